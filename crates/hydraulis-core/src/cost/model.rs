@@ -1,0 +1,175 @@
+//! A profile on a cluster: times, and how many tokens a micro-batch may hold.
+
+use crate::cost::CostProfile;
+use crate::cost::profile::SchemeProfile;
+use crate::error::{Error, Result};
+use crate::spec::{Cluster, Scheme};
+use crate::units::{Millis, Tokens, count, whole};
+
+/// The cost of every scheme of a profile on one cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CostModel {
+    profile: CostProfile,
+    cluster: Cluster,
+    schemes: Vec<SchemeCost>,
+}
+
+/// What one scheme costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SchemeCost {
+    scheme: Scheme,
+    quadratic: f64,
+    linear: f64,
+    fixed: Millis,
+    cap: Tokens,
+    forward_share: f64,
+    stage_multipliers: Vec<f64>,
+}
+
+impl CostModel {
+    /// The profile's costs on `cluster`.
+    ///
+    /// Caps are computed, never read: the home state is sharded over all ranks of the cluster at hand, so a
+    /// larger cluster leaves more room for activations.
+    pub fn new(profile: CostProfile, cluster: Cluster) -> CostModel {
+        let schemes = profile.schemes.iter().map(|entry| SchemeCost::new(&profile, entry, cluster.gpus())).collect();
+        CostModel { profile, cluster, schemes }
+    }
+
+    /// The profile behind the costs.
+    pub fn profile(&self) -> &CostProfile {
+        &self.profile
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> Cluster {
+        self.cluster
+    }
+
+    /// Every scheme of the profile.
+    pub fn schemes(&self) -> &[SchemeCost] {
+        &self.schemes
+    }
+
+    /// The cost of one scheme, which must admit at least one token.
+    pub fn scheme(&self, scheme: Scheme) -> Result<&SchemeCost> {
+        let entry = self.profile.scheme(scheme)?;
+        let cost = self.schemes.iter().find(|cost| cost.scheme == scheme && cost.cap.0 > 0);
+        cost.ok_or_else(|| Error::SchemeTooLarge {
+            scheme,
+            gpus: self.cluster.gpus(),
+            needed: whole(self.profile.static_bytes(entry, self.cluster.gpus())),
+            available: self.profile.hardware.memory_bytes,
+        })
+    }
+}
+
+impl SchemeCost {
+    fn new(profile: &CostProfile, entry: &SchemeProfile, gpus: u32) -> SchemeCost {
+        let multipliers = entry.stage_multipliers.clone();
+        SchemeCost {
+            scheme: entry.scheme,
+            quadratic: entry.quadratic_ms_per_token2,
+            linear: entry.linear_ms_per_token,
+            fixed: Millis(entry.fixed_ms),
+            cap: cap(profile, entry, gpus),
+            forward_share: profile.forward_share,
+            stage_multipliers: multipliers.unwrap_or_else(|| vec![1.0; entry.scheme.stages()]),
+        }
+    }
+
+    /// The scheme.
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// Most tokens of one micro-batch; 0 where not even the weights fit.
+    pub fn cap(&self) -> Tokens {
+        self.cap
+    }
+
+    /// Whether a sequence of `tokens` fits into a micro-batch.
+    pub fn admits(&self, tokens: Tokens) -> bool {
+        tokens <= self.cap
+    }
+
+    /// What one sequence adds to its micro-batch: `a s^2 + b s`.
+    pub fn sequence_ms(&self, tokens: Tokens) -> Millis {
+        let tokens = tokens.as_f64();
+        Millis((self.quadratic * tokens + self.linear) * tokens)
+    }
+
+    /// What every micro-batch costs beside its sequences: `c`.
+    pub fn fixed_ms(&self) -> Millis {
+        self.fixed
+    }
+
+    /// The time of a micro-batch: the sum over its sequences, and `c`.
+    pub fn micro_batch_ms(&self, sequences: impl Iterator<Item = Tokens>) -> Millis {
+        sequences.map(|tokens| self.sequence_ms(tokens)).sum::<Millis>() + self.fixed
+    }
+
+    /// The forward pass's share of a micro-batch's time.
+    pub fn forward_share(&self) -> f64 {
+        self.forward_share
+    }
+
+    /// How much longer than the coefficients each stage takes.
+    pub fn stage_multipliers(&self) -> &[f64] {
+        &self.stage_multipliers
+    }
+}
+
+fn cap(profile: &CostProfile, entry: &SchemeProfile, gpus: u32) -> Tokens {
+    let free = count(profile.hardware.memory_bytes) - profile.static_bytes(entry, gpus);
+    let tokens = whole(free / entry.activation_bytes_per_token);
+    Tokens(tokens - tokens % profile.memory.token_multiple)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::preset;
+
+    fn cap_of(profile: &str, gpus: u32, scheme: &str) -> u64 {
+        let cluster = Cluster::new(gpus, 8).unwrap();
+        let model = CostModel::new(preset(profile).unwrap(), cluster);
+        let scheme: Scheme = scheme.parse().unwrap();
+        model.schemes().iter().find(|cost| cost.scheme() == scheme).unwrap().cap().0
+    }
+
+    /// The figures follow from the artifact's own memory formula with the home state on that many ranks.
+    #[test]
+    fn caps_depend_on_the_cluster() {
+        for (scheme, tokens) in
+            [("<tp4>", 7_808), ("<tp4,pp2>", 12_416), ("<tp8>", 21_888), ("<tp8,pp3>", 27_264), ("<tp16>", 43_520)]
+        {
+            assert_eq!(cap_of("llama-32b-a800", 64, scheme), tokens, "{scheme} on 64");
+        }
+        assert_eq!(cap_of("llama-32b-a800", 1024, "<tp4>"), 9_472);
+        assert_eq!(cap_of("llama-7b-a800", 32, "<tp2>"), 21_888);
+        assert_eq!(cap_of("llama-13b-a800", 32, "<tp2,pp2>"), 12_928);
+    }
+
+    #[test]
+    fn a_scheme_without_room_is_refused_with_its_bytes() {
+        let cluster = Cluster::new(8, 8).unwrap();
+        let model = CostModel::new(preset("llama-32b-a800").unwrap(), cluster);
+        let error = model.scheme("<pp4>".parse().unwrap()).unwrap_err();
+        assert_eq!(error.code(), "scheme_too_large");
+    }
+
+    #[test]
+    fn time_is_the_stated_formula() {
+        let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+        let cost = model.scheme("<tp16>".parse().unwrap()).unwrap();
+        let alone = cost.micro_batch_ms([Tokens(32_768)].into_iter());
+        assert!(
+            (alone.0 - (1.377_797_23e-6 * 32_768.0 * 32_768.0 + 0.102_435_387 * 32_768.0 + 145.747_611_153_930_85))
+                .abs()
+                < 1e-9
+        );
+        // The planner notes give 4,982 ms for this sequence alone.
+        assert!((alone.0 - 4_982.0).abs() < 1.0);
+    }
+}

@@ -1,0 +1,275 @@
+//! The cost profile document: one model on one kind of cluster, with where its numbers come from.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::spec::{Scheme, Strategy};
+
+use crate::units::count;
+
+/// The value of a profile's `format` field.
+const FORMAT: &str = "hydraulis.cost-profile/1";
+
+/// Time and memory of one model under each scheme of one kind of cluster.
+///
+/// `docs/cost-profile.md` describes the JSON form field by field. A profile is checked when it is read:
+/// every number has its range, and the error names the field.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CostProfile {
+    format: String,
+    /// What the profile is called in messages.
+    pub name: String,
+    /// Where its numbers come from.
+    pub source: String,
+    /// What it was measured on.
+    pub hardware: Hardware,
+    /// The forward pass's share of a micro-batch's time.
+    pub forward_share: f64,
+    /// What memory holds, but for what depends on the scheme.
+    pub memory: Memory,
+    /// The schemes that were measured.
+    pub schemes: Vec<SchemeProfile>,
+    /// Schemes that were left out, and why.
+    #[serde(default)]
+    pub excluded: Vec<Excluded>,
+    /// Strategies to choose from when the caller names none.
+    #[serde(default)]
+    pub strategies: Vec<StrategyList>,
+}
+
+/// What a profile was measured on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hardware {
+    /// Name of the device.
+    pub device: String,
+    /// Devices of a node.
+    pub gpus_per_node: u32,
+    /// Bytes of a device that the process may use.
+    pub memory_bytes: u64,
+}
+
+/// What memory holds whatever the scheme.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// Margin, context and buffers of a rank.
+    pub reserved_bytes: u64,
+    /// Master parameters and optimizer state of the whole model; every rank holds an equal share.
+    pub home_bytes: u64,
+    /// A micro-batch's limit is a multiple of this many tokens.
+    pub token_multiple: u64,
+}
+
+/// One scheme's coefficients.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SchemeProfile {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// Milliseconds per squared token of one sequence, on one stage, forward and backward.
+    pub quadratic_ms_per_token2: f64,
+    /// Milliseconds per token.
+    pub linear_ms_per_token: f64,
+    /// Milliseconds per micro-batch.
+    pub fixed_ms: f64,
+    /// Bytes of parameters and gradients on the fullest stage.
+    pub held_bytes: u64,
+    /// Bytes of activations per token of a micro-batch, all that a stage holds at its worst moment.
+    pub activation_bytes_per_token: f64,
+    /// Time of each stage relative to the coefficients; all 1 when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage_multipliers: Option<Vec<f64>>,
+}
+
+/// A scheme that was measured and left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Excluded {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// Why.
+    pub reason: String,
+}
+
+/// The strategies to choose from on a cluster of one size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StrategyList {
+    /// GPUs of the cluster.
+    pub gpus: u32,
+    /// The strategies.
+    pub strategies: Vec<Strategy>,
+}
+
+impl CostProfile {
+    /// Reads and checks the JSON form.
+    pub fn from_json(text: &str) -> Result<CostProfile> {
+        let mut document = serde_json::Deserializer::from_str(text);
+        let profile: CostProfile = serde_path_to_error::deserialize(&mut document).map_err(|error| {
+            let field = error.path().to_string();
+            Error::ProfileSyntax { field, why: error.into_inner().to_string() }
+        })?;
+        document
+            .end()
+            .map_err(|error| Error::ProfileSyntax { field: "end of the document".into(), why: error.to_string() })?;
+        profile.check()?;
+        Ok(profile)
+    }
+
+    /// The JSON form, indented.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// The coefficients of a scheme.
+    pub fn scheme(&self, scheme: Scheme) -> Result<&SchemeProfile> {
+        let found = self.schemes.iter().find(|entry| entry.scheme == scheme);
+        found.ok_or_else(|| self.unknown(scheme))
+    }
+
+    fn unknown(&self, scheme: Scheme) -> Error {
+        let left_out = self.excluded.iter().find(|entry| entry.scheme == scheme);
+        let known: Vec<String> = self.schemes.iter().map(|entry| entry.scheme.to_string()).collect();
+        Error::SchemeUnknown {
+            scheme,
+            profile: self.name.clone(),
+            reason: left_out.map(|entry| format!(" (left out: {})", entry.reason)).unwrap_or_default(),
+            known: known.join(" "),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        let value = |field: &str, value: String, limit: &'static str| {
+            Err(Error::ProfileValue { profile: self.name.clone(), field: field.into(), value, limit })
+        };
+        if self.format != FORMAT {
+            return value("format", format!("'{}'", self.format), "'hydraulis.cost-profile/1'");
+        }
+        if !(self.forward_share > 0.0 && self.forward_share < 1.0) {
+            return value("forward_share", self.forward_share.to_string(), "between 0 and 1, both excluded");
+        }
+        for (field, number) in [
+            ("hardware.gpus_per_node", u64::from(self.hardware.gpus_per_node)),
+            ("hardware.memory_bytes", self.hardware.memory_bytes),
+            ("memory.token_multiple", self.memory.token_multiple),
+        ] {
+            if number == 0 {
+                return value(field, number.to_string(), "at least 1");
+            }
+        }
+        if self.schemes.is_empty() {
+            return value("schemes", "[]".into(), "a list of at least one scheme");
+        }
+        self.schemes.iter().enumerate().try_for_each(|(index, entry)| self.check_scheme(index, entry))
+    }
+
+    fn check_scheme(&self, index: usize, entry: &SchemeProfile) -> Result<()> {
+        let value = |field: &str, value: String, limit: &'static str| {
+            let field = format!("schemes[{index}] {} {field}", entry.scheme);
+            Err(Error::ProfileValue { profile: self.name.clone(), field, value, limit })
+        };
+        for (field, number) in [
+            ("quadratic_ms_per_token2", entry.quadratic_ms_per_token2),
+            ("linear_ms_per_token", entry.linear_ms_per_token),
+            ("fixed_ms", entry.fixed_ms),
+        ] {
+            if !(number.is_finite() && number >= 0.0) {
+                return value(field, number.to_string(), "a finite number of at least 0");
+            }
+        }
+        if entry.quadratic_ms_per_token2 + entry.linear_ms_per_token <= 0.0 {
+            return value("linear_ms_per_token", "0".into(), "above 0 where quadratic_ms_per_token2 is 0");
+        }
+        if !(entry.activation_bytes_per_token.is_finite() && entry.activation_bytes_per_token > 0.0) {
+            let number = entry.activation_bytes_per_token.to_string();
+            return value("activation_bytes_per_token", number, "a finite number above 0");
+        }
+        if let Some(multipliers) = &entry.stage_multipliers {
+            let sound = multipliers.iter().all(|factor| factor.is_finite() && *factor > 0.0);
+            if multipliers.len() != entry.scheme.stages() || !sound {
+                return value("stage_multipliers", format!("{multipliers:?}"), "one number above 0 for each stage");
+            }
+        }
+        if self.schemes[..index].iter().any(|earlier| earlier.scheme == entry.scheme) {
+            return value("scheme", entry.scheme.to_string(), "given once");
+        }
+        Ok(())
+    }
+
+    /// Bytes taken on a rank before its first activation: margin, share of the home state, weights, gradients.
+    pub(super) fn static_bytes(&self, entry: &SchemeProfile, gpus: u32) -> f64 {
+        count(self.memory.reserved_bytes) + count(self.memory.home_bytes) / f64::from(gpus) + count(entry.held_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::preset;
+
+    fn mended(change: impl FnOnce(&mut serde_json::Value)) -> Result<CostProfile> {
+        let text = preset("llama-32b-a800").unwrap().to_json();
+        let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
+        change(&mut document);
+        CostProfile::from_json(&document.to_string())
+    }
+
+    #[test]
+    fn json_round_trips() {
+        let profile = preset("llama-32b-a800").unwrap();
+        assert_eq!(CostProfile::from_json(&profile.to_json()).unwrap(), profile);
+        assert_eq!(mended(|_| ()).unwrap(), profile);
+    }
+
+    #[test]
+    fn every_field_out_of_range_is_named() {
+        for (pointer, bad) in [
+            ("/format", "\"other/1\""),
+            ("/forward_share", "1.0"),
+            ("/forward_share", "0.0"),
+            ("/hardware/gpus_per_node", "0"),
+            ("/hardware/memory_bytes", "0"),
+            ("/memory/token_multiple", "0"),
+            ("/schemes", "[]"),
+            ("/schemes/2/quadratic_ms_per_token2", "-1e-9"),
+            ("/schemes/2/linear_ms_per_token", "-0.1"),
+            ("/schemes/2/fixed_ms", "-1"),
+            ("/schemes/2/activation_bytes_per_token", "0"),
+            ("/schemes/2/stage_multipliers", "[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]"),
+            ("/schemes/2/scheme", "\"<tp1,pp4>\""),
+        ] {
+            let error = mended(|document| match document.pointer_mut(pointer) {
+                Some(place) => *place = serde_json::from_str(bad).unwrap(),
+                None => document["schemes"][2]["stage_multipliers"] = serde_json::from_str(bad).unwrap(),
+            })
+            .unwrap_err();
+            let field = pointer.rsplit('/').next().unwrap();
+            assert_eq!(error.code(), "profile_value", "{pointer}");
+            assert!(error.to_string().contains(field), "{pointer}: {error}");
+        }
+    }
+
+    #[test]
+    fn missing_unknown_and_mistyped_fields_are_named() {
+        let missing = mended(|document| drop(document["schemes"][1].as_object_mut().unwrap().remove("fixed_ms")));
+        let unknown = mended(|document| document["memory"]["margin"] = 3.into());
+        let mistyped = mended(|document| document["schemes"][1]["fixed_ms"] = "fast".into());
+        for (result, part) in [(missing, "fixed_ms"), (unknown, "margin"), (mistyped, "schemes[1].fixed_ms")] {
+            let error = result.unwrap_err();
+            assert_eq!(error.code(), "profile_syntax");
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        assert_eq!(CostProfile::from_json("{}{}").unwrap_err().code(), "profile_syntax");
+        assert_eq!(CostProfile::from_json("[1, 2").unwrap_err().code(), "profile_syntax");
+    }
+
+    #[test]
+    fn a_left_out_scheme_says_why() {
+        let profile = preset("llama-32b-a800").unwrap();
+        let error = profile.scheme("<tp2>".parse().unwrap()).unwrap_err();
+        assert_eq!(error.code(), "scheme_unknown");
+        assert!(error.to_string().contains("left out"), "{error}");
+    }
+}

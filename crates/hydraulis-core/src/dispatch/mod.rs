@@ -1,0 +1,12 @@
+//! Stage 4: which sequence goes to which replica.
+//!
+//! Longest first, each onto the replica that then ends earliest; then moves and swaps away from the slowest
+//! replica for as long as the packed, simulated time falls.
+
+mod assignment;
+mod longest_first;
+mod refine;
+
+pub use assignment::Assignment;
+pub use longest_first::longest_first;
+pub use refine::{Stop, refine};

@@ -1,0 +1,299 @@
+//! Everything the core can refuse: one enum with the offending values, one stable code each.
+//!
+//! Errors are data until the last moment: the sentence is made here and nowhere else, and says what is
+//! wrong, the value, the limit, and what to do. `docs/errors.md` has one heading per code.
+
+use thiserror::Error;
+
+use crate::spec::Scheme;
+use crate::units::Tokens;
+
+/// What a caller can do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// A value is not what it must be: correct it.
+    InvalidInput,
+    /// The input is well-formed and nothing can serve it: change the cluster, the memory or the batch.
+    Infeasible,
+}
+
+/// An error of the core.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum Error {
+    /// A batch without sequences.
+    #[error("the batch is empty: give at least one sequence length")]
+    BatchEmpty,
+    /// A length below one, or beyond what arithmetic on a batch allows.
+    #[error(
+        "sequence {sequence} has length {length}: lengths are whole numbers from 1 to {limit}; drop the sequence or mend its length"
+    )]
+    LengthOutOfRange {
+        /// Position in the batch.
+        sequence: usize,
+        /// The length given.
+        length: i64,
+        /// The greatest length.
+        limit: i64,
+    },
+    /// Target counts that do not go with the lengths.
+    #[error(
+        "{targets} target counts were given for {sequences} sequences: give one for each, or none to take the lengths"
+    )]
+    TargetsMismatch {
+        /// Number of target counts.
+        targets: usize,
+        /// Number of sequences.
+        sequences: usize,
+    },
+    /// A target count below zero or above the length.
+    #[error(
+        "sequence {sequence} has {targets} target tokens: the limit is 0 to its length of {length}; mend the count"
+    )]
+    TargetOutOfRange {
+        /// Position in the batch.
+        sequence: usize,
+        /// The count given.
+        targets: i64,
+        /// The length of the sequence.
+        length: u64,
+    },
+    /// No target token in the whole batch: its mean loss would be 0/0.
+    #[error("no sequence of the batch has a target token, so its mean loss is undefined: add a sequence that has one")]
+    NoTargets,
+    /// A cluster that cannot exist.
+    #[error(
+        "a cluster of {gpus} GPUs with {gpus_per_node} per node: both are at least 1, and several nodes are whole nodes; give a multiple of {gpus_per_node}"
+    )]
+    ClusterShape {
+        /// GPUs asked.
+        gpus: u32,
+        /// GPUs of a node.
+        gpus_per_node: u32,
+    },
+    /// Text that is no scheme.
+    #[error("'{text}' is no scheme ({why}): write <1>, <tp4> or <tp4,pp2>, degrees from 1 to 65535")]
+    SchemeSyntax {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Text that is no strategy.
+    #[error(
+        "'{text}' is no strategy ({why}): write replicas as COUNTxSCHEME joined by '+', such as 1x<tp16>+12x<tp4,pp2>"
+    )]
+    StrategySyntax {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A degree that is not built yet.
+    #[error(
+        "scheme {scheme} asks for context parallelism (cp = {cp}), which is not supported yet: the limit is cp = 1; use tp or pp"
+    )]
+    ContextParallelism {
+        /// The scheme, as written.
+        scheme: String,
+        /// Its context degree.
+        cp: u16,
+    },
+    /// No strategy to choose from.
+    #[error("no strategies were given: give at least one, or leave the list out to take the profile's own")]
+    NoStrategies,
+    /// More ranks than there are.
+    #[error(
+        "strategy {strategy} needs {needed} GPUs, the cluster has {gpus}: remove replicas or plan for a larger cluster"
+    )]
+    StrategyTooLarge {
+        /// The strategy.
+        strategy: String,
+        /// GPUs it needs.
+        needed: u64,
+        /// GPUs there are.
+        gpus: u32,
+    },
+    /// Enough ranks, but not in aligned blocks.
+    #[error(
+        "replica {replica} ({scheme}) of strategy {strategy} finds no {block} aligned free ranks for a stage: the tp ranks of a stage lie inside one node of {gpus_per_node}, or on whole nodes; use degrees that divide the node"
+    )]
+    PlacementFailed {
+        /// The strategy.
+        strategy: String,
+        /// Position of the replica.
+        replica: usize,
+        /// Its scheme.
+        scheme: Scheme,
+        /// Ranks of one of its stages.
+        block: u32,
+        /// GPUs of a node.
+        gpus_per_node: u32,
+    },
+    /// A scheme the profile has no coefficients for.
+    #[error("scheme {scheme} is not in cost profile '{profile}'{reason}: use one of {known}, or measure it")]
+    SchemeUnknown {
+        /// The scheme.
+        scheme: Scheme,
+        /// Name of the profile.
+        profile: String,
+        /// Why it was left out, if the profile says so.
+        reason: String,
+        /// The schemes there are.
+        known: String,
+    },
+    /// A name that is no preset.
+    #[error("there is no preset profile '{name}': use one of {known}, or the path of a profile's JSON file")]
+    PresetUnknown {
+        /// The name asked.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// A profile that cannot be read.
+    #[error("cost profile: {field}: {why}; see docs/cost-profile.md for the format")]
+    ProfileSyntax {
+        /// Path of the field inside the document.
+        field: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A profile field out of its range.
+    #[error(
+        "cost profile '{profile}': {field} is {value}, it must be {limit}: correct it, or measure the profile again"
+    )]
+    ProfileValue {
+        /// Name of the profile.
+        profile: String,
+        /// Path of the field.
+        field: String,
+        /// Its value.
+        value: String,
+        /// Its range.
+        limit: &'static str,
+    },
+    /// Too few or unusable measurements.
+    #[error("cannot fit a cost: {why}; measure at least three micro-batches of different lengths")]
+    FitPoints {
+        /// What is wrong with the points.
+        why: String,
+    },
+    /// A plan that cannot be read.
+    #[error("plan: {field}: {why}; it must be the JSON that Plan.to_json wrote")]
+    PlanSyntax {
+        /// Path of the field inside the document.
+        field: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Measured durations that do not go with the plan.
+    #[error(
+        "replica {replica}, stage {stage}: {given} durations were given, its schedule computes {expected} times: give one per forward and backward, in order"
+    )]
+    DurationsMismatch {
+        /// Position of the replica.
+        replica: usize,
+        /// The stage.
+        stage: usize,
+        /// Durations given.
+        given: usize,
+        /// Durations needed.
+        expected: usize,
+    },
+    /// A sequence that no replica may hold.
+    #[error(
+        "sequence {sequence} has {tokens} tokens; the longest that {subject} admits is {limit}{on}: cut the sequence, allow a wider scheme, or give the ranks more memory"
+    )]
+    SequenceTooLong {
+        /// Position in the batch.
+        sequence: usize,
+        /// Its tokens.
+        tokens: Tokens,
+        /// What was searched: a strategy, or a list of them.
+        subject: String,
+        /// The longest admissible length.
+        limit: Tokens,
+        /// The scheme that sets the limit.
+        on: String,
+    },
+    /// No scheme of a strategy fits into memory.
+    #[error(
+        "scheme {scheme} leaves no memory for a single token on {gpus} GPUs (its weights, gradients, share of the optimizer state and margin need {needed} of {available} bytes): use a wider scheme or more GPUs"
+    )]
+    SchemeTooLarge {
+        /// The scheme.
+        scheme: Scheme,
+        /// GPUs of the cluster.
+        gpus: u32,
+        /// Bytes that are taken before the first token.
+        needed: u64,
+        /// Bytes of a GPU.
+        available: u64,
+    },
+    /// A table of parameters that does not describe a model.
+    #[error("parameter '{name}': {field} is {value}, it must be {limit}")]
+    ParameterTable {
+        /// The parameter.
+        name: String,
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// Its range.
+        limit: String,
+    },
+    /// More stages than layers.
+    #[error(
+        "scheme {scheme} has {stages} pipeline stages, the model has {layers} layers: the limit is one layer a stage; use a smaller pp"
+    )]
+    TooManyStages {
+        /// The scheme.
+        scheme: Scheme,
+        /// Its stages.
+        stages: u16,
+        /// Layers of the model.
+        layers: u32,
+    },
+}
+
+impl Error {
+    /// The stable code, as `docs/errors.md` lists it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::BatchEmpty => "batch_empty",
+            Error::LengthOutOfRange { .. } => "length_out_of_range",
+            Error::TargetsMismatch { .. } => "targets_mismatch",
+            Error::TargetOutOfRange { .. } => "target_out_of_range",
+            Error::NoTargets => "no_targets",
+            Error::ClusterShape { .. } => "cluster_shape",
+            Error::SchemeSyntax { .. } => "scheme_syntax",
+            Error::StrategySyntax { .. } => "strategy_syntax",
+            Error::ContextParallelism { .. } => "context_parallelism",
+            Error::NoStrategies => "no_strategies",
+            Error::StrategyTooLarge { .. } => "strategy_too_large",
+            Error::PlacementFailed { .. } => "placement_failed",
+            Error::SchemeUnknown { .. } => "scheme_unknown",
+            Error::PresetUnknown { .. } => "preset_unknown",
+            Error::ProfileSyntax { .. } => "profile_syntax",
+            Error::ProfileValue { .. } => "profile_value",
+            Error::FitPoints { .. } => "fit_points",
+            Error::PlanSyntax { .. } => "plan_syntax",
+            Error::DurationsMismatch { .. } => "durations_mismatch",
+            Error::SequenceTooLong { .. } => "sequence_too_long",
+            Error::SchemeTooLarge { .. } => "scheme_too_large",
+            Error::ParameterTable { .. } => "parameter_table",
+            Error::TooManyStages { .. } => "too_many_stages",
+        }
+    }
+
+    /// Whether the caller must correct a value, or ask for something else.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::SequenceTooLong { .. } | Error::SchemeTooLarge { .. } => ErrorKind::Infeasible,
+            _ => ErrorKind::InvalidInput,
+        }
+    }
+}
+
+/// A result of the core.
+pub type Result<T> = std::result::Result<T, Error>;

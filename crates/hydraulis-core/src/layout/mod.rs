@@ -1,0 +1,23 @@
+//! Stage 8: which slice of which parameter lives where, and how it gets there.
+//!
+//! A parameter's elements have one *canonical order*: row-major with the dimension that tensor parallelism
+//! splits moved to the front. So a tensor-parallel slice is an interval, whatever the degree, and all that
+//! follows is arithmetic on intervals.
+//!
+//! Two kinds of layout meet here. In a strategy's layout a rank holds slices of the blocks of its stage. In
+//! the *home layout* every block is cut evenly over all ranks, so that each element has exactly one home.
+//! A [`transfer`] lists, block by block, what a rank trades with every other: gradients go from the holders
+//! to home, where all contributions are added in rank order; parameters take the same way back.
+//!
+//! Every held slice's gradient is *partial* here: the replicas saw different sequences, and under sequence
+//! parallelism so did the tensor ranks that each hold a whole norm, hence all are added.
+
+mod held;
+mod home;
+mod parameter;
+mod transfer;
+
+pub use held::{HeldSlice, Position, held_slices, positions};
+pub use home::{Home, HomeSlice};
+pub use parameter::{Parameter, ParameterTable};
+pub use transfer::{BucketTransfer, Segment, transfer};

@@ -1,0 +1,142 @@
+//! The parameters of a model, as the layout sees them.
+
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+
+/// One parameter: `rows` rows of `row_elements`, in canonical order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name in the model.
+    pub name: String,
+    /// Size of the dimension that tensor parallelism splits; of the first, where it splits none.
+    pub rows: u64,
+    /// Elements of one row.
+    pub row_elements: u64,
+    /// Whether tensor parallelism splits its rows; otherwise every tensor rank holds it whole.
+    pub split: bool,
+    /// The blocks that use it: 0 is the embedding, 1 to L are the layers, L + 1 is the head. Two for tied
+    /// embeddings. Its bucket is the first.
+    pub blocks: Vec<u32>,
+}
+
+impl Parameter {
+    /// Number of elements.
+    pub fn elements(&self) -> u64 {
+        self.rows * self.row_elements
+    }
+
+    /// The rows of tensor rank `index` of `parts`: even but for a remainder spread over the ranks.
+    pub(super) fn rows_of(&self, index: u32, parts: u32) -> Range<u64> {
+        if !self.split {
+            return 0..self.rows;
+        }
+        let bound = |index: u32| self.rows * u64::from(index) / u64::from(parts);
+        bound(index)..bound(index + 1)
+    }
+}
+
+/// Every parameter of a model, in bucket order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParameterTable {
+    parameters: Vec<Parameter>,
+    layers: u32,
+    /// Where each parameter starts in its bucket.
+    starts: Vec<u64>,
+}
+
+impl ParameterTable {
+    /// The table of these parameters for a model of `layers` layers; sorts them by bucket.
+    pub fn new(mut parameters: Vec<Parameter>, layers: u32) -> Result<ParameterTable> {
+        for parameter in &parameters {
+            check(parameter, layers)?;
+        }
+        parameters.sort_by_key(|parameter| parameter.blocks[0]);
+        let mut filled = vec![0; layers as usize + 2];
+        let start = |parameter: &Parameter| {
+            let bucket: &mut u64 = &mut filled[parameter.blocks[0] as usize];
+            let start = *bucket;
+            *bucket += parameter.elements();
+            start
+        };
+        let starts = parameters.iter().map(start).collect();
+        Ok(ParameterTable { parameters, layers, starts })
+    }
+
+    /// The parameters, in bucket order.
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    /// Layers of the model.
+    pub fn layers(&self) -> u32 {
+        self.layers
+    }
+
+    /// Number of buckets: one for each block.
+    pub fn buckets(&self) -> usize {
+        self.layers as usize + 2
+    }
+
+    /// The bucket of a parameter, and the elements it takes there.
+    pub(super) fn place(&self, parameter: usize) -> (usize, Range<u64>) {
+        let start = self.starts[parameter];
+        let entry = &self.parameters[parameter];
+        (entry.blocks[0] as usize, start..start + entry.elements())
+    }
+
+    /// Elements of each bucket.
+    pub(super) fn bucket_elements(&self) -> Vec<u64> {
+        let mut elements = vec![0; self.buckets()];
+        for parameter in &self.parameters {
+            elements[parameter.blocks[0] as usize] += parameter.elements();
+        }
+        elements
+    }
+}
+
+fn check(parameter: &Parameter, layers: u32) -> Result<()> {
+    let wrong = |field: &'static str, value: String, limit: String| {
+        Err(Error::ParameterTable { name: parameter.name.clone(), field, value, limit })
+    };
+    if parameter.elements() == 0 {
+        return wrong(
+            "rows x row_elements",
+            format!("{} x {}", parameter.rows, parameter.row_elements),
+            "above 0".into(),
+        );
+    }
+    let in_order = parameter.blocks.windows(2).all(|pair| pair[0] < pair[1]);
+    let known = parameter.blocks.iter().all(|&block| block <= layers + 1);
+    if parameter.blocks.is_empty() || !in_order || !known {
+        return wrong(
+            "blocks",
+            format!("{:?}", parameter.blocks),
+            format!("ascending block numbers from 0 to {}", layers + 1),
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameter(rows: u64, blocks: &[u32]) -> Parameter {
+        Parameter { name: "w".into(), rows, row_elements: 3, split: true, blocks: blocks.to_vec() }
+    }
+
+    #[test]
+    fn rows_are_shared_without_gap() {
+        let parameter = parameter(37, &[1]);
+        let parts: Vec<_> = (0..4).map(|index| parameter.rows_of(index, 4)).collect();
+        assert_eq!(parts, [0..9, 9..18, 18..27, 27..37]);
+    }
+
+    #[test]
+    fn tables_that_describe_no_model_are_refused() {
+        for bad in [parameter(0, &[1]), parameter(2, &[]), parameter(2, &[2, 1]), parameter(2, &[9])] {
+            assert_eq!(ParameterTable::new(vec![bad], 4).unwrap_err().code(), "parameter_table");
+        }
+    }
+}

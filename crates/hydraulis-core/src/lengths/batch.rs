@@ -1,0 +1,120 @@
+//! The token and target counts of one global batch.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::units::Tokens;
+
+/// The longest sequence accepted: squares of lengths and sums over a batch stay exact in a float.
+const MAX_TOKENS: i64 = 1 << 26;
+
+/// Token counts of one global batch; a sequence's id is its position.
+///
+/// Beside each length stands the number of its *target* tokens, those that enter the loss: the mean loss of
+/// an iteration is taken over all of them, whatever the strategy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Batch {
+    tokens: Vec<Tokens>,
+    targets: Vec<u64>,
+}
+
+impl Batch {
+    /// A batch of `lengths`, of which `targets` enter the loss (all tokens, when left out).
+    pub fn new(lengths: &[i64], targets: Option<&[i64]>) -> Result<Batch> {
+        if lengths.is_empty() {
+            return Err(Error::BatchEmpty);
+        }
+        let tokens = lengths.iter().enumerate().map(|(sequence, &length)| checked_length(sequence, length));
+        let tokens: Vec<Tokens> = tokens.collect::<Result<_>>()?;
+        let targets = match targets {
+            Some(targets) => checked_targets(targets, &tokens)?,
+            None => tokens.iter().map(|tokens| tokens.0).collect(),
+        };
+        if targets.iter().all(|&count| count == 0) {
+            return Err(Error::NoTargets);
+        }
+        Ok(Batch { tokens, targets })
+    }
+
+    /// The length of each sequence.
+    pub fn tokens(&self) -> &[Tokens] {
+        &self.tokens
+    }
+
+    /// The number of target tokens of each sequence.
+    pub fn targets(&self) -> &[u64] {
+        &self.targets
+    }
+
+    /// Number of sequences.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Never true: an empty batch is refused when it is made.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// Tokens of the whole batch.
+    pub fn total_tokens(&self) -> Tokens {
+        self.tokens.iter().copied().sum()
+    }
+
+    /// Target tokens of the whole batch: the one denominator of its loss.
+    pub fn total_targets(&self) -> u64 {
+        self.targets.iter().sum()
+    }
+
+    /// The id and length of the longest sequence; the first, among equals.
+    pub fn longest(&self) -> (usize, Tokens) {
+        let by_length = |&(id, tokens): &(usize, Tokens)| (tokens, std::cmp::Reverse(id));
+        self.tokens.iter().copied().enumerate().max_by_key(by_length).unwrap_or_default()
+    }
+}
+
+fn checked_length(sequence: usize, length: i64) -> Result<Tokens> {
+    match u64::try_from(length) {
+        Ok(tokens) if (1..=MAX_TOKENS).contains(&length) => Ok(Tokens(tokens)),
+        _ => Err(Error::LengthOutOfRange { sequence, length, limit: MAX_TOKENS }),
+    }
+}
+
+fn checked_targets(targets: &[i64], tokens: &[Tokens]) -> Result<Vec<u64>> {
+    if targets.len() != tokens.len() {
+        return Err(Error::TargetsMismatch { targets: targets.len(), sequences: tokens.len() });
+    }
+    let pairs = targets.iter().zip(tokens).enumerate();
+    let counts = pairs.map(|(sequence, (&targets, length))| match u64::try_from(targets) {
+        Ok(count) if count <= length.0 => Ok(count),
+        _ => Err(Error::TargetOutOfRange { sequence, targets, length: length.0 }),
+    });
+    counts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_input_is_named() {
+        let code = |lengths: &[i64], targets: Option<&[i64]>| Batch::new(lengths, targets).unwrap_err().code();
+        assert_eq!(code(&[], None), "batch_empty");
+        assert_eq!(code(&[5, 0], None), "length_out_of_range");
+        assert_eq!(code(&[-1], None), "length_out_of_range");
+        assert_eq!(code(&[i64::MAX], None), "length_out_of_range");
+        assert_eq!(code(&[5, 6], Some(&[5])), "targets_mismatch");
+        assert_eq!(code(&[5], Some(&[6])), "target_out_of_range");
+        assert_eq!(code(&[5], Some(&[-1])), "target_out_of_range");
+        assert_eq!(code(&[5, 1], Some(&[0, 0])), "no_targets");
+    }
+
+    #[test]
+    fn totals_and_longest() {
+        let batch = Batch::new(&[3, 7, 7], Some(&[2, 6, 0])).unwrap();
+        assert_eq!(batch.total_tokens(), Tokens(17));
+        assert_eq!(batch.total_targets(), 8);
+        assert_eq!(batch.longest(), (1, Tokens(7)));
+    }
+}

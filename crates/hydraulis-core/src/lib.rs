@@ -1,0 +1,66 @@
+//! The Hydraulis planner: what to do with the next global batch of variable-length sequences.
+//!
+//! Memory of a micro-batch grows with its tokens, time with the sum of their squares, and lengths have a long
+//! tail. So each iteration is planned anew. The data's way, and the modules in its order:
+//!
+//! | stage | takes | gives | module |
+//! |---|---|---|---|
+//! | 0 spec | degrees, ranks | [`spec::Cluster`], [`spec::Scheme`], [`spec::Strategy`] | [`spec`] |
+//! | 1 lengths | token counts | [`lengths::Batch`] | [`lengths`] |
+//! | 2 cost | a profile, a cluster | [`cost::CostModel`]: time, longest admissible length | [`cost`] |
+//! | 3 strategy | costs | candidates, and their ranks | [`strategy`] |
+//! | 4 dispatch | batch, strategy | which sequence goes to which replica | [`dispatch`] |
+//! | 5 pack | a replica's sequences | ordered micro-batches | [`pack`] |
+//! | 6 plan | the best of 3 to 5 | [`plan::Plan`], bounded and checked | [`plan`] |
+//! | 7 schedule | micro-batches | instruction lists, simulated timeline | [`schedule`] |
+//! | 8 layout | a plan, home | what is transferred | [`layout`] |
+//!
+//! A module uses only those before it in the list below; packing looks ahead with the simulator of stage 7,
+//! which is why `schedule` stands before it.
+//!
+//! The core knows no Python, opens no file, prints nothing and reads no clock: a plan depends on its inputs
+//! alone, and the same inputs give the same bytes.
+//!
+//! ```
+//! use hydraulis_core::{cost, layout, lengths, plan, schedule, spec};
+//!
+//! let cluster = spec::Cluster::new(64, 8)?;
+//! let planner = plan::Planner::new(cost::preset("llama-32b-a800")?, cluster, None)?;
+//! let batch = lengths::Batch::new(&[31_000, 12_000, 900, 900, 450, 80], None)?;
+//!
+//! let plan = planner.plan(&batch)?;
+//! assert!(planner.check(&plan, &batch).is_empty());
+//! assert!(plan.iteration_ms >= plan.lower_bound.ms);
+//!
+//! let first = &plan.replicas[0];
+//! let list = schedule::instructions(0, first.scheme.stages(), first.micro_batches.len());
+//! assert!(matches!(list[0], schedule::Instruction::Forward { micro_batch: 0 }));
+//! assert_eq!(layout::positions(&plan).len(), 64);
+//! # Ok::<(), hydraulis_core::Error>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod units;
+
+pub mod spec;
+
+pub mod lengths;
+
+pub mod cost;
+
+pub mod strategy;
+
+pub mod schedule;
+
+pub mod pack;
+
+pub mod dispatch;
+
+pub mod plan;
+
+pub mod layout;
+
+pub use error::{Error, ErrorKind, Result};
+pub use units::{Millis, Tokens};

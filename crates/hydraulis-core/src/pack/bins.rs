@@ -1,0 +1,90 @@
+//! Sequences into bins that no more than `cap` tokens fit in.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::units::{Millis, Tokens};
+
+/// First-fit decreasing: few bins, whatever their times.
+///
+/// `ids` come longest first and each fits an empty bin. At most 11/9 of the optimum and one bin more
+/// (Johnson 1973); on long-tailed lengths it is nearly always the optimum.
+pub(super) fn first_fit(ids: &[usize], tokens: &[Tokens], cap: Tokens) -> Vec<Vec<usize>> {
+    let mut bins: Vec<(Tokens, Vec<usize>)> = Vec::new();
+    for &id in ids {
+        let length = tokens[id];
+        match bins.iter_mut().find(|(used, _)| *used + length <= cap) {
+            Some((used, bin)) => {
+                *used += length;
+                bin.push(id);
+            }
+            None => bins.push((length, vec![id])),
+        }
+    }
+    bins.into_iter().map(|(_, bin)| bin).collect()
+}
+
+/// How many bins `first_fit` uses, without making them.
+pub(super) fn first_fit_count(ids: &[usize], tokens: &[Tokens], cap: Tokens, used: &mut Vec<Tokens>) -> usize {
+    used.clear();
+    for &id in ids {
+        let length = tokens[id];
+        match used.iter_mut().find(|used| **used + length <= cap) {
+            Some(used) => *used += length,
+            None => used.push(length),
+        }
+    }
+    used.len()
+}
+
+/// Exactly `count` bins of balanced time: each sequence, longest first, into the bin of least time that has
+/// room (Graham's longest-processing-time rule under a cap). None where a sequence finds no room.
+pub(super) fn balanced(
+    ids: &[usize],
+    tokens: &[Tokens],
+    ms: &[Millis],
+    cap: Tokens,
+    count: usize,
+) -> Option<Vec<Vec<usize>>> {
+    let mut bins = vec![(Tokens(0), Vec::new()); count];
+    let mut by_time: BinaryHeap<Reverse<(Millis, usize)>> =
+        (0..count).map(|bin| Reverse((Millis::ZERO, bin))).collect();
+    let mut full = Vec::new();
+    for &id in ids {
+        let (time, bin) = loop {
+            let Reverse((time, bin)) = by_time.pop()?;
+            if bins[bin].0 + tokens[id] <= cap {
+                break (time, bin);
+            }
+            full.push(Reverse((time, bin)));
+        };
+        bins[bin].0 += tokens[id];
+        bins[bin].1.push(id);
+        by_time.push(Reverse((time + ms[id], bin)));
+        by_time.extend(full.drain(..));
+    }
+    Some(bins.into_iter().map(|(_, bin)| bin).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_fit_fills_and_counts_alike() {
+        let tokens: Vec<Tokens> = [7, 5, 4, 3, 1].map(Tokens).to_vec();
+        let ids = [0, 1, 2, 3, 4];
+        let bins = first_fit(&ids, &tokens, Tokens(10));
+        assert_eq!(bins, [vec![0, 3], vec![1, 2, 4]]);
+        assert_eq!(first_fit_count(&ids, &tokens, Tokens(10), &mut Vec::new()), 2);
+    }
+
+    #[test]
+    fn balanced_bins_respect_the_cap() {
+        let tokens: Vec<Tokens> = [8, 8, 2, 2].map(Tokens).to_vec();
+        let ms: Vec<Millis> = [1.0, 5.0, 1.0, 1.0].map(Millis).to_vec();
+        let bins = balanced(&[0, 1, 2, 3], &tokens, &ms, Tokens(10), 2).unwrap();
+        assert_eq!(bins, [vec![0, 2], vec![1, 3]]);
+        assert_eq!(balanced(&[0, 1, 2, 3], &tokens, &ms, Tokens(9), 2), None);
+    }
+}

@@ -1,0 +1,194 @@
+//! The independent checker: lists every promise that a plan breaks.
+//!
+//! It shares no code with strategy, dispatch and pack: sequences, caps, blocks of ranks and times are derived
+//! anew from the batch and the cost model, the pipeline by a slow plain simulation of its own.
+
+use std::fmt;
+
+use crate::cost::{CostModel, SchemeCost};
+use crate::lengths::Batch;
+use crate::plan::{Plan, ReplicaPlan};
+use crate::schedule::{finishes, instructions};
+use crate::units::{Millis, Tokens, count};
+
+/// A broken promise: a stable code, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which promise.
+    pub code: &'static str,
+    /// Where, and by how much.
+    pub detail: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.detail)
+    }
+}
+
+/// Everything that is wrong with `plan` as a plan of `batch` under `cost`; nothing if it keeps its promises.
+pub fn check(plan: &Plan, batch: &Batch, cost: &CostModel) -> Vec<Violation> {
+    let mut report = Report::default();
+    check_inputs(plan, batch, cost, &mut report);
+    check_sequences(plan, batch, &mut report);
+    check_ranks(plan, &mut report);
+    for (index, replica) in plan.replicas.iter().enumerate() {
+        match cost.scheme(replica.scheme) {
+            Ok(scheme) => check_replica(index, replica, batch, scheme, &mut report),
+            Err(error) => report.add("scheme_unusable", format!("replica {index}: {error}")),
+        }
+    }
+    check_times(plan, &mut report);
+    report.violations
+}
+
+#[derive(Default)]
+struct Report {
+    violations: Vec<Violation>,
+}
+
+impl Report {
+    fn add(&mut self, code: &'static str, detail: String) {
+        self.violations.push(Violation { code, detail });
+    }
+
+    fn expect(&mut self, holds: bool, code: &'static str, detail: impl FnOnce() -> String) {
+        if !holds {
+            self.add(code, detail());
+        }
+    }
+}
+
+fn check_inputs(plan: &Plan, batch: &Batch, cost: &CostModel, report: &mut Report) {
+    report.expect(plan.batch == *batch, "batch_differs", || "the plan was made for other lengths or targets".into());
+    report.expect(plan.cluster == cost.cluster(), "cluster_differs", || format!("planned for {:?}", plan.cluster));
+    let profile = &cost.profile().name;
+    report.expect(plan.profile == *profile, "profile_differs", || {
+        format!("planned with '{}', not '{profile}'", plan.profile)
+    });
+    let schemes: Vec<_> = plan.replicas.iter().map(|replica| replica.scheme).collect();
+    report.expect(plan.strategy.schemes() == schemes, "strategy_differs", || {
+        format!("strategy {} has replicas {schemes:?}", plan.strategy)
+    });
+}
+
+fn check_sequences(plan: &Plan, batch: &Batch, report: &mut Report) {
+    let mut times = vec![0_usize; batch.len()];
+    for id in plan.sequences() {
+        match times.get_mut(id) {
+            Some(times) => *times += 1,
+            None => report.add("sequence_unknown", format!("sequence {id} is not in the batch of {}", batch.len())),
+        }
+    }
+    for (id, &times) in times.iter().enumerate() {
+        report.expect(times > 0, "sequence_missing", || format!("sequence {id} is in no micro-batch"));
+        report.expect(times < 2, "sequence_repeated", || format!("sequence {id} is in {times} micro-batches"));
+    }
+}
+
+fn check_ranks(plan: &Plan, report: &mut Report) {
+    let gpus = plan.cluster.gpus();
+    let mut user = vec![None; gpus as usize];
+    for (index, replica) in plan.replicas.iter().enumerate() {
+        let expected = replica.scheme.ranks();
+        let given = replica.ranks.len();
+        report.expect(given as u64 == expected, "rank_count", || {
+            format!("replica {index} has {given} ranks, its scheme {expected}")
+        });
+        for &rank in &replica.ranks {
+            match user.get_mut(rank as usize) {
+                None => report.add("rank_unknown", format!("replica {index} uses rank {rank} of {gpus}")),
+                Some(Some(other)) => {
+                    report.add("rank_shared", format!("rank {rank} is in replicas {other} and {index}"));
+                }
+                Some(free) => *free = Some(index),
+            }
+        }
+        for (stage, block) in replica.ranks.chunks(replica.scheme.block() as usize).enumerate() {
+            let aligned = is_aligned(block, plan.cluster.gpus_per_node());
+            report.expect(aligned, "block_misaligned", || format!("replica {index}, stage {stage}: ranks {block:?}"));
+        }
+    }
+}
+
+/// Consecutive ranks, inside one node or on whole nodes.
+fn is_aligned(block: &[u32], node: u32) -> bool {
+    let consecutive = block.windows(2).all(|pair| pair[1] == pair[0] + 1);
+    let (Some(&first), Some(&last)) = (block.first(), block.last()) else { return false };
+    let inside_one = first / node == last / node;
+    let whole_nodes = first % node == 0 && (last + 1) % node == 0;
+    consecutive && (inside_one || whole_nodes)
+}
+
+fn check_replica(index: usize, replica: &ReplicaPlan, batch: &Batch, cost: &SchemeCost, report: &mut Report) {
+    let (cap, stated) = (cost.cap(), replica.cap_tokens);
+    report.expect(cap == stated, "cap_wrong", || format!("replica {index}: stated {}, computed {}", stated.0, cap.0));
+    let length = |id: &usize| batch.tokens().get(*id).copied().unwrap_or_default();
+    let mut times = Vec::new();
+    for (place, micro_batch) in replica.micro_batches.iter().enumerate() {
+        let tokens: Tokens = micro_batch.iter().map(length).sum();
+        let name = || format!("replica {index}, micro-batch {place}");
+        report.expect(!micro_batch.is_empty(), "micro_batch_empty", name);
+        report.expect(tokens <= cap, "micro_batch_over_cap", || {
+            format!("{}: {} tokens, the cap is {}", name(), tokens.0, cap.0)
+        });
+        times.push(cost.micro_batch_ms(micro_batch.iter().map(length)));
+    }
+    let mean: f64 = cost.stage_multipliers().iter().sum::<f64>() / count(cost.stage_multipliers().len());
+    let busy = times.iter().copied().sum::<Millis>() * mean;
+    let ends = plain_makespan(&times, cost.stage_multipliers(), cost.forward_share());
+    for (code, stated, computed) in
+        [("busy_time_wrong", replica.busy_ms, busy), ("replica_time_wrong", replica.predicted_ms, ends)]
+    {
+        report.expect(stated.is_close(computed), code, || {
+            format!("replica {index}: stated {} ms, computed {} ms", stated.0, computed.0)
+        });
+    }
+    let stages = replica.scheme.stages();
+    let lists: Vec<_> = (0..stages).map(|stage| instructions(stage, stages, times.len())).collect();
+    report.expect(finishes(&lists), "schedule_hangs", || {
+        format!("replica {index}: {stages} stages, {} micro-batches", times.len())
+    });
+}
+
+fn check_times(plan: &Plan, report: &mut Report) {
+    let slowest = plan.replicas.iter().map(|replica| replica.predicted_ms).max().unwrap_or_default();
+    let stated = plan.iteration_ms;
+    report.expect(stated.is_close(slowest), "iteration_time_wrong", || {
+        format!("stated {} ms, the slowest replica takes {} ms", stated.0, slowest.0)
+    });
+    let bound = plan.lower_bound.ms;
+    let sound = bound.0 > 0.0 && (bound <= stated || bound.is_close(stated));
+    report.expect(sound, "bound_above_time", || format!("lower bound {} ms, iteration {} ms", bound.0, stated.0));
+}
+
+/// The 1F1B makespan as a fixed point: an operation starts when its stage is free and its input is there,
+/// and ends are raised, round after round, until nothing changes.
+fn plain_makespan(times: &[Millis], multipliers: &[f64], forward_share: f64) -> Millis {
+    let (stages, v) = (multipliers.len(), times.len());
+    let mut ends = vec![vec![[0.0_f64; 2]; v]; stages];
+    loop {
+        let before = ends.clone();
+        for stage in 0..stages {
+            let ahead = (stages - 1 - stage).min(v);
+            let mut free = 0.0_f64;
+            for slot in 0..v + ahead {
+                let forward = (slot < v).then_some((slot, 0));
+                let backward = (slot >= ahead).then(|| (slot - ahead, 1));
+                for (micro_batch, pass) in forward.into_iter().chain(backward) {
+                    let input = match pass {
+                        0 if stage > 0 => ends[stage - 1][micro_batch][0],
+                        1 if stage + 1 < stages => ends[stage + 1][micro_batch][1],
+                        _ => 0.0,
+                    };
+                    let share = if pass == 0 { forward_share } else { 1.0 - forward_share };
+                    free = free.max(input) + times[micro_batch].0 * multipliers[stage] * share;
+                    ends[stage][micro_batch][pass] = free;
+                }
+            }
+        }
+        if ends == before {
+            return Millis(ends.iter().flatten().flatten().copied().fold(0.0, f64::max));
+        }
+    }
+}

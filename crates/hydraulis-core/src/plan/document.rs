@@ -1,0 +1,130 @@
+//! The plan: a pure value, and its JSON form.
+
+use serde::{Deserialize, Serialize};
+
+use crate::dispatch::Stop;
+use crate::error::{Error, Result};
+use crate::lengths::Batch;
+use crate::plan::Bound;
+use crate::spec::{Cluster, Scheme, Strategy};
+use crate::units::{Millis, Tokens};
+
+/// The value of a plan's `format` field.
+pub(super) const FORMAT: &str = "hydraulis.plan/1";
+
+/// Everything an iteration needs to know, and what was predicted of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    pub(super) format: String,
+    /// Name of the cost profile that predicted the times.
+    pub profile: String,
+    /// The cluster planned for.
+    pub cluster: Cluster,
+    /// The lengths planned for.
+    pub batch: Batch,
+    /// The replicas of this iteration.
+    pub strategy: Strategy,
+    /// What each of them does, in the strategy's order.
+    pub replicas: Vec<ReplicaPlan>,
+    /// The slowest replica's time.
+    pub iteration_ms: Millis,
+    /// No plan over the same strategies is shorter than this.
+    pub lower_bound: Bound,
+    /// Why the search ended.
+    pub stop: Stop,
+    /// The strategies there were to choose from, and what became of each.
+    pub considered: Vec<Considered>,
+}
+
+/// What one replica does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplicaPlan {
+    /// How it is cut.
+    pub scheme: Scheme,
+    /// Its ranks, stage by stage, in tensor order within a stage.
+    pub ranks: Vec<u32>,
+    /// The sequences of each micro-batch, in running order; none for a replica that stays idle.
+    pub micro_batches: Vec<Vec<usize>>,
+    /// Most tokens of one micro-batch.
+    pub cap_tokens: Tokens,
+    /// How long its stages compute, on average.
+    pub busy_ms: Millis,
+    /// When its last backward ends.
+    pub predicted_ms: Millis,
+}
+
+/// One of the strategies there were to choose from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Considered {
+    /// The strategy.
+    pub strategy: Strategy,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What became of a strategy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It was planned and takes this long.
+    Planned(Millis),
+    /// Its lower bound is already above the best plan.
+    Pruned(Millis),
+    /// No replica of it admits the longest sequence; the most tokens that one does.
+    TooNarrow(Tokens),
+}
+
+impl Plan {
+    /// How far the iteration may be from the best over the same strategies: `iteration / bound - 1`.
+    pub fn gap(&self) -> f64 {
+        self.iteration_ms.0 / self.lower_bound.ms.0 - 1.0
+    }
+
+    /// The JSON form, on one line.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Reads the JSON form; whether its promises hold is for the checker to say.
+    pub fn from_json(text: &str) -> Result<Plan> {
+        let mut document = serde_json::Deserializer::from_str(text);
+        let plan: Plan = serde_path_to_error::deserialize(&mut document)
+            .map_err(|error| refuse(&error.path().to_string(), &error.into_inner().to_string()))?;
+        document.end().map_err(|error| refuse("end of the document", &error.to_string()))?;
+        if plan.format != FORMAT {
+            return Err(refuse("format", &format!("'{}' is not '{FORMAT}'", plan.format)));
+        }
+        if let Some(id) = plan.sequences().find(|&id| id >= plan.batch.len()) {
+            return Err(refuse("replicas", &format!("sequence {id} is not in the batch of {}", plan.batch.len())));
+        }
+        let ranks_fit = |replica: &ReplicaPlan| replica.ranks.len() as u64 == replica.scheme.ranks();
+        if let Some(index) = plan.replicas.iter().position(|replica| !ranks_fit(replica)) {
+            return Err(refuse(&format!("replicas[{index}].ranks"), "their number is not that of the scheme"));
+        }
+        Ok(plan)
+    }
+
+    /// Every sequence id, in running order, replica by replica.
+    pub fn sequences(&self) -> impl Iterator<Item = usize> + '_ {
+        self.replicas.iter().flat_map(|replica| replica.micro_batches.iter().flatten().copied())
+    }
+}
+
+fn refuse(field: &str, why: &str) -> Error {
+    Error::PlanSyntax { field: field.into(), why: why.into() }
+}
+
+impl ReplicaPlan {
+    /// Number of sequences.
+    pub fn sequences(&self) -> usize {
+        self.micro_batches.iter().map(Vec::len).sum()
+    }
+
+    /// Tokens of all its micro-batches.
+    pub fn tokens(&self, batch: &Batch) -> Tokens {
+        self.micro_batches.iter().flatten().map(|&id| batch.tokens()[id]).sum()
+    }
+}

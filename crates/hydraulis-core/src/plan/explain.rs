@@ -1,0 +1,133 @@
+//! A plan in words: which strategy and why, what each replica does, what stands in the way of a shorter one.
+
+use std::fmt::Write;
+
+use crate::plan::{BoundKind, Outcome, Plan, ReplicaPlan};
+use crate::units::Tokens;
+
+/// A readable account of `plan`, in plain text of at most 110 columns.
+pub fn explain(plan: &Plan) -> String {
+    let sections = [headline(plan), why_this_strategy(plan), replicas(plan), what_bounds_it(plan)];
+    sections.join("\n\n") + "\n"
+}
+
+fn headline(plan: &Plan) -> String {
+    let (id, longest) = plan.batch.longest();
+    format!(
+        "{} sequences, {} tokens, the longest {} (sequence {id})\n{} GPUs in nodes of {}, cost profile {}\n\nStrategy {}: {} ms an iteration",
+        grouped(plan.batch.len() as u64),
+        grouped(plan.batch.total_tokens().0),
+        grouped(longest.0),
+        plan.cluster.gpus(),
+        plan.cluster.gpus_per_node(),
+        plan.profile,
+        plan.strategy,
+        millis(plan.iteration_ms.0),
+    )
+}
+
+fn why_this_strategy(plan: &Plan) -> String {
+    let mut lines = vec![format!("Chosen among {} strategies:", plan.considered.len())];
+    let width = plan.considered.iter().map(|entry| entry.strategy.to_string().len()).max().unwrap_or(0).min(70);
+    for entry in &plan.considered {
+        let outcome = match entry.outcome {
+            Outcome::Planned(ms) if entry.strategy == plan.strategy => format!("{} ms, chosen", millis(ms.0)),
+            Outcome::Planned(ms) => {
+                format!("{} ms, {:+.1} %", millis(ms.0), 100.0 * (ms.0 / plan.iteration_ms.0 - 1.0))
+            }
+            Outcome::Pruned(ms) => format!("not tried: cannot be below {} ms", millis(ms.0)),
+            Outcome::TooNarrow(limit) => format!("too narrow: admits {} tokens at most", grouped(limit.0)),
+        };
+        lines.push(format!("  {:width$}  {outcome}", entry.strategy.to_string()));
+    }
+    lines.join("\n")
+}
+
+fn replicas(plan: &Plan) -> String {
+    let header = ["replica", "scheme", "ranks", "sequences", "micro-batches", "tokens", "fill", "ms", "bubble", "idle"];
+    let mut rows = vec![header.map(str::to_owned)];
+    rows.extend(plan.replicas.iter().enumerate().map(|(index, replica)| row(index, replica, plan)));
+    let widths: Vec<usize> =
+        (0..header.len()).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in &rows {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
+        let _ = writeln!(text, "{}", cells.join("  "));
+    }
+    text + "fill: tokens of what its micro-batches may hold; bubble: share of its time that stages wait in the pipeline; idle: share of the iteration after its end"
+}
+
+fn row(index: usize, replica: &ReplicaPlan, plan: &Plan) -> [String; 10] {
+    let tokens = replica.tokens(&plan.batch);
+    let room = Tokens(replica.cap_tokens.0 * replica.micro_batches.len() as u64);
+    let share = |part: f64, whole: f64| if whole > 0.0 { format!("{:.1} %", 100.0 * part / whole) } else { "-".into() };
+    let (busy, ends, iteration) = (replica.busy_ms.0, replica.predicted_ms.0, plan.iteration_ms.0);
+    [
+        index.to_string(),
+        replica.scheme.to_string(),
+        ranks(&replica.ranks),
+        grouped(replica.sequences() as u64),
+        replica.micro_batches.len().to_string(),
+        grouped(tokens.0),
+        share(tokens.as_f64(), room.as_f64()),
+        millis(ends),
+        share(ends - busy, ends),
+        share(iteration - ends, iteration),
+    ]
+}
+
+fn what_bounds_it(plan: &Plan) -> String {
+    let bound = plan.lower_bound;
+    let reason = match bound.kind {
+        BoundKind::Sequence(id) => {
+            let tokens = grouped(plan.batch.tokens()[id].0);
+            format!("sequence {id} ({tokens} tokens) alone takes that long wherever it is admitted")
+        }
+        BoundKind::Work => "the work of all sequences, shared out perfectly over the replicas, takes that long".into(),
+    };
+    format!(
+        "No plan over these strategies is below {} ms: {reason}.\nThis plan is within {:.2} % of that.",
+        millis(bound.ms.0),
+        100.0 * plan.gap().max(0.0),
+    )
+}
+
+fn ranks(ranks: &[u32]) -> String {
+    match ranks {
+        [first, .., last] if (last - first) as usize + 1 == ranks.len() => format!("{first}-{last}"),
+        _ => ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(","),
+    }
+}
+
+/// A number with its thousands set apart.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let head = digits.len() % 3;
+    let (first, rest) = digits.split_at(head);
+    let groups = rest.as_bytes().chunks(3).map(|group| String::from_utf8_lossy(group).into_owned());
+    std::iter::once(first.to_owned()).filter(|first| !first.is_empty()).chain(groups).collect::<Vec<_>>().join(",")
+}
+
+fn millis(ms: f64) -> String {
+    let decimals = if ms >= 100.0 { 0 } else { 2 };
+    let text = format!("{ms:.decimals$}");
+    match text.split_once('.') {
+        Some(_) => text,
+        None => grouped(text.parse().unwrap_or(0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!((millis(4_981.6), millis(99.5)), ("4,982".into(), "99.50".into()));
+        assert_eq!(ranks(&[8, 9, 10]), "8-10");
+        assert_eq!(ranks(&[0, 1, 4, 5]), "0,1,4,5");
+    }
+}

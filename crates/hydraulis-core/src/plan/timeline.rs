@@ -1,0 +1,59 @@
+//! A plan's iteration on the clock: as predicted, or with the durations that were measured.
+
+use crate::cost::CostModel;
+use crate::error::{Error, Result};
+use crate::plan::{Plan, ReplicaPlan};
+use crate::schedule::{Compute, StageTimes, Timeline, compute_order, simulate};
+use crate::units::Millis;
+
+/// The timeline of each replica by the cost model: what the plan's times come from.
+pub fn predicted_timeline(plan: &Plan, cost: &CostModel) -> Result<Vec<Timeline>> {
+    let timeline = |replica: &ReplicaPlan| {
+        let scheme = cost.scheme(replica.scheme)?;
+        let tokens = |ids: &Vec<usize>| scheme.micro_batch_ms(ids.iter().map(|&id| plan.batch.tokens()[id]));
+        let times: Vec<Millis> = replica.micro_batches.iter().map(tokens).collect();
+        let scaled = |factor: f64| times.iter().map(|&time| time * factor).collect();
+        let stages = scheme.stage_multipliers().iter().map(|&multiplier| StageTimes {
+            forward: scaled(multiplier * scheme.forward_share()),
+            backward: scaled(multiplier * (1.0 - scheme.forward_share())),
+        });
+        Ok(simulate(&stages.collect::<Vec<_>>()))
+    };
+    plan.replicas.iter().map(timeline).collect()
+}
+
+/// The timeline of each replica when its computations take the durations that were measured.
+///
+/// `durations[replica][stage]` holds one time for each forward and backward, in the order in which the stage
+/// computes. The same instruction lists are run, so the result differs from the prediction by the times alone.
+pub fn measured_timeline(plan: &Plan, durations: &[Vec<Vec<Millis>>]) -> Result<Vec<Timeline>> {
+    let timeline = |(index, replica): (usize, &ReplicaPlan)| {
+        let (stages, micro_batches) = (replica.scheme.stages(), replica.micro_batches.len());
+        let times = (0..stages).map(|stage| {
+            let given = durations.get(index).and_then(|stages| stages.get(stage)).map_or(&[][..], Vec::as_slice);
+            if given.len() != 2 * micro_batches {
+                return Err(Error::DurationsMismatch {
+                    replica: index,
+                    stage,
+                    given: given.len(),
+                    expected: 2 * micro_batches,
+                });
+            }
+            Ok(by_micro_batch(given, stage, stages, micro_batches))
+        });
+        Ok(simulate(&times.collect::<Result<Vec<_>>>()?))
+    };
+    plan.replicas.iter().enumerate().map(timeline).collect()
+}
+
+fn by_micro_batch(durations: &[Millis], stage: usize, stages: usize, micro_batches: usize) -> StageTimes {
+    let mut times =
+        StageTimes { forward: vec![Millis::ZERO; micro_batches], backward: vec![Millis::ZERO; micro_batches] };
+    for (compute, &duration) in compute_order(stage, stages, micro_batches).zip(durations) {
+        match compute {
+            Compute::Forward(micro_batch) => times.forward[micro_batch] = duration,
+            Compute::Backward(micro_batch) => times.backward[micro_batch] = duration,
+        }
+    }
+    times
+}

@@ -1,0 +1,118 @@
+//! The set of replicas of one iteration.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::spec::Scheme;
+
+/// More replicas than any cluster has ranks; a typing error such as `1000000000x<1>` stops here.
+const MAX_REPLICAS: usize = 1 << 20;
+
+/// A multiset of replicas, each with its own scheme, written `1x<tp16>+12x<tp4,pp2>`.
+///
+/// It is kept in one canonical order, widest stages first and longer pipelines before shorter ones, so that
+/// equal sets are equal values, and so that placing replicas in this order keeps their blocks aligned.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Strategy {
+    schemes: Vec<Scheme>,
+}
+
+impl Strategy {
+    /// The strategy of these replicas, at least one.
+    pub fn new(mut schemes: Vec<Scheme>) -> Result<Strategy> {
+        if schemes.is_empty() || schemes.len() > MAX_REPLICAS {
+            let why = format!("it has {} replicas, the limit is 1 to {MAX_REPLICAS}", schemes.len());
+            return Err(Error::StrategySyntax { text: String::new(), why });
+        }
+        schemes.sort_by_key(|scheme| Reverse((scheme.block(), scheme.pp(), scheme.tp())));
+        Ok(Strategy { schemes })
+    }
+
+    /// The scheme of each replica.
+    pub fn schemes(&self) -> &[Scheme] {
+        &self.schemes
+    }
+
+    /// Ranks of all replicas together.
+    pub fn ranks(&self) -> u64 {
+        self.schemes.iter().map(|scheme| scheme.ranks()).sum()
+    }
+
+    /// Each distinct scheme with its number of replicas, in order.
+    pub fn groups(&self) -> Vec<(Scheme, usize)> {
+        let runs = self.schemes.chunk_by(|one, other| one == other);
+        runs.map(|run| (run[0], run.len())).collect()
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let groups: Vec<String> = self.groups().iter().map(|(scheme, n)| format!("{n}x{scheme}")).collect();
+        f.write_str(&groups.join("+"))
+    }
+}
+
+impl FromStr for Strategy {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Strategy> {
+        let wrong = |why: String| Error::StrategySyntax { text: text.into(), why };
+        let mut schemes = Vec::new();
+        for group in text.split('+').map(str::trim) {
+            let (number, scheme) = match group.split_once('x') {
+                Some((number, scheme)) => {
+                    (number.trim().parse().map_err(|_| wrong(format!("'{number}' is no count")))?, scheme)
+                }
+                None => (1, group),
+            };
+            if number == 0 || number > MAX_REPLICAS - schemes.len() {
+                return Err(wrong(format!("the count {number} is outside 1 to {MAX_REPLICAS}")));
+            }
+            let scheme: Scheme = scheme.parse().map_err(|error| match error {
+                Error::SchemeSyntax { text, why } => wrong(format!("'{text}': {why}")),
+                other => other,
+            })?;
+            schemes.extend(std::iter::repeat_n(scheme, number));
+        }
+        Strategy::new(schemes)
+    }
+}
+
+impl TryFrom<String> for Strategy {
+    type Error = Error;
+    fn try_from(text: String) -> Result<Strategy> {
+        text.parse()
+    }
+}
+
+impl From<Strategy> for String {
+    fn from(strategy: Strategy) -> String {
+        strategy.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_round_trips_in_canonical_order() {
+        let strategy: Strategy = "12x<tp4,pp2>+<tp16>+2x<pp4>+1x<tp4>".parse().unwrap();
+        assert_eq!(strategy.to_string(), "1x<tp16>+12x<tp4,pp2>+1x<tp4>+2x<pp4>");
+        assert_eq!(strategy.to_string().parse::<Strategy>().unwrap(), strategy);
+        assert_eq!(strategy.ranks(), 16 + 12 * 8 + 4 + 2 * 4);
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for text in ["", "+", "0x<tp4>", "x<tp4>", "2x", "-1x<1>", "2x<tp4>+", "99999999999x<1>", "9999999x<1>"] {
+            assert_eq!(text.parse::<Strategy>().unwrap_err().code(), "strategy_syntax", "{text}");
+        }
+        assert_eq!("2x<cp2>".parse::<Strategy>().unwrap_err().code(), "context_parallelism");
+    }
+}

@@ -1,0 +1,107 @@
+//! Which ranks each replica runs on.
+
+use crate::error::{Error, Result};
+use crate::spec::{Cluster, Strategy};
+
+/// The ranks of each replica, stage by stage, in tensor order within a stage.
+///
+/// A stage is an aligned block: inside one node up to the node's size, whole nodes above it. Alignment keeps
+/// tensor-parallel traffic on the fast links, and the set of process groups small, because the same blocks
+/// come back whatever the strategy. The strategy's canonical order places wide blocks first, so narrow ones
+/// fill what is left; each block takes the first free place, and so stages follow each other.
+pub fn place(strategy: &Strategy, cluster: Cluster) -> Result<Vec<Vec<u32>>> {
+    if strategy.ranks() > u64::from(cluster.gpus()) {
+        let (needed, gpus) = (strategy.ranks(), cluster.gpus());
+        return Err(Error::StrategyTooLarge { strategy: strategy.to_string(), needed, gpus });
+    }
+    let mut free = FreeRanks::new(cluster);
+    let replicas = strategy.schemes().iter().enumerate().map(|(replica, &scheme)| {
+        let mut ranks = Vec::new();
+        for _stage in 0..scheme.pp() {
+            let block = free.take(scheme.block()).ok_or_else(|| Error::PlacementFailed {
+                strategy: strategy.to_string(),
+                replica,
+                scheme,
+                block: scheme.block(),
+                gpus_per_node: cluster.gpus_per_node(),
+            })?;
+            ranks.extend(block);
+        }
+        Ok(ranks)
+    });
+    replicas.collect()
+}
+
+struct FreeRanks {
+    taken: Vec<bool>,
+    cluster: Cluster,
+    /// Where the last search for a block of this size ended: earlier places cannot have become free.
+    resume: (u32, u32),
+}
+
+impl FreeRanks {
+    fn new(cluster: Cluster) -> FreeRanks {
+        FreeRanks { taken: vec![false; cluster.gpus() as usize], cluster, resume: (0, 0) }
+    }
+
+    /// The first free aligned block.
+    fn take(&mut self, block: u32) -> Option<std::ops::Range<u32>> {
+        let (gpus, node) = (self.cluster.gpus(), self.cluster.gpus_per_node());
+        if block > node && block % node != 0 {
+            return None;
+        }
+        let mut start = if self.resume.0 == block { self.resume.1 } else { 0 };
+        while start + block <= gpus {
+            let offset = start % node;
+            if block <= node && offset + block > node {
+                start += node - offset;
+                continue;
+            }
+            let ranks = start as usize..(start + block) as usize;
+            if self.taken[ranks.clone()].iter().all(|taken| !taken) {
+                self.taken[ranks].fill(true);
+                self.resume = (block, start + block);
+                return Some(start..start + block);
+            }
+            // Above a node's size the next place is the next node; below it, blocks tile the node.
+            start += block.min(node);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(strategy: &str, gpus: u32, node: u32) -> Result<Vec<Vec<u32>>> {
+        place(&strategy.parse().unwrap(), Cluster::new(gpus, node).unwrap())
+    }
+
+    #[test]
+    fn blocks_are_aligned_and_stages_follow() {
+        let ranks = placed("1x<tp4>+1x<tp2,pp2>+2x<1>", 16, 8).unwrap();
+        assert_eq!(ranks, [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8], vec![9]]);
+        let ranks = placed("1x<tp16>+2x<tp8,pp3>", 64, 8).unwrap();
+        assert_eq!(ranks[1], (16..40).collect::<Vec<_>>());
+        // Three ranks do not divide a node of eight: the third block starts on the next node.
+        assert_eq!(placed("3x<tp3>", 16, 8).unwrap()[2], [8, 9, 10]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        assert_eq!(placed("3x<tp4>", 8, 8).unwrap_err().code(), "strategy_too_large");
+        assert_eq!(placed("1x<tp12>", 16, 8).unwrap_err().code(), "placement_failed");
+        assert_eq!(placed("5x<tp3>", 16, 8).unwrap_err().code(), "placement_failed");
+    }
+
+    #[test]
+    fn no_rank_is_used_twice() {
+        let ranks = placed("1x<tp8>+3x<tp4>+1x<tp2,pp4>+2x<pp2>", 32, 8).unwrap();
+        let mut all: Vec<u32> = ranks.concat();
+        let used = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), used);
+    }
+}

@@ -1,0 +1,218 @@
+//! Parameters, held and home slices, transfers.
+
+use hydraulis_core::layout;
+use numpy::PyArray2;
+use pyo3::prelude::*;
+
+use crate::arrays::Column;
+use crate::gil::detached;
+use crate::plan::Plan;
+use crate::spec::Scheme;
+
+/// One parameter: `rows` rows of `row_elements`, in canonical order.
+#[pyclass(frozen, get_all, module = "hydraulis._core")]
+#[derive(Clone, Debug)]
+pub(crate) struct Parameter {
+    name: String,
+    rows: u64,
+    row_elements: u64,
+    split: bool,
+    blocks: Vec<u32>,
+}
+
+#[pymethods]
+impl Parameter {
+    #[new]
+    #[pyo3(signature = (name, *, rows, row_elements, split, blocks))]
+    fn new(name: String, rows: u64, row_elements: u64, split: bool, blocks: Vec<u32>) -> Parameter {
+        Parameter { name, rows, row_elements, split, blocks }
+    }
+}
+
+/// Every parameter of a model, in bucket order.
+#[pyclass(frozen, module = "hydraulis._core")]
+#[derive(Debug)]
+pub(crate) struct ParameterTable(layout::ParameterTable);
+
+#[pymethods]
+impl ParameterTable {
+    #[new]
+    fn new(py: Python<'_>, parameters: Vec<PyRef<'_, Parameter>>, layers: u32) -> PyResult<ParameterTable> {
+        let core = |parameter: PyRef<'_, Parameter>| layout::Parameter {
+            name: parameter.name.clone(),
+            rows: parameter.rows,
+            row_elements: parameter.row_elements,
+            split: parameter.split,
+            blocks: parameter.blocks.clone(),
+        };
+        let parameters = parameters.into_iter().map(core).collect();
+        detached(py, || layout::ParameterTable::new(parameters, layers)).map(ParameterTable)
+    }
+
+    /// The parameters, in bucket order.
+    #[getter]
+    fn parameters(&self) -> Vec<Parameter> {
+        let own = |parameter: &layout::Parameter| Parameter {
+            name: parameter.name.clone(),
+            rows: parameter.rows,
+            row_elements: parameter.row_elements,
+            split: parameter.split,
+            blocks: parameter.blocks.clone(),
+        };
+        self.0.parameters().iter().map(own).collect()
+    }
+}
+
+/// Where a rank stands in its replica.
+#[pyclass(frozen, get_all, module = "hydraulis._core")]
+#[derive(Debug)]
+pub(crate) struct Position {
+    scheme: Py<Scheme>,
+    stage: u16,
+    tensor_rank: u16,
+}
+
+#[pymethods]
+impl Position {
+    #[new]
+    #[pyo3(signature = (scheme, *, stage, tensor_rank))]
+    fn py_new(scheme: Py<Scheme>, stage: u16, tensor_rank: u16) -> Position {
+        Position { scheme, stage, tensor_rank }
+    }
+}
+
+impl Position {
+    pub(crate) fn new(py: Python<'_>, position: layout::Position) -> PyResult<Position> {
+        let scheme = Py::new(py, Scheme(position.scheme))?;
+        Ok(Position { scheme, stage: position.stage, tensor_rank: position.tensor_rank })
+    }
+
+    fn core(&self) -> layout::Position {
+        layout::Position { scheme: self.scheme.get().0, stage: self.stage, tensor_rank: self.tensor_rank }
+    }
+}
+
+/// A slice of a parameter in a rank's strategy buffer.
+#[pyclass(frozen, get_all, module = "hydraulis._core")]
+#[derive(Debug)]
+pub(crate) struct HeldSlice {
+    parameter: usize,
+    row_start: u64,
+    row_end: u64,
+    offset: u64,
+}
+
+/// The slices that a rank at a position holds, packed from the start of its buffer.
+#[pyfunction]
+pub(crate) fn held_slices(py: Python<'_>, table: &ParameterTable, position: &Position) -> PyResult<Vec<HeldSlice>> {
+    let position = position.core();
+    let slices = detached(py, || layout::held_slices(&table.0, position))?;
+    let own = |slice: layout::HeldSlice| HeldSlice {
+        parameter: slice.parameter,
+        row_start: slice.rows.start,
+        row_end: slice.rows.end,
+        offset: slice.offset,
+    };
+    Ok(slices.into_iter().map(own).collect())
+}
+
+/// A part of a parameter in a rank's home buffer, in canonical elements.
+#[pyclass(frozen, get_all, module = "hydraulis._core")]
+#[derive(Debug)]
+pub(crate) struct HomeSlice {
+    parameter: usize,
+    start: u64,
+    end: u64,
+    offset: u64,
+}
+
+/// The home layout: every bucket cut evenly over all ranks.
+#[pyclass(frozen, module = "hydraulis._core")]
+#[derive(Debug)]
+pub(crate) struct Home(layout::Home);
+
+#[pymethods]
+impl Home {
+    #[new]
+    fn new(table: &ParameterTable, ranks: u32) -> Home {
+        Home(layout::Home::new(&table.0, ranks))
+    }
+
+    /// Every slice in the home buffer of a rank, in order.
+    fn slices(&self, table: &ParameterTable, rank: u64) -> Vec<HomeSlice> {
+        let own = |slice: layout::HomeSlice| HomeSlice {
+            parameter: slice.parameter,
+            start: slice.elements.start,
+            end: slice.elements.end,
+            offset: slice.offset,
+        };
+        self.0.slices(&table.0, rank).into_iter().map(own).collect()
+    }
+}
+
+/// One bucket's trade between home and a strategy's layout, from the side of one rank.
+#[pyclass(frozen, module = "hydraulis._core")]
+#[derive(Debug)]
+pub(crate) struct BucketTransfer {
+    held: Py<PyArray2<i64>>,
+    home: Py<PyArray2<i64>>,
+    held_counts: Column,
+    home_counts: Column,
+}
+
+#[pymethods]
+impl BucketTransfer {
+    /// Segments of the strategy buffer, by home rank: int64 of shape (segments, 2), offset and elements.
+    #[getter]
+    fn held(&self, py: Python<'_>) -> Py<PyArray2<i64>> {
+        self.held.clone_ref(py)
+    }
+
+    /// Segments of the home buffer, by holder rank: int64 of shape (segments, 2), offset and elements.
+    #[getter]
+    fn home(&self, py: Python<'_>) -> Py<PyArray2<i64>> {
+        self.home.clone_ref(py)
+    }
+
+    /// Held elements whose home is each rank: int64 of shape (ranks,).
+    #[getter]
+    fn held_counts(&self, py: Python<'_>) -> Py<numpy::PyArray1<i64>> {
+        self.held_counts.get(py)
+    }
+
+    /// Home elements that each rank holds: int64 of shape (ranks,).
+    #[getter]
+    fn home_counts(&self, py: Python<'_>) -> Py<numpy::PyArray1<i64>> {
+        self.home_counts.get(py)
+    }
+}
+
+/// What `rank` trades in every bucket under a plan.
+#[pyfunction]
+pub(crate) fn transfer(
+    py: Python<'_>,
+    table: &ParameterTable,
+    home: &Home,
+    plan: &Plan,
+    rank: u32,
+) -> PyResult<Vec<BucketTransfer>> {
+    let buckets = detached(py, || layout::transfer(&table.0, &home.0, plan.core_positions(), rank))?;
+    buckets.into_iter().map(|bucket| BucketTransfer::new(py, bucket)).collect()
+}
+
+impl BucketTransfer {
+    fn new(py: Python<'_>, bucket: layout::BucketTransfer) -> PyResult<BucketTransfer> {
+        Ok(BucketTransfer {
+            held: segments(py, &bucket.held)?,
+            home: segments(py, &bucket.home)?,
+            held_counts: Column::from_counts(py, bucket.held_counts),
+            home_counts: Column::from_counts(py, bucket.home_counts),
+        })
+    }
+}
+
+fn segments(py: Python<'_>, segments: &[layout::Segment]) -> PyResult<Py<PyArray2<i64>>> {
+    let flat = segments.iter().flat_map(|segment| [segment.offset, segment.elements]);
+    let column = Column::from_counts(py, flat).get(py);
+    Ok(column.bind(py).call_method1("reshape", ((segments.len(), 2),))?.cast_into()?.unbind())
+}

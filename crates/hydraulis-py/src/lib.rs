@@ -1,0 +1,34 @@
+//! The extension module `hydraulis._core`: take, detach from the GIL, map errors, give.
+//!
+//! No algorithm lives here, and no default that the core does not have.
+
+use pyo3::prelude::*;
+
+mod arrays;
+mod cost;
+mod errors;
+mod gil;
+mod layout;
+mod plan;
+mod planner;
+mod schedule;
+mod spec;
+
+/// The native core of Hydraulis.
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    use crate::cost::{CostFit, CostProfile, fit_cost};
+    #[pymodule_export]
+    use crate::layout::{
+        BucketTransfer, HeldSlice, Home, HomeSlice, Parameter, ParameterTable, Position, held_slices, transfer,
+    };
+    #[pymodule_export]
+    use crate::plan::{Plan, Replica};
+    #[pymodule_export]
+    use crate::planner::Planner;
+    #[pymodule_export]
+    use crate::schedule::{Backward, Exchange, Forward, Span};
+    #[pymodule_export]
+    use crate::spec::{Cluster, Scheme};
+}

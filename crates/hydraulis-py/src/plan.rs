@@ -1,0 +1,223 @@
+//! `Plan` and its replicas.
+
+use hydraulis_core::{Millis, layout, plan, schedule};
+use numpy::PyArray1;
+use pyo3::prelude::*;
+
+use crate::arrays::Column;
+use crate::gil::detached;
+use crate::layout::Position;
+use crate::schedule::{Span, instruction, spans};
+use crate::spec::{Cluster, Scheme};
+
+/// Strategy, placement, dispatch, packing, prediction and bound of one iteration: a pure value.
+#[pyclass(frozen, module = "hydraulis")]
+#[derive(Debug)]
+pub(crate) struct Plan {
+    core: plan::Plan,
+    positions: Vec<Option<layout::Position>>,
+    lengths: Column,
+    targets: Column,
+    sequences: Column,
+    micro_batch_offsets: Column,
+    replica_offsets: Column,
+}
+
+/// What one replica does in an iteration.
+#[pyclass(frozen, get_all, module = "hydraulis")]
+#[derive(Debug)]
+pub(crate) struct Replica {
+    scheme: Py<Scheme>,
+    ranks: Vec<u32>,
+    micro_batches: Vec<Vec<usize>>,
+    cap_tokens: u64,
+    busy_ms: f64,
+    predicted_ms: f64,
+}
+
+impl Plan {
+    pub(crate) fn new(py: Python<'_>, plan: plan::Plan) -> Plan {
+        let micro_batches = || plan.replicas.iter().flat_map(|replica| &replica.micro_batches);
+        Plan {
+            positions: layout::positions(&plan),
+            lengths: Column::from_counts(py, plan.batch.tokens().iter().map(|tokens| tokens.0)),
+            targets: Column::from_counts(py, plan.batch.targets().iter().copied()),
+            sequences: Column::from_counts(py, plan.sequences()),
+            micro_batch_offsets: Column::from_counts(py, offsets(micro_batches().map(Vec::len))),
+            replica_offsets: Column::from_counts(py, offsets(plan.replicas.iter().map(|r| r.micro_batches.len()))),
+            core: plan,
+        }
+    }
+
+    pub(crate) fn inner(&self) -> &plan::Plan {
+        &self.core
+    }
+
+    pub(crate) fn core_positions(&self) -> &[Option<layout::Position>] {
+        &self.positions
+    }
+
+    /// The replica that a rank with work belongs to.
+    fn replica_of(&self, rank: u32) -> Option<&plan::ReplicaPlan> {
+        self.core.replicas.iter().find(|replica| replica.ranks.contains(&rank))
+    }
+}
+
+#[pymethods]
+impl Plan {
+    /// Reads the JSON form.
+    #[staticmethod]
+    fn from_json(py: Python<'_>, text: &str) -> PyResult<Plan> {
+        let plan = detached(py, || plan::Plan::from_json(text))?;
+        Ok(Plan::new(py, plan))
+    }
+
+    /// The JSON form, on one line.
+    fn to_json(&self) -> String {
+        self.core.to_json()
+    }
+
+    /// A readable account: which strategy and why, what each replica does, what bounds the time.
+    fn explain(&self) -> String {
+        plan::explain(&self.core)
+    }
+
+    /// The strategy, as written.
+    #[getter]
+    fn strategy(&self) -> String {
+        self.core.strategy.to_string()
+    }
+
+    /// The cluster planned for.
+    #[getter]
+    fn cluster(&self) -> Cluster {
+        Cluster(self.core.cluster)
+    }
+
+    /// Name of the cost profile.
+    #[getter]
+    fn profile(&self) -> &str {
+        &self.core.profile
+    }
+
+    /// The slowest replica's predicted time.
+    #[getter]
+    fn iteration_ms(&self) -> f64 {
+        self.core.iteration_ms.0
+    }
+
+    /// No plan over the same strategies is shorter.
+    #[getter]
+    fn lower_bound_ms(&self) -> f64 {
+        self.core.lower_bound.ms.0
+    }
+
+    /// `iteration_ms / lower_bound_ms - 1`.
+    #[getter]
+    fn gap(&self) -> f64 {
+        self.core.gap()
+    }
+
+    /// The replicas, in the strategy's order.
+    #[getter]
+    fn replicas(&self, py: Python<'_>) -> PyResult<Vec<Replica>> {
+        self.core.replicas.iter().map(|replica| Replica::new(py, replica)).collect()
+    }
+
+    /// Length of each sequence: int64 of shape (sequences,).
+    #[getter]
+    fn lengths(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
+        self.lengths.get(py)
+    }
+
+    /// Target tokens of each sequence: int64 of shape (sequences,).
+    #[getter]
+    fn targets(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
+        self.targets.get(py)
+    }
+
+    /// Sequence ids in running order: int64 of shape (sequences,).
+    #[getter]
+    fn sequences(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
+        self.sequences.get(py)
+    }
+
+    /// Where each micro-batch starts in `sequences`: int64 of shape (micro-batches + 1,).
+    #[getter]
+    fn micro_batch_offsets(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
+        self.micro_batch_offsets.get(py)
+    }
+
+    /// Where each replica starts among the micro-batches: int64 of shape (replicas + 1,).
+    #[getter]
+    fn replica_offsets(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
+        self.replica_offsets.get(py)
+    }
+
+    /// Where a rank stands, or None for a rank without work.
+    fn position(&self, py: Python<'_>, rank: u32) -> PyResult<Option<Position>> {
+        let position = self.positions.get(rank as usize).copied().flatten();
+        position.map(|position| Position::new(py, position)).transpose()
+    }
+
+    /// What a rank does, step by step; nothing for a rank without work.
+    fn instructions(&self, py: Python<'_>, rank: u32) -> PyResult<Vec<Py<PyAny>>> {
+        let position = self.positions.get(rank as usize).copied().flatten();
+        let (Some(position), Some(replica)) = (position, self.replica_of(rank)) else { return Ok(Vec::new()) };
+        let stage = usize::from(position.stage);
+        let block = position.scheme.block() as usize;
+        let peer = |stage: usize| replica.ranks[stage * block + usize::from(position.tensor_rank)];
+        let list = schedule::instructions(stage, position.scheme.stages(), replica.micro_batches.len());
+        list.into_iter().map(|step| instruction(py, step, stage, peer)).collect()
+    }
+
+    /// The timeline of each replica when its computations take `durations[replica][stage]` milliseconds.
+    fn measured_timeline(&self, py: Python<'_>, durations: Vec<Vec<Vec<f64>>>) -> PyResult<Vec<Vec<Span>>> {
+        let stage = |times: Vec<f64>| times.into_iter().map(Millis).collect();
+        let replica = |stages: Vec<Vec<f64>>| stages.into_iter().map(stage).collect();
+        let durations: Vec<Vec<Vec<Millis>>> = durations.into_iter().map(replica).collect();
+        let timelines = detached(py, || plan::measured_timeline(&self.core, &durations))?;
+        Ok(timelines.iter().map(spans).collect())
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "Plan('{}', {} sequences, {:.1} ms)",
+            self.core.strategy,
+            self.core.batch.len(),
+            self.core.iteration_ms.0
+        )
+    }
+
+    fn __eq__(&self, other: &Plan) -> bool {
+        self.core == other.core
+    }
+}
+
+#[pymethods]
+impl Replica {
+    fn __repr__(&self) -> String {
+        let sequences: usize = self.micro_batches.iter().map(Vec::len).sum();
+        format!("Replica(ranks={:?}, {sequences} sequences in {} micro-batches)", self.ranks, self.micro_batches.len())
+    }
+}
+
+impl Replica {
+    fn new(py: Python<'_>, replica: &plan::ReplicaPlan) -> PyResult<Replica> {
+        Ok(Replica {
+            scheme: Py::new(py, Scheme(replica.scheme))?,
+            ranks: replica.ranks.clone(),
+            micro_batches: replica.micro_batches.clone(),
+            cap_tokens: replica.cap_tokens.0,
+            busy_ms: replica.busy_ms.0,
+            predicted_ms: replica.predicted_ms.0,
+        })
+    }
+}
+
+fn offsets(lengths: impl Iterator<Item = usize>) -> impl Iterator<Item = usize> {
+    std::iter::once(0).chain(lengths.scan(0, |end, length| {
+        *end += length;
+        Some(*end)
+    }))
+}

@@ -1,0 +1,81 @@
+//! `Cluster` and `Scheme`.
+
+use hydraulis_core::spec;
+use pyo3::prelude::*;
+
+use crate::errors::raise;
+
+/// A cluster of equal GPUs in equal nodes; a rank is a GPU, numbered node by node.
+#[pyclass(frozen, eq, module = "hydraulis")]
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Cluster(pub(crate) spec::Cluster);
+
+#[pymethods]
+impl Cluster {
+    #[new]
+    fn new(py: Python<'_>, gpus: u32, gpus_per_node: u32) -> PyResult<Cluster> {
+        spec::Cluster::new(gpus, gpus_per_node).map(Cluster).map_err(|error| raise(py, &error))
+    }
+
+    /// Number of ranks.
+    #[getter]
+    fn gpus(&self) -> u32 {
+        self.0.gpus()
+    }
+
+    /// Number of ranks in a node.
+    #[getter]
+    fn gpus_per_node(&self) -> u32 {
+        self.0.gpus_per_node()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Cluster(gpus={}, gpus_per_node={})", self.gpus(), self.gpus_per_node())
+    }
+}
+
+/// How one replica is cut: the degrees <tp, cp, pp>.
+#[pyclass(frozen, eq, ord, hash, module = "hydraulis")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Scheme(pub(crate) spec::Scheme);
+
+#[pymethods]
+impl Scheme {
+    /// Reads `<1>`, `<tp4>` or `<tp4,pp2>`.
+    #[new]
+    fn new(py: Python<'_>, text: &str) -> PyResult<Scheme> {
+        text.parse().map(Scheme).map_err(|error| raise(py, &error))
+    }
+
+    /// Tensor-parallel degree.
+    #[getter]
+    fn tp(&self) -> u16 {
+        self.0.tp()
+    }
+
+    /// Context-parallel degree.
+    #[getter]
+    fn cp(&self) -> u16 {
+        self.0.cp()
+    }
+
+    /// Pipeline stages.
+    #[getter]
+    fn pp(&self) -> u16 {
+        self.0.pp()
+    }
+
+    /// Ranks of a replica.
+    #[getter]
+    fn ranks(&self) -> u64 {
+        self.0.ranks()
+    }
+
+    fn __str__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Scheme('{}')", self.0)
+    }
+}

@@ -1,0 +1,25 @@
+"""Hydraulis: plans every training iteration anew for variable-length sequences.
+
+>>> from hydraulis import Cluster, CostProfile, Planner
+>>> planner = Planner(CostProfile.preset("llama-32b-a800"), Cluster(gpus=64, gpus_per_node=8))
+>>> plan = planner.plan([31_000, 12_000, 900, 900, 450, 80])
+>>> plan.strategy
+'1x<tp16>+12x<tp4>'
+
+Importing the package imports neither torch nor rich.
+"""
+
+from hydraulis._core import Cluster, CostProfile, Plan, Planner, Replica, Scheme
+from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
+
+__all__ = [
+    "Cluster",
+    "CostProfile",
+    "HydraulisError",
+    "InfeasibleError",
+    "InvalidInputError",
+    "Plan",
+    "Planner",
+    "Replica",
+    "Scheme",
+]

@@ -1,0 +1,1 @@
+"""Run configuration: typed, frozen and strict, read from TOML."""

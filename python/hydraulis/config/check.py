@@ -1,0 +1,43 @@
+"""Checks of single configuration values; every refusal names the field, its value and the limit."""
+
+import math
+
+from hydraulis.errors import InvalidInputError
+
+
+def at_least(field: str, value: float, limit: float) -> None:
+    """Refuse a value below the limit, infinities and NaN.
+
+    Args:
+        field: the dotted name of the field, as written in the file.
+        value: what was given.
+        limit: the smallest value that is allowed.
+
+    Raises:
+        InvalidInputError: the value is refused (code `config_value`).
+    """
+    if not limit <= value < math.inf:
+        raise _refusal(field, value, f"a finite number of at least {limit:g}")
+
+
+def above(field: str, value: float, limit: float) -> None:
+    """Refuse the limit and everything below it, infinities and NaN; see `at_least`."""
+    if not limit < value < math.inf:
+        raise _refusal(field, value, f"a finite number above {limit:g}")
+
+
+def below(field: str, value: float, limit: float) -> None:
+    """Refuse the limit and everything above it, and NaN; see `at_least`."""
+    if not value < limit:
+        raise _refusal(field, value, f"a number below {limit:g}")
+
+
+def not_empty(field: str, value: str | tuple[str, ...]) -> None:
+    """Refuse an empty array, an empty string and one of spaces; see `at_least`."""
+    if not (value.strip() if isinstance(value, str) else value):
+        raise _refusal(field, value, "more than nothing")
+
+
+def _refusal(field: str, value: object, wanted: str) -> InvalidInputError:
+    message = f"{field} = {value!r} must be {wanted}; change it in the file or by an override"
+    return InvalidInputError(message, code="config_value")

@@ -1,0 +1,137 @@
+"""Builds frozen dataclasses from parsed TOML tables.
+
+A table must match its dataclass: an unknown key, a missing key and a value of another type are errors that
+name the section and the key. Only two conversions are made: an array becomes a tuple, and an integer is
+taken where a float is declared. Which values are sensible is not known here: every dataclass checks its own
+in `__post_init__`.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from hydraulis.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
+
+_WHOLE = "the run configuration"
+
+_TYPE_NAMES: dict[object, str] = {
+    bool: "a boolean",
+    float: "a float",
+    int: "an integer",
+    str: "a string",
+}
+
+
+def from_table(cls: type[T], table: object, section: str) -> T:
+    """Build `cls` from a parsed TOML table, and the dataclasses nested in it from its sub-tables.
+
+    A sub-table that is absent counts as empty, so that its defaults apply and its required keys are named.
+
+    Args:
+        cls: the dataclass to build.
+        table: what the TOML parser gave for this section.
+        section: the dotted name of the section, for messages; empty for the whole file.
+
+    Returns:
+        The instance, checked by its own constructor.
+
+    Raises:
+        InvalidInputError: a key is unknown (code `config_unknown_key`) or missing (`config_missing_key`), a
+            value is of another type (`config_type`) or not one of the choices (`config_value`).
+    """
+    if not isinstance(table, Mapping):
+        raise _type_error(table, section or _WHOLE, "a table")
+    kinds = get_type_hints(cls)
+    complete = {name: {} for name, kind in kinds.items() if is_dataclass(kind)} | dict(table)
+    _refuse_unknown_keys(cls, complete, section)
+    _refuse_missing_keys(cls, complete, section)
+    return cls(**{key: _typed(value, kinds[key], _join(section, key)) for key, value in complete.items()})
+
+
+def _refuse_unknown_keys(cls: type[T], table: Mapping[str, object], section: str) -> None:
+    names = [field.name for field in fields(cls)]
+    for key in table:
+        if key not in names:
+            nearest = difflib.get_close_matches(key, names, n=1, cutoff=0.0)[0]
+            message = (
+                f"key '{key}' in {_title(section)} is unknown, the keys are {', '.join(names)}; "
+                f"did you mean '{nearest}'?"
+            )
+            raise InvalidInputError(message, code="config_unknown_key")
+
+
+def _refuse_missing_keys(cls: type[T], table: Mapping[str, object], section: str) -> None:
+    for field in fields(cls):
+        if field.name not in table and _is_required(field):
+            message = f"key '{field.name}' in {_title(section)} is missing and has no default; set it"
+            raise InvalidInputError(message, code="config_missing_key")
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _typed(value: object, kind: Any, name: str) -> object:
+    """Return the value in the declared type of its field, or refuse it."""
+    origin = get_origin(kind)
+    if origin is UnionType:
+        return _optional(value, kind, name)
+    if origin is Literal:
+        return _choice(value, kind, name)
+    if origin is tuple:
+        return _tuple(value, kind, name)
+    if isinstance(kind, type) and is_dataclass(kind):
+        return from_table(kind, value, name)
+    if kind is float and type(value) is int:
+        return float(value)
+    # Not isinstance: to Python a bool is an int, but `steps = true` is a mistake.
+    if type(value) is not kind:
+        raise _type_error(value, name, _TYPE_NAMES[kind])
+    return value
+
+
+def _optional(value: object, kind: Any, name: str) -> object:
+    """Take `X | None`: TOML has no null, but a configuration that was dumped as JSON has."""
+    if value is None:
+        return None
+    (inner,) = (member for member in get_args(kind) if member is not NoneType)
+    return _typed(value, inner, name)
+
+
+def _choice(value: object, kind: Any, name: str) -> object:
+    if value not in get_args(kind):
+        choices = ", ".join(repr(choice) for choice in get_args(kind))
+        message = f"{name} = {value!r} must be one of {choices}; choose one"
+        raise InvalidInputError(message, code="config_value")
+    return value
+
+
+def _tuple(value: object, kind: Any, name: str) -> tuple[object, ...]:
+    if not isinstance(value, list):
+        raise _type_error(value, name, "an array")
+    members = get_args(kind)
+    if members[-1] is Ellipsis:
+        members = (members[0],) * len(value)
+    if len(value) != len(members):
+        raise _type_error(value, name, f"an array of {len(members)} values")
+    return tuple(_typed(*pair, f"{name}[{i}]") for i, pair in enumerate(zip(value, members, strict=True)))
+
+
+def _type_error(value: object, name: str, wanted: str) -> InvalidInputError:
+    message = f"{name} = {value!r} is of type {type(value).__name__} and must be {wanted}; write it so"
+    return InvalidInputError(message, code="config_type")
+
+
+def _join(section: str, key: str) -> str:
+    return f"{section}.{key}" if section else key
+
+
+def _title(section: str) -> str:
+    return f"section [{section}]" if section else _WHOLE

@@ -1,0 +1,20 @@
+"""The exceptions of the package: one tree, each with a stable code.
+
+`docs/errors.md` lists every code with its cause and what to do about it.
+"""
+
+
+class HydraulisError(Exception):
+    """Anything that Hydraulis refuses; `code` is stable, the message may be reworded."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class InvalidInputError(HydraulisError, ValueError):
+    """A field, a length or a file is not what it must be."""
+
+
+class InfeasibleError(HydraulisError, ValueError):
+    """The input is well-formed, and no plan exists for it on this cluster under this memory."""

@@ -1,0 +1,1 @@
+"""Plain PyTorch decoder models on packed sequences; nothing here knows of parallelism."""

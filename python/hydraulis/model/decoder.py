@@ -1,0 +1,142 @@
+# ruff: noqa: N803, N806 - tensor names carry shape letters
+"""A Llama-type decoder on packed sequences, with the parameter names of Hugging Face minus `model.`.
+
+It is written to be cut and split from outside, so three things hold. A module takes its number of heads,
+its width and its vocabulary from the weights it finds, never from the config. `layers` is keyed by the
+global layer index, so a parameter has one name on every pipeline stage. `embed_tokens`, `norm` and
+`lm_head` may be None, and are then skipped.
+
+Build it under `torch.device("meta")`, which allocates and draws nothing, and bind the parameters after:
+their first values mean nothing.
+
+Legend: T tokens of the packed micro-batch, H hidden, N query heads, K key/value heads, D head dim,
+V vocabulary.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hydraulis.config.model import ModelConfig
+from hydraulis.model.attention import varlen_attention
+from hydraulis.model.packed import PackedSequences
+from hydraulis.model.rope import RotaryTable, rotary_table
+
+EMBEDDING_WEIGHT = "embed_tokens.weight"
+HEAD_WEIGHT = "lm_head.weight"
+
+
+class Attention(nn.Module):
+    """Grouped-query causal self-attention with rotary positions."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        query_width = config.num_attention_heads * config.head_dim
+        key_value_width = config.num_key_value_heads * config.head_dim
+        self.head_dim = config.head_dim
+        self.q_proj = nn.Linear(config.hidden_size, query_width, bias=False)
+        self.k_proj = nn.Linear(config.hidden_size, key_value_width, bias=False)
+        self.v_proj = nn.Linear(config.hidden_size, key_value_width, bias=False)
+        self.o_proj = nn.Linear(query_width, config.hidden_size, bias=False)
+
+    def forward(self, x_TH: Tensor, sequences: PackedSequences, rotary: RotaryTable) -> Tensor:
+        """Mix tokens inside each segment; all T tokens in, [T, H] out."""
+        heads = (-1, self.head_dim)
+        q_TND = rotary.rotate(self.q_proj(x_TH).unflatten(-1, heads))
+        k_TKD = rotary.rotate(self.k_proj(x_TH).unflatten(-1, heads))
+        v_TKD = self.v_proj(x_TH).unflatten(-1, heads)
+        o_TND = varlen_attention(q_TND, k_TKD, v_TKD, sequences)
+        y_TH: Tensor = self.o_proj(o_TND.flatten(1))
+        return y_TH
+
+
+class MLP(nn.Module):
+    """SwiGLU feed-forward: `down(silu(gate(x)) * up(x))`."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, x_TH: Tensor) -> Tensor:
+        """Transform each token by itself; [T, H] in, [T, H] out."""
+        y_TH: Tensor = self.down_proj(F.silu(self.gate_proj(x_TH)) * self.up_proj(x_TH))
+        return y_TH
+
+
+class DecoderLayer(nn.Module):
+    """Pre-norm attention and pre-norm MLP, each added to the residual stream."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.self_attn = Attention(config)
+        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.mlp = MLP(config)
+
+    def forward(self, x_TH: Tensor, sequences: PackedSequences, rotary: RotaryTable) -> Tensor:
+        """Return the residual stream after this layer, [T, H]."""
+        x_TH = x_TH + self.self_attn(self.input_layernorm(x_TH), sequences, rotary)
+        y_TH: Tensor = x_TH + self.mlp(self.post_attention_layernorm(x_TH))
+        return y_TH
+
+
+class Decoder(nn.Module):
+    """Embedding, decoder layers, final norm and head, or the part of them that one stage holds."""
+
+    embed_tokens: nn.Embedding | None
+    norm: nn.RMSNorm | None
+    lm_head: nn.Linear | None
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        # Given, because drawing normal values on the meta device imports torch._dynamo first: 1.4 s.
+        embedding_VH = torch.empty(config.vocab_size, config.hidden_size)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, _weight=embedding_VH)
+        self.layers = nn.ModuleDict({str(i): DecoderLayer(config) for i in range(config.num_hidden_layers)})
+        self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.tie_weights()
+
+    def tie_weights(self) -> None:
+        """Make the head use the embedding's parameter, if the config ties them and both are here.
+
+        Call it again after replacing `embed_tokens.weight`. A stage with the head alone keeps a parameter
+        of its own, which stands for the same master parameter (`master_parameter_name`).
+        """
+        if self.config.tie_word_embeddings and self.embed_tokens is not None and self.lm_head is not None:
+            self.lm_head.weight = self.embed_tokens.weight
+
+    def forward(self, x: Tensor, sequences: PackedSequences) -> Tensor:
+        """Run the modules that are here.
+
+        Args:
+            x: tokens_T if there is an embedding, else hidden_TH.
+            sequences: the segments of all T tokens.
+
+        Returns:
+            logits_TV if there is a head, else hidden_TH.
+        """
+        if self.embed_tokens is not None:
+            x = self.embed_tokens(x)
+        rotary = rotary_table(sequences.position_T, self.config.head_dim, self.config.rope_theta, x.dtype)
+        for layer in self.layers.values():
+            x = layer(x, sequences, rotary)
+        if self.norm is not None:
+            x = self.norm(x)
+        if self.lm_head is not None:
+            x = self.lm_head(x)
+        return x
+
+
+def master_parameter_name(name: str, config: ModelConfig) -> str:
+    """Name the master parameter that a module's parameter is bound to.
+
+    The master list has one entry per parameter. With tied embeddings `lm_head.weight` is not in it: it is
+    `embed_tokens.weight`, and the gradients of both ends add up there.
+    """
+    if config.tie_word_embeddings and name == HEAD_WEIGHT:
+        return EMBEDDING_WEIGHT
+    return name

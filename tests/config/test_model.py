@@ -1,0 +1,85 @@
+import dataclasses
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from hydraulis.config.model import ModelConfig
+from hydraulis.errors import InvalidInputError
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 100,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+}
+FIELDS = [field.name for field in dataclasses.fields(ModelConfig)]
+
+
+def test_defaults_are_those_of_hugging_face_llama() -> None:
+    config = ModelConfig(**SHAPE)
+    assert (config.rope_theta, config.rms_norm_eps, config.initializer_range) == (10000.0, 1e-5, 0.02)
+    assert config.tie_word_embeddings is False
+
+
+@pytest.mark.parametrize("given", [{}, {"head_dim": 0}, {"head_dim": None}])
+def test_head_dim_follows_from_hidden_size(given: dict[str, Any]) -> None:
+    assert ModelConfig(**SHAPE, **given).head_dim == 8
+
+
+def test_head_dim_may_be_given_and_need_not_fit_hidden_size() -> None:
+    assert ModelConfig(**SHAPE | {"hidden_size": 60, "head_dim": 32}).head_dim == 32
+
+
+def test_a_real_may_be_written_as_an_integer() -> None:
+    theta = ModelConfig(**SHAPE, rope_theta=500000).rope_theta
+    assert theta == 500000.0
+    assert type(theta) is float
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("value", [-1, -0.5, float("nan"), float("inf"), "8"])
+def test_every_field_refuses_what_it_cannot_be(field: str, value: Any) -> None:
+    with pytest.raises(InvalidInputError, match=f"{field} = {value!r}") as caught:
+        ModelConfig(**SHAPE | {field: value})
+    assert caught.value.code == "model_config"
+
+
+@pytest.mark.parametrize(
+    "field", [name for name in FIELDS if name not in ("head_dim", "tie_word_embeddings")]
+)
+@pytest.mark.parametrize("value", [0, True, None])
+def test_every_number_refuses_zero_switches_and_nothing(field: str, value: Any) -> None:
+    with pytest.raises(InvalidInputError, match=f"{field} = {value}"):
+        ModelConfig(**SHAPE | {field: value})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": 60}, "hidden_size = 60 is not a multiple of num_attention_heads = 8"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads = 3 must divide num_attention_heads = 8"),
+        ({"num_key_value_heads": 16}, "num_key_value_heads = 16 must divide num_attention_heads = 8"),
+        ({"head_dim": 7}, "head_dim = 7 must be even"),
+        ({"hidden_size": 24}, "head_dim = 3 must be even"),
+    ],
+)
+def test_fields_that_do_not_fit_each_other(changes: dict[str, int], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        ModelConfig(**SHAPE | changes)
+
+
+def test_it_is_frozen_and_keyword_only() -> None:
+    config = ModelConfig(**SHAPE)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.vocab_size = 5  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        ModelConfig(*SHAPE.values())  # type: ignore[call-arg]
+
+
+def test_importing_it_leaves_torch_unloaded() -> None:
+    code = "import sys, hydraulis.config.model; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,244 @@
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from hydraulis.config.run import OptimizerConfig, RunConfig, TrainConfig, load, to_dict
+from hydraulis.config.table import from_table
+from hydraulis.errors import InvalidInputError
+
+MINIMAL = """\
+[model]
+vocab_size = 256
+hidden_size = 64
+intermediate_size = 128
+num_hidden_layers = 2
+num_attention_heads = 4
+num_key_value_heads = 2
+
+[data]
+tokens_per_batch = 16384
+
+[train]
+steps = 10
+
+[planner]
+strategies = ["1x<tp2>+2x<tp1>", "4x<tp1>"]
+memory_mib = 512
+
+[output]
+directory = "runs/test"
+"""
+
+# For every field a value of the right type that no run can use; the model's are tested with the model.
+BAD_VALUES = {
+    "data.source": '"web"',
+    "data.max_tokens": "1",
+    "data.tokens_per_batch": "0",
+    "train.steps": "0",
+    "train.seed": "-1",
+    "train.dtype": '"float16"',
+    "train.timeout_s": "0",
+    "train.trace_step": "-1",
+    "optimizer.learning_rate": "0.0",
+    "optimizer.warmup_steps": "-1",
+    "optimizer.betas": "[0.9, 1.0]",
+    "optimizer.eps": "0.0",
+    "optimizer.weight_decay": "-0.1",
+    "planner.strategies": "[]",
+    "planner.profile_seconds": "0",
+    "planner.memory_mib": "0",
+    "output.directory": '""',
+}
+# Any string may be a path; what is wrong with it shows when it is opened.
+WITHOUT_BAD_VALUE = {"planner.profile"}
+
+
+def field_names() -> list[str]:
+    sections = get_type_hints(RunConfig)
+    return [f"{name}.{field.name}" for name, section in sections.items() for field in fields(section)]
+
+
+def write(folder: Path, text: str = MINIMAL) -> Path:
+    path = folder / "run.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_reads_a_file_and_fills_in_defaults(tmp_path: Path) -> None:
+    config = load(write(tmp_path), [])
+    assert config.model.num_hidden_layers == 2
+    assert config.data.source == "stdlib"
+    assert config.data.max_tokens == 8192
+    assert config.train == TrainConfig(steps=10, seed=0, dtype="float32", timeout_s=600.0, trace_step=None)
+    assert config.optimizer == OptimizerConfig()
+    assert config.planner.strategies == ("1x<tp2>+2x<tp1>", "4x<tp1>")
+    assert config.planner.profile == ""
+    assert config.planner.profile_seconds == 20.0
+    assert config.output.directory == "runs/test"
+
+
+def test_the_lists_of_this_file_name_every_field() -> None:
+    names = [name for name in field_names() if not name.startswith("model.")]
+    assert len(names) >= 18
+    assert set(names) == BAD_VALUES.keys() | WITHOUT_BAD_VALUE
+    assert any(name.startswith("model.") for name in field_names())
+
+
+@pytest.mark.parametrize("name", sorted(BAD_VALUES))
+def test_refuses_a_bad_value_in_every_field(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        load(write(tmp_path), [f"{name}={BAD_VALUES[name]}"])
+    assert refusal.value.code == "config_value"
+    assert str(refusal.value).startswith(name)
+
+
+@pytest.mark.parametrize("name", field_names())
+def test_refuses_another_type_in_every_field(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        load(write(tmp_path), [f"{name}={{}}"])
+    # The choices of a field say its type as well.
+    assert refusal.value.code == ("config_value" if "must be one of" in str(refusal.value) else "config_type")
+    assert str(refusal.value).startswith(f"{name} = {{}}")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("name", ["train.timeout_s", "optimizer.learning_rate", "optimizer.weight_decay"])
+def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"{name} = {value} must be a finite number"):
+        load(write(tmp_path), [f"{name}={value}"])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.trace_step=10", "train.trace_step = 10 must be a number below 10"),
+        ("optimizer.betas=[-0.1, 0.9]", r"optimizer.betas\[0\] = -0.1"),
+        ("optimizer.betas=[nan, 0.9]", r"optimizer.betas\[0\] = nan"),
+        ('planner.strategies=["a", " "]', r"planner.strategies\[1\] = ' '"),
+        ("model.vocab_size=255", "model.vocab_size = 255 must be a finite number of at least 256"),
+    ],
+)
+def test_refuses_values_that_do_not_go_together(tmp_path: Path, override: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as refusal:
+        load(write(tmp_path), [override])
+    assert refusal.value.code == "config_value"
+
+
+def test_the_model_checks_itself(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="num_key_value_heads = 3") as refusal:
+        load(write(tmp_path), ["model.num_key_value_heads=3"])
+    assert refusal.value.code == "model_config"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.stepz=1", r"'stepz' in section \[train\] is unknown.* did you mean 'steps'"),
+        ("trian.steps=1", "'trian' in the run configuration is unknown.* did you mean 'train'"),
+        ("model.hidden=1", r"'hidden' in section \[model\] is unknown.* did you mean 'hidden_size'"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_name(tmp_path: Path, override: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as refusal:
+        load(write(tmp_path), [override])
+    assert refusal.value.code == "config_unknown_key"
+
+
+@pytest.mark.parametrize(
+    ("line", "section"),
+    [
+        ("vocab_size = 256", "model"),
+        ("tokens_per_batch = 16384", "data"),
+        ("steps = 10", "train"),
+        ("memory_mib = 512", "planner"),
+        ('[output]\ndirectory = "runs/test"', "output"),
+    ],
+)
+def test_a_missing_key_is_named(tmp_path: Path, line: str, section: str) -> None:
+    assert line in MINIMAL
+    with pytest.raises(InvalidInputError, match=rf"in section \[{section}\] is missing") as refusal:
+        load(write(tmp_path, MINIMAL.replace(line, "")), [])
+    assert refusal.value.code == "config_missing_key"
+
+
+def test_overrides_replace_and_add_keys(tmp_path: Path) -> None:
+    overrides = [
+        "train.steps=20",
+        ' train.dtype = "float64" ',
+        "optimizer.betas=[0.8, 0.9]",
+        "train.steps=30",
+    ]
+    config = load(write(tmp_path), overrides)
+    assert config.train == TrainConfig(steps=30, dtype="float64")
+    assert config.optimizer.betas == (0.8, 0.9)
+
+
+def test_an_override_may_hold_an_equals_sign(tmp_path: Path) -> None:
+    assert load(write(tmp_path), ['output.directory="a=b.c"']).output.directory == "a=b.c"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.steps", "must be section.key=value"),
+        ("steps=3", "must be section.key=value"),
+        (".steps=3", "must be section.key=value"),
+        ("train.=3", "must be section.key=value"),
+        ("train.dtype=float64", "put a string in quotes"),
+        ("train.steps=", "must have a TOML value"),
+        ("train.steps=3\nseed=4", "must hold one value"),
+    ],
+)
+def test_refuses_what_is_no_override(tmp_path: Path, override: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as refusal:
+        load(write(tmp_path), [override])
+    assert refusal.value.code == "config_syntax"
+    assert repr(override)[1:-1].split("\\n")[0] in str(refusal.value)
+
+
+def test_a_section_that_is_no_table_is_refused_even_with_an_override(tmp_path: Path) -> None:
+    text = "train = 3\n" + MINIMAL.replace("[train]\nsteps = 10\n", "")
+    with pytest.raises(InvalidInputError, match=r"train = 3 .* must be a table") as refusal:
+        load(write(tmp_path, text), ["train.steps=1"])
+    assert refusal.value.code == "config_type"
+
+
+def test_a_syntax_error_names_the_file_and_the_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "[train]\nsteps = 10\nseed = = 3\n")
+    with pytest.raises(InvalidInputError, match=r"run.toml.* line 3") as refusal:
+        load(path, [])
+    assert refusal.value.code == "config_syntax"
+    assert str(path) in str(refusal.value)
+
+
+def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_bytes(b"# \xff\n" + MINIMAL.encode())
+    with pytest.raises(InvalidInputError, match="must be TOML in UTF-8") as refusal:
+        load(path, [])
+    assert refusal.value.code == "config_syntax"
+
+
+@pytest.mark.parametrize("name", ["absent.toml", "."])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with pytest.raises(InvalidInputError, match="must be a file that can be read") as refusal:
+        load(path, [])
+    assert refusal.value.code == "config_file"
+    assert str(path) in str(refusal.value)
+
+
+def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> None:
+    config = load(write(tmp_path), [])
+    dumped = json.loads(json.dumps(to_dict(config)))
+    assert dumped["train"] == {
+        "steps": 10,
+        "seed": 0,
+        "dtype": "float32",
+        "timeout_s": 600.0,
+        "trace_step": None,
+    }
+    assert from_table(RunConfig, dumped, "") == config

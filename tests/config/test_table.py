@@ -1,0 +1,123 @@
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from hydraulis.config.table import from_table
+from hydraulis.errors import InvalidInputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaf:
+    text: str
+    number: float = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    count: int
+    flag: bool = False
+    ratio: float = 1.0
+    choice: Literal["left", "right"] = "left"
+    pair: tuple[float, float] = (0.0, 1.0)
+    names: tuple[str, ...] = ()
+    limit: int | None = None
+    leaf: Leaf
+
+
+LEAF: dict[str, object] = {"text": "x"}
+MINIMAL: dict[str, object] = {"count": 3, "leaf": LEAF}
+
+
+def test_defaults_and_sub_tables() -> None:
+    assert from_table(Tree, MINIMAL, "tree") == Tree(count=3, leaf=Leaf(text="x"))
+
+
+def test_every_kind_of_value() -> None:
+    table = {
+        "count": 3,
+        "flag": True,
+        "ratio": 0.25,
+        "choice": "right",
+        "pair": [0.5, 2],
+        "names": ["a", "b"],
+        "limit": 7,
+        "leaf": {"text": "x", "number": 2},
+    }
+    tree = from_table(Tree, table, "tree")
+    assert tree == Tree(
+        count=3,
+        flag=True,
+        ratio=0.25,
+        choice="right",
+        pair=(0.5, 2.0),
+        names=("a", "b"),
+        limit=7,
+        leaf=Leaf(text="x", number=2.0),
+    )
+    # 2 == 2.0 holds for integers too, so equality alone would not see a missing conversion.
+    assert [type(number) for number in (*tree.pair, tree.leaf.number)] == [float] * 3
+
+
+def test_none_stands_for_an_absent_optional_value() -> None:
+    assert from_table(Tree, MINIMAL | {"limit": None}, "tree").limit is None
+
+
+@pytest.mark.parametrize(
+    ("table", "code", "message"),
+    [
+        ({"cuont": 3}, "config_unknown_key", r"'cuont' in section \[tree\] .* did you mean 'count'"),
+        ({"zzz": 3}, "config_unknown_key", "the keys are count, flag, ratio"),
+        ({"leaf": {"txt": 3}}, "config_unknown_key", r"section \[tree.leaf\] .* did you mean 'text'"),
+        ({"count": 3.0}, "config_type", "tree.count = 3.0 is of type float and must be an integer"),
+        ({"count": True}, "config_type", "tree.count = True is of type bool and must be an integer"),
+        ({"count": "3"}, "config_type", "tree.count = '3' is of type str"),
+        ({"flag": 1}, "config_type", "tree.flag = 1 is of type int and must be a boolean"),
+        ({"ratio": "1"}, "config_type", "tree.ratio = '1' is of type str and must be a float"),
+        ({"ratio": False}, "config_type", "tree.ratio = False"),
+        ({"choice": "up"}, "config_value", "tree.choice = 'up' must be one of 'left', 'right'"),
+        ({"choice": 1}, "config_value", "tree.choice = 1"),
+        ({"pair": 0.5}, "config_type", "tree.pair = 0.5 .* must be an array"),
+        ({"pair": [0.5]}, "config_type", "tree.pair = .* must be an array of 2 values"),
+        ({"pair": [0.5, "x"]}, "config_type", r"tree.pair\[1\] = 'x'"),
+        ({"names": ["a", 2]}, "config_type", r"tree.names\[1\] = 2 .* must be a string"),
+        ({"names": "ab"}, "config_type", "tree.names = 'ab' .* must be an array"),
+        ({"limit": "x"}, "config_type", "tree.limit = 'x' .* must be an integer"),
+        ({"leaf": 3}, "config_type", "tree.leaf = 3 .* must be a table"),
+    ],
+)
+def test_refuses_what_does_not_match(table: dict[str, object], code: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as refusal:
+        from_table(Tree, MINIMAL | table, "tree")
+    assert refusal.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"leaf": LEAF}, r"'count' in section \[tree\] is missing"),
+        ({"count": 3, "leaf": {}}, r"'text' in section \[tree.leaf\] is missing"),
+        ({"count": 3}, r"'text' in section \[tree.leaf\] is missing"),
+    ],
+)
+def test_refuses_a_table_without_a_required_key(table: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as refusal:
+        from_table(Tree, table, "tree")
+    assert refusal.value.code == "config_missing_key"
+
+
+@pytest.mark.parametrize(("section", "name"), [("tree", "tree"), ("", "the run configuration")])
+def test_refuses_what_is_no_table(section: str, name: str) -> None:
+    with pytest.raises(InvalidInputError, match=rf"^{name} = 3 .* must be a table") as refusal:
+        from_table(Tree, 3, section)
+    assert refusal.value.code == "config_type"
+
+
+def test_names_the_top_of_the_file() -> None:
+    with pytest.raises(InvalidInputError, match=r"'leav' in the run configuration .* did you mean 'leaf'"):
+        from_table(Tree, MINIMAL | {"leav": {}}, "")
+
+
+def test_values_are_left_to_the_dataclass() -> None:
+    assert math.isnan(from_table(Leaf, {"text": "x", "number": math.nan}, "leaf").number)

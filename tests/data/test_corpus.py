@@ -1,0 +1,107 @@
+import hashlib
+import math
+
+import numpy as np
+import pytest
+
+from hydraulis.data.corpus import Corpus
+from hydraulis.errors import InvalidInputError
+
+
+def corpus_of(*documents: bytes, num_cut: int = 0, num_skipped_files: int = 0) -> Corpus:
+    return Corpus(
+        token_T=np.frombuffer(b"".join(documents), dtype=np.uint8),
+        offset=np.cumsum([0, *map(len, documents)], dtype=np.int64),
+        num_cut=num_cut,
+        num_skipped_files=num_skipped_files,
+    )
+
+
+def test_documents_come_back_as_they_went_in() -> None:
+    documents = [b"def f(): pass\n", b"x", b"async def g(): ...\n"]
+    corpus = corpus_of(*documents)
+    assert len(corpus) == 3
+    assert [corpus.tokens(i).tobytes() for i in range(3)] == documents
+
+
+def test_lengths_and_target_counts() -> None:
+    corpus = corpus_of(b"abc", b"d", b"ef")
+    assert corpus.lengths.dtype == np.int64
+    assert corpus.lengths.tolist() == [3, 1, 2]
+    assert corpus.target_counts.tolist() == [2, 0, 1]
+    assert corpus.lengths is corpus.lengths
+
+
+@pytest.mark.parametrize("index", [-1, 2])
+def test_refuses_a_document_that_is_not_there(index: int) -> None:
+    with pytest.raises(IndexError, match=f"document {index} must be one of the 2"):
+        corpus_of(b"a", b"b").tokens(index)
+
+
+def test_views_cannot_change_the_corpus() -> None:
+    corpus = Corpus(token_T=np.zeros(4, dtype=np.uint8), offset=np.array([0, 4]))
+    for array in (corpus.tokens(0), corpus.offset, corpus.lengths, corpus.target_counts):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+def test_the_arrays_of_the_caller_stay_writable() -> None:
+    tokens = np.zeros(4, dtype=np.uint8)
+    Corpus(token_T=tokens, offset=np.array([0, 4]))
+    tokens[0] = 1
+
+
+def test_tokens_are_views_not_copies() -> None:
+    corpus = corpus_of(b"abc", b"de")
+    assert np.shares_memory(corpus.tokens(1), corpus.token_T)
+
+
+def test_fingerprint_covers_the_tokens_and_the_cuts() -> None:
+    fingerprints = {
+        corpus_of(*documents).fingerprint for documents in ([b"ab", b"c"], [b"a", b"bc"], [b"ab", b"d"])
+    }
+    assert len(fingerprints) == 3
+    assert corpus_of(b"ab", b"c").fingerprint in fingerprints
+
+
+def test_fingerprint_is_the_same_on_every_machine() -> None:
+    one_document = b"abc" + (0).to_bytes(8, "little") + (3).to_bytes(8, "little")
+    assert corpus_of(b"abc").fingerprint == hashlib.sha256(one_document).hexdigest()
+
+
+def test_describe() -> None:
+    corpus = corpus_of(b"aaaa", b"bb", b"ab", num_cut=1, num_skipped_files=2)
+    statistics = corpus.describe()
+    assert statistics.pop("unigram_entropy_nats") == pytest.approx(
+        -(5 / 8) * math.log(5 / 8) - (3 / 8) * math.log(3 / 8)
+    )
+    assert statistics == {
+        "documents": 3,
+        "tokens": 8,
+        "median": 2.0,
+        "p99": pytest.approx(3.96),
+        "longest": 4,
+        "cut": 1,
+        "skipped_files": 2,
+        "fingerprint": corpus.fingerprint,
+    }
+
+
+@pytest.mark.parametrize(
+    ("tokens", "offset", "code", "message"),
+    [
+        (np.zeros(2, np.int64), np.array([0, 2]), "corpus_arrays", "token_T is 1-dimensional int64"),
+        (np.zeros((1, 2), np.uint8), np.array([0, 2]), "corpus_arrays", "token_T is 2-dimensional uint8"),
+        (np.zeros(2, np.uint8), np.array([0, 2], np.int32), "corpus_arrays", "offset is 1-dimensional int32"),
+        (np.zeros(0, np.uint8), np.array([0]), "corpus_empty", "describes 0 documents"),
+        (np.zeros(2, np.uint8), np.array([1, 2]), "corpus_arrays", "from 1 to 2 and must go from 0 to 2"),
+        (np.zeros(2, np.uint8), np.array([0, 3]), "corpus_arrays", "from 0 to 3"),
+        (np.zeros(2, np.uint8), np.array([0, 1, 1, 2]), "corpus_arrays", "document 1 has no token"),
+    ],
+)
+def test_refuses_arrays_that_do_not_fit(
+    tokens: np.ndarray, offset: np.ndarray, code: str, message: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=message) as refusal:
+        Corpus(token_T=tokens, offset=offset)
+    assert refusal.value.code == code

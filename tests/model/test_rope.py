@@ -1,0 +1,46 @@
+# ruff: noqa: N806 - tensor names carry shape letters
+import pytest
+import torch
+
+from hydraulis.model.rope import rotary_table
+
+HEAD_DIM = 10
+THETA = 500.0
+
+
+def test_it_equals_complex_numbers_turned_in_the_plane() -> None:
+    x_TND = torch.randn(6, 3, HEAD_DIM, dtype=torch.float64)
+    position_T = torch.tensor([0, 1, 2, 0, 1, 70000])
+    turned = rotary_table(position_T, HEAD_DIM, THETA, torch.float64).rotate(x_TND)
+
+    half = HEAD_DIM // 2
+    plane = torch.complex(x_TND[..., :half], x_TND[..., half:])
+    for token, position in enumerate(position_T.tolist()):
+        for i in range(half):
+            angle = torch.tensor(position * THETA ** (-2 * i / HEAD_DIM), dtype=torch.float64)
+            expected = plane[token, :, i] * torch.exp(1j * angle)
+            torch.testing.assert_close(turned[token, :, i], expected.real, rtol=0, atol=1e-11)
+            torch.testing.assert_close(turned[token, :, half + i], expected.imag, rtol=0, atol=1e-11)
+
+
+def test_scores_depend_on_the_distance_alone() -> None:
+    q_1D, k_1D = torch.randn(2, 1, HEAD_DIM, dtype=torch.float64)
+
+    def score(q_position: int, k_position: int) -> float:
+        table = rotary_table(torch.tensor([q_position, k_position]), HEAD_DIM, THETA, torch.float64)
+        q, k = table.rotate(torch.stack((q_1D, k_1D)))
+        return float((q * k).sum())
+
+    assert score(9, 4) == pytest.approx(score(1009, 1004), abs=1e-12)
+    assert score(9, 4) != pytest.approx(score(9, 5), abs=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_the_table_has_the_dtype_of_the_heads_and_exact_angles(dtype: torch.dtype) -> None:
+    position_T = torch.tensor([257, 4099])
+    table = rotary_table(position_T, HEAD_DIM, THETA, dtype)
+    exact = rotary_table(position_T, HEAD_DIM, THETA, torch.float64)
+    assert table.cos_TD.dtype == table.sin_TD.dtype == dtype
+    # float32 angles of 4,099 are good to 2.4e-4 rad; bfloat16 cosines to 2**-9.
+    torch.testing.assert_close(table.cos_TD.double(), exact.cos_TD, rtol=0, atol=3e-3)
+    torch.testing.assert_close(table.sin_TD.double(), exact.sin_TD, rtol=0, atol=3e-3)

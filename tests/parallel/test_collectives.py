@@ -1,0 +1,47 @@
+import torch
+
+from hydraulis.parallel.collectives import all_gather_tokens, reduce_scatter_tokens
+from parallel.collectives_workers import gather, scatter, scatter_addends, scatter_uneven
+from ranks import run_ranks
+
+X = torch.randn(6, 4, dtype=torch.float64)
+WEIGHT = torch.randn(6, 4, dtype=torch.float64)
+
+
+def test_gather_joins_in_rank_order_and_its_backward_sums() -> None:
+    results = run_ranks(3, gather, X, WEIGHT)
+    assert all(torch.equal(gathered, X) for gathered, _ in results)
+    gradient = torch.cat([gradient for _, gradient in results])
+    torch.testing.assert_close(gradient, WEIGHT * (1 + 2 + 3), rtol=1e-14, atol=0)
+
+
+def test_scatter_sums_and_its_backward_gathers() -> None:
+    results = run_ranks(3, scatter, X, WEIGHT)
+    kept = torch.cat([kept for kept, _ in results])
+    torch.testing.assert_close(kept, X * (1 + 2 + 3), rtol=1e-14, atol=0)
+    assert all(torch.equal(gradient, WEIGHT) for _, gradient in results)
+
+
+def test_bfloat16_is_summed_in_float32_in_rank_order() -> None:
+    # In bfloat16 every 1 is lost beside 256, whose neighbours are 2 apart.
+    addends = [torch.full((4, 2), value, dtype=torch.bfloat16) for value in (256.0, 1.0, 1.0, 1.0)]
+    results = run_ranks(4, scatter_addends, addends)
+    assert all(torch.equal(kept, torch.full((1, 2), 260.0, dtype=torch.bfloat16)) for kept, _ in results)
+
+
+def test_the_sum_runs_in_rank_order_and_keeps_no_receive_buffer() -> None:
+    addends = [torch.full((3, 2), value) for value in (1e8, 1.0, -1e8)]
+    results = run_ranks(3, scatter_addends, addends)
+    # 1e8 + 1 rounds to 1e8 in float32, so only this order gives 0.
+    assert all(torch.equal(kept, torch.zeros(1, 2)) for kept, _ in results)
+    assert {num_bytes for _, num_bytes in results} == {1 * 2 * 4}
+
+
+def test_without_a_group_nothing_happens() -> None:
+    assert all_gather_tokens(X, None) is X
+    assert reduce_scatter_tokens(X, None) is X
+
+
+def test_tokens_that_do_not_split_are_refused() -> None:
+    for message in run_ranks(2, scatter_uneven):
+        assert message.startswith("token_split: 5 tokens do not split evenly over 2 ranks")

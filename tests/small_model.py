@@ -1,0 +1,71 @@
+# ruff: noqa: N803, N806 - tensor names carry shape letters
+"""A small float64 decoder and token batches for it, the same in every process.
+
+Legend: T tokens of the packed micro-batch.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hydraulis.config.model import ModelConfig
+from hydraulis.model.decoder import Decoder
+from hydraulis.model.init import initial_value
+from hydraulis.model.loss import IGNORE_INDEX
+
+SEED = 7
+
+
+def small_config(**changes: Any) -> ModelConfig:
+    """Grouped-query, a vocabulary that splits unevenly, weights large enough for every path to matter."""
+    shape: dict[str, Any] = {
+        "vocab_size": 37,
+        "hidden_size": 24,
+        "intermediate_size": 42,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 6,
+        "initializer_range": 0.3,
+    }
+    return ModelConfig(**(shape | changes))
+
+
+def build_decoder(config: ModelConfig, dtype: torch.dtype = torch.float64) -> Decoder:
+    """Make a whole decoder, its norms not all ones, so that they matter too."""
+    with torch.device("meta"):
+        model = Decoder(config)
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+
+    def value_of(name: str) -> Tensor:
+        value = initial_value(name, shapes[name], config, SEED, dtype)
+        return value if value.dim() > 1 else value + torch.linspace(-0.3, 0.3, len(value), dtype=dtype)
+
+    bind_parameters(model, value_of)
+    return model
+
+
+def bind_parameters(model: Decoder, value_of: Callable[[str], Tensor]) -> None:
+    """Replace every parameter of the model, by name."""
+    for name, _ in list(model.named_parameters()):
+        module_name, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(module_name), leaf, nn.Parameter(value_of(name)))
+    model.tie_weights()
+
+
+def random_tokens(config: ModelConfig, lengths: Sequence[int], *, padded: bool) -> tuple[Tensor, Tensor]:
+    """Draw tokens_T and their target_T; with `padded`, the last segment is padding and has no targets."""
+    generator = torch.Generator().manual_seed(SEED)
+    token_T = torch.randint(config.vocab_size, (sum(lengths),), generator=generator)
+    target_T = token_T.roll(-1)
+    ends = torch.tensor(lengths).cumsum(0)
+    target_T[ends - 1] = IGNORE_INDEX
+    if padded:
+        target_T[-lengths[-1] :] = IGNORE_INDEX
+    return token_T, target_T
+
+
+def count_targets(target_T: Tensor) -> int:
+    return int((target_T != IGNORE_INDEX).sum())

@@ -1,0 +1,38 @@
+import multiprocessing
+import time
+
+import pytest
+import torch
+
+from ranks import RankError, run_ranks
+from ranks_workers import die_on, raise_on, return_unpicklable, scaled_sum, sleep_on
+
+
+def test_results_come_by_rank_and_tensors_travel() -> None:
+    results = run_ranks(3, scaled_sum, torch.tensor([1.0, 2.0]))
+    assert [rank for rank, _, _ in results] == [0, 1, 2]
+    assert all(torch.equal(total, torch.tensor([6.0, 12.0])) for _, total, _ in results)
+    assert {num_threads for _, _, num_threads in results} == {1}
+
+
+def test_the_failing_rank_is_named_with_its_traceback_though_others_wait_for_it() -> None:
+    with pytest.raises(RankError, match=r"(?s)rank 1 failed:.*raise_on.*a planted mistake"):
+        run_ranks(3, raise_on, 1)
+
+
+def test_a_dead_rank_is_named() -> None:
+    with pytest.raises(RankError, match="rank 2 died"):
+        run_ranks(3, die_on, 2)
+
+
+def test_an_unpicklable_result_is_a_failure() -> None:
+    with pytest.raises(RankError, match="rank 0 failed"):
+        run_ranks(1, return_unpicklable)
+
+
+def test_a_hanging_rank_ends_at_the_timeout_and_no_process_is_left() -> None:
+    begin = time.monotonic()
+    with pytest.raises(RankError, match=r"ranks \[1\] were not done in time"):
+        run_ranks(2, sleep_on, 1, timeout_seconds=4.0)
+    assert time.monotonic() - begin < 20.0
+    assert multiprocessing.active_children() == []
