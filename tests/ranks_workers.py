@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -31,6 +32,24 @@ def sleep_on(rank: int) -> int:
     if dist.get_rank() == rank:
         time.sleep(600)
     return os.getpid()
+
+
+def warn() -> None:
+    warnings.warn("a planted warning", stacklevel=1)
+
+
+def is_alive_after_it_is_done(seconds: float) -> bool:
+    """On rank 1: whether the process of rank 0 is there some time after it has returned."""
+    pid = torch.tensor([os.getpid()])
+    dist.broadcast(pid, src=0)
+    if dist.get_rank() == 0:
+        return True
+    time.sleep(seconds)
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def return_unpicklable() -> object:

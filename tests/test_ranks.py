@@ -5,7 +5,15 @@ import pytest
 import torch
 
 from ranks import RankError, run_ranks
-from ranks_workers import die_on, raise_on, return_unpicklable, scaled_sum, sleep_on
+from ranks_workers import (
+    die_on,
+    is_alive_after_it_is_done,
+    raise_on,
+    return_unpicklable,
+    scaled_sum,
+    sleep_on,
+    warn,
+)
 
 
 def test_results_come_by_rank_and_tensors_travel() -> None:
@@ -28,6 +36,15 @@ def test_a_dead_rank_is_named() -> None:
 def test_an_unpicklable_result_is_a_failure() -> None:
     with pytest.raises(RankError, match="rank 0 failed"):
         run_ranks(1, return_unpicklable)
+
+
+def test_a_warning_is_a_failure() -> None:
+    with pytest.raises(RankError, match="UserWarning: a planted warning"):
+        run_ranks(1, warn)
+
+
+def test_a_rank_that_is_done_stays_until_all_are() -> None:
+    assert run_ranks(2, is_alive_after_it_is_done, 0.5) == [True, True]
 
 
 def test_a_hanging_rank_ends_at_the_timeout_and_no_process_is_left() -> None:

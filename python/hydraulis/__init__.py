@@ -4,12 +4,12 @@
 >>> planner = Planner(CostProfile.preset("llama-32b-a800"), Cluster(gpus=64, gpus_per_node=8))
 >>> plan = planner.plan([31_000, 12_000, 900, 900, 450, 80])
 >>> plan.strategy
-'1x<tp16>+12x<tp4>'
+'1x<tp16>+6x<tp8>'
 
 Importing the package imports neither torch nor rich.
 """
 
-from hydraulis._core import Cluster, CostProfile, Plan, Planner, Replica, Scheme
+from hydraulis._core import Cluster, CostProfile, Plan, Planner, Replica, Scheme, Strategy
 from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "Planner",
     "Replica",
     "Scheme",
+    "Strategy",
 ]

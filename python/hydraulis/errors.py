@@ -3,6 +3,10 @@
 `docs/errors.md` lists every code with its cause and what to do about it.
 """
 
+from collections.abc import Callable
+from functools import partial
+from typing import Self
+
 
 class HydraulisError(Exception):
     """Anything that Hydraulis refuses; `code` is stable, the message may be reworded."""
@@ -10,6 +14,10 @@ class HydraulisError(Exception):
     def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message)
         self.code = code
+
+    def __reduce__(self) -> tuple[Callable[[str], Self], tuple[str]]:
+        """Keep the code when the error crosses a process boundary."""
+        return partial(type(self), code=self.code), (str(self),)
 
 
 class InvalidInputError(HydraulisError, ValueError):

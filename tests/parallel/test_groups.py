@@ -19,10 +19,10 @@ def test_overlapping_groups_reach_their_members_and_no_one_else() -> None:
 
 
 def test_each_group_is_made_once_in_sorted_order_and_none_of_one_rank() -> None:
-    calls = [[[2, 1], [0, 1], [0]], [[0, 1], [1, 2], range(3), [2]], []]
-    for created, count in run_ranks(3, created_groups, calls):
-        assert created == [[0, 1], [1, 2], [0, 1, 2]]
-        assert count == 3
+    calls = [[[3, 1], [2, 3], [1, 2], [0, 3], [2, 0], [1, 0], [0]], [[0, 1], [1, 2], range(3), [2]], []]
+    for created, count in run_ranks(4, created_groups, calls):
+        assert created == [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3], [0, 1, 2]]
+        assert count == 7
 
 
 def test_a_single_rank_needs_no_group() -> None:

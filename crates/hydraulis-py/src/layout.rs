@@ -64,31 +64,38 @@ impl ParameterTable {
 }
 
 /// Where a rank stands in its replica.
-#[pyclass(frozen, get_all, module = "hydraulis._core")]
-#[derive(Debug)]
-pub(crate) struct Position {
-    scheme: Py<Scheme>,
-    stage: u16,
-    tensor_rank: u16,
-}
+#[pyclass(frozen, eq, hash, module = "hydraulis._core")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Position(pub(crate) layout::Position);
 
 #[pymethods]
 impl Position {
     #[new]
     #[pyo3(signature = (scheme, *, stage, tensor_rank))]
-    fn py_new(scheme: Py<Scheme>, stage: u16, tensor_rank: u16) -> Position {
-        Position { scheme, stage, tensor_rank }
-    }
-}
-
-impl Position {
-    pub(crate) fn new(py: Python<'_>, position: layout::Position) -> PyResult<Position> {
-        let scheme = Py::new(py, Scheme(position.scheme))?;
-        Ok(Position { scheme, stage: position.stage, tensor_rank: position.tensor_rank })
+    fn new(scheme: &Scheme, stage: u16, tensor_rank: u16) -> Position {
+        Position(layout::Position { scheme: scheme.0, stage, tensor_rank })
     }
 
-    fn core(&self) -> layout::Position {
-        layout::Position { scheme: self.scheme.get().0, stage: self.stage, tensor_rank: self.tensor_rank }
+    /// How the replica is cut.
+    #[getter]
+    fn scheme(&self) -> Scheme {
+        Scheme(self.0.scheme)
+    }
+
+    /// The pipeline stage, from 0.
+    #[getter]
+    fn stage(&self) -> u16 {
+        self.0.stage
+    }
+
+    /// The place among the stage's tensor ranks, from 0.
+    #[getter]
+    fn tensor_rank(&self) -> u16 {
+        self.0.tensor_rank
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Position('{}', stage={}, tensor_rank={})", self.0.scheme, self.0.stage, self.0.tensor_rank)
     }
 }
 
@@ -105,8 +112,7 @@ pub(crate) struct HeldSlice {
 /// The slices that a rank at a position holds, packed from the start of its buffer.
 #[pyfunction]
 pub(crate) fn held_slices(py: Python<'_>, table: &ParameterTable, position: &Position) -> PyResult<Vec<HeldSlice>> {
-    let position = position.core();
-    let slices = detached(py, || layout::held_slices(&table.0, position))?;
+    let slices = detached(py, || layout::held_slices(&table.0, position.0))?;
     let own = |slice: layout::HeldSlice| HeldSlice {
         parameter: slice.parameter,
         row_start: slice.rows.start,

@@ -30,5 +30,5 @@ mod _core {
     #[pymodule_export]
     use crate::schedule::{Backward, Exchange, Forward, Span};
     #[pymodule_export]
-    use crate::spec::{Cluster, Scheme};
+    use crate::spec::{Cluster, Scheme, Strategy};
 }

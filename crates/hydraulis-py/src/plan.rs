@@ -155,9 +155,8 @@ impl Plan {
     }
 
     /// Where a rank stands, or None for a rank without work.
-    fn position(&self, py: Python<'_>, rank: u32) -> PyResult<Option<Position>> {
-        let position = self.positions.get(rank as usize).copied().flatten();
-        position.map(|position| Position::new(py, position)).transpose()
+    fn position(&self, rank: u32) -> Option<Position> {
+        self.positions.get(rank as usize).copied().flatten().map(Position)
     }
 
     /// What a rank does, step by step; nothing for a rank without work.

@@ -1,6 +1,6 @@
-//! `Cluster` and `Scheme`.
+//! `Cluster`, `Scheme` and `Strategy`.
 
-use hydraulis_core::spec;
+use hydraulis_core::{spec, strategy};
 use pyo3::prelude::*;
 
 use crate::errors::raise;
@@ -77,5 +77,37 @@ impl Scheme {
 
     fn __repr__(&self) -> String {
         format!("Scheme('{}')", self.0)
+    }
+}
+
+/// The set of replicas of one iteration, written `1x<tp16>+12x<tp4,pp2>`.
+#[pyclass(frozen, eq, hash, module = "hydraulis")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Strategy(pub(crate) spec::Strategy);
+
+#[pymethods]
+impl Strategy {
+    #[new]
+    fn new(py: Python<'_>, text: &str) -> PyResult<Strategy> {
+        text.parse().map(Strategy).map_err(|error| raise(py, &error))
+    }
+
+    /// The scheme of each replica, widest first.
+    #[getter]
+    fn schemes(&self) -> Vec<Scheme> {
+        self.0.schemes().iter().copied().map(Scheme).collect()
+    }
+
+    /// The ranks of each replica on a cluster, stage by stage.
+    fn place(&self, py: Python<'_>, cluster: &Cluster) -> PyResult<Vec<Vec<u32>>> {
+        strategy::place(&self.0, cluster.0).map_err(|error| raise(py, &error))
+    }
+
+    fn __str__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Strategy('{}')", self.0)
     }
 }

@@ -4,7 +4,7 @@
 One kernel call per segment, on views, written into outputs allocated once. Slicing under autograd instead
 would make each segment's backward zero-fill a tensor of all T tokens: 1,462 ms instead of 59 ms for 128
 segments of 64 tokens (8 heads of 64, one thread). Batching runs of equal lengths gained nothing on 37
-segments and 9,216 tokens (1.10 s against 1.11 s, forward and backward), so it is not done.
+segments and 9,216 tokens (1.09 s against 1.11 s, forward and backward), so it is not done.
 
 It runs on CPU only, in float64, float32 and bfloat16, without dropout.
 
@@ -68,7 +68,7 @@ class _VarlenAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, do_TND: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
-        inputs = (do_TND.contiguous(), *saved)
+        inputs = (do_TND, *saved)
         grads = tuple(torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in saved[:3])
         segments = zip(*(torch.split(x, list(ctx.lengths)) for x in (*inputs, *grads)), strict=True)
         for do, q, k, v, o, log_sum_exp, *segment_grads in segments:

@@ -16,7 +16,7 @@ const MAX_REPLICAS: usize = 1 << 20;
 ///
 /// It is kept in one canonical order, widest stages first and longer pipelines before shorter ones, so that
 /// equal sets are equal values, and so that placing replicas in this order keeps their blocks aligned.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Strategy {
     schemes: Vec<Scheme>,

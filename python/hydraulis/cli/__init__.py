@@ -1,0 +1,1 @@
+"""The `hydraulis` command: one file for each subcommand."""

@@ -1,0 +1,74 @@
+"""The `hydraulis` command: finds the subcommand, runs it, and turns errors into one line and an exit code.
+
+A subcommand is a module of two functions, `add_parser` and `run`, listed in `COMMANDS`. Starting the command
+imports neither torch nor rich, so that `hydraulis plan` answers at once on a machine that has only numpy.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from hydraulis.cli import plan
+from hydraulis.errors import HydraulisError
+
+COMMANDS = (plan,)
+
+EXIT_REFUSED = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell says it
+EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE
+
+_EPILOG = """\
+exit codes:
+  0    done
+  1    internal error: a result broke a promise; please report it
+  2    an argument, a file or a batch was refused
+  130  interrupted
+  141  the reader of the output went away
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: without the program's name; those of the process when None.
+
+    Returns:
+        The exit code, as `hydraulis --help` lists it.
+    """
+    parsed = _parser().parse_args(arguments)
+    try:
+        code: int = parsed.run(parsed)
+        # Here and not at exit, where a closed pipe could no longer be caught.
+        sys.stdout.flush()
+    except HydraulisError as error:
+        one_line = " ".join(str(error).split("\n"))
+        sys.stderr.write(f"hydraulis: error [{error.code}]: {one_line}\n")
+        return EXIT_REFUSED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _discard_output()
+        return EXIT_PIPE_CLOSED
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hydraulis",
+        description="Plans every training iteration anew for variable-length sequences.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"hydraulis {version('hydraulis')}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_parser(commands)
+    return parser
+
+
+def _discard_output() -> None:
+    """Let the interpreter's last flush go nowhere instead of into the closed pipe."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

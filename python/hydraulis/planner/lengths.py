@@ -1,0 +1,144 @@
+"""Sequence lengths from a file: text, `.npy` or `.jsonl`.
+
+Every length is checked where its place in the file is still known, so that a mistake is named by its line
+and not by a position in a batch. The longest length that can be planned depends on the profile and the
+cluster: that limit is the planner's.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydraulis.errors import InvalidInputError
+from hydraulis.planner.files import unreadable
+
+# 19 digits hold every int64; a longer number is out of range whatever it is, and slow to convert.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_LARGEST = int(np.iinfo(np.int64).max)
+
+
+def read_lengths(path: str | Path, field: str | None = None) -> NDArray[np.int64]:
+    """Read the length of every sequence, in the file's order.
+
+    The name's ending says what the file holds: `.npy` a one-dimensional integer array; `.jsonl` one JSON
+    object per line, of which `field` is the length or a list of tokens; anything else one length per line.
+    Blank lines are skipped.
+
+    Args:
+        path: the file.
+        field: the field of each `.jsonl` record; None for the other kinds.
+
+    Returns:
+        The lengths, at least one, each at least 1.
+
+    Raises:
+        InvalidInputError: the file cannot be read (code `file_unreadable`) or holds something else than
+            lengths (`lengths_file`), or `field` is missing, or given for another kind of file, or not a
+            length in some record (`lengths_field`).
+    """
+    path = Path(path)
+    kind = path.suffix.lower()
+    if kind != ".jsonl" and field is not None:
+        message = (
+            f"field '{field}' is given for '{path}', which has no fields: leave it out, or give a .jsonl file"
+        )
+        raise InvalidInputError(message, code="lengths_field")
+    try:
+        lengths = _array(path) if kind == ".npy" else _from_lines(path, field)
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(path, error) from error
+    if lengths.size == 0:
+        message = f"file '{path}' holds 0 lengths, at least 1 is needed: give one for each sequence"
+        raise InvalidInputError(message, code="lengths_file")
+    return lengths
+
+
+def _from_lines(path: Path, field: str | None) -> NDArray[np.int64]:
+    # Some editors start a UTF-8 file with a mark, which utf-8-sig skips.
+    with path.open(encoding="utf-8-sig") as lines:
+        is_jsonl = path.suffix.lower() == ".jsonl"
+        lengths = _records(path, lines, field) if is_jsonl else _numbers(path, lines)
+        return np.fromiter(lengths, dtype=np.int64)
+
+
+def _numbers(path: Path, lines: Iterable[str]) -> Iterator[int]:
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if text:
+            place = f"file '{path}', line {number}"
+            if not _INTEGER.fullmatch(text):
+                raise _no_length(place, f"'{_shortened(text)}'", "lengths_file")
+            yield _in_range(int(text), place, "lengths_file")
+
+
+def _records(path: Path, lines: Iterable[str], field: str | None) -> Iterator[int]:
+    if field is None:
+        message = f"file '{path}' holds records: name the field that is the length, or the list of tokens"
+        raise InvalidInputError(message, code="lengths_field")
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield _record_length(line, field, f"file '{path}', line {number}")
+
+
+def _record_length(line: str, field: str, place: str) -> int:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        message = f'{place} is no JSON ({error}): write one object per line, such as {{"{field}": 512}}'
+        raise InvalidInputError(message, code="lengths_file") from None
+    if not isinstance(record, dict):
+        message = f'{place} is no JSON object: write one per line, such as {{"{field}": 512}}'
+        raise InvalidInputError(message, code="lengths_file")
+    if field not in record:
+        fields = ", ".join(record) or "none"
+        message = f"{place} has no field '{field}', its fields are {fields}: name one that every line has"
+        raise InvalidInputError(message, code="lengths_field")
+    value = record[field]
+    place = f"{place}, field '{field}'"
+    if isinstance(value, list):
+        return _in_range(len(value), place, "lengths_field")
+    # Not isinstance: to Python a bool is an int.
+    if type(value) is not int:
+        raise _no_length(place, _shortened(json.dumps(value)), "lengths_field")
+    return _in_range(value, place, "lengths_field")
+
+
+def _array(path: Path) -> NDArray[np.int64]:
+    with path.open("rb") as file:
+        try:
+            array = np.lib.format.read_array(file, allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            message = f"file '{path}' is no .npy array of integers ({error}): write it with numpy.save"
+            raise InvalidInputError(message, code="lengths_file") from error
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        message = (
+            f"file '{path}' has shape {array.shape} and dtype {array.dtype}: lengths have one dimension "
+            "and an integer dtype, so that nothing is rounded; convert it first"
+        )
+        raise InvalidInputError(message, code="lengths_file")
+    outside = np.flatnonzero((array < 1) | (array > _LARGEST))
+    if outside.size:
+        _in_range(int(array[outside[0]]), f"file '{path}', element {outside[0]}", "lengths_file")
+    return array.astype(np.int64)
+
+
+def _in_range(length: int, place: str, code: str) -> int:
+    if not 1 <= length <= _LARGEST:
+        message = (
+            f"{place} has length {length}: the least is 1 and the most 2^63 - 1; mend it or leave it out"
+        )
+        raise InvalidInputError(message, code=code)
+    return length
+
+
+def _no_length(place: str, value: str, code: str) -> InvalidInputError:
+    message = f"{place} is {value}: a length is a whole number from 1 to 2^63 - 1; mend it or leave it out"
+    return InvalidInputError(message, code=code)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 40 else text[:40] + "..."

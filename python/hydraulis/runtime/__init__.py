@@ -1,0 +1,1 @@
+"""Carries plans out: the only package that knows both a plan and tensors."""

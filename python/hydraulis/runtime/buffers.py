@@ -1,0 +1,53 @@
+"""The flat buffers behind every stage a rank may be: sized once, so that a switch allocates nothing."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from hydraulis._core import HeldSlice, Position, Scheme, held_slices
+from hydraulis.runtime.parameters import ModelParameters
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StrategyBuffers:
+    """Parameters and gradients of the stage that this rank is in the current iteration.
+
+    Attributes:
+        parameter: flat, in the model's dtype.
+        gradient: flat, of the same size; `param.grad` of every stage are views of it.
+    """
+
+    parameter: Tensor
+    gradient: Tensor
+
+    @classmethod
+    def for_schemes(cls, parameters: ModelParameters, schemes: Iterable[Scheme], dtype: torch.dtype) -> Self:
+        """Allocate for the largest stage of any of these schemes.
+
+        Raises:
+            InvalidInputError: a scheme has more stages than the model has layers (code `too_many_stages`).
+        """
+        sizes = [
+            held_elements(parameters, held_slices(parameters.table, position))
+            for scheme in schemes
+            for position in positions(scheme)
+        ]
+        return cls(torch.zeros(max(sizes), dtype=dtype), torch.zeros(max(sizes), dtype=dtype))
+
+
+def positions(scheme: Scheme) -> list[Position]:
+    """List every place in a replica of this scheme, stage by stage."""
+    return [
+        Position(scheme, stage=stage, tensor_rank=tensor_rank)
+        for stage in range(scheme.pp)
+        for tensor_rank in range(scheme.tp)
+    ]
+
+
+def held_elements(parameters: ModelParameters, slices: Iterable[HeldSlice]) -> int:
+    """Count the elements of these slices."""
+    rows = parameters.table.parameters
+    return sum((held.row_end - held.row_start) * rows[held.parameter].row_elements for held in slices)

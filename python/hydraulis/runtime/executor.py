@@ -1,0 +1,128 @@
+# ruff: noqa: N803, N806 - tensor names carry shape letters
+"""Interprets an instruction list: the same list that the simulator ran to predict the iteration.
+
+Legend: t tokens of this rank, H hidden.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hydraulis._core import Backward, Exchange, Forward
+from hydraulis.data.collate import PackedMicroBatch
+from hydraulis.runtime.stage import Stage
+
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """What came of a list.
+
+    Attributes:
+        loss: this rank's share of the batch's mean loss; 0 but on a last stage.
+        durations_ms: CPU time of the calling thread for each forward and backward, in running order. Waiting
+            for another rank takes none, so the times hold when ranks share cores.
+    """
+
+    loss: float = 0.0
+    durations_ms: list[float] = field(default_factory=list)
+
+
+def execute(
+    instructions: Sequence[Forward | Backward | Exchange],
+    stage: Stage,
+    micro_batches: Sequence[PackedMicroBatch],
+    denominator: int,
+) -> Execution:
+    """Run a rank's instruction list; gradients accumulate in the stage's buffers.
+
+    Args:
+        instructions: of this rank under the plan.
+        stage: of this rank's position, its parameters in place.
+        micro_batches: of this rank's replica, in the plan's order.
+        denominator: target tokens of the whole global batch.
+    """
+    run = _Run(stage, micro_batches, denominator)
+    for instruction in instructions:
+        match instruction:
+            case Forward(micro_batch):
+                run.timed(run.forward, micro_batch)
+            case Backward(micro_batch):
+                run.timed(run.backward, micro_batch)
+            case Exchange(peer, next=is_next, send=send, receive=receive):
+                run.exchange(peer, send, receive, towards_next=is_next)
+    run.drain()
+    return run.result
+
+
+class _Run:
+    """The tensors in flight while one list runs."""
+
+    def __init__(self, stage: Stage, micro_batches: Sequence[PackedMicroBatch], denominator: int) -> None:
+        self.result = Execution()
+        self._stage = stage
+        self._micro_batches = micro_batches
+        self._denominator = denominator
+        self._input: dict[int, Tensor] = {}
+        self._output: dict[int, Tensor] = {}
+        self._output_gradient: dict[int, Tensor] = {}
+        self._input_gradient: dict[int, Tensor] = {}
+        # A send is done when its partner has received: its tensor must live until then.
+        self._parked: list[tuple[dist.Work, Tensor]] = []
+
+    def timed(self, compute: Callable[[int], None], micro_batch: int) -> None:
+        start = time.thread_time()
+        compute(micro_batch)
+        self.result.durations_ms.append(1e3 * (time.thread_time() - start))
+
+    def forward(self, micro_batch: int) -> None:
+        output = self._stage.forward(
+            self._input.get(micro_batch), self._micro_batches[micro_batch], self._denominator
+        )
+        if self._stage.is_last:
+            self.result.loss += output.item()
+        self._output[micro_batch] = output
+
+    def backward(self, micro_batch: int) -> None:
+        output = self._output.pop(micro_batch)
+        # Of a loss the gradient is 1, which backward() takes for granted.
+        torch.autograd.backward(output, self._output_gradient.pop(micro_batch, None))
+        input_tH = self._input.pop(micro_batch, None)
+        if input_tH is not None and input_tH.grad is not None:
+            self._input_gradient[micro_batch] = input_tH.grad
+
+    def exchange(self, peer: int, send: int | None, receive: int | None, *, towards_next: bool) -> None:
+        """Trade with a neighbouring stage: activations go to the next one, gradients to the previous."""
+        operations = []
+        if receive is not None:
+            arriving_tH = self._empty(receive)
+            operations.append(dist.P2POp(dist.irecv, arriving_tH, peer))
+        if send is not None:
+            leaving_tH = self._output[send].detach() if towards_next else self._input_gradient.pop(send)
+            operations.append(dist.P2POp(dist.isend, leaving_tH, peer))
+        # One work for each operation on gloo, a single one for the batch on NCCL.
+        works = dist.batch_isend_irecv(operations)
+        if send is not None:
+            self._parked.append((works[-1], leaving_tH))
+        if receive is not None:
+            works[0].wait()
+            self._keep(receive, arriving_tH, towards_next=towards_next)
+
+    def drain(self) -> None:
+        for work, _ in self._parked:
+            work.wait()
+        self._parked.clear()
+
+    def _empty(self, micro_batch: int) -> Tensor:
+        # The plan fixes every shape, so no rank ever sends one to another.
+        shape = self._stage.hidden_shape(self._micro_batches[micro_batch])
+        return torch.empty(shape, dtype=self._stage.dtype)
+
+    def _keep(self, micro_batch: int, arrived_tH: Tensor, *, towards_next: bool) -> None:
+        if towards_next:
+            self._output_gradient[micro_batch] = arrived_tH
+        else:
+            self._input[micro_batch] = arrived_tH.requires_grad_()

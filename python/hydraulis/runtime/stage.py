@@ -1,0 +1,104 @@
+# ruff: noqa: N803 - tensor names carry shape letters
+"""What a rank computes at one position: a cut and split decoder over the flat buffers.
+
+Legend: T tokens of the packed micro-batch, t = T/tp tokens of this rank, H hidden, v vocabulary rows of this
+rank.
+"""
+
+from torch import Tensor, device, nn
+
+from hydraulis._core import HeldSlice, Position, held_slices
+from hydraulis.data.collate import PackedMicroBatch
+from hydraulis.model.decoder import Decoder, master_parameter_name
+from hydraulis.parallel.groups import ProcessGroups
+from hydraulis.parallel.pipeline import cut_stage
+from hydraulis.parallel.tensor import apply_tensor_parallel, split_range
+from hydraulis.parallel.vocabulary import vocab_parallel_loss
+from hydraulis.runtime.buffers import StrategyBuffers
+from hydraulis.runtime.parameters import ModelParameters
+
+
+class Stage:
+    """The module of one position on one rank.
+
+    Its parameters are views of the buffers, so it is built once and computes with whatever the buffers hold.
+
+    Args:
+        parameters: of the model.
+        position: in a replica.
+        rank: of this process, which fixes the tensor group: aligned blocks hold consecutive ranks.
+        groups: where that group has been ensured.
+        buffers: large enough for the position.
+    """
+
+    def __init__(
+        self,
+        parameters: ModelParameters,
+        position: Position,
+        rank: int,
+        groups: ProcessGroups,
+        buffers: StrategyBuffers,
+    ) -> None:
+        scheme, config = position.scheme, parameters.config
+        slices = held_slices(parameters.table, position)
+        first_rank = rank - position.tensor_rank
+        self.is_first = position.stage == 0
+        self.is_last = position.stage == scheme.pp - 1
+        self.num_elements = slices[-1].offset + _elements(parameters, slices[-1])
+        self.hidden_size = config.hidden_size
+        self.dtype = buffers.parameter.dtype
+        self.token_multiple = scheme.tp
+        self._group = groups.get(range(first_rank, first_rank + scheme.tp))
+        self._vocab_start = split_range(config.vocab_size, scheme.tp, position.tensor_rank).start
+        with device("meta"):
+            self.module = Decoder(config)
+        layers = _layers([parameters.names[held.parameter] for held in slices])
+        cut_stage(self.module, layers, first=self.is_first, last=self.is_last)
+        _bind(self.module, parameters, slices, buffers)
+        apply_tensor_parallel(self.module, self._group, position.tensor_rank, scheme.tp)
+
+    def forward(self, input_tH: Tensor | None, micro_batch: PackedMicroBatch, denominator: int) -> Tensor:
+        """Run the stage on one micro-batch.
+
+        Args:
+            input_tH: what the previous stage sent; None on the first.
+            micro_batch: tokens, targets and segments of all T tokens, T a multiple of tp.
+            denominator: target tokens of the whole global batch.
+
+        Returns:
+            hidden_tH for the next stage, or on the last one the micro-batch's share of the loss.
+        """
+        x = micro_batch.token_T if input_tH is None else input_tH
+        output: Tensor = self.module(x, micro_batch.sequences)
+        if not self.is_last:
+            return output
+        return vocab_parallel_loss(output, micro_batch.target_T, denominator, self._vocab_start, self._group)
+
+    def hidden_shape(self, micro_batch: PackedMicroBatch) -> tuple[int, int]:
+        """Give the shape [t, H] of what enters or leaves this stage for a micro-batch."""
+        return micro_batch.sequences.num_tokens // self.token_multiple, self.hidden_size
+
+
+def _layers(names: list[str]) -> range:
+    indices = [int(name.split(".")[1]) for name in names if name.startswith("layers.")]
+    return range(min(indices), max(indices) + 1)
+
+
+def _bind(
+    module: Decoder, parameters: ModelParameters, slices: list[HeldSlice], buffers: StrategyBuffers
+) -> None:
+    """Replace every parameter of the module by a view of the buffers; both ends of tied weights share one."""
+    bound = {}
+    for held in slices:
+        name = parameters.names[held.parameter]
+        place = slice(held.offset, held.offset + _elements(parameters, held))
+        parameter = nn.Parameter(parameters.view(buffers.parameter[place], name))
+        parameter.grad = parameters.view(buffers.gradient[place], name)
+        bound[name] = parameter
+    for name, _ in list(module.named_parameters(remove_duplicate=False)):
+        owner, _, leaf = name.rpartition(".")
+        setattr(module.get_submodule(owner), leaf, bound[master_parameter_name(name, parameters.config)])
+
+
+def _elements(parameters: ModelParameters, held: HeldSlice) -> int:
+    return (held.row_end - held.row_start) * parameters.table.parameters[held.parameter].row_elements

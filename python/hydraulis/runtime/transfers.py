@@ -1,0 +1,92 @@
+"""Moves parameters from home to this iteration's layout, and gradients back, bucket by bucket.
+
+One uneven all-to-all per bucket each way. A rank sends only elements that the other one needs, the volume
+of a reduce-scatter and an all-gather; contributions are added at home in rank order, so a run is
+bit-reproducible.
+"""
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hydraulis._core import BucketTransfer, Plan, transfer
+from hydraulis.runtime.buffers import StrategyBuffers
+from hydraulis.runtime.home import HomeState
+from hydraulis.runtime.parameters import ModelParameters
+
+
+class Transfers:
+    """The transfers of one rank.
+
+    Args:
+        parameters: of the model.
+        home: this rank's share.
+        buffers: this rank's strategy buffers.
+    """
+
+    def __init__(self, parameters: ModelParameters, home: HomeState, buffers: StrategyBuffers) -> None:
+        self._parameters = parameters
+        self._home = home
+        self._buffers = buffers
+        self._outgoing = _Staging(buffers.parameter.dtype)
+        self._incoming = _Staging(buffers.parameter.dtype)
+
+    def prepare(self, plan: Plan) -> list[BucketTransfer]:
+        """Work out what this rank trades under a plan."""
+        return transfer(self._parameters.table, self._home.layout, plan, dist.get_rank())
+
+    def send_parameters(self, buckets: list[BucketTransfer]) -> None:
+        """Fill every rank's strategy buffer from home. Collective."""
+        for bucket in buckets:
+            received = self._exchange(self._home.master, bucket.home, bucket.home_counts, bucket.held_counts)
+            for target, values in _pieces(self._buffers.parameter, bucket.held, received):
+                target.copy_(values)
+
+    def collect_gradients(self, buckets: list[BucketTransfer]) -> None:
+        """Sum every rank's gradients at home. Collective."""
+        self._home.gradient.zero_()
+        for bucket in buckets:
+            received = self._exchange(
+                self._buffers.gradient, bucket.held, bucket.held_counts, bucket.home_counts
+            )
+            for target, values in _pieces(self._home.gradient, bucket.home, received):
+                target += values
+
+    def _exchange(
+        self,
+        source: Tensor,
+        segments: NDArray[np.int64],
+        send_counts: NDArray[np.int64],
+        receive_counts: NDArray[np.int64],
+    ) -> Tensor:
+        """Send segments of a flat buffer, and return what arrives, in the dtype of the strategy buffers."""
+        outgoing = self._outgoing.take(int(send_counts.sum()))
+        incoming = self._incoming.take(int(receive_counts.sum()))
+        for values, place in _pieces(source, segments, outgoing):
+            place.copy_(values)
+        dist.all_to_all_single(incoming, outgoing, receive_counts.tolist(), send_counts.tolist())
+        return incoming
+
+
+class _Staging:
+    """A buffer that grows to the largest bucket's share, and then stays."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._buffer = torch.empty(0, dtype=dtype)
+
+    def take(self, elements: int) -> Tensor:
+        if self._buffer.numel() < elements:
+            self._buffer = self._buffer.new_empty(elements)
+        return self._buffer[:elements]
+
+
+def _pieces(flat: Tensor, segments: NDArray[np.int64], packed: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Pair each segment of a flat buffer with its place in a packed one."""
+    pieces = []
+    end = 0
+    for offset, elements in segments.tolist():
+        pieces.append((flat[offset : offset + elements], packed[end : end + elements]))
+        end += elements
+    return pieces

@@ -1,0 +1,140 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hydraulis import InvalidInputError
+from hydraulis.planner import read_lengths
+
+
+def test_text_has_one_length_per_line(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.txt"
+    path.write_bytes(b"\xef\xbb\xbf 31000\n\n900\r\n\t+450 \n80")
+    lengths = read_lengths(path)
+    assert lengths.dtype == np.int64
+    assert lengths.tolist() == [31000, 900, 450, 80]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "uint64", ">i4"])
+def test_npy_of_any_integer_dtype(tmp_path: Path, dtype: str) -> None:
+    path = tmp_path / "lengths.npy"
+    np.save(path, np.array([3, 1, 127], dtype=dtype))
+    lengths = read_lengths(str(path))
+    assert lengths.dtype == np.int64
+    assert lengths.tolist() == [3, 1, 127]
+
+
+def test_jsonl_field_is_a_length_or_a_list_of_tokens(tmp_path: Path) -> None:
+    path = tmp_path / "records.JSONL"
+    path.write_text('{"id": "a", "tokens": [5, 6, 7]}\n\n{"tokens": 512}\n', encoding="utf-8")
+    assert read_lengths(path, "tokens").tolist() == [3, 512]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("12\nlong\n", r"line 2 is 'long': a length is a whole number from 1"),
+        ("12\n\n12.0\n", r"line 3 is '12\.0'"),
+        ("1_000\n", r"line 1 is '1_000'"),
+        ("١٢\n", r"line 1 is"),
+        ("3 4\n", r"line 1 is '3 4'"),
+        ("nan\n", r"line 1 is 'nan'"),
+        ("0\n", r"line 1 has length 0: the least is 1"),
+        ("-7\n", r"line 1 has length -7"),
+        ("9223372036854775808\n", r"line 1 has length 9223372036854775808"),
+        ("1" * 5000, r"line 1 is '1{40}\.\.\.'"),
+        ("", r"holds 0 lengths, at least 1 is needed"),
+        ("\n \n", r"holds 0 lengths"),
+    ],
+)
+def test_a_wrong_line_of_text_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "lengths.txt"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidInputError, match=rf"file '.*lengths\.txt',? {message}") as refusal:
+        read_lengths(path)
+    assert refusal.value.code == "lengths_file"
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.array([3.0, 4.0]), r"has shape \(2,\) and dtype float64"),
+        (np.array([True]), r"has shape \(1,\) and dtype bool"),
+        (np.ones((2, 2), dtype=np.int64), r"has shape \(2, 2\)"),
+        (np.array(5), r"has shape \(\)"),
+        (np.array([5, 0, 3]), "element 1 has length 0"),
+        (np.array([5, -3], dtype=np.int8), "element 1 has length -3"),
+        (np.array([1, 2**63], dtype=np.uint64), "element 1 has length 9223372036854775808"),
+        (np.array([], dtype=np.int64), "holds 0 lengths"),
+        (np.array([5, None], dtype=object), r"is no \.npy array of integers"),
+    ],
+)
+def test_a_wrong_array_is_named(tmp_path: Path, array: np.ndarray, message: str) -> None:
+    path = tmp_path / "lengths.npy"
+    np.save(path, array)
+    with pytest.raises(InvalidInputError, match=rf"file '.*lengths\.npy',? {message}") as refusal:
+        read_lengths(path)
+    assert refusal.value.code == "lengths_file"
+
+
+@pytest.mark.parametrize("cut", [0, 5, 40, 130])
+def test_a_broken_npy_is_refused(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "lengths.npy"
+    np.save(path, np.arange(1, 9))
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(InvalidInputError, match=r"is no \.npy array") as refusal:
+        read_lengths(path)
+    assert refusal.value.code == "lengths_file"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ('{"n": 3}\n{"m": 4}\n', "lengths_field", r"line 2 has no field 'n', its fields are m: name"),
+        ("{}\n", "lengths_field", r"line 1 has no field 'n', its fields are none"),
+        ('{"n": "abc"}\n', "lengths_field", r"line 1, field 'n' is \"abc\": a length is a whole number"),
+        ('{"n": 3.0}\n', "lengths_field", r"field 'n' is 3\.0"),
+        ('{"n": NaN}\n', "lengths_field", r"field 'n' is NaN"),
+        ('{"n": true}\n', "lengths_field", r"field 'n' is true"),
+        ('{"n": null}\n', "lengths_field", r"field 'n' is null"),
+        ('{"n": []}\n', "lengths_field", r"field 'n' has length 0"),
+        ('{"n": -1}\n', "lengths_field", r"field 'n' has length -1"),
+        ('{"n": 9223372036854775808}\n', "lengths_field", r"field 'n' has length 9223372036854775808"),
+        ("[3]\n", "lengths_file", r"line 1 is no JSON object"),
+        ('\n{"n": 3\n', "lengths_file", r"line 2 is no JSON \("),
+        ("[" * 100_000, "lengths_file", r"line 1 is no JSON \("),
+        ("\n", "lengths_file", "holds 0 lengths"),
+    ],
+)
+def test_a_wrong_record_is_named(tmp_path: Path, text: str, code: str, message: str) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidInputError, match=message) as refusal:
+        read_lengths(path, "n")
+    assert refusal.value.code == code
+    assert str(path) in str(refusal.value)
+
+
+@pytest.mark.parametrize(("name", "field"), [("a.jsonl", None), ("a.txt", "n"), ("a.npy", "n")])
+def test_a_field_goes_with_jsonl_and_nothing_else(tmp_path: Path, name: str, field: str | None) -> None:
+    path = tmp_path / name
+    path.write_text("{}\n", encoding="utf-8")
+    with pytest.raises(InvalidInputError, match=name) as refusal:
+        read_lengths(path, field)
+    assert refusal.value.code == "lengths_field"
+
+
+@pytest.mark.parametrize(("name", "field"), [("a.jsonl", "n"), ("a.txt", None), ("a.npy", None), (".", None)])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, field: str | None) -> None:
+    with pytest.raises(InvalidInputError, match="check the path") as refusal:
+        read_lengths(tmp_path / name, field)
+    assert refusal.value.code == "file_unreadable"
+
+
+@pytest.mark.parametrize(("name", "field"), [("a.jsonl", "n"), ("a.txt", None)])
+def test_a_file_that_is_no_text_is_named(tmp_path: Path, name: str, field: str | None) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"12\n\xff\n")
+    with pytest.raises(InvalidInputError, match="is not UTF-8") as refusal:
+        read_lengths(path, field)
+    assert refusal.value.code == "file_unreadable"

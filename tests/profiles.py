@@ -1,0 +1,39 @@
+"""Cost profiles made up for tests: schemes with the caps and coefficients that a test needs."""
+
+import json
+from collections.abc import Mapping
+
+from hydraulis import CostProfile
+
+MULTIPLE = 4
+
+
+def made_up_profile(caps: Mapping[str, int]) -> CostProfile:
+    """Make a profile in which each scheme admits so many tokens; work is shared evenly over its ranks."""
+    bytes_per_token = 1000.0
+    memory = 10_000_000_000
+
+    def scheme(text: str, cap: int) -> dict[str, object]:
+        degrees = [int(part.lstrip("tpc")) for part in text.strip("<>").split(",")]
+        ranks = 1
+        for degree in degrees:
+            ranks *= degree
+        return {
+            "scheme": text,
+            "quadratic_ms_per_token2": 1e-4 / ranks,
+            "linear_ms_per_token": 0.05 / ranks,
+            "fixed_ms": 2.0 / ranks,
+            "held_bytes": memory - round(cap * bytes_per_token),
+            "activation_bytes_per_token": bytes_per_token,
+        }
+
+    document = {
+        "format": "hydraulis.cost-profile/1",
+        "name": "made-up",
+        "source": "made up for a test",
+        "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": memory},
+        "forward_share": 1 / 3,
+        "memory": {"reserved_bytes": 0, "home_bytes": 0, "token_multiple": MULTIPLE},
+        "schemes": [scheme(text, cap) for text, cap in caps.items()],
+    }
+    return CostProfile.from_json(json.dumps(document))

@@ -1,0 +1,134 @@
+"""The loss and the gradients of any strategy equal one process."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from ranks import run_ranks
+from runtime.worker_workers import SEED, Batch, Step, train
+from small_model import bind_parameters
+
+from hydraulis.config.model import ModelConfig
+from hydraulis.config.run import OptimizerConfig
+from hydraulis.model.decoder import Decoder
+from hydraulis.model.init import initial_value
+from hydraulis.model.loss import token_loss
+from hydraulis.model.packed import PackedSequences
+
+STRATEGIES = (
+    "8x<1>",
+    "1x<tp4>+1x<tp2>+2x<1>",
+    "1x<tp2,pp2>+2x<tp2>",
+    "1x<pp4>+4x<1>",
+    "1x<tp4,pp2>",
+    "1x<tp2,pp3>+1x<pp2>",
+    "2x<tp4>",
+    "1x<tp4>+1x<pp3>",
+    "4x<tp2>",
+    "1x<tp2,pp4>",
+)
+OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=3, weight_decay=0.1)
+
+
+def model_config(*, tied: bool) -> ModelConfig:
+    return ModelConfig(
+        vocab_size=61,
+        hidden_size=32,
+        intermediate_size=44,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=6,
+        tie_word_embeddings=tied,
+        initializer_range=0.2,
+    )
+
+
+def batches(count: int, vocab_size: int) -> list[Batch]:
+    """Long-tailed lengths, one-token sequences among them; the first batch leaves replicas without work."""
+    rng = np.random.default_rng(5)
+    lengths = [np.clip(rng.lognormal(2.2, 1.0, 24), 1, 64).astype(int) for _ in range(count)]
+    lengths[0] = np.array([40, 3, 1])
+    return [[rng.integers(vocab_size, size=n).astype(np.uint8) for n in batch] for batch in lengths]
+
+
+def one_process(config: ModelConfig, dtype: torch.dtype, steps: Sequence[tuple[str, Batch]]) -> list[Step]:
+    """Train without the runtime: each sequence by itself, gradients from autograd, torch's own AdamW."""
+    with torch.device("meta"):
+        model = Decoder(config)
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    bind_parameters(model, lambda name: initial_value(name, shapes[name], config, SEED, dtype))
+    adamw = torch.optim.AdamW(
+        model.parameters(),
+        lr=OPTIMIZER.learning_rate,
+        betas=OPTIMIZER.betas,
+        eps=OPTIMIZER.eps,
+        weight_decay=OPTIMIZER.weight_decay,
+    )
+    records = []
+    for number, (strategy, batch) in enumerate(steps, start=1):
+        adamw.zero_grad()
+        denominator = sum(len(tokens) - 1 for tokens in batch)
+        loss = sum(sequence_loss(model, tokens, denominator) for tokens in batch)
+        adamw.param_groups[0]["lr"] = OPTIMIZER.learning_rate * min(1, number / OPTIMIZER.warmup_steps)
+        gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+        adamw.step()
+        parameters = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+        records.append(Step(strategy, 0, loss, gradients, parameters))
+    return records
+
+
+def sequence_loss(model: Decoder, tokens: np.ndarray, denominator: int) -> float:
+    if len(tokens) < 2:
+        return 0.0
+    token_T = torch.from_numpy(tokens.astype(np.int64))
+    logits_TV = model(token_T, PackedSequences.from_lengths([len(tokens)], "cpu"))
+    loss = token_loss(logits_TV[:-1], token_T[1:], denominator)
+    loss.backward()
+    return loss.item()
+
+
+def relative_error(value: torch.Tensor, expected: torch.Tensor) -> float:
+    return ((value - expected).norm() / expected.norm()).item()
+
+
+def assert_equal(steps: list[Step], expected: list[Step], tolerance: float, parameter_tolerance: float) -> None:
+    assert len(steps) == len(expected) > 0
+    for step, reference in zip(steps, expected, strict=True):
+        assert step.loss == pytest.approx(reference.loss, rel=tolerance), step.strategy
+        assert step.gradients.keys() == reference.gradients.keys()
+        for name in reference.gradients:
+            error = relative_error(step.gradients[name], reference.gradients[name])
+            assert error <= tolerance, (step.strategy, name)
+            error = relative_error(step.parameters[name], reference.parameters[name])
+            assert error <= parameter_tolerance, (step.strategy, name)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_every_strategy_equals_one_process_in_float64(*, tied: bool) -> None:
+    config = model_config(tied=tied)
+    steps = list(zip(STRATEGIES, batches(len(STRATEGIES), config.vocab_size), strict=True))
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps)[0]
+    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+    # Ranks that no replica uses, and ranks of replicas that got no sequence.
+    assert result[0].idle_ranks >= 5
+    assert result[7].idle_ranks == 1
+
+
+def test_float32_is_as_close_as_its_rounding_allows() -> None:
+    config = model_config(tied=False)
+    steps = list(zip(STRATEGIES[:5], batches(5, config.vocab_size), strict=True))
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float32, steps)[0]
+    assert_equal(result, one_process(config, torch.float32, steps), 1e-5, 1e-4)
+
+
+def test_two_runs_are_equal_to_the_bit() -> None:
+    config = model_config(tied=True)
+    steps = list(zip(STRATEGIES[:5], batches(5, config.vocab_size), strict=True))
+    first, second = (run_ranks(8, train, config, OPTIMIZER, torch.float32, steps)[0] for _ in range(2))
+    for one, other in zip(first, second, strict=True):
+        assert one.loss == other.loss
+        for name in one.parameters:
+            assert torch.equal(one.gradients[name], other.gradients[name]), name
+            assert torch.equal(one.parameters[name], other.parameters[name]), name

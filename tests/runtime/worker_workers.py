@@ -1,0 +1,68 @@
+"""What the ranks of the runtime's tests do."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from profiles import made_up_profile
+
+from hydraulis import Cluster, Planner, Strategy
+from hydraulis.config.model import ModelConfig
+from hydraulis.config.run import OptimizerConfig
+from hydraulis.runtime.plan_exchange import share_plan
+from hydraulis.runtime.worker import Worker
+
+SEED = 11
+CAPS = {
+    "<1>": 64,
+    "<tp2>": 96,
+    "<tp4>": 160,
+    "<pp2>": 64,
+    "<pp3>": 64,
+    "<pp4>": 64,
+    "<tp2,pp2>": 96,
+    "<tp2,pp3>": 96,
+    "<tp2,pp4>": 96,
+    "<tp4,pp2>": 160,
+}
+Batch = Sequence[npt.NDArray[np.uint8]]
+
+
+class Step(NamedTuple):
+    """One iteration, as the tests compare it."""
+
+    strategy: str
+    idle_ranks: int
+    loss: float
+    gradients: dict[str, torch.Tensor]
+    parameters: dict[str, torch.Tensor]
+
+
+def train(
+    config: ModelConfig, optimizer: OptimizerConfig, dtype: torch.dtype, steps: Sequence[tuple[str, Batch]]
+) -> list[Step] | None:
+    """Run each batch under its strategy; rank 0 returns the steps."""
+    schemes = {scheme for strategy, _ in steps for scheme in Strategy(strategy).schemes}
+    worker = Worker(
+        config, optimizer, schemes=sorted(schemes), dtype=dtype, seed=SEED, timeout=timedelta(seconds=60)
+    )
+    records = [_step(worker, strategy, batch) for strategy, batch in steps]
+    return records if dist.get_rank() == 0 else None
+
+
+def _step(worker: Worker, strategy: str, batch: Batch) -> Any:
+    lengths = np.array([len(tokens) for tokens in batch])
+    cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=8)
+    planner = Planner(made_up_profile(CAPS), cluster, strategies=[strategy])
+    plan = share_plan((lambda: planner.plan(lengths, lengths - 1)) if dist.get_rank() == 0 else None)
+    assert planner.check(plan, lengths, lengths - 1) == []
+    outcome = worker.accumulate(plan, lambda sequence: batch[sequence])
+    gradients = worker.home.gather(worker.home.gradient)
+    worker.home.step()
+    parameters = worker.home.gather(worker.home.master)
+    working = [plan.position(rank) for rank in range(dist.get_world_size())]
+    return Step(plan.strategy, working.count(None), outcome.loss, gradients or {}, parameters or {})
