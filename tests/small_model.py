@@ -1,4 +1,3 @@
-# ruff: noqa: N803, N806 - tensor names carry shape letters
 """A small float64 decoder and token batches for it, the same in every process.
 
 Legend: T tokens of the packed micro-batch.

@@ -1,4 +1,3 @@
-# ruff: noqa: N806 - tensor names carry shape letters
 """What the ranks of test_tensor.py do."""
 
 from collections.abc import Sequence

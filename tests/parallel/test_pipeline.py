@@ -1,4 +1,3 @@
-# ruff: noqa: N806 - tensor names carry shape letters
 import pytest
 import torch
 from torch import Tensor

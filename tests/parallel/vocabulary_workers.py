@@ -1,4 +1,3 @@
-# ruff: noqa: N803, N806 - tensor names carry shape letters
 """What the ranks of test_vocabulary.py do."""
 
 import torch.distributed as dist

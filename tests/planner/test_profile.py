@@ -1,8 +1,10 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from helpers import ROOT, at_least
 from hydraulis import CostProfile, InvalidInputError
 from hydraulis.planner import load_profile
 
@@ -80,3 +82,14 @@ def test_a_missing_coefficient_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"schemes\[2\].*`linear_ms_per_token`") as refusal:
         load_profile(path)
     assert refusal.value.code == "profile_syntax"
+
+
+def test_the_documented_example_is_a_profile() -> None:
+    text = (ROOT / "docs/cost-profile.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```json\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    profile = CostProfile.from_json(example)
+    assert json.loads(profile.to_json()) == json.loads(example)
+    for field in at_least(
+        20, re.findall(r"^\| `([a-z0-9_]+(?:\[\])?(?:\.[a-z0-9_]+)?)` \|", text, re.MULTILINE)
+    ):
+        assert f'"{field.split(".")[-1]}"' in example

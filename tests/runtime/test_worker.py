@@ -5,9 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from ranks import run_ranks
-from runtime.worker_workers import SEED, Batch, Step, train
-from small_model import bind_parameters
 
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import OptimizerConfig
@@ -15,6 +12,9 @@ from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
 from hydraulis.model.loss import token_loss
 from hydraulis.model.packed import PackedSequences
+from ranks import run_ranks
+from runtime.worker_workers import SEED, Batch, Step, train
+from small_model import bind_parameters
 
 STRATEGIES = (
     "8x<1>",
@@ -72,7 +72,7 @@ def one_process(config: ModelConfig, dtype: torch.dtype, steps: Sequence[tuple[s
         denominator = sum(len(tokens) - 1 for tokens in batch)
         loss = sum(sequence_loss(model, tokens, denominator) for tokens in batch)
         adamw.param_groups[0]["lr"] = OPTIMIZER.learning_rate * min(1, number / OPTIMIZER.warmup_steps)
-        gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+        gradients = {name: gradient_of(parameter).clone() for name, parameter in model.named_parameters()}
         adamw.step()
         parameters = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
         records.append(Step(strategy, 0, loss, gradients, parameters))
@@ -89,11 +89,18 @@ def sequence_loss(model: Decoder, tokens: np.ndarray, denominator: int) -> float
     return loss.item()
 
 
+def gradient_of(parameter: torch.nn.Parameter) -> torch.Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
+
+
 def relative_error(value: torch.Tensor, expected: torch.Tensor) -> float:
-    return ((value - expected).norm() / expected.norm()).item()
+    return float((value - expected).norm() / expected.norm())
 
 
-def assert_equal(steps: list[Step], expected: list[Step], tolerance: float, parameter_tolerance: float) -> None:
+def assert_equal(
+    steps: list[Step], expected: list[Step], tolerance: float, parameter_tolerance: float
+) -> None:
     assert len(steps) == len(expected) > 0
     for step, reference in zip(steps, expected, strict=True):
         assert step.loss == pytest.approx(reference.loss, rel=tolerance), step.strategy

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
-from profiles import made_up_profile
 
-from hydraulis import Cluster, Planner, Strategy
+from hydraulis import Cluster, Plan, Planner, Strategy
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import OptimizerConfig
-from hydraulis.runtime.plan_exchange import share_plan
+from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
+from profiles import made_up_profile
 
 SEED = 11
 CAPS = {
@@ -58,7 +58,7 @@ def _step(worker: Worker, strategy: str, batch: Batch) -> Any:
     lengths = np.array([len(tokens) for tokens in batch])
     cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=8)
     planner = Planner(made_up_profile(CAPS), cluster, strategies=[strategy])
-    plan = share_plan((lambda: planner.plan(lengths, lengths - 1)) if dist.get_rank() == 0 else None)
+    plan = Plan.from_json(from_rank_zero(lambda: planner.plan(lengths, lengths - 1).to_json()))
     assert planner.check(plan, lengths, lengths - 1) == []
     outcome = worker.accumulate(plan, lambda sequence: batch[sequence])
     gradients = worker.home.gather(worker.home.gradient)

@@ -63,7 +63,7 @@ pub enum Error {
     NoTargets,
     /// A cluster that cannot exist.
     #[error(
-        "a cluster of {gpus} GPUs with {gpus_per_node} per node: both are at least 1, and several nodes are whole nodes; give a multiple of {gpus_per_node}"
+        "a cluster of {gpus} GPUs with {gpus_per_node} per node: both are 1 to 1048576, and several nodes are whole nodes; give a multiple of {gpus_per_node}"
     )]
     ClusterShape {
         /// GPUs asked.
@@ -188,17 +188,13 @@ pub enum Error {
     },
     /// Measured durations that do not go with the plan.
     #[error(
-        "replica {replica}, stage {stage}: {given} durations were given, its schedule computes {expected} times: give one per forward and backward, in order"
+        "durations were given in numbers {given:?} (by replica, by stage), the plan computes {expected:?} times: give one for each forward and backward, in order"
     )]
     DurationsMismatch {
-        /// Position of the replica.
-        replica: usize,
-        /// The stage.
-        stage: usize,
-        /// Durations given.
-        given: usize,
+        /// Durations given, by replica and stage.
+        given: Vec<Vec<usize>>,
         /// Durations needed.
-        expected: usize,
+        expected: Vec<Vec<usize>>,
     },
     /// A sequence that no replica may hold.
     #[error(

@@ -1,7 +1,7 @@
 //! Units as types: tokens are not bytes, and milliseconds have a total order.
 //!
-//! This is the one module that casts integers to floats. Counts stay far below 2^53 (a batch is refused
-//! above 2^40 tokens), so every cast is exact.
+//! This is the one module that casts integers to floats. Counts stay far below 2^53 (a sequence is refused
+//! above 2^26 tokens), so every cast is exact.
 
 use std::fmt;
 use std::iter::Sum;

@@ -1,7 +1,8 @@
 //! NumPy in and out.
 
-use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1, PyUntypedArrayMethods};
+use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
+use pyo3::types::PyBool;
 
 use crate::errors::invalid;
 
@@ -28,39 +29,53 @@ impl Column {
 }
 
 /// The values of anything that `numpy.asarray` makes a one-dimensional integer array of.
+///
+/// Nothing is rounded or cut: any other value is refused, with the sequence that has it.
 pub(crate) fn integers(name: &str, values: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     let py = values.py();
-    let array = py.import("numpy")?.call_method1("asarray", (values,))?;
-    let shape: Vec<usize> = array.getattr("shape")?.extract()?;
-    if shape.len() != 1 {
-        let message =
-            format!("{name} has {} dimensions: the limit is 1; give one number for each sequence", shape.len());
-        return Err(invalid(py, &message, "length_not_integer"));
+    let array = py.import("numpy")?.call_method1("asarray", (values,));
+    let array =
+        array.map_err(|error| refuse(py, name, &format!("no array can be made of it ({})", error.value(py))))?;
+    let dimensions: usize = array.getattr("ndim")?.extract()?;
+    if dimensions != 1 {
+        return Err(refuse(py, name, &format!("it has {dimensions} dimensions: the limit is 1")));
     }
-    let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
-    if kind != "i" && kind != "u" && shape[0] > 0 {
-        return Err(not_integer(name, &array)?);
-    }
-    let array = py.import("numpy")?.call_method1("minimum", (array, i64::MAX))?;
-    let array: PyReadonlyArray1<'_, i64> = array.call_method1("astype", ("int64",))?.extract()?;
-    Ok(array.as_array().iter().copied().take(array.len()).collect())
-}
-
-/// Names the first value that is not a whole number, or else the type of all.
-fn not_integer(name: &str, array: &Bound<'_, PyAny>) -> PyResult<PyErr> {
-    let py = array.py();
     let dtype = array.getattr("dtype")?;
+    let kind: String = dtype.getattr("kind")?.extract()?;
+    if kind == "i" || array.len()? == 0 {
+        let array: PyReadonlyArray1<'_, i64> = array.call_method1("astype", ("int64",))?.extract()?;
+        return Ok(array.as_array().to_vec());
+    }
+    if kind == "u" || kind == "O" {
+        return array.try_iter()?.enumerate().map(|(sequence, value)| integer(name, sequence, &value?)).collect();
+    }
     for (sequence, value) in array.try_iter()?.enumerate() {
         let value = value?;
-        let whole = value.call_method0("is_integer").and_then(|whole| whole.extract()).unwrap_or(false);
-        if !whole {
-            let message =
-                format!("{name}: sequence {sequence} is {value}, which is no whole number: give token counts");
-            return Ok(invalid(py, &message, "length_not_integer"));
+        let is_whole = value.call_method0("is_integer").and_then(|whole| whole.is_truthy()).unwrap_or(false);
+        if !is_whole {
+            return Err(no_whole_number(name, sequence, &value));
         }
     }
-    let message = format!(
-        "{name} has dtype {dtype}: only integer arrays are taken, so that nothing is rounded; convert it first"
-    );
-    Ok(invalid(py, &message, "length_not_integer"))
+    Err(refuse(py, name, &format!("it has dtype {dtype}, and only integers are taken, so that nothing is rounded")))
+}
+
+/// One value that may be any object, or too large for an array of int64.
+fn integer(name: &str, sequence: usize, value: &Bound<'_, PyAny>) -> PyResult<i64> {
+    let is_bool = value.is_instance_of::<PyBool>();
+    let index = value.call_method0("__index__").ok().filter(|_| !is_bool);
+    let index = index.ok_or_else(|| no_whole_number(name, sequence, value))?;
+    index.extract().map_err(|_| {
+        let limit = i64::MAX;
+        let message = format!("{name}: sequence {sequence} has length {value}: the limit is {limit}; mend its length");
+        invalid(value.py(), &message, "length_out_of_range")
+    })
+}
+
+fn no_whole_number(name: &str, sequence: usize, value: &Bound<'_, PyAny>) -> PyErr {
+    refuse(value.py(), name, &format!("sequence {sequence} is {value}, which is no whole number"))
+}
+
+fn refuse(py: Python<'_>, name: &str, why: &str) -> PyErr {
+    let message = format!("{name}: {why}; give a token count for each sequence");
+    invalid(py, &message, "length_not_integer")
 }

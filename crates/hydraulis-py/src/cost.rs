@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 
 use crate::errors::raise;
 use crate::gil::detached;
+use crate::spec::{Cluster, Scheme};
 
 /// Time and memory of one model under each scheme of one kind of cluster, with where the numbers come from.
 #[pyclass(frozen, eq, module = "hydraulis")]
@@ -52,6 +53,12 @@ impl CostProfile {
     #[getter]
     fn schemes(&self) -> Vec<String> {
         self.0.schemes.iter().map(|entry| entry.scheme.to_string()).collect()
+    }
+
+    /// Most tokens of one micro-batch under a scheme on a cluster.
+    fn cap_tokens(&self, py: Python<'_>, scheme: &Scheme, cluster: &Cluster) -> PyResult<u64> {
+        let (profile, scheme, cluster) = (self.0.clone(), scheme.0, cluster.0);
+        detached(py, move || Ok(cost::CostModel::new(profile, cluster).scheme(scheme)?.cap().0))
     }
 
     fn __repr__(&self) -> String {

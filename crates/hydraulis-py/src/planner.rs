@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 use crate::arrays::integers;
 use crate::cost::CostProfile;
+use crate::errors::invalid;
 use crate::gil::detached;
 use crate::plan::Plan;
 use crate::schedule::{Span, spans};
@@ -25,8 +26,9 @@ impl Planner {
         py: Python<'_>,
         profile: &CostProfile,
         cluster: &Cluster,
-        strategies: Option<Vec<String>>,
+        strategies: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Planner> {
+        let strategies = strategies.map(texts).transpose()?;
         let (profile, cluster) = (profile.0.clone(), cluster.0);
         let planner = detached(py, move || {
             let parse =
@@ -87,6 +89,14 @@ impl Planner {
             self.strategies().len()
         )
     }
+}
+
+/// A list of texts; a single text is taken for what it most likely is, a list of one forgotten.
+fn texts(strategies: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    strategies.extract().map_err(|_| {
+        let message = format!("strategies is {strategies:?}, and must be a list of texts such as ['1x<tp2>+2x<1>']");
+        invalid(strategies.py(), &message, "strategy_syntax")
+    })
 }
 
 fn take(lengths: &Bound<'_, PyAny>, targets: Option<&Bound<'_, PyAny>>) -> PyResult<(Vec<i64>, Option<Vec<i64>>)> {

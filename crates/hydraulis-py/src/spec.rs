@@ -13,8 +13,10 @@ pub(crate) struct Cluster(pub(crate) spec::Cluster);
 #[pymethods]
 impl Cluster {
     #[new]
-    fn new(py: Python<'_>, gpus: u32, gpus_per_node: u32) -> PyResult<Cluster> {
-        spec::Cluster::new(gpus, gpus_per_node).map(Cluster).map_err(|error| raise(py, &error))
+    fn new(py: Python<'_>, gpus: i64, gpus_per_node: i64) -> PyResult<Cluster> {
+        // What does not fit the core's type is out of its range anyway, on the same side.
+        let count = |number: i64| u32::try_from(number.clamp(0, u32::MAX.into())).unwrap_or(u32::MAX);
+        spec::Cluster::new(count(gpus), count(gpus_per_node)).map(Cluster).map_err(|error| raise(py, &error))
     }
 
     /// Number of ranks.

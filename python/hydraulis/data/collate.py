@@ -1,4 +1,3 @@
-# ruff: noqa: N815 - tensor names carry shape letters
 """Packs the documents of one micro-batch end to end into the tensors a model takes.
 
 T is the axis of packed tokens, padding included. Padding stands at the end only, as a segment of its own:

@@ -1,4 +1,3 @@
-# ruff: noqa: N815 - tensor names carry shape letters
 """A corpus in memory: all documents end to end in one array, and where each of them starts.
 
 It is two arrays and two counts, so one process can read the documents and send them to the others; what

@@ -1,4 +1,3 @@
-# ruff: noqa: N803, N806 - tensor names carry shape letters
 """Causal attention over packed sequences that never crosses from one segment into another.
 
 One kernel call per segment, on views, written into outputs allocated once. Slicing under autograd instead

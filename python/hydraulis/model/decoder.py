@@ -1,4 +1,3 @@
-# ruff: noqa: N803, N806 - tensor names carry shape letters
 """A Llama-type decoder on packed sequences, with the parameter names of Hugging Face minus `model.`.
 
 It is written to be cut and split from outside, so three things hold. A module takes its number of heads,

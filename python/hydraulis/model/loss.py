@@ -1,4 +1,3 @@
-# ruff: noqa: N803, N806 - tensor names carry shape letters
 """The loss of one micro-batch as its share of the mean over the whole global batch.
 
 Legend: T tokens of the packed micro-batch, V vocabulary.

@@ -1,4 +1,3 @@
-# ruff: noqa: N806, N815 - tensor names carry shape letters
 """Several sequences laid end to end in one micro-batch.
 
 Legend: T tokens of the packed micro-batch.

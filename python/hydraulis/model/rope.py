@@ -1,4 +1,3 @@
-# ruff: noqa: N803, N806, N815 - tensor names carry shape letters
 """Rotary positions in the rotate-half order of Hugging Face checkpoints.
 
 Dimension i of a head is paired with dimension i + D/2, and the pair turns by

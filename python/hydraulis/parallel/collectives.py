@@ -1,4 +1,3 @@
-# ruff: noqa: N803, N806 - tensor names carry shape letters
 """The two collectives of tensor parallelism with sequence parallelism, each the other's backward.
 
 Between the blocks each rank of a tensor group holds a t-token slice of the hidden stream, in rank order.

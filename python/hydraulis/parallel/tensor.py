@@ -1,4 +1,3 @@
-# ruff: noqa: N803, N806 - tensor names carry shape letters
 """Tensor parallelism with sequence parallelism, hooked on a decoder from outside.
 
 Between the blocks each rank holds [t, H]: its slice of the tokens. Attention and MLP see all tokens and this

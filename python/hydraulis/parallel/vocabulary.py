@@ -1,4 +1,3 @@
-# ruff: noqa: N803, N806 - tensor names carry shape letters
 """Cross entropy on logits whose vocabulary is split over a tensor group; the whole logits exist nowhere.
 
 Two all-reduces of O(T) numbers (the maximum; the sum of exponentials with the target's logit) replace a

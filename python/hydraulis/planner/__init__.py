@@ -1,7 +1,7 @@
-"""The Python face of the planner: where cost profiles and lengths come from.
+"""The Python face of the planner: what is around it, and needs numpy and nothing else.
 
 Planning itself is native: `Planner`, `Plan`, `CostProfile` and `Cluster` are in `hydraulis`. This package
-only brings their inputs in from files. It needs numpy and nothing else.
+brings cost profiles and lengths in from files, and compares plans with the best static strategy.
 """
 
 from hydraulis.planner.lengths import read_lengths

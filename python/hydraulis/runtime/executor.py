@@ -1,4 +1,3 @@
-# ruff: noqa: N803, N806 - tensor names carry shape letters
 """Interprets an instruction list: the same list that the simulator ran to predict the iteration.
 
 Legend: t tokens of this rank, H hidden.
@@ -71,7 +70,7 @@ class _Run:
         self._output_gradient: dict[int, Tensor] = {}
         self._input_gradient: dict[int, Tensor] = {}
         # A send is done when its partner has received: its tensor must live until then.
-        self._parked: list[tuple[dist.Work, Tensor]] = []
+        self._parked: list[tuple[int, dist.Work, Tensor]] = []
 
     def timed(self, compute: Callable[[int], None], micro_batch: int) -> None:
         start = time.thread_time()
@@ -105,16 +104,22 @@ class _Run:
             operations.append(dist.P2POp(dist.isend, leaving_tH, peer))
         # One work for each operation on gloo, a single one for the batch on NCCL.
         works = dist.batch_isend_irecv(operations)
-        if send is not None:
-            self._parked.append((works[-1], leaving_tH))
         if receive is not None:
             works[0].wait()
             self._keep(receive, arriving_tH, towards_next=towards_next)
+            # The peer received everything before it sent this: else v micro-batches would pile up here.
+            self._release(peer)
+        if send is not None:
+            self._parked.append((peer, works[-1], leaving_tH))
 
     def drain(self) -> None:
-        for work, _ in self._parked:
+        for peer in {peer for peer, _, _ in self._parked}:
+            self._release(peer)
+
+    def _release(self, peer: int) -> None:
+        for _, work, _ in (parked for parked in self._parked if parked[0] == peer):
             work.wait()
-        self._parked.clear()
+        self._parked = [parked for parked in self._parked if parked[0] != peer]
 
     def _empty(self, micro_batch: int) -> Tensor:
         # The plan fixes every shape, so no rank ever sends one to another.

@@ -1,5 +1,7 @@
 """Master parameters and optimizer state: an equal share on every rank, which never moves."""
 
+from itertools import chain
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -65,16 +67,17 @@ class HomeState:
         Returns:
             Whole parameters by name on rank 0, None elsewhere.
         """
+        # Cloned, because a pickled view takes the whole buffer with it.
         shares = [
-            (held.parameter, held.start, flat[held.offset : held.offset + held.end - held.start])
+            (held.parameter, held.start, flat[held.offset : held.offset + held.end - held.start].clone())
             for held in self._slices
         ]
-        gathered = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
-        dist.gather_object(shares, gathered)
-        if gathered is None:
+        gathered: list[list[tuple[int, int, Tensor]]] = [[]] * dist.get_world_size()
+        dist.gather_object(shares, gathered if dist.get_rank() == 0 else None)
+        if dist.get_rank() > 0:
             return None
         whole = {name: flat.new_empty(shape.numel()) for name, shape in self._parameters.shapes.items()}
-        for parameter, start, values in (share for shares in gathered for share in shares or ()):
+        for parameter, start, values in chain.from_iterable(gathered):
             whole[self._parameters.names[parameter]][start : start + len(values)] = values
         return {name: self._parameters.view(values, name).contiguous() for name, values in whole.items()}
 

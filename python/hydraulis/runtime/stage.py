@@ -1,4 +1,3 @@
-# ruff: noqa: N803 - tensor names carry shape letters
 """What a rank computes at one position: a cut and split decoder over the flat buffers.
 
 Legend: T tokens of the packed micro-batch, t = T/tp tokens of this rank, H hidden, v vocabulary rows of this

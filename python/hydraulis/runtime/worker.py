@@ -14,6 +14,7 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import OptimizerConfig
 from hydraulis.data.collate import collate
 from hydraulis.parallel.groups import ProcessGroups
+from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.executor import Execution, execute
 from hydraulis.runtime.home import HomeState
@@ -52,6 +53,10 @@ class Worker:
         dtype: of parameters and activations.
         seed: of the initial parameters.
         timeout: of every process group.
+
+    Raises:
+        InvalidInputError: the model cannot be cut by one of the schemes (codes `tensor_degree`,
+            `too_many_stages`).
     """
 
     def __init__(
@@ -64,6 +69,8 @@ class Worker:
         seed: int,
         timeout: timedelta,
     ) -> None:
+        for scheme in schemes:
+            check_tensor_degree(model, scheme.tp)
         self.parameters = ModelParameters.of(model)
         self.groups = ProcessGroups(timeout)
         self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype)

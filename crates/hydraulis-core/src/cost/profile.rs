@@ -7,6 +7,9 @@ use crate::spec::{Scheme, Strategy};
 
 use crate::units::count;
 
+/// Far above any measured coefficient, and small enough that no batch's time overflows.
+const MAX_COEFFICIENT: f64 = 1e6;
+
 /// The value of a profile's `format` field.
 const FORMAT: &str = "hydraulis.cost-profile/1";
 
@@ -175,8 +178,8 @@ impl CostProfile {
             ("linear_ms_per_token", entry.linear_ms_per_token),
             ("fixed_ms", entry.fixed_ms),
         ] {
-            if !(number.is_finite() && number >= 0.0) {
-                return value(field, number.to_string(), "a finite number of at least 0");
+            if !(0.0..=MAX_COEFFICIENT).contains(&number) {
+                return value(field, number.to_string(), "a number from 0 to 1e6");
             }
         }
         if entry.quadratic_ms_per_token2 + entry.linear_ms_per_token <= 0.0 {

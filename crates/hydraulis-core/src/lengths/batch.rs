@@ -13,10 +13,25 @@ const MAX_TOKENS: i64 = 1 << 26;
 /// Beside each length stands the number of its *target* tokens, those that enter the loss: the mean loss of
 /// an iteration is taken over all of them, whatever the strategy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "BatchFields")]
 pub struct Batch {
     tokens: Vec<Tokens>,
     targets: Vec<u64>,
+}
+
+/// A batch as a document gives it, not yet validated.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BatchFields {
+    tokens: Vec<i64>,
+    targets: Vec<i64>,
+}
+
+impl TryFrom<BatchFields> for Batch {
+    type Error = Error;
+    fn try_from(fields: BatchFields) -> Result<Batch> {
+        Batch::new(&fields.tokens, Some(&fields.targets))
+    }
 }
 
 impl Batch {

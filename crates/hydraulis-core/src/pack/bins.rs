@@ -49,6 +49,7 @@ pub(super) fn balanced(
     let mut bins = vec![(Tokens(0), Vec::new()); count];
     let mut by_time: BinaryHeap<Reverse<(Millis, usize)>> =
         (0..count).map(|bin| Reverse((Millis::ZERO, bin))).collect();
+    let shortest = ids.last().map(|&id| tokens[id]).unwrap_or_default();
     let mut full = Vec::new();
     for &id in ids {
         let (time, bin) = loop {
@@ -56,7 +57,11 @@ pub(super) fn balanced(
             if bins[bin].0 + tokens[id] <= cap {
                 break (time, bin);
             }
-            full.push(Reverse((time, bin)));
+            // A bin without room for the shortest sequence is never looked at again: near full caps that halves
+            // the time.
+            if bins[bin].0 + shortest <= cap {
+                full.push(Reverse((time, bin)));
+            }
         };
         bins[bin].0 += tokens[id];
         bins[bin].1.push(id);

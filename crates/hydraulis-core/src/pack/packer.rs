@@ -4,7 +4,7 @@ use crate::cost::SchemeCost;
 use crate::lengths::Batch;
 use crate::pack::bins::{balanced, first_fit, first_fit_count};
 use crate::pack::order::{small_at_both_ends, swap_pairs};
-use crate::schedule::{Makespan, makespan};
+use crate::schedule::{MakespanBuffers, makespan};
 use crate::units::{Millis, Tokens, count, whole};
 
 /// Pair swaps tried when a pipeline's final order is polished; counted, not timed, so plans do not depend on
@@ -26,7 +26,7 @@ pub struct Packer<'a> {
     cost: &'a SchemeCost,
     tokens: &'a [Tokens],
     ms: Vec<Millis>,
-    buffers: Makespan,
+    buffers: MakespanBuffers,
     used: Vec<Tokens>,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Packer<'a> {
     /// A packer of `batch` under the scheme of `cost`.
     pub fn new(cost: &'a SchemeCost, batch: &'a Batch) -> Packer<'a> {
         let ms = batch.tokens().iter().map(|&tokens| cost.sequence_ms(tokens)).collect();
-        Packer { cost, tokens: batch.tokens(), ms, buffers: Makespan::default(), used: Vec::new() }
+        Packer { cost, tokens: batch.tokens(), ms, buffers: MakespanBuffers::default(), used: Vec::new() }
     }
 
     /// The scheme's cost.

@@ -9,6 +9,7 @@ use crate::cost::{CostModel, SchemeCost};
 use crate::lengths::Batch;
 use crate::plan::{Plan, ReplicaPlan};
 use crate::schedule::{finishes, instructions};
+use crate::spec::Cluster;
 use crate::units::{Millis, Tokens, count};
 
 /// A broken promise: a stable code, and where.
@@ -31,7 +32,7 @@ pub fn check(plan: &Plan, batch: &Batch, cost: &CostModel) -> Vec<Violation> {
     let mut report = Report::default();
     check_inputs(plan, batch, cost, &mut report);
     check_sequences(plan, batch, &mut report);
-    check_ranks(plan, &mut report);
+    check_ranks(plan, cost.cluster(), &mut report);
     for (index, replica) in plan.replicas.iter().enumerate() {
         match cost.scheme(replica.scheme) {
             Ok(scheme) => check_replica(index, replica, batch, scheme, &mut report),
@@ -86,8 +87,8 @@ fn check_sequences(plan: &Plan, batch: &Batch, report: &mut Report) {
     }
 }
 
-fn check_ranks(plan: &Plan, report: &mut Report) {
-    let gpus = plan.cluster.gpus();
+fn check_ranks(plan: &Plan, cluster: Cluster, report: &mut Report) {
+    let gpus = cluster.gpus();
     let mut user = vec![None; gpus as usize];
     for (index, replica) in plan.replicas.iter().enumerate() {
         let expected = replica.scheme.ranks();
@@ -105,17 +106,17 @@ fn check_ranks(plan: &Plan, report: &mut Report) {
             }
         }
         for (stage, block) in replica.ranks.chunks(replica.scheme.block() as usize).enumerate() {
-            let aligned = is_aligned(block, plan.cluster.gpus_per_node());
+            let aligned = is_aligned(block, cluster.gpus_per_node());
             report.expect(aligned, "block_misaligned", || format!("replica {index}, stage {stage}: ranks {block:?}"));
         }
     }
 }
 
-/// Consecutive ranks, inside one node or on whole nodes.
+/// Consecutive ranks, inside one node at a multiple of their number, or on whole nodes.
 fn is_aligned(block: &[u32], node: u32) -> bool {
     let consecutive = block.windows(2).all(|pair| pair[1] == pair[0] + 1);
     let (Some(&first), Some(&last)) = (block.first(), block.last()) else { return false };
-    let inside_one = first / node == last / node;
+    let inside_one = first / node == last / node && ((first % node) as usize).is_multiple_of(block.len());
     let whole_nodes = first % node == 0 && (last + 1) % node == 0;
     consecutive && (inside_one || whole_nodes)
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::dispatch::Stop;
 use crate::error::{Error, Result};
 use crate::lengths::Batch;
-use crate::plan::Bound;
+use crate::plan::{Bound, BoundKind};
 use crate::spec::{Cluster, Scheme, Strategy};
 use crate::units::{Millis, Tokens};
 
@@ -97,14 +97,32 @@ impl Plan {
         if plan.format != FORMAT {
             return Err(refuse("format", &format!("'{}' is not '{FORMAT}'", plan.format)));
         }
-        if let Some(id) = plan.sequences().find(|&id| id >= plan.batch.len()) {
-            return Err(refuse("replicas", &format!("sequence {id} is not in the batch of {}", plan.batch.len())));
-        }
-        let ranks_fit = |replica: &ReplicaPlan| replica.ranks.len() as u64 == replica.scheme.ranks();
-        if let Some(index) = plan.replicas.iter().position(|replica| !ranks_fit(replica)) {
-            return Err(refuse(&format!("replicas[{index}].ranks"), "their number is not that of the scheme"));
-        }
+        plan.check_references()?;
         Ok(plan)
+    }
+
+    /// Refuses ids and ranks that point nowhere: nothing could be computed from such a plan, not even its faults.
+    fn check_references(&self) -> Result<()> {
+        let (sequences, gpus) = (self.batch.len(), self.cluster.gpus());
+        let no_sequence = |id: usize| format!("sequence {id} is not in the batch of {sequences}");
+        if let Some(id) = self.sequences().find(|&id| id >= sequences) {
+            return Err(refuse("replicas", &no_sequence(id)));
+        }
+        if let BoundKind::Sequence(id) = self.lower_bound.kind
+            && id >= sequences
+        {
+            return Err(refuse("lower_bound", &no_sequence(id)));
+        }
+        for (index, replica) in self.replicas.iter().enumerate() {
+            let field = format!("replicas[{index}].ranks");
+            if replica.ranks.len() as u64 != replica.scheme.ranks() {
+                return Err(refuse(&field, "their number is not that of the scheme"));
+            }
+            if let Some(rank) = replica.ranks.iter().find(|&&rank| rank >= gpus) {
+                return Err(refuse(&field, &format!("rank {rank} is not in the cluster of {gpus} GPUs")));
+            }
+        }
+        Ok(())
     }
 
     /// Every sequence id, in running order, replica by replica.

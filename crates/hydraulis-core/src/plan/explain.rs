@@ -54,12 +54,13 @@ fn replicas(plan: &Plan) -> String {
         let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
         let _ = writeln!(text, "{}", cells.join("  "));
     }
-    text + "fill: tokens of what its micro-batches may hold; bubble: share of its time that stages wait in the pipeline; idle: share of the iteration after its end"
+    text + "fill: tokens, of what its micro-batches may hold; bubble: share of its time that its stages wait;\n\
+            idle: share of the iteration after its end"
 }
 
 fn row(index: usize, replica: &ReplicaPlan, plan: &Plan) -> [String; 10] {
     let tokens = replica.tokens(&plan.batch);
-    let room = Tokens(replica.cap_tokens.0 * replica.micro_batches.len() as u64);
+    let room = Tokens(replica.cap_tokens.0.saturating_mul(replica.micro_batches.len() as u64));
     let share = |part: f64, whole: f64| if whole > 0.0 { format!("{:.1} %", 100.0 * part / whole) } else { "-".into() };
     let (busy, ends, iteration) = (replica.busy_ms.0, replica.predicted_ms.0, plan.iteration_ms.0);
     [
@@ -86,7 +87,7 @@ fn what_bounds_it(plan: &Plan) -> String {
         BoundKind::Work => "the work of all sequences, shared out perfectly over the replicas, takes that long".into(),
     };
     format!(
-        "No plan over these strategies is below {} ms: {reason}.\nThis plan is within {:.2} % of that.",
+        "No plan over these strategies is below {} ms:\n{reason}.\nThis plan is within {:.2} % of that.",
         millis(bound.ms.0),
         100.0 * plan.gap().max(0.0),
     )
@@ -94,7 +95,9 @@ fn what_bounds_it(plan: &Plan) -> String {
 
 fn ranks(ranks: &[u32]) -> String {
     match ranks {
-        [first, .., last] if (last - first) as usize + 1 == ranks.len() => format!("{first}-{last}"),
+        [first, .., last] if ranks.windows(2).all(|pair| pair[0].checked_add(1) == Some(pair[1])) => {
+            format!("{first}-{last}")
+        }
         _ => ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(","),
     }
 }

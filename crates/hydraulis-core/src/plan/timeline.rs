@@ -27,23 +27,23 @@ pub fn predicted_timeline(plan: &Plan, cost: &CostModel) -> Result<Vec<Timeline>
 /// `durations[replica][stage]` holds one time for each forward and backward, in the order in which the stage
 /// computes. The same instruction lists are run, so the result differs from the prediction by the times alone.
 pub fn measured_timeline(plan: &Plan, durations: &[Vec<Vec<Millis>>]) -> Result<Vec<Timeline>> {
-    let timeline = |(index, replica): (usize, &ReplicaPlan)| {
+    let expected: Vec<Vec<usize>> = plan.replicas.iter().map(computations).collect();
+    let given: Vec<Vec<usize>> = durations.iter().map(|stages| stages.iter().map(Vec::len).collect()).collect();
+    if given != expected {
+        return Err(Error::DurationsMismatch { given, expected });
+    }
+    let timeline = |(replica, durations): (&ReplicaPlan, &Vec<Vec<Millis>>)| {
         let (stages, micro_batches) = (replica.scheme.stages(), replica.micro_batches.len());
-        let times = (0..stages).map(|stage| {
-            let given = durations.get(index).and_then(|stages| stages.get(stage)).map_or(&[][..], Vec::as_slice);
-            if given.len() != 2 * micro_batches {
-                return Err(Error::DurationsMismatch {
-                    replica: index,
-                    stage,
-                    given: given.len(),
-                    expected: 2 * micro_batches,
-                });
-            }
-            Ok(by_micro_batch(given, stage, stages, micro_batches))
-        });
-        Ok(simulate(&times.collect::<Result<Vec<_>>>()?))
+        let times = durations.iter().enumerate();
+        let times = times.map(|(stage, times)| by_micro_batch(times, stage, stages, micro_batches));
+        simulate(&times.collect::<Vec<_>>())
     };
-    plan.replicas.iter().enumerate().map(timeline).collect()
+    Ok(plan.replicas.iter().zip(durations).map(timeline).collect())
+}
+
+/// How many forwards and backwards each stage of a replica computes.
+fn computations(replica: &ReplicaPlan) -> Vec<usize> {
+    vec![2 * replica.micro_batches.len(); replica.scheme.stages()]
 }
 
 fn by_micro_batch(durations: &[Millis], stage: usize, stages: usize, micro_batches: usize) -> StageTimes {

@@ -5,7 +5,7 @@ use crate::units::Millis;
 
 /// Buffers of the makespan computation, kept between calls so that a search allocates nothing.
 #[derive(Clone, Debug, Default)]
-pub struct Makespan {
+pub struct MakespanBuffers {
     forward_end: Vec<f64>,
     backward_end: Vec<f64>,
     clock: Vec<f64>,
@@ -16,7 +16,12 @@ pub struct Makespan {
 ///
 /// Equal to the simulated time of the instruction lists (tested), without building them: each stage is
 /// advanced as far as its inputs allow, stages in turn, until all are done.
-pub fn makespan(times: &[Millis], stage_multipliers: &[f64], forward_share: f64, buffers: &mut Makespan) -> Millis {
+pub fn makespan(
+    times: &[Millis],
+    stage_multipliers: &[f64],
+    forward_share: f64,
+    buffers: &mut MakespanBuffers,
+) -> Millis {
     let (stages, micro_batches) = (stage_multipliers.len(), times.len());
     if stages == 1 {
         return times.iter().copied().sum::<Millis>() * stage_multipliers[0];
@@ -33,7 +38,7 @@ pub fn makespan(times: &[Millis], stage_multipliers: &[f64], forward_share: f64,
     Millis(buffers.clock.iter().copied().fold(0.0, f64::max))
 }
 
-impl Makespan {
+impl MakespanBuffers {
     fn reset(&mut self, stages: usize, micro_batches: usize) {
         for (buffer, length) in [
             (&mut self.forward_end, stages * micro_batches),
@@ -59,7 +64,7 @@ struct StageWork<'a> {
 
 impl StageWork<'_> {
     /// Computes as far as inputs are known; true when the stage is done.
-    fn advance(&self, buffers: &mut Makespan) -> bool {
+    fn advance(&self, buffers: &mut MakespanBuffers) -> bool {
         let v = self.times.len();
         while buffers.done[self.stage] < 2 * v {
             let (is_forward, micro_batch) = self.computation(buffers.done[self.stage]);
@@ -85,13 +90,13 @@ impl StageWork<'_> {
         match n {
             _ if n < warm => (true, n),
             _ if n >= paired => (false, n - v),
-            _ if (n - warm) % 2 == 0 => (true, warm + (n - warm) / 2),
+            _ if (n - warm).is_multiple_of(2) => (true, warm + (n - warm) / 2),
             _ => (false, (n - warm) / 2),
         }
     }
 
     /// When the input of a computation is there; NaN while that is unknown.
-    fn input(&self, is_forward: bool, micro_batch: usize, buffers: &Makespan) -> f64 {
+    fn input(&self, is_forward: bool, micro_batch: usize, buffers: &MakespanBuffers) -> f64 {
         let v = self.times.len();
         match is_forward {
             true if self.stage == 0 => 0.0,
@@ -109,7 +114,7 @@ mod tests {
 
     fn time(times: &[f64], stages: usize) -> f64 {
         let times: Vec<Millis> = times.iter().copied().map(Millis).collect();
-        makespan(&times, &vec![1.0; stages], 1.0 / 3.0, &mut Makespan::default()).0
+        makespan(&times, &vec![1.0; stages], 1.0 / 3.0, &mut MakespanBuffers::default()).0
     }
 
     #[test]
@@ -128,7 +133,7 @@ mod tests {
         // The planner notes give 8.2, 13.4 and 23.8 for p = 4, t = 1 and a last stage 1.3 times as slow.
         for (v, expected) in [(4, 8.2), (8, 13.4), (16, 23.8)] {
             let times = vec![Millis(1.0); v];
-            let total = makespan(&times, &[1.0, 1.0, 1.0, 1.3], 1.0 / 3.0, &mut Makespan::default());
+            let total = makespan(&times, &[1.0, 1.0, 1.0, 1.3], 1.0 / 3.0, &mut MakespanBuffers::default());
             assert!((total.0 - expected).abs() < 1e-9, "{v}: {}", total.0);
         }
     }

@@ -12,7 +12,7 @@ mod rendezvous;
 mod simulate;
 
 pub use instruction::{Instruction, Neighbour, instructions};
-pub use makespan::{Makespan, makespan};
+pub use makespan::{MakespanBuffers, makespan};
 pub use one_f_one_b::{Compute, compute_order};
 pub use rendezvous::finishes;
 pub use simulate::{Span, StageTimes, Timeline, simulate};

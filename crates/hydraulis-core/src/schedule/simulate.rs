@@ -131,7 +131,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::schedule::{Makespan, makespan};
+    use crate::schedule::{MakespanBuffers, makespan};
 
     fn stage_times(times: &[f64], multipliers: &[f64], share: f64) -> Vec<StageTimes> {
         let scaled = |factor: f64| times.iter().map(|t| Millis(t * factor)).collect();
@@ -176,7 +176,7 @@ mod tests {
             let stages = stage_times(&times, &multipliers, share);
             let simulated = simulate(&stages).makespan();
             let times: Vec<Millis> = times.iter().copied().map(Millis).collect();
-            let fast = makespan(&times, &multipliers, share, &mut Makespan::default());
+            let fast = makespan(&times, &multipliers, share, &mut MakespanBuffers::default());
             prop_assert!(simulated.is_close(fast), "{} against {}", simulated.0, fast.0);
             prop_assert!(simulated.is_close(Millis(plain_makespan(&stages))));
         }

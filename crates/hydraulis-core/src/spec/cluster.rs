@@ -4,18 +4,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
+/// Ten times the largest training cluster of 2026; a typing error stops here and not in an allocation.
+const MAX_GPUS: u32 = 1 << 20;
+
 /// A cluster of equal GPUs in equal nodes; a rank is a GPU, numbered node by node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "ClusterFields")]
 pub struct Cluster {
     gpus: u32,
     gpus_per_node: u32,
 }
 
+/// A cluster as a document gives it, not yet validated.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClusterFields {
+    gpus: u32,
+    gpus_per_node: u32,
+}
+
+impl TryFrom<ClusterFields> for Cluster {
+    type Error = Error;
+    fn try_from(fields: ClusterFields) -> Result<Cluster> {
+        Cluster::new(fields.gpus, fields.gpus_per_node)
+    }
+}
+
 impl Cluster {
     /// A cluster of `gpus` in nodes of `gpus_per_node`; part of one node is a cluster too.
     pub fn new(gpus: u32, gpus_per_node: u32) -> Result<Cluster> {
-        let whole_nodes = gpus_per_node > 0 && (gpus <= gpus_per_node || gpus % gpus_per_node == 0);
+        let whole_nodes =
+            gpus_per_node > 0 && gpus <= MAX_GPUS && (gpus <= gpus_per_node || gpus.is_multiple_of(gpus_per_node));
         if gpus == 0 || !whole_nodes {
             return Err(Error::ClusterShape { gpus, gpus_per_node });
         }
@@ -41,7 +60,7 @@ mod tests {
     fn whole_nodes_and_parts_of_one_node_are_clusters() {
         assert!(Cluster::new(64, 8).is_ok());
         assert!(Cluster::new(4, 8).is_ok());
-        for (gpus, per_node) in [(0, 8), (8, 0), (12, 8)] {
+        for (gpus, per_node) in [(0, 8), (8, 0), (12, 8), (MAX_GPUS + 8, 8)] {
             assert_eq!(Cluster::new(gpus, per_node).unwrap_err().code(), "cluster_shape");
         }
     }

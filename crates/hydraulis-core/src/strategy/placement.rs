@@ -47,7 +47,7 @@ impl FreeRanks {
     /// The first free aligned block.
     fn take(&mut self, block: u32) -> Option<std::ops::Range<u32>> {
         let (gpus, node) = (self.cluster.gpus(), self.cluster.gpus_per_node());
-        if block > node && block % node != 0 {
+        if block > node && !block.is_multiple_of(node) {
             return None;
         }
         let mut start = if self.resume.0 == block { self.resume.1 } else { 0 };

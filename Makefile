@@ -1,0 +1,76 @@
+# The only list of commands: people, .ci/run and CONTRIBUTING all call it. `make` alone prints them.
+
+PYTHON ?= python3
+# An index for torch alone, such as https://download.pytorch.org/whl/cpu; empty for the default one.
+TORCH_INDEX ?=
+# What `make demo` trains, and where to; an empty RUN leaves the configuration's own folder.
+CONFIG ?= examples/demo.toml
+RUN ?=
+
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip --disable-pip-version-check
+RUST := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.json')
+TEST_PROCESSES := 2
+
+# A name that was given on the command line or in the environment is asked for; a default is not.
+asked = $(if $(filter-out file,$(origin $(1))),$($(1)))
+
+# Clippy and rustdoc build the extension too: it must be for this Python, and be the same build each time.
+export PYO3_PYTHON := $(BIN)/python
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check wheel clean set-up format
+
+help: ## list the commands
+	@echo "Usage: make COMMAND [PYTHON=python3.x] [TORCH_INDEX=URL]"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: set-up ## train a small model on 4 local CPU ranks (CONFIG=file.toml, RUN=folder)
+	@OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo $(BIN)/torchrun --standalone --local-addr 127.0.0.1 \
+		--nproc-per-node 4 -m hydraulis.train $(CONFIG) $(if $(RUN),--set 'output.directory="$(RUN)"')
+
+test: set-up ## run every test, of Rust and of Python
+	cargo test --workspace --locked --no-run
+	@mkdir -p target
+	@cargo test --workspace --locked >target/rust-tests.txt 2>&1 || { cat target/rust-tests.txt; exit 1; }
+	@awk '/^test result: / {n += $$4} END {print "Rust:", n, "passed"; exit n == 0}' target/rust-tests.txt
+	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES)
+	@awk '/^test result: / {n += $$4} END {print "and Rust:", n, "passed"}' target/rust-tests.txt
+
+check: set-up ## run every check that is no test: formats, lints, types, stub, imports, docs
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked --quiet -- --deny warnings
+	RUSTDOCFLAGS='--deny warnings' cargo doc --workspace --no-deps --locked --quiet
+	$(BIN)/ruff check --quiet
+	$(BIN)/ruff format --check --quiet
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest hydraulis --allowlist tools/stubtest-allowlist.txt
+	$(BIN)/lint-imports --no-logo
+
+format: set-up ## write Rust and Python in their one format
+	cargo fmt --all
+	$(BIN)/ruff check --quiet --fix
+	$(BIN)/ruff format --quiet
+
+wheel: set-up ## build a release wheel into dist/
+	$(BIN)/maturin build --release --locked --out dist
+
+clean: ## remove everything that was built, the virtual environment too
+	rm -rf .venv target dist python/hydraulis/_core*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find python tests -name __pycache__ -prune -exec rm -rf {} +
+
+# The script may remove the environment, and make looks at a file only once: hence make again.
+set-up:
+	@tools/set_up.sh $(VENV) '$(call asked,PYTHON)' '$(call asked,TORCH_INDEX)'
+	@$(MAKE) --no-print-directory --silent $(VENV)/installed
+
+# Run again after a change in Rust, pip finds every dependency in place and asks no index. maturin comes first,
+# and the build is not isolated: so it is the pinned one, and building again needs no network.
+$(VENV)/installed: pyproject.toml constraints.txt $(RUST)
+	@echo "installing into $(VENV): torch is by far the largest part, TORCH_INDEX names a smaller one"
+	@index=$$(cat $(VENV)/torch-index); [ -z "$$index" ] || $(PIP) install --index-url "$$index" torch
+	@$(PIP) install maturin
+	@PATH="$(BIN):$$PATH" $(PIP) install --no-build-isolation --editable '.[train,dev]'
+	@touch $@

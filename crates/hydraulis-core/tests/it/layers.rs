@@ -1,0 +1,126 @@
+//! Which module of the core may use which, and what none of them may use.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Uses against the order: `error` and `spec` name each other, since an error carries the scheme it refuses.
+const EXCEPTIONS: [(&str, &str); 2] = [("error", "spec"), ("error", "units")];
+
+/// What the checker may see, lest it judge with the code that it judges.
+const CHECKER_SEES: [&str; 6] = ["spec", "lengths", "cost", "units", "schedule", "plan"];
+
+/// The core prints nothing, opens nothing, and depends on no clock, thread or hidden state.
+const FORBIDDEN: [&str; 12] = [
+    "println!",
+    "print!",
+    "dbg!",
+    "std::fs",
+    "std::env",
+    "std::io",
+    "std::net",
+    "std::thread",
+    "std::process",
+    "SystemTime",
+    "Instant",
+    "HashMap",
+];
+
+struct Source {
+    /// Path below `src`.
+    path: PathBuf,
+    text: String,
+}
+
+impl Source {
+    /// The top module the file belongs to.
+    fn module(&self) -> String {
+        let first = self.path.iter().next().unwrap();
+        Path::new(first).file_stem().unwrap().to_str().unwrap().to_owned()
+    }
+
+    /// Lines without comments, up to the unit tests.
+    fn lines(&self) -> impl Iterator<Item = &str> {
+        let lines = self.text.lines().take_while(|line| line.trim() != "#[cfg(test)]");
+        lines.map(|line| line.split("//").next().unwrap_or_default())
+    }
+
+    /// Every module named by a path from the root of the crate.
+    fn used(&self) -> Vec<String> {
+        let name = |rest: &str| rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect::<String>();
+        self.lines().flat_map(|line| line.split("crate::").skip(1).map(name).collect::<Vec<_>>()).collect()
+    }
+}
+
+/// Every Rust file below `src`.
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let (mut folders, mut found) = (vec![root.clone()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push(Source { path: path.strip_prefix(&root).unwrap().to_owned(), text });
+            }
+        }
+    }
+    assert!(found.len() >= 30, "{} files", found.len());
+    found
+}
+
+/// The modules in the order in which lib.rs declares them.
+fn declared() -> Vec<String> {
+    let lines = include_str!("../../src/lib.rs").lines();
+    let names = lines.filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';'));
+    let names: Vec<String> = names.map(str::to_owned).collect();
+    assert!(names.len() >= 10, "{names:?}");
+    names
+}
+
+#[test]
+fn a_module_uses_only_those_declared_before_it() {
+    let order = declared();
+    let place = |module: &str| order.iter().position(|name| name == module).unwrap();
+    let mut seen = 0;
+    let mut excused = Vec::new();
+    for source in sources().iter().filter(|source| source.path != Path::new("lib.rs")) {
+        let module = source.module();
+        for used in source.used().iter().filter(|used| **used != module) {
+            seen += 1;
+            match EXCEPTIONS.iter().find(|(from, to)| *from == module && to == used) {
+                Some(exception) => excused.push(exception),
+                None => assert!(place(used) < place(&module), "{} uses {used}", source.path.display()),
+            }
+        }
+    }
+    assert!(seen >= 60, "{seen} uses");
+    assert!(EXCEPTIONS.iter().all(|exception| excused.contains(&exception)), "an exception is used no more");
+}
+
+#[test]
+fn the_checker_shares_no_code_with_what_it_judges() {
+    let sources = sources();
+    let checker = sources.iter().find(|source| source.path == Path::new("plan/check.rs")).unwrap();
+    let used = checker.used();
+    assert!(used.len() >= 5, "{used:?}");
+    assert!(used.iter().all(|module| CHECKER_SEES.contains(&module.as_str())), "{used:?}");
+    // Of its own package it takes the document alone, not the planner beside it.
+    let own: Vec<&str> = checker.lines().filter(|line| line.contains("crate::plan")).collect();
+    assert_eq!(own, ["use crate::plan::{Plan, ReplicaPlan};"]);
+    assert!(checker.lines().all(|line| !line.contains("super::")));
+}
+
+#[test]
+fn nothing_prints_opens_or_looks_at_a_clock() {
+    let mut lines = 0;
+    for source in sources() {
+        for line in source.lines() {
+            lines += 1;
+            let found = FORBIDDEN.iter().find(|word| line.contains(**word));
+            assert_eq!(found, None, "{}: {line}", source.path.display());
+        }
+    }
+    assert!(lines >= 2_000, "{lines} lines");
+}

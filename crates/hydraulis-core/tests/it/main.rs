@@ -1,0 +1,18 @@
+//! The core from outside: what it promises, on generated inputs and against slow, plain twins.
+//!
+//! `PROPTEST_CASES` sets the number of generated cases of every property; without it each takes few, so that
+//! the whole binary runs in seconds.
+#![expect(clippy::unwrap_used, reason = "the helpers of a test assert as the tests do")]
+
+mod arbitrary;
+mod bound;
+mod checker;
+mod documents;
+mod golden;
+mod layers;
+mod oracle;
+mod planner;
+mod presets;
+mod schedule;
+mod transfers;
+mod world;

@@ -1,0 +1,94 @@
+//! What holds for every plan, whatever the profile, the strategies and the batch.
+
+use hydraulis_core::Error;
+use hydraulis_core::lengths::Batch;
+use hydraulis_core::plan::Plan;
+use hydraulis_core::spec::{self, Scheme};
+use proptest::prelude::*;
+
+use crate::arbitrary::{any_case, cases};
+
+/// Plans within this share of each other count as equal.
+const TIE: f64 = 1e-3;
+
+proptest! {
+    #![proptest_config(cases(192))]
+
+    #[test]
+    fn every_plan_keeps_its_promises(case in any_case()) {
+        let (planner, batch) = (case.planner(), case.batch());
+        let plan = planner.plan(&batch).unwrap();
+        let violations = planner.check(&plan, &batch);
+        prop_assert!(violations.is_empty(), "{violations:?}");
+        prop_assert!(plan.iteration_ms >= plan.lower_bound.ms, "{:?} {:?}", plan.iteration_ms, plan.lower_bound);
+        let mut ids: Vec<usize> = plan.sequences().collect();
+        ids.sort_unstable();
+        prop_assert!(ids.into_iter().eq(0..batch.len()));
+    }
+
+    #[test]
+    fn the_same_inputs_give_the_same_bytes(case in any_case()) {
+        let json = case.planner().plan(&case.batch()).unwrap().to_json();
+        prop_assert_eq!(&case.planner().plan(&case.batch()).unwrap().to_json(), &json);
+        prop_assert_eq!(Plan::from_json(&json).unwrap().to_json(), json);
+    }
+
+    #[test]
+    fn the_order_of_the_list_does_not_matter(case in any_case(), turn in 0..4_usize) {
+        let batch = case.batch();
+        let plan = case.planner().plan(&batch).unwrap();
+        let mut turned = case.strategies.clone();
+        let places = turned.len();
+        turned.rotate_left(turn % places);
+        turned.reverse();
+        for strategy in &mut turned {
+            let backwards: Vec<Scheme> = strategy.schemes().iter().rev().copied().collect();
+            let same = spec::Strategy::new(backwards).unwrap();
+            prop_assert_eq!(&same, &*strategy);
+            *strategy = same;
+        }
+        let other = case.planner_of(turned).plan(&batch).unwrap();
+        // Ties are broken by GPU-seconds and name, so even among equals the same strategy wins.
+        prop_assert_eq!(plan.replicas, other.replicas);
+        prop_assert_eq!(plan.iteration_ms, other.iteration_ms);
+        prop_assert_eq!(plan.lower_bound.ms, other.lower_bound.ms);
+    }
+
+    #[test]
+    fn one_strategy_more_is_never_worse(case in any_case()) {
+        let batch = case.batch();
+        let all = case.planner().plan(&batch).unwrap();
+        for left_out in 0..case.strategies.len() {
+            let mut fewer = case.strategies.clone();
+            fewer.remove(left_out);
+            // What is left may admit less than the batch needs, or nothing.
+            if let Some(plan) = (!fewer.is_empty()).then(|| case.planner_of(fewer).plan(&batch).ok()).flatten() {
+                prop_assert!(all.iteration_ms.0 <= plan.iteration_ms.0 * (1.0 + TIE));
+                prop_assert!(all.lower_bound.ms <= plan.lower_bound.ms);
+            }
+        }
+    }
+
+    #[test]
+    fn a_sequence_too_long_is_named_with_its_limit(case in any_case(), place in any::<prop::sample::Index>()) {
+        let planner = case.planner();
+        let limit = planner.longest_admitted();
+        let mut lengths = case.lengths.clone();
+        let too_long = place.index(lengths.len());
+        lengths[too_long] = i64::try_from(limit.0).unwrap() + 1;
+        let error = planner.plan(&Batch::new(&lengths, None).unwrap()).unwrap_err();
+        prop_assert_eq!(error.code(), "sequence_too_long");
+        let text = error.to_string();
+        prop_assert!(text.contains(&format!("sequence {too_long} has {} tokens", limit.0 + 1)), "{}", text);
+        let Error::SequenceTooLong { sequence, limit: named, .. } = error else { unreachable!() };
+        prop_assert_eq!((sequence, named), (too_long, limit));
+    }
+
+    #[test]
+    fn targets_never_change_what_is_planned(case in any_case()) {
+        let targets: Vec<i64> = case.lengths.iter().map(|&length| length - length / 3).collect();
+        let plain = case.planner().plan(&case.batch()).unwrap();
+        let other = case.planner().plan(&Batch::new(&case.lengths, Some(&targets)).unwrap()).unwrap();
+        prop_assert_eq!(plain.replicas, other.replicas);
+    }
+}

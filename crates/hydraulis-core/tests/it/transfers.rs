@@ -1,0 +1,119 @@
+//! Transfers carried out on plain buffers: every rank's, both ways.
+
+use hydraulis_core::layout::{Home, Position, positions};
+use proptest::prelude::*;
+
+use crate::arbitrary::{any_case, cases};
+use crate::world::{World, at, mark, position, table, world};
+
+proptest! {
+    #![proptest_config(cases(96))]
+
+    #[test]
+    fn gradients_arrive_summed_in_rank_order(world in world()) {
+        let gradients = world.strategy_buffers(mark);
+        let mut sums = world.home_buffers(|_, _| 0.0);
+        for bucket in 0..world.table.buckets() {
+            for (home, sums) in sums.iter_mut().enumerate() {
+                for (holder, gradients) in gradients.iter().enumerate() {
+                    let (from, to) = world.trade(bucket, holder, home);
+                    prop_assert_eq!(from.len(), to.len());
+                    from.iter().zip(&to).for_each(|(&from, &to)| sums[to] += gradients[from]);
+                }
+            }
+        }
+        let holds = |rank: usize, parameter: usize, element: usize| {
+            let slices = world.held[rank].iter();
+            slices.filter(|slice| slice.parameter == parameter && world.elements_of(slice).contains(&element)).count()
+        };
+        let expected = world.home_buffers(|parameter, element| {
+            let all = world.ranks().flat_map(|rank| std::iter::repeat_n(rank, holds(rank, parameter, element)));
+            all.fold(0.0, |sum, rank| sum + mark(rank, parameter, element))
+        });
+        prop_assert_eq!(sums, expected);
+    }
+
+    #[test]
+    fn parameters_arrive_as_the_master_has_them(world in world()) {
+        let master = world.home_buffers(|parameter, element| mark(0, parameter, element));
+        let mut parameters = world.strategy_buffers(|_, _, _| f64::NAN);
+        for bucket in 0..world.table.buckets() {
+            for (home, master) in master.iter().enumerate() {
+                for (holder, parameters) in parameters.iter_mut().enumerate() {
+                    let (to, from) = world.trade(bucket, holder, home);
+                    from.iter().zip(&to).for_each(|(&from, &to)| parameters[to] = master[from]);
+                }
+            }
+        }
+        prop_assert_eq!(parameters, world.strategy_buffers(|_, parameter, element| mark(0, parameter, element)));
+    }
+
+    /// Blocks are cut evenly over the stages, 0 with the first and L + 1 with the last; rows over tensor ranks.
+    #[test]
+    fn stages_and_tensor_ranks_hold_what_is_theirs(world in world()) {
+        let layers = f64::from(world.table.layers());
+        for (position, held) in world.positions.iter().zip(&world.held) {
+            let Some(Position { scheme, stage, tensor_rank }) = *position else {
+                prop_assert_eq!(held, &[]);
+                continue;
+            };
+            let of_stages = |stage: u16| (layers * f64::from(stage) / f64::from(scheme.pp())).floor();
+            let uses = |block: u32| match f64::from(block) {
+                0.0 => stage == 0,
+                block if block > layers => stage + 1 == scheme.pp(),
+                block => (of_stages(stage) + 1.0..=of_stages(stage + 1)).contains(&block),
+            };
+            let part = |rows: u64, rank: u16| rows * u64::from(rank) / u64::from(scheme.tp());
+            let expected = world.table.parameters().iter().enumerate();
+            let expected = expected.filter(|(_, one)| one.blocks.iter().any(|&block| uses(block)));
+            let expected = expected.map(|(index, one)| {
+                let own = part(one.rows, tensor_rank)..part(one.rows, tensor_rank + 1);
+                (index, if one.split { own } else { 0..one.rows })
+            });
+            prop_assert!(held.iter().map(|slice| (slice.parameter, slice.rows.clone())).eq(expected));
+        }
+    }
+
+    #[test]
+    fn ranks_without_work_have_no_position(case in any_case()) {
+        let plan = case.planner().plan(&case.batch()).unwrap();
+        let mut expected = vec![None; case.cluster.gpus() as usize];
+        for replica in plan.replicas.iter().filter(|replica| replica.sequences() > 0) {
+            for (index, &rank) in replica.ranks.iter().enumerate() {
+                expected[rank as usize] = Some(position(replica.scheme, index));
+            }
+        }
+        prop_assert_eq!(positions(&plan), expected);
+    }
+
+    #[test]
+    fn every_element_has_one_home_and_homes_are_even(table in table(), ranks in 1..40_u32) {
+        let home = Home::new(&table, ranks);
+        let mut homes: Vec<Vec<usize>> = table.parameters().iter().map(|one| vec![0; at(one.elements())]).collect();
+        for slice in (0..u64::from(ranks)).flat_map(|rank| home.slices(&table, rank)) {
+            homes[slice.parameter][at(slice.elements.start)..at(slice.elements.end)].iter_mut().for_each(|n| *n += 1);
+        }
+        prop_assert!(homes.iter().flatten().all(|&homes| homes == 1));
+        for bucket in 0..table.buckets() {
+            let sizes = (0..u64::from(ranks)).map(|rank| home.piece(bucket, rank)).map(|piece| piece.end - piece.start);
+            prop_assert!(sizes.clone().max().unwrap() - sizes.min().unwrap() <= 1);
+        }
+    }
+
+    /// Each of n ranks holds all: it sends home what is not its own share, as a reduce-scatter does.
+    #[test]
+    fn whole_replicas_move_what_a_reduce_scatter_moves(table in table(), ranks in 1..20_usize) {
+        let whole = Position { scheme: "<1>".parse().unwrap(), stage: 0, tensor_rank: 0 };
+        let world = World::new(table, &vec![Some(whole); ranks]);
+        for (rank, buckets) in world.transfers.iter().enumerate() {
+            for (bucket, trade) in buckets.iter().enumerate() {
+                let share = |rank: usize| world.home.piece(bucket, rank as u64);
+                let expected: Vec<u64> = world.ranks().map(share).map(|piece| piece.end - piece.start).collect();
+                prop_assert_eq!(&trade.held_counts, &expected);
+                prop_assert_eq!(&trade.home_counts, &vec![expected[rank]; ranks]);
+                // One contiguous run each: no element is packed.
+                prop_assert_eq!(trade.held.len(), expected.iter().filter(|size| **size > 0).count());
+            }
+        }
+    }
+}

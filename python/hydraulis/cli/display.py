@@ -1,0 +1,112 @@
+"""What a training run shows: a live progress line on a terminal, plain lines anywhere else."""
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from hydraulis.runtime.metrics import StepMetrics
+from hydraulis.runtime.recorder import RunSummary
+
+CPU_TIME_NOTE = (
+    "Planned and measured times are CPU time of the slowest replica, without transfers and optimizer. Ranks "
+    "that share cores take turns on them, so the wall clock shows the work of all replicas together, not "
+    "their balance."
+)
+# A file has no edge to wrap at; wide enough for any row of the table.
+FILE_WIDTH = 1000
+
+
+class TrainingDisplay:
+    """The display of rank 0; on the other ranks it stays silent.
+
+    Args:
+        rank: of this process.
+        num_steps: of the run.
+    """
+
+    def __init__(self, rank: int, num_steps: int) -> None:
+        self._console = Console(quiet=rank != 0, highlight=False)
+        self._num_steps = num_steps
+        self._live = self._console.is_terminal
+        if not self._live:
+            self._console.width = FILE_WIDTH
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[status]}"),
+            console=self._console,
+            disable=not self._live or rank != 0,
+        )
+        self._measuring = self._progress.add_task("measuring", total=100, status="", visible=False)
+        self._training = self._progress.add_task("training", total=num_steps, status="", visible=False)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def note(self, text: str) -> None:
+        """Print a line that stays."""
+        self._console.print(text, soft_wrap=True, markup=False)
+
+    def measuring(self, share: float) -> None:
+        """Show how much of the measurement is done."""
+        self._progress.update(self._measuring, completed=round(100 * share), visible=share < 1)
+
+    def step(self, metrics: StepMetrics) -> None:
+        """Show an iteration."""
+        status = (
+            f"loss {metrics.loss:.3f}  {metrics.tokens_per_s:,.0f} tokens/s  {metrics.strategy}  "
+            f"planned {metrics.planned_ms:,.0f} ms  measured {metrics.measured_ms:,.0f} ms"
+        )
+        self._progress.update(self._training, completed=metrics.step + 1, status=status, visible=True)
+        if not self._live:
+            self.note(f"step {metrics.step + 1}/{self._num_steps}  {status}")
+
+    def summary(self, summary: RunSummary) -> None:
+        """Print the table at the end of a run."""
+        table = Table(
+            title=f"{summary.steps} iterations, each planned anew", show_header=False, title_justify="left"
+        )
+        table.add_row(
+            "loss", f"{summary.first_loss:.3f} at the start, {summary.last_loss:.3f} nats at the end"
+        )
+        for name, count in summary.strategies:
+            table.add_row("chosen", f"{count:3d} x  {name}")
+        table.add_row("planned time", f"{summary.planned_ms / 1e3:,.2f} s in all")
+        error = f"the median iteration is off by {100 * summary.median_error:.1f} %"
+        table.add_row("measured time", f"{summary.measured_ms / 1e3:,.2f} s in all; {error}")
+        table.add_row("best static strategy", _static(summary))
+        self._console.print(table)
+        for name, path in summary.files.items():
+            # Outside the table, whose cells would break a long path.
+            self.note(f"{FILE_MEANINGS.get(name, 'file')}: {path}")
+        self.note(CPU_TIME_NOTE)
+
+
+FILE_MEANINGS = {
+    "metrics.jsonl": "metrics",
+    "plans.jsonl": "plans",
+    "trace.json": "trace (open in Perfetto)",
+    "profile.json": "cost profile",
+    "config.json": "configuration",
+    "corpus.json": "corpus statistics",
+    "model.safetensors": "parameters",
+}
+
+
+def _static(summary: RunSummary) -> str:
+    if summary.static is None:
+        return "none: no strategy of the list admits the longest sequence"
+    ratio = summary.static.planned_ms / summary.planned_ms
+    planned_s = summary.static.planned_ms / 1e3
+    return f"{summary.static.strategy}: {planned_s:,.2f} s planned, {ratio:.2f} times as long"

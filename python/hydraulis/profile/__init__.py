@@ -1,0 +1,1 @@
+"""Measures what a model costs on the ranks at hand; the fit is the core's."""

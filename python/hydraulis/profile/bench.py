@@ -1,0 +1,81 @@
+"""One scheme under measurement: this rank's stage of a replica, computing by itself."""
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hydraulis._core import Position, Scheme
+from hydraulis.data.collate import PackedMicroBatch, collate
+from hydraulis.profile.memory import activation_bytes
+from hydraulis.runtime.worker import Worker
+
+
+class Timing(NamedTuple):
+    """CPU time of one micro-batch on one rank, in milliseconds."""
+
+    forward_ms: float
+    backward_ms: float
+
+
+class SchemeBench:
+    """As many replicas of a scheme as fit, side by side; this rank's part in one of them.
+
+    Made by every rank together, because tensor groups are.
+
+    Attributes:
+        position: of this rank; None if it is left over.
+    """
+
+    def __init__(self, worker: Worker, scheme: Scheme) -> None:
+        self.scheme = scheme
+        world, rank = dist.get_world_size(), dist.get_rank()
+        num_replicas = world // scheme.ranks
+        used = num_replicas * scheme.ranks
+        blocks = [range(start, start + scheme.tp) for start in range(0, used, scheme.tp)]
+        worker.groups.ensure(blocks if scheme.tp > 1 else [])
+        self.position: Position | None = None
+        self._stage = None
+        if rank < used:
+            within = rank % scheme.ranks
+            self.position = Position(scheme, stage=within // scheme.tp, tensor_rank=within % scheme.tp)
+            self._stage = worker.stage(self.position)
+
+    def activation_bytes_per_token(self, tokens: int) -> float:
+        """Count what this rank keeps at its worst moment, for each token of a micro-batch.
+
+        Under 1F1B stage `j` of `p` holds at most `p - j` micro-batches.
+        """
+        if self._stage is None or self.position is None:
+            return 0.0
+        micro_batch = self._micro_batch([tokens])
+        kept = activation_bytes(self._stage, self._input(micro_batch), micro_batch)
+        return (self.scheme.pp - self.position.stage) * kept / micro_batch.sequences.num_tokens
+
+    def time(self, lengths: list[int]) -> Timing | None:
+        """Time one micro-batch of sequences of these lengths; None if this rank is left over."""
+        if self._stage is None:
+            return None
+        micro_batch = self._micro_batch(lengths)
+        input_tH = self._input(micro_batch)
+        start = time.thread_time()
+        output = self._stage.forward(input_tH, micro_batch, max(1, micro_batch.num_targets))
+        middle = time.thread_time()
+        torch.autograd.backward(output, None if self._stage.is_last else torch.ones_like(output))
+        return Timing(1e3 * (middle - start), 1e3 * (time.thread_time() - middle))
+
+    def _micro_batch(self, lengths: list[int]) -> PackedMicroBatch:
+        # What the tokens are makes no difference to the time, so every rank may draw the same ones.
+        rng = np.random.default_rng(0)
+        documents = [rng.integers(256, size=length).astype(np.uint8) for length in lengths]
+        return collate(documents, multiple=self.scheme.tp)
+
+    def _input(self, micro_batch: PackedMicroBatch) -> Tensor | None:
+        assert self._stage is not None
+        if self._stage.is_first:
+            return None
+        shape = self._stage.hidden_shape(micro_batch)
+        return torch.randn(shape, dtype=self._stage.dtype).requires_grad_()

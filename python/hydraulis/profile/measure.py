@@ -1,0 +1,205 @@
+"""A cost profile of the ranks at hand, while all of them are busy.
+
+For each scheme as many replicas as fit run side by side, every stage on micro-batches of several sizes and
+mixes, pass after pass until the time is up. A time is CPU time of a rank's thread, the slowest tensor rank's
+for each stage, the median over replicas and passes: so it holds although ranks share cores.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.distributed as dist
+
+from hydraulis._core import Cluster, CostProfile, Scheme, fit_cost, held_slices
+from hydraulis.profile.bench import SchemeBench, Timing
+from hydraulis.profile.document import MemoryMeasurement, ModelMemory, TimeMeasurement, cost_profile
+from hydraulis.runtime.buffers import held_elements, positions
+from hydraulis.runtime.rank_zero import from_rank_zero
+from hydraulis.runtime.worker import Worker
+
+# Activation bytes are linear in tokens, so few tokens tell; enough of them that constants do not show.
+MEMORY_TOKENS = 512
+# Master parameters, their gradients and two moments.
+HOME_BUFFERS = 4
+# What a rank sends and what it receives, each at most one bucket.
+STAGING_BUFFERS = 2
+
+Progress = Callable[[float], None]
+# By scheme, as written, and by the number of the mix: what a rank measured in one pass.
+Pass = dict[tuple[str, int], Timing]
+
+
+def measure_profile(
+    worker: Worker, schemes: Sequence[Scheme], memory_bytes: int, seconds: float, progress: Progress
+) -> CostProfile:
+    """Measure time and memory of each scheme. Collective: every rank calls it.
+
+    Args:
+        worker: of this rank; its strategy buffers are overwritten.
+        schemes: none wider than the ranks there are.
+        memory_bytes: that a rank may use.
+        seconds: after which no new pass is begun; at least one is made.
+        progress: told the share that is done, on every rank.
+
+    Returns:
+        The profile, the same on every rank.
+
+    Raises:
+        InfeasibleError: a scheme leaves no memory for a single token (code `scheme_too_large`).
+    """
+    _fill(worker)
+    benches = [SchemeBench(worker, scheme) for scheme in schemes]
+    model = _model_memory(worker, memory_bytes)
+    memory = {bench.scheme: _scheme_memory(worker, bench) for bench in benches}
+    mixes = _mixes(model, memory)
+    passes = _passes(benches, mixes, seconds, progress)
+    gathered: list[list[Pass]] = [[]] * dist.get_world_size()
+    dist.gather_object(passes, gathered if dist.get_rank() == 0 else None)
+
+    def fitted() -> str:
+        stage_times = {
+            scheme: [_stage_times(gathered, scheme, index) for index in range(len(mixes[scheme]))]
+            for scheme in schemes
+        }
+        times = {scheme: _fit(mixes[scheme], stage_times[scheme]) for scheme in schemes}
+        return cost_profile(model, memory, times, _forward_share(stage_times)).to_json()
+
+    return CostProfile.from_json(from_rank_zero(fitted))
+
+
+def _fill(worker: Worker) -> None:
+    """Give the stages parameters that behave like trained ones: zeros would make every softmax flat."""
+    generator = torch.Generator().manual_seed(0)
+    worker.buffers.parameter.normal_(0.0, worker.parameters.config.initializer_range, generator=generator)
+
+
+def _model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
+    elements: dict[int, int] = {}
+    for parameter in worker.parameters.table.parameters:
+        bucket = parameter.blocks[0]
+        elements[bucket] = elements.get(bucket, 0) + parameter.rows * parameter.row_elements
+    return ModelMemory(
+        memory_bytes=memory_bytes,
+        reserved_bytes=STAGING_BUFFERS * max(elements.values()) * worker.buffers.parameter.itemsize,
+        home_bytes=HOME_BUFFERS * sum(elements.values()) * worker.home.master.itemsize,
+    )
+
+
+def _scheme_memory(worker: Worker, bench: SchemeBench) -> MemoryMeasurement:
+    parameters = worker.parameters
+    held = [
+        held_elements(parameters, held_slices(parameters.table, place)) for place in positions(bench.scheme)
+    ]
+    kept = torch.tensor(bench.activation_bytes_per_token(MEMORY_TOKENS), dtype=torch.float64)
+    dist.all_reduce(kept, op=dist.ReduceOp.MAX)
+    return MemoryMeasurement(
+        # A parameter and its gradient.
+        held_bytes=2 * max(held) * worker.buffers.parameter.itemsize,
+        activation_bytes_per_token=kept.item(),
+    )
+
+
+def _mixes(model: ModelMemory, memory: dict[Scheme, MemoryMeasurement]) -> dict[Scheme, list[list[int]]]:
+    """Choose micro-batches for each scheme: alone and packed, from a sixteenth of its cap to all of it.
+
+    Sequences of one length alone could not tell the fixed cost from the rest, and full packs of short ones
+    are what training runs most.
+    """
+    times = {scheme: _unfitted(scheme) for scheme in memory}
+    unfitted = cost_profile(model, memory, times, forward_share=0.5)
+    world = dist.get_world_size()
+    mixes = {}
+    for scheme in memory:
+        cap = unfitted.cap_tokens(scheme, Cluster(gpus=world, gpus_per_node=world))
+        sixteenth = cap // 16
+        mixes[scheme] = [
+            [sixteenth],
+            [4 * sixteenth],
+            [8 * sixteenth],
+            [16 * sixteenth],
+            [4 * sixteenth] * 4,
+            [sixteenth] * 16,
+        ]
+    return mixes
+
+
+def _unfitted(scheme: Scheme) -> TimeMeasurement:
+    """Stand in for coefficients that caps do not depend on."""
+    return TimeMeasurement(
+        quadratic_ms_per_token2=0.0,
+        linear_ms_per_token=1.0,
+        fixed_ms=0.0,
+        stage_multipliers=[1.0] * scheme.pp,
+    )
+
+
+def _passes(
+    benches: Sequence[SchemeBench], mixes: dict[Scheme, list[list[int]]], seconds: float, progress: Progress
+) -> list[Pass]:
+    """Measure every mix once per pass, for as many passes as the time allows."""
+    for bench in benches:
+        # The first micro-batch of a scheme pays for what is made on first use.
+        bench.time(mixes[bench.scheme][0])
+    start = time.perf_counter()
+    passes: list[Pass] = []
+    share = 0.0
+    while share < 1.0:
+        timings: Pass = {}
+        for bench in benches:
+            for index, lengths in enumerate(mixes[bench.scheme]):
+                timing = bench.time(lengths)
+                if timing is not None:
+                    timings[str(bench.scheme), index] = timing
+        passes.append(timings)
+        share = _share_done(time.perf_counter() - start, len(passes), seconds)
+        progress(share)
+    return passes
+
+
+def _share_done(elapsed: float, num_passes: int, seconds: float) -> float:
+    """Agree on how much of the budget is used; all of it, once another pass would exceed it. Collective."""
+    expected = elapsed * (num_passes + 1) / num_passes
+    share = torch.tensor(1.0 if expected > seconds else elapsed / seconds, dtype=torch.float64)
+    dist.broadcast(share, src=0)
+    return share.item()
+
+
+def _stage_times(gathered: Sequence[Sequence[Pass]], scheme: Scheme, index: int) -> list[Timing]:
+    """Bring the ranks' timings of one mix together, stage by stage."""
+    num_replicas = len(gathered) // scheme.ranks
+    stages = []
+    for stage in range(scheme.pp):
+        slowest = []
+        for replica in range(num_replicas):
+            first = replica * scheme.ranks + stage * scheme.tp
+            ranks = gathered[first : first + scheme.tp]
+            by_rank = [[timings[str(scheme), index] for timings in passes] for passes in ranks]
+            slowest += [max(together, key=sum) for together in zip(*by_rank, strict=True)]
+        stages.append(
+            Timing(
+                statistics.median(timing.forward_ms for timing in slowest),
+                statistics.median(timing.backward_ms for timing in slowest),
+            )
+        )
+    return stages
+
+
+def _forward_share(stage_times: dict[Scheme, list[list[Timing]]]) -> float:
+    timings = [timing for mixes in stage_times.values() for stages in mixes for timing in stages]
+    forward_ms = sum(timing.forward_ms for timing in timings)
+    return forward_ms / (forward_ms + sum(timing.backward_ms for timing in timings))
+
+
+def _fit(mixes: Sequence[list[int]], stage_times: Sequence[Sequence[Timing]]) -> TimeMeasurement:
+    """Fit the mean over the stages; each stage's multiplier is its share of the summed times."""
+    totals = [[sum(timing) for timing in stages] for stages in stage_times]
+    fit = fit_cost([(mix, statistics.fmean(times)) for mix, times in zip(mixes, totals, strict=True)])
+    by_stage = [sum(times) for times in zip(*totals, strict=True)]
+    return TimeMeasurement(
+        quadratic_ms_per_token2=fit.quadratic_ms_per_token2,
+        linear_ms_per_token=fit.linear_ms_per_token,
+        fixed_ms=fit.fixed_ms,
+        stage_multipliers=[total / statistics.fmean(by_stage) for total in by_stage],
+    )

@@ -1,0 +1,125 @@
+"""The training loop: a batch, its plan, one iteration, again."""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hydraulis._core import Plan, Planner
+from hydraulis.config.run import RunConfig
+from hydraulis.data.corpus import Corpus
+from hydraulis.data.sampler import BatchSampler
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.metrics import StepMetrics
+from hydraulis.runtime.rank_zero import from_rank_zero
+from hydraulis.runtime.stop import StopRequest
+from hydraulis.runtime.worker import Outcome, Worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iteration:
+    """What happened in one iteration."""
+
+    plan: Plan
+    outcome: Outcome
+    metrics: StepMetrics
+
+
+def iterations(
+    config: RunConfig, corpus: Corpus, worker: Worker, planner: Planner, stop: StopRequest
+) -> Iterator[Iteration]:
+    """Train, and give each iteration after its step. Collective: every rank iterates.
+
+    Batch `i` depends on the seed and `i` alone, and its plan on the batch and the profile.
+
+    Args:
+        config: of the run.
+        corpus: the same on every rank.
+        worker: of this rank.
+        planner: asked on rank 0 alone.
+        stop: ends the loop after the step at hand.
+
+    Yields:
+        Each iteration; measured times and timelines are known on rank 0 alone.
+
+    Raises:
+        HydraulisError: the planner refuses a batch, a plan breaks a promise (code `plan_broken`), or the loss
+            is not a finite number (code `loss_not_finite`); on every rank.
+    """
+    sampler = BatchSampler(corpus.lengths, config.data.tokens_per_batch, config.train.seed)
+    for step in range(config.train.steps):
+        if stop.agreed():
+            return
+        start = time.perf_counter()
+        documents = sampler.batch(step).documents
+        request = PlanRequest(planner, corpus.lengths[documents], corpus.target_counts[documents])
+        plan = Plan.from_json(from_rank_zero(request.make))
+        outcome = worker.iterate(plan, TokenReader(corpus, documents))
+        check_loss(step, outcome.loss)
+        wall_ms = 1e3 * (time.perf_counter() - start)
+        metrics = _metrics(step, plan, outcome, wall_ms=wall_ms, plan_ms=request.plan_ms)
+        yield Iteration(plan=plan, outcome=outcome, metrics=metrics)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenReader:
+    """Reads the sequences of one batch, by their ids."""
+
+    corpus: Corpus
+    documents: npt.NDArray[np.int64]
+
+    def __call__(self, sequence: int) -> npt.NDArray[np.uint8]:
+        """Return the tokens of a sequence."""
+        return self.corpus.tokens(int(self.documents[sequence]))
+
+
+class PlanRequest:
+    """Plans one batch, checks the plan, and remembers how long planning took."""
+
+    def __init__(
+        self, planner: Planner, lengths: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]
+    ) -> None:
+        self._planner = planner
+        self._batch = (lengths, targets)
+        self.plan_ms = 0.0
+
+    def make(self) -> str:
+        """Plan, and give the plan's JSON.
+
+        Raises:
+            HydraulisError: the batch is refused, or the plan breaks a promise (code `plan_broken`).
+        """
+        start = time.perf_counter()
+        plan = self._planner.plan(*self._batch)
+        self.plan_ms = 1e3 * (time.perf_counter() - start)
+        broken = self._planner.check(plan, *self._batch)
+        if broken:
+            message = f"the plan breaks its promises, which is a defect of the planner: {'; '.join(broken)}"
+            raise HydraulisError(message, code="plan_broken")
+        return plan.to_json()
+
+
+def _metrics(step: int, plan: Plan, outcome: Outcome, *, wall_ms: float, plan_ms: float) -> StepMetrics:
+    return StepMetrics(
+        step=step,
+        loss=outcome.loss,
+        sequences=len(plan.lengths),
+        tokens=int(plan.lengths.sum()),
+        longest=int(plan.lengths.max()),
+        strategy=plan.strategy,
+        planned_ms=plan.iteration_ms,
+        lower_bound_ms=plan.lower_bound_ms,
+        measured_ms=outcome.measured_ms,
+        wall_ms=wall_ms,
+        plan_ms=plan_ms,
+    )
+
+
+def check_loss(step: int, loss: float) -> None:
+    """Raise `HydraulisError` (code `loss_not_finite`) if training has diverged."""
+    if not math.isfinite(loss):
+        message = f"the loss of step {step} is {loss}: training diverged; lower optimizer.learning_rate"
+        raise HydraulisError(message, code="loss_not_finite")

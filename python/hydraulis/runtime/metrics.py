@@ -1,0 +1,46 @@
+"""What is recorded of each iteration: one line of `metrics.jsonl`."""
+
+import dataclasses
+import json
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StepMetrics:
+    """One iteration in numbers; times are in milliseconds.
+
+    Attributes:
+        step: counted from 0.
+        loss: mean over the target tokens of the global batch, in nats.
+        sequences: of the global batch.
+        tokens: of the global batch, padding not counted.
+        longest: tokens of the longest sequence.
+        strategy: as chosen for this batch.
+        planned_ms: predicted time of the slowest replica, in the profile's unit; a profile measured by a run
+            is in CPU time of one rank.
+        lower_bound_ms: no plan over the same strategies is predicted to take less.
+        measured_ms: time of the slowest replica: the plan's instruction lists with the CPU time that each
+            computation took. Neither transfers nor the optimizer are part of it.
+        wall_ms: what the clock on the wall showed, all included.
+        plan_ms: what planning took, on the wall.
+    """
+
+    step: int
+    loss: float
+    sequences: int
+    tokens: int
+    longest: int
+    strategy: str
+    planned_ms: float
+    lower_bound_ms: float
+    measured_ms: float
+    wall_ms: float
+    plan_ms: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Real tokens per second on the wall."""
+        return 1e3 * self.tokens / self.wall_ms
+
+    def to_json(self) -> str:
+        """Give the line, without its end."""
+        return json.dumps(dataclasses.asdict(self))

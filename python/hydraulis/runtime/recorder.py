@@ -1,0 +1,88 @@
+"""Writes what a run leaves behind, and sums it up."""
+
+import statistics
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hydraulis._core import Planner
+from hydraulis.planner.static import StaticComparison, StaticTotal
+from hydraulis.runtime.loop import Iteration
+from hydraulis.runtime.metrics import StepMetrics
+from hydraulis.runtime.run_directory import RunDirectory
+from hydraulis.runtime.trace import chrome_trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """A run in a few numbers.
+
+    Attributes:
+        steps: that were run.
+        first_loss: of the first step, in nats.
+        last_loss: of the last one.
+        strategies: how often each was chosen, the most frequent first.
+        planned_ms: of all iterations together.
+        measured_ms: of all iterations together.
+        median_error: of the planned time relative to the measured one.
+        static: the best static strategy for the same batches; None if none admits the longest sequence.
+        files: what was written, by what it is.
+    """
+
+    steps: int
+    first_loss: float
+    last_loss: float
+    strategies: list[tuple[str, int]]
+    planned_ms: float
+    measured_ms: float
+    median_error: float
+    static: StaticTotal | None
+    files: dict[str, Path]
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Keeps the files of a run up to date, iteration by iteration.
+
+    Attributes:
+        directory: of the run.
+        planner: that made the plans.
+        static: compares with static strategies.
+        trace_step: whose timeline is exported; None for none.
+    """
+
+    directory: RunDirectory
+    planner: Planner
+    static: StaticComparison
+    trace_step: int | None
+    _metrics: list[StepMetrics] = field(default_factory=list)
+
+    def add(self, iteration: Iteration) -> None:
+        """Record an iteration."""
+        metrics = iteration.metrics
+        self._metrics.append(metrics)
+        self.static.add(iteration.plan.lengths)
+        self.directory.append("metrics.jsonl", metrics.to_json())
+        self.directory.append("plans.jsonl", iteration.plan.to_json())
+        if metrics.step == self.trace_step:
+            planned = self.planner.timeline(iteration.plan)
+            trace = chrome_trace(iteration.plan, planned, iteration.outcome.timelines)
+            self.directory.write("trace.json", trace)
+
+    def summary(self) -> RunSummary | None:
+        """Sum the run up; None if no step was run."""
+        if not self._metrics:
+            return None
+        counts = Counter(metrics.strategy for metrics in self._metrics)
+        errors = [abs(metrics.planned_ms / metrics.measured_ms - 1) for metrics in self._metrics]
+        return RunSummary(
+            steps=len(self._metrics),
+            first_loss=self._metrics[0].loss,
+            last_loss=self._metrics[-1].loss,
+            strategies=counts.most_common(),
+            planned_ms=sum(metrics.planned_ms for metrics in self._metrics),
+            measured_ms=sum(metrics.measured_ms for metrics in self._metrics),
+            median_error=statistics.median(errors),
+            static=self.static.best(),
+            files={path.name: path for path in sorted(self.directory.path.iterdir())},
+        )

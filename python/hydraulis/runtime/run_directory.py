@@ -1,0 +1,56 @@
+"""The folder that a run leaves behind."""
+
+import os
+from pathlib import Path
+from typing import Self
+
+from hydraulis.errors import InvalidInputError
+
+
+class RunDirectory:
+    """A new folder of a run; nothing in it is ever half-written.
+
+    Attributes:
+        path: of the folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, wanted: str | Path) -> Self:
+        """Make the folder, or where it exists the first free one of `NAME-2`, `NAME-3` and so on.
+
+        Raises:
+            InvalidInputError: it cannot be made (code `run_directory`).
+        """
+        first = Path(wanted)
+        if first.name in ("", ".."):
+            message = f"output.directory = {str(wanted)!r} has no name of its own; name a new folder"
+            raise InvalidInputError(message, code="run_directory")
+        number = 1
+        while True:
+            path = first if number == 1 else first.with_name(f"{first.name}-{number}")
+            try:
+                path.mkdir(parents=True)
+            except (OSError, ValueError) as error:
+                # A parent may be what exists: a link to nowhere.
+                if not (isinstance(error, FileExistsError) and os.path.lexists(path)):
+                    message = f"output.directory = {str(path)!r} cannot be made: {error}; name another folder"
+                    raise InvalidInputError(message, code="run_directory") from error
+                number += 1
+            else:
+                return cls(path)
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        """Write a whole file: it appears under its name only when it is complete."""
+        path = self.path / name
+        unfinished = path.with_name(f".{name}.unfinished")
+        unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
+        unfinished.replace(path)
+        return path
+
+    def append(self, name: str, line: str) -> None:
+        """Append a line to a file, in one piece."""
+        with (self.path / name).open("a", encoding="utf-8") as file:
+            file.write(line + "\n")

@@ -1,0 +1,40 @@
+"""Ctrl-C and termination end a run between two steps, on all ranks at the same one."""
+
+import signal
+from types import FrameType
+from typing import Self
+
+import torch
+import torch.distributed as dist
+
+
+class StopRequest:
+    """Turns an interrupt or termination into a request, which the training loop honours between steps.
+
+    A rank that left in the middle of a step would leave the others waiting for it. Repeats change nothing:
+    one Ctrl-C reaches a rank twice, from the terminal and from torchrun, which ends ranks that go on for
+    30 s.
+    """
+
+    def __init__(self) -> None:
+        self._requested = False
+        self._previous: dict[int, signal._HANDLER] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._request)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def agreed(self) -> bool:
+        """Whether any rank has been asked to stop; the same answer on all. Collective."""
+        requested = torch.tensor(int(self._requested))
+        dist.all_reduce(requested, op=dist.ReduceOp.MAX)
+        self._requested = bool(requested)
+        return self._requested
+
+    def _request(self, _number: int, _frame: FrameType | None) -> None:
+        self._requested = True

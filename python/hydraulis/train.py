@@ -1,0 +1,183 @@
+"""`torchrun -m hydraulis.train RUN.toml`: trains, start to end."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import safetensors.torch
+import torch
+import torch.distributed as dist
+
+from hydraulis._core import Cluster, CostProfile, Planner, Strategy
+from hydraulis.cli.display import TrainingDisplay
+from hydraulis.config.run import RunConfig, load, to_dict
+from hydraulis.data.corpus import Corpus
+from hydraulis.data.stdlib import StandardLibrary
+from hydraulis.errors import HydraulisError, InfeasibleError
+from hydraulis.planner.profile import load_profile
+from hydraulis.planner.static import StaticComparison
+from hydraulis.profile.measure import measure_profile
+from hydraulis.runtime.distributed import joined
+from hydraulis.runtime.loop import iterations
+from hydraulis.runtime.rank_zero import corpus_from_rank_zero, from_rank_zero
+from hydraulis.runtime.recorder import Recorder
+from hydraulis.runtime.run_directory import RunDirectory
+from hydraulis.runtime.stop import StopRequest
+from hydraulis.runtime.worker import Worker
+
+EXIT_REFUSED = 2
+EXIT_INTERRUPTED = 130
+REFUSAL_TIMEOUT = timedelta(seconds=60)
+MIB = 1 << 20
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Be one rank of a training run.
+
+    Returns:
+        0; 2 when the configuration or the data is refused; 130 when the run was interrupted, after the step
+        at hand.
+    """
+    parser = argparse.ArgumentParser(
+        prog="hydraulis.train", description="Train, planning every iteration anew."
+    )
+    parser.add_argument("config", metavar="RUN.toml", help="the run's configuration")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="override a value of the configuration; may be repeated",
+    )
+    parsed = parser.parse_args(arguments)
+    try:
+        config = _config(parsed.config, parsed.set)
+        with StopRequest() as stop, joined(timedelta(seconds=config.train.timeout_s)) as rank:
+            return train(config, rank, stop)
+    except HydraulisError as error:
+        # Every rank raises the same error: one of them reports it.
+        if os.environ.get("RANK", "0") == "0":
+            sys.stderr.write(f"hydraulis.train: error [{error.code}]: {error}\n")
+        return EXIT_REFUSED
+
+
+def _config(path: str, overrides: Sequence[str]) -> RunConfig:
+    """Read the configuration; if it is refused, no rank leaves before all have come."""
+    try:
+        return load(path, overrides)
+    except HydraulisError:
+        # torchrun ends every rank once one has left: rank 0 too, if it was slower and has yet to report.
+        with joined(REFUSAL_TIMEOUT):
+            raise
+
+
+def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
+    """Run the configuration as one rank of a process group; give the exit code."""
+    with TrainingDisplay(rank, config.train.steps) as display:
+        cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=int(os.environ["LOCAL_WORLD_SIZE"]))
+        strategies = [Strategy(text) for text in config.planner.strategies]
+        for strategy in strategies:
+            strategy.place(cluster)
+        corpus = corpus_from_rank_zero(lambda: StandardLibrary.load(config.data.max_tokens))
+        display.note(_describe(corpus))
+        worker = _worker(config, strategies)
+        profile = _profile(config, worker, strategies, display)
+        planner = Planner(profile, cluster, strategies=[str(strategy) for strategy in strategies])
+        _check_longest(corpus, planner)
+        directory = _directory(config)
+        recorder = None
+        if rank == 0:
+            recorder = _recorder(config, directory, profile, cluster, planner, corpus)
+        for iteration in iterations(config, corpus, worker, planner, stop):
+            display.step(iteration.metrics)
+            if recorder is not None:
+                recorder.add(iteration)
+        _save(worker, recorder)
+    if recorder is not None:
+        _report(recorder, display)
+    return EXIT_INTERRUPTED if stop.agreed() else 0
+
+
+def _describe(corpus: Corpus) -> str:
+    facts = corpus.describe()
+    return (
+        f"corpus: {facts['documents']:,} documents, {facts['tokens']:,} tokens; "
+        f"median {facts['median']:,.0f}, 99 % up to {facts['p99']:,.0f}, longest {facts['longest']:,}; "
+        f"{facts['cut']} cut, {facts['skipped_files']} files skipped; "
+        f"unigram entropy {facts['unigram_entropy_nats']:.2f} nats; fingerprint {facts['fingerprint']}"
+    )
+
+
+def _worker(config: RunConfig, strategies: Sequence[Strategy]) -> Worker:
+    return Worker(
+        config.model,
+        config.optimizer,
+        schemes=sorted({scheme for strategy in strategies for scheme in strategy.schemes}),
+        dtype=getattr(torch, config.train.dtype),
+        seed=config.train.seed,
+        timeout=timedelta(seconds=config.train.timeout_s),
+    )
+
+
+def _profile(
+    config: RunConfig, worker: Worker, strategies: Sequence[Strategy], display: TrainingDisplay
+) -> CostProfile:
+    """Read the profile that the configuration names, or measure one."""
+    path = config.planner.profile
+    if path:
+        return CostProfile.from_json(from_rank_zero(lambda: load_profile(path).to_json()))
+    schemes = sorted({scheme for strategy in strategies for scheme in strategy.schemes})
+    memory_bytes = config.planner.memory_mib * MIB
+    return measure_profile(worker, schemes, memory_bytes, config.planner.profile_seconds, display.measuring)
+
+
+def _check_longest(corpus: Corpus, planner: Planner) -> None:
+    longest, limit = int(corpus.lengths.max()), planner.longest_admitted
+    if longest > limit:
+        message = (
+            f"the longest document has {longest} tokens, and no strategy admits more than {limit}: lower "
+            "data.max_tokens, raise planner.memory_mib, or add a wider strategy to planner.strategies"
+        )
+        raise InfeasibleError(message, code="document_too_long")
+
+
+def _directory(config: RunConfig) -> RunDirectory:
+    """Make the run's folder. Collective, so that a refusal reaches every rank."""
+    path = from_rank_zero(lambda: str(RunDirectory.create(config.output.directory).path))
+    return RunDirectory(Path(path))
+
+
+def _recorder(
+    config: RunConfig,
+    directory: RunDirectory,
+    profile: CostProfile,
+    cluster: Cluster,
+    planner: Planner,
+    corpus: Corpus,
+) -> Recorder:
+    directory.write("config.json", json.dumps(to_dict(config), indent=2) + "\n")
+    directory.write("corpus.json", json.dumps(corpus.describe(), indent=2) + "\n")
+    directory.write("profile.json", profile.to_json() + "\n")
+    static = StaticComparison.over(profile, cluster, planner.strategies, int(corpus.lengths.max()))
+    return Recorder(directory, planner, static, config.train.trace_step)
+
+
+def _save(worker: Worker, recorder: Recorder | None) -> None:
+    """Write the trained parameters. Collective."""
+    parameters = worker.home.gather(worker.home.master)
+    if recorder is not None and parameters is not None:
+        recorder.directory.write("model.safetensors", safetensors.torch.save(parameters))
+
+
+def _report(recorder: Recorder, display: TrainingDisplay) -> None:
+    summary = recorder.summary()
+    if summary is not None:
+        display.summary(summary)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

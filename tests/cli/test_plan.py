@@ -1,0 +1,196 @@
+import json
+import subprocess
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hydraulis import Plan, Planner
+from hydraulis.cli import main as cli_main
+from hydraulis.cli import plan as cli_plan
+from hydraulis.cli.main import main
+
+# The installed command itself, not a module run by path.
+COMMAND = str(Path(sysconfig.get_path("scripts"), "hydraulis"))
+
+
+@pytest.fixture
+def lengths(tmp_path: Path) -> Path:
+    path = tmp_path / "lengths.txt"
+    path.write_text("31000\n12000\n900\n900\n450\n80\n", encoding="utf-8")
+    return path
+
+
+def options(lengths: Path, *more: str, gpus: int = 64) -> list[str]:
+    given = {"--profile": "llama-32b-a800", "--gpus": str(gpus), "--lengths": str(lengths)}
+    return ["plan", *(word for pair in given.items() for word in pair), *more]
+
+
+def test_prints_the_account(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(options(lengths)) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    assert "6 sequences, 45,330 tokens, the longest 31,000" in output.out
+    assert "64 GPUs in nodes of 8" in output.out
+
+
+def test_prints_the_plan_as_json(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(options(lengths, "--json")) == 0
+    text = capsys.readouterr().out
+    assert text.count("\n") == 1
+    assert json.loads(text)["profile"] == "llama-32b-a800"
+    assert Plan.from_json(text).lengths.tolist() == [31000, 12000, 900, 900, 450, 80]
+
+
+def test_strategies_are_separated_by_semicolons(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(options(lengths, "--json", "--strategies", "1x<tp16>+12x<tp4>; 8x<tp4,pp2>;")) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["strategy"] == "1x<tp16>+12x<tp4>"
+    assert [entry["strategy"] for entry in document["considered"]] == ["1x<tp16>+12x<tp4>", "8x<tp4,pp2>"]
+
+
+def test_nodes_are_as_in_the_profile_unless_given(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(options(lengths, "--gpus-per-node", "16")) == 0
+    assert "64 GPUs in nodes of 16" in capsys.readouterr().out
+
+
+def test_reads_arrays_and_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    array, records = tmp_path / "lengths.npy", tmp_path / "records.jsonl"
+    np.save(array, np.array([300, 20]))
+    records.write_text('{"n": 300}\n{"n": 20}\n', encoding="utf-8")
+    assert main(options(array, "--json")) == 0
+    assert main(options(records, "--json", "--field", "n")) == 0
+    one, other = capsys.readouterr().out.splitlines()
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (["--lengths", "missing.txt"], "file_unreadable"),
+        (["--field", "n"], "lengths_field"),
+        (["--profile", "llama-1t"], "preset_unknown"),
+        (["--profile", "missing.json"], "file_unreadable"),
+        (["--gpus", "12"], "cluster_shape"),
+        (["--strategies", ";"], "no_strategies"),
+        (["--strategies", "12x"], "strategy_syntax"),
+        (["--strategies", "1x<tp2>"], "scheme_unknown"),
+        (["--strategies", "8x<tp16>"], "strategy_too_large"),
+        (["--strategies", "1x<cp2>"], "context_parallelism"),
+        (["--strategies", "8x<tp4,pp2>"], "sequence_too_long"),
+    ],
+)
+def test_what_is_refused_is_one_line_and_exit_code_2(
+    lengths: Path, capsys: pytest.CaptureFixture[str], more: list[str], code: str
+) -> None:
+    assert main(options(lengths, *more)) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(f"hydraulis: error [{code}]: ")
+    assert output.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["", "0\n", "-3\n", "1.5\n", "nan\n"])
+def test_wrong_lengths_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    path = tmp_path / "two\nlines.txt"
+    path.write_text(text, encoding="utf-8")
+    assert main(options(path)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("hydraulis: error [lengths_file]: ")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["plam"],
+        ["plan"],
+        ["plan", "--profile", "llama-32b-a800", "--lengths", "x", "--gpus", "many"],
+        ["plan", "--profile", "llama-32b-a800", "--lengths", "x", "--gpus", "-8"],
+        ["plan", "--profile", "llama-32b-a800", "--lengths", "x", "--gpus", "0"],
+        ["plan", "--profile", "llama-32b-a800", "--lengths", "x", "--gpus", "99999999999"],
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argument", "part"), [("--help", "130  interrupted"), ("--version", "hydraulis 0.")]
+)
+def test_help_and_version(argument: str, part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([argument])
+    assert end.value.code == 0
+    assert part in capsys.readouterr().out
+
+
+def test_a_broken_promise_is_an_internal_error(
+    lengths: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class CarelessPlanner:
+        def __init__(self, *arguments: object, **options: object) -> None:
+            self.planner = Planner(*arguments, **options)  # type: ignore[arg-type]
+
+        def plan(self, lengths: Sequence[int]) -> Plan:
+            document = json.loads(self.planner.plan(lengths).to_json())
+            document["replicas"][0]["micro_batches"][0].pop()
+            return Plan.from_json(json.dumps(document))
+
+        def check(self, plan: Plan, lengths: Sequence[int]) -> list[str]:
+            return self.planner.check(plan, lengths)
+
+    monkeypatch.setattr(cli_plan, "Planner", CarelessPlanner)
+    assert main(options(lengths)) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "internal error" in output.err
+    assert "\n  sequence_missing: sequence " in output.err
+
+
+def test_an_interrupt_has_its_own_exit_code(lengths: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_plan, "load_profile", interrupted)
+    assert main(options(lengths)) == cli_main.EXIT_INTERRUPTED == 130
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [COMMAND, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_the_command_end_to_end(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.txt"
+    lengths = np.random.default_rng(0).lognormal(6.0, 1.3, 1_000).astype(int).clip(1, 32_000)
+    np.savetxt(path, lengths, fmt="%d")
+    done = run(*options(path, "--json"))
+    assert (done.returncode, done.stderr) == (0, "")
+    plan = Plan.from_json(done.stdout)
+    assert plan.lengths.tolist() == lengths.tolist()
+
+
+def test_a_refusal_end_to_end(tmp_path: Path) -> None:
+    done = run(*options(tmp_path / "missing.txt"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("hydraulis: error [file_unreadable]: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_closed_pipe_is_quiet(lengths: Path) -> None:
+    command = [COMMAND, *options(lengths)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    # Closed before the command has even started: its first write finds no reader.
+    process.stdout.close()
+    assert process.stderr is not None
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(timeout=120), errors) == (cli_main.EXIT_PIPE_CLOSED, b"")

@@ -1,0 +1,289 @@
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hydraulis import Cluster, CostProfile, InfeasibleError, InvalidInputError, Plan, Planner
+
+LENGTHS = [31_000, 12_000, 900, 900, 450, 80]
+
+
+@pytest.fixture(scope="module")
+def planner() -> Planner:
+    return Planner(CostProfile.preset("llama-32b-a800"), Cluster(gpus=64, gpus_per_node=8))
+
+
+@pytest.fixture(scope="module")
+def plan(planner: Planner) -> Plan:
+    return planner.plan(LENGTHS)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", ">i4"]
+)
+def test_lengths_are_of_any_integer_dtype(planner: Planner, dtype: str) -> None:
+    lengths = np.array([100, 7, 31], dtype=dtype)
+    assert planner.plan(lengths) == planner.plan([100, 7, 31])
+
+
+@pytest.mark.parametrize(
+    "take", [list, tuple, lambda numbers: numbers, lambda numbers: np.repeat(numbers, 2)[::2]]
+)
+def test_lengths_are_any_sequence(planner: Planner, take: Callable[[range], Any]) -> None:
+    assert planner.plan(take(range(5, 9))) == planner.plan([5, 6, 7, 8])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ([5, 1.5], "sequence 1 is 1.5"),
+        ([5, float("nan")], "sequence 1 is nan"),
+        ([5, float("inf")], "sequence 1 is inf"),
+        ([5.0, 6.0], "dtype float64"),
+        ([True, False], "sequence 0 is True"),
+        (np.array([True]), "sequence 0 is True"),
+        ([None], "sequence 0 is None"),
+        (["5"], "sequence 0 is 5"),
+        (np.array([None, 5], dtype=object), "sequence 0 is None"),
+        ([[1, 2], [3, 4]], "2 dimensions: the limit is 1"),
+        (5, "0 dimensions"),
+        (None, "0 dimensions"),
+        ("55", "0 dimensions"),
+    ],
+)
+def test_anything_but_whole_numbers_is_refused(planner: Planner, lengths: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as refusal:
+        planner.plan(lengths)
+    assert refusal.value.code == "length_not_integer"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "code", "message"),
+    [
+        ([], "batch_empty", "at least one"),
+        (np.array([], dtype=np.int32), "batch_empty", "at least one"),
+        ([5, 0], "length_out_of_range", "sequence 1 has length 0"),
+        ([-5], "length_out_of_range", "sequence 0 has length -5"),
+        (np.array([2**64 - 1], dtype=np.uint64), "length_out_of_range", "sequence 0 has length"),
+    ],
+)
+def test_lengths_out_of_range_are_refused(planner: Planner, lengths: Any, code: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as refusal:
+        planner.plan(lengths)
+    assert refusal.value.code == code
+
+
+def test_a_sequence_that_no_strategy_admits_is_infeasible(planner: Planner) -> None:
+    longest = planner.longest_admitted
+    assert planner.plan([longest]).lengths.tolist() == [longest]
+    with pytest.raises(
+        InfeasibleError, match=rf"sequence 1 has {longest + 1} tokens.* is {longest}"
+    ) as refusal:
+        planner.plan([5, longest + 1])
+    assert refusal.value.code == "sequence_too_long"
+
+
+def test_targets_are_the_lengths_unless_given(planner: Planner) -> None:
+    assert planner.plan([5, 6]).targets.tolist() == [5, 6]
+    assert planner.plan([5, 6], targets=np.array([4, 0], dtype=np.uint8)).targets.tolist() == [4, 0]
+
+
+@pytest.mark.parametrize(
+    ("targets", "code", "message"),
+    [
+        ([4], "targets_mismatch", "1 target counts .* 2 sequences"),
+        ([4, 7], "target_out_of_range", "sequence 1 has 7 target"),
+        ([4, -1], "target_out_of_range", "sequence 1 has -1 target"),
+        ([0, 0], "no_targets", "no sequence"),
+        ([4.5, 5.0], "length_not_integer", "targets: sequence 0 is 4.5"),
+    ],
+)
+def test_wrong_targets_are_refused(planner: Planner, targets: list[float], code: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as refusal:
+        planner.plan([5, 6], targets=targets)
+    assert refusal.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("strategies", "code"),
+    [
+        ([], "no_strategies"),
+        ([""], "strategy_syntax"),
+        (["65x<1>"], "strategy_too_large"),
+        (["1x<tp3,pp5>"], "scheme_unknown"),
+        (["1x<cp2>"], "context_parallelism"),
+    ],
+)
+def test_wrong_strategies_are_refused(strategies: list[str], code: str) -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        Planner(CostProfile.preset("llama-32b-a800"), Cluster(64, 8), strategies=strategies)
+    assert refusal.value.code == code
+
+
+@pytest.mark.parametrize("gpus", [0, 12])
+def test_a_cluster_is_of_whole_nodes(gpus: int) -> None:
+    with pytest.raises(InvalidInputError, match=f"{gpus} GPUs with 8 per node") as refusal:
+        Cluster(gpus, 8)
+    assert refusal.value.code == "cluster_shape"
+
+
+@pytest.mark.parametrize(
+    "name", ["lengths", "targets", "sequences", "micro_batch_offsets", "replica_offsets"]
+)
+def test_arrays_are_the_plans_own_and_read_only(plan: Plan, name: str) -> None:
+    array = getattr(plan, name)
+    assert array.dtype == np.int64
+    assert array.ndim == 1
+    assert array.__array_interface__["data"] == getattr(plan, name).__array_interface__["data"]
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 1
+
+
+def test_arrays_outlive_the_plan(planner: Planner) -> None:
+    assert planner.plan(LENGTHS).lengths.tolist() == LENGTHS
+
+
+def test_offsets_cut_the_sequences_into_micro_batches_and_replicas(plan: Plan) -> None:
+    sequences, offsets = plan.sequences.tolist(), plan.micro_batch_offsets.tolist()
+    assert sorted(sequences) == list(range(len(LENGTHS)))
+    assert (offsets[0], offsets[-1]) == (0, len(sequences))
+    micro_batches = [sequences[start:end] for start, end in itertools.pairwise(offsets)]
+    replicas = [micro_batches[start:end] for start, end in itertools.pairwise(plan.replica_offsets.tolist())]
+    assert replicas == [replica.micro_batches for replica in plan.replicas]
+
+
+def test_a_plan_says_what_it_predicts(plan: Plan) -> None:
+    assert plan.iteration_ms == max(replica.predicted_ms for replica in plan.replicas)
+    assert plan.gap == pytest.approx(plan.iteration_ms / plan.lower_bound_ms - 1)
+    assert plan.gap >= -1e-9
+    assert (plan.cluster, plan.profile) == (Cluster(64, 8), "llama-32b-a800")
+    assert f"Strategy {plan.strategy}" in plan.explain()
+
+
+def test_instructions_run_every_micro_batch_forward_and_backward(planner: Planner) -> None:
+    plan = planner.plan([12_000, 9_000, 9_000, 5_000])
+    for replica in plan.replicas:
+        for rank in replica.ranks:
+            kinds = [type(step).__name__ for step in plan.instructions(rank)]
+            assert kinds.count("Forward") == kinds.count("Backward") == len(replica.micro_batches)
+            assert (plan.position(rank) is None) == (not replica.micro_batches)
+
+
+def test_json_round_trips(planner: Planner, plan: Plan) -> None:
+    text = plan.to_json()
+    read = Plan.from_json(text)
+    assert read == plan
+    assert read.to_json() == text
+    assert planner.check(read, LENGTHS) == []
+
+
+def test_the_same_batch_gives_the_same_bytes(planner: Planner) -> None:
+    again = Planner(CostProfile.preset("llama-32b-a800"), Cluster(gpus=64, gpus_per_node=8))
+    assert again.plan(LENGTHS).to_json() == planner.plan(LENGTHS).to_json()
+
+
+def _drop_a_sequence(document: dict[str, Any]) -> None:
+    document["replicas"][0]["micro_batches"][0].pop()
+
+
+def _repeat_a_sequence(document: dict[str, Any]) -> None:
+    document["replicas"][0]["micro_batches"][0].append(document["replicas"][1]["micro_batches"][0][0])
+
+
+def _share_a_rank(document: dict[str, Any]) -> None:
+    document["replicas"][1]["ranks"] = document["replicas"][2]["ranks"]
+
+
+def _promise_less_time(document: dict[str, Any]) -> None:
+    document["replicas"][0]["predicted_ms"] /= 2
+
+
+def _raise_the_bound(document: dict[str, Any]) -> None:
+    document["lower_bound"]["ms"] = 2 * document["iteration_ms"]
+
+
+@pytest.mark.parametrize(
+    ("tamper", "code"),
+    [
+        (_drop_a_sequence, "sequence_missing"),
+        (_repeat_a_sequence, "sequence_repeated"),
+        (_share_a_rank, "rank_shared"),
+        (_promise_less_time, "replica_time_wrong"),
+        (_raise_the_bound, "bound_above_time"),
+    ],
+)
+def test_the_checker_reports_a_tampered_plan(
+    planner: Planner, plan: Plan, tamper: Callable[[dict[str, Any]], None], code: str
+) -> None:
+    document = json.loads(plan.to_json())
+    tamper(document)
+    broken = planner.check(Plan.from_json(json.dumps(document)), LENGTHS)
+    assert code in [promise.split(":")[0] for promise in broken]
+
+
+def test_the_checker_reports_other_lengths(planner: Planner, plan: Plan) -> None:
+    assert [promise.split(":")[0] for promise in planner.check(plan, LENGTHS[::-1])] != []
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"format": "other/1"}', "[1, 2"])
+def test_what_is_no_plan_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"Plan\.to_json") as refusal:
+        Plan.from_json(text)
+    assert refusal.value.code == "plan_syntax"
+
+
+def test_another_thread_runs_while_a_plan_is_made(planner: Planner) -> None:
+    # Large enough for a few tenths of a second of native code.
+    lengths = np.random.default_rng(0).integers(1, 2_000, 400_000)
+    ticks: list[float] = []
+    done = threading.Event()
+
+    def tick() -> None:
+        while not done.wait(0.001):
+            ticks.append(time.perf_counter())
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        start = time.perf_counter()
+        planner.plan(lengths)
+        end = time.perf_counter()
+    finally:
+        done.set()
+        thread.join()
+    # With the GIL held there would be one at each edge at most.
+    assert sum(start < moment < end for moment in ticks) >= 10
+
+
+SMALL = Planner(
+    CostProfile.preset("llama-7b-a800"),
+    Cluster(gpus=8, gpus_per_node=8),
+    strategies=["1x<tp8>", "1x<tp4>+2x<tp2>", "2x<tp2,pp2>", "1x<tp2,pp2>+1x<pp4>"],
+)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[list[int], list[int]]:
+    longest = SMALL.longest_admitted
+    # Short sequences are common and the longest is rare, as in training data.
+    length = st.one_of(st.integers(1, 2_000), st.integers(1, longest), st.just(longest))
+    lengths = draw(st.lists(length, min_size=1, max_size=40))
+    targets = [draw(st.integers(0, length)) for length in lengths]
+    targets[0] = max(targets[0], 1)
+    return lengths, targets
+
+
+@settings(deadline=None)
+@given(batches())
+def test_every_plan_keeps_its_promises(batch: tuple[list[int], list[int]]) -> None:
+    lengths, targets = batch
+    plan = SMALL.plan(lengths, targets)
+    assert SMALL.check(plan, lengths, targets) == []
+    assert Plan.from_json(plan.to_json()) == plan
