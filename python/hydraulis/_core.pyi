@@ -109,7 +109,11 @@ def fit_cost(measurements: Sequence[tuple[Sequence[int], float]]) -> CostFit: ..
 @final
 class Planner:
     def __new__(
-        cls, profile: CostProfile, cluster: Cluster, *, strategies: Sequence[str] | None = None
+        cls,
+        profile: CostProfile,
+        cluster: Cluster,
+        *,
+        strategies: Sequence[str] | Literal["search"] | None = None,
     ) -> Planner: ...
     @property
     def strategies(self) -> list[str]: ...

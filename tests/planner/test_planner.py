@@ -287,3 +287,20 @@ def test_every_plan_keeps_its_promises(batch: tuple[list[int], list[int]]) -> No
     plan = SMALL.plan(lengths, targets)
     assert SMALL.check(plan, lengths, targets) == []
     assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_a_search_needs_no_list() -> None:
+    profile, cluster = CostProfile.preset("llama-32b-a800"), Cluster(gpus=64, gpus_per_node=8)
+    lengths = np.random.default_rng(3).integers(50, 9_000, size=80)
+    found = Planner(profile, cluster, strategies="search").plan(lengths)
+    listed = Planner(profile, cluster)
+    assert listed.check(found, lengths) == []
+    assert found.iteration_ms <= listed.plan(lengths).iteration_ms * 1.001
+    assert "any strategies of this profile" in found.explain()
+
+
+def test_another_text_than_search_is_refused() -> None:
+    profile, cluster = CostProfile.preset("llama-32b-a800"), Cluster(gpus=64, gpus_per_node=8)
+    with pytest.raises(InvalidInputError, match="give 'search', or a list") as refusal:
+        Planner(profile, cluster, strategies="8x<tp4>")
+    assert refusal.value.code == "strategy_syntax"

@@ -106,7 +106,7 @@ impl Plan {
         self.core.iteration_ms.0
     }
 
-    /// No plan over the same strategies is shorter.
+    /// No plan over the strategies of the planner's list is shorter; after a search, over any strategy.
     #[getter]
     fn lower_bound_ms(&self) -> f64 {
         self.core.lower_bound.ms.0

@@ -13,7 +13,8 @@ use crate::plan::Plan;
 use crate::schedule::{Span, spans};
 use crate::spec::Cluster;
 
-/// Plans batches for one model on one cluster over a list of strategies.
+/// Plans batches for one model on one cluster: over the profile's list of strategies, over another list, or with
+/// `strategies="search"` over any set of replicas of the profile's schemes.
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct Planner(plan::Planner);
@@ -28,20 +29,23 @@ impl Planner {
         cluster: &Cluster,
         strategies: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Planner> {
-        let strategies = strategies.map(texts).transpose()?;
+        let strategies = strategies.map(|strategies| Strategies::take(strategies)).transpose()?;
         let (profile, cluster) = (profile.0.clone(), cluster.0);
-        let planner = detached(py, move || {
-            let parse =
-                |texts: Vec<String>| texts.iter().map(|text| text.parse()).collect::<Result<Vec<Strategy>, _>>();
-            plan::Planner::new(profile, cluster, strategies.map(parse).transpose()?)
+        let planner = detached(py, move || match strategies {
+            None => plan::Planner::new(profile, cluster, None),
+            Some(Strategies::Search) => plan::Planner::search(profile, cluster),
+            Some(Strategies::List(texts)) => {
+                let list = texts.iter().map(|text| text.parse()).collect::<Result<Vec<Strategy>, _>>()?;
+                plan::Planner::new(profile, cluster, Some(list))
+            }
         })?;
         Ok(Planner(planner))
     }
 
-    /// The strategies chosen from.
+    /// The strategies chosen from; those that a search begins with.
     #[getter]
     fn strategies(&self) -> Vec<String> {
-        self.0.strategies().map(Strategy::to_string).collect()
+        self.0.strategies().iter().map(Strategy::to_string).collect()
     }
 
     /// The longest sequence that some strategy admits, in tokens.
@@ -91,12 +95,22 @@ impl Planner {
     }
 }
 
-/// A list of texts; a single text is taken for what it most likely is, a list of one forgotten.
-fn texts(strategies: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    strategies.extract().map_err(|_| {
-        let message = format!("strategies is {strategies:?}, and must be a list of texts such as ['1x<tp2>+2x<1>']");
-        invalid(strategies.py(), &message, "strategy_syntax")
-    })
+/// What `strategies` may be.
+enum Strategies {
+    List(Vec<String>),
+    Search,
+}
+
+impl Strategies {
+    fn take(strategies: &Bound<'_, PyAny>) -> PyResult<Strategies> {
+        if strategies.extract::<String>().is_ok_and(|text| text == "search") {
+            return Ok(Strategies::Search);
+        }
+        strategies.extract().map(Strategies::List).map_err(|_| {
+            let message = format!("strategies is {strategies:?}: give 'search', or a list such as ['1x<tp2>+2x<1>']");
+            invalid(strategies.py(), &message, "strategy_syntax")
+        })
+    }
 }
 
 fn take(lengths: &Bound<'_, PyAny>, targets: Option<&Bound<'_, PyAny>>) -> PyResult<(Vec<i64>, Option<Vec<i64>>)> {

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import Literal
 
 from hydraulis._core import Cluster, CostProfile, Planner
 from hydraulis.planner import load_profile, read_lengths
@@ -12,6 +13,7 @@ EXIT_INTERNAL = 1
 _EXAMPLES = """\
 examples:
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt
+  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --strategies search
   hydraulis plan --profile my-profile.json --gpus 16 --lengths lengths.npy --json > plan.json
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths records.jsonl --field num_tokens \\
       --strategies "1x<tp16>+12x<tp4>;8x<tp4,pp2>"
@@ -51,7 +53,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--strategies",
         metavar="LIST",
-        help="strategies to choose from, separated by ';' (default: the profile's, else mixes of schemes)",
+        help="strategies to choose from, separated by ';', or 'search' for any (default: the profile's list, "
+        "else mixes of two schemes)",
     )
     parser.add_argument("--json", action="store_true", help="print the plan itself, as JSON on one line")
     parser.set_defaults(run=run)
@@ -79,9 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _strategies(text: str | None) -> list[str] | None:
-    if text is None:
-        return None
+def _strategies(text: str | None) -> list[str] | Literal["search"] | None:
+    if text is None or text == "search":
+        return text
     return [strategy.strip() for strategy in text.split(";") if strategy.strip()]
 
 

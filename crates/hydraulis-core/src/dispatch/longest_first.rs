@@ -18,18 +18,36 @@ pub fn longest_first<'a>(
     cost: &'a CostModel,
 ) -> Result<Assignment<'a>> {
     let (packers, scheme_of) = packers(batch, strategy, cost)?;
+    let loads = loads(batch, by_length, strategy, &packers, &scheme_of)?;
+    let sequences = loads.into_iter().map(|load| load.sequences).collect();
+    Ok(Assignment::new(packers, scheme_of, sequences))
+}
+
+/// A rough time of the assignment that [`longest_first`] makes, without packing it.
+pub fn estimate(batch: &Batch, by_length: &[usize], strategy: &Strategy, cost: &CostModel) -> Result<Millis> {
+    let (packers, scheme_of) = packers(batch, strategy, cost)?;
+    let loads = loads(batch, by_length, strategy, &packers, &scheme_of)?;
+    Ok(loads.iter().map(|load| load.totals.estimate).max().unwrap_or_default())
+}
+
+fn loads(
+    batch: &Batch,
+    by_length: &[usize],
+    strategy: &Strategy,
+    packers: &[Packer],
+    scheme_of: &[usize],
+) -> Result<Vec<Load>> {
     let mut loads = vec![Load::default(); scheme_of.len()];
     for &id in by_length {
         let tokens = batch.tokens()[id];
         let ends = |replica: usize| loads[replica].with(id, tokens, &packers[scheme_of[replica]]).estimate;
         let admitting = (0..loads.len()).filter(|&replica| packers[scheme_of[replica]].cost().admits(tokens));
         let earliest = admitting.map(|replica| (ends(replica), replica)).min();
-        let (_, replica) = earliest.ok_or_else(|| too_long(id, tokens, strategy, &packers))?;
+        let (_, replica) = earliest.ok_or_else(|| too_long(id, tokens, strategy, packers))?;
         let grown = loads[replica].with(id, tokens, &packers[scheme_of[replica]]);
         loads[replica].take(id, grown);
     }
-    let sequences = loads.into_iter().map(|load| load.sequences).collect();
-    Ok(Assignment::new(packers, scheme_of, sequences))
+    Ok(loads)
 }
 
 /// One packer for each distinct scheme, and which of them each replica uses.

@@ -8,5 +8,5 @@ mod longest_first;
 mod refine;
 
 pub use assignment::Assignment;
-pub use longest_first::longest_first;
+pub use longest_first::{estimate, longest_first};
 pub use refine::{Stop, refine};

@@ -29,8 +29,10 @@ pub struct Plan {
     pub replicas: Vec<ReplicaPlan>,
     /// The slowest replica's time.
     pub iteration_ms: Millis,
-    /// No plan over the same strategies is shorter than this.
+    /// No plan over the scope's strategies is shorter than this.
     pub lower_bound: Bound,
+    /// Which strategies the bound covers.
+    pub scope: Scope,
     /// Why the search ended.
     pub stop: Stop,
     /// The strategies there were to choose from, and what became of each.
@@ -53,6 +55,16 @@ pub struct ReplicaPlan {
     pub busy_ms: Millis,
     /// When its last backward ends.
     pub predicted_ms: Millis,
+}
+
+/// Which strategies a plan was chosen from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// Those that were considered.
+    List,
+    /// Any set of replicas of the profile's schemes; the search considered some.
+    Any,
 }
 
 /// One of the strategies there were to choose from.
@@ -78,7 +90,7 @@ pub enum Outcome {
 }
 
 impl Plan {
-    /// How far the iteration may be from the best over the same strategies: `iteration / bound - 1`.
+    /// How far the iteration may be from the best over the scope's strategies: `iteration / bound - 1`.
     pub fn gap(&self) -> f64 {
         self.iteration_ms.0 / self.lower_bound.ms.0 - 1.0
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::plan::{BoundKind, Outcome, Plan, ReplicaPlan};
+use crate::plan::{BoundKind, Outcome, Plan, ReplicaPlan, Scope};
 use crate::units::Tokens;
 
 /// A readable account of `plan`, in plain text of at most 110 columns.
@@ -27,7 +27,11 @@ fn headline(plan: &Plan) -> String {
 }
 
 fn why_this_strategy(plan: &Plan) -> String {
-    let mut lines = vec![format!("Chosen among {} strategies:", plan.considered.len())];
+    let number = plan.considered.len();
+    let mut lines = vec![match plan.scope {
+        Scope::List => format!("Chosen among {number} strategies:"),
+        Scope::Any => format!("Found by a search that planned {number} strategies:"),
+    }];
     let width = plan.considered.iter().map(|entry| entry.strategy.to_string().len()).max().unwrap_or(0).min(70);
     for entry in &plan.considered {
         let outcome = match entry.outcome {
@@ -87,7 +91,11 @@ fn what_bounds_it(plan: &Plan) -> String {
         BoundKind::Work => "the work of all sequences, shared out perfectly over the replicas, takes that long".into(),
     };
     format!(
-        "No plan over these strategies is below {} ms:\n{reason}.\nThis plan is within {:.2} % of that.",
+        "No plan over {} is below {} ms:\n{reason}.\nThis plan is within {:.2} % of that.",
+        match plan.scope {
+            Scope::List => "these strategies",
+            Scope::Any => "any strategies of this profile",
+        },
         millis(bound.ms.0),
         100.0 * plan.gap().max(0.0),
     )

@@ -1,15 +1,17 @@
 //! Stage 6: the best of the strategies, dispatched, packed, bounded and checked.
 
+mod attempt;
 mod bound;
 mod check;
 mod document;
 mod explain;
 mod planner;
+mod search;
 mod timeline;
 
 pub use bound::{Bound, BoundKind};
 pub use check::{Violation, check};
-pub use document::{Considered, Outcome, Plan, ReplicaPlan};
+pub use document::{Considered, Outcome, Plan, ReplicaPlan, Scope};
 pub use explain::explain;
 pub use planner::Planner;
 pub use timeline::{measured_timeline, predicted_timeline};

@@ -1,44 +1,39 @@
 //! Chooses the strategy, the dispatch and the packing of each batch together.
 
 use crate::cost::{CostModel, CostProfile, SchemeCost};
-use crate::dispatch::{Stop, longest_first, refine};
 use crate::error::{Error, Result};
 use crate::lengths::Batch;
-use crate::pack::Packing;
-use crate::plan::bound::lower_bound;
+use crate::plan::attempt::{Attempt, TIE, Task, best};
+use crate::plan::bound::{any_strategy_bound, lower_bound};
 use crate::plan::document::FORMAT;
-use crate::plan::{Bound, Considered, Outcome, Plan, ReplicaPlan, Violation, check};
-use crate::spec::{Cluster, Strategy};
-use crate::strategy::{candidates, place};
+use crate::plan::search::Search;
+use crate::plan::{Bound, Considered, Outcome, Plan, ReplicaPlan, Scope, Violation, check};
+use crate::spec::{Cluster, Scheme, Strategy};
+use crate::strategy::{candidates, mixes, place, usable_schemes};
 use crate::units::{Millis, Tokens, count};
 
-/// Replicas packed anew while one strategy is refined; counted, so that plans are the same on any machine.
-/// On the 32B profile, 200,000 tokens and 64 GPUs, most strategies reach a local optimum within 300.
-const REFINE_BUDGET: usize = 1_000;
-/// Times within this share of each other count as equal; the cost model knows no better.
-const TIE: f64 = 1e-3;
-
-/// Plans batches for one model on one cluster over a list of strategies.
+/// Plans batches for one model on one cluster.
 #[derive(Clone, Debug)]
 pub struct Planner {
     cost: CostModel,
-    strategies: Vec<Candidate>,
+    choice: Choice,
 }
 
-/// A strategy of the list, with what depends on no batch.
+/// What a planner may choose from.
 #[derive(Clone, Debug)]
-struct Candidate {
-    strategy: Strategy,
-    ranks: Vec<Vec<u32>>,
+enum Choice {
+    /// These strategies.
+    List(Vec<Strategy>),
+    /// Any set of replicas of the pool's schemes; the search begins with the starts.
+    Any { pool: Vec<Scheme>, starts: Vec<Strategy> },
 }
 
-/// A strategy planned for one batch.
-struct Attempt<'a> {
-    candidate: &'a Candidate,
-    packings: Vec<Packing>,
-    iteration_ms: Millis,
-    gpu_ms: f64,
-    stop: Stop,
+/// What came of a batch: the attempts, every strategy that was considered, and a bound on all of them.
+struct Considerations {
+    attempts: Vec<Attempt>,
+    considered: Vec<Considered>,
+    bound: Option<Bound>,
+    scope: Scope,
 }
 
 impl Planner {
@@ -47,22 +42,32 @@ impl Planner {
     /// Every strategy must fit the cluster and use schemes that the profile knows and memory admits.
     pub fn new(profile: CostProfile, cluster: Cluster, strategies: Option<Vec<Strategy>>) -> Result<Planner> {
         let cost = CostModel::new(profile, cluster);
-        let list = match strategies {
+        let given = match strategies {
             Some(list) => list,
             None => candidates(&cost)?,
         };
+        let mut list: Vec<Strategy> = Vec::new();
+        for strategy in given {
+            place(&strategy, cluster)?;
+            strategy.groups().iter().try_for_each(|(scheme, _)| cost.scheme(*scheme).map(drop))?;
+            if !list.contains(&strategy) {
+                list.push(strategy);
+            }
+        }
         if list.is_empty() {
             return Err(Error::NoStrategies);
         }
-        let mut strategies: Vec<Candidate> = Vec::new();
-        for strategy in list {
-            let ranks = place(&strategy, cluster)?;
-            strategy.groups().iter().try_for_each(|(scheme, _)| cost.scheme(*scheme).map(drop))?;
-            if strategies.iter().all(|known| known.strategy != strategy) {
-                strategies.push(Candidate { strategy, ranks });
-            }
+        Ok(Planner { cost, choice: Choice::List(list) })
+    }
+
+    /// A planner that searches the set of replicas itself, anew for each batch.
+    pub fn search(profile: CostProfile, cluster: Cluster) -> Result<Planner> {
+        let cost = CostModel::new(profile, cluster);
+        let (pool, starts) = (usable_schemes(&cost), mixes(&cost)?);
+        if starts.is_empty() {
+            return Err(Error::NoStrategies);
         }
-        Ok(Planner { cost, strategies })
+        Ok(Planner { cost, choice: Choice::Any { pool, starts } })
     }
 
     /// The costs planned with.
@@ -70,9 +75,12 @@ impl Planner {
         &self.cost
     }
 
-    /// The strategies chosen from.
-    pub fn strategies(&self) -> impl Iterator<Item = &Strategy> {
-        self.strategies.iter().map(|candidate| &candidate.strategy)
+    /// The strategies chosen from; those that a search begins with.
+    pub fn strategies(&self) -> &[Strategy] {
+        match &self.choice {
+            Choice::List(list) => list,
+            Choice::Any { starts, .. } => starts,
+        }
     }
 
     /// The longest sequence that some strategy admits.
@@ -80,31 +88,31 @@ impl Planner {
         self.widest().map(SchemeCost::cap).unwrap_or_default()
     }
 
-    /// The plan of least iteration time found over the list, with a proven bound.
+    /// The plan of least iteration time found, with a proven bound.
     ///
-    /// Strategies are tried in the order of their lower bounds, and those whose bound is above the best plan
-    /// are not tried at all. Among plans equal within 0.1 % the one of fewest GPU-seconds wins, then name
-    /// order. The same batch always gives the same plan.
+    /// Strategies of a list are tried in the order of their lower bounds, and those whose bound is above the
+    /// best plan are not tried at all. Among plans equal within 0.1 % the one of fewest GPU-seconds wins, then
+    /// name order. The same batch always gives the same plan.
     pub fn plan(&self, batch: &Batch) -> Result<Plan> {
-        let mut by_length: Vec<usize> = (0..batch.len()).collect();
-        by_length.sort_by_key(|&id| (std::cmp::Reverse(batch.tokens()[id]), id));
-        let bounds = self.bounds(batch);
-        let mut promising: Vec<(Millis, usize)> =
-            bounds.iter().enumerate().filter_map(|(index, bound)| Some((bound.as_ref()?.ms, index))).collect();
-        promising.sort_unstable();
-        let mut best = Millis::INFINITY;
-        let mut attempts = Vec::new();
-        for &(bound, index) in &promising {
-            if bound <= best * (1.0 + TIE) {
-                let attempt = self.attempt(batch, &by_length, &self.strategies[index])?;
-                best = best.min(attempt.iteration_ms);
-                attempts.push(attempt);
-            }
-        }
-        let considered = self.considered(&bounds, &attempts);
-        let chosen = choose(attempts).ok_or_else(|| self.too_long(batch))?;
-        let bound = bounds.into_iter().flatten().min_by_key(|bound| bound.ms).ok_or_else(|| self.too_long(batch))?;
-        Ok(self.document(batch, chosen, bound, considered))
+        let task = Task::new(batch, &self.cost);
+        let Considerations { attempts, considered, bound, scope } = match &self.choice {
+            Choice::List(list) => self.consider_list(&task, list)?,
+            Choice::Any { pool, starts } => self.consider_any(&task, pool, starts)?,
+        };
+        let (Some(chosen), Some(lower_bound)) = (best(attempts), bound) else { return Err(self.too_long(batch)) };
+        Ok(Plan {
+            format: FORMAT.into(),
+            profile: self.cost.profile().name.clone(),
+            cluster: self.cost.cluster(),
+            batch: batch.clone(),
+            replicas: self.replicas(batch, &chosen)?,
+            strategy: chosen.strategy,
+            iteration_ms: chosen.iteration_ms,
+            lower_bound,
+            scope,
+            stop: chosen.stop,
+            considered,
+        })
     }
 
     /// Every promise that `plan` breaks for `batch`; see [`check`].
@@ -112,69 +120,70 @@ impl Planner {
         check(plan, batch, &self.cost)
     }
 
-    fn bounds(&self, batch: &Batch) -> Vec<Option<Bound>> {
-        let bound = |candidate: &Candidate| {
-            let groups = candidate.strategy.groups();
-            let groups = groups.iter().map(|(scheme, replicas)| Some((self.cost.scheme(*scheme).ok()?, *replicas)));
-            lower_bound(batch, &groups.collect::<Option<Vec<_>>>()?)
-        };
-        self.strategies.iter().map(bound).collect()
-    }
-
-    fn attempt<'a>(&'a self, batch: &'a Batch, by_length: &[usize], candidate: &'a Candidate) -> Result<Attempt<'a>> {
-        let mut assignment = longest_first(batch, by_length, &candidate.strategy, &self.cost)?;
-        let stop = refine(&mut assignment, batch.tokens(), REFINE_BUDGET);
-        let sequences = assignment.sequences().to_vec();
-        let pack = |(replica, ids): (usize, &Vec<usize>)| assignment.packer(replica).pack(ids);
-        let packings: Vec<Packing> = sequences.iter().enumerate().map(pack).collect();
-        let weighed = candidate.strategy.schemes().iter().zip(&packings);
-        let gpu_ms = weighed.map(|(scheme, packing)| count(scheme.ranks()) * packing.ms.0).sum();
-        let iteration_ms = packings.iter().map(|packing| packing.ms).max().unwrap_or_default();
-        Ok(Attempt { candidate, packings, iteration_ms, gpu_ms, stop })
-    }
-
-    fn considered(&self, bounds: &[Option<Bound>], attempts: &[Attempt]) -> Vec<Considered> {
-        let outcome = |(candidate, bound): (&Candidate, &Option<Bound>)| {
-            let attempt = attempts.iter().find(|attempt| std::ptr::eq(attempt.candidate, candidate));
+    fn consider_list(&self, task: &Task, list: &[Strategy]) -> Result<Considerations> {
+        let bounds: Vec<Option<Bound>> = list.iter().map(|strategy| self.bound(task.batch, strategy)).collect();
+        let known = |(index, bound): (usize, &Option<Bound>)| Some((bound.as_ref()?.ms, index));
+        let mut promising: Vec<(Millis, usize)> = bounds.iter().enumerate().filter_map(known).collect();
+        promising.sort_unstable();
+        let mut least = Millis::INFINITY;
+        let mut attempts: Vec<Attempt> = Vec::new();
+        for &(bound, index) in &promising {
+            if bound <= least * (1.0 + TIE) {
+                let attempt = task.attempt(&list[index])?;
+                least = least.min(attempt.iteration_ms);
+                attempts.push(attempt);
+            }
+        }
+        let considered = list.iter().zip(&bounds).map(|(strategy, bound)| {
+            let attempt = attempts.iter().find(|attempt| attempt.strategy == *strategy);
             let outcome = match (attempt, bound) {
                 (Some(attempt), _) => Outcome::Planned(attempt.iteration_ms),
                 (None, Some(bound)) => Outcome::Pruned(bound.ms),
-                (None, None) => Outcome::TooNarrow(self.admitted_by(&candidate.strategy)),
+                (None, None) => Outcome::TooNarrow(self.admitted_by(strategy)),
             };
-            Considered { strategy: candidate.strategy.clone(), outcome }
-        };
-        self.strategies.iter().zip(bounds).map(outcome).collect()
+            Considered { strategy: strategy.clone(), outcome }
+        });
+        let considered = considered.collect();
+        let bound = bounds.into_iter().flatten().min_by_key(|bound| bound.ms);
+        Ok(Considerations { attempts, considered, bound, scope: Scope::List })
     }
 
-    fn document(&self, batch: &Batch, chosen: Attempt, lower_bound: Bound, considered: Vec<Considered>) -> Plan {
-        let Candidate { strategy, ranks } = chosen.candidate;
-        let parts = strategy.schemes().iter().zip(ranks).zip(chosen.packings);
-        let replicas = parts.filter_map(|((&scheme, ranks), packing)| {
-            let cost = self.cost.scheme(scheme).ok()?;
-            let tokens =
-                |micro_batch: &Vec<usize>| cost.micro_batch_ms(micro_batch.iter().map(|&id| batch.tokens()[id]));
+    fn consider_any(&self, task: &Task, pool: &[Scheme], starts: &[Strategy]) -> Result<Considerations> {
+        let attempts = Search::run(task, pool, starts)?;
+        let considered = attempts.iter().map(|attempt| Considered {
+            strategy: attempt.strategy.clone(),
+            outcome: Outcome::Planned(attempt.iteration_ms),
+        });
+        let considered = considered.collect();
+        let costs = pool.iter().map(|&scheme| self.cost.scheme(scheme)).collect::<Result<Vec<_>>>()?;
+        let bound = any_strategy_bound(task.batch, &costs, self.cost.cluster().gpus());
+        Ok(Considerations { attempts, considered, bound, scope: Scope::Any })
+    }
+
+    /// The bound of one strategy; none where it admits not every sequence.
+    fn bound(&self, batch: &Batch, strategy: &Strategy) -> Option<Bound> {
+        let groups = strategy.groups();
+        let groups = groups.iter().map(|(scheme, replicas)| Some((self.cost.scheme(*scheme).ok()?, *replicas)));
+        lower_bound(batch, &groups.collect::<Option<Vec<_>>>()?)
+    }
+
+    fn replicas(&self, batch: &Batch, chosen: &Attempt) -> Result<Vec<ReplicaPlan>> {
+        let ranks = place(&chosen.strategy, self.cost.cluster())?;
+        let parts = chosen.strategy.schemes().iter().zip(ranks).zip(&chosen.packings);
+        let replicas = parts.map(|((&scheme, ranks), packing)| {
+            let cost = self.cost.scheme(scheme)?;
+            let time = |ids: &Vec<usize>| cost.micro_batch_ms(ids.iter().map(|&id| batch.tokens()[id]));
             let stage_mean = cost.stage_multipliers().iter().sum::<f64>() / count(scheme.stages());
-            Some(ReplicaPlan {
+            Ok(ReplicaPlan {
                 scheme,
-                ranks: ranks.clone(),
-                busy_ms: packing.micro_batches.iter().map(tokens).sum::<Millis>() * stage_mean,
-                micro_batches: packing.micro_batches,
+                ranks,
+                busy_ms: packing.micro_batches.iter().map(time).sum::<Millis>() * stage_mean,
+                micro_batches: packing.micro_batches.clone(),
                 cap_tokens: cost.cap(),
                 predicted_ms: packing.ms,
             })
         });
-        Plan {
-            format: FORMAT.into(),
-            profile: self.cost.profile().name.clone(),
-            cluster: self.cost.cluster(),
-            batch: batch.clone(),
-            strategy: strategy.clone(),
-            replicas: replicas.collect(),
-            iteration_ms: chosen.iteration_ms,
-            lower_bound,
-            stop: chosen.stop,
-            considered,
-        }
+        replicas.collect()
     }
 
     fn admitted_by(&self, strategy: &Strategy) -> Tokens {
@@ -183,27 +192,18 @@ impl Planner {
     }
 
     fn widest(&self) -> Option<&SchemeCost> {
-        let schemes = self.strategies.iter().flat_map(|candidate| candidate.strategy.schemes());
+        let schemes = self.strategies().iter().flat_map(Strategy::schemes);
         schemes.filter_map(|&scheme| self.cost.scheme(scheme).ok()).max_by_key(|cost| cost.cap())
     }
 
     fn too_long(&self, batch: &Batch) -> Error {
         let (sequence, tokens) = batch.longest();
-        let subject = match &self.strategies[..] {
-            [only] => format!("strategy {}", only.strategy),
-            list => format!("any of the {} strategies", list.len()),
+        let subject = match &self.choice {
+            Choice::List(list) if list.len() == 1 => format!("strategy {}", list[0]),
+            Choice::List(list) => format!("any of the {} strategies", list.len()),
+            Choice::Any { .. } => "any strategy".into(),
         };
         let on = self.widest().map(|cost| format!(" (on {})", cost.scheme())).unwrap_or_default();
         Error::SequenceTooLong { sequence, tokens, subject, limit: self.longest_admitted(), on }
     }
-}
-
-/// The best attempt: least time, and among those within [`TIE`] of it fewest GPU-seconds, then name order.
-fn choose(attempts: Vec<Attempt>) -> Option<Attempt> {
-    let least = attempts.iter().map(|attempt| attempt.iteration_ms).min()?;
-    let equal = attempts.into_iter().filter(|attempt| attempt.iteration_ms <= least * (1.0 + TIE));
-    equal.min_by(|one, other| {
-        let names = || one.candidate.strategy.to_string().cmp(&other.candidate.strategy.to_string());
-        one.gpu_ms.total_cmp(&other.gpu_ms).then_with(names)
-    })
 }

@@ -3,30 +3,38 @@
 use crate::cost::{CostModel, SchemeCost};
 use crate::error::Result;
 use crate::spec::{Scheme, Strategy};
+use crate::strategy::place;
 
 /// The profile's own list for a cluster of this size, or else every mix of two schemes.
-///
-/// A mix is as many replicas of one scheme as fit beside a single replica of another, which serves the long
-/// tail: homogeneous strategies are the case of equal schemes. Schemes without room for a token are left out.
 pub fn candidates(cost: &CostModel) -> Result<Vec<Strategy>> {
     let gpus = cost.cluster().gpus();
-    if let Some(list) = cost.profile().strategies.iter().find(|list| list.gpus == gpus) {
-        return Ok(list.strategies.clone());
+    match cost.profile().strategies.iter().find(|list| list.gpus == gpus) {
+        Some(list) => Ok(list.strategies.clone()),
+        None => mixes(cost),
     }
+}
+
+/// The schemes that fit the cluster and leave memory for at least one token.
+pub fn usable_schemes(cost: &CostModel) -> Vec<Scheme> {
     let roomy = cost.schemes().iter().filter(|scheme| scheme.cap().0 > 0).map(SchemeCost::scheme);
-    let schemes: Vec<Scheme> = roomy.filter(|scheme| scheme.ranks() <= u64::from(gpus)).collect();
+    roomy.filter(|&scheme| Strategy::new(vec![scheme]).and_then(|one| place(&one, cost.cluster())).is_ok()).collect()
+}
+
+/// As many replicas of one usable scheme as fit beside a single replica of another, for every pair.
+///
+/// The single one serves the long tail; with equal schemes the mix is homogeneous.
+pub fn mixes(cost: &CostModel) -> Result<Vec<Strategy>> {
+    let schemes = usable_schemes(cost);
     let mut strategies = Vec::new();
     for &wide in &schemes {
         for &narrow in &schemes {
-            let left = u64::from(gpus) - wide.ranks();
+            let left = u64::from(cost.cluster().gpus()) - wide.ranks();
             let others = usize::try_from(left / narrow.ranks()).unwrap_or(0);
             let mix = std::iter::once(wide).chain(std::iter::repeat_n(narrow, others)).collect();
-            let strategy = Strategy::new(mix)?;
-            if super::place(&strategy, cost.cluster()).is_ok() {
-                strategies.push(strategy);
-            }
+            strategies.push(Strategy::new(mix)?);
         }
     }
+    strategies.retain(|strategy| place(strategy, cost.cluster()).is_ok());
     strategies.sort();
     strategies.dedup();
     Ok(strategies)

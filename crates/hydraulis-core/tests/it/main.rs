@@ -14,5 +14,6 @@ mod oracle;
 mod planner;
 mod presets;
 mod schedule;
+mod search;
 mod transfers;
 mod world;

@@ -9,7 +9,7 @@ use hydraulis_core::{Millis, Tokens};
 /// The least iteration time over all strategies of `planner`, assignments and ordered packings; infinite where
 /// some sequence fits nowhere.
 pub(crate) fn optimum(planner: &Planner, tokens: &[Tokens]) -> Millis {
-    planner.strategies().map(|strategy| best_of(strategy, planner, tokens)).min().unwrap()
+    planner.strategies().iter().map(|strategy| best_of(strategy, planner, tokens)).min().unwrap()
 }
 
 /// Gives the sequences of a set, a bit mask, to the replicas one after another in every way.

@@ -36,7 +36,7 @@ fn log_normal(seed: u64) -> impl Iterator<Item = i64> {
 }
 
 /// A log-normal batch of about that many tokens.
-fn batch_of_tokens(seed: u64, tokens: i64) -> Batch {
+pub(crate) fn batch_of_tokens(seed: u64, tokens: i64) -> Batch {
     let mut left = tokens;
     let within = log_normal(seed).take_while(|length| {
         left -= length;
