@@ -3,9 +3,10 @@
 PYTHON ?= python3
 # An index for torch alone, such as https://download.pytorch.org/whl/cpu; empty for the default one.
 TORCH_INDEX ?=
-# What `make demo` trains, and where to; an empty RUN leaves the configuration's own folder.
+# What `make demo` trains, where to, and with which cost profile; empty ones are as the configuration says.
 CONFIG ?= examples/demo.toml
 RUN ?=
+PROFILE ?=
 
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
@@ -27,9 +28,10 @@ help: ## list the commands
 	@echo "Usage: make COMMAND [PYTHON=python3.x] [TORCH_INDEX=URL]"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: set-up ## train a small model on 4 local CPU ranks (CONFIG=file.toml, RUN=folder)
+demo: set-up ## train a small model on 4 local CPU ranks (CONFIG=file.toml, RUN=folder, PROFILE=file.json)
 	@OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo $(BIN)/torchrun --standalone --local-addr 127.0.0.1 \
-		--nproc-per-node 4 -m hydraulis.train $(CONFIG) $(if $(RUN),--set 'output.directory="$(RUN)"')
+		--nproc-per-node 4 -m hydraulis.train $(CONFIG) $(if $(RUN),--set 'output.directory="$(RUN)"') \
+		$(if $(PROFILE),--set 'planner.profile="$(PROFILE)"')
 
 test: set-up ## run every test, of Rust and of Python
 	cargo test --workspace --locked --no-run

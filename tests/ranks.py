@@ -13,7 +13,7 @@ outlives the call. A rank that is done, or has failed, waits for the others: so 
 connection before the parent has seen the cause.
 
 Processes come from a fork server that has imported torch once: 0.3 s for 8 ranks on 2 cores, after a first
-call of about 2 s. Forking the test process itself would copy locks that its threads hold.
+call of about 4 s. Forking the test process itself would copy locks that its threads hold.
 """
 
 import multiprocessing
@@ -35,8 +35,9 @@ import torch
 import torch.distributed as dist
 
 TIMEOUT_SECONDS = 60.0
-# pytest too: a child imports its parent's main module, which is pytest.
-_PRELOAD = ["torch", "torch.distributed", "pytest"]
+# pytest too: a child imports its parent's main module, which is pytest. torch._dynamo, because the first
+# optimizer of a process imports it: 1.4 s of CPU for each rank.
+_PRELOAD = ["torch", "torch.distributed", "torch._dynamo", "pytest"]
 
 
 class RankError(Exception):

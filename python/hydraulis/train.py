@@ -6,31 +6,31 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import safetensors.torch
 import torch
 import torch.distributed as dist
 
-from hydraulis._core import Cluster, CostProfile, Planner, Strategy
+from hydraulis._core import Cluster, CostProfile, Planner, Scheme, Strategy
 from hydraulis.cli.display import TrainingDisplay
+from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED, report
 from hydraulis.config.run import RunConfig, load, to_dict
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError, InfeasibleError
 from hydraulis.planner.profile import load_profile
 from hydraulis.planner.static import StaticComparison
-from hydraulis.profile.measure import measure_profile
+from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.runtime.distributed import joined
 from hydraulis.runtime.loop import iterations
-from hydraulis.runtime.rank_zero import corpus_from_rank_zero, from_rank_zero
+from hydraulis.runtime.rank_zero import corpus_from_rank_zero, from_rank_zero, on_rank_zero
 from hydraulis.runtime.recorder import Recorder
 from hydraulis.runtime.run_directory import RunDirectory
 from hydraulis.runtime.stop import StopRequest
 from hydraulis.runtime.worker import Worker
 
-EXIT_REFUSED = 2
-EXIT_INTERRUPTED = 130
 REFUSAL_TIMEOUT = timedelta(seconds=60)
 MIB = 1 << 20
 
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HydraulisError as error:
         # Every rank raises the same error: one of them reports it.
         if os.environ.get("RANK", "0") == "0":
-            sys.stderr.write(f"hydraulis.train: error [{error.code}]: {error}\n")
+            report("hydraulis.train", error)
         return EXIT_REFUSED
 
 
@@ -78,7 +78,9 @@ def _config(path: str, overrides: Sequence[str]) -> RunConfig:
 def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
     """Run the configuration as one rank of a process group; give the exit code."""
     with TrainingDisplay(rank, config.train.steps) as display:
-        cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=int(os.environ["LOCAL_WORLD_SIZE"]))
+        # Rank 0's word: nodes on which different numbers of ranks run must not plan for different clusters.
+        gpus_per_node = int(from_rank_zero(lambda: os.environ["LOCAL_WORLD_SIZE"]))
+        cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=gpus_per_node)
         strategies = [Strategy(text) for text in config.planner.strategies]
         for strategy in strategies:
             strategy.place(cluster)
@@ -88,18 +90,16 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         profile = _profile(config, worker, strategies, display)
         planner = Planner(profile, cluster, strategies=[str(strategy) for strategy in strategies])
         _check_longest(corpus, planner)
-        directory = _directory(config)
-        recorder = None
-        if rank == 0:
-            recorder = _recorder(config, directory, profile, cluster, planner, corpus)
+        recorder = _recorder(config, profile, cluster, planner, corpus)
+        completed = 0
         for iteration in iterations(config, corpus, worker, planner, stop):
+            completed += 1
             display.step(iteration.metrics)
-            if recorder is not None:
-                recorder.add(iteration)
+            on_rank_zero(partial(recorder.add, iteration))
         _save(worker, recorder)
-    if recorder is not None:
-        _report(recorder, display)
-    return EXIT_INTERRUPTED if stop.agreed() else 0
+    if rank == 0 and completed:
+        display.summary(recorder.summary())
+    return 0 if completed == config.train.steps else EXIT_INTERRUPTED
 
 
 def _describe(corpus: Corpus) -> str:
@@ -116,7 +116,7 @@ def _worker(config: RunConfig, strategies: Sequence[Strategy]) -> Worker:
     return Worker(
         config.model,
         config.optimizer,
-        schemes=sorted({scheme for strategy in strategies for scheme in strategy.schemes}),
+        schemes=_schemes(strategies),
         dtype=getattr(torch, config.train.dtype),
         seed=config.train.seed,
         timeout=timedelta(seconds=config.train.timeout_s),
@@ -130,9 +130,17 @@ def _profile(
     path = config.planner.profile
     if path:
         return CostProfile.from_json(from_rank_zero(lambda: load_profile(path).to_json()))
-    schemes = sorted({scheme for strategy in strategies for scheme in strategy.schemes})
-    memory_bytes = config.planner.memory_mib * MIB
-    return measure_profile(worker, schemes, memory_bytes, config.planner.profile_seconds, display.measuring)
+    limits = MeasurementLimits(
+        memory_bytes=config.planner.memory_mib * MIB,
+        longest=config.data.max_tokens,
+        micro_batch_tokens=config.data.tokens_per_batch,
+        seconds=config.planner.profile_seconds,
+    )
+    return measure_profile(worker, _schemes(strategies), limits, display.measuring)
+
+
+def _schemes(strategies: Sequence[Strategy]) -> list[Scheme]:
+    return sorted({scheme for strategy in strategies for scheme in strategy.schemes})
 
 
 def _check_longest(corpus: Corpus, planner: Planner) -> None:
@@ -145,38 +153,27 @@ def _check_longest(corpus: Corpus, planner: Planner) -> None:
         raise InfeasibleError(message, code="document_too_long")
 
 
-def _directory(config: RunConfig) -> RunDirectory:
-    """Make the run's folder. Collective, so that a refusal reaches every rank."""
-    path = from_rank_zero(lambda: str(RunDirectory.create(config.output.directory).path))
-    return RunDirectory(Path(path))
-
-
 def _recorder(
-    config: RunConfig,
-    directory: RunDirectory,
-    profile: CostProfile,
-    cluster: Cluster,
-    planner: Planner,
-    corpus: Corpus,
+    config: RunConfig, profile: CostProfile, cluster: Cluster, planner: Planner, corpus: Corpus
 ) -> Recorder:
-    directory.write("config.json", json.dumps(to_dict(config), indent=2) + "\n")
-    directory.write("corpus.json", json.dumps(corpus.describe(), indent=2) + "\n")
-    directory.write("profile.json", profile.to_json() + "\n")
+    """Make the run's folder and its first files. Collective; rank 0 writes."""
+
+    def create() -> str:
+        directory = RunDirectory.create(config.output.directory)
+        directory.write("config.json", json.dumps(to_dict(config), indent=2) + "\n")
+        directory.write("corpus.json", json.dumps(corpus.describe(), indent=2) + "\n")
+        directory.write("profile.json", profile.to_json() + "\n")
+        return str(directory.path)
+
+    directory = RunDirectory(Path(from_rank_zero(create)))
     static = StaticComparison.over(profile, cluster, planner.strategies, int(corpus.lengths.max()))
     return Recorder(directory, planner, static, config.train.trace_step)
 
 
-def _save(worker: Worker, recorder: Recorder | None) -> None:
-    """Write the trained parameters. Collective."""
-    parameters = worker.home.gather(worker.home.master)
-    if recorder is not None and parameters is not None:
-        recorder.directory.write("model.safetensors", safetensors.torch.save(parameters))
-
-
-def _report(recorder: Recorder, display: TrainingDisplay) -> None:
-    summary = recorder.summary()
-    if summary is not None:
-        display.summary(summary)
+def _save(worker: Worker, recorder: Recorder) -> None:
+    """Write the trained parameters. Collective; rank 0 writes."""
+    parameters = worker.home.gather(worker.home.master) or {}
+    on_rank_zero(lambda: recorder.save(safetensors.torch.save(parameters)))
 
 
 if __name__ == "__main__":

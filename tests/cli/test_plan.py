@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hydraulis import Plan, Planner
-from hydraulis.cli import main as cli_main
 from hydraulis.cli import plan as cli_plan
+from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from hydraulis.cli.main import main
 
 # The installed command itself, not a module run by path.
@@ -159,7 +159,7 @@ def test_an_interrupt_has_its_own_exit_code(lengths: Path, monkeypatch: pytest.M
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli_plan, "load_profile", interrupted)
-    assert main(options(lengths)) == cli_main.EXIT_INTERRUPTED == 130
+    assert main(options(lengths)) == EXIT_INTERRUPTED == 130
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -193,4 +193,4 @@ def test_a_closed_pipe_is_quiet(lengths: Path) -> None:
     assert process.stderr is not None
     errors = process.stderr.read()
     process.stderr.close()
-    assert (process.wait(timeout=120), errors) == (cli_main.EXIT_PIPE_CLOSED, b"")
+    assert (process.wait(timeout=120), errors) == (EXIT_PIPE_CLOSED, b"")

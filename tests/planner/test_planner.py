@@ -127,9 +127,9 @@ def test_wrong_strategies_are_refused(strategies: list[str], code: str) -> None:
     assert refusal.value.code == code
 
 
-@pytest.mark.parametrize("gpus", [0, 12])
+@pytest.mark.parametrize("gpus", [0, 12, -4, 2**40])
 def test_a_cluster_is_of_whole_nodes(gpus: int) -> None:
-    with pytest.raises(InvalidInputError, match=f"{gpus} GPUs with 8 per node") as refusal:
+    with pytest.raises(InvalidInputError, match=f"{gpus} GPUs in nodes of 8") as refusal:
         Cluster(gpus, 8)
     assert refusal.value.code == "cluster_shape"
 

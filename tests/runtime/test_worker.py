@@ -13,7 +13,7 @@ from hydraulis.model.init import initial_value
 from hydraulis.model.loss import token_loss
 from hydraulis.model.packed import PackedSequences
 from ranks import run_ranks
-from runtime.worker_workers import SEED, Batch, Step, train
+from runtime.worker_workers import SEED, Batch, Step, refusals, train
 from small_model import bind_parameters
 
 STRATEGIES = (
@@ -139,3 +139,7 @@ def test_two_runs_are_equal_to_the_bit() -> None:
         for name in one.parameters:
             assert torch.equal(one.gradients[name], other.gradients[name]), name
             assert torch.equal(one.parameters[name], other.parameters[name]), name
+
+
+def test_a_plan_for_other_ranks_or_other_targets_is_refused_on_every_rank() -> None:
+    assert run_ranks(2, refusals) == [["plan_cluster", "plan_targets"]] * 2

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from hydraulis import Cluster, Plan, Planner, Strategy
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import OptimizerConfig
+from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
@@ -66,3 +67,32 @@ def _step(worker: Worker, strategy: str, batch: Batch) -> Any:
     parameters = worker.home.gather(worker.home.master)
     working = [plan.position(rank) for rank in range(dist.get_world_size())]
     return Step(plan.strategy, working.count(None), outcome.loss, gradients or {}, parameters or {})
+
+
+def refusals() -> list[str]:
+    """Offer plans that do not go with the ranks or with the targets; give the codes of the refusals."""
+    config = ModelConfig(
+        vocab_size=61,
+        hidden_size=32,
+        intermediate_size=44,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+    )
+    scheme = Strategy("1x<1>").schemes[0]
+    worker = Worker(
+        config,
+        OptimizerConfig(),
+        schemes=[scheme],
+        dtype=torch.float32,
+        seed=SEED,
+        timeout=timedelta(seconds=60),
+    )
+    codes = []
+    for gpus, targets in ((4, [2, 3]), (2, None)):
+        planner = Planner(made_up_profile(CAPS), Cluster(gpus=gpus, gpus_per_node=8), strategies=["2x<1>"])
+        try:
+            worker.accumulate(planner.plan([3, 4], targets), lambda _: np.zeros(3, dtype=np.uint8))
+        except InvalidInputError as error:
+            codes.append(error.code)
+    return codes

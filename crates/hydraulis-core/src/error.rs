@@ -63,13 +63,13 @@ pub enum Error {
     NoTargets,
     /// A cluster that cannot exist.
     #[error(
-        "a cluster of {gpus} GPUs with {gpus_per_node} per node: both are 1 to 1048576, and several nodes are whole nodes; give a multiple of {gpus_per_node}"
+        "a cluster of {gpus} GPUs in nodes of {gpus_per_node}: the limits are 1 to 1048576 GPUs, which fill whole nodes or a part of one; change either number"
     )]
     ClusterShape {
         /// GPUs asked.
-        gpus: u32,
+        gpus: i64,
         /// GPUs of a node.
-        gpus_per_node: u32,
+        gpus_per_node: i64,
     },
     /// Text that is no scheme.
     #[error("'{text}' is no scheme ({why}): write <1>, <tp4> or <tp4,pp2>, degrees from 1 to 65535")]
@@ -214,7 +214,7 @@ pub enum Error {
     },
     /// No scheme of a strategy fits into memory.
     #[error(
-        "scheme {scheme} leaves no memory for a single token on {gpus} GPUs (its weights, gradients, share of the optimizer state and margin need {needed} of {available} bytes): use a wider scheme or more GPUs"
+        "scheme {scheme} leaves no memory for {multiple} tokens, the least micro-batch, on {gpus} GPUs: its weights, gradients, share of the optimizer state and margin need {needed} of {available} bytes; use a wider scheme, more GPUs or more memory"
     )]
     SchemeTooLarge {
         /// The scheme.
@@ -223,11 +223,13 @@ pub enum Error {
         gpus: u32,
         /// Bytes that are taken before the first token.
         needed: u64,
+        /// Tokens that a cap is a multiple of.
+        multiple: u64,
         /// Bytes of a GPU.
         available: u64,
     },
     /// A table of parameters that does not describe a model.
-    #[error("parameter '{name}': {field} is {value}, it must be {limit}")]
+    #[error("parameter '{name}': {field} is {value}, it must be {limit}; correct the parameter's entry")]
     ParameterTable {
         /// The parameter.
         name: String,
@@ -237,6 +239,30 @@ pub enum Error {
         value: String,
         /// Its range.
         limit: String,
+    },
+    /// A place that a replica of the scheme does not have.
+    #[error(
+        "stage {stage}, tensor rank {tensor_rank} is no place in a replica of {scheme}: stages and tensor ranks count from 0 to below its degrees; correct the position"
+    )]
+    PositionOutOfRange {
+        /// The scheme.
+        scheme: Scheme,
+        /// The stage asked.
+        stage: u16,
+        /// The tensor rank asked.
+        tensor_rank: u16,
+    },
+    /// A home layout, a plan and a rank that do not go together.
+    #[error(
+        "rank {rank} of a plan for {gpus} ranks, with a home layout over {home}: both are over the same ranks, at least 1, and the rank is one of them; make the home layout for the plan's cluster"
+    )]
+    RanksMismatch {
+        /// The rank asked.
+        rank: u64,
+        /// Ranks of the plan.
+        gpus: u64,
+        /// Ranks of the home layout.
+        home: u64,
     },
     /// More stages than layers.
     #[error(
@@ -278,6 +304,8 @@ impl Error {
             Error::SequenceTooLong { .. } => "sequence_too_long",
             Error::SchemeTooLarge { .. } => "scheme_too_large",
             Error::ParameterTable { .. } => "parameter_table",
+            Error::PositionOutOfRange { .. } => "position_out_of_range",
+            Error::RanksMismatch { .. } => "ranks_mismatch",
             Error::TooManyStages { .. } => "too_many_stages",
         }
     }

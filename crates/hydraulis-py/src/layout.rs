@@ -1,10 +1,11 @@
 //! Parameters, held and home slices, transfers.
 
-use hydraulis_core::layout;
+use hydraulis_core::{Error, layout};
 use numpy::PyArray2;
 use pyo3::prelude::*;
 
 use crate::arrays::Column;
+use crate::errors::raise;
 use crate::gil::detached;
 use crate::plan::Plan;
 use crate::spec::Scheme;
@@ -13,10 +14,15 @@ use crate::spec::Scheme;
 #[pyclass(frozen, get_all, module = "hydraulis._core")]
 #[derive(Clone, Debug)]
 pub(crate) struct Parameter {
+    /// Its name in the model.
     name: String,
+    /// Size of the dimension that tensor parallelism splits; of the first, where it splits none.
     rows: u64,
+    /// Elements of one row.
     row_elements: u64,
+    /// Whether tensor parallelism splits its rows.
     split: bool,
+    /// The blocks that use it: 0 the embedding, 1 to L the layers, L + 1 the head.
     blocks: Vec<u32>,
 }
 
@@ -72,8 +78,8 @@ pub(crate) struct Position(pub(crate) layout::Position);
 impl Position {
     #[new]
     #[pyo3(signature = (scheme, *, stage, tensor_rank))]
-    fn new(scheme: &Scheme, stage: u16, tensor_rank: u16) -> Position {
-        Position(layout::Position { scheme: scheme.0, stage, tensor_rank })
+    fn new(py: Python<'_>, scheme: &Scheme, stage: u16, tensor_rank: u16) -> PyResult<Position> {
+        layout::Position::new(scheme.0, stage, tensor_rank).map(Position).map_err(|error| raise(py, &error))
     }
 
     /// How the replica is cut.
@@ -103,10 +109,16 @@ impl Position {
 #[pyclass(frozen, get_all, module = "hydraulis._core")]
 #[derive(Debug)]
 pub(crate) struct HeldSlice {
+    /// Index in the table.
     parameter: usize,
+    /// Its first row.
     row_start: u64,
+    /// The row after its last.
     row_end: u64,
+    /// Where it starts in the buffer, in elements.
     offset: u64,
+    /// Its elements.
+    elements: u64,
 }
 
 /// The slices that a rank at a position holds, packed from the start of its buffer.
@@ -118,6 +130,7 @@ pub(crate) fn held_slices(py: Python<'_>, table: &ParameterTable, position: &Pos
         row_start: slice.rows.start,
         row_end: slice.rows.end,
         offset: slice.offset,
+        elements: (slice.rows.end - slice.rows.start) * table.0.parameters()[slice.parameter].row_elements,
     };
     Ok(slices.into_iter().map(own).collect())
 }
@@ -126,9 +139,13 @@ pub(crate) fn held_slices(py: Python<'_>, table: &ParameterTable, position: &Pos
 #[pyclass(frozen, get_all, module = "hydraulis._core")]
 #[derive(Debug)]
 pub(crate) struct HomeSlice {
+    /// Index in the table.
     parameter: usize,
+    /// Its first element, in canonical order.
     start: u64,
+    /// The element after its last.
     end: u64,
+    /// Where it starts in the home buffer, in elements.
     offset: u64,
 }
 
@@ -145,14 +162,18 @@ impl Home {
     }
 
     /// Every slice in the home buffer of a rank, in order.
-    fn slices(&self, table: &ParameterTable, rank: u64) -> Vec<HomeSlice> {
+    fn slices(&self, py: Python<'_>, table: &ParameterTable, rank: u64) -> PyResult<Vec<HomeSlice>> {
+        let home = self.0.ranks();
+        if rank >= home {
+            return Err(raise(py, &Error::RanksMismatch { rank, gpus: home, home }));
+        }
         let own = |slice: layout::HomeSlice| HomeSlice {
             parameter: slice.parameter,
             start: slice.elements.start,
             end: slice.elements.end,
             offset: slice.offset,
         };
-        self.0.slices(&table.0, rank).into_iter().map(own).collect()
+        Ok(self.0.slices(&table.0, rank).into_iter().map(own).collect())
     }
 }
 

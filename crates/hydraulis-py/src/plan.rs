@@ -27,11 +27,19 @@ pub(crate) struct Plan {
 #[pyclass(frozen, get_all, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct Replica {
+    /// How it is cut.
     scheme: Py<Scheme>,
+    /// Its ranks, stage by stage, in tensor order within a stage.
     ranks: Vec<u32>,
+    /// The same ranks, one list for each stage.
+    stages: Vec<Vec<u32>>,
+    /// The ids of each micro-batch's sequences, in running order; none for a replica that stays idle.
     micro_batches: Vec<Vec<usize>>,
+    /// Most tokens of one micro-batch.
     cap_tokens: u64,
+    /// How long its stages compute, on average.
     busy_ms: f64,
+    /// When its last backward ends.
     predicted_ms: f64,
 }
 
@@ -154,7 +162,7 @@ impl Plan {
         self.replica_offsets.get(py)
     }
 
-    /// Where a rank stands, or None for a rank without work.
+    /// Where a rank stands, or None for a rank without work or outside the cluster.
     fn position(&self, rank: u32) -> Option<Position> {
         self.positions.get(rank as usize).copied().flatten().map(Position)
     }
@@ -206,6 +214,7 @@ impl Replica {
         Ok(Replica {
             scheme: Py::new(py, Scheme(replica.scheme))?,
             ranks: replica.ranks.clone(),
+            stages: replica.ranks.chunks(replica.scheme.block() as usize).map(<[u32]>::to_vec).collect(),
             micro_batches: replica.micro_batches.clone(),
             cap_tokens: replica.cap_tokens.0,
             busy_ms: replica.busy_ms.0,

@@ -1,6 +1,6 @@
 //! `Cluster`, `Scheme` and `Strategy`.
 
-use hydraulis_core::{spec, strategy};
+use hydraulis_core::{Error, spec, strategy};
 use pyo3::prelude::*;
 
 use crate::errors::raise;
@@ -14,9 +14,12 @@ pub(crate) struct Cluster(pub(crate) spec::Cluster);
 impl Cluster {
     #[new]
     fn new(py: Python<'_>, gpus: i64, gpus_per_node: i64) -> PyResult<Cluster> {
-        // What does not fit the core's type is out of its range anyway, on the same side.
-        let count = |number: i64| u32::try_from(number.clamp(0, u32::MAX.into())).unwrap_or(u32::MAX);
-        spec::Cluster::new(count(gpus), count(gpus_per_node)).map(Cluster).map_err(|error| raise(py, &error))
+        let shape = (u32::try_from(gpus), u32::try_from(gpus_per_node));
+        let cluster = match shape {
+            (Ok(gpus), Ok(gpus_per_node)) => spec::Cluster::new(gpus, gpus_per_node),
+            _ => Err(Error::ClusterShape { gpus, gpus_per_node }),
+        };
+        cluster.map(Cluster).map_err(|error| raise(py, &error))
     }
 
     /// Number of ranks.

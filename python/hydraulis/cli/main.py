@@ -11,13 +11,10 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from hydraulis.cli import plan
+from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, report
 from hydraulis.errors import HydraulisError
 
 COMMANDS = (plan,)
-
-EXIT_REFUSED = 2
-EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell says it
-EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE
 
 _EPILOG = """\
 exit codes:
@@ -44,9 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Here and not at exit, where a closed pipe could no longer be caught.
         sys.stdout.flush()
     except HydraulisError as error:
-        one_line = " ".join(str(error).split("\n"))
-        sys.stderr.write(f"hydraulis: error [{error.code}]: {one_line}\n")
-        return EXIT_REFUSED
+        return report("hydraulis", error)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from hydraulis._core import Cluster, CostProfile, Planner
+from hydraulis.cli.exit import EXIT_INTERNAL
 from hydraulis.planner import load_profile, read_lengths
-
-EXIT_INTERNAL = 1
 
 _EXAMPLES = """\
 examples:
@@ -83,8 +82,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _strategies(text: str | None) -> list[str] | Literal["search"] | None:
-    if text is None or text == "search":
-        return text
+    if text is None:
+        return None
+    if text == "search":
+        return "search"
     return [strategy.strip() for strategy in text.split(";") if strategy.strip()]
 
 

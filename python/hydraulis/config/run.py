@@ -102,9 +102,10 @@ class PlannerConfig:
 
     Attributes:
         strategies: the candidate strategies, such as `1x<tp2>+2x<tp1>`; the core reads and checks them.
-        profile: the path of a saved cost profile; empty to measure one at the start.
-        profile_seconds: how long that measurement may take.
-        memory_mib: the device memory of one rank.
+        profile: the path of a saved cost profile, which brings its own memory; empty to measure one at the
+            start.
+        profile_seconds: after how long that measurement begins no new pass; it always makes one.
+        memory_mib: the memory of one rank for which a profile is measured.
     """
 
     strategies: tuple[str, ...]
@@ -125,7 +126,8 @@ class OutputConfig:
     """What a run leaves behind.
 
     Attributes:
-        directory: the folder for the log, the effective configuration, traces and checkpoints.
+        directory: the folder for metrics, plans, a trace, the profile, the parameters and the effective
+            configuration; where it exists, a number is added to its name.
     """
 
     directory: str

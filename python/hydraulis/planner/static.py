@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,13 +34,11 @@ class StaticComparison:
     """
 
     longest: int
-    _planners: dict[str, Planner] = field(default_factory=dict)
-    _totals: dict[str, float] = field(default_factory=dict)
+    _planners: dict[str, Planner] = field(init=False, default_factory=dict)
+    _totals: dict[str, float] = field(init=False, default_factory=dict)
 
     @classmethod
-    def over(
-        cls, profile: CostProfile, cluster: Cluster, strategies: Sequence[str], longest: int
-    ) -> "StaticComparison":
+    def over(cls, profile: CostProfile, cluster: Cluster, strategies: Sequence[str], longest: int) -> Self:
         """Compare with those of `strategies` that admit a sequence of `longest` tokens."""
         comparison = cls(longest)
         for strategy in strategies:

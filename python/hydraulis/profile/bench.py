@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis._core import Position, Scheme
+from hydraulis._core import Cluster, Position, Scheme, Strategy
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.profile.memory import activation_bytes
 from hydraulis.runtime.worker import Worker
@@ -33,16 +33,28 @@ class SchemeBench:
     def __init__(self, worker: Worker, scheme: Scheme) -> None:
         self.scheme = scheme
         world, rank = dist.get_world_size(), dist.get_rank()
-        num_replicas = world // scheme.ranks
-        used = num_replicas * scheme.ranks
-        blocks = [range(start, start + scheme.tp) for start in range(0, used, scheme.tp)]
-        worker.groups.ensure(blocks if scheme.tp > 1 else [])
-        self.position: Position | None = None
+        replicas = Strategy(f"{world // scheme.ranks}x{scheme}").place(Cluster(world, world))
+        tp = scheme.tp
+        worker.groups.ensure(
+            ranks[start : start + tp] for ranks in replicas for start in range(0, len(ranks), tp)
+        )
+        places = [ranks.index(rank) for ranks in replicas if rank in ranks]
+        self.position = None
         self._stage = None
-        if rank < used:
-            within = rank % scheme.ranks
-            self.position = Position(scheme, stage=within // scheme.tp, tensor_rank=within % scheme.tp)
+        if places:
+            self.position = Position(scheme, stage=places[0] // tp, tensor_rank=places[0] % tp)
             self._stage = worker.stage(self.position)
+
+    def fill(self) -> None:
+        """Give the stage parameters as at the start of training: norms of 1, else small normal values."""
+        if self._stage is None:
+            return
+        generator = torch.Generator().manual_seed(0)
+        for parameter in self._stage.module.parameters():
+            if parameter.dim() == 1:
+                parameter.data.fill_(1.0)
+            else:
+                parameter.data.normal_(0.0, self._stage.module.config.initializer_range, generator=generator)
 
     def activation_bytes_per_token(self, tokens: int) -> float:
         """Count what this rank keeps at its worst moment, for each token of a micro-batch.

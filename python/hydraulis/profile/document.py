@@ -1,6 +1,7 @@
 """Puts what was measured into the cost profile's JSON form."""
 
 import json
+import math
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +10,8 @@ import torch
 
 from hydraulis._core import CostProfile, Scheme
 
-# The least common multiple of the tensor degrees in use would do; 64 keeps caps readable.
-TOKEN_MULTIPLE = 64
+# A cap is a multiple of every tensor degree, so that padding never exceeds it, and of 64, to be readable.
+CAP_MULTIPLE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,7 @@ def cost_profile(
         "memory": {
             "reserved_bytes": model.reserved_bytes,
             "home_bytes": model.home_bytes,
-            "token_multiple": TOKEN_MULTIPLE,
+            "token_multiple": math.lcm(CAP_MULTIPLE, *(scheme.tp for scheme in times)),
         },
         "schemes": entries,
     }

@@ -8,14 +8,14 @@ for each stage, the median over replicas and passes: so it holds although ranks 
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
-from hydraulis._core import Cluster, CostProfile, Scheme, fit_cost, held_slices
+from hydraulis._core import Cluster, CostProfile, Scheme, fit_cost
 from hydraulis.profile.bench import SchemeBench, Timing
 from hydraulis.profile.document import MemoryMeasurement, ModelMemory, TimeMeasurement, cost_profile
-from hydraulis.runtime.buffers import held_elements, positions
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
 
@@ -31,16 +31,32 @@ Progress = Callable[[float], None]
 Pass = dict[tuple[str, int], Timing]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementLimits:
+    """What a measurement may take, and what it need not look at.
+
+    Attributes:
+        memory_bytes: that a rank may use.
+        longest: tokens of the longest sequence that the run will see.
+        micro_batch_tokens: tokens of the largest micro-batch that it can make of a global batch.
+        seconds: after which no new pass over the micro-batches is begun; one is always made.
+    """
+
+    memory_bytes: int
+    longest: int
+    micro_batch_tokens: int
+    seconds: float
+
+
 def measure_profile(
-    worker: Worker, schemes: Sequence[Scheme], memory_bytes: int, seconds: float, progress: Progress
+    worker: Worker, schemes: Sequence[Scheme], limits: MeasurementLimits, progress: Progress
 ) -> CostProfile:
     """Measure time and memory of each scheme. Collective: every rank calls it.
 
     Args:
         worker: of this rank; its strategy buffers are overwritten.
         schemes: none wider than the ranks there are.
-        memory_bytes: that a rank may use.
-        seconds: after which no new pass is begun; at least one is made.
+        limits: of memory, lengths and time.
         progress: told the share that is done, on every rank.
 
     Returns:
@@ -49,12 +65,11 @@ def measure_profile(
     Raises:
         InfeasibleError: a scheme leaves no memory for a single token (code `scheme_too_large`).
     """
-    _fill(worker)
     benches = [SchemeBench(worker, scheme) for scheme in schemes]
-    model = _model_memory(worker, memory_bytes)
+    model = _model_memory(worker, limits.memory_bytes)
     memory = {bench.scheme: _scheme_memory(worker, bench) for bench in benches}
-    mixes = _mixes(model, memory)
-    passes = _passes(benches, mixes, seconds, progress)
+    mixes = _mixes(model, memory, limits)
+    passes = _passes(benches, mixes, limits.seconds, progress)
     gathered: list[list[Pass]] = [[]] * dist.get_world_size()
     dist.gather_object(passes, gathered if dist.get_rank() == 0 else None)
 
@@ -67,12 +82,6 @@ def measure_profile(
         return cost_profile(model, memory, times, _forward_share(stage_times)).to_json()
 
     return CostProfile.from_json(from_rank_zero(fitted))
-
-
-def _fill(worker: Worker) -> None:
-    """Give the stages parameters that behave like trained ones: zeros would make every softmax flat."""
-    generator = torch.Generator().manual_seed(0)
-    worker.buffers.parameter.normal_(0.0, worker.parameters.config.initializer_range, generator=generator)
 
 
 def _model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
@@ -88,21 +97,19 @@ def _model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
 
 
 def _scheme_memory(worker: Worker, bench: SchemeBench) -> MemoryMeasurement:
-    parameters = worker.parameters
-    held = [
-        held_elements(parameters, held_slices(parameters.table, place)) for place in positions(bench.scheme)
-    ]
     kept = torch.tensor(bench.activation_bytes_per_token(MEMORY_TOKENS), dtype=torch.float64)
     dist.all_reduce(kept, op=dist.ReduceOp.MAX)
     return MemoryMeasurement(
-        # A parameter and its gradient.
-        held_bytes=2 * max(held) * worker.buffers.parameter.itemsize,
+        # The buffers are those of the largest stage of all schemes, whichever a rank is in.
+        held_bytes=worker.buffers.parameter.nbytes + worker.buffers.gradient.nbytes,
         activation_bytes_per_token=kept.item(),
     )
 
 
-def _mixes(model: ModelMemory, memory: dict[Scheme, MemoryMeasurement]) -> dict[Scheme, list[list[int]]]:
-    """Choose micro-batches for each scheme: alone and packed, from a sixteenth of its cap to all of it.
+def _mixes(
+    model: ModelMemory, memory: dict[Scheme, MemoryMeasurement], limits: MeasurementLimits
+) -> dict[Scheme, list[list[int]]]:
+    """Choose micro-batches for each scheme: alone and packed, from a sixteenth to all that it will be given.
 
     Sequences of one length alone could not tell the fixed cost from the rest, and full packs of short ones
     are what training runs most.
@@ -113,16 +120,20 @@ def _mixes(model: ModelMemory, memory: dict[Scheme, MemoryMeasurement]) -> dict[
     mixes = {}
     for scheme in memory:
         cap = unfitted.cap_tokens(scheme, Cluster(gpus=world, gpus_per_node=world))
-        sixteenth = cap // 16
-        mixes[scheme] = [
-            [sixteenth],
-            [4 * sixteenth],
-            [8 * sixteenth],
-            [16 * sixteenth],
-            [4 * sixteenth] * 4,
-            [sixteenth] * 16,
-        ]
+        mixes[scheme] = _mixes_up_to(min(cap, limits.micro_batch_tokens), min(cap, limits.longest))
     return mixes
+
+
+def _mixes_up_to(tokens: int, longest: int) -> list[list[int]]:
+    sixteenth, part = max(1, tokens // 16), max(1, longest // 16)
+    return [
+        [part],
+        [4 * part],
+        [8 * part],
+        [longest],
+        [min(4 * sixteenth, longest)] * 4,
+        [min(sixteenth, longest)] * 16,
+    ]
 
 
 def _unfitted(scheme: Scheme) -> TimeMeasurement:
@@ -148,6 +159,7 @@ def _passes(
     while share < 1.0:
         timings: Pass = {}
         for bench in benches:
+            bench.fill()
             for index, lengths in enumerate(mixes[bench.scheme]):
                 timing = bench.time(lengths)
                 if timing is not None:

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from hydraulis._core import HeldSlice, Position, Scheme, held_slices
+from hydraulis._core import Position, Scheme, held_slices
 from hydraulis.runtime.parameters import ModelParameters
 
 
@@ -31,7 +31,7 @@ class StrategyBuffers:
             InvalidInputError: a scheme has more stages than the model has layers (code `too_many_stages`).
         """
         sizes = [
-            held_elements(parameters, held_slices(parameters.table, position))
+            sum(held.elements for held in held_slices(parameters.table, position))
             for scheme in schemes
             for position in positions(scheme)
         ]
@@ -45,9 +45,3 @@ def positions(scheme: Scheme) -> list[Position]:
         for stage in range(scheme.pp)
         for tensor_rank in range(scheme.tp)
     ]
-
-
-def held_elements(parameters: ModelParameters, slices: Iterable[HeldSlice]) -> int:
-    """Count the elements of these slices."""
-    rows = parameters.table.parameters
-    return sum((held.row_end - held.row_start) * rows[held.parameter].row_elements for held in slices)

@@ -57,8 +57,10 @@ def iterations(
         documents = sampler.batch(step).documents
         request = PlanRequest(planner, corpus.lengths[documents], corpus.target_counts[documents])
         plan = Plan.from_json(from_rank_zero(request.make))
-        outcome = worker.iterate(plan, TokenReader(corpus, documents))
+        outcome = worker.accumulate(plan, TokenReader(corpus, documents))
+        # Before the step: what made the loss not finite must not get into the master parameters.
         check_loss(step, outcome.loss)
+        worker.home.step()
         wall_ms = 1e3 * (time.perf_counter() - start)
         metrics = _metrics(step, plan, outcome, wall_ms=wall_ms, plan_ms=request.plan_ms)
         yield Iteration(plan=plan, outcome=outcome, metrics=metrics)

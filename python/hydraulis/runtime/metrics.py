@@ -20,7 +20,8 @@ class StepMetrics:
         lower_bound_ms: no plan over the same strategies is predicted to take less.
         measured_ms: time of the slowest replica: the plan's instruction lists with the CPU time that each
             computation took. Neither transfers nor the optimizer are part of it.
-        wall_ms: what the clock on the wall showed, all included.
+        wall_ms: what the clock on the wall showed from the batch to the end of the optimizer's step, waiting
+            included; keeping records is not.
         plan_ms: what planning took, on the wall.
     """
 

@@ -17,18 +17,32 @@ def from_rank_zero(make: Callable[[], str]) -> str:
     """Call `make` on rank 0 alone, and give its text to all. Collective.
 
     Raises:
-        HydraulisError: what `make` raised, on every rank, so that none waits for what never comes.
+        HydraulisError: what `make` raised, on every rank, so that none waits for what never comes. Anything
+            else that it raised is raised on rank 0, and on the others as code `rank_zero_failed`.
     """
-    sent = torch.tensor(bytearray(_reply(make) if dist.get_rank() == 0 else b""), dtype=torch.uint8)
+    reply: dict[str, str]
+    reply, failure = _reply(make) if dist.get_rank() == 0 else ({}, None)
+    sent = torch.tensor(bytearray(json.dumps(reply).encode()), dtype=torch.uint8)
     length = torch.tensor(sent.numel())
     dist.broadcast(length, src=0)
     received = sent if dist.get_rank() == 0 else torch.empty(int(length), dtype=torch.uint8)
     dist.broadcast(received, src=0)
+    if failure is not None:
+        raise failure
     reply = json.loads(received.numpy().tobytes())
     if "error" in reply:
         raise getattr(errors, reply["error"])(reply["message"], code=reply["code"])
-    text: str = reply["text"]
-    return text
+    return reply["text"]
+
+
+def on_rank_zero(act: Callable[[], None]) -> None:
+    """Call `act` on rank 0 alone; its error reaches every rank as with `from_rank_zero`. Collective."""
+
+    def make() -> str:
+        act()
+        return ""
+
+    from_rank_zero(make)
 
 
 def corpus_from_rank_zero(load: Callable[[], Corpus]) -> Corpus:
@@ -52,12 +66,16 @@ def corpus_from_rank_zero(load: Callable[[], Corpus]) -> Corpus:
     )
 
 
-def _reply(make: Callable[[], str]) -> bytes:
+def _reply(make: Callable[[], str]) -> tuple[dict[str, str], Exception | None]:
     try:
-        reply = {"text": make()}
+        return {"text": make()}, None
     except errors.HydraulisError as error:
-        reply = {"error": type(error).__name__, "message": str(error), "code": error.code}
-    return json.dumps(reply).encode()
+        return {"error": type(error).__name__, "message": str(error), "code": error.code}, error
+    except Exception as error:
+        refused = errors.HydraulisError(
+            f"rank 0 failed: {error!r}; see its traceback", code="rank_zero_failed"
+        )
+        return {"error": "HydraulisError", "message": str(refused), "code": refused.code}, error
 
 
 def _shared(array: npt.NDArray[Any] | None, elements: int, dtype: torch.dtype) -> Tensor:

@@ -55,7 +55,7 @@ class Recorder:
     planner: Planner
     static: StaticComparison
     trace_step: int | None
-    _metrics: list[StepMetrics] = field(default_factory=list)
+    _metrics: list[StepMetrics] = field(init=False, default_factory=list)
 
     def add(self, iteration: Iteration) -> None:
         """Record an iteration."""
@@ -69,10 +69,12 @@ class Recorder:
             trace = chrome_trace(iteration.plan, planned, iteration.outcome.timelines)
             self.directory.write("trace.json", trace)
 
-    def summary(self) -> RunSummary | None:
-        """Sum the run up; None if no step was run."""
-        if not self._metrics:
-            return None
+    def save(self, parameters: bytes) -> None:
+        """Record the trained parameters, in the safetensors format."""
+        self.directory.write("model.safetensors", parameters)
+
+    def summary(self) -> RunSummary:
+        """Sum up a run of at least one step."""
         counts = Counter(metrics.strategy for metrics in self._metrics)
         errors = [abs(metrics.planned_ms / metrics.measured_ms - 1) for metrics in self._metrics]
         return RunSummary(

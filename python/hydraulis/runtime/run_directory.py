@@ -1,10 +1,12 @@
 """The folder that a run leaves behind."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from hydraulis.errors import InvalidInputError
+from hydraulis.errors import HydraulisError, InvalidInputError
 
 
 class RunDirectory:
@@ -43,14 +45,33 @@ class RunDirectory:
                 return cls(path)
 
     def write(self, name: str, content: str | bytes) -> Path:
-        """Write a whole file: it appears under its name only when it is complete."""
+        """Write a whole file: it appears under its name only when it is complete.
+
+        Raises:
+            HydraulisError: it cannot be written (code `run_directory_write`).
+        """
         path = self.path / name
         unfinished = path.with_name(f".{name}.unfinished")
-        unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
-        unfinished.replace(path)
+        with _named(path):
+            unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
+            unfinished.replace(path)
         return path
 
     def append(self, name: str, line: str) -> None:
-        """Append a line to a file, in one piece."""
-        with (self.path / name).open("a", encoding="utf-8") as file:
+        """Append a line to a file, in one piece.
+
+        Raises:
+            HydraulisError: it cannot be written (code `run_directory_write`).
+        """
+        path = self.path / name
+        with _named(path), path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        message = f"{path} cannot be written: {error}; make room, or set output.directory to another disk"
+        raise HydraulisError(message, code="run_directory_write") from error

@@ -43,10 +43,9 @@ class Stage:
         first_rank = rank - position.tensor_rank
         self.is_first = position.stage == 0
         self.is_last = position.stage == scheme.pp - 1
-        self.num_elements = slices[-1].offset + _elements(parameters, slices[-1])
         self.hidden_size = config.hidden_size
         self.dtype = buffers.parameter.dtype
-        self.token_multiple = scheme.tp
+        self.padding_multiple = scheme.tp
         self._group = groups.get(range(first_rank, first_rank + scheme.tp))
         self._vocab_start = split_range(config.vocab_size, scheme.tp, position.tensor_rank).start
         with device("meta"):
@@ -75,7 +74,7 @@ class Stage:
 
     def hidden_shape(self, micro_batch: PackedMicroBatch) -> tuple[int, int]:
         """Give the shape [t, H] of what enters or leaves this stage for a micro-batch."""
-        return micro_batch.sequences.num_tokens // self.token_multiple, self.hidden_size
+        return micro_batch.sequences.num_tokens // self.padding_multiple, self.hidden_size
 
 
 def _layers(names: list[str]) -> range:
@@ -90,14 +89,10 @@ def _bind(
     bound = {}
     for held in slices:
         name = parameters.names[held.parameter]
-        place = slice(held.offset, held.offset + _elements(parameters, held))
+        place = slice(held.offset, held.offset + held.elements)
         parameter = nn.Parameter(parameters.view(buffers.parameter[place], name))
         parameter.grad = parameters.view(buffers.gradient[place], name)
         bound[name] = parameter
     for name, _ in list(module.named_parameters(remove_duplicate=False)):
         owner, _, leaf = name.rpartition(".")
         setattr(module.get_submodule(owner), leaf, bound[master_parameter_name(name, parameters.config)])
-
-
-def _elements(parameters: ModelParameters, held: HeldSlice) -> int:
-    return (held.row_end - held.row_start) * parameters.table.parameters[held.parameter].row_elements

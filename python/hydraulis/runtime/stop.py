@@ -31,10 +31,10 @@ class StopRequest:
 
     def agreed(self) -> bool:
         """Whether any rank has been asked to stop; the same answer on all. Collective."""
-        requested = torch.tensor(int(self._requested))
-        dist.all_reduce(requested, op=dist.ReduceOp.MAX)
-        self._requested = bool(requested)
-        return self._requested
+        agreed = torch.tensor(int(self._requested))
+        dist.all_reduce(agreed, op=dist.ReduceOp.MAX)
+        # A request that arrives during the call keeps standing, for the next one.
+        return bool(agreed)
 
     def _request(self, _number: int, _frame: FrameType | None) -> None:
         self._requested = True

@@ -24,11 +24,11 @@ def chrome_trace(plan: Plan, planned: Timelines, measured: Timelines) -> str:
     for process, (name, timelines) in enumerate((("planned", planned), ("measured", measured))):
         events.append(_name("process_name", process, 0, f"{name}: {plan.strategy}"))
         for number, (replica, spans) in enumerate(zip(plan.replicas, timelines, strict=True)):
-            tp = replica.scheme.tp
-            for index, rank in enumerate(replica.ranks):
-                label = f"rank {rank}: replica {number} {replica.scheme}, stage {index // tp}"
-                events.append(_name("thread_name", process, rank, label))
-                events += [_complete(process, rank, span) for span in spans if span.stage == index // tp]
+            for stage, ranks in enumerate(replica.stages):
+                for rank in ranks:
+                    label = f"rank {rank}: replica {number} {replica.scheme}, stage {stage}"
+                    events.append(_name("thread_name", process, rank, label))
+                    events += [_complete(process, rank, span) for span in spans if span.stage == stage]
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
 
 

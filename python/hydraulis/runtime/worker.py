@@ -13,6 +13,7 @@ from hydraulis._core import Plan, Position, Scheme, Span
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import OptimizerConfig
 from hydraulis.data.collate import collate
+from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.buffers import StrategyBuffers
@@ -86,20 +87,19 @@ class Worker:
             )
         return self._stages[position]
 
-    def iterate(self, plan: Plan, tokens: Callable[[int], Tokens]) -> Outcome:
-        """Carry a plan out: parameters from home, forward and backward, gradients home, one step. Collective.
+    def accumulate(self, plan: Plan, tokens: Callable[[int], Tokens]) -> Outcome:
+        """Carry a plan out, all but the step: the batch's gradients end at home. Collective.
 
         Args:
             plan: the same on every rank.
             tokens: gives the tokens of a sequence of the batch, by its id; asked for this rank's alone.
-        """
-        outcome = self.accumulate(plan, tokens)
-        self.home.step()
-        return outcome
 
-    def accumulate(self, plan: Plan, tokens: Callable[[int], Tokens]) -> Outcome:
-        """Do all of an iteration but the step: the batch's gradients end at home. Collective."""
-        self.groups.ensure(_tensor_groups(plan))
+        Raises:
+            InvalidInputError: the plan is for another number of ranks (code `plan_cluster`), or counts other
+                targets than each sequence's tokens but the last (`plan_targets`); on every rank.
+        """
+        _check_plan(plan)
+        self.groups.ensure(blocks for replica in plan.replicas for blocks in replica.stages)
         buckets = self._transfers.prepare(plan)
         self.buffers.gradient.zero_()
         self._transfers.send_parameters(buckets)
@@ -115,19 +115,29 @@ class Worker:
         stage = self.stage(position)
         replica = next(replica for replica in plan.replicas if rank in replica.ranks)
         micro_batches = [
-            collate([tokens(sequence) for sequence in sequences], multiple=stage.token_multiple)
+            collate([tokens(sequence) for sequence in sequences], multiple=stage.padding_multiple)
             for sequences in replica.micro_batches
         ]
         return execute(plan.instructions(rank), stage, micro_batches, int(plan.targets.sum()))
 
 
-def _tensor_groups(plan: Plan) -> list[Sequence[int]]:
-    """List the ranks of every stage of the plan that has more than one."""
-    groups = []
-    for replica in plan.replicas:
-        tp = replica.scheme.tp
-        groups += [replica.ranks[start : start + tp] for start in range(0, len(replica.ranks), tp)]
-    return [ranks for ranks in groups if len(ranks) > 1]
+def _check_plan(plan: Plan) -> None:
+    if plan.cluster.gpus != dist.get_world_size():
+        message = (
+            f"the plan is for {plan.cluster.gpus} GPUs, {dist.get_world_size()} ranks run; "
+            "plan for a cluster of as many GPUs as there are ranks"
+        )
+        raise InvalidInputError(message, code="plan_cluster")
+    # Else the loss would be divided by another number than that of the targets that enter it.
+    differing = np.flatnonzero(plan.targets != plan.lengths - 1)
+    if len(differing):
+        sequence = int(differing[0])
+        message = (
+            f"the plan counts {plan.targets[sequence]} targets in sequence {sequence} of "
+            f"{plan.lengths[sequence]} tokens; the limit is each token but the last: give Planner.plan the "
+            "targets lengths - 1"
+        )
+        raise InvalidInputError(message, code="plan_targets")
 
 
 def _outcome(plan: Plan, execution: Execution) -> Outcome:
@@ -147,14 +157,10 @@ def _outcome(plan: Plan, execution: Execution) -> Outcome:
 
 def _by_stage(plan: Plan, durations: list[list[float]]) -> list[list[list[float]]]:
     """Arrange each rank's durations by replica and stage; a stage is as slow as its slowest tensor rank."""
-    by_stage = []
-    for replica in plan.replicas:
-        tp = replica.scheme.tp
-        blocks = [replica.ranks[start : start + tp] for start in range(0, len(replica.ranks), tp)]
-        by_stage.append(
-            [
-                [max(times) for times in zip(*(durations[rank] for rank in block), strict=True)]
-                for block in blocks
-            ]
-        )
-    return by_stage
+    return [
+        [
+            [max(times) for times in zip(*(durations[rank] for rank in ranks), strict=True)]
+            for ranks in replica.stages
+        ]
+        for replica in plan.replicas
+    ]

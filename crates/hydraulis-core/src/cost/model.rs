@@ -55,12 +55,24 @@ impl CostModel {
     pub fn scheme(&self, scheme: Scheme) -> Result<&SchemeCost> {
         let entry = self.profile.scheme(scheme)?;
         let cost = self.schemes.iter().find(|cost| cost.scheme == scheme && cost.cap.0 > 0);
-        cost.ok_or_else(|| Error::SchemeTooLarge {
-            scheme,
+        cost.ok_or_else(|| self.too_large(entry))
+    }
+
+    /// The error for a cluster on which no scheme is of use: it names the scheme that needs least memory.
+    pub fn nothing_fits(&self) -> Error {
+        let static_bytes = |entry: &&SchemeProfile| whole(self.profile.static_bytes(entry, self.cluster.gpus()));
+        let least = self.profile.schemes.iter().min_by_key(static_bytes);
+        least.map_or(Error::NoStrategies, |entry| self.too_large(entry))
+    }
+
+    fn too_large(&self, entry: &SchemeProfile) -> Error {
+        Error::SchemeTooLarge {
+            scheme: entry.scheme,
             gpus: self.cluster.gpus(),
             needed: whole(self.profile.static_bytes(entry, self.cluster.gpus())),
+            multiple: self.profile.memory.token_multiple,
             available: self.profile.hardware.memory_bytes,
-        })
+        }
     }
 }
 

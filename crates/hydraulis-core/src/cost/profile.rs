@@ -123,7 +123,7 @@ impl CostProfile {
 
     /// The JSON form, indented.
     pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).unwrap_or_default()
+        serde_json::to_string_pretty(self).expect("a profile holds numbers, texts and lists alone")
     }
 
     /// The coefficients of a scheme.

@@ -18,6 +18,16 @@ pub struct Position {
     pub tensor_rank: u16,
 }
 
+impl Position {
+    /// The place of stage `stage` and tensor rank `tensor_rank` in a replica of `scheme`.
+    pub fn new(scheme: Scheme, stage: u16, tensor_rank: u16) -> Result<Position> {
+        if stage >= scheme.pp() || tensor_rank >= scheme.tp() {
+            return Err(Error::PositionOutOfRange { scheme, stage, tensor_rank });
+        }
+        Ok(Position { scheme, stage, tensor_rank })
+    }
+}
+
 /// A slice of a parameter in a rank's buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldSlice {

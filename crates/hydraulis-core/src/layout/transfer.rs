@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::layout::{HeldSlice, Home, ParameterTable, Position, held_slices};
 
 /// A run of elements in a buffer.
@@ -38,6 +38,10 @@ pub fn transfer(
     positions: &[Option<Position>],
     rank: u32,
 ) -> Result<Vec<BucketTransfer>> {
+    let (gpus, ranks) = (positions.len() as u64, home.ranks());
+    if gpus != ranks || u64::from(rank) >= ranks {
+        return Err(Error::RanksMismatch { rank: rank.into(), gpus, home: ranks });
+    }
     let slices = |position: &Option<Position>| position.map_or(Ok(Vec::new()), |position| held_slices(table, position));
     let held: Vec<Vec<HeldSlice>> = positions.iter().map(slices).collect::<Result<_>>()?;
     let mut buckets = vec![BucketTransfer::default(); table.buckets()];

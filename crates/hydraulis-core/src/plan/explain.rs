@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::dispatch::Stop;
 use crate::plan::{BoundKind, Outcome, Plan, ReplicaPlan, Scope};
 use crate::units::Tokens;
 
@@ -91,13 +92,17 @@ fn what_bounds_it(plan: &Plan) -> String {
         BoundKind::Work => "the work of all sequences, shared out perfectly over the replicas, takes that long".into(),
     };
     format!(
-        "No plan over {} is below {} ms:\n{reason}.\nThis plan is within {:.2} % of that.",
+        "No plan over {} is below {} ms:\n{reason}.\nThis plan is within {:.2} % of that; its dispatch was refined {}.",
         match plan.scope {
             Scope::List => "these strategies",
             Scope::Any => "any strategies of this profile",
         },
         millis(bound.ms.0),
         100.0 * plan.gap().max(0.0),
+        match plan.stop {
+            Stop::LocalOptimum => "until no move or swap helped",
+            Stop::WorkBudget => "until its budget of work was used up",
+        },
     )
 }
 

@@ -43,8 +43,9 @@ impl Planner {
     pub fn new(profile: CostProfile, cluster: Cluster, strategies: Option<Vec<Strategy>>) -> Result<Planner> {
         let cost = CostModel::new(profile, cluster);
         let given = match strategies {
+            Some(list) if list.is_empty() => return Err(Error::NoStrategies),
             Some(list) => list,
-            None => candidates(&cost)?,
+            None => candidates(&cost),
         };
         let mut list: Vec<Strategy> = Vec::new();
         for strategy in given {
@@ -55,7 +56,7 @@ impl Planner {
             }
         }
         if list.is_empty() {
-            return Err(Error::NoStrategies);
+            return Err(cost.nothing_fits());
         }
         Ok(Planner { cost, choice: Choice::List(list) })
     }
@@ -63,9 +64,9 @@ impl Planner {
     /// A planner that searches the set of replicas itself, anew for each batch.
     pub fn search(profile: CostProfile, cluster: Cluster) -> Result<Planner> {
         let cost = CostModel::new(profile, cluster);
-        let (pool, starts) = (usable_schemes(&cost), mixes(&cost)?);
+        let (pool, starts) = (usable_schemes(&cost), mixes(&cost));
         if starts.is_empty() {
-            return Err(Error::NoStrategies);
+            return Err(cost.nothing_fits());
         }
         Ok(Planner { cost, choice: Choice::Any { pool, starts } })
     }

@@ -1,6 +1,6 @@
 //! What a rank does, step by step.
 
-use crate::schedule::one_f_one_b::warm_up;
+use crate::schedule::{Compute, compute_order};
 
 /// One instruction of a rank's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,34 +40,29 @@ pub enum Neighbour {
 }
 
 /// The instruction list of every rank of stage `stage` of `stages`, for `micro_batches` in 1F1B order.
+///
+/// Before a computation its input is received, after it its output is sent; in the steady state a send and the
+/// receive that follows it are one exchange, on both sides of it.
 pub fn instructions(stage: usize, stages: usize, micro_batches: usize) -> Vec<Instruction> {
     let mut list = StageList { stage, stages, instructions: Vec::new() };
-    let warm = warm_up(stage, stages, micro_batches);
-    for micro_batch in 0..warm {
-        list.previous(None, Some(micro_batch));
-        list.forward(micro_batch);
-        list.next(Some(micro_batch), None);
-    }
-    if warm < micro_batches {
-        list.previous(None, Some(warm));
-    }
-    for micro_batch in warm..micro_batches {
-        let oldest = micro_batch - warm;
-        let following = (micro_batch + 1 < micro_batches).then_some(micro_batch + 1);
-        list.forward(micro_batch);
-        list.next(Some(micro_batch), Some(oldest));
-        list.backward(oldest);
-        list.previous(Some(oldest), following);
-    }
-    for oldest in micro_batches - warm..micro_batches {
-        list.next(None, Some(oldest));
-        list.backward(oldest);
-        list.previous(Some(oldest), None);
+    for compute in compute_order(stage, stages, micro_batches) {
+        match compute {
+            Compute::Forward(micro_batch) => {
+                list.receive(Neighbour::Previous, micro_batch);
+                list.instructions.push(Instruction::Forward { micro_batch });
+                list.send(Neighbour::Next, micro_batch);
+            }
+            Compute::Backward(micro_batch) => {
+                list.receive(Neighbour::Next, micro_batch);
+                list.instructions.push(Instruction::Backward { micro_batch });
+                list.send(Neighbour::Previous, micro_batch);
+            }
+        }
     }
     list.instructions
 }
 
-/// A list being written; exchanges past either end of the pipeline fall away.
+/// A list being written.
 struct StageList {
     stage: usize,
     stages: usize,
@@ -75,31 +70,50 @@ struct StageList {
 }
 
 impl StageList {
-    fn forward(&mut self, micro_batch: usize) {
-        self.instructions.push(Instruction::Forward { micro_batch });
-    }
-
-    fn backward(&mut self, micro_batch: usize) {
-        self.instructions.push(Instruction::Backward { micro_batch });
-    }
-
-    fn previous(&mut self, send: Option<usize>, receive: Option<usize>) {
-        if self.stage > 0 {
-            self.instructions.push(Instruction::Exchange { neighbour: Neighbour::Previous, send, receive });
+    fn send(&mut self, neighbour: Neighbour, micro_batch: usize) {
+        if self.has(neighbour) {
+            let send = Some(micro_batch);
+            self.instructions.push(Instruction::Exchange { neighbour, send, receive: None });
         }
     }
 
-    fn next(&mut self, send: Option<usize>, receive: Option<usize>) {
-        if self.stage + 1 < self.stages {
-            self.instructions.push(Instruction::Exchange { neighbour: Neighbour::Next, send, receive });
+    fn receive(&mut self, neighbour: Neighbour, micro_batch: usize) {
+        if !self.has(neighbour) {
+            return;
         }
+        let arriving = Some(micro_batch);
+        if let Some(Instruction::Exchange { neighbour: last, send: Some(leaving), receive }) =
+            self.instructions.last_mut()
+            && *last == neighbour
+            && trades(self.stage, self.stages, neighbour, *leaving, micro_batch)
+        {
+            *receive = arriving;
+            return;
+        }
+        self.instructions.push(Instruction::Exchange { neighbour, send: None, receive: arriving });
+    }
+
+    /// Whether the pipeline goes on in that direction.
+    fn has(&self, neighbour: Neighbour) -> bool {
+        match neighbour {
+            Neighbour::Previous => self.stage > 0,
+            Neighbour::Next => self.stage + 1 < self.stages,
+        }
+    }
+}
+
+/// Whether these two cross each other: between two stages, the activation that leaves the upper one is as many
+/// micro-batches ahead of the gradient that comes back as the upper stage runs forwards ahead.
+fn trades(stage: usize, stages: usize, neighbour: Neighbour, leaving: usize, arriving: usize) -> bool {
+    match neighbour {
+        Neighbour::Next => leaving == arriving + stages - 1 - stage,
+        Neighbour::Previous => arriving == leaving + stages - stage,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::{Compute, compute_order};
 
     #[test]
     fn lists_compute_in_1f1b_order() {

@@ -1,6 +1,7 @@
 //! The makespan of one replica's ordered micro-batches, fast: what the packer minimises.
 
-use crate::schedule::one_f_one_b::warm_up;
+use crate::schedule::Compute;
+use crate::schedule::one_f_one_b::computation;
 use crate::units::Millis;
 
 /// Buffers of the makespan computation, kept between calls so that a search allocates nothing.
@@ -67,7 +68,10 @@ impl StageWork<'_> {
     fn advance(&self, buffers: &mut MakespanBuffers) -> bool {
         let v = self.times.len();
         while buffers.done[self.stage] < 2 * v {
-            let (is_forward, micro_batch) = self.computation(buffers.done[self.stage]);
+            let (is_forward, micro_batch) = match computation(buffers.done[self.stage], self.stage, self.stages, v) {
+                Compute::Forward(micro_batch) => (true, micro_batch),
+                Compute::Backward(micro_batch) => (false, micro_batch),
+            };
             let input = self.input(is_forward, micro_batch, buffers);
             if input.is_nan() {
                 return false;
@@ -80,19 +84,6 @@ impl StageWork<'_> {
             buffers.done[self.stage] += 1;
         }
         true
-    }
-
-    /// The n-th computation in 1F1B order, as `compute_order` lists it.
-    fn computation(&self, n: usize) -> (bool, usize) {
-        let v = self.times.len();
-        let warm = warm_up(self.stage, self.stages, v);
-        let paired = 2 * v - warm;
-        match n {
-            _ if n < warm => (true, n),
-            _ if n >= paired => (false, n - v),
-            _ if (n - warm).is_multiple_of(2) => (true, warm + (n - warm) / 2),
-            _ => (false, (n - warm) / 2),
-        }
     }
 
     /// When the input of a computation is there; NaN while that is unknown.

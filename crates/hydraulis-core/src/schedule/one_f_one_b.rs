@@ -9,17 +9,21 @@ pub enum Compute {
     Backward(usize),
 }
 
-/// How many forwards stage `stage` of `stages` runs before its first backward, of `micro_batches`.
-pub(super) fn warm_up(stage: usize, stages: usize, micro_batches: usize) -> usize {
-    micro_batches.min(stages - 1 - stage)
+/// The `n`-th of the `2 v` computations of stage `stage` of `stages`, for `v` micro-batches: warm-up forwards, then
+/// a forward and a backward in turn, then the backwards left.
+pub(super) fn computation(n: usize, stage: usize, stages: usize, micro_batches: usize) -> Compute {
+    let warm = micro_batches.min(stages - 1 - stage);
+    match n {
+        _ if n < warm => Compute::Forward(n),
+        _ if n >= 2 * micro_batches - warm => Compute::Backward(n - micro_batches),
+        _ if (n - warm).is_multiple_of(2) => Compute::Forward(warm + (n - warm) / 2),
+        _ => Compute::Backward((n - warm) / 2),
+    }
 }
 
-/// The computations of one stage in 1F1B order: warm-up forwards, then pairs, then the backwards left.
+/// The computations of one stage in 1F1B order.
 pub fn compute_order(stage: usize, stages: usize, micro_batches: usize) -> impl Iterator<Item = Compute> {
-    let warm = warm_up(stage, stages, micro_batches);
-    let steady = micro_batches - warm;
-    let pairs = (0..steady).flat_map(move |n| [Compute::Forward(warm + n), Compute::Backward(n)]);
-    (0..warm).map(Compute::Forward).chain(pairs).chain((steady..micro_batches).map(Compute::Backward))
+    (0..2 * micro_batches).map(move |n| computation(n, stage, stages, micro_batches))
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ impl Cluster {
         let whole_nodes =
             gpus_per_node > 0 && gpus <= MAX_GPUS && (gpus <= gpus_per_node || gpus.is_multiple_of(gpus_per_node));
         if gpus == 0 || !whole_nodes {
-            return Err(Error::ClusterShape { gpus, gpus_per_node });
+            return Err(Error::ClusterShape { gpus: gpus.into(), gpus_per_node: gpus_per_node.into() });
         }
         Ok(Cluster { gpus, gpus_per_node })
     }

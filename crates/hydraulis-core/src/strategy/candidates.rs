@@ -1,15 +1,14 @@
 //! The strategies to choose from when the caller names none.
 
 use crate::cost::{CostModel, SchemeCost};
-use crate::error::Result;
-use crate::spec::{Scheme, Strategy};
+use crate::spec::{Cluster, Scheme, Strategy};
 use crate::strategy::place;
 
 /// The profile's own list for a cluster of this size, or else every mix of two schemes.
-pub fn candidates(cost: &CostModel) -> Result<Vec<Strategy>> {
+pub fn candidates(cost: &CostModel) -> Vec<Strategy> {
     let gpus = cost.cluster().gpus();
     match cost.profile().strategies.iter().find(|list| list.gpus == gpus) {
-        Some(list) => Ok(list.strategies.clone()),
+        Some(list) => list.strategies.clone(),
         None => mixes(cost),
     }
 }
@@ -23,32 +22,34 @@ pub fn usable_schemes(cost: &CostModel) -> Vec<Scheme> {
 /// As many replicas of one usable scheme as fit beside a single replica of another, for every pair.
 ///
 /// The single one serves the long tail; with equal schemes the mix is homogeneous.
-pub fn mixes(cost: &CostModel) -> Result<Vec<Strategy>> {
+pub fn mixes(cost: &CostModel) -> Vec<Strategy> {
     let schemes = usable_schemes(cost);
-    let mut strategies = Vec::new();
-    for &wide in &schemes {
-        for &narrow in &schemes {
-            let left = u64::from(cost.cluster().gpus()) - wide.ranks();
-            let others = usize::try_from(left / narrow.ranks()).unwrap_or(0);
-            let mix = std::iter::once(wide).chain(std::iter::repeat_n(narrow, others)).collect();
-            strategies.push(Strategy::new(mix)?);
-        }
-    }
-    strategies.retain(|strategy| place(strategy, cost.cluster()).is_ok());
+    let pairs = schemes.iter().flat_map(|&wide| schemes.iter().map(move |&narrow| (wide, narrow)));
+    let mut strategies: Vec<Strategy> =
+        pairs.filter_map(|(wide, narrow)| widest_mix(wide, narrow, cost.cluster())).collect();
     strategies.sort();
     strategies.dedup();
-    Ok(strategies)
+    strategies
+}
+
+/// One `wide` replica beside as many `narrow` ones as find aligned places.
+fn widest_mix(wide: Scheme, narrow: Scheme, cluster: Cluster) -> Option<Strategy> {
+    let left = u64::from(cluster.gpus()).checked_sub(wide.ranks())?;
+    let most = usize::try_from(left / narrow.ranks()).ok()?;
+    (0..=most).rev().find_map(|others| {
+        let mix = std::iter::once(wide).chain(std::iter::repeat_n(narrow, others)).collect();
+        Strategy::new(mix).ok().filter(|strategy| place(strategy, cluster).is_ok())
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cost::preset;
-    use crate::spec::Cluster;
 
     fn of(profile: &str, gpus: u32) -> Vec<String> {
         let cost = CostModel::new(preset(profile).unwrap(), Cluster::new(gpus, 8).unwrap());
-        candidates(&cost).unwrap().iter().map(Strategy::to_string).collect()
+        candidates(&cost).iter().map(Strategy::to_string).collect()
     }
 
     #[test]

@@ -1,0 +1,160 @@
+"""What a training run shows when its output is a file, and when it is a terminal."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hydraulis.cli.display import TrainingDisplay
+from hydraulis.planner.static import StaticTotal
+from hydraulis.runtime.recorder import RunSummary
+from runtime.test_metrics import made_up_metrics
+
+LONG_FOLDER = Path("/home/somebody/[experiments]/" + "a-rather-long-folder-name/" * 6 + "run")
+FILES = ("metrics.jsonl", "plans.jsonl", "trace.json", "profile.json", "config.json", "model.safetensors")
+
+
+@pytest.fixture(autouse=True)
+def plain_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def made_up_summary(**changes: Any) -> RunSummary:
+    fields: dict[str, Any] = {
+        "steps": 48,
+        "first_loss": 5.801,
+        "last_loss": 2.702,
+        "strategies": [("1x<tp2>+2x<1>", 30), ("4x<1>", 12), ("1x<tp4>", 6)],
+        "planned_ms": 12_340.0,
+        "measured_ms": 13_570.0,
+        "median_error": 0.078,
+        "static": StaticTotal("1x<tp4>", 18_510.0),
+        "files": {name: LONG_FOLDER / name for name in FILES},
+    }
+    return RunSummary(**(fields | changes))
+
+
+def show_run(rank: int) -> None:
+    with TrainingDisplay(rank, 2) as display:
+        display.note("corpus: [bold]10[/bold] documents, " + "many words " * 30)
+        display.measuring(0.5)
+        display.measuring(1.0)
+        for step in range(2):
+            display.step(made_up_metrics(step, loss=5.4321 - step))
+    display.summary(made_up_summary())
+
+
+def test_a_file_gets_one_plain_line_for_each_step(capsys: pytest.CaptureFixture[str]) -> None:
+    show_run(0)
+    output = capsys.readouterr().out
+    assert "\x1b" not in output
+    assert "\r" not in output
+    lines = output.splitlines()
+    assert lines[0] == "corpus: [bold]10[/bold] documents, " + "many words " * 30
+    assert lines[1] == (
+        "step 1/2  loss 5.432  4,000 tokens/s  1x<tp2>+2x<1>  planned 100 ms  measured 110 ms"
+    )
+    assert lines[2].startswith("step 2/2  loss 4.432  ")
+    assert not any(line.startswith("step") for line in lines[3:])
+
+
+def test_lines_are_written_as_they_happen(capsys: pytest.CaptureFixture[str]) -> None:
+    with TrainingDisplay(0, 2) as display:
+        display.step(made_up_metrics(0))
+        assert capsys.readouterr().out.startswith("step 1/2")
+
+
+@pytest.mark.parametrize("rank", [1, 7])
+def test_other_ranks_are_silent(rank: int, capsys: pytest.CaptureFixture[str]) -> None:
+    show_run(rank)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("terminal")
+def test_other_ranks_are_silent_on_a_terminal_too(capsys: pytest.CaptureFixture[str]) -> None:
+    show_run(1)
+    assert capsys.readouterr() == ("", "")
+
+
+def summary_of(capsys: pytest.CaptureFixture[str], **changes: Any) -> str:
+    TrainingDisplay(0, 48).summary(made_up_summary(**changes))
+    return capsys.readouterr().out
+
+
+def test_the_summary_has_all_that_a_run_is_judged_by(capsys: pytest.CaptureFixture[str]) -> None:
+    output = summary_of(capsys)
+    rows = [line for line in output.splitlines() if "│" in line]
+    assert "48 iterations" in output
+    for wanted in (
+        ("loss", "5.801", "2.702"),
+        ("30 x", "1x<tp2>+2x<1> "),
+        ("12 x", "4x<1> "),
+        ("6 x", "1x<tp4> "),
+        ("planned", "12.34 s"),
+        ("measured", "13.57 s", "7.8 %"),
+        # 18.51 s against 12.34 s.
+        ("best static", "1x<tp4>", "18.51 s", "1.50 times"),
+    ):
+        assert any(all(part in row for part in wanted) for row in rows), wanted
+    assert "CPU time of the slowest replica" in output
+
+
+def test_the_summary_says_if_no_static_strategy_would_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no strategy of the list admits the longest sequence" in summary_of(capsys, static=None)
+
+
+def test_long_paths_are_whole_and_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = summary_of(capsys).splitlines()
+    for name in FILES:
+        assert any(line.endswith(f": {LONG_FOLDER / name}") for line in lines), name
+
+
+@pytest.mark.usefixtures("terminal")
+def test_paths_are_whole_on_a_terminal_too(capsys: pytest.CaptureFixture[str]) -> None:
+    output = summary_of(capsys)
+    for name in FILES:
+        assert str(LONG_FOLDER / name) in output
+
+
+def test_no_row_of_the_table_is_broken_in_a_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    name = "+".join(f"1x<tp{2**power}>" for power in range(1, 14))
+    rows = [line for line in summary_of(capsys, strategies=[(name, 48)]).splitlines() if "│" in line]
+    assert len(rows) == 5
+    assert any(name in row for row in rows)
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_terminal_gets_a_progress_line_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    show_run(0)
+    output = capsys.readouterr().out
+    assert "\x1b[" in output
+    assert "step 1/2" not in output
+    assert "loss 4.432" in output
+    assert "1x<tp2>+2x<1>" in output
+
+
+@pytest.mark.usefixtures("terminal")
+def test_an_error_while_the_progress_line_is_shown_leaves_the_cursor_visible(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail() -> None:
+        with TrainingDisplay(0, 2) as display:
+            display.step(made_up_metrics(0))
+            message = "planted"
+            raise RuntimeError(message)
+
+    with pytest.raises(RuntimeError, match="planted"):
+        fail()
+    output = capsys.readouterr().out
+    assert output.rfind("\x1b[?25h") > output.rfind("\x1b[?25l") >= 0

@@ -1,0 +1,87 @@
+"""What was measured, in the cost profile's JSON form."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from hydraulis import Cluster, InvalidInputError, Scheme
+from hydraulis.profile.document import (
+    CAP_MULTIPLE,
+    MemoryMeasurement,
+    ModelMemory,
+    TimeMeasurement,
+    cost_profile,
+)
+
+MODEL = ModelMemory(memory_bytes=1_000_000, reserved_bytes=20_000, home_bytes=400_000)
+TIME: dict[str, Any] = {
+    "quadratic_ms_per_token2": 1e-5,
+    "linear_ms_per_token": 0.01,
+    "fixed_ms": 0.5,
+    "stage_multipliers": [0.9, 1.1],
+}
+PIPELINE = Scheme("<tp2,pp2>")
+
+
+@pytest.fixture(autouse=True)
+def four_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
+
+
+def build(memory: dict[str, float] | None = None, **changes: Any) -> Any:
+    share = changes.pop("forward_share", 0.3)
+    sizes: Any = {"held_bytes": 100_000, "activation_bytes_per_token": 1_000.5} | (memory or {})
+    measured = MemoryMeasurement(**sizes)
+    return cost_profile(MODEL, {PIPELINE: measured}, {PIPELINE: TimeMeasurement(**(TIME | changes))}, share)
+
+
+def test_every_measurement_is_in_the_document() -> None:
+    document = json.loads(build().to_json())
+    (entry,) = document["schemes"]
+    assert entry == {
+        "scheme": "<tp2,pp2>",
+        **TIME,
+        "held_bytes": 100_000,
+        "activation_bytes_per_token": 1_000.5,
+    }
+    assert document["forward_share"] == 0.3
+    assert document["memory"] == {
+        "reserved_bytes": 20_000,
+        "home_bytes": 400_000,
+        "token_multiple": CAP_MULTIPLE,
+    }
+    assert document["hardware"]["gpus_per_node"] == 4
+    assert document["hardware"]["memory_bytes"] == 1_000_000
+    assert "measured" in document["source"]
+    assert torch.__version__ in document["source"]
+
+
+def test_the_cap_is_what_is_left_for_activations() -> None:
+    # 1,000,000 - 100,000 held - 400,000 / 4 home - 20,000 reserved = 780,000: 779 tokens, in whole 64s.
+    assert build().cap_tokens(PIPELINE, Cluster(gpus=4, gpus_per_node=4)) == 768
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("linear_ms_per_token", -0.01),
+        ("fixed_ms", -1.0),
+        ("quadratic_ms_per_token2", -1e-9),
+        ("stage_multipliers", [1.0]),
+        ("stage_multipliers", [1.0, -1.0]),
+        ("forward_share", 1.5),
+    ],
+)
+def test_a_measurement_out_of_range_is_refused(field: str, value: Any) -> None:
+    with pytest.raises(InvalidInputError, match=field) as caught:
+        build(**{field: value})
+    assert caught.value.code == "profile_value"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_time_that_is_no_number_is_refused(value: float) -> None:
+    with pytest.raises(InvalidInputError):
+        build(fixed_ms=value)

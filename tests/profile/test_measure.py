@@ -1,0 +1,113 @@
+"""A measured profile: sound, the same on every rank, and one that plans."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hydraulis import Cluster, CostProfile, Planner, Scheme
+from ranks import run_ranks
+from runtime.measure_workers import MEMORY, Report, measure
+from small_model import build_decoder, small_config
+
+# Not a multiple of the tensor group: one rank is left over there.
+NUM_RANKS = 3
+CLUSTER = Cluster(gpus=NUM_RANKS, gpus_per_node=NUM_RANKS)
+FLOAT32 = 4
+
+
+@pytest.fixture(scope="module")
+def reports() -> list[Report]:
+    result: list[Report] = run_ranks(NUM_RANKS, measure, 0.4)
+    return result
+
+
+@pytest.fixture(scope="module")
+def document(reports: list[Report]) -> dict[str, Any]:
+    parsed: dict[str, Any] = json.loads(reports[0].profile)
+    return parsed
+
+
+@pytest.fixture(scope="module")
+def entries(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {entry["scheme"]: entry for entry in document["schemes"]}
+
+
+def test_every_rank_has_the_same_profile(reports: list[Report]) -> None:
+    assert reports[0].profile == reports[1].profile == reports[2].profile
+
+
+def test_every_scheme_is_measured(entries: dict[str, dict[str, Any]]) -> None:
+    assert set(entries) == {"<1>", "<tp2>", "<pp3>"}
+    for entry in entries.values():
+        assert min(entry["quadratic_ms_per_token2"], entry["linear_ms_per_token"], entry["fixed_ms"]) >= 0
+        assert entry["linear_ms_per_token"] + entry["fixed_ms"] > 0
+
+
+def test_stage_multipliers_are_around_one(entries: dict[str, dict[str, Any]]) -> None:
+    assert entries["<1>"]["stage_multipliers"] == entries["<tp2>"]["stage_multipliers"] == [1.0]
+    multipliers = entries["<pp3>"]["stage_multipliers"]
+    assert len(multipliers) == 3
+    assert sum(multipliers) == pytest.approx(3)
+    # Which stage is the slowest is a matter of time, and not asserted.
+    assert min(multipliers) > 0
+
+
+def test_memory_is_counted_not_guessed(document: dict[str, Any], entries: dict[str, dict[str, Any]]) -> None:
+    config = small_config(vocab_size=256)
+    sizes = {name: parameter.numel() for name, parameter in build_decoder(config).named_parameters()}
+    total = sum(sizes.values())
+    # Parameters and gradients; master parameters, gradients and two moments.
+    assert entries["<1>"]["held_bytes"] == 2 * FLOAT32 * total
+    assert document["memory"]["home_bytes"] == 4 * FLOAT32 * total
+    layer = sum(size for name, size in sizes.items() if name.startswith("layers.0."))
+    # The buffers are those of the largest stage, whichever a rank is in.
+    assert {entry["held_bytes"] for entry in entries.values()} == {2 * FLOAT32 * total}
+    assert document["memory"]["reserved_bytes"] >= 2 * FLOAT32 * layer
+    assert document["hardware"]["memory_bytes"] == MEMORY
+
+
+def test_a_wider_tensor_group_keeps_less_and_admits_more(
+    reports: list[Report], entries: dict[str, dict[str, Any]]
+) -> None:
+    profile = CostProfile.from_json(reports[0].profile)
+    caps = [profile.cap_tokens(Scheme(text), CLUSTER) for text in ("<1>", "<tp2>")]
+    assert 64 <= caps[0] < caps[1]
+    activations = [entries[text]["activation_bytes_per_token"] for text in ("<1>", "<tp2>")]
+    assert 0.4 < activations[1] / activations[0] < 0.8
+
+
+def test_the_first_stage_of_a_pipeline_holds_several_micro_batches(
+    entries: dict[str, dict[str, Any]],
+) -> None:
+    # Three micro-batches of one layer on it, against one of three layers and the head.
+    pipeline, alone = (entries[text]["activation_bytes_per_token"] for text in ("<pp3>", "<1>"))
+    assert 0.5 < pipeline / alone < 1.1
+
+
+def test_forward_and_backward_have_their_shares(document: dict[str, Any]) -> None:
+    assert 0.15 < document["forward_share"] < 0.6
+
+
+def test_it_plans(reports: list[Report]) -> None:
+    planner = Planner(
+        CostProfile.from_json(reports[0].profile), CLUSTER, strategies=["3x<1>", "1x<tp2>+1x<1>", "1x<pp3>"]
+    )
+    lengths = [60, 50, 40, 9, 9, 3, 1]
+    plan = planner.plan(lengths)
+    assert planner.check(plan, lengths) == []
+    assert plan.iteration_ms > 0
+
+
+def test_progress_goes_from_little_to_all(reports: list[Report]) -> None:
+    shares = reports[0].shares
+    assert shares[-1] == 1.0
+    assert shares == sorted(shares)
+    assert all(report.shares == shares for report in reports)
+
+
+def test_too_little_memory_for_a_token_is_refused_on_every_rank(reports: list[Report]) -> None:
+    assert len({report.refused for report in reports}) == 1
+    kind, code, message = reports[0].refused
+    assert (kind, code) == ("InfeasibleError", "scheme_too_large")
+    assert "<1>" in message

@@ -1,0 +1,115 @@
+"""Bytes that backward keeps: each storage once, parameters never."""
+
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hydraulis import Scheme
+from hydraulis._core import Position
+from hydraulis.data.collate import PackedMicroBatch, collate
+from hydraulis.parallel.groups import ProcessGroups
+from hydraulis.profile.memory import activation_bytes
+from hydraulis.runtime.buffers import StrategyBuffers
+from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.stage import Stage
+from small_model import small_config
+
+TOKENS, WIDTH = 6, 4
+FLOAT64 = 8
+
+
+class MadeUpStage:
+    """What `activation_bytes` asks of a stage; the computation is the test's."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+    def forward(self, input_tH: Tensor, _micro_batch: PackedMicroBatch, _denominator: int) -> Tensor:
+        output: Tensor = self.module(input_tH)
+        return output
+
+
+def micro_batch(tokens: int) -> PackedMicroBatch:
+    return collate([np.zeros(tokens, dtype=np.uint8)], multiple=1)
+
+
+def count(module: nn.Module) -> int:
+    stage: Any = MadeUpStage(module)
+    input_tH = torch.randn(TOKENS, WIDTH, dtype=torch.float64, requires_grad=True)
+    return activation_bytes(cast("Stage", stage), input_tH, micro_batch(TOKENS))
+
+
+class Exponential(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        # Keeps its result.
+        return x.exp()
+
+
+class ProductOfHalves(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        # Keeps both halves of one storage.
+        return x[:, :2] * x[:, 2:]
+
+
+class TwiceTheSame(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        # Both exponentials of the products keep their own; the products keep x, which is one.
+        return (2.0 * x).exp() + (x * x).exp()
+
+
+class LinearMap(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(1000, WIDTH, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Keeps its input and its weight, the weight as a view.
+        return x @ self.weight[2:].T
+
+
+@pytest.mark.parametrize(
+    ("module", "kept_elements"),
+    [
+        (Exponential(), TOKENS * WIDTH),
+        (ProductOfHalves(), TOKENS * WIDTH),
+        (TwiceTheSame(), 3 * TOKENS * WIDTH),
+        (LinearMap(), TOKENS * WIDTH),
+        (nn.Sequential(Exponential(), Exponential()), 2 * TOKENS * WIDTH),
+    ],
+)
+def test_counts_are_those_made_by_hand(module: nn.Module, kept_elements: int) -> None:
+    assert count(module) == kept_elements * FLOAT64
+
+
+def stage_bytes(tokens: int, dtype: torch.dtype = torch.float64, **changes: Any) -> int:
+    parameters = ModelParameters.of(small_config(**changes))
+    whole = Position(Scheme("<1>"), stage=0, tensor_rank=0)
+    buffers = StrategyBuffers.for_schemes(parameters, [whole.scheme], dtype)
+    buffers.parameter.fill_(0.1)
+    stage = Stage(parameters, whole, 0, ProcessGroups(timeout=None), buffers)  # type: ignore[arg-type]
+    return activation_bytes(stage, None, micro_batch(tokens))
+
+
+def test_a_stage_keeps_as_much_for_every_token() -> None:
+    one, two, four = (stage_bytes(tokens) for tokens in (64, 128, 256))
+    assert four - two == pytest.approx(2 * (two - one), rel=0.01)
+    assert four == pytest.approx(2 * two, rel=0.01)
+
+
+def test_layers_keep_alike_and_half_the_bytes_halve_them() -> None:
+    one, two, three = (stage_bytes(128, num_hidden_layers=layers) for layers in (1, 2, 3))
+    assert three - two == two - one > 0
+    assert stage_bytes(128, torch.float32) == pytest.approx(stage_bytes(128) / 2, rel=0.05)
+
+
+def test_a_layer_keeps_at_least_what_its_mathematics_needs() -> None:
+    """Counted on paper, per token: inputs of norms and maps, q, k, v, attention's output, SwiGLU's parts."""
+    config = small_config()
+    heads = config.num_attention_heads + 2 * config.num_key_value_heads
+    minimum = 4 * config.hidden_size + (heads + config.num_attention_heads) * config.head_dim
+    minimum += 3 * config.intermediate_size
+    per_layer = (stage_bytes(128, num_hidden_layers=2) - stage_bytes(128, num_hidden_layers=1)) / 128
+    assert minimum * FLOAT64 <= per_layer <= 3 * minimum * FLOAT64

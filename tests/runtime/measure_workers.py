@@ -1,0 +1,44 @@
+"""What the ranks of profile/test_measure.py do; not beside it, as `profile` is a standard module too."""
+
+from typing import NamedTuple
+
+import torch
+
+from hydraulis import Scheme
+from hydraulis.errors import HydraulisError
+from hydraulis.profile.measure import MeasurementLimits, measure_profile
+from runtime.tiny import make_worker
+from small_model import small_config
+
+STRATEGIES = ("3x<1>", "1x<tp2>", "1x<pp3>")
+MEMORY = 4 << 20
+
+
+class Report(NamedTuple):
+    """What one rank saw of a measurement."""
+
+    profile: str
+    shares: list[float]
+    refused: tuple[str, str, str]
+
+
+def limits(memory_bytes: int, seconds: float) -> MeasurementLimits:
+    return MeasurementLimits(
+        memory_bytes=memory_bytes, longest=8192, micro_batch_tokens=16384, seconds=seconds
+    )
+
+
+def measure(seconds: float) -> Report:
+    """Measure, and then once more with too little memory for any token."""
+    # Tokens of the measurement are bytes.
+    config = small_config(vocab_size=256, initializer_range=0.1)
+    worker = make_worker(STRATEGIES, config=config, dtype=torch.float32)
+    schemes = [Scheme("<1>"), Scheme("<tp2>"), Scheme("<pp3>")]
+    shares: list[float] = []
+    profile = measure_profile(worker, schemes, limits(MEMORY, seconds), shares.append)
+    refused = ("", "", "")
+    try:
+        measure_profile(worker, schemes, limits(MEMORY // 8, seconds), shares.append)
+    except HydraulisError as error:
+        refused = (type(error).__name__, error.code, str(error))
+    return Report(profile.to_json(), shares, refused)

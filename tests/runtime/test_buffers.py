@@ -1,0 +1,66 @@
+"""The buffers hold the largest stage that any scheme has."""
+
+import pytest
+import torch
+
+from hydraulis import InvalidInputError, Scheme
+from hydraulis._core import held_slices
+from hydraulis.config.model import ModelConfig
+from hydraulis.parallel.pipeline import cut_stage
+from hydraulis.parallel.tensor import split_dim, split_range
+from hydraulis.runtime.buffers import StrategyBuffers, positions
+from hydraulis.runtime.parameters import ModelParameters
+from small_model import build_decoder, small_config
+
+# Three layers on two stages: the second one has two of them.
+STAGES = {1: [range(3)], 2: [range(1), range(1, 3)], 3: [range(1), range(1, 2), range(2, 3)]}
+
+
+def stage_elements(config: ModelConfig, scheme: Scheme, stage: int, tensor_rank: int) -> int:
+    """Count the parameters of a stage that was cut from a whole decoder."""
+    decoder = build_decoder(config)
+    last = stage == scheme.pp - 1
+    cut_stage(decoder, STAGES[scheme.pp][stage], first=stage == 0, last=last)
+    total = 0
+    for name, parameter in decoder.named_parameters():
+        dim = split_dim(name)
+        share = 1 if dim is None else len(split_range(parameter.shape[dim], scheme.tp, tensor_rank))
+        total += parameter.numel() * share // (1 if dim is None else parameter.shape[dim])
+    return total
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("text", ["<1>", "<tp2>", "<tp4>", "<pp2>", "<pp3>", "<tp2,pp2>"])
+def test_held_elements_are_those_of_the_cut_and_split_decoder(text: str, *, tied: bool) -> None:
+    config = small_config(tie_word_embeddings=tied)
+    parameters, scheme = ModelParameters.of(config), Scheme(text)
+    for place in positions(scheme):
+        held = sum(part.elements for part in held_slices(parameters.table, place))
+        assert held == stage_elements(config, scheme, place.stage, place.tensor_rank)
+
+
+@pytest.mark.parametrize("schemes", [["<1>"], ["<tp4>"], ["<pp3>", "<tp2,pp2>"], ["<tp4>", "<1>"], ["<pp2>"]])
+def test_buffers_are_as_large_as_the_largest_stage(schemes: list[str]) -> None:
+    config = small_config()
+    largest = max(
+        stage_elements(config, Scheme(text), place.stage, place.tensor_rank)
+        for text in schemes
+        for place in positions(Scheme(text))
+    )
+    buffers = StrategyBuffers.for_schemes(
+        ModelParameters.of(config), [Scheme(text) for text in schemes], torch.float32
+    )
+    assert buffers.parameter.shape == buffers.gradient.shape == (largest,)
+    assert buffers.parameter.dtype == buffers.gradient.dtype == torch.float32
+    assert buffers.parameter.untyped_storage().data_ptr() != buffers.gradient.untyped_storage().data_ptr()
+
+
+def test_positions_come_stage_by_stage() -> None:
+    places = [(place.stage, place.tensor_rank) for place in positions(Scheme("<tp2,pp2>"))]
+    assert places == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_more_stages_than_layers_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="4 pipeline stages, the model has 3") as caught:
+        StrategyBuffers.for_schemes(ModelParameters.of(small_config()), [Scheme("<pp4>")], torch.float32)
+    assert caught.value.code == "too_many_stages"

@@ -1,0 +1,113 @@
+"""The training loop: every rank sees the same plans, losses, errors and stops."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from hydraulis import Plan
+from hydraulis.data.sampler import BatchSampler
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.loop import TokenReader, check_loss
+from ranks import run_ranks
+from runtime.loop_workers import STRATEGIES, Report, interrupted, refused, train_twice
+from runtime.tiny import SEED, made_up_corpus
+
+STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[tuple[Report, Report]]:
+    """By rank, two runs one after the other."""
+    result: list[tuple[Report, Report]] = run_ranks(2, train_twice, STEPS)
+    return result
+
+
+@pytest.fixture(scope="module")
+def reports(runs: list[tuple[Report, Report]]) -> list[Report]:
+    return [first for first, _ in runs]
+
+
+def test_every_rank_sees_the_same_plans_and_losses(reports: list[Report]) -> None:
+    first, second = reports
+    assert len(first.metrics) == STEPS
+    assert first.plans == second.plans
+    assert [metrics.loss for metrics in first.metrics] == [metrics.loss for metrics in second.metrics]
+    assert first.error is second.error is None
+
+
+def test_metrics_say_what_the_plan_and_the_batch_are(reports: list[Report]) -> None:
+    corpus = made_up_corpus(256)
+    sampler = BatchSampler(corpus.lengths, 120, SEED)
+    for step, (metrics, text) in enumerate(zip(reports[0].metrics, reports[0].plans, strict=True)):
+        plan = Plan.from_json(text)
+        lengths = corpus.lengths[sampler.batch(step).documents]
+        assert np.array_equal(plan.lengths, lengths)
+        assert np.array_equal(plan.targets, lengths - 1)
+        assert metrics.step == step
+        assert metrics.sequences == len(lengths)
+        assert metrics.tokens == lengths.sum()
+        assert metrics.longest == lengths.max()
+        assert metrics.strategy == plan.strategy
+        assert metrics.strategy in STRATEGIES
+        assert metrics.planned_ms == plan.iteration_ms
+        assert metrics.lower_bound_ms == plan.lower_bound_ms
+        assert 0 < metrics.lower_bound_ms <= metrics.planned_ms * (1 + 1e-9)
+        assert 0 < metrics.loss < 2 * math.log(256)
+
+
+def test_measured_times_are_known_on_rank_zero_alone(reports: list[Report]) -> None:
+    for metrics, num_timelines, text in zip(
+        reports[0].metrics, reports[0].num_timelines, reports[0].plans, strict=True
+    ):
+        assert 0 < metrics.measured_ms < metrics.wall_ms
+        assert 0 < metrics.plan_ms < metrics.wall_ms
+        assert num_timelines == len(Plan.from_json(text).replicas)
+    assert all(metrics.measured_ms == metrics.plan_ms == 0 for metrics in reports[1].metrics)
+    assert reports[1].num_timelines == [0] * STEPS
+
+
+def test_the_same_seed_gives_the_same_losses_to_the_bit(runs: list[tuple[Report, Report]]) -> None:
+    first, second = ([metrics.loss for metrics in report.metrics] for report in runs[0])
+    assert len(set(first)) == STEPS
+    assert first == second
+
+
+def test_refusals_reach_every_rank_as_the_same_error() -> None:
+    by_rank = run_ranks(2, refused)
+    assert by_rank[0][0].error == by_rank[1][0].error
+    too_long, broken, diverged = by_rank[0]
+    assert too_long.error[:2] == ("InfeasibleError", "sequence_too_long")
+    assert "100" in too_long.error[2]
+    assert broken.error[:2] == ("HydraulisError", "plan_broken")
+    assert "sequence 3 is in two micro-batches; rank 1 is used twice" in broken.error[2]
+    assert diverged.error[:2] == ("HydraulisError", "loss_not_finite")
+    assert "step 0" in diverged.error[2]
+    for reports in zip(*by_rank, strict=True):
+        assert reports[0].error == reports[1].error
+        assert len(reports[0].metrics) == len(reports[1].metrics)
+    assert broken.metrics == diverged.metrics == []
+
+
+def test_a_stop_on_one_rank_ends_all_at_the_next_step() -> None:
+    first, second = run_ranks(2, interrupted)
+    assert (
+        [metrics.step for metrics in first.metrics] == [metrics.step for metrics in second.metrics] == [0, 1]
+    )
+    assert first.error is second.error is None
+
+
+def test_a_reader_gives_a_sequence_its_document_even_if_that_occurs_twice() -> None:
+    corpus = made_up_corpus(256)
+    reader = TokenReader(corpus, np.array([5, 2, 5]))
+    for sequence, document in enumerate((5, 2, 5)):
+        assert np.array_equal(reader(sequence), corpus.tokens(document))
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_no_number_is_refused(loss: float) -> None:
+    with pytest.raises(HydraulisError, match=re.escape(f"loss of step 7 is {loss}")) as caught:
+        check_loss(7, loss)
+    assert caught.value.code == "loss_not_finite"
+    check_loss(7, 1e30)

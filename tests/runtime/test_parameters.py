@@ -1,0 +1,84 @@
+"""Canonical order: round trips, and a tensor rank's slice is an interval."""
+
+import pytest
+import torch
+
+from helpers import at_least
+from hydraulis.parallel.tensor import split_dim, split_range
+from hydraulis.runtime.parameters import ModelParameters
+from small_model import build_decoder, small_config
+
+
+def numbered(shape: torch.Size) -> torch.Tensor:
+    return torch.arange(shape.numel(), dtype=torch.float64).view(shape)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_every_parameter_of_the_decoder_is_in_the_table_once(*, tied: bool) -> None:
+    config = small_config(tie_word_embeddings=tied)
+    parameters = ModelParameters.of(config)
+    named = dict(build_decoder(config).named_parameters())
+    assert sorted(parameters.names) == sorted(named) == sorted(parameters.shapes)
+    assert ("lm_head.weight" in parameters.names) is not tied
+    for entry, name in zip(parameters.table.parameters, parameters.names, strict=True):
+        assert entry.name == name
+        assert entry.rows * entry.row_elements == named[name].numel()
+        assert parameters.shapes[name] == named[name].shape
+        assert entry.split is (named[name].dim() > 1), name
+
+
+def test_canonical_and_view_undo_each_other_for_every_parameter() -> None:
+    parameters = ModelParameters.of(small_config())
+    split_along = set()
+    for name in at_least(20, parameters.names):
+        split_along.add(split_dim(name))
+        value = numbered(parameters.shapes[name])
+        canonical = parameters.canonical(value, name)
+        assert canonical.shape == (value.numel(),)
+        assert torch.equal(parameters.view(canonical, name), value), name
+    assert split_along == {0, 1, None}
+
+
+def test_a_tensor_ranks_slice_is_an_interval_of_whole_rows() -> None:
+    parameters = ModelParameters.of(small_config())
+    for entry, name in zip(parameters.table.parameters, parameters.names, strict=True):
+        dim = split_dim(name)
+        if dim is None:
+            continue
+        value = numbered(parameters.shapes[name])
+        canonical = parameters.canonical(value, name)
+        for tp in (1, 2, 3, 4):
+            for tensor_rank in range(tp):
+                rows = split_range(entry.rows, tp, tensor_rank)
+                held = canonical[rows.start * entry.row_elements : rows.stop * entry.row_elements]
+                expected = value.narrow(dim, rows.start, len(rows))
+                assert torch.equal(parameters.view(held, name), expected), (name, tp, tensor_rank)
+
+
+def test_a_view_shares_its_memory_with_the_flat_buffer() -> None:
+    parameters = ModelParameters.of(small_config())
+    for name in parameters.names:
+        flat = torch.zeros(parameters.shapes[name].numel())
+        parameters.view(flat, name).fill_(1.0)
+        assert flat.eq(1.0).all(), name
+
+
+def test_blocks_are_the_embedding_the_layers_and_the_head() -> None:
+    blocks = {entry.name: entry.blocks for entry in ModelParameters.of(small_config()).table.parameters}
+    assert blocks.pop("embed_tokens.weight") == [0]
+    assert blocks.pop("lm_head.weight") == [4]
+    assert blocks.pop("norm.weight") == [4]
+    for name in at_least(3 * 9, blocks):
+        assert blocks[name] == [int(name.split(".")[1]) + 1], name
+
+
+def test_a_tied_embedding_is_used_by_the_first_block_and_the_head() -> None:
+    config = small_config(tie_word_embeddings=True)
+    blocks = {entry.name: entry.blocks for entry in ModelParameters.of(config).table.parameters}
+    assert blocks["embed_tokens.weight"] == [0, 4]
+    assert blocks["norm.weight"] == [4]
+
+
+def test_the_table_is_in_bucket_order() -> None:
+    buckets = [entry.blocks[0] for entry in ModelParameters.of(small_config()).table.parameters]
+    assert buckets == sorted(buckets)

@@ -1,0 +1,105 @@
+"""What a run leaves behind, and its sum."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hydraulis import Cluster, Plan, Planner
+from hydraulis.planner.static import StaticComparison
+from hydraulis.runtime.loop import Iteration
+from hydraulis.runtime.metrics import StepMetrics
+from hydraulis.runtime.recorder import Recorder
+from hydraulis.runtime.run_directory import RunDirectory
+from hydraulis.runtime.worker import Outcome
+from profiles import made_up_profile
+from runtime.tiny import CAPS
+
+CLUSTER = Cluster(gpus=2, gpus_per_node=2)
+STRATEGIES = ["2x<1>", "1x<tp2>"]
+BATCHES = ([9, 9, 8], [60, 3], [30, 30, 2], [5])
+# Choices and planned times are made up, so that counts and errors are known.
+CHOSEN = ("1x<tp2>", "2x<1>", "2x<1>", "2x<1>")
+PLANNED = (100.0, 100.0, 100.0, 100.0)
+MEASURED = (100.0, 200.0, 80.0, 50.0)
+
+
+def record(directory: RunDirectory, longest: int, trace_step: int | None) -> Recorder:
+    profile = made_up_profile(CAPS)
+    planner = Planner(profile, CLUSTER, strategies=STRATEGIES)
+    static = StaticComparison.over(profile, CLUSTER, STRATEGIES, longest)
+    return Recorder(directory, planner, static, trace_step)
+
+
+def iteration(recorder: Recorder, step: int) -> Iteration:
+    plan = recorder.planner.plan(BATCHES[step])
+    metrics = StepMetrics(
+        step=step,
+        loss=6.0 - step,
+        sequences=len(BATCHES[step]),
+        tokens=sum(BATCHES[step]),
+        longest=max(BATCHES[step]),
+        strategy=CHOSEN[step],
+        planned_ms=PLANNED[step],
+        lower_bound_ms=1.0,
+        measured_ms=MEASURED[step],
+        wall_ms=500.0,
+        plan_ms=1.0,
+    )
+    timelines = recorder.planner.timeline(plan)
+    return Iteration(plan=plan, outcome=Outcome(loss=6.0 - step, timelines=timelines), metrics=metrics)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    return RunDirectory.create(tmp_path / "run")
+
+
+def test_every_iteration_is_on_disk_as_soon_as_it_is_recorded(directory: RunDirectory) -> None:
+    recorder = record(directory, 60, trace_step=1)
+    for step in range(len(BATCHES)):
+        one = iteration(recorder, step)
+        recorder.add(one)
+        lines = (directory.path / "metrics.jsonl").read_text().splitlines()
+        plans = (directory.path / "plans.jsonl").read_text().splitlines()
+        assert len(lines) == len(plans) == step + 1
+        assert json.loads(lines[-1])["step"] == step
+        assert Plan.from_json(plans[-1]) == one.plan
+        assert (directory.path / "trace.json").exists() is (step >= 1)
+    trace = json.loads((directory.path / "trace.json").read_text())
+    assert iteration(recorder, 1).plan.strategy in trace["traceEvents"][0]["args"]["name"]
+
+
+def test_no_trace_is_written_unless_it_is_wanted(directory: RunDirectory) -> None:
+    recorder = record(directory, 60, trace_step=None)
+    recorder.add(iteration(recorder, 0))
+    assert not (directory.path / "trace.json").exists()
+
+
+def test_the_summary_adds_up(directory: RunDirectory) -> None:
+    recorder = record(directory, 60, trace_step=0)
+    for step in range(len(BATCHES)):
+        recorder.add(iteration(recorder, step))
+    summary = recorder.summary()
+    assert summary is not None
+    assert (summary.steps, summary.first_loss, summary.last_loss) == (4, 6.0, 3.0)
+    assert summary.strategies == [("2x<1>", 3), ("1x<tp2>", 1)]
+    assert (summary.planned_ms, summary.measured_ms) == (400.0, 430.0)
+    # Relative to the measured time: 0, 0.5, 0.25 and 1.
+    assert summary.median_error == pytest.approx((0.25 + 0.5) / 2)
+    assert set(summary.files) == {"metrics.jsonl", "plans.jsonl", "trace.json"}
+    assert all(path.is_file() for path in summary.files.values())
+
+
+def test_the_summary_names_the_best_static_strategy(directory: RunDirectory) -> None:
+    recorder = record(directory, 60, trace_step=None)
+    alone = Planner(made_up_profile(CAPS), CLUSTER, strategies=["1x<tp2>"])
+    for step in range(len(BATCHES)):
+        recorder.add(iteration(recorder, step))
+    summary = recorder.summary()
+    assert summary is not None
+    assert summary.static is not None
+    assert summary.static.strategy == "1x<tp2>"
+    assert summary.static.planned_ms == pytest.approx(
+        sum(alone.plan(batch).iteration_ms for batch in BATCHES)
+    )

@@ -1,0 +1,44 @@
+"""Ctrl-C and termination become a request that all ranks agree on."""
+
+import os
+import signal
+
+import pytest
+
+from hydraulis.runtime.stop import StopRequest
+from ranks import run_ranks
+from runtime.stop_workers import agree_after_both_signals, agree_while_interrupted
+
+
+def test_a_request_on_one_rank_is_one_on_all_and_stays() -> None:
+    assert run_ranks(3, agree_after_both_signals) == [[False, True, True] * 2] * 3
+
+
+def test_a_request_that_comes_while_ranks_wait_for_each_other_is_not_lost() -> None:
+    assert run_ranks(2, agree_while_interrupted) == [[False, True]] * 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_handlers_are_put_back(number: signal.Signals) -> None:
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    caught = []
+    with StopRequest():
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+        caught.append("still here")
+    assert caught == ["still here"]
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_the_handlers_are_put_back_after_an_error() -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    def fail() -> None:
+        with StopRequest():
+            assert signal.getsignal(signal.SIGINT) != before
+            message = "planted"
+            raise RuntimeError(message)
+
+    with pytest.raises(RuntimeError, match="planted"):
+        fail()
+    assert signal.getsignal(signal.SIGINT) == before

@@ -1,0 +1,57 @@
+"""Transfers: every holder gets its slice of the master, and home the sum over all holders."""
+
+import pytest
+import torch
+
+from ranks import run_ranks
+from runtime.transfers_workers import Pass, passes, sum_of_large_and_small
+from small_model import small_config
+
+# Tied embeddings have two holders in a pipeline; on 3 ranks one is idle under <pp2>.
+CASES = {
+    "untied on 4": (4, ["4x<1>", "1x<tp2>+2x<1>", "2x<tp2>", "1x<tp4>", "1x<pp3>+1x<1>"], False),
+    "tied on 4": (4, ["1x<tp2,pp2>", "2x<pp2>", "1x<tp2>+1x<pp2>", "1x<tp4>"], True),
+    "untied on 3": (3, ["1x<tp2>+1x<1>", "1x<pp3>", "1x<pp2>", "3x<1>"], False),
+}
+LENGTHS = (20, 20, 18, 9, 7, 3, 2)
+
+
+@pytest.fixture(scope="module", params=CASES)
+def by_rank(request: pytest.FixtureRequest) -> list[list[Pass]]:
+    world_size, strategies, tied = CASES[request.param]
+    # The whole round twice, to see what the second one allocates.
+    config = small_config(tie_word_embeddings=tied)
+    result: list[list[Pass]] = run_ranks(world_size, passes, config, strategies * 2, LENGTHS)
+    return result
+
+
+def test_every_holder_has_its_slice_of_the_master(by_rank: list[list[Pass]]) -> None:
+    for number, first in enumerate(by_rank[0]):
+        held = set()
+        for one in (rank[number] for rank in by_rank):
+            for name, (start, values) in one.parameters.items():
+                assert torch.equal(values, first.master[name][start : start + len(values)]), name
+                held.add(name)
+        assert held == set(first.master)
+
+
+def test_home_has_the_sum_over_all_holders(by_rank: list[list[Pass]]) -> None:
+    for number, first in enumerate(by_rank[0]):
+        expected = {name: torch.zeros_like(value) for name, value in first.master.items()}
+        for one in (rank[number] for rank in by_rank):
+            for name, (start, values) in one.gradients.items():
+                expected[name][start : start + len(values)] += values
+        for name, value in expected.items():
+            assert torch.equal(first.gathered[name], value), name
+            assert value.abs().max() > 0
+
+
+def test_staging_does_not_grow_after_the_first_round(by_rank: list[list[Pass]]) -> None:
+    for one in by_rank:
+        half = len(one) // 2
+        assert one[half - 1].staging[0][0] > 0
+        assert all(later.staging == one[half - 1].staging for later in one[half:])
+
+
+def test_contributions_are_added_in_rank_order() -> None:
+    assert run_ranks(3, sum_of_large_and_small) == [(1.0, 1.0)] * 3

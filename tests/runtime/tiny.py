@@ -1,0 +1,88 @@
+"""What the runtime's tests train: a tiny decoder, a corpus of made-up documents, plans for any strategy."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+
+from hydraulis import Cluster, Plan, Planner, Strategy
+from hydraulis.config.model import ModelConfig
+from hydraulis.config.run import OptimizerConfig, RunConfig
+from hydraulis.config.table import from_table
+from hydraulis.data.corpus import Corpus
+from hydraulis.runtime.worker import Worker
+from profiles import made_up_profile
+from small_model import small_config
+
+SEED = 3
+CAPS = {
+    "<1>": 32,
+    "<tp2>": 64,
+    "<pp2>": 32,
+    "<pp3>": 32,
+    "<tp2,pp2>": 64,
+    "<tp4>": 96,
+}
+OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=4, weight_decay=0.1)
+
+
+def planner_for(world_size: int, strategies: Sequence[str]) -> Planner:
+    cluster = Cluster(gpus=world_size, gpus_per_node=8)
+    return Planner(made_up_profile(CAPS), cluster, strategies=list(strategies))
+
+
+def plan_for(world_size: int, strategy: str, lengths: Sequence[int]) -> Plan:
+    targets = [length - 1 for length in lengths]
+    return planner_for(world_size, [strategy]).plan(lengths, targets)
+
+
+def make_worker(
+    strategies: Sequence[str],
+    *,
+    config: ModelConfig | None = None,
+    dtype: torch.dtype = torch.float64,
+    seed: int = SEED,
+) -> Worker:
+    schemes = {scheme for strategy in strategies for scheme in Strategy(strategy).schemes}
+    return Worker(
+        config or small_config(),
+        OPTIMIZER,
+        schemes=sorted(schemes),
+        dtype=dtype,
+        seed=seed,
+        timeout=timedelta(seconds=60),
+    )
+
+
+def made_up_corpus(vocab_size: int, *, longest: int = 64) -> Corpus:
+    """Make 40 documents; one of them has `longest` tokens, most have a few."""
+    rng = np.random.default_rng(0)
+    lengths = np.clip(rng.lognormal(2.0, 0.8, 40), 2, longest).astype(np.int64)
+    lengths[7] = longest
+    return Corpus(
+        token_T=rng.integers(vocab_size, size=lengths.sum()).astype(np.uint8),
+        offset=np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
+        num_cut=4,
+        num_skipped_files=2,
+    )
+
+
+def run_config(steps: int, strategies: Sequence[str], **optimizer: Any) -> RunConfig:
+    tables = {
+        "model": {
+            "vocab_size": 256,
+            "hidden_size": 16,
+            "intermediate_size": 20,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+        },
+        "data": {"tokens_per_batch": 120},
+        "train": {"steps": steps, "seed": SEED},
+        "optimizer": {"learning_rate": 1e-2} | optimizer,
+        "planner": {"strategies": list(strategies), "memory_mib": 1},
+        "output": {"directory": "nowhere"},
+    }
+    return from_table(RunConfig, tables, "")

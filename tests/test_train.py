@@ -1,0 +1,315 @@
+"""The command, end to end under torchrun, and every way in which it refuses."""
+
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import safetensors.torch
+
+from hydraulis import Plan, train
+from profiles import made_up_profile
+from ranks import run_ranks
+from runtime.tiny import CAPS
+from train_workers import Ended, run_commands
+
+STEPS = 4
+ENDLESS = 100_000
+CONFIG = """
+[model]
+vocab_size = 256
+hidden_size = 32
+intermediate_size = 48
+num_hidden_layers = 2
+num_attention_heads = 4
+num_key_value_heads = 2
+initializer_range = 0.1
+
+[data]
+max_tokens = 400
+tokens_per_batch = 1024
+
+[train]
+steps = {steps}
+trace_step = 1
+timeout_s = 60
+
+[optimizer]
+learning_rate = 1e-2
+
+[planner]
+memory_mib = 6
+strategies = ["2x<1>", "1x<tp2>"]
+profile_seconds = 1.0
+
+[output]
+directory = "{directory}"
+"""
+FILES = {
+    "config.json",
+    "corpus.json",
+    "metrics.jsonl",
+    "model.safetensors",
+    "plans.jsonl",
+    "profile.json",
+    "trace.json",
+}
+
+
+def write_config(folder: Path) -> Path:
+    path = folder / "run.toml"
+    path.write_text(CONFIG.format(steps=STEPS, directory=folder / "run"))
+    return path
+
+
+def start(arguments: Sequence[str], **environment: str) -> "subprocess.Popen[str]":
+    loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+    settings = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": loopback} | environment
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    return subprocess.Popen(
+        [*launcher, "-m", "hydraulis.train", *arguments],
+        env=os.environ | settings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    try:
+        out, err = process.communicate(timeout=120)
+    finally:
+        # torchrun passes it on to its ranks.
+        process.terminate()
+        process.wait(60)
+    return process.returncode, out, err
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    text = path.read_text(encoding="utf-8")
+    assert text.endswith("\n")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def assert_no_traceback_of_ours(err: str) -> None:
+    # torchrun's own account of a failed rank has a traceback, of torch's files.
+    assert "hydraulis/" not in err
+    assert "[rank" not in err
+
+
+class Run(NamedTuple):
+    """A run that has ended."""
+
+    code: int
+    out: str
+    err: str
+    directory: Path
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        return read_lines(self.directory / "metrics.jsonl")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("end-to-end")
+
+
+@pytest.fixture(scope="module")
+def first(folder: Path) -> Run:
+    return Run(*finish(start([str(write_config(folder))])), folder / "run")
+
+
+@pytest.fixture(scope="module")
+def second(folder: Path, first: Run) -> Run:
+    """Run the same configuration with the first run's profile, for longer, and interrupt it."""
+    overrides = (f'planner.profile="{first.directory}/profile.json"', f"train.steps={ENDLESS}")
+    options = [part for override in overrides for part in ("--set", override)]
+    process = start([str(folder / "run.toml"), *options])
+    metrics = folder / "run-2" / "metrics.jsonl"
+    try:
+        deadline = time.monotonic() + 90
+        while not (metrics.exists() and metrics.read_text().count("\n") >= STEPS):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        interrupted = time.monotonic()
+    finally:
+        code, out, err = finish(process)
+    # torchrun kills ranks that go on for 30 s.
+    assert time.monotonic() - interrupted < 25
+    return Run(code, out, err, folder / "run-2")
+
+
+def test_a_run_ends_well_and_leaves_its_files(first: Run) -> None:
+    assert first.code == 0, first.err
+    assert {path.name for path in first.directory.iterdir()} == FILES
+    assert_no_traceback_of_ours(first.err)
+    assert "Warning" not in first.err
+
+
+def test_each_step_is_recorded_and_the_loss_falls(first: Run) -> None:
+    metrics = first.metrics
+    assert [line["step"] for line in metrics] == list(range(STEPS))
+    for line in metrics:
+        assert line["strategy"] in ("2x<1>", "1x<tp2>")
+        assert 1024 <= line["tokens"] < 1024 + 400
+        assert 1 <= line["longest"] <= 400
+        for name in ("planned_ms", "measured_ms", "wall_ms", "plan_ms"):
+            assert 0 < line[name] < 60_000, name
+        assert line["measured_ms"] < line["wall_ms"]
+    losses = [line["loss"] for line in metrics]
+    assert losses[0] == pytest.approx(math.log(256), abs=0.6)
+    assert losses[-1] < losses[0] - 0.3
+
+
+def test_plans_and_trace_are_those_of_the_steps(first: Run) -> None:
+    lines = (first.directory / "plans.jsonl").read_text().splitlines()
+    plans = [Plan.from_json(line) for line in lines]
+    assert [plan.strategy for plan in plans] == [line["strategy"] for line in first.metrics]
+    trace = json.loads((first.directory / "trace.json").read_text())
+    names = {event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "process_name"}
+    assert names == {f"planned: {plans[1].strategy}", f"measured: {plans[1].strategy}"}
+    working = {rank for replica in plans[1].replicas if replica.micro_batches for rank in replica.ranks}
+    for process in (0, 1):
+        spans = [event for event in trace["traceEvents"] if event["ph"] == "X" and event["pid"] == process]
+        assert {span["tid"] for span in spans} == working
+    ends = [e["ts"] + e["dur"] for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 1]
+    assert max(ends) == pytest.approx(1e3 * first.metrics[1]["measured_ms"], rel=1e-6)
+
+
+def test_the_trained_parameters_can_be_read(first: Run) -> None:
+    parameters = safetensors.torch.load_file(first.directory / "model.safetensors")
+    assert parameters["embed_tokens.weight"].shape == (256, 32)
+    assert parameters["layers.1.self_attn.k_proj.weight"].shape == (16, 32)
+    assert len(parameters) == 2 * 9 + 3
+    # Trained: norms start as ones.
+    assert all(value.isfinite().all() for value in parameters.values())
+    assert parameters["norm.weight"].ne(1).any()
+
+
+def test_the_log_shows_each_step_once_and_where_the_files_are(first: Run) -> None:
+    lines = first.out.splitlines()
+    for step in range(STEPS):
+        assert sum(line.startswith(f"step {step + 1}/{STEPS}  loss ") for line in lines) == 1
+    corpus = json.loads((first.directory / "corpus.json").read_text())
+    assert sum(corpus["fingerprint"] in line for line in lines) == 1
+    for name in FILES:
+        assert any(line.endswith(str(first.directory / name)) for line in lines), name
+    assert "best static strategy" in first.out
+
+
+def test_the_same_seed_and_profile_give_the_same_run_to_the_bit(first: Run, second: Run) -> None:
+    assert [line["loss"] for line in second.metrics[:STEPS]] == [line["loss"] for line in first.metrics]
+    plans = [(run.directory / "plans.jsonl").read_text().splitlines()[:STEPS] for run in (first, second)]
+    assert plans[0] == plans[1]
+    for name in ("profile.json", "corpus.json"):
+        assert (second.directory / name).read_bytes() == (first.directory / name).read_bytes(), name
+
+
+def test_a_second_run_leaves_the_first_alone(folder: Path, first: Run, second: Run) -> None:
+    assert first.directory != second.directory
+    assert len(first.metrics) == STEPS
+    assert {path.name for path in folder.iterdir()} == {"run.toml", "run", "run-2"}
+
+
+def test_a_refusal_is_reported_once_even_if_rank_zero_is_the_slowest(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, time\nif os.environ.get('RANK') == '0':\n    time.sleep(2)\n"
+    )
+    config = str(write_config(tmp_path))
+    code, out, err = finish(start([config, "--set", "train.stepss=9"], PYTHONPATH=str(tmp_path)))
+    assert code != 0
+    assert (out + err).count("hydraulis.train: error [config_unknown_key]: ") == 1
+    assert "did you mean 'steps'" in err
+    assert_no_traceback_of_ours(err)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_interrupt_ends_the_run_between_two_steps_with_whole_files(second: Run) -> None:
+    assert second.code != 0
+    assert_no_traceback_of_ours(second.err)
+    assert {path.name for path in second.directory.iterdir()} == FILES
+    steps = [line["step"] for line in second.metrics]
+    assert steps == list(range(len(steps)))
+    assert STEPS <= len(steps) < ENDLESS
+    assert len(read_lines(second.directory / "plans.jsonl")) == len(steps)
+    assert len(safetensors.torch.load_file(second.directory / "model.safetensors")) == 21
+    assert f"{len(steps)} iterations, each planned anew" in second.out
+
+
+def test_outside_torchrun_it_says_how_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert train.main([str(write_config(tmp_path))]) == 2
+    assert capsys.readouterr().err.startswith("hydraulis.train: error [not_torchrun]: ")
+
+
+class Refusal(NamedTuple):
+    """An override, and what must come of it."""
+
+    override: str
+    code: str
+    says: str
+
+
+PROFILED = 'planner.profile="PROFILE"'
+REFUSALS = (
+    Refusal('planner.strategies=["1x<tp2>+1x<1>"]', "strategy_too_large", "needs 3 GPUs, the cluster has 2"),
+    Refusal('planner.strategies=["1x<tp3>"]', "strategy_too_large", "needs 3 GPUs"),
+    Refusal('planner.strategies=["two of them"]', "strategy_syntax", "two of them"),
+    Refusal('planner.strategies=["1x<tp2>"]\0model.num_key_value_heads=1', "tensor_degree", "tp = 2"),
+    Refusal('planner.strategies=["1x<pp2>"]\0model.num_hidden_layers=1', "too_many_stages", "1 layers"),
+    Refusal("data.max_tokens=90", "document_too_long", "90 tokens, and no strategy admits more than 64"),
+    Refusal('planner.profile="nowhere.json"', "file_unreadable", "nowhere.json"),
+    Refusal('planner.strategies=["2x<1>"]\0planner.profile="WITHOUT"', "scheme_unknown", "<1>"),
+    Refusal('output.directory="FILE/run"', "run_directory", "FILE/run"),
+    Refusal('output.directory="."', "run_directory", "name a new folder"),
+    Refusal('planner.profile=""\0planner.memory_mib=1\0model.hidden_size=256', "scheme_too_large", "<1>"),
+)
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[Ended]]]:
+    """Give every override to the command on two ranks, in one place without any file of a run."""
+    folder = tmp_path_factory.mktemp("refused")
+    config = str(write_config(folder))
+    (folder / "FILE").write_text("")
+    (folder / "PROFILE").write_text(made_up_profile(CAPS).to_json())
+    (folder / "WITHOUT").write_text(made_up_profile({"<tp2>": 64}).to_json())
+    small = [PROFILED, "data.max_tokens=64", "data.tokens_per_batch=120"]
+    commands = []
+    for refusal in REFUSALS:
+        overrides = "\0".join((*small, refusal.override))
+        for name in ("PROFILE", "WITHOUT", "FILE"):
+            overrides = overrides.replace(f'"{name}', f'"{folder}/{name}')
+        commands.append([config, *(part for one in overrides.split("\0") for part in ("--set", one))])
+    return folder, run_ranks(2, run_commands, commands)
+
+
+@pytest.mark.parametrize("number", range(len(REFUSALS)), ids=[refusal.code for refusal in REFUSALS])
+def test_a_refusal_ends_every_rank_and_is_reported_once(
+    refused: tuple[Path, list[list[Ended]]], number: int
+) -> None:
+    first, second = (of_rank[number] for of_rank in refused[1])
+    assert (first.code, second.code) == (2, 2)
+    assert first.err.startswith(f"hydraulis.train: error [{REFUSALS[number].code}]: ")
+    assert first.err.count("\n") == 1
+    assert REFUSALS[number].says in first.err
+    assert second.err == second.out == ""
+
+
+def test_a_refusal_writes_nothing(refused: tuple[Path, list[list[Ended]]]) -> None:
+    folder, _ = refused
+    assert {path.name for path in folder.iterdir()} == {"run.toml", "FILE", "PROFILE", "WITHOUT"}

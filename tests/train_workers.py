@@ -1,0 +1,49 @@
+"""What the ranks of test_train.py do: the whole command, but for joining the group and reading the corpus."""
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+import torch.distributed as dist
+
+from hydraulis import train
+from hydraulis.data.corpus import Corpus
+from hydraulis.data.stdlib import StandardLibrary
+from runtime.tiny import made_up_corpus
+
+
+class Ended(NamedTuple):
+    """How one rank's command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run_commands(commands: Sequence[Sequence[str]]) -> list[Ended]:
+    """Run the command with each list of arguments, one after another."""
+    os.environ["RANK"] = str(dist.get_rank())
+    os.environ["LOCAL_WORLD_SIZE"] = str(dist.get_world_size())
+    setattr(train, "joined", _joined)  # noqa: B010
+    setattr(StandardLibrary, "load", _load)  # noqa: B010
+    return [_run(arguments) for arguments in commands]
+
+
+def _run(arguments: Sequence[str]) -> Ended:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = train.main(arguments)
+    return Ended(code, out.getvalue(), err.getvalue())
+
+
+@contextlib.contextmanager
+def _joined(_timeout: timedelta) -> Iterator[int]:
+    # The group is there already.
+    yield dist.get_rank()
+
+
+def _load(max_tokens: int) -> Corpus:
+    return made_up_corpus(256, longest=max_tokens)
