@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hydraulis import InvalidInputError
+from hydraulis import HydraulisError, InvalidInputError
 from hydraulis.runtime.run_directory import RunDirectory
 
 
