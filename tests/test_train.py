@@ -19,7 +19,7 @@ from hydraulis import Plan, train
 from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS
-from train_workers import Ended, run_commands
+from train_workers import Ended, run_commands, run_on_a_full_disk
 
 STEPS = 4
 ENDLESS = 100_000
@@ -313,3 +313,13 @@ def test_a_refusal_ends_every_rank_and_is_reported_once(
 def test_a_refusal_writes_nothing(refused: tuple[Path, list[list[Ended]]]) -> None:
     folder, _ = refused
     assert {path.name for path in folder.iterdir()} == {"run.toml", "FILE", "PROFILE", "WITHOUT"}
+
+
+def test_a_full_disk_ends_every_rank(tmp_path: Path) -> None:
+    (tmp_path / "PROFILE").write_text(made_up_profile(CAPS).to_json())
+    overrides = (f'planner.profile="{tmp_path}/PROFILE"', "data.max_tokens=64", "data.tokens_per_batch=120")
+    options = [part for override in overrides for part in ("--set", override)]
+    first, second = run_ranks(2, run_on_a_full_disk, [str(write_config(tmp_path)), *options])
+    assert (first.code, second.code) == (2, 2)
+    assert first.err.startswith("hydraulis.train: error [run_directory_write]: no space left")
+    assert second.err == ""

@@ -12,6 +12,8 @@ import torch.distributed as dist
 from hydraulis import train
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.stdlib import StandardLibrary
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.run_directory import RunDirectory
 from runtime.tiny import made_up_corpus
 
 
@@ -30,6 +32,18 @@ def run_commands(commands: Sequence[Sequence[str]]) -> list[Ended]:
     setattr(train, "joined", _joined)  # noqa: B010
     setattr(StandardLibrary, "load", _load)  # noqa: B010
     return [_run(arguments) for arguments in commands]
+
+
+def run_on_a_full_disk(arguments: Sequence[str]) -> Ended:
+    """Run the command where no line can be appended to a file."""
+
+    def refuse(*_: object) -> None:
+        message = "no space left on device"
+        raise HydraulisError(message, code="run_directory_write")
+
+    setattr(RunDirectory, "append", refuse)  # noqa: B010
+    (ended,) = run_commands([arguments])
+    return ended
 
 
 def _run(arguments: Sequence[str]) -> Ended:

@@ -4,7 +4,7 @@ import torch.distributed as dist
 
 from hydraulis.data.corpus import Corpus
 from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
-from hydraulis.runtime.rank_zero import corpus_from_rank_zero, from_rank_zero
+from hydraulis.runtime.rank_zero import corpus_from_rank_zero, from_rank_zero, on_rank_zero
 from runtime.tiny import made_up_corpus
 
 TEXTS = ("", "plain", 'ÄÖ 水 🚰 \x00 \n " \\ </error>', '{"error": "HydraulisError"}', "x" * 300_000)
@@ -38,6 +38,21 @@ def errors_and_what_comes_after() -> tuple[list[Caught], str]:
     return caught, from_rank_zero(lambda: "after")
 
 
+def acts() -> tuple[int, Caught, Caught]:
+    """Act on rank 0: once well, once refused, and once failing in a way that nobody foresaw."""
+    calls = []
+    on_rank_zero(lambda: calls.append("done"))
+    caught = []
+    for error in (HydraulisError("disk full", code="run_directory_write"), ZeroDivisionError("oh")):
+        try:
+            on_rank_zero(lambda error=error: _raise(error))  # type: ignore[misc]
+        except HydraulisError as received:
+            caught.append(describe(received))
+        except ZeroDivisionError as received:
+            caught.append((type(received).__name__, "", str(received)))
+    return len(calls), caught[0], caught[1]
+
+
 def corpora() -> tuple[Corpus, bool, Caught | None]:
     """Return the corpus, whether this rank loaded it itself, and how a corpus that is refused arrives."""
     calls = []
@@ -59,7 +74,7 @@ def describe(error: HydraulisError) -> Caught:
     return type(error).__name__, error.code, str(error)
 
 
-def _raise(error: HydraulisError) -> str:
+def _raise(error: Exception) -> str:
     raise error
 
 

@@ -6,6 +6,7 @@ from ranks import run_ranks
 from runtime.rank_zero_workers import (
     ERRORS,
     TEXTS,
+    acts,
     any_other_failure,
     corpora,
     describe,
@@ -26,6 +27,17 @@ def test_an_error_of_rank_zero_is_the_same_error_everywhere_and_the_ranks_stay_i
     for caught, after in run_ranks(3, errors_and_what_comes_after):
         assert caught == expected
         assert after == "after"
+
+
+def test_an_act_happens_on_rank_zero_alone_and_its_failure_reaches_all() -> None:
+    first, *others = run_ranks(3, acts)
+    refused = ("HydraulisError", "run_directory_write", "disk full")
+    # What nobody foresaw keeps its own type, and traceback, where it happened.
+    assert first == (1, refused, ("ZeroDivisionError", "", "oh"))
+    for num_calls, caught, unforeseen in others:
+        assert (num_calls, caught) == (0, refused)
+        assert unforeseen[:2] == ("HydraulisError", "rank_zero_failed")
+        assert "ZeroDivisionError('oh')" in unforeseen[2]
 
 
 def test_a_corpus_is_loaded_once_and_equal_everywhere() -> None:

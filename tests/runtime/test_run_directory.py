@@ -1,5 +1,6 @@
 """A run's folder is a new one, and no file in it is half-written."""
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,21 @@ def test_a_write_that_fails_leaves_the_old_file_whole(
         assert refusal.value.code == "run_directory_write"
     assert (directory.path / "a.json").read_text() == "old"
     assert not (directory.path / "new.json").exists()
+
+
+def test_a_line_that_does_not_fit_leaves_the_lines_before_it_whole(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    directory.append("log", "first")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+        with pytest.raises(HydraulisError, match="log cannot be written") as refusal:
+            directory.append("log", "x" * 200_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert refusal.value.code == "run_directory_write"
+    directory.append("log", "last")
+    assert (directory.path / "log").read_text() == "first\nlast\n"
 
 
 def test_lines_are_appended_and_can_be_read_at_once(tmp_path: Path) -> None:

@@ -58,14 +58,21 @@ class RunDirectory:
         return path
 
     def append(self, name: str, line: str) -> None:
-        """Append a line to a file, in one piece.
+        """Append a line to a file: all of it, or none.
 
         Raises:
             HydraulisError: it cannot be written (code `run_directory_write`).
         """
         path = self.path / name
-        with _named(path), path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        missing = memoryview((line + "\n").encode())
+        with _named(path), path.open("ab", buffering=0) as file:
+            end = file.tell()
+            try:
+                while missing:
+                    missing = missing[file.write(missing) :]
+            except OSError:
+                file.truncate(end)
+                raise
 
 
 @contextmanager
