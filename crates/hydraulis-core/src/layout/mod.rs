@@ -6,7 +6,7 @@
 //!
 //! Two kinds of layout meet here. In a strategy's layout a rank holds slices of the blocks of its stage. In
 //! the *home layout* every block is cut evenly over all ranks, so that each element has exactly one home.
-//! A [`transfer`] lists, block by block, what a rank trades with every other: gradients go from the holders
+//! A [`transfer()`] lists, block by block, what a rank trades with every other: gradients go from the holders
 //! to home, where all contributions are added in rank order; parameters take the same way back.
 //!
 //! Every held slice's gradient is *partial* here: the replicas saw different sequences, and under sequence

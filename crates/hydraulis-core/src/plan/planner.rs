@@ -116,7 +116,7 @@ impl Planner {
         })
     }
 
-    /// Every promise that `plan` breaks for `batch`; see [`check`].
+    /// Every promise that `plan` breaks for `batch`; see [`check()`].
     pub fn check(&self, plan: &Plan, batch: &Batch) -> Vec<Violation> {
         check(plan, batch, &self.cost)
     }
