@@ -1,0 +1,56 @@
+//! As many replicas of one scheme as a cluster holds.
+
+use hydraulis_core::cost::{CostModel, SchemeCost};
+use hydraulis_core::lengths::Batch;
+use hydraulis_core::schedule::{MakespanBuffers, makespan};
+use hydraulis_core::spec::Strategy;
+use hydraulis_core::strategy::{place, usable_schemes};
+use hydraulis_core::{Millis, Result};
+
+/// Equal replicas that fill a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EqualReplicas<'a> {
+    /// What a replica costs.
+    pub cost: &'a SchemeCost,
+    /// The strategy.
+    pub strategy: Strategy,
+}
+
+impl<'a> EqualReplicas<'a> {
+    /// One for each scheme that the cluster and its memory allow.
+    pub fn every(cost: &'a CostModel) -> Result<Vec<EqualReplicas<'a>>> {
+        let schemes = usable_schemes(cost).into_iter();
+        schemes.map(|scheme| EqualReplicas::fill(cost, cost.scheme(scheme)?)).collect()
+    }
+
+    /// As many replicas as find a place; blocks that do not divide a node may leave ranks idle.
+    fn fill(model: &CostModel, cost: &'a SchemeCost) -> Result<EqualReplicas<'a>> {
+        let cluster = model.cluster();
+        let most = usize::try_from(u64::from(cluster.gpus()) / cost.scheme().ranks()).unwrap_or(1);
+        let of = |count: usize| Strategy::new(vec![cost.scheme(); count]);
+        let placed = (1..=most)
+            .rev()
+            .map(of)
+            .find(|strategy| strategy.as_ref().is_ok_and(|strategy| place(strategy, cluster).is_ok()));
+        Ok(EqualReplicas { cost, strategy: placed.unwrap_or_else(|| of(1))? })
+    }
+
+    /// Number of replicas.
+    pub fn count(&self) -> usize {
+        self.strategy.schemes().len()
+    }
+
+    /// The simulated time of the slowest replica.
+    pub fn time(&self, batch: &Batch, work: &[Vec<Vec<usize>>]) -> Millis {
+        let mut buffers = MakespanBuffers::default();
+        let slowest = work.iter().map(|micro_batches| replica_ms(self.cost, batch, micro_batches, &mut buffers)).max();
+        slowest.unwrap_or_default()
+    }
+}
+
+/// The simulated time of one replica's micro-batches.
+fn replica_ms(cost: &SchemeCost, batch: &Batch, work: &[Vec<usize>], buffers: &mut MakespanBuffers) -> Millis {
+    let tokens = |ids: &Vec<usize>| cost.micro_batch_ms(ids.iter().map(|&id| batch.tokens()[id]));
+    let times: Vec<Millis> = work.iter().map(tokens).collect();
+    makespan(&times, cost.stage_multipliers(), cost.forward_share(), buffers)
+}

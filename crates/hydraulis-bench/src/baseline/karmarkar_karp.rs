@@ -1,0 +1,91 @@
+//! Largest differencing (Karmarkar and Karp 1982), as verl and its relatives balance replicas.
+//!
+//! Every sequence starts as a partition of its own: one replica has it, the others nothing. The two partitions of
+//! greatest spread become one, the fullest part of each joined with the emptiest of the other, until one is left.
+//! Packing is that of the longest-first heap.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use hydraulis_core::Millis;
+use hydraulis_core::lengths::Batch;
+use hydraulis_core::pack::Packer;
+
+use crate::baseline::{EqualReplicas, Work};
+
+/// Deals by the time of sequences alone, then packs.
+pub fn deal(batch: &Batch, replicas: &EqualReplicas) -> Work {
+    let times: Vec<Millis> = batch.tokens().iter().map(|&tokens| replicas.cost.sequence_ms(tokens)).collect();
+    let mut packer = Packer::new(replicas.cost, batch);
+    let packed = differenced(&times, replicas.count()).into_iter().map(|mut ids| {
+        ids.sort_by_key(|&id| (Reverse(batch.tokens()[id]), id));
+        packer.pack(&ids).micro_batches
+    });
+    packed.collect()
+}
+
+/// Parts in which the sums of `times` are close to each other.
+fn differenced(times: &[Millis], parts: usize) -> Vec<Vec<usize>> {
+    let mut heap: BinaryHeap<Partition> =
+        times.iter().enumerate().map(|(id, &time)| Partition::of(id, time, parts)).collect();
+    while let Some(first) = heap.pop() {
+        match heap.pop() {
+            Some(second) => heap.push(first.joined(second)),
+            None => return first.parts.into_iter().map(|part| part.ids).collect(),
+        }
+    }
+    vec![Vec::new(); parts]
+}
+
+/// Sequences and the sum of their times.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Part {
+    time: Millis,
+    ids: Vec<usize>,
+}
+
+/// Parts of some sequences, the fullest first; ordered by spread, then the earlier sequence wins.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Partition {
+    spread: Millis,
+    first: Reverse<usize>,
+    parts: Vec<Part>,
+}
+
+impl Partition {
+    fn of(id: usize, time: Millis, count: usize) -> Partition {
+        let mut parts = vec![Part::default(); count];
+        parts[0] = Part { time, ids: vec![id] };
+        Partition { spread: if count > 1 { time } else { Millis::ZERO }, first: Reverse(id), parts }
+    }
+
+    fn joined(mut self, other: Partition) -> Partition {
+        for (part, mut opposite) in self.parts.iter_mut().zip(other.parts.into_iter().rev()) {
+            part.time += opposite.time;
+            part.ids.append(&mut opposite.ids);
+        }
+        self.parts.sort_by(|one, another| another.cmp(one));
+        let last = self.parts.last().map(|part| part.time).unwrap_or_default();
+        Partition { spread: self.parts[0].time - last, first: self.first.max(other.first), parts: self.parts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sums(times: &[f64], parts: usize) -> Vec<f64> {
+        let millis: Vec<Millis> = times.iter().copied().map(Millis).collect();
+        differenced(&millis, parts).iter().map(|ids| ids.iter().map(|&id| times[id]).sum()).collect()
+    }
+
+    #[test]
+    fn the_textbook_cases() {
+        // Differencing 8 7 6 5 4 leaves 2, where 8+7 against 6+5+4 leaves nothing.
+        assert_eq!(sums(&[8.0, 7.0, 6.0, 5.0, 4.0], 2), [16.0, 14.0]);
+        assert_eq!(sums(&[6.0, 5.0, 4.0, 3.0], 2), [9.0, 9.0]);
+        assert_eq!(sums(&[3.0, 3.0, 3.0], 3), [3.0, 3.0, 3.0]);
+        assert_eq!(sums(&[3.0, 2.0], 1), [5.0]);
+        assert_eq!(sums(&[3.0], 3), [3.0, 0.0, 0.0]);
+    }
+}

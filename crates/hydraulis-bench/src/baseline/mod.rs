@@ -1,0 +1,42 @@
+//! Other methods, re-implemented from their descriptions.
+//!
+//! | file | method |
+//! |---|---|
+//! | `static_balanced` | one strategy; packs of balanced time, a multiple of the replicas |
+//! | `static_first_fit` | one strategy; first-fit-decreasing packs dealt in turn |
+//! | `static_sorted` | the same packs, sorted by time before they are dealt |
+//! | `longest_first` | one strategy; a heap deals sequences, longest first |
+//! | `karmarkar_karp` | one strategy; largest differencing deals sequences |
+//! | `buckets` | a strategy for each range of lengths, run one after another (`HotSPa`'s way) |
+//! | `paper` | the Hydraulis paper's two stages, over a list of strategies |
+//!
+//! "One strategy" is as many replicas of one scheme as the cluster holds, kept for the whole run: the one that
+//! is best in hindsight over all batches, among those that admit the longest sequence of the run.
+
+mod buckets;
+mod decision;
+mod equal_replicas;
+mod fixed;
+mod karmarkar_karp;
+mod longest_first;
+mod packs;
+mod paper;
+mod static_balanced;
+mod static_first_fit;
+mod static_sorted;
+
+pub use buckets::Buckets;
+pub(crate) use decision::part;
+pub use decision::{Decision, Phase, Work};
+pub use equal_replicas::EqualReplicas;
+pub use fixed::{Deal, Fixed};
+pub use paper::Paper;
+
+/// How each baseline with one strategy for the whole run deals a batch onto its replicas.
+pub mod deals {
+    pub use super::karmarkar_karp::deal as karmarkar_karp;
+    pub use super::longest_first::deal as longest_first;
+    pub use super::static_balanced::deal as static_balanced;
+    pub use super::static_first_fit::deal as static_first_fit;
+    pub use super::static_sorted::deal as static_sorted;
+}

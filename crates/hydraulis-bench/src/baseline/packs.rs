@@ -1,0 +1,99 @@
+//! Packs that stay within a cap, the way other systems make them.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use hydraulis_core::cost::SchemeCost;
+use hydraulis_core::lengths::Batch;
+use hydraulis_core::{Millis, Tokens};
+
+/// First-fit decreasing: few packs, whatever their times. `ids` come longest first.
+pub(super) fn first_fit(ids: &[usize], batch: &Batch, cap: Tokens) -> Vec<Vec<usize>> {
+    let mut packs: Vec<(Tokens, Vec<usize>)> = Vec::new();
+    for &id in ids {
+        let tokens = batch.tokens()[id];
+        match packs.iter_mut().find(|(used, _)| *used + tokens <= cap) {
+            Some((used, pack)) => {
+                *used += tokens;
+                pack.push(id);
+            }
+            None => packs.push((tokens, vec![id])),
+        }
+    }
+    packs.into_iter().map(|(_, pack)| pack).collect()
+}
+
+/// `count` packs of balanced time, empty ones left out: each sequence, longest first, into the pack of least
+/// time that has room. None where a sequence finds no room.
+pub(super) fn balanced(ids: &[usize], batch: &Batch, cost: &SchemeCost, count: usize) -> Option<Vec<Vec<usize>>> {
+    let mut packs = vec![(Tokens(0), Vec::new()); count];
+    let mut by_time: BinaryHeap<Reverse<(Millis, usize)>> =
+        (0..count).map(|pack| Reverse((Millis::ZERO, pack))).collect();
+    let mut full = Vec::new();
+    for &id in ids {
+        let tokens = batch.tokens()[id];
+        let (time, pack) = loop {
+            let Reverse((time, pack)) = by_time.pop()?;
+            if packs[pack].0 + tokens <= cost.cap() {
+                break (time, pack);
+            }
+            full.push(Reverse((time, pack)));
+        };
+        packs[pack].0 += tokens;
+        packs[pack].1.push(id);
+        by_time.push(Reverse((time + cost.sequence_ms(tokens), pack)));
+        by_time.extend(full.drain(..));
+    }
+    Some(packs.into_iter().map(|(_, pack)| pack).filter(|pack| !pack.is_empty()).collect())
+}
+
+/// The time of a pack's sequences, without what every micro-batch costs beside them.
+pub(super) fn sequences_ms(pack: &[usize], batch: &Batch, cost: &SchemeCost) -> Millis {
+    pack.iter().map(|&id| cost.sequence_ms(batch.tokens()[id])).sum()
+}
+
+/// The packs, those of most time first; the first among equals.
+pub(super) fn slowest_first(mut packs: Vec<Vec<usize>>, batch: &Batch, cost: &SchemeCost) -> Vec<Vec<usize>> {
+    packs.sort_by_cached_key(|pack| Reverse(sequences_ms(pack, batch, cost)));
+    packs
+}
+
+/// Packs dealt to the replicas in turn.
+pub(super) fn dealt_in_turn(packs: Vec<Vec<usize>>, replicas: usize) -> super::Work {
+    let mut work = vec![Vec::new(); replicas];
+    for (index, pack) in packs.into_iter().enumerate() {
+        work[index % replicas].push(pack);
+    }
+    work
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hydraulis_core::cost::{CostModel, preset};
+    use hydraulis_core::spec::Cluster;
+
+    #[test]
+    fn first_fit_fills_the_first_with_room() {
+        let batch = Batch::new(&[7, 5, 4, 3, 1], None).unwrap();
+        assert_eq!(first_fit(&[0, 1, 2, 3, 4], &batch, Tokens(10)), [vec![0, 3], vec![1, 2, 4]]);
+    }
+
+    #[test]
+    fn balanced_packs_keep_the_cap_and_their_number() {
+        let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+        let cost = model.scheme("<tp4>".parse().unwrap()).unwrap();
+        let batch = Batch::new(&[7_000, 4_000, 3_000, 2_000], None).unwrap();
+        let ids = [0, 1, 2, 3];
+        // 3,000 tokens fit beside 4,000 and not beside 7,000.
+        assert_eq!(balanced(&ids, &batch, cost, 3).unwrap(), [vec![0], vec![1], vec![2, 3]]);
+        assert_eq!(balanced(&ids, &batch, cost, 2), None);
+        assert_eq!(balanced(&ids, &batch, cost, 9).unwrap().len(), 4);
+    }
+
+    #[test]
+    fn packs_are_dealt_in_turn() {
+        let packs = vec![vec![0], vec![1], vec![2]];
+        assert_eq!(dealt_in_turn(packs, 2), [vec![vec![0], vec![2]], vec![vec![1]]]);
+    }
+}

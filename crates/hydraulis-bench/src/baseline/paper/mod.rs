@@ -1,0 +1,76 @@
+//! The Hydraulis paper's two stages (arXiv 2412.07894), over a list of strategies.
+//!
+//! For each strategy that admits the batch: sequences are dealt to replicas by greedy trials, then each replica's
+//! are packed for one micro-batch count after another. A closed form, never a simulation, says which count and
+//! which strategy is best; what comes of it is simulated by the judge like everything else.
+//!
+//! Where this is not the paper's artifact:
+//! - its packing is an integer program that is stopped after half a second for each count. Here it is
+//!   longest-first, least-loaded, improved by moves and swaps: no solver, the same objective;
+//! - its least tokens per micro-batch depend on the GPU and are left out, so that more counts are tried;
+//! - it gives a strategy up when a replica stays empty; here that replica is idle.
+
+mod dispatch;
+mod pack;
+
+use hydraulis_core::Millis;
+use hydraulis_core::cost::{CostModel, SchemeCost};
+use hydraulis_core::lengths::Batch;
+use hydraulis_core::spec::Strategy;
+
+use crate::baseline::decision::longest_first;
+use crate::baseline::{Decision, Work};
+use crate::error::{Error, Result};
+
+/// The method, over these strategies.
+#[derive(Clone, Debug)]
+pub struct Paper<'a> {
+    strategies: Vec<(Strategy, Vec<&'a SchemeCost>)>,
+}
+
+impl<'a> Paper<'a> {
+    /// The method over `strategies`, whose schemes must have a cost.
+    pub fn new(cost: &'a CostModel, strategies: &[Strategy]) -> Result<Paper<'a>> {
+        let with_costs = strategies.iter().map(|strategy| {
+            let costs = strategy.schemes().iter().map(|&scheme| cost.scheme(scheme));
+            Ok((strategy.clone(), costs.collect::<hydraulis_core::Result<_>>()?))
+        });
+        Ok(Paper { strategies: with_costs.collect::<Result<_>>()? })
+    }
+
+    /// What the method does under the strategy of least closed-form time, the first among equals.
+    pub fn decide(&self, batch: &Batch) -> Result<Decision> {
+        let by_length = longest_first(batch);
+        let planned = self.strategies.iter().filter_map(|(strategy, costs)| {
+            let (score, work) = planned(batch, &by_length, costs)?;
+            Some((score, strategy, work))
+        });
+        match planned.min_by_key(|(score, ..)| *score) {
+            Some((_, strategy, work)) => Ok(Decision::new(strategy.clone(), work)),
+            None => Err(self.too_long(batch)),
+        }
+    }
+
+    fn too_long(&self, batch: &Batch) -> Error {
+        let (sequence, tokens) = batch.longest();
+        let widest = self.strategies.iter().flat_map(|(_, costs)| costs).max_by_key(|cost| cost.cap());
+        Error::Core(hydraulis_core::Error::SequenceTooLong {
+            sequence,
+            tokens,
+            subject: format!("any of the {} strategies", self.strategies.len()),
+            limit: widest.map(|cost| cost.cap()).unwrap_or_default(),
+            on: widest.map(|cost| format!(" (on {})", cost.scheme())).unwrap_or_default(),
+        })
+    }
+}
+
+/// What the method does under one strategy, and the closed-form time of its slowest replica.
+fn planned(batch: &Batch, by_length: &[usize], costs: &[&SchemeCost]) -> Option<(Millis, Work)> {
+    let replica_of = dispatch::dispatch(batch, costs)?;
+    let packed = costs.iter().enumerate().map(|(replica, cost)| {
+        let ids: Vec<usize> = by_length.iter().copied().filter(|&id| replica_of[id] == replica).collect();
+        pack::pack(&ids, batch, cost)
+    });
+    let (scores, work): (Vec<Millis>, Work) = packed.unzip();
+    Some((scores.into_iter().max()?, work))
+}

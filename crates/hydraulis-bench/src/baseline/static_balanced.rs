@@ -1,0 +1,40 @@
+//! Packs of balanced time, a multiple of the replicas: the best that a static strategy is used for today.
+
+use hydraulis_core::Millis;
+use hydraulis_core::lengths::Batch;
+
+use crate::baseline::decision::longest_first;
+use crate::baseline::packs::{balanced, first_fit, sequences_ms, slowest_first};
+use crate::baseline::{EqualReplicas, Work};
+
+/// Multiples tried above the least that fits. More packs cost more in a replica without a pipeline and fill a
+/// pipeline better; the simulated time says which.
+const MORE: usize = 8;
+
+/// The multiple of least simulated time; every replica takes the same number of packs.
+pub fn deal(batch: &Batch, replicas: &EqualReplicas) -> Work {
+    let (ids, count) = (longest_first(batch), replicas.count());
+    let fewest = first_fit(&ids, batch, replicas.cost.cap()).len().div_ceil(count);
+    // With a pack for each sequence all fit, so some multiple up to that always does.
+    let most = ids.len().div_ceil(count);
+    let fitting = (fewest..=most).filter_map(|each| {
+        let packs = balanced(&ids, batch, replicas.cost, each * count)?;
+        Some(dealt_by_time(packs, batch, replicas, each))
+    });
+    let timed = fitting.take(MORE + 1).map(|work| (replicas.time(batch, &work), work));
+    timed.min_by_key(|(ms, _)| *ms).map(|(_, work)| work).unwrap_or_default()
+}
+
+/// Packs of most time first, each to the replica of least time that has fewer than `each`.
+fn dealt_by_time(packs: Vec<Vec<usize>>, batch: &Batch, replicas: &EqualReplicas, each: usize) -> Work {
+    let mut work: Work = vec![Vec::new(); replicas.count()];
+    let mut loads = vec![Millis::ZERO; replicas.count()];
+    for pack in slowest_first(packs, batch, replicas.cost) {
+        let open = (0..work.len()).filter(|&replica| work[replica].len() < each);
+        if let Some(replica) = open.min_by_key(|&replica| (loads[replica], replica)) {
+            loads[replica] += sequences_ms(&pack, batch, replicas.cost);
+            work[replica].push(pack);
+        }
+    }
+    work
+}

@@ -1,0 +1,110 @@
+//! The command line, and what it names.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{ArgGroup, Parser};
+use hydraulis_bench::contender::Name;
+use hydraulis_bench::workload::{Lengths, read_batches};
+use hydraulis_bench::{Error, Result};
+use hydraulis_core::cost::{CostModel, CostProfile, preset};
+use hydraulis_core::lengths::Batch;
+use hydraulis_core::spec::{Cluster, Strategy};
+
+/// How standard output is named.
+pub(crate) const STDOUT: &str = "-";
+
+/// Beyond any training run; a typing error stops here and not in an allocation.
+const MAX_TOKENS: u64 = 10_000_000_000;
+
+/// Compare planners on the same batches.
+///
+/// Prints how long each planner takes and how long the iterations are that it plans, as ratios to the first
+/// planner. Ends with 1 if a plan breaks a promise, with 2 if something given is wrong.
+#[derive(Debug, Parser)]
+#[command(version, group = ArgGroup::new("workload").required(true).args(["batches", "lengths"]))]
+pub(crate) struct Arguments {
+    /// Cost profile: a preset's name, or the path of a JSON file
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: String,
+    /// GPUs of the cluster
+    #[arg(long)]
+    gpus: u32,
+    /// GPUs of a node [default: the profile's]
+    #[arg(long)]
+    gpus_per_node: Option<u32>,
+    /// JSON file: an array with an array of lengths for each batch
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tokens_per_batch", "count", "seed"])]
+    batches: Option<PathBuf>,
+    /// Text file with one length per line, taken in its order, or a distribution to draw from
+    #[arg(long, value_name = "FILE|lognormal:MU,SIGMA,MAX", requires = "tokens_per_batch")]
+    lengths: Option<Lengths>,
+    /// Sequences are added to a batch until it has this many tokens; the last is kept whole
+    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=MAX_TOKENS))]
+    tokens_per_batch: Option<u64>,
+    /// Number of batches
+    #[arg(long, value_name = "K", default_value_t = 100)]
+    count: usize,
+    /// Seed of lengths that are drawn [default: 0]
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// Cut longer sequences to this many tokens
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(i64).range(1..))]
+    longest: Option<i64>,
+    /// Strategies for hydraulis and paper to choose from [default: the profile's]
+    ///
+    /// Joined by ';', as in `4x<tp16>;1x<tp16>+12x<tp4>`, or in a text file with one or more on each line.
+    #[arg(long, value_name = "LIST|FILE")]
+    strategies: Option<String>,
+    /// Planners to compare, the first being what the others are compared with
+    #[arg(long = "planner", value_name = "NAME[,NAME...]", value_delimiter = ',', required = true)]
+    planners: Vec<Name>,
+    /// Also write one JSON line for each batch and planner to this file; to standard output, in place of the
+    /// table, if it is -
+    #[arg(long, value_name = "OUT")]
+    pub(crate) json: Option<String>,
+}
+
+impl Arguments {
+    /// The profile's costs on the cluster.
+    pub(crate) fn cost(&self) -> Result<CostModel> {
+        let is_path = self.profile.contains(['/', '\\']) || Path::new(&self.profile).extension().is_some();
+        let profile = if is_path { CostProfile::from_json(&read(&self.profile)?) } else { preset(&self.profile) }?;
+        let cluster = Cluster::new(self.gpus, self.gpus_per_node.unwrap_or(profile.hardware.gpus_per_node))?;
+        Ok(CostModel::new(profile, cluster))
+    }
+
+    /// The batches of the run.
+    pub(crate) fn batches(&self) -> Result<Vec<Batch>> {
+        match (&self.batches, &self.lengths) {
+            (Some(path), _) => read_batches(path, self.longest),
+            (None, Some(lengths)) => {
+                lengths.batches(self.tokens_per_batch.unwrap_or_default(), self.count, self.seed, self.longest)
+            }
+            (None, None) => Err(Error::WorkloadEmpty),
+        }
+    }
+
+    /// The strategies given, if any: what has no `<` is a file.
+    pub(crate) fn strategies(&self) -> Result<Option<Vec<Strategy>>> {
+        let Some(given) = &self.strategies else { return Ok(None) };
+        let text = if given.contains('<') { given.clone() } else { read(given)? };
+        let names = text.split([';', '\n']).map(str::trim).filter(|name| !name.is_empty());
+        Ok(Some(names.map(str::parse).collect::<hydraulis_core::Result<_>>()?))
+    }
+
+    /// The planners, each once.
+    pub(crate) fn planners(&self) -> Vec<Name> {
+        let mut planners: Vec<Name> = Vec::new();
+        for &name in &self.planners {
+            if !planners.contains(&name) {
+                planners.push(name);
+            }
+        }
+        planners
+    }
+}
+
+fn read(path: &str) -> Result<String> {
+    fs::read_to_string(path).map_err(|error| Error::FileUnreadable { path: path.into(), why: error.to_string() })
+}

@@ -1,0 +1,161 @@
+//! The planners and baselines by name.
+
+use clap::ValueEnum;
+use hydraulis_core::Tokens;
+use hydraulis_core::cost::CostModel;
+use hydraulis_core::lengths::Batch;
+use hydraulis_core::plan::{Plan, Planner};
+use hydraulis_core::spec::Strategy;
+
+use crate::baseline::{Buckets, Deal, Decision, Fixed, Paper, deals};
+use crate::error::{Error, Result};
+
+/// What can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Name {
+    /// The core's planner over the given strategies.
+    Hydraulis,
+    /// The core's planner, which searches the strategy itself.
+    Search,
+    /// The Hydraulis paper's two stages over the given strategies.
+    Paper,
+    /// One strategy for the run; packs of balanced time, a multiple of its replicas.
+    StaticBalanced,
+    /// One strategy for the run; first-fit-decreasing packs, dealt in turn.
+    StaticFirstFit,
+    /// One strategy for the run; the same packs, sorted by time before they are dealt.
+    StaticSorted,
+    /// One strategy for each bucket of lengths, run one after another.
+    Buckets,
+    /// One strategy for the run; sequences dealt longest first.
+    LongestFirst,
+    /// One strategy for the run; sequences dealt by largest differencing.
+    KarmarkarKarp,
+}
+
+impl Name {
+    /// The name as the command line has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Name::Hydraulis => "hydraulis",
+            Name::Search => "search",
+            Name::Paper => "paper",
+            Name::StaticBalanced => "static-balanced",
+            Name::StaticFirstFit => "static-first-fit",
+            Name::StaticSorted => "static-sorted",
+            Name::Buckets => "buckets",
+            Name::LongestFirst => "longest-first",
+            Name::KarmarkarKarp => "karmarkar-karp",
+        }
+    }
+
+    /// How a baseline with one strategy for the whole run deals.
+    fn deal(self) -> Option<Deal> {
+        match self {
+            Name::StaticBalanced => Some(deals::static_balanced),
+            Name::StaticFirstFit => Some(deals::static_first_fit),
+            Name::StaticSorted => Some(deals::static_sorted),
+            Name::LongestFirst => Some(deals::longest_first),
+            Name::KarmarkarKarp => Some(deals::karmarkar_karp),
+            Name::Hydraulis | Name::Search | Name::Paper | Name::Buckets => None,
+        }
+    }
+}
+
+/// A planner or baseline, ready for the batches of one run.
+#[derive(Clone, Debug)]
+pub struct Contender<'a> {
+    /// Its name.
+    pub name: Name,
+    method: Method<'a>,
+}
+
+#[derive(Clone, Debug)]
+enum Method<'a> {
+    Core(Box<Planner>),
+    Paper(Paper<'a>),
+    Fixed(Fixed<'a>),
+    Buckets(Buckets<'a>),
+}
+
+/// What a contender made of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// The core's plan.
+    Plan(Box<Plan>),
+    /// A baseline's decision.
+    Decision(Decision),
+}
+
+impl<'a> Contender<'a> {
+    /// Makes ready the contender of that name.
+    ///
+    /// `strategies` are those to choose from, the profile's own where none are given. A baseline that keeps one
+    /// strategy chooses it here, in hindsight over all batches. Refused where some sequence of the run could not be
+    /// planned.
+    pub fn new(
+        name: Name,
+        cost: &'a CostModel,
+        strategies: Option<&[Strategy]>,
+        batches: &[Batch],
+    ) -> Result<Contender<'a>> {
+        let (_, _, longest) = longest(batches).ok_or(Error::WorkloadEmpty)?;
+        let over_list = || Planner::new(cost.profile().clone(), cost.cluster(), strategies.map(<[Strategy]>::to_vec));
+        let method = match (name, name.deal()) {
+            (_, Some(deal)) => Method::Fixed(Fixed::best(name.as_str(), deal, cost, batches, longest)?),
+            (Name::Search, _) => Method::Core(Box::new(Planner::search(cost.profile().clone(), cost.cluster())?)),
+            (Name::Buckets, _) => Method::Buckets(Buckets::best(name.as_str(), cost, batches, longest)?),
+            (Name::Paper, _) => {
+                let list = over_list()?;
+                admitted(name, list.longest_admitted(), batches)?;
+                Method::Paper(Paper::new(cost, list.strategies())?)
+            }
+            _ => Method::Core(Box::new(over_list()?)),
+        };
+        if let Method::Core(planner) = &method {
+            admitted(name, planner.longest_admitted(), batches)?;
+        }
+        Ok(Contender { name, method })
+    }
+
+    /// Plans a batch of the run.
+    pub fn decide(&self, batch: &Batch) -> Result<Answer> {
+        Ok(match &self.method {
+            Method::Core(planner) => Answer::Plan(Box::new(planner.plan(batch)?)),
+            Method::Fixed(fixed) => Answer::Decision(fixed.decide(batch)),
+            Method::Buckets(buckets) => Answer::Decision(buckets.decide(batch)?),
+            Method::Paper(paper) => Answer::Decision(paper.decide(batch)?),
+        })
+    }
+}
+
+/// The longest sequence of a run: its batch, its place there, its tokens.
+fn longest(batches: &[Batch]) -> Option<(usize, usize, Tokens)> {
+    let each = batches.iter().enumerate().map(|(batch, lengths)| {
+        let (sequence, tokens) = lengths.longest();
+        (batch, sequence, tokens)
+    });
+    each.max_by_key(|&(batch, _, tokens)| (tokens, std::cmp::Reverse(batch)))
+}
+
+fn admitted(name: Name, limit: Tokens, batches: &[Batch]) -> Result<()> {
+    match longest(batches) {
+        Some((batch, sequence, tokens)) if tokens > limit => {
+            Err(Error::NotAdmitted { batch, sequence, tokens, name: name.as_str(), limit })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_command_line() {
+        assert_eq!(Name::value_variants().len(), 9);
+        for name in Name::value_variants() {
+            assert_eq!(name.to_possible_value().unwrap().get_name(), name.as_str());
+        }
+    }
+}

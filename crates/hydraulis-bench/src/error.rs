@@ -1,0 +1,137 @@
+//! Everything the comparison can refuse, each with a stable code.
+
+use hydraulis_core::Error as CoreError;
+use hydraulis_core::Tokens;
+use thiserror::Error;
+
+/// An error of the comparison.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum Error {
+    /// What the core refuses.
+    #[error(transparent)]
+    Core(#[from] CoreError),
+    /// What the core refuses in one batch of many.
+    #[error("batch {batch}: {error}")]
+    Batch {
+        /// Place of the batch in the workload.
+        batch: usize,
+        /// What is wrong with it.
+        error: CoreError,
+    },
+    /// A file that cannot be read.
+    #[error("file '{path}' cannot be read ({why}): give the path of a readable text file")]
+    FileUnreadable {
+        /// The path given.
+        path: String,
+        /// What the system says.
+        why: String,
+    },
+    /// Records that cannot be written.
+    #[error("'{path}' cannot be written ({why}): give a path in an existing folder, or - for standard output")]
+    OutputUnwritable {
+        /// The path given.
+        path: String,
+        /// What the system says.
+        why: String,
+    },
+    /// A line that is no length.
+    #[error("file '{path}', line {line} is '{text}': a length is a whole number from 1; mend the line or leave it out")]
+    LengthsFile {
+        /// The file.
+        path: String,
+        /// The line, from 1.
+        line: usize,
+        /// What stands there.
+        text: String,
+    },
+    /// A file that is no array of arrays of lengths.
+    #[error("file '{path}': {why}; it must be a JSON array with an array of lengths for each batch")]
+    BatchesFile {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Text that is no distribution.
+    #[error(
+        "'{text}' is no distribution ({why}): write lognormal:MU,SIGMA,MAX with finite MU, SIGMA from 0 and a whole MAX from 1"
+    )]
+    Distribution {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A file with too few lengths.
+    #[error(
+        "the lengths fill {batches} batches of {tokens} tokens, {count} were asked: lower --count or --tokens-per-batch"
+    )]
+    TooFewLengths {
+        /// Whole batches there are.
+        batches: usize,
+        /// Tokens of a batch.
+        tokens: u64,
+        /// Batches asked.
+        count: usize,
+    },
+    /// A workload of no batch, or of empty ones.
+    #[error("the workload is empty: give at least one batch, and at least one token per batch")]
+    WorkloadEmpty,
+    /// A seed for lengths that are not drawn.
+    #[error("--seed goes with lengths that are drawn; those of '{path}' are taken in the file's order: leave it out")]
+    SeedUnused {
+        /// The file.
+        path: String,
+    },
+    /// No equal replicas can serve the whole run.
+    #[error(
+        "no strategy of equal replicas admits {tokens} tokens, the longest of the workload; the limit is {limit}: leave out {name}, or cut the sequences with --longest"
+    )]
+    NoStatic {
+        /// The baseline that needs one.
+        name: &'static str,
+        /// The longest sequence.
+        tokens: Tokens,
+        /// The longest that some equal replicas admit.
+        limit: Tokens,
+    },
+    /// A sequence that no strategy of a contender admits.
+    #[error(
+        "batch {batch}, sequence {sequence} has {tokens} tokens, the longest that {name} admits is {limit}: give it wider strategies, leave it out, or cut the sequences with --longest"
+    )]
+    NotAdmitted {
+        /// Place of the batch in the workload.
+        batch: usize,
+        /// Position in the batch.
+        sequence: usize,
+        /// Its tokens.
+        tokens: Tokens,
+        /// The contender.
+        name: &'static str,
+        /// The longest that it admits.
+        limit: Tokens,
+    },
+}
+
+impl Error {
+    /// The stable code; that of the core where the core refuses.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Core(error) | Error::Batch { error, .. } => error.code(),
+            Error::FileUnreadable { .. } => "file_unreadable",
+            Error::OutputUnwritable { .. } => "output_unwritable",
+            Error::LengthsFile { .. } => "lengths_file",
+            Error::BatchesFile { .. } => "batches_file",
+            Error::Distribution { .. } => "distribution",
+            Error::TooFewLengths { .. } => "too_few_lengths",
+            Error::WorkloadEmpty => "workload_empty",
+            Error::SeedUnused { .. } => "seed_unused",
+            Error::NoStatic { .. } => "no_static",
+            Error::NotAdmitted { .. } => "not_admitted",
+        }
+    }
+}
+
+/// A result of the comparison.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,159 @@
+//! One judge for all: the core's simulated time and the core's checker.
+//!
+//! A baseline's decision is written into the frame of a plan that the core makes for the same strategy, so that
+//! the core's checker judges it whole: each sequence once, caps, ranks, times, schedules. That frame bears the
+//! core's lower bound for the strategy, which was never meant for the baseline: a baseline below it would prove the
+//! bound wrong. Only that phases share out the sequences of a batch is checked here, since no plan has phases.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use hydraulis_core::Millis;
+use hydraulis_core::cost::CostModel;
+use hydraulis_core::lengths::Batch;
+use hydraulis_core::plan::{Plan, Planner, ReplicaPlan, Violation, check};
+use hydraulis_core::schedule::{MakespanBuffers, makespan};
+use hydraulis_core::spec::Strategy;
+
+use crate::baseline::{Decision, Phase, part};
+use crate::contender::Answer;
+use crate::error::Result;
+use crate::numbers::count;
+
+/// Judges answers under one cost model.
+#[derive(Clone, Debug)]
+pub struct Judge<'a> {
+    cost: &'a CostModel,
+    /// One planner for each strategy that was met, which makes its frames.
+    planners: BTreeMap<Strategy, Planner>,
+    buffers: MakespanBuffers,
+}
+
+/// What an answer is worth.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// The strategy; several that run one after another are joined by `;`.
+    pub strategy: String,
+    /// The simulated time of the iteration.
+    pub iteration_ms: Millis,
+    /// What no plan of the planner's scope can beat, and how far above it the iteration is; a baseline has none.
+    pub bound: Option<(Millis, f64)>,
+    /// Number of micro-batches.
+    pub micro_batches: usize,
+    /// Every promise that is broken.
+    pub violations: Vec<Violation>,
+}
+
+impl Verdict {
+    /// `ok`, or the codes of all broken promises joined by `,`.
+    pub fn status(&self) -> String {
+        let mut codes: Vec<&str> = self.violations.iter().map(|violation| violation.code).collect();
+        codes.dedup();
+        if codes.is_empty() { "ok".into() } else { codes.join(",") }
+    }
+}
+
+impl<'a> Judge<'a> {
+    /// A judge under these costs.
+    pub fn new(cost: &'a CostModel) -> Judge<'a> {
+        Judge { cost, planners: BTreeMap::new(), buffers: MakespanBuffers::default() }
+    }
+
+    /// Judges an answer to a batch.
+    pub fn judge(&mut self, answer: &Answer, batch: &Batch) -> Result<Verdict> {
+        match answer {
+            Answer::Plan(plan) => Ok(Verdict {
+                strategy: plan.strategy.to_string(),
+                iteration_ms: plan.iteration_ms,
+                bound: Some((plan.lower_bound.ms, plan.gap())),
+                micro_batches: plan.replicas.iter().map(|replica| replica.micro_batches.len()).sum(),
+                violations: check(plan, batch, self.cost),
+            }),
+            Answer::Decision(decision) => self.judge_decision(decision, batch),
+        }
+    }
+
+    fn judge_decision(&mut self, decision: &Decision, batch: &Batch) -> Result<Verdict> {
+        let mut violations = unshared(decision, batch);
+        let mut iteration_ms = Millis::ZERO;
+        // Ids that point nowhere have no time.
+        if violations.is_empty() {
+            for phase in &decision.phases {
+                let plan = self.framed(phase, batch)?;
+                iteration_ms += plan.iteration_ms;
+                violations.extend(check(&plan, &plan.batch, self.cost));
+            }
+        }
+        Ok(Verdict {
+            strategy: decision.strategy(),
+            iteration_ms,
+            bound: None,
+            micro_batches: decision.micro_batches(),
+            violations,
+        })
+    }
+
+    /// The plan of a phase for the sequences it holds.
+    fn framed(&mut self, phase: &Phase, batch: &Batch) -> Result<Plan> {
+        let mut ids: Vec<usize> = phase.work.iter().flatten().flatten().copied().collect();
+        ids.sort_unstable();
+        let part = part(batch, &ids)?;
+        let planner = match self.planners.entry(phase.strategy.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => free.insert(Planner::new(
+                self.cost.profile().clone(),
+                self.cost.cluster(),
+                Some(vec![phase.strategy.clone()]),
+            )?),
+        };
+        let mut plan = planner.plan(&part)?;
+        let local = |id: &usize| ids.partition_point(|other| other < id);
+        for (replica, work) in plan.replicas.iter_mut().zip(&phase.work) {
+            replica.micro_batches = work.iter().map(|micro_batch| micro_batch.iter().map(local).collect()).collect();
+            self.time(replica, &part)?;
+        }
+        plan.iteration_ms = plan.replicas.iter().map(|replica| replica.predicted_ms).max().unwrap_or_default();
+        Ok(plan)
+    }
+
+    /// Simulates a replica's micro-batches.
+    fn time(&mut self, replica: &mut ReplicaPlan, batch: &Batch) -> Result<()> {
+        let cost = self.cost.scheme(replica.scheme)?;
+        let time = |ids: &Vec<usize>| cost.micro_batch_ms(ids.iter().map(|&id| batch.tokens()[id]));
+        let times: Vec<Millis> = replica.micro_batches.iter().map(time).collect();
+        let stages = cost.stage_multipliers();
+        replica.busy_ms = times.iter().copied().sum::<Millis>() * (stages.iter().sum::<f64>() / count(stages.len()));
+        replica.predicted_ms = makespan(&times, stages, cost.forward_share(), &mut self.buffers);
+        Ok(())
+    }
+}
+
+/// Sequences that are not in exactly one micro-batch of one phase, and work that is not one list for each replica.
+fn unshared(decision: &Decision, batch: &Batch) -> Vec<Violation> {
+    let mut times = vec![0_usize; batch.len()];
+    let mut violations = Vec::new();
+    for phase in &decision.phases {
+        let (given, replicas) = (phase.work.len(), phase.strategy.schemes().len());
+        if given != replicas {
+            violations.push(violation("work_differs", format!("{given} lists for {replicas} replicas")));
+        }
+        for &id in phase.work.iter().flatten().flatten() {
+            match times.get_mut(id) {
+                Some(times) => *times += 1,
+                None => violations.push(violation("sequence_unknown", format!("sequence {id} is not in the batch"))),
+            }
+        }
+    }
+    for (id, &times) in times.iter().enumerate() {
+        match times {
+            0 => violations.push(violation("sequence_missing", format!("sequence {id} is in no micro-batch"))),
+            1 => {}
+            _ => violations.push(violation("sequence_repeated", format!("sequence {id} is run {times} times"))),
+        }
+    }
+    violations
+}
+
+fn violation(code: &'static str, detail: String) -> Violation {
+    Violation { code, detail }
+}

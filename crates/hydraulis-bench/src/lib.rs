@@ -1,0 +1,55 @@
+//! What Hydraulis is measured with: workloads, the baselines it is compared with, and one judge for all.
+//!
+//! The way of a comparison, and the modules in its order:
+//!
+//! | takes | gives | module |
+//! |---|---|---|
+//! | a distribution or a file | the batches of a run | [`workload`] |
+//! | costs, a batch | what another method would do with it | [`baseline`] |
+//! | a name | the planner or the baseline of that name | [`contender`] |
+//! | a decision, a batch | its simulated time, and every promise that it breaks | [`judge`] |
+//! | a run | one record per batch and contender | [`run`], [`record`] |
+//! | records | a table | [`summary`] |
+//!
+//! Baselines are re-implemented from the descriptions of their methods. Each decides by its own rules, and then
+//! all are judged alike: the core's caps, the core's simulated time, the core's checker. Where a description
+//! leaves a choice open, the choice is the one better for the baseline.
+//!
+//! Not here: heterogeneous sequence-parallel groups (`FlexSP`'s way) need context parallelism, which the core
+//! refuses until the runtime has it. Transfers between layouts are not modelled yet, so every time is an
+//! iteration's without them.
+//!
+//! ```
+//! use hydraulis_bench::{contender::{Contender, Name}, judge::Judge, workload};
+//! use hydraulis_core::{cost, spec};
+//!
+//! let cost = cost::CostModel::new(cost::preset("llama-32b-a800")?, spec::Cluster::new(64, 8)?);
+//! let batches = workload::draw(&workload::Lognormal { mu: 6.2, sigma: 1.2, longest: 32_768 }, 0, 200_000, 2)?;
+//!
+//! let balanced = Contender::new(Name::StaticBalanced, &cost, None, &batches)?;
+//! let decision = balanced.decide(&batches[0])?;
+//! let verdict = Judge::new(&cost).judge(&decision, &batches[0])?;
+//! assert_eq!(verdict.status(), "ok");
+//! # Ok::<(), hydraulis_bench::Error>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod numbers;
+
+pub mod workload;
+
+pub mod baseline;
+
+pub mod contender;
+
+pub mod judge;
+
+pub mod record;
+
+pub mod run;
+
+pub mod summary;
+
+pub use error::{Error, Result};

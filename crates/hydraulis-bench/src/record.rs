@@ -1,0 +1,46 @@
+//! One line per batch and contender.
+
+use serde::Serialize;
+
+/// What a contender made of one batch.
+///
+/// There is no `transfer_ms` and no `step_ms`: transfers are not modelled yet.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Record {
+    /// Place of the batch in the workload.
+    pub batch: usize,
+    /// Its sequences.
+    pub sequences: usize,
+    /// Its tokens.
+    pub tokens: u64,
+    /// Its longest sequence.
+    pub longest: u64,
+    /// The contender.
+    pub planner: &'static str,
+    /// The strategy it chose; several that run one after another are joined by `;`.
+    pub strategy: String,
+    /// Wall time of the one call that decides, on one thread.
+    pub plan_ms: f64,
+    /// The simulated time of the iteration.
+    pub iteration_ms: f64,
+    /// What no plan over the planner's strategies can beat; null for baselines.
+    pub lower_bound_ms: Option<f64>,
+    /// How far the iteration is above that bound; null for baselines.
+    pub gap: Option<f64>,
+    /// Micro-batches of all replicas.
+    pub micro_batches: usize,
+    /// `ok`, or the codes of all broken promises joined by `,`.
+    pub status: String,
+}
+
+impl Record {
+    /// Whether every promise is kept.
+    pub fn is_ok(&self) -> bool {
+        self.status == "ok"
+    }
+
+    /// The JSON form, on one line.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}

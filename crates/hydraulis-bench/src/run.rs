@@ -1,0 +1,52 @@
+//! Every contender on every batch.
+
+use std::time::Instant;
+
+use hydraulis_core::cost::CostModel;
+use hydraulis_core::lengths::Batch;
+use hydraulis_core::plan::Violation;
+
+use crate::contender::Contender;
+use crate::error::Result;
+use crate::judge::{Judge, Verdict};
+use crate::record::Record;
+
+/// Lets each contender plan each batch, and judges what comes of it.
+///
+/// `report` takes each record as it is made, with the promises that are broken. Contenders take turns on a batch,
+/// so that what else the machine does falls on all of them alike.
+pub fn run(
+    cost: &CostModel,
+    contenders: &[Contender],
+    batches: &[Batch],
+    mut report: impl FnMut(Record, &[Violation]) -> Result<()>,
+) -> Result<()> {
+    let mut judge = Judge::new(cost);
+    for (index, batch) in batches.iter().enumerate() {
+        for contender in contenders {
+            let start = Instant::now();
+            let answer = contender.decide(batch)?;
+            let plan_ms = start.elapsed().as_secs_f64() * 1e3;
+            let verdict = judge.judge(&answer, batch)?;
+            report(record(index, batch, contender, plan_ms, &verdict), &verdict.violations)?;
+        }
+    }
+    Ok(())
+}
+
+fn record(index: usize, batch: &Batch, contender: &Contender, plan_ms: f64, verdict: &Verdict) -> Record {
+    Record {
+        batch: index,
+        sequences: batch.len(),
+        tokens: batch.total_tokens().0,
+        longest: batch.longest().1.0,
+        planner: contender.name.as_str(),
+        strategy: verdict.strategy.clone(),
+        plan_ms,
+        iteration_ms: verdict.iteration_ms.0,
+        lower_bound_ms: verdict.bound.map(|(ms, _)| ms.0),
+        gap: verdict.bound.map(|(_, gap)| gap),
+        micro_batches: verdict.micro_batches,
+        status: verdict.status(),
+    }
+}

@@ -1,0 +1,12 @@
+//! The batches of a run: drawn from a distribution, or read from a file.
+//!
+//! Sequences are added to a batch until its tokens reach the budget; the last is kept whole, so a batch has
+//! at least the budget and less than the budget and one sequence more.
+
+mod draw;
+mod files;
+mod source;
+
+pub use draw::{Lognormal, draw};
+pub use files::{cut_into_batches, read_batches, read_lengths};
+pub use source::Lengths;

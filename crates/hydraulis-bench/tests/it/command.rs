@@ -1,0 +1,122 @@
+//! `plan-bench` as one runs it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const CLUSTER: [&str; 4] = ["--profile", "llama-32b-a800", "--gpus", "64"];
+const DRAWN: [&str; 8] =
+    ["--lengths", "lognormal:6.2,1.2,32768", "--tokens-per-batch", "50000", "--count", "3", "--seed", "5"];
+
+fn plan_bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_plan-bench")).args(arguments).output().unwrap()
+}
+
+fn file(name: &str, text: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn lines(output: &Output) -> Vec<Value> {
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn one_json_line_for_each_batch_and_planner() {
+    let every = "hydraulis,search,paper,static-balanced,static-first-fit,static-sorted,buckets,longest-first,\
+                 karmarkar-karp";
+    let records = lines(&plan_bench(&[&CLUSTER[..], &DRAWN, &["--planner", every, "--json", "-"]].concat()));
+    assert_eq!(records.len(), 3 * 9);
+    for (place, record) in records.iter().enumerate() {
+        assert_eq!(record["batch"], place / 9);
+        assert_eq!(record["planner"], every.split(',').nth(place % 9).unwrap());
+        assert_eq!(record["status"], "ok");
+        assert!(record["tokens"].as_u64().unwrap() >= 50_000);
+        assert!(record["longest"].as_u64() <= record["tokens"].as_u64());
+        assert!(record["sequences"].as_u64() >= record["micro_batches"].as_u64());
+        assert!(record["plan_ms"].as_f64().unwrap() > 0.0);
+        assert!(record["strategy"].as_str().unwrap().contains("x<"));
+        let iteration = record["iteration_ms"].as_f64().unwrap();
+        match record["lower_bound_ms"].as_f64() {
+            Some(bound) => {
+                assert!(place % 9 < 2 && bound <= iteration);
+                assert!((iteration / bound - 1.0 - record["gap"].as_f64().unwrap()).abs() < 1e-9);
+            }
+            None => assert!(place % 9 >= 2 && record["gap"].is_null()),
+        }
+        assert_eq!(record.as_object().unwrap().len(), 12);
+    }
+}
+
+#[test]
+fn a_table_and_a_file_beside_it() {
+    let path = file("records.jsonl", "");
+    let planners = ["--planner", "static-balanced,longest-first", "--json", &path];
+    let output = plan_bench(&[&CLUSTER[..], &DRAWN, &planners].concat());
+    assert!(output.status.success(), "{output:?}");
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.starts_with("3 batches; ratios to static-balanced"), "{table}");
+    assert!(table.lines().any(|line| line.starts_with("longest-first")), "{table}");
+    assert_eq!(fs::read_to_string(path).unwrap().lines().count(), 6);
+}
+
+#[test]
+fn batches_and_lengths_come_from_files() {
+    let batches = file("batches.json", "[[30000, 500, 20], [7]]");
+    let list = file("strategies.txt", "4x<tp16>\n1x<tp16>+12x<tp4>\n");
+    let given = ["--batches", &batches, "--strategies", &list, "--planner", "hydraulis", "--json", "-"];
+    let records = lines(&plan_bench(&[&CLUSTER[..], &given].concat()));
+    let longest: Vec<u64> = records.iter().map(|record| record["longest"].as_u64().unwrap()).collect();
+    assert_eq!(longest, [30_000, 7]);
+
+    let lengths = file("lengths.txt", "40000\n\n500\n600\n700\n");
+    let given = ["--lengths", &lengths, "--tokens-per-batch", "1000", "--count", "2", "--longest", "32768"];
+    let planned = ["--strategies", "4x<tp16>", "--planner", "paper", "--json", "-"];
+    let records = lines(&plan_bench(&[&CLUSTER[..], &given, &planned].concat()));
+    let tokens: Vec<u64> = records.iter().map(|record| record["tokens"].as_u64().unwrap()).collect();
+    assert_eq!(tokens, [32_768, 1_100]);
+    assert!(records.iter().all(|record| record["strategy"] == "4x<tp16>"));
+}
+
+#[test]
+fn what_is_wrong_is_named_and_ends_with_two() {
+    let lengths = file("wrong_lengths.txt", "500\nmany\n");
+    let few = file("few_lengths.txt", "500\n");
+    let nested = file("wrong_batches.json", "[1, 2]");
+    let empty = file("no_batches.json", "[]");
+    let long = file("long_batches.json", "[[500], [20, 50000]]");
+    let planner = ["--planner", "hydraulis"];
+    let from_lengths = |path| [&CLUSTER[..], &["--lengths", path, "--tokens-per-batch", "9000"], &planner].concat();
+    let from_batches = |path| [&CLUSTER[..], &["--batches", path], &planner].concat();
+    let with = |more: &'static [&'static str]| [&CLUSTER[..], &DRAWN, &planner, more].concat();
+    let cases: [(&str, Vec<&str>); 15] = [
+        ("lengths_file", from_lengths(&lengths)),
+        ("too_few_lengths", from_lengths(&few)),
+        ("file_unreadable", from_lengths("no/such/file")),
+        ("seed_unused", [&from_lengths(&few)[..], &["--seed", "1"]].concat()),
+        ("batches_file", from_batches(&nested)),
+        ("workload_empty", from_batches(&empty)),
+        ("not_admitted", from_batches(&long)),
+        ("no_static", [&CLUSTER[..], &["--batches", &long, "--planner", "static-sorted"]].concat()),
+        ("preset_unknown", [&["--profile", "llama-1t", "--gpus", "64"][..], &DRAWN, &planner].concat()),
+        ("cluster_shape", [&["--profile", "llama-32b-a800", "--gpus", "60"][..], &DRAWN, &planner].concat()),
+        ("strategy_syntax", with(&["--strategies", "4x<tp16>;5y<tp4>"])),
+        ("strategy_too_large", with(&["--strategies", "5x<tp16>"])),
+        ("output_unwritable", with(&["--json", "no/such/folder/out"])),
+        ("Usage", with(&["--planner", "the-best"])),
+        ("Usage", [&CLUSTER[..], &planner].concat()),
+    ];
+    for (expected, arguments) in cases {
+        let output = plan_bench(&arguments);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{expected}: {text}");
+        let named = text.contains(&format!("[{expected}]")) || text.contains("--help") && expected == "Usage";
+        assert!(named, "{expected}: {text}");
+        assert!(output.stdout.is_empty(), "{expected}");
+    }
+}

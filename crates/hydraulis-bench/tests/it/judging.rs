@@ -1,0 +1,53 @@
+//! The judge sees what is wrong with a baseline's decision.
+
+use hydraulis_bench::baseline::{Decision, Phase};
+use hydraulis_bench::contender::Answer;
+use hydraulis_bench::judge::Judge;
+use hydraulis_core::cost::{CostModel, preset};
+use hydraulis_core::lengths::Batch;
+use hydraulis_core::spec::Cluster;
+
+/// The verdict on work for 16 replicas of <tp4>, of which the first two are given.
+fn status(lengths: &[i64], first: Vec<Vec<usize>>, second: Vec<Vec<usize>>) -> String {
+    let mut work = vec![Vec::new(); 16];
+    (work[0], work[1]) = (first, second);
+    judged(lengths, Decision::new("16x<tp4>".parse().unwrap(), work)).0
+}
+
+fn judged(lengths: &[i64], decision: Decision) -> (String, f64) {
+    let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+    let batch = Batch::new(lengths, None).unwrap();
+    let verdict = Judge::new(&cost).judge(&Answer::Decision(decision), &batch).unwrap();
+    assert_eq!(verdict.bound, None);
+    (verdict.status(), verdict.iteration_ms.0)
+}
+
+#[test]
+fn broken_promises_are_named() {
+    let lengths = [5_000, 4_000, 3_000];
+    assert_eq!(status(&lengths, vec![vec![0], vec![1]], vec![vec![2]]), "ok");
+    // <tp4> holds 7,808 tokens.
+    assert_eq!(status(&lengths, vec![vec![0, 1]], vec![vec![2]]), "micro_batch_over_cap");
+    assert_eq!(status(&lengths, vec![vec![0]], vec![vec![1]]), "sequence_missing");
+    assert_eq!(status(&lengths, vec![vec![0], vec![1]], vec![vec![2], vec![1]]), "sequence_repeated");
+    assert_eq!(status(&lengths, vec![vec![0], vec![1]], vec![vec![2], vec![7]]), "sequence_unknown");
+    assert_eq!(status(&lengths, vec![vec![0], vec![1], vec![]], vec![vec![2]]), "micro_batch_empty");
+}
+
+#[test]
+fn a_replica_without_a_list_is_named() {
+    let decision = Decision::new("2x<tp4>".parse().unwrap(), vec![vec![vec![0]]]);
+    assert_eq!(judged(&[500], decision).0, "work_differs");
+}
+
+#[test]
+fn phases_add_up_and_may_share_no_sequence() {
+    let phase = |id: usize| Phase { strategy: "1x<tp8>".parse().unwrap(), work: vec![vec![vec![id]]] };
+    let lengths = [5_000, 4_000];
+    let alone = |id: usize| judged(&lengths[id..=id], Decision { phases: vec![phase(0)] }).1;
+    let (status, both) = judged(&lengths, Decision { phases: vec![phase(0), phase(1)] });
+    assert_eq!(status, "ok");
+    assert!((both - alone(0) - alone(1)).abs() < 1e-9);
+    let (status, _) = judged(&lengths, Decision { phases: vec![phase(0), phase(1), phase(1)] });
+    assert_eq!(status, "sequence_repeated");
+}
