@@ -19,6 +19,8 @@ asked = $(if $(filter-out file,$(origin $(1))),$($(1)))
 
 # Clippy and rustdoc build the extension too: it must be for this Python, and be the same build each time.
 export PYO3_PYTHON := $(BIN)/python
+# Else torch leaves an empty folder of that purpose in /tmp.
+export TORCHINDUCTOR_CACHE_DIR := $(CURDIR)/target/torchinductor
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -29,7 +31,7 @@ help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: set-up ## train a small model on 4 local CPU ranks (CONFIG=file.toml, RUN=folder, PROFILE=file.json)
-	@OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo $(BIN)/torchrun --standalone --local-addr 127.0.0.1 \
+	@OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo $(BIN)/torchrun --standalone --local-addr 127.0.0.1 --log-dir target/torchrun \
 		--nproc-per-node 4 -m hydraulis.train $(CONFIG) $(if $(RUN),--set 'output.directory="$(RUN)"') \
 		$(if $(PROFILE),--set 'planner.profile="$(PROFILE)"')
 
@@ -38,7 +40,7 @@ test: set-up ## run every test, of Rust and of Python
 	@mkdir -p target
 	@cargo test --workspace --locked >target/rust-tests.txt 2>&1 || { cat target/rust-tests.txt; exit 1; }
 	@awk '/^test result: / {n += $$4} END {print "Rust:", n, "passed"; exit n == 0}' target/rust-tests.txt
-	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES)
+	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --basetemp target/pytest
 	@awk '/^test result: / {n += $$4} END {print "and Rust:", n, "passed"}' target/rust-tests.txt
 
 check: set-up ## run every check that is no test: formats, lints, types, stub, imports, docs

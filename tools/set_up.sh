@@ -90,6 +90,7 @@ check_folder
 [ "$missing" -eq 0 ] || exit 1
 
 if "$needed"; then
+    [ ! -e "$venv" ] || echo "hydraulis: replacing $venv"
     echo "hydraulis: making $venv with $(identity "$python" | sed 's/^[^ ]* \([^ ]*\).*/Python \1/;q')"
     rm -rf "$venv"
     mkdir "$venv"

@@ -84,10 +84,14 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         strategies = [Strategy(text) for text in config.planner.strategies]
         for strategy in strategies:
             strategy.place(cluster)
+        display.note("reading Python's standard library")
         corpus = corpus_from_rank_zero(lambda: StandardLibrary.load(config.data.max_tokens))
         display.note(_describe(corpus))
         worker = _worker(config, strategies)
-        profile = _profile(config, worker, strategies, display)
+        profile = _profile(config, worker, strategies, display, stop)
+        if profile is None:
+            display.note("stopped before the first iteration; nothing was written")
+            return EXIT_INTERRUPTED
         planner = Planner(profile, cluster, strategies=[str(strategy) for strategy in strategies])
         _check_longest(corpus, planner)
         recorder = _recorder(config, profile, cluster, planner, corpus)
@@ -96,7 +100,8 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
             completed += 1
             display.step(iteration.metrics)
             on_rank_zero(partial(recorder.add, iteration))
-        _save(worker, recorder)
+        if completed:
+            _save(worker, recorder)
     if rank == 0 and completed:
         display.summary(recorder.summary())
     return 0 if completed == config.train.steps else EXIT_INTERRUPTED
@@ -124,9 +129,13 @@ def _worker(config: RunConfig, strategies: Sequence[Strategy]) -> Worker:
 
 
 def _profile(
-    config: RunConfig, worker: Worker, strategies: Sequence[Strategy], display: TrainingDisplay
-) -> CostProfile:
-    """Read the profile that the configuration names, or measure one."""
+    config: RunConfig,
+    worker: Worker,
+    strategies: Sequence[Strategy],
+    display: TrainingDisplay,
+    stop: StopRequest,
+) -> CostProfile | None:
+    """Read the profile that the configuration names, or measure one; None if that was stopped."""
     path = config.planner.profile
     if path:
         return CostProfile.from_json(from_rank_zero(lambda: load_profile(path).to_json()))
@@ -136,7 +145,8 @@ def _profile(
         micro_batch_tokens=config.data.tokens_per_batch,
         seconds=config.planner.profile_seconds,
     )
-    return measure_profile(worker, _schemes(strategies), limits, display.measuring)
+    display.note(f"measuring what each scheme costs, about {limits.seconds:.0f} s")
+    return measure_profile(worker, _schemes(strategies), limits, display.measuring, stop.agreed)
 
 
 def _schemes(strategies: Sequence[Strategy]) -> list[Scheme]:
@@ -167,7 +177,11 @@ def _recorder(
 
     directory = RunDirectory(Path(from_rank_zero(create)))
     static = StaticComparison.over(profile, cluster, planner.strategies, int(corpus.lengths.max()))
-    return Recorder(directory, planner, static, config.train.trace_step)
+    traced = config.train.trace_step
+    # A shorter run than the configuration was written for still leaves a trace.
+    return Recorder(
+        directory, planner, static, None if traced is None else min(traced, config.train.steps - 1)
+    )
 
 
 def _save(worker: Worker, recorder: Recorder) -> None:

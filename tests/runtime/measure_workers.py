@@ -35,10 +35,13 @@ def measure(seconds: float) -> Report:
     worker = make_worker(STRATEGIES, config=config, dtype=torch.float32)
     schemes = [Scheme("<1>"), Scheme("<tp2>"), Scheme("<pp3>")]
     shares: list[float] = []
-    profile = measure_profile(worker, schemes, limits(MEMORY, seconds), shares.append)
+    profile = measure_profile(worker, schemes, limits(MEMORY, seconds), shares.append, lambda: False)
     refused = ("", "", "")
     try:
-        measure_profile(worker, schemes, limits(MEMORY // 8, seconds), shares.append)
+        measure_profile(worker, schemes, limits(MEMORY // 8, seconds), shares.append, lambda: False)
     except HydraulisError as error:
         refused = (type(error).__name__, error.code, str(error))
+    assert profile is not None
+    stopped = measure_profile(worker, schemes, limits(MEMORY, seconds), [].append, lambda: True)
+    assert stopped is None
     return Report(profile.to_json(), shares, refused)

@@ -1,5 +1,7 @@
 """What the ranks of test_rank_zero.py do."""
 
+from functools import partial
+
 import torch.distributed as dist
 
 from hydraulis.data.corpus import Corpus
@@ -45,7 +47,7 @@ def acts() -> tuple[int, Caught, Caught]:
     caught = []
     for error in (HydraulisError("disk full", code="run_directory_write"), ZeroDivisionError("oh")):
         try:
-            on_rank_zero(lambda error=error: _raise(error))  # type: ignore[misc]
+            on_rank_zero(partial(_refuse, error))
         except HydraulisError as received:
             caught.append(describe(received))
         except ZeroDivisionError as received:
@@ -74,7 +76,11 @@ def describe(error: HydraulisError) -> Caught:
     return type(error).__name__, error.code, str(error)
 
 
-def _raise(error: Exception) -> str:
+def _raise(error: HydraulisError) -> str:
+    raise error
+
+
+def _refuse(error: Exception) -> None:
     raise error
 
 

@@ -3,9 +3,11 @@
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.recorder import RunSummary
@@ -30,7 +32,7 @@ class TrainingDisplay:
     def __init__(self, rank: int, num_steps: int) -> None:
         self._console = Console(quiet=rank != 0, highlight=False)
         self._num_steps = num_steps
-        self._live = self._console.is_terminal
+        self._live = self._console.is_terminal and rank == 0
         if not self._live:
             self._console.width = FILE_WIDTH
         self._progress = Progress(
@@ -38,21 +40,23 @@ class TrainingDisplay:
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[status]}"),
             console=self._console,
-            disable=not self._live or rank != 0,
         )
-        self._measuring = self._progress.add_task("measuring", total=100, status="", visible=False)
-        self._training = self._progress.add_task("training", total=num_steps, status="", visible=False)
+        # A line of its own: beside the bar it would push count and clock off an 80-column terminal.
+        self._status = Text()
+        self._screen = Live(Group(self._progress, self._status), console=self._console, transient=True)
+        self._measuring = self._progress.add_task("measuring", total=100, visible=False)
+        self._training = self._progress.add_task("training", total=num_steps, visible=False)
 
     def __enter__(self) -> Self:
-        self._progress.start()
+        if self._live:
+            self._screen.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._progress.stop()
+        self._screen.stop()
 
     def note(self, text: str) -> None:
         """Print a line that stays."""
@@ -68,15 +72,16 @@ class TrainingDisplay:
             f"loss {metrics.loss:.3f}  {metrics.tokens_per_s:,.0f} tokens/s  {metrics.strategy}  "
             f"planned {metrics.planned_ms:,.0f} ms  measured {metrics.measured_ms:,.0f} ms"
         )
-        self._progress.update(self._training, completed=metrics.step + 1, status=status, visible=True)
+        self._progress.update(self._training, completed=metrics.step + 1, visible=True)
+        self._status.plain = status
         if not self._live:
             self.note(f"step {metrics.step + 1}/{self._num_steps}  {status}")
 
     def summary(self, summary: RunSummary) -> None:
         """Print the table at the end of a run."""
-        table = Table(
-            title=f"{summary.steps} iterations, each planned anew", show_header=False, title_justify="left"
-        )
+        stopped = "" if summary.steps == self._num_steps else f" (stopped; {self._num_steps} were asked for)"
+        title = f"{summary.steps} iterations, each planned anew{stopped}"
+        table = Table(title=title, show_header=False, title_justify="left")
         table.add_row(
             "loss", f"{summary.first_loss:.3f} at the start, {summary.last_loss:.3f} nats at the end"
         )

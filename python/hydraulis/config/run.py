@@ -50,7 +50,8 @@ class TrainConfig:
         seed: fixes the initial weights and the order of the documents.
         dtype: the type of parameters and activations.
         timeout_s: how long a process group waits before it gives up, in seconds.
-        trace_step: the iteration whose timeline is exported, counted from 0; absent for none.
+        trace_step: the iteration whose timeline is exported, counted from 0, or the last of a shorter run;
+            absent for none.
     """
 
     steps: int
@@ -65,7 +66,6 @@ class TrainConfig:
         above("train.timeout_s", self.timeout_s, 0)
         if self.trace_step is not None:
             at_least("train.trace_step", self.trace_step, 0)
-            below("train.trace_step", self.trace_step, self.steps)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,8 +49,12 @@ class MeasurementLimits:
 
 
 def measure_profile(
-    worker: Worker, schemes: Sequence[Scheme], limits: MeasurementLimits, progress: Progress
-) -> CostProfile:
+    worker: Worker,
+    schemes: Sequence[Scheme],
+    limits: MeasurementLimits,
+    progress: Progress,
+    is_stopped: Callable[[], bool],
+) -> CostProfile | None:
     """Measure time and memory of each scheme. Collective: every rank calls it.
 
     Args:
@@ -58,9 +62,10 @@ def measure_profile(
         schemes: none wider than the ranks there are.
         limits: of memory, lengths and time.
         progress: told the share that is done, on every rank.
+        is_stopped: asked between micro-batches, by every rank together; the same answer on all.
 
     Returns:
-        The profile, the same on every rank.
+        The profile, the same on every rank; None if the measurement was stopped.
 
     Raises:
         InfeasibleError: a scheme leaves no memory for a single token (code `scheme_too_large`).
@@ -69,7 +74,9 @@ def measure_profile(
     model = _model_memory(worker, limits.memory_bytes)
     memory = {bench.scheme: _scheme_memory(worker, bench) for bench in benches}
     mixes = _mixes(model, memory, limits)
-    passes = _passes(benches, mixes, limits.seconds, progress)
+    passes = _passes(benches, mixes, limits.seconds, progress, is_stopped)
+    if not passes:
+        return None
     gathered: list[list[Pass]] = [[]] * dist.get_world_size()
     dist.gather_object(passes, gathered if dist.get_rank() == 0 else None)
 
@@ -147,12 +154,17 @@ def _unfitted(scheme: Scheme) -> TimeMeasurement:
 
 
 def _passes(
-    benches: Sequence[SchemeBench], mixes: dict[Scheme, list[list[int]]], seconds: float, progress: Progress
+    benches: Sequence[SchemeBench],
+    mixes: dict[Scheme, list[list[int]]],
+    seconds: float,
+    progress: Progress,
+    is_stopped: Callable[[], bool],
 ) -> list[Pass]:
-    """Measure every mix once per pass, for as many passes as the time allows."""
+    """Measure every mix once per pass, for as many passes as the time allows; none if it is stopped."""
     for bench in benches:
         # The first micro-batch of a scheme pays for what is made on first use.
         bench.time(mixes[bench.scheme][0])
+    progress(0.0)
     start = time.perf_counter()
     passes: list[Pass] = []
     share = 0.0
@@ -161,6 +173,8 @@ def _passes(
         for bench in benches:
             bench.fill()
             for index, lengths in enumerate(mixes[bench.scheme]):
+                if is_stopped():
+                    return []
                 timing = bench.time(lengths)
                 if timing is not None:
                     timings[str(bench.scheme), index] = timing
