@@ -42,6 +42,6 @@ def measure(seconds: float) -> Report:
     except HydraulisError as error:
         refused = (type(error).__name__, error.code, str(error))
     assert profile is not None
-    stopped = measure_profile(worker, schemes, limits(MEMORY, seconds), [].append, lambda: True)
+    stopped = measure_profile(worker, schemes, limits(MEMORY, seconds), lambda _: None, lambda: True)
     assert stopped is None
     return Report(profile.to_json(), shares, refused)
