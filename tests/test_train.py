@@ -227,7 +227,8 @@ def test_a_refusal_is_reported_once_even_if_rank_zero_is_the_slowest(tmp_path: P
         "import os, time\nif os.environ.get('RANK') == '0':\n    time.sleep(2)\n"
     )
     config = str(write_config(tmp_path))
-    code, out, err = finish(start([config, "--set", "train.stepss=9"], PYTHONPATH=str(tmp_path)))
+    path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    code, out, err = finish(start([config, "--set", "train.stepss=9"], PYTHONPATH=path))
     assert code != 0
     assert (out + err).count("hydraulis.train: error [config_unknown_key]: ") == 1
     assert "did you mean 'steps'" in err

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from hydraulis import Cluster, CostProfile, Planner, Scheme
+from hydraulis.profile.bench import Timing
+from hydraulis.profile.measure import _stage_times
 from ranks import run_ranks
 from runtime.measure_workers import MEMORY, Report, measure
 from small_model import build_decoder, small_config
@@ -103,7 +105,35 @@ def test_progress_goes_from_little_to_all(reports: list[Report]) -> None:
     shares = reports[0].shares
     assert shares[-1] == 1.0
     assert shares == sorted(shares)
-    assert all(report.shares == shares for report in reports)
+    assert shares[0] == 0.0
+    # The share between is by each rank's own clock; that all is done, they agree on.
+    assert all(report.shares[-1] == 1.0 for report in reports)
+
+
+def test_a_stop_ends_a_long_measurement_on_every_rank(reports: list[Report]) -> None:
+    assert all(report.stopped for report in reports)
+
+
+def test_it_measures_with_parameters_that_are_not_all_zero(reports: list[Report]) -> None:
+    assert all(report.filled for report in reports)
+
+
+def test_a_stage_takes_as_long_as_its_slowest_tensor_rank_in_the_median_pass() -> None:
+    """Two replicas of <tp2,pp2>, two passes; the total tells which of the two ranks is slower."""
+    scheme = Scheme("<tp2,pp2>")
+
+    def rank(*passes: tuple[float, float]) -> list[dict[tuple[str, int], Timing]]:
+        return [{(str(scheme), 5): Timing(*timing)} for timing in passes]
+
+    first_stage = (rank((1, 10), (3, 30)), rank((2, 5), (4, 40)))
+    gathered = [
+        *first_stage,
+        *(rank((7, 7), (7, 7)), rank((1, 1), (1, 1))),
+        *first_stage,
+        *(rank((9, 9), (9, 9)), rank((99, 99), (1, 1))),
+    ]
+    # Slowest first: (1, 10), (4, 40) twice; then (7, 7), (7, 7), (99, 99), (9, 9).
+    assert _stage_times(gathered, scheme, 5) == [Timing(2.5, 25.0), Timing(8.0, 8.0)]
 
 
 def test_too_little_memory_for_a_token_is_refused_on_every_rank(reports: list[Report]) -> None:

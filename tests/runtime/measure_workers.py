@@ -19,6 +19,8 @@ class Report(NamedTuple):
 
     profile: str
     shares: list[float]
+    filled: bool
+    stopped: bool
     refused: tuple[str, str, str]
 
 
@@ -29,19 +31,31 @@ def limits(memory_bytes: int, seconds: float) -> MeasurementLimits:
 
 
 def measure(seconds: float) -> Report:
-    """Measure, and then once more with too little memory for any token."""
+    """Measure; once more with too little memory for any token; and once more, stopped half-way."""
     # Tokens of the measurement are bytes.
     config = small_config(vocab_size=256, initializer_range=0.1)
     worker = make_worker(STRATEGIES, config=config, dtype=torch.float32)
     schemes = [Scheme("<1>"), Scheme("<tp2>"), Scheme("<pp3>")]
     shares: list[float] = []
     profile = measure_profile(worker, schemes, limits(MEMORY, seconds), shares.append, lambda: False)
+    assert profile is not None
+    filled = bool(worker.buffers.parameter.count_nonzero() > 0)
     refused = ("", "", "")
     try:
-        measure_profile(worker, schemes, limits(MEMORY // 8, seconds), shares.append, lambda: False)
+        measure_profile(worker, schemes, limits(MEMORY // 8, seconds), lambda _: None, lambda: False)
     except HydraulisError as error:
         refused = (type(error).__name__, error.code, str(error))
-    assert profile is not None
-    stopped = measure_profile(worker, schemes, limits(MEMORY, seconds), lambda _: None, lambda: True)
-    assert stopped is None
-    return Report(profile.to_json(), shares, refused)
+    stop = StopAfter(10)
+    stopped = measure_profile(worker, schemes, limits(MEMORY, 600.0), lambda _: None, stop.reached) is None
+    return Report(profile.to_json(), shares, filled, stopped, refused)
+
+
+class StopAfter:
+    """Says stop when it has been asked so often."""
+
+    def __init__(self, times: int) -> None:
+        self._left = times
+
+    def reached(self) -> bool:
+        self._left -= 1
+        return self._left < 0

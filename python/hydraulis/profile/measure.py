@@ -64,7 +64,7 @@ def measure_profile(
         worker: of this rank; its strategy buffers are overwritten.
         schemes: none wider than the ranks there are.
         limits: of memory, lengths and time.
-        progress: told the share that is done, on every rank.
+        progress: told the share that is done, on every rank, by its own clock.
         is_stopped: asked between micro-batches, by every rank together; the same answer on all.
 
     Returns:
