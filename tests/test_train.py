@@ -74,8 +74,10 @@ def start(arguments: Sequence[str], **environment: str) -> "subprocess.Popen[str
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     settings = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": loopback} | environment
     launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    # Else torchrun leaves a folder in /tmp; the first argument is the configuration, in a folder of the test.
+    logs = ("--log-dir", str(Path(arguments[0]).parent / "torchrun"))
     return subprocess.Popen(
-        [*launcher, "-m", "hydraulis.train", *arguments],
+        [*launcher, *logs, "-m", "hydraulis.train", *arguments],
         env=os.environ | settings,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -219,7 +221,7 @@ def test_the_same_seed_and_profile_give_the_same_run_to_the_bit(first: Run, seco
 def test_a_second_run_leaves_the_first_alone(folder: Path, first: Run, second: Run) -> None:
     assert first.directory != second.directory
     assert len(first.metrics) == STEPS
-    assert {path.name for path in folder.iterdir()} == {"run.toml", "run", "run-2"}
+    assert {path.name for path in folder.iterdir()} == {"run.toml", "torchrun", "run", "run-2"}
 
 
 def test_a_refusal_is_reported_once_even_if_rank_zero_is_the_slowest(tmp_path: Path) -> None:
