@@ -42,6 +42,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod linear;
 mod units;
 
 pub mod spec;
@@ -53,6 +54,8 @@ pub mod cost;
 pub mod strategy;
 
 pub mod schedule;
+
+pub mod capacity;
 
 pub mod pack;
 

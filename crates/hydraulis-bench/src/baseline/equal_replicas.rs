@@ -1,5 +1,6 @@
 //! As many replicas of one scheme as a cluster holds.
 
+use hydraulis_core::capacity::SchemeCapacity;
 use hydraulis_core::cost::{CostModel, SchemeCost};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::schedule::{MakespanBuffers, makespan};
@@ -8,10 +9,12 @@ use hydraulis_core::strategy::{place, usable_schemes};
 use hydraulis_core::{Millis, Result};
 
 /// Equal replicas that fill a cluster.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct EqualReplicas<'a> {
     /// What a replica costs.
     pub cost: &'a SchemeCost,
+    /// What a replica can take by a time.
+    pub capacity: SchemeCapacity,
     /// The strategy.
     pub strategy: Strategy,
 }
@@ -32,7 +35,8 @@ impl<'a> EqualReplicas<'a> {
             .rev()
             .map(of)
             .find(|strategy| strategy.as_ref().is_ok_and(|strategy| place(strategy, cluster).is_ok()));
-        Ok(EqualReplicas { cost, strategy: placed.unwrap_or_else(|| of(1))? })
+        let capacity = SchemeCapacity::new(cost.clone());
+        Ok(EqualReplicas { cost, capacity, strategy: placed.unwrap_or_else(|| of(1))? })
     }
 
     /// Number of replicas.

@@ -16,7 +16,7 @@ use crate::baseline::{EqualReplicas, Work};
 /// Deals by the time of sequences alone, then packs.
 pub fn deal(batch: &Batch, replicas: &EqualReplicas) -> Work {
     let times: Vec<Millis> = batch.tokens().iter().map(|&tokens| replicas.cost.sequence_ms(tokens)).collect();
-    let mut packer = Packer::new(replicas.cost, batch);
+    let mut packer = Packer::new(&replicas.capacity, batch);
     let packed = differenced(&times, replicas.count()).into_iter().map(|mut ids| {
         ids.sort_by_key(|&id| (Reverse(batch.tokens()[id]), id));
         packer.pack(&ids).micro_batches

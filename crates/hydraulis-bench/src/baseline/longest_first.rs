@@ -25,6 +25,6 @@ pub fn deal(batch: &Batch, replicas: &EqualReplicas) -> Work {
             *earliest = Reverse((time + replicas.cost.sequence_ms(batch.tokens()[id]), replica));
         }
     }
-    let mut packer = Packer::new(replicas.cost, batch);
+    let mut packer = Packer::new(&replicas.capacity, batch);
     dealt.iter().map(|ids| packer.pack(ids).micro_batches).collect()
 }

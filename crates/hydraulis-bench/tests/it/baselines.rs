@@ -4,6 +4,7 @@ use hydraulis_bench::baseline::{EqualReplicas, Paper, Work, deals};
 use hydraulis_bench::contender::{Answer, Contender, Name};
 use hydraulis_bench::judge::Judge;
 use hydraulis_bench::workload::{Lognormal, draw};
+use hydraulis_core::capacity::SchemeCapacity;
 use hydraulis_core::cost::{CostModel, preset};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::spec::{Cluster, Strategy};
@@ -89,7 +90,8 @@ fn buckets_run_one_after_another() {
     let one_by_one = decision.phases.iter().map(|phase| {
         let planner = hydraulis_core::plan::Planner::new(cost.profile().clone(), cost.cluster(), None).unwrap();
         let cost = planner.cost().scheme(phase.strategy.schemes()[0]).unwrap();
-        let replicas = EqualReplicas { cost, strategy: phase.strategy.clone() };
+        let replicas =
+            EqualReplicas { cost, capacity: SchemeCapacity::new(cost.clone()), strategy: phase.strategy.clone() };
         replicas.time(&batches[0], &phase.work)
     });
     assert!(verdict.iteration_ms.is_close(one_by_one.sum()));

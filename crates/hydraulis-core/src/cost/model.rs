@@ -111,6 +111,16 @@ impl SchemeCost {
         Millis((self.quadratic * tokens + self.linear) * tokens)
     }
 
+    /// What each token adds at least: `b`.
+    pub fn linear_ms_per_token(&self) -> f64 {
+        self.linear
+    }
+
+    /// What the square of a length adds: `a`.
+    pub fn quadratic_ms_per_token2(&self) -> f64 {
+        self.quadratic
+    }
+
     /// What every micro-batch costs beside its sequences: `c`.
     pub fn fixed_ms(&self) -> Millis {
         self.fixed

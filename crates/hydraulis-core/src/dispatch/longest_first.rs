@@ -1,12 +1,17 @@
 //! The first assignment.
 
-use crate::cost::CostModel;
+use crate::capacity::Capacities;
 use crate::dispatch::Assignment;
+use crate::dispatch::ranking::Ranking;
 use crate::error::{Error, Result};
 use crate::lengths::Batch;
 use crate::pack::Packer;
 use crate::spec::Strategy;
 use crate::units::{Millis, Tokens};
+
+/// Replicas of each scheme that are looked at for a sequence, the earliest to end first. One that ends later may yet be
+/// the better place, as it may have room in a micro-batch.
+const LOOKED_AT: usize = 8;
 
 /// Each sequence, longest first, onto the replica that admits it and by estimate then ends earliest.
 ///
@@ -15,19 +20,12 @@ pub fn longest_first<'a>(
     batch: &'a Batch,
     by_length: &[usize],
     strategy: &Strategy,
-    cost: &'a CostModel,
+    capacities: &'a Capacities,
 ) -> Result<Assignment<'a>> {
-    let (packers, scheme_of) = packers(batch, strategy, cost)?;
+    let (packers, scheme_of) = packers(batch, strategy, capacities)?;
     let loads = loads(batch, by_length, strategy, &packers, &scheme_of)?;
     let sequences = loads.into_iter().map(|load| load.sequences).collect();
     Ok(Assignment::new(packers, scheme_of, sequences))
-}
-
-/// A rough time of the assignment that [`longest_first`] makes, without packing it.
-pub fn estimate(batch: &Batch, by_length: &[usize], strategy: &Strategy, cost: &CostModel) -> Result<Millis> {
-    let (packers, scheme_of) = packers(batch, strategy, cost)?;
-    let loads = loads(batch, by_length, strategy, &packers, &scheme_of)?;
-    Ok(loads.iter().map(|load| load.totals.estimate).max().unwrap_or_default())
 }
 
 fn loads(
@@ -38,22 +36,31 @@ fn loads(
     scheme_of: &[usize],
 ) -> Result<Vec<Load>> {
     let mut loads = vec![Load::default(); scheme_of.len()];
+    let replicas_of = |scheme: usize| (0..scheme_of.len()).filter(move |&replica| scheme_of[replica] == scheme);
+    let mut rankings: Vec<Ranking> = (0..packers.len())
+        .map(|scheme| Ranking::new(replicas_of(scheme).map(|replica| (replica, Millis::ZERO))))
+        .collect();
     for &id in by_length {
         let tokens = batch.tokens()[id];
-        let ends = |replica: usize| loads[replica].with(id, tokens, &packers[scheme_of[replica]]).estimate;
-        let admitting = (0..loads.len()).filter(|&replica| packers[scheme_of[replica]].cost().admits(tokens));
-        let earliest = admitting.map(|replica| (ends(replica), replica)).min();
-        let (_, replica) = earliest.ok_or_else(|| too_long(id, tokens, strategy, packers))?;
-        let grown = loads[replica].with(id, tokens, &packers[scheme_of[replica]]);
-        loads[replica].take(id, grown);
+        let admitting = (0..packers.len()).filter(|&scheme| packers[scheme].cost().admits(tokens));
+        let near = admitting.flat_map(|scheme| rankings[scheme].earliest().take(LOOKED_AT));
+        let grown = near.map(|replica| (loads[replica].with(id, tokens, &packers[scheme_of[replica]]), replica));
+        let earliest = grown.min_by_key(|(totals, replica)| (totals.estimate, *replica));
+        let (totals, replica) = earliest.ok_or_else(|| too_long(id, tokens, strategy, packers))?;
+        rankings[scheme_of[replica]].change(replica, loads[replica].totals.estimate, totals.estimate);
+        loads[replica].take(id, totals);
     }
     Ok(loads)
 }
 
 /// One packer for each distinct scheme, and which of them each replica uses.
-fn packers<'a>(batch: &'a Batch, strategy: &Strategy, cost: &'a CostModel) -> Result<(Vec<Packer<'a>>, Vec<usize>)> {
+fn packers<'a>(
+    batch: &'a Batch,
+    strategy: &Strategy,
+    capacities: &'a Capacities,
+) -> Result<(Vec<Packer<'a>>, Vec<usize>)> {
     let groups = strategy.groups();
-    let packers = groups.iter().map(|(scheme, _)| Ok(Packer::new(cost.scheme(*scheme)?, batch)));
+    let packers = groups.iter().map(|(scheme, _)| Ok(Packer::new(capacities.scheme(*scheme)?, batch)));
     let scheme_of = groups.iter().enumerate().flat_map(|(index, (_, replicas))| std::iter::repeat_n(index, *replicas));
     Ok((packers.collect::<Result<_>>()?, scheme_of.collect()))
 }

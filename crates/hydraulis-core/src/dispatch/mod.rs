@@ -5,8 +5,9 @@
 
 mod assignment;
 mod longest_first;
+mod ranking;
 mod refine;
 
 pub use assignment::Assignment;
-pub use longest_first::{estimate, longest_first};
+pub use longest_first::longest_first;
 pub use refine::{Stop, refine};

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::dispatch::Assignment;
+use crate::dispatch::ranking::Ranking;
+use crate::pack::Packer;
 use crate::units::{Millis, Tokens};
 
 /// Changes tried by packing, for each change of the slowest replica.
@@ -24,18 +26,21 @@ pub enum Stop {
 ///
 /// `budget` counts replicas packed anew, not time: the same batch gives the same plan on any machine.
 pub fn refine(assignment: &mut Assignment, tokens: &[Tokens], mut budget: usize) -> Stop {
+    let mut ranking = Ranking::new(assignment.times.iter().copied().enumerate());
     loop {
-        let slowest =
-            (0..assignment.times.len()).max_by_key(|&replica| (assignment.times[replica], std::cmp::Reverse(replica)));
-        let Some(slowest) = slowest else { return Stop::LocalOptimum };
-        let changes = promising(assignment, tokens, slowest);
+        let Some(slowest) = ranking.slowest() else { return Stop::LocalOptimum };
+        let changes = promising(assignment, tokens, slowest, &ranking);
         let mut improved = false;
         for change in changes.into_iter().take(TRIES) {
             if budget < 2 {
                 return Stop::WorkBudget;
             }
             budget -= 2;
+            let before = [slowest, change.partner].map(|replica| (replica, assignment.times[replica]));
             if apply_if_shorter(assignment, tokens, slowest, &change) {
+                for (replica, time) in before {
+                    ranking.change(replica, time, assignment.times[replica]);
+                }
                 improved = true;
                 break;
             }
@@ -55,18 +60,18 @@ struct Change {
     estimate: Millis,
 }
 
-/// The changes that by marginal cost would shorten the slowest replica, the most promising first.
-fn promising(assignment: &Assignment, tokens: &[Tokens], slowest: usize) -> Vec<Change> {
-    let mut partners: Vec<usize> = (0..assignment.times.len()).filter(|&replica| replica != slowest).collect();
-    partners.sort_by_key(|&replica| (assignment.times[replica], replica));
+/// The changes that by estimate would shorten the slowest replica, the most promising first.
+fn promising(assignment: &Assignment, tokens: &[Tokens], slowest: usize, ranking: &Ranking) -> Vec<Change> {
+    let from = Totals::of(assignment, tokens, slowest);
     let mut changes = Vec::new();
-    for partner in partners.into_iter().take(PARTNERS) {
+    for partner in ranking.earliest().filter(|&replica| replica != slowest).take(PARTNERS) {
+        let to = Totals::of(assignment, tokens, partner);
         for &leaves in &assignment.sequences[slowest] {
-            if assignment.packer_of(partner).cost().admits(tokens[leaves]) {
+            if to.packer.cost().admits(tokens[leaves]) {
                 consider(
-                    assignment,
-                    tokens,
-                    slowest,
+                    &from,
+                    &to,
+                    leaves,
                     Change { partner, leaves, returns: None, estimate: Millis::ZERO },
                     &mut changes,
                 );
@@ -78,42 +83,53 @@ fn promising(assignment: &Assignment, tokens: &[Tokens], slowest: usize) -> Vec<
 }
 
 /// Estimates a move, and the swaps for which the partner gives back about half the difference in time.
-fn consider(assignment: &Assignment, tokens: &[Tokens], slowest: usize, change: Change, changes: &mut Vec<Change>) {
-    let Change { partner, leaves, .. } = change;
-    let (from, to) = (Marginal::of(assignment, tokens, slowest), Marginal::of(assignment, tokens, partner));
-    let (now, there) = (assignment.times[slowest], assignment.times[partner]);
-    let half = (now - there) * 0.5;
-    let wanted = to.cost(leaves) - half;
-    // Sequences stand longest first, so costs fall along the list.
-    let returning = &assignment.sequences[partner];
-    let place = returning.partition_point(|&id| to.cost(id) > wanted);
+fn consider(from: &Totals, to: &Totals, leaves: usize, change: Change, changes: &mut Vec<Change>) {
+    let wanted = to.packer.sequence_ms()[leaves] - (from.time - to.time) * 0.5;
+    // Sequences stand longest first, so times fall along the list.
+    let returning = to.sequences;
+    let place = returning.partition_point(|&id| to.packer.sequence_ms()[id] > wanted);
     let near = place.saturating_sub(1)..(place + 2).min(returning.len());
-    let swaps = returning[near].iter().copied().filter(|&id| assignment.packer_of(slowest).cost().admits(tokens[id]));
+    let swaps = returning[near].iter().copied().filter(|&id| from.packer.cost().admits(from.tokens[id]));
     for returns in std::iter::once(None).chain(swaps.map(Some)) {
-        let back = |marginal: &Marginal| returns.map(|id| marginal.cost(id)).unwrap_or_default();
-        let estimate = (now - from.cost(leaves) + back(&from)).max(there + to.cost(leaves) - back(&to));
-        if estimate < now {
-            changes.push(Change { partner, leaves, returns, estimate });
+        let estimate = from.exchanged(Some(leaves), returns).max(to.exchanged(returns, Some(leaves)));
+        if estimate < from.time {
+            changes.push(Change { returns, estimate, ..change });
         }
     }
 }
 
-/// What a sequence adds to a replica: its own time, and its share of the fixed cost of a full micro-batch.
-struct Marginal<'a> {
-    ms: &'a [Millis],
+/// A replica's sums, from which a change of one sequence is estimated.
+struct Totals<'a> {
+    packer: &'a Packer<'a>,
+    sequences: &'a [usize],
     tokens: &'a [Tokens],
-    fixed_per_token: Millis,
+    time: Millis,
+    load: Millis,
+    held: Tokens,
+    /// What its packing takes beyond the estimate.
+    excess: Millis,
 }
 
-impl<'a> Marginal<'a> {
-    fn of(assignment: &'a Assignment, tokens: &'a [Tokens], replica: usize) -> Marginal<'a> {
-        let packer = assignment.packer_of(replica);
-        let cost = packer.cost();
-        Marginal { ms: packer.sequence_ms(), tokens, fixed_per_token: cost.fixed_ms() * (1.0 / cost.cap().as_f64()) }
+impl<'a> Totals<'a> {
+    fn of(assignment: &'a Assignment, tokens: &'a [Tokens], replica: usize) -> Totals<'a> {
+        let (packer, sequences) = (assignment.packer_of(replica), assignment.sequences[replica].as_slice());
+        let (time, held) = (assignment.times[replica], sequences.iter().map(|&id| tokens[id]).sum());
+        let load = sequences.iter().map(|&id| packer.sequence_ms()[id]).sum();
+        let totals = Totals { packer, sequences, tokens, time, load, held, excess: Millis::ZERO };
+        // Without a pipeline the estimate is only off by a micro-batch that the packer could not save, and a change
+        // may well save it.
+        let excess = if packer.cost().scheme().pp() > 1 { time - totals.exchanged(None, None) } else { Millis::ZERO };
+        Totals { excess, ..totals }
     }
 
-    fn cost(&self, id: usize) -> Millis {
-        self.ms[id] + self.fixed_per_token * self.tokens[id].as_f64()
+    /// About how long the replica takes with one sequence less and another more.
+    fn exchanged(&self, leaves: Option<usize>, enters: Option<usize>) -> Millis {
+        let ms = |id: Option<usize>| id.map(|id| self.packer.sequence_ms()[id]).unwrap_or_default();
+        let held = |id: Option<usize>| id.map(|id| self.tokens[id]).unwrap_or_default();
+        let longest = self.sequences.iter().copied().find(|&id| Some(id) != leaves);
+        let longest = ms(longest).max(ms(enters));
+        let load = self.load - ms(leaves) + ms(enters);
+        self.packer.estimate(load, self.held + held(enters) - held(leaves), longest) + self.excess
     }
 }
 

@@ -37,18 +37,20 @@ pub(super) fn first_fit_count(ids: &[usize], tokens: &[Tokens], cap: Tokens, use
     used.len()
 }
 
-/// Exactly `count` bins of balanced time: each sequence, longest first, into the bin of least time that has
-/// room (Graham's longest-processing-time rule under a cap). None where a sequence finds no room.
-pub(super) fn balanced(
+/// A bin for each of `targets`, filled to about that time: each sequence, longest first, into the bin that lacks
+/// most and has room (Graham's longest-processing-time rule, under a cap and towards a target). None where a
+/// sequence finds no room.
+pub(super) fn towards(
     ids: &[usize],
     tokens: &[Tokens],
     ms: &[Millis],
     cap: Tokens,
-    count: usize,
+    targets: impl Iterator<Item = Millis>,
 ) -> Option<Vec<Vec<usize>>> {
-    let mut bins = vec![(Tokens(0), Vec::new()); count];
+    // A bin stands in the heap with its time beyond the target: the lowest lacks most.
     let mut by_time: BinaryHeap<Reverse<(Millis, usize)>> =
-        (0..count).map(|bin| Reverse((Millis::ZERO, bin))).collect();
+        targets.enumerate().map(|(bin, target)| Reverse((Millis::ZERO - target, bin))).collect();
+    let mut bins = vec![(Tokens(0), Vec::new()); by_time.len()];
     let shortest = ids.last().map(|&id| tokens[id]).unwrap_or_default();
     let mut full = Vec::new();
     for &id in ids {
@@ -88,8 +90,11 @@ mod tests {
     fn balanced_bins_respect_the_cap() {
         let tokens: Vec<Tokens> = [8, 8, 2, 2].map(Tokens).to_vec();
         let ms: Vec<Millis> = [1.0, 5.0, 1.0, 1.0].map(Millis).to_vec();
-        let bins = balanced(&[0, 1, 2, 3], &tokens, &ms, Tokens(10), 2).unwrap();
-        assert_eq!(bins, [vec![0, 2], vec![1, 3]]);
-        assert_eq!(balanced(&[0, 1, 2, 3], &tokens, &ms, Tokens(9), 2), None);
+        let into = |cap: u64, targets: [f64; 2]| {
+            towards(&[0, 1, 2, 3], &tokens, &ms, Tokens(cap), targets.into_iter().map(Millis))
+        };
+        assert_eq!(into(10, [0.0, 0.0]).unwrap(), [vec![0, 2], vec![1, 3]]);
+        assert_eq!(into(9, [0.0, 0.0]), None);
+        assert_eq!(into(100, [1.0, 7.0]).unwrap(), [vec![2], vec![0, 1, 3]]);
     }
 }

@@ -5,13 +5,23 @@
 
 use crate::units::Millis;
 
-/// Sorts micro-batch indices so that the smallest stand at both ends and the largest in the middle.
-pub(super) fn small_at_both_ends(times: &[Millis]) -> Vec<usize> {
+/// Micro-batch indices in an order that has their times rise and fall as `shape` does: the longest where the shape
+/// is highest. Without a shape, the smallest stand at both ends.
+pub(super) fn in_shape(times: &[Millis], shape: Option<&[f64]>) -> Vec<usize> {
     let mut ascending: Vec<usize> = (0..times.len()).collect();
     ascending.sort_by_key(|&index| (times[index], index));
-    let front = ascending.iter().step_by(2).copied();
-    let back = ascending.iter().skip(1).step_by(2).rev().copied();
-    front.chain(back).collect()
+    let Some(shape) = shape else {
+        let front = ascending.iter().step_by(2).copied();
+        let back = ascending.iter().skip(1).step_by(2).rev().copied();
+        return front.chain(back).collect();
+    };
+    let mut places: Vec<usize> = (0..times.len()).collect();
+    places.sort_by(|&one, &other| shape[one].total_cmp(&shape[other]).then(one.cmp(&other)));
+    let mut order = vec![0; times.len()];
+    for (place, index) in places.into_iter().zip(ascending) {
+        order[place] = index;
+    }
+    order
 }
 
 /// Swaps pairs while that shortens the makespan, within `budget` evaluations; returns the best time.
@@ -51,7 +61,8 @@ mod tests {
     #[test]
     fn small_ones_stand_outside() {
         let times: Vec<Millis> = [5.0, 1.0, 4.0, 2.0, 3.0].map(Millis).to_vec();
-        assert_eq!(small_at_both_ends(&times), [1, 4, 0, 2, 3]);
+        assert_eq!(in_shape(&times, None), [1, 4, 0, 2, 3]);
+        assert_eq!(in_shape(&times, Some(&[0.1, 0.5, 0.4, 0.3, 0.2])), [1, 0, 2, 4, 3]);
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! How many micro-batches, which sequences in each, and in which order.
 
+use crate::capacity::SchemeCapacity;
 use crate::cost::SchemeCost;
 use crate::lengths::Batch;
-use crate::pack::bins::{balanced, first_fit, first_fit_count};
-use crate::pack::order::{small_at_both_ends, swap_pairs};
+use crate::pack::bins::{first_fit, first_fit_count, towards};
+use crate::pack::order::{in_shape, swap_pairs};
 use crate::schedule::{MakespanBuffers, makespan};
-use crate::units::{Millis, Tokens, count, whole};
+use crate::units::{Millis, Tokens, count};
 
 /// Pair swaps tried when a pipeline's final order is polished; counted, not timed, so plans do not depend on
 /// the machine. Two full passes over 32 micro-batches.
 const SWAP_BUDGET: usize = 1_000;
+/// Counts tried below and above the one that would be best.
+const SIDE: usize = 3;
 
 /// A replica's ordered micro-batches, and their simulated time.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +26,7 @@ pub struct Packing {
 /// Packs sets of one batch's sequences under one scheme.
 #[derive(Clone, Debug)]
 pub struct Packer<'a> {
+    capacity: &'a SchemeCapacity,
     cost: &'a SchemeCost,
     tokens: &'a [Tokens],
     ms: Vec<Millis>,
@@ -31,10 +35,11 @@ pub struct Packer<'a> {
 }
 
 impl<'a> Packer<'a> {
-    /// A packer of `batch` under the scheme of `cost`.
-    pub fn new(cost: &'a SchemeCost, batch: &'a Batch) -> Packer<'a> {
+    /// A packer of `batch` under the scheme of `capacity`.
+    pub fn new(capacity: &'a SchemeCapacity, batch: &'a Batch) -> Packer<'a> {
+        let cost = capacity.cost();
         let ms = batch.tokens().iter().map(|&tokens| cost.sequence_ms(tokens)).collect();
-        Packer { cost, tokens: batch.tokens(), ms, buffers: MakespanBuffers::default(), used: Vec::new() }
+        Packer { capacity, cost, tokens: batch.tokens(), ms, buffers: MakespanBuffers::default(), used: Vec::new() }
     }
 
     /// The scheme's cost.
@@ -78,52 +83,69 @@ impl<'a> Packer<'a> {
 
     /// A rough time of a replica with these totals, without packing; what dispatch compares replicas by.
     pub fn estimate(&self, load: Millis, tokens: Tokens, longest: Millis) -> Millis {
+        // A long sequence passes the stages one by one while the others wait for it.
         let fixed = self.cost.fixed_ms();
-        let fewest = tokens.div_ceil(self.cost.cap()).max(1);
-        let bins = count(fewest).max(self.best_count(load));
-        let fill = (load * (1.0 / bins) + fixed).max(longest + fixed) * count(self.cost.scheme().stages() - 1);
-        load + fixed * bins + fill
+        let alone = (longest + fixed) * count(self.cost.scheme().stages() - 1);
+        let bins = self.capacity.best_count(load, tokens.div_ceil(self.cost.cap()));
+        self.capacity.estimate(load, tokens).max(load + fixed * count(bins) + alone)
     }
 
-    /// The micro-batch count that balances the fixed costs `v c` against the pipeline's fill `(p - 1) W / v`.
-    fn best_count(&self, load: Millis) -> f64 {
-        let fill = load.0 * count(self.cost.scheme().stages() - 1);
-        (fill / self.cost.fixed_ms().0.max(1e-3)).sqrt()
-    }
-
-    /// Tries counts on a grid, then those beside the best.
+    /// Tries the number of micro-batches that would be best if sequences could be divided, then those beside it as
+    /// long as they are better.
     fn pack_pipeline(&mut self, ids: &[usize]) -> Packing {
+        if ids.is_empty() {
+            return Packing { micro_batches: Vec::new(), ms: Millis::ZERO };
+        }
         let fewest = first_fit_count(ids, self.tokens, self.cost.cap(), &mut self.used);
         let load = ids.iter().map(|&id| self.ms[id]).sum();
-        let useful = usize::try_from(whole(2.0 * self.best_count(load))).unwrap_or(usize::MAX);
-        let most = ids.len().min(fewest.max(useful) + self.cost.scheme().stages());
-        let micro_batches = first_fit(ids, self.tokens, self.cost.cap());
-        let mut best = self.ordered(micro_batches);
-        let mut tried = fewest;
-        while tried <= most {
-            self.keep_better(&mut best, ids, tried);
-            tried = (tried + 1).max(tried + tried / 4);
+        let middle = self.capacity.best_count(load, fewest).min(ids.len());
+        let mut best = self.packed(ids, load, middle).unwrap_or_else(|| {
+            let micro_batches = first_fit(ids, self.tokens, self.cost.cap());
+            self.ordered(micro_batches, load)
+        });
+        for count in (fewest..middle).rev().take(SIDE) {
+            self.keep_better(&mut best, ids, load, count);
         }
-        let around = best.micro_batches.len();
-        for count in around.saturating_sub(2).max(fewest)..=(around + 2).min(most) {
-            self.keep_better(&mut best, ids, count);
+        for count in (middle + 1..=ids.len()).take(SIDE) {
+            self.keep_better(&mut best, ids, load, count);
         }
         best
     }
 
-    fn keep_better(&mut self, best: &mut Packing, ids: &[usize], count: usize) {
-        if let Some(bins) = balanced(ids, self.tokens, &self.ms, self.cost.cap(), count) {
-            let packing = self.ordered(bins);
-            if packing.ms < best.ms {
-                *best = packing;
-            }
+    fn keep_better(&mut self, best: &mut Packing, ids: &[usize], load: Millis, count: usize) {
+        if let Some(packing) = self.packed(ids, load, count)
+            && packing.ms < best.ms
+        {
+            *best = packing;
         }
     }
 
-    /// The bins in the order small at both ends, with their time.
-    fn ordered(&mut self, bins: Vec<Vec<usize>>) -> Packing {
+    /// The sequences in `count` micro-batches whose times rise and fall as the pipeline fills best, or are all equal,
+    /// which is better where a few long sequences leave no choice.
+    fn packed(&mut self, ids: &[usize], load: Millis, count: usize) -> Option<Packing> {
+        let even = self.packed_towards(ids, load, std::iter::repeat_n(Millis::ZERO, count));
+        let (end, fixed) = (self.capacity.end(count, load), self.cost.fixed_ms());
+        let Some(shape) = self.capacity.shape(count, load) else { return even };
+        let shaped = self.packed_towards(ids, load, shape.iter().map(|&share| end * share - fixed));
+        [shaped, even].into_iter().flatten().min_by_key(|packing| packing.ms)
+    }
+
+    fn packed_towards(
+        &mut self,
+        ids: &[usize],
+        load: Millis,
+        targets: impl Iterator<Item = Millis>,
+    ) -> Option<Packing> {
+        let bins = towards(ids, self.tokens, &self.ms, self.cost.cap(), targets)?;
+        Some(self.ordered(bins, load))
+    }
+
+    /// The bins in the order of the best shape, with their time.
+    fn ordered(&mut self, mut bins: Vec<Vec<usize>>, load: Millis) -> Packing {
+        // The least targets may find no sequence short enough.
+        bins.retain(|bin| !bin.is_empty());
         let times = self.times(&bins);
-        let order = small_at_both_ends(&times);
+        let order = in_shape(&times, self.capacity.shape(bins.len(), load));
         let times: Vec<Millis> = order.iter().map(|&index| times[index]).collect();
         let ms = self.makespan(&times);
         let mut bins: Vec<Option<Vec<usize>>> = bins.into_iter().map(Some).collect();
@@ -143,17 +165,19 @@ impl<'a> Packer<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capacity::Capacities;
     use crate::cost::{CostModel, preset};
     use crate::spec::Cluster;
 
     fn pack(scheme: &str, lengths: &[i64]) -> (Packing, Millis, Tokens) {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
-        let cost = model.scheme(scheme.parse().unwrap()).unwrap();
+        let capacities = Capacities::new(model);
+        let capacity = capacities.scheme(scheme.parse().unwrap()).unwrap();
         let batch = Batch::new(lengths, None).unwrap();
         let mut ids: Vec<usize> = (0..lengths.len()).collect();
         ids.sort_by_key(|&id| std::cmp::Reverse(lengths[id]));
-        let mut packer = Packer::new(cost, &batch);
-        (packer.pack(&ids), packer.time(&ids), cost.cap())
+        let mut packer = Packer::new(capacity, &batch);
+        (packer.pack(&ids), packer.time(&ids), capacity.cost().cap())
     }
 
     #[test]
@@ -174,9 +198,10 @@ mod tests {
     #[test]
     fn nothing_takes_no_time() {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+        let capacities = Capacities::new(model);
         let batch = Batch::new(&[5], None).unwrap();
         for scheme in ["<tp4>", "<tp4,pp2>"] {
-            let mut packer = Packer::new(model.scheme(scheme.parse().unwrap()).unwrap(), &batch);
+            let mut packer = Packer::new(capacities.scheme(scheme.parse().unwrap()).unwrap(), &batch);
             assert_eq!(packer.pack(&[]), Packing { micro_batches: Vec::new(), ms: Millis::ZERO });
         }
     }

@@ -2,25 +2,23 @@
 
 use std::cmp::Reverse;
 
-use crate::cost::CostModel;
-use crate::dispatch::{Stop, estimate, longest_first, refine};
+use crate::capacity::Capacities;
+use crate::dispatch::{Stop, longest_first, refine};
 use crate::error::Result;
 use crate::lengths::Batch;
 use crate::pack::Packing;
 use crate::spec::Strategy;
 use crate::units::{Millis, count};
 
-/// Replicas packed anew while one strategy is refined; counted, so that plans are the same on any machine.
-/// On the 32B profile, 200,000 tokens and 64 GPUs, most strategies reach a local optimum within 300.
-const REFINE_BUDGET: usize = 1_000;
 /// Times within this share of each other count as equal; the cost model knows no better.
 pub(super) const TIE: f64 = 1e-3;
 
 /// A batch on its way through the planner: with its sequences in order, longest first.
 pub(super) struct Task<'a> {
     pub(super) batch: &'a Batch,
-    pub(super) cost: &'a CostModel,
+    pub(super) capacities: &'a Capacities,
     by_length: Vec<usize>,
+    refinements: usize,
 }
 
 /// A strategy planned for the batch.
@@ -34,16 +32,17 @@ pub(super) struct Attempt {
 }
 
 impl<'a> Task<'a> {
-    pub(super) fn new(batch: &'a Batch, cost: &'a CostModel) -> Task<'a> {
+    /// `refinements` limits the replicas packed anew while one strategy is refined.
+    pub(super) fn new(batch: &'a Batch, capacities: &'a Capacities, refinements: usize) -> Task<'a> {
         let mut by_length: Vec<usize> = (0..batch.len()).collect();
         by_length.sort_by_key(|&id| (Reverse(batch.tokens()[id]), id));
-        Task { batch, cost, by_length }
+        Task { batch, capacities, by_length, refinements }
     }
 
     /// Dispatches, refines and packs.
     pub(super) fn attempt(&self, strategy: &Strategy) -> Result<Attempt> {
-        let mut assignment = longest_first(self.batch, &self.by_length, strategy, self.cost)?;
-        let stop = refine(&mut assignment, self.batch.tokens(), REFINE_BUDGET);
+        let mut assignment = longest_first(self.batch, &self.by_length, strategy, self.capacities)?;
+        let stop = refine(&mut assignment, self.batch.tokens(), self.refinements);
         let sequences = assignment.sequences().to_vec();
         let pack = |(replica, ids): (usize, &Vec<usize>)| assignment.packer(replica).pack(ids);
         let packings: Vec<Packing> = sequences.iter().enumerate().map(pack).collect();
@@ -51,11 +50,6 @@ impl<'a> Task<'a> {
         let gpu_ms = weighed.map(|(scheme, packing)| count(scheme.ranks()) * packing.ms.0).sum();
         let iteration_ms = packings.iter().map(|packing| packing.ms).max().unwrap_or_default();
         Ok(Attempt { strategy: strategy.clone(), packings, iteration_ms, gpu_ms, stop })
-    }
-
-    /// A rough time, without packing; infinite where a sequence is admitted by no replica.
-    pub(super) fn estimate(&self, strategy: &Strategy) -> Millis {
-        estimate(self.batch, &self.by_length, strategy, self.cost).unwrap_or(Millis::INFINITY)
     }
 }
 

@@ -1,22 +1,24 @@
 //! Chooses the strategy, the dispatch and the packing of each batch together.
 
+use crate::capacity::{Capacities, SchemeCapacity};
 use crate::cost::{CostModel, CostProfile, SchemeCost};
 use crate::error::{Error, Result};
 use crate::lengths::Batch;
 use crate::plan::attempt::{Attempt, TIE, Task, best};
-use crate::plan::bound::{any_strategy_bound, lower_bound};
+use crate::plan::bound::{Bounder, Limit};
 use crate::plan::document::FORMAT;
 use crate::plan::search::Search;
-use crate::plan::{Bound, Considered, Outcome, Plan, ReplicaPlan, Scope, Violation, check};
+use crate::plan::{Bound, Considered, Effort, Outcome, Plan, ReplicaPlan, Scope, Violation, check};
 use crate::spec::{Cluster, Scheme, Strategy};
-use crate::strategy::{candidates, mixes, place, usable_schemes};
+use crate::strategy::{candidates, place, usable_schemes};
 use crate::units::{Millis, Tokens, count};
 
 /// Plans batches for one model on one cluster.
 #[derive(Clone, Debug)]
 pub struct Planner {
-    cost: CostModel,
+    capacities: Capacities,
     choice: Choice,
+    effort: Effort,
 }
 
 /// What a planner may choose from.
@@ -24,8 +26,8 @@ pub struct Planner {
 enum Choice {
     /// These strategies.
     List(Vec<Strategy>),
-    /// Any set of replicas of the pool's schemes; the search begins with the starts.
-    Any { pool: Vec<Scheme>, starts: Vec<Strategy> },
+    /// Any set of replicas of these schemes.
+    Any(Vec<Scheme>),
 }
 
 /// What came of a batch: the attempts, every strategy that was considered, and a bound on all of them.
@@ -58,29 +60,35 @@ impl Planner {
         if list.is_empty() {
             return Err(cost.nothing_fits());
         }
-        Ok(Planner { cost, choice: Choice::List(list) })
+        Ok(Planner { capacities: Capacities::new(cost), choice: Choice::List(list), effort: Effort::ONLINE })
     }
 
     /// A planner that searches the set of replicas itself, anew for each batch.
     pub fn search(profile: CostProfile, cluster: Cluster) -> Result<Planner> {
         let cost = CostModel::new(profile, cluster);
-        let (pool, starts) = (usable_schemes(&cost), mixes(&cost));
-        if starts.is_empty() {
+        let pool = usable_schemes(&cost);
+        if pool.is_empty() {
             return Err(cost.nothing_fits());
         }
-        Ok(Planner { cost, choice: Choice::Any { pool, starts } })
+        Ok(Planner { capacities: Capacities::new(cost), choice: Choice::Any(pool), effort: Effort::ONLINE })
+    }
+
+    /// The same planner with other limits of its work.
+    #[must_use]
+    pub fn with_effort(self, effort: Effort) -> Planner {
+        Planner { effort, ..self }
     }
 
     /// The costs planned with.
     pub fn cost(&self) -> &CostModel {
-        &self.cost
+        self.capacities.cost()
     }
 
-    /// The strategies chosen from; those that a search begins with.
+    /// The strategies chosen from; none for a search, which makes its own.
     pub fn strategies(&self) -> &[Strategy] {
         match &self.choice {
             Choice::List(list) => list,
-            Choice::Any { starts, .. } => starts,
+            Choice::Any(_) => &[],
         }
     }
 
@@ -95,16 +103,16 @@ impl Planner {
     /// best plan are not tried at all. Among plans equal within 0.1 % the one of fewest GPU-seconds wins, then
     /// name order. The same batch always gives the same plan.
     pub fn plan(&self, batch: &Batch) -> Result<Plan> {
-        let task = Task::new(batch, &self.cost);
+        let task = Task::new(batch, &self.capacities, self.effort.refinements);
         let Considerations { attempts, considered, bound, scope } = match &self.choice {
             Choice::List(list) => self.consider_list(&task, list)?,
-            Choice::Any { pool, starts } => self.consider_any(&task, pool, starts)?,
+            Choice::Any(pool) => self.consider_any(&task, pool)?,
         };
         let (Some(chosen), Some(lower_bound)) = (best(attempts), bound) else { return Err(self.too_long(batch)) };
         Ok(Plan {
             format: FORMAT.into(),
-            profile: self.cost.profile().name.clone(),
-            cluster: self.cost.cluster(),
+            profile: self.cost().profile().name.clone(),
+            cluster: self.cost().cluster(),
             batch: batch.clone(),
             replicas: self.replicas(batch, &chosen)?,
             strategy: chosen.strategy,
@@ -118,21 +126,18 @@ impl Planner {
 
     /// Every promise that `plan` breaks for `batch`; see [`check()`].
     pub fn check(&self, plan: &Plan, batch: &Batch) -> Vec<Violation> {
-        check(plan, batch, &self.cost)
+        check(plan, batch, self.cost())
     }
 
     fn consider_list(&self, task: &Task, list: &[Strategy]) -> Result<Considerations> {
-        let bounds: Vec<Option<Bound>> = list.iter().map(|strategy| self.bound(task.batch, strategy)).collect();
-        let known = |(index, bound): (usize, &Option<Bound>)| Some((bound.as_ref()?.ms, index));
-        let mut promising: Vec<(Millis, usize)> = bounds.iter().enumerate().filter_map(known).collect();
-        promising.sort_unstable();
-        let mut least = Millis::INFINITY;
-        let mut attempts: Vec<Attempt> = Vec::new();
-        for &(bound, index) in &promising {
-            if bound <= least * (1.0 + TIE) {
-                let attempt = task.attempt(&list[index])?;
-                least = least.min(attempt.iteration_ms);
-                attempts.push(attempt);
+        let bounder = Bounder::new(task.batch);
+        let bound = |strategy: &Strategy, until, markets| self.bound(&bounder, strategy, Limit { until, markets });
+        let mut bounds: Vec<Option<Bound>> = list.iter().map(|strategy| bound(strategy, Millis::INFINITY, 1)).collect();
+        let attempts = attempt_promising(task, list, &bounds)?;
+        let least = attempts.iter().map(|attempt| attempt.iteration_ms).min().unwrap_or(Millis::INFINITY);
+        for (strategy, known) in list.iter().zip(&mut bounds) {
+            if known.is_some_and(|bound| bound.ms < least) {
+                *known = bound(strategy, least, self.effort.markets);
             }
         }
         let considered = list.iter().zip(&bounds).map(|(strategy, bound)| {
@@ -149,30 +154,31 @@ impl Planner {
         Ok(Considerations { attempts, considered, bound, scope: Scope::List })
     }
 
-    fn consider_any(&self, task: &Task, pool: &[Scheme], starts: &[Strategy]) -> Result<Considerations> {
-        let attempts = Search::run(task, pool, starts)?;
-        let considered = attempts.iter().map(|attempt| Considered {
-            strategy: attempt.strategy.clone(),
-            outcome: Outcome::Planned(attempt.iteration_ms),
-        });
-        let considered = considered.collect();
-        let costs = pool.iter().map(|&scheme| self.cost.scheme(scheme)).collect::<Result<Vec<_>>>()?;
-        let bound = any_strategy_bound(task.batch, &costs, self.cost.cluster().gpus());
-        Ok(Considerations { attempts, considered, bound, scope: Scope::Any })
+    fn consider_any(&self, task: &Task, pool: &[Scheme]) -> Result<Considerations> {
+        let schemes: Vec<&SchemeCapacity> =
+            pool.iter().map(|&scheme| self.capacities.scheme(scheme)).collect::<Result<_>>()?;
+        let bounder = Bounder::new(task.batch);
+        let found = Search::run(task, &bounder, &schemes, self.effort)?;
+        Ok(Considerations {
+            attempts: found.attempts,
+            considered: found.considered,
+            bound: found.bound,
+            scope: Scope::Any,
+        })
     }
 
     /// The bound of one strategy; none where it admits not every sequence.
-    fn bound(&self, batch: &Batch, strategy: &Strategy) -> Option<Bound> {
+    fn bound(&self, bounder: &Bounder, strategy: &Strategy, limit: Limit) -> Option<Bound> {
         let groups = strategy.groups();
-        let groups = groups.iter().map(|(scheme, replicas)| Some((self.cost.scheme(*scheme).ok()?, *replicas)));
-        lower_bound(batch, &groups.collect::<Option<Vec<_>>>()?)
+        let groups = groups.iter().map(|(scheme, replicas)| Some((self.capacities.scheme(*scheme).ok()?, *replicas)));
+        bounder.of_strategy(&groups.collect::<Option<Vec<_>>>()?, self.cost().cluster().gpus(), limit)
     }
 
     fn replicas(&self, batch: &Batch, chosen: &Attempt) -> Result<Vec<ReplicaPlan>> {
-        let ranks = place(&chosen.strategy, self.cost.cluster())?;
+        let ranks = place(&chosen.strategy, self.cost().cluster())?;
         let parts = chosen.strategy.schemes().iter().zip(ranks).zip(&chosen.packings);
         let replicas = parts.map(|((&scheme, ranks), packing)| {
-            let cost = self.cost.scheme(scheme)?;
+            let cost = self.cost().scheme(scheme)?;
             let time = |ids: &Vec<usize>| cost.micro_batch_ms(ids.iter().map(|&id| batch.tokens()[id]));
             let stage_mean = cost.stage_multipliers().iter().sum::<f64>() / count(scheme.stages());
             Ok(ReplicaPlan {
@@ -188,13 +194,16 @@ impl Planner {
     }
 
     fn admitted_by(&self, strategy: &Strategy) -> Tokens {
-        let caps = strategy.schemes().iter().filter_map(|&scheme| self.cost.scheme(scheme).ok());
+        let caps = strategy.schemes().iter().filter_map(|&scheme| self.cost().scheme(scheme).ok());
         caps.map(SchemeCost::cap).max().unwrap_or_default()
     }
 
     fn widest(&self) -> Option<&SchemeCost> {
-        let schemes = self.strategies().iter().flat_map(Strategy::schemes);
-        schemes.filter_map(|&scheme| self.cost.scheme(scheme).ok()).max_by_key(|cost| cost.cap())
+        let schemes: Vec<Scheme> = match &self.choice {
+            Choice::List(list) => list.iter().flat_map(Strategy::schemes).copied().collect(),
+            Choice::Any(pool) => pool.clone(),
+        };
+        schemes.into_iter().filter_map(|scheme| self.cost().scheme(scheme).ok()).max_by_key(|cost| cost.cap())
     }
 
     fn too_long(&self, batch: &Batch) -> Error {
@@ -202,9 +211,26 @@ impl Planner {
         let subject = match &self.choice {
             Choice::List(list) if list.len() == 1 => format!("strategy {}", list[0]),
             Choice::List(list) => format!("any of the {} strategies", list.len()),
-            Choice::Any { .. } => "any strategy".into(),
+            Choice::Any(_) => "any strategy".into(),
         };
         let on = self.widest().map(|cost| format!(" (on {})", cost.scheme())).unwrap_or_default();
         Error::SequenceTooLong { sequence, tokens, subject, limit: self.longest_admitted(), on }
     }
+}
+
+/// Plans the strategies in the order of their bounds, but for those whose bound is above the best plan.
+fn attempt_promising(task: &Task, list: &[Strategy], bounds: &[Option<Bound>]) -> Result<Vec<Attempt>> {
+    let known = |(index, bound): (usize, &Option<Bound>)| Some((bound.as_ref()?.ms, index));
+    let mut promising: Vec<(Millis, usize)> = bounds.iter().enumerate().filter_map(known).collect();
+    promising.sort_unstable();
+    let mut least = Millis::INFINITY;
+    let mut attempts: Vec<Attempt> = Vec::new();
+    for &(bound, index) in &promising {
+        if bound <= least * (1.0 + TIE) {
+            let attempt = task.attempt(&list[index])?;
+            least = least.min(attempt.iteration_ms);
+            attempts.push(attempt);
+        }
+    }
+    Ok(attempts)
 }

@@ -5,12 +5,17 @@
 //! backward in turn. It is stated once, in `one_f_one_b`; the makespan that the packer minimises, the
 //! simulator and the executor all follow it.
 
+mod critical_path;
+mod fill;
+mod fill_table;
 mod instruction;
 mod makespan;
 mod one_f_one_b;
 mod rendezvous;
 mod simulate;
 
+pub use fill::Fill;
+pub use fill_table::FillTable;
 pub use instruction::{Instruction, Neighbour, instructions};
 pub use makespan::{MakespanBuffers, makespan};
 pub use one_f_one_b::{Compute, compute_order};

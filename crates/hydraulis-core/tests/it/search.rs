@@ -14,7 +14,7 @@ fn searching(case: &Case) -> Planner {
 }
 
 proptest! {
-    #![proptest_config(cases(64))]
+    #![proptest_config(cases(24))]
 
     #[test]
     fn every_plan_found_keeps_its_promises(case in any_case()) {

@@ -1,0 +1,53 @@
+//! The capacities of a cost model's schemes.
+
+use std::sync::Arc;
+
+use crate::capacity::SchemeCapacity;
+use crate::cost::CostModel;
+use crate::error::{Error, Result};
+use crate::schedule::FillTable;
+use crate::spec::Scheme;
+
+/// A cost model, and the capacity of each of its schemes with room for a token.
+#[derive(Clone, Debug)]
+pub struct Capacities {
+    cost: CostModel,
+    schemes: Vec<SchemeCapacity>,
+}
+
+impl Capacities {
+    /// The capacities under `cost`; pipelines alike in stages share their fills.
+    pub fn new(cost: CostModel) -> Capacities {
+        let mut tables: Vec<(Vec<f64>, Arc<FillTable>)> = Vec::new();
+        let usable = cost.schemes().iter().filter(|scheme| scheme.cap().0 > 0);
+        let schemes = usable.map(|scheme| {
+            let stages = scheme.stage_multipliers();
+            let known = tables.iter().find(|(multipliers, _)| multipliers == stages);
+            let table = match known {
+                Some((_, table)) => Arc::clone(table),
+                None => Arc::new(FillTable::new(stages, scheme.forward_share())),
+            };
+            tables.push((stages.to_vec(), Arc::clone(&table)));
+            SchemeCapacity::with(scheme.clone(), table)
+        });
+        let schemes = schemes.collect();
+        Capacities { cost, schemes }
+    }
+
+    /// The costs behind them.
+    pub fn cost(&self) -> &CostModel {
+        &self.cost
+    }
+
+    /// The capacity of one scheme, which must admit at least one token.
+    pub fn scheme(&self, scheme: Scheme) -> Result<&SchemeCapacity> {
+        let cost = self.cost.scheme(scheme)?;
+        let known = self.schemes.iter().find(|capacity| capacity.cost().scheme() == scheme);
+        known.ok_or_else(|| Error::SchemeUnknown {
+            scheme: cost.scheme(),
+            profile: self.cost.profile().name.clone(),
+            reason: String::new(),
+            known: String::new(),
+        })
+    }
+}

@@ -1,0 +1,11 @@
+//! How much a replica can take by a given time.
+//!
+//! The one place that turns a time into work and tokens, for the bounds, which need the most that any packing
+//! holds, and for dispatch and packing, which want to come near it.
+
+mod capacities;
+mod pace;
+mod scheme_capacity;
+
+pub use capacities::Capacities;
+pub use scheme_capacity::{Level, SchemeCapacity};

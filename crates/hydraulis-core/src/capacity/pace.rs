@@ -1,0 +1,56 @@
+//! How long a replica takes for an amount of work, at its best number of micro-batches.
+
+use std::sync::OnceLock;
+
+/// Steps per doubling of the work; between them times are interpolated.
+const STEPS: usize = 4;
+/// Doublings covered: from the unit to about 10^6 of them.
+const DOUBLINGS: usize = 20;
+
+/// A table of the best times, made where it is first asked for.
+#[derive(Debug)]
+pub(super) struct Pace {
+    unit: f64,
+    points: Vec<OnceLock<Point>>,
+}
+
+/// The best for one amount of work.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    pub(super) micro_batches: usize,
+    pub(super) end: f64,
+}
+
+impl Pace {
+    /// A table for work of `unit` and above.
+    pub(super) fn new(unit: f64) -> Pace {
+        Pace { unit, points: vec![OnceLock::new(); STEPS * DOUBLINGS + 1] }
+    }
+
+    /// The best for about `work`: the count of the nearest amount below, and a time in between its neighbours'.
+    pub(super) fn at(&self, work: f64, best: impl Fn(f64) -> Point) -> Point {
+        let units = work / self.unit;
+        if units < 1.0 {
+            let least = self.point(0, &best);
+            return Point { end: least.end * units.max(0.0), ..least };
+        }
+        let (mut doubling, mut scale) = (0, 1.0);
+        while units >= 2.0 * scale && doubling + 1 < DOUBLINGS {
+            (doubling, scale) = (doubling + 1, 2.0 * scale);
+        }
+        let steps = (units / scale - 1.0) * crate::units::count(STEPS);
+        let step = usize::try_from(crate::units::whole(steps)).unwrap_or(STEPS).min(STEPS - 1);
+        let (below, above) =
+            (self.point(doubling * STEPS + step, &best), self.point(doubling * STEPS + step + 1, &best));
+        let fraction = steps - crate::units::count(step);
+        Point { end: below.end + (above.end - below.end) * fraction, ..below }
+    }
+
+    fn point(&self, index: usize, best: impl Fn(f64) -> Point) -> Point {
+        *self.points[index].get_or_init(|| {
+            let (doubling, step) = (index / STEPS, index % STEPS);
+            let scale = (0..doubling).fold(1.0, |scale, _| 2.0 * scale);
+            best(self.unit * scale * (1.0 + crate::units::count(step) / crate::units::count(STEPS)))
+        })
+    }
+}

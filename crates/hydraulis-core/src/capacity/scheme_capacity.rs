@@ -1,0 +1,139 @@
+//! What a replica of one scheme can take.
+
+use std::sync::Arc;
+
+use crate::capacity::pace::{Pace, Point};
+use crate::cost::SchemeCost;
+use crate::schedule::FillTable;
+use crate::units::{Millis, Tokens, count};
+
+/// The most that a replica can take by a time, for every number of micro-batches.
+#[derive(Clone, Debug)]
+pub struct SchemeCapacity {
+    cost: SchemeCost,
+    fills: Arc<FillTable>,
+    pace: Arc<Pace>,
+}
+
+/// What fits into one number of micro-batches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Level {
+    /// Their number.
+    pub micro_batches: usize,
+    /// Most that their sequences add, `sum of a s^2 + b s`.
+    pub work_ms: f64,
+    /// Most tokens.
+    pub tokens: f64,
+}
+
+impl SchemeCapacity {
+    /// The capacity of one scheme by itself.
+    pub fn new(cost: SchemeCost) -> SchemeCapacity {
+        let fills = Arc::new(FillTable::new(cost.stage_multipliers(), cost.forward_share()));
+        SchemeCapacity::with(cost, fills)
+    }
+
+    /// The capacity of a scheme whose pipeline has these fills.
+    pub(super) fn with(cost: SchemeCost, fills: Arc<FillTable>) -> SchemeCapacity {
+        // Without a fixed cost, the least work that is told apart is a small share of a full micro-batch's.
+        let full = cost.sequence_ms(cost.cap()).0;
+        let pace = Arc::new(Pace::new(cost.fixed_ms().0.max(full / 1024.0)));
+        SchemeCapacity { cost, fills, pace }
+    }
+
+    /// The scheme's cost.
+    pub fn cost(&self) -> &SchemeCost {
+        &self.cost
+    }
+
+    /// The times of `micro_batches`, in running order and as shares of the whole, that take least for that work;
+    /// none where nothing better than equal ones is known.
+    pub fn shape(&self, micro_batches: usize, work: Millis) -> Option<&[f64]> {
+        self.fills.shape(micro_batches, self.end(micro_batches, work).0, self.cost.fixed_ms().0)
+    }
+
+    /// When a replica with that much work ends at the earliest, in that many micro-batches.
+    pub fn end(&self, micro_batches: usize, work: Millis) -> Millis {
+        let fixed = self.cost.fixed_ms().0;
+        match self.cost.stage_multipliers() {
+            [multiplier] => (work + self.cost.fixed_ms() * count(micro_batches)) * *multiplier,
+            _ => Millis(self.fills.end(micro_batches, work.0, fixed)),
+        }
+    }
+
+    /// The number of micro-batches, `fewest` or more, that ends earliest.
+    pub fn best_count(&self, work: Millis, fewest: usize) -> usize {
+        if self.cost.stage_multipliers().len() == 1 {
+            return fewest;
+        }
+        self.best(work).micro_batches.max(fewest)
+    }
+
+    /// About when a replica with these sequences ends, if nothing is lost to whole sequences.
+    pub fn estimate(&self, work: Millis, tokens: Tokens) -> Millis {
+        let fewest = tokens.div_ceil(self.cost.cap());
+        if self.cost.stage_multipliers().len() == 1 {
+            return self.end(fewest, work);
+        }
+        let best = self.best(work);
+        if best.micro_batches >= fewest { Millis(best.end) } else { self.end(fewest, work) }
+    }
+
+    fn best(&self, work: Millis) -> Point {
+        self.pace.at(work.0, |work| {
+            let end = |micro_batches: usize| self.end(micro_batches, Millis(work)).0;
+            let mut best = Point { micro_batches: 1, end: end(1) };
+            // Times fall and then rise with the count; a few worse ones are looked past.
+            for micro_batches in 2.. {
+                let next = end(micro_batches);
+                if next < best.end {
+                    best = Point { micro_batches, end: next };
+                } else if micro_batches > best.micro_batches + 3 {
+                    break;
+                }
+            }
+            best
+        })
+    }
+
+    /// Most that the sequences of `micro_batches` can add if the replica is to end by `end`; negative where that
+    /// many cannot end by then. No packing exceeds it.
+    pub fn most_work(&self, micro_batches: usize, end: Millis) -> f64 {
+        let fixed = self.cost.fixed_ms().0;
+        match self.cost.stage_multipliers() {
+            [multiplier] => end.0 / multiplier - fixed * count(micro_batches),
+            _ => self.fills.most_work(micro_batches, end.0, fixed),
+        }
+    }
+
+    /// What the slowest stage can compute by `end`, however well the pipeline is filled: never less than
+    /// [`most_work`](SchemeCapacity::most_work), and falling with every micro-batch.
+    pub fn work_on_slowest(&self, micro_batches: usize, end: Millis) -> f64 {
+        let slowest = self.cost.stage_multipliers().iter().copied().fold(0.0, f64::max);
+        end.0 / slowest - self.cost.fixed_ms().0 * count(micro_batches)
+    }
+
+    /// What fits by `end` into each number of micro-batches, at most `most`, that holds more work or more tokens than
+    /// the fewer do.
+    pub fn levels(&self, end: Millis, most: usize) -> Vec<Level> {
+        let mut levels = Vec::new();
+        let (cap, linear) = (self.cost.cap().as_f64(), self.cost.linear_ms_per_token());
+        let full = self.cost.sequence_ms(self.cost.cap()).0;
+        let (mut most_work, mut most_tokens) = (0.0_f64, 0.0_f64);
+        for micro_batches in 1..=most {
+            let on_slowest = self.work_on_slowest(micro_batches, end);
+            let is_full = linear * most_tokens >= on_slowest.max(0.0) * (1.0 - 1e-12);
+            if on_slowest <= 0.0 || (on_slowest <= most_work && is_full) {
+                break;
+            }
+            let room = count(micro_batches);
+            let work = self.most_work(micro_batches, end).min(room * full);
+            let tokens = if linear > 0.0 { (room * cap).min(work / linear) } else { room * cap };
+            if work > 0.0 && (work > most_work || tokens > most_tokens) {
+                levels.push(Level { micro_batches, work_ms: work, tokens });
+            }
+            (most_work, most_tokens) = (most_work.max(work), most_tokens.max(tokens));
+        }
+        levels
+    }
+}

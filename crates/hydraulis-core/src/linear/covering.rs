@@ -1,0 +1,138 @@
+//! Least cost of covering a demand by columns that an oracle names one at a time.
+//!
+//! `min cost x` subject to `A x >= demand`, `x >= 0`, by the revised simplex method with a dense inverse
+//! (Dantzig 1953); column generation as Gilmore and Gomory 1961 have it. Programs here have at most a few dozen
+//! rows, so a change of basis costs about a microsecond. A library was tried (docs/log.md): solving the same
+//! programs whole took ten times as long, and it gives no prices, which are what the bounds are made of.
+//!
+//! Nothing is taken on trust: callers make their bounds from the columns or prices themselves, and any columns
+//! and any prices give a valid one. A program that stops early is only weaker.
+
+/// Smaller pivots would divide by rounding.
+const LEAST_PIVOT: f64 = 1e-9;
+/// Prices below this are negative in earnest.
+const NEGATIVE: f64 = -1e-9;
+
+/// A covering program in the state of a basic feasible solution.
+#[derive(Clone, Debug)]
+pub(crate) struct Covering {
+    rows: usize,
+    /// The inverse of the basis, row by row.
+    inverse: Vec<f64>,
+    basis: Vec<Basic>,
+    amounts: Vec<f64>,
+    prices: Vec<f64>,
+    direction: Vec<f64>,
+}
+
+/// What stands in a row of the basis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Basic {
+    /// The column that fills its own row's demand at the penalty, or is its surplus.
+    Own,
+    /// A column that was entered under this number.
+    Column(usize),
+}
+
+impl Covering {
+    /// A program for `demand`, in which a unit that no column covers costs `penalty`; a demand of zero or
+    /// less is a limit, and starts with its slack.
+    pub(crate) fn new(demand: &[f64], penalty: f64) -> Covering {
+        let rows = demand.len();
+        let mut inverse = vec![0.0; rows * rows];
+        let mut prices = vec![0.0; rows];
+        for (row, &amount) in demand.iter().enumerate() {
+            let is_limit = amount < 0.0;
+            inverse[row * rows + row] = if is_limit { -1.0 } else { 1.0 };
+            prices[row] = if is_limit { 0.0 } else { penalty };
+        }
+        Covering {
+            rows,
+            inverse,
+            basis: vec![Basic::Own; rows],
+            amounts: demand.iter().map(|amount| amount.abs()).collect(),
+            prices,
+            direction: vec![0.0; rows],
+        }
+    }
+
+    /// What a unit of each row's demand costs at the margin.
+    pub(crate) fn prices(&self) -> &[f64] {
+        &self.prices
+    }
+
+    /// The columns in use, by number, with their amounts.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
+        self.basis.iter().zip(&self.amounts).filter_map(|(basic, &amount)| match basic {
+            Basic::Column(number) => Some((*number, amount)),
+            Basic::Own => None,
+        })
+    }
+
+    /// Takes surplus into the basis until no price is negative; false where that does not end within `budget`.
+    pub(crate) fn settle(&mut self, budget: &mut usize) -> bool {
+        while let Some(row) = self.most_negative() {
+            if *budget == 0 {
+                return false;
+            }
+            *budget -= 1;
+            for place in 0..self.rows {
+                self.direction[place] = -self.inverse[place * self.rows + row];
+            }
+            let reduced = self.prices[row];
+            if !self.pivot(reduced, Basic::Own) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Takes a column into the basis; false where it would not lower the cost.
+    pub(crate) fn enter(&mut self, number: usize, column: &[f64], cost: f64) -> bool {
+        let reduced = cost - column.iter().zip(&self.prices).map(|(entry, price)| entry * price).sum::<f64>();
+        if reduced >= 0.0 {
+            return false;
+        }
+        for place in 0..self.rows {
+            let row = &self.inverse[place * self.rows..(place + 1) * self.rows];
+            self.direction[place] = row.iter().zip(column).map(|(inverse, entry)| inverse * entry).sum();
+        }
+        self.pivot(reduced, Basic::Column(number))
+    }
+
+    fn most_negative(&self) -> Option<usize> {
+        let negative = (0..self.rows).filter(|&row| self.prices[row] < NEGATIVE);
+        negative.min_by(|&one, &other| self.prices[one].total_cmp(&self.prices[other]))
+    }
+
+    /// Exchanges the entering column, whose form in the basis is `direction`, for the first that it drives to 0.
+    fn pivot(&mut self, reduced: f64, entering: Basic) -> bool {
+        let Some(leaving) = self.leaving() else { return false };
+        let scale = 1.0 / self.direction[leaving];
+        let (rows, amount) = (self.rows, self.amounts[leaving] * scale);
+        let pivot_row: Vec<f64> =
+            self.inverse[leaving * rows..(leaving + 1) * rows].iter().map(|entry| entry * scale).collect();
+        for place in 0..rows {
+            let factor = self.direction[place];
+            if place != leaving && factor != 0.0 {
+                self.amounts[place] = (self.amounts[place] - factor * amount).max(0.0);
+                let row = &mut self.inverse[place * rows..(place + 1) * rows];
+                row.iter_mut().zip(&pivot_row).for_each(|(entry, pivot)| *entry -= factor * pivot);
+            }
+        }
+        self.prices.iter_mut().zip(&pivot_row).for_each(|(price, pivot)| *price += reduced * pivot);
+        self.inverse[leaving * rows..(leaving + 1) * rows].copy_from_slice(&pivot_row);
+        self.amounts[leaving] = amount;
+        self.basis[leaving] = entering;
+        true
+    }
+
+    fn leaving(&self) -> Option<usize> {
+        let candidates = (0..self.rows).filter(|&place| self.direction[place] > LEAST_PIVOT);
+        let ratio = |place: usize| self.amounts[place] / self.direction[place];
+        // Among equals the largest pivot is the most exact.
+        candidates.min_by(|&one, &other| {
+            ratio(one).total_cmp(&ratio(other)).then(self.direction[other].total_cmp(&self.direction[one]))
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! The fills of one kind of pipeline, made when first asked for.
+
+use std::sync::OnceLock;
+
+use crate::schedule::Fill;
+use crate::units::count;
+
+/// Micro-batch counts with fills of their own; above, only the slowest stage's own work is counted.
+const COUNTS: usize = 64;
+/// Fixed shares `c / T` of 1/2, 1/4, ... 2^-SHARES have fills of their own. The two around a share hold for it within
+/// 0.05 % where the count is a good one for that share.
+const SHARES: usize = 14;
+
+/// Fills for stages of these multipliers, by micro-batch count and fixed share.
+///
+/// A fill is a pure function of its place in the table: who asks first changes nothing.
+#[derive(Debug)]
+pub struct FillTable {
+    stage_multipliers: Vec<f64>,
+    forward_share: f64,
+    slowest: f64,
+    fills: Vec<OnceLock<Fill>>,
+}
+
+impl FillTable {
+    /// An empty table.
+    pub fn new(stage_multipliers: &[f64], forward_share: f64) -> FillTable {
+        FillTable {
+            stage_multipliers: stage_multipliers.to_vec(),
+            forward_share,
+            slowest: stage_multipliers.iter().copied().fold(0.0, f64::max),
+            fills: vec![OnceLock::new(); COUNTS * SHARES],
+        }
+    }
+
+    /// Most of `sum (t_m - c)` that `micro_batches` may take if the replica is to end by `end`; negative where it
+    /// cannot.
+    pub fn most_work(&self, micro_batches: usize, end: f64, fixed: f64) -> f64 {
+        let on_slowest = end / self.slowest - fixed * count(micro_batches);
+        if micro_batches > COUNTS {
+            return on_slowest;
+        }
+        let lines = self.around(micro_batches, end, fixed).map(|fill| fill.most_work(end, fixed));
+        lines.into_iter().fold(on_slowest, f64::min)
+    }
+
+    /// The earliest end of `micro_batches` with that much of `sum (t_m - c)`.
+    pub fn end(&self, micro_batches: usize, work: f64, fixed: f64) -> f64 {
+        let mut end = (work + fixed * count(micro_batches)) * self.slowest;
+        if micro_batches > COUNTS {
+            return end;
+        }
+        // Later ends mean lesser shares, whose fills hold more there: this rises to the answer, level by level.
+        for _ in 0..SHARES {
+            let lines = self.around(micro_batches, end, fixed).map(|fill| fill.end(work, fixed));
+            let later = lines.into_iter().fold(end, f64::max);
+            if later <= end {
+                break;
+            }
+            end = later;
+        }
+        end
+    }
+
+    /// The times, as shares of the end, of micro-batches that hold the most.
+    pub fn shape(&self, micro_batches: usize, end: f64, fixed: f64) -> Option<&[f64]> {
+        (1..=COUNTS).contains(&micro_batches).then(|| self.fill(micro_batches, level(end, fixed)).shape())
+    }
+
+    /// The fills made for the shares around `fixed / end`.
+    fn around(&self, micro_batches: usize, end: f64, fixed: f64) -> [&Fill; 2] {
+        let level = level(end, fixed);
+        [level, (level + 1).min(SHARES - 1)].map(|level| self.fill(micro_batches, level))
+    }
+
+    fn fill(&self, micro_batches: usize, level: usize) -> &Fill {
+        self.fills[(micro_batches - 1) * SHARES + level].get_or_init(|| {
+            let fixed_share = 0.5_f64.powi(i32::try_from(level + 1).unwrap_or(i32::MAX));
+            Fill::new(&self.stage_multipliers, self.forward_share, micro_batches, fixed_share)
+        })
+    }
+}
+
+/// The level of the least share that is not below `fixed / end`.
+fn level(end: f64, fixed: f64) -> usize {
+    let mut next = 0.5;
+    let is_last = |_: &usize| {
+        next *= 0.5;
+        fixed > next * end
+    };
+    (0..SHARES - 1).find(is_last).unwrap_or(SHARES - 1)
+}
