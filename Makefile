@@ -13,6 +13,7 @@ BIN := $(CURDIR)/$(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip --disable-pip-version-check
 RUST := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.json')
 TEST_PROCESSES := 2
+PLANNERS := hydraulis,search,paper,static-balanced,static-first-fit,static-sorted,buckets,flexible-groups,longest-first,karmarkar-karp
 
 # A name that was given on the command line or in the environment is asked for; a default is not.
 asked = $(if $(filter-out file,$(origin $(1))),$($(1)))
@@ -58,11 +59,11 @@ format: set-up ## write Rust and Python in their one format
 	$(BIN)/ruff check --quiet --fix
 	$(BIN)/ruff format --quiet
 
-bench: ## compare the planner with seven other methods on 100 drawn batches
+bench: ## compare the planner with eight other methods on 100 drawn batches
 	cargo run --release --locked --quiet -p hydraulis-bench --bin plan-bench -- \
 		--profile llama-32b-a800 --gpus 64 \
 		--lengths lognormal:6.2,1.2,32768 --tokens-per-batch 200000 --count 100 --seed 0 --planner \
-		hydraulis,search,paper,static-balanced,static-first-fit,static-sorted,buckets,longest-first,karmarkar-karp
+		$(PLANNERS)
 
 wheel: set-up ## build a release wheel into dist/
 	$(BIN)/maturin build --release --locked --out dist

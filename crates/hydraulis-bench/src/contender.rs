@@ -7,7 +7,7 @@ use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{Plan, Planner};
 use hydraulis_core::spec::Strategy;
 
-use crate::baseline::{Buckets, Deal, Decision, Fixed, Paper, deals};
+use crate::baseline::{Buckets, Deal, Decision, Fixed, FlexibleGroups, Paper, deals};
 use crate::error::{Error, Result};
 
 /// What can be compared.
@@ -27,6 +27,8 @@ pub enum Name {
     StaticSorted,
     /// One strategy for each bucket of lengths, run one after another.
     Buckets,
+    /// Groups of several sizes in each of some steps, run one after another.
+    FlexibleGroups,
     /// One strategy for the run; sequences dealt longest first.
     LongestFirst,
     /// One strategy for the run; sequences dealt by largest differencing.
@@ -44,6 +46,7 @@ impl Name {
             Name::StaticFirstFit => "static-first-fit",
             Name::StaticSorted => "static-sorted",
             Name::Buckets => "buckets",
+            Name::FlexibleGroups => "flexible-groups",
             Name::LongestFirst => "longest-first",
             Name::KarmarkarKarp => "karmarkar-karp",
         }
@@ -57,7 +60,7 @@ impl Name {
             Name::StaticSorted => Some(deals::static_sorted),
             Name::LongestFirst => Some(deals::longest_first),
             Name::KarmarkarKarp => Some(deals::karmarkar_karp),
-            Name::Hydraulis | Name::Search | Name::Paper | Name::Buckets => None,
+            Name::Hydraulis | Name::Search | Name::Paper | Name::Buckets | Name::FlexibleGroups => None,
         }
     }
 }
@@ -76,6 +79,7 @@ enum Method<'a> {
     Paper(Paper<'a>),
     Fixed(Fixed<'a>),
     Buckets(Buckets<'a>),
+    Groups(FlexibleGroups<'a>),
 }
 
 /// What a contender made of a batch.
@@ -105,6 +109,11 @@ impl<'a> Contender<'a> {
             (_, Some(deal)) => Method::Fixed(Fixed::best(name.as_str(), deal, cost, batches, longest)?),
             (Name::Search, _) => Method::Core(Box::new(Planner::search(cost.profile().clone(), cost.cluster())?)),
             (Name::Buckets, _) => Method::Buckets(Buckets::best(name.as_str(), cost, batches, longest)?),
+            (Name::FlexibleGroups, _) => {
+                let groups = FlexibleGroups::new(cost);
+                admitted(name, groups.longest_admitted(), batches)?;
+                Method::Groups(groups)
+            }
             (Name::Paper, _) => {
                 let list = over_list()?;
                 admitted(name, list.longest_admitted(), batches)?;
@@ -124,6 +133,7 @@ impl<'a> Contender<'a> {
             Method::Core(planner) => Answer::Plan(Box::new(planner.plan(batch)?)),
             Method::Fixed(fixed) => Answer::Decision(fixed.decide(batch)),
             Method::Buckets(buckets) => Answer::Decision(buckets.decide(batch)?),
+            Method::Groups(groups) => Answer::Decision(groups.decide(batch)),
             Method::Paper(paper) => Answer::Decision(paper.decide(batch)?),
         })
     }
@@ -153,7 +163,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_command_line() {
-        assert_eq!(Name::value_variants().len(), 9);
+        assert_eq!(Name::value_variants().len(), 10);
         for name in Name::value_variants() {
             assert_eq!(name.to_possible_value().unwrap().get_name(), name.as_str());
         }

@@ -15,8 +15,7 @@
 //! all are judged alike: the core's caps, the core's simulated time, the core's checker. Where a description
 //! leaves a choice open, the choice is the one better for the baseline.
 //!
-//! Not here: heterogeneous sequence-parallel groups (`FlexSP`'s way) need context parallelism, which the core
-//! refuses until the runtime has it. Transfers between layouts are not modelled yet, so every time is an
+//! Transfers between layouts are not modelled yet, so every time is an
 //! iteration's without them.
 //!
 //! ```

@@ -8,6 +8,7 @@
 //! | `longest_first` | one strategy; a heap deals sequences, longest first |
 //! | `karmarkar_karp` | one strategy; largest differencing deals sequences |
 //! | `buckets` | a strategy for each range of lengths, run one after another (`HotSPa`'s way) |
+//! | `flexible_groups` | groups of several sizes in each of some steps, run one after another (`FlexSP`'s way) |
 //! | `paper` | the Hydraulis paper's two stages, over a list of strategies |
 //!
 //! "One strategy" is as many replicas of one scheme as the cluster holds, kept for the whole run: the one that
@@ -17,6 +18,7 @@ mod buckets;
 mod decision;
 mod equal_replicas;
 mod fixed;
+mod flexible_groups;
 mod karmarkar_karp;
 mod longest_first;
 mod packs;
@@ -30,6 +32,7 @@ pub(crate) use decision::part;
 pub use decision::{Decision, Phase, Work};
 pub use equal_replicas::EqualReplicas;
 pub use fixed::{Deal, Fixed};
+pub use flexible_groups::FlexibleGroups;
 pub use paper::Paper;
 
 /// How each baseline with one strategy for the whole run deals a batch onto its replicas.

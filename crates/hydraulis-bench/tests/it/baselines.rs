@@ -12,7 +12,7 @@ use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, Strategy as _, prop_assert_eq, proptest};
 use proptest::sample::select;
 
-const NAMES: [Name; 9] = [
+const NAMES: [Name; 10] = [
     Name::Hydraulis,
     Name::Search,
     Name::Paper,
@@ -20,6 +20,7 @@ const NAMES: [Name; 9] = [
     Name::StaticFirstFit,
     Name::StaticSorted,
     Name::Buckets,
+    Name::FlexibleGroups,
     Name::LongestFirst,
     Name::KarmarkarKarp,
 ];
@@ -95,6 +96,31 @@ fn buckets_run_one_after_another() {
         replicas.time(&batches[0], &phase.work)
     });
     assert!(verdict.iteration_ms.is_close(one_by_one.sum()));
+}
+
+#[test]
+fn groups_take_sorted_sequences_step_by_step() {
+    let cost = model("llama-32b-a800", 64);
+    // Seven <tp16> would be needed at once for the long ones; steps of four and three take them.
+    let lengths = [&[30_000; 7][..], &[700; 60]].concat();
+    let batch = Batch::new(&lengths, None).unwrap();
+    let groups = Contender::new(Name::FlexibleGroups, &cost, None, std::slice::from_ref(&batch)).unwrap();
+    let Answer::Decision(decision) = groups.decide(&batch).unwrap() else { panic!("a plan") };
+    assert!(decision.phases.len() >= 2, "{}", decision.strategy());
+    let mut before = 0;
+    for phase in &decision.phases {
+        assert!(phase.strategy.schemes().iter().all(|scheme| scheme.pp() == 1), "{}", phase.strategy);
+        assert!(phase.work.iter().all(|replica| replica.len() <= 1), "{:?}", phase.work);
+        let mut ids = phase.work.concat().concat();
+        ids.sort_unstable();
+        assert!(ids.iter().copied().eq(before..before + ids.len()), "{ids:?}");
+        before += ids.len();
+    }
+    assert_eq!(before, lengths.len());
+    // Two steps for the long ones, and less than a third for the short ones beside or after them.
+    let verdict = Judge::new(&cost).judge(&Answer::Decision(decision), &batch).unwrap();
+    let alone = cost.scheme("<tp16>".parse().unwrap()).unwrap().micro_batch_ms([batch.tokens()[0]].into_iter());
+    assert!(verdict.iteration_ms >= alone * 2.0 && verdict.iteration_ms < alone * 3.0, "{verdict:?}");
 }
 
 #[test]

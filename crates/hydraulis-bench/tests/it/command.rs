@@ -28,13 +28,13 @@ fn lines(output: &Output) -> Vec<Value> {
 
 #[test]
 fn one_json_line_for_each_batch_and_planner() {
-    let every = "hydraulis,search,paper,static-balanced,static-first-fit,static-sorted,buckets,longest-first,\
-                 karmarkar-karp";
+    let every = "hydraulis,search,paper,static-balanced,static-first-fit,static-sorted,buckets,\
+                 flexible-groups,longest-first,karmarkar-karp";
     let records = lines(&plan_bench(&[&CLUSTER[..], &DRAWN, &["--planner", every, "--json", "-"]].concat()));
-    assert_eq!(records.len(), 3 * 9);
+    assert_eq!(records.len(), 3 * 10);
     for (place, record) in records.iter().enumerate() {
-        assert_eq!(record["batch"], place / 9);
-        assert_eq!(record["planner"], every.split(',').nth(place % 9).unwrap());
+        assert_eq!(record["batch"], place / 10);
+        assert_eq!(record["planner"], every.split(',').nth(place % 10).unwrap());
         assert_eq!(record["status"], "ok");
         assert!(record["tokens"].as_u64().unwrap() >= 50_000);
         assert!(record["longest"].as_u64() <= record["tokens"].as_u64());
@@ -44,10 +44,10 @@ fn one_json_line_for_each_batch_and_planner() {
         let iteration = record["iteration_ms"].as_f64().unwrap();
         match record["lower_bound_ms"].as_f64() {
             Some(bound) => {
-                assert!(place % 9 < 2 && bound <= iteration);
+                assert!(place % 10 < 2 && bound <= iteration);
                 assert!((iteration / bound - 1.0 - record["gap"].as_f64().unwrap()).abs() < 1e-9);
             }
-            None => assert!(place % 9 >= 2 && record["gap"].is_null()),
+            None => assert!(place % 10 >= 2 && record["gap"].is_null()),
         }
         assert_eq!(record.as_object().unwrap().len(), 12);
     }
