@@ -84,6 +84,16 @@ pub enum Error {
         /// The file.
         path: String,
     },
+    /// A profile of a model whose parameters are not known.
+    #[error(
+        "the parameters of the model behind profile '{profile}' are not known, so its transfers have no volume: leave out --link-gb-per-s, or use one of {known}"
+    )]
+    ModelUnknown {
+        /// The profile's name.
+        profile: String,
+        /// The names there are.
+        known: String,
+    },
     /// No equal replicas can serve the whole run.
     #[error(
         "no strategy of equal replicas admits {tokens} tokens, the longest of the workload; the limit is {limit}: leave out {name}, or cut the sequences with --longest"
@@ -127,6 +137,7 @@ impl Error {
             Error::TooFewLengths { .. } => "too_few_lengths",
             Error::WorkloadEmpty => "workload_empty",
             Error::SeedUnused { .. } => "seed_unused",
+            Error::ModelUnknown { .. } => "model_unknown",
             Error::NoStatic { .. } => "no_static",
             Error::NotAdmitted { .. } => "not_admitted",
         }

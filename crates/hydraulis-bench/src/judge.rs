@@ -10,6 +10,7 @@ use std::collections::btree_map::Entry;
 
 use hydraulis_core::Millis;
 use hydraulis_core::cost::CostModel;
+use hydraulis_core::layout::positions;
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{Plan, Planner, ReplicaPlan, Violation, check};
 use hydraulis_core::schedule::{MakespanBuffers, makespan};
@@ -18,6 +19,7 @@ use hydraulis_core::spec::Strategy;
 use crate::baseline::{Decision, Phase, part};
 use crate::contender::Answer;
 use crate::error::Result;
+use crate::link::Layout;
 use crate::numbers::count;
 
 /// Judges answers under one cost model.
@@ -40,6 +42,8 @@ pub struct Verdict {
     pub bound: Option<(Millis, f64)>,
     /// Number of micro-batches.
     pub micro_batches: usize,
+    /// Each distinct layout in which parameters are held during the iteration.
+    pub layouts: Vec<Layout>,
     /// Every promise that is broken.
     pub violations: Vec<Violation>,
 }
@@ -67,6 +71,7 @@ impl<'a> Judge<'a> {
                 iteration_ms: plan.iteration_ms,
                 bound: Some((plan.lower_bound.ms, plan.gap())),
                 micro_batches: plan.replicas.iter().map(|replica| replica.micro_batches.len()).sum(),
+                layouts: vec![positions(plan)],
                 violations: check(plan, batch, self.cost),
             }),
             Answer::Decision(decision) => self.judge_decision(decision, batch),
@@ -76,19 +81,25 @@ impl<'a> Judge<'a> {
     fn judge_decision(&mut self, decision: &Decision, batch: &Batch) -> Result<Verdict> {
         let mut violations = unshared(decision, batch);
         let mut iteration_ms = Millis::ZERO;
+        let mut layouts = Vec::new();
         // Ids that point nowhere have no time.
         if violations.is_empty() {
             for phase in &decision.phases {
                 let plan = self.framed(phase, batch)?;
                 iteration_ms += plan.iteration_ms;
+                layouts.push(positions(&plan));
                 violations.extend(check(&plan, &plan.batch, self.cost));
             }
         }
+        // Phases may run in any order: those of one layout follow each other.
+        layouts.sort_unstable();
+        layouts.dedup();
         Ok(Verdict {
             strategy: decision.strategy(),
             iteration_ms,
             bound: None,
             micro_batches: decision.micro_batches(),
+            layouts,
             violations,
         })
     }

@@ -8,15 +8,14 @@
 //! | costs, a batch | what another method would do with it | [`baseline`] |
 //! | a name | the planner or the baseline of that name | [`contender`] |
 //! | a decision, a batch | its simulated time, and every promise that it breaks | [`judge`] |
+//! | layouts, the rate of the links | what the transfers take | [`model`], [`link`] |
 //! | a run | one record per batch and contender | [`run`], [`record`] |
 //! | records | a table | [`summary`] |
 //!
 //! Baselines are re-implemented from the descriptions of their methods. Each decides by its own rules, and then
 //! all are judged alike: the core's caps, the core's simulated time, the core's checker. Where a description
-//! leaves a choice open, the choice is the one better for the baseline.
-//!
-//! Transfers between layouts are not modelled yet, so every time is an
-//! iteration's without them.
+//! leaves a choice open, the choice is the one better for the baseline. No planner minimises transfers yet; a run may
+//! state them beside the iteration, by one link model for all.
 //!
 //! ```
 //! use hydraulis_bench::{contender::{Contender, Name}, judge::Judge, workload};
@@ -36,6 +35,10 @@
 
 mod error;
 mod numbers;
+
+pub mod model;
+
+pub mod link;
 
 pub mod workload;
 

@@ -3,8 +3,8 @@
 use hydraulis_core::Tokens;
 
 /// A count as a float.
-pub(crate) fn count(n: usize) -> f64 {
-    Tokens(u64::try_from(n).unwrap_or(u64::MAX)).as_f64()
+pub(crate) fn count(n: impl TryInto<u64>) -> f64 {
+    Tokens(n.try_into().unwrap_or(u64::MAX)).as_f64()
 }
 
 /// A length as the core takes it; lengths come from the core, so they are far below the limit.

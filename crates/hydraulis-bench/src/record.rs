@@ -3,8 +3,6 @@
 use serde::Serialize;
 
 /// What a contender made of one batch.
-///
-/// There is no `transfer_ms` and no `step_ms`: transfers are not modelled yet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Record {
     /// Place of the batch in the workload.
@@ -23,6 +21,10 @@ pub struct Record {
     pub plan_ms: f64,
     /// The simulated time of the iteration.
     pub iteration_ms: f64,
+    /// Parameters out and gradients back by the link model, nothing hidden; null without one.
+    pub transfer_ms: Option<f64>,
+    /// The iteration and its transfers; null without a link model.
+    pub step_ms: Option<f64>,
     /// What no plan over the planner's strategies can beat; null for baselines.
     pub lower_bound_ms: Option<f64>,
     /// How far the iteration is above that bound; null for baselines.

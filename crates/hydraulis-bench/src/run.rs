@@ -9,16 +9,18 @@ use hydraulis_core::plan::Violation;
 use crate::contender::Contender;
 use crate::error::Result;
 use crate::judge::{Judge, Verdict};
+use crate::link::Link;
 use crate::record::Record;
 
 /// Lets each contender plan each batch, and judges what comes of it.
 ///
 /// `report` takes each record as it is made, with the promises that are broken. Contenders take turns on a batch,
-/// so that what else the machine does falls on all of them alike.
+/// so that what else the machine does falls on all of them alike. Transfers are stated where there is a `link`.
 pub fn run(
     cost: &CostModel,
     contenders: &[Contender],
     batches: &[Batch],
+    mut link: Option<Link>,
     mut report: impl FnMut(Record, &[Violation]) -> Result<()>,
 ) -> Result<()> {
     let mut judge = Judge::new(cost);
@@ -28,7 +30,11 @@ pub fn run(
             let answer = contender.decide(batch)?;
             let plan_ms = start.elapsed().as_secs_f64() * 1e3;
             let verdict = judge.judge(&answer, batch)?;
-            report(record(index, batch, contender, plan_ms, &verdict), &verdict.violations)?;
+            let transfer = link.as_mut().map(|link| link.transfer_ms(&verdict.layouts)).transpose()?;
+            let transfer_ms = transfer.map(|ms| ms.0);
+            let step_ms = transfer.map(|ms| (verdict.iteration_ms + ms).0);
+            let record = Record { transfer_ms, step_ms, ..record(index, batch, contender, plan_ms, &verdict) };
+            report(record, &verdict.violations)?;
         }
     }
     Ok(())
@@ -44,6 +50,8 @@ fn record(index: usize, batch: &Batch, contender: &Contender, plan_ms: f64, verd
         strategy: verdict.strategy.clone(),
         plan_ms,
         iteration_ms: verdict.iteration_ms.0,
+        transfer_ms: None,
+        step_ms: None,
         lower_bound_ms: verdict.bound.map(|(ms, _)| ms.0),
         gap: verdict.bound.map(|(_, gap)| gap),
         micro_batches: verdict.micro_batches,

@@ -5,12 +5,10 @@ use std::fmt;
 use crate::numbers::{count, percentile};
 use crate::record::Record;
 
-/// One contender over all batches.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Row {
-    /// The contender.
-    pub planner: &'static str,
-    /// Mean simulated time of an iteration.
+/// One time of a contender over all batches, compared with the first contender's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Comparison {
+    /// Its mean.
     pub mean_ms: f64,
     /// That mean over the first contender's: a ratio of means.
     pub ratio: f64,
@@ -18,6 +16,17 @@ pub struct Row {
     pub least_ratio: f64,
     /// The greatest ratio on one batch.
     pub worst_ratio: f64,
+}
+
+/// One contender over all batches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The contender.
+    pub planner: &'static str,
+    /// Its iterations.
+    pub iteration: Comparison,
+    /// Its iterations with their transfers, where the run has a link model.
+    pub step: Option<Comparison>,
     /// Median planning time.
     pub plan_p50_ms: f64,
     /// Planning time that one batch in a hundred exceeds.
@@ -54,19 +63,31 @@ fn row(own: &[&Record], first: &[&Record]) -> Row {
         values.sort_by(f64::total_cmp);
         values
     };
-    let sum = |records: &[&Record]| records.iter().map(|record| record.iteration_ms).sum::<f64>();
-    let ratios = own.iter().zip(first).map(|(own, first)| own.iteration_ms / first.iteration_ms);
     let plan_ms = sorted(&|record| Some(record.plan_ms));
+    let steps = |records: &[&Record]| records.iter().map(|record| record.step_ms).collect::<Option<Vec<f64>>>();
+    let iterations = |records: &[&Record]| records.iter().map(|record| record.iteration_ms).collect::<Vec<f64>>();
     Row {
         planner: own[0].planner,
-        mean_ms: sum(own) / count(own.len()),
-        ratio: sum(own) / sum(first),
-        least_ratio: ratios.clone().fold(f64::INFINITY, f64::min),
-        worst_ratio: ratios.fold(0.0, f64::max),
+        iteration: Comparison::of(&iterations(own), &iterations(first)),
+        step: steps(own).zip(steps(first)).map(|(own, first)| Comparison::of(&own, &first)),
         plan_p50_ms: percentile(&plan_ms, 0.5).unwrap_or_default(),
         plan_p99_ms: percentile(&plan_ms, 0.99).unwrap_or_default(),
         median_gap: percentile(&sorted(&|record| record.gap), 0.5),
         broken: own.iter().filter(|record| !record.is_ok()).count(),
+    }
+}
+
+impl Comparison {
+    /// Times of the same batches in the same order.
+    fn of(own: &[f64], first: &[f64]) -> Comparison {
+        let sum = |times: &[f64]| times.iter().sum::<f64>();
+        let ratios = own.iter().zip(first).map(|(own, first)| own / first);
+        Comparison {
+            mean_ms: sum(own) / count(own.len()),
+            ratio: sum(own) / sum(first),
+            least_ratio: ratios.clone().fold(f64::INFINITY, f64::min),
+            worst_ratio: ratios.fold(0.0, f64::max),
+        }
     }
 }
 
@@ -76,12 +97,24 @@ impl fmt::Display for Summary {
         let batches = if self.batches == 1 { "1 batch".into() } else { format!("{} batches", self.batches) };
         writeln!(f, "{batches}; ratios to {first}: of means, and the least and worst of a batch; times in ms")?;
         writeln!(f)?;
-        writeln!(
-            f,
-            "{:<17} {:>10} {:>7} {:>7} {:>7} {:>9} {:>9} {:>8} {:>7}",
-            "planner", "iteration", "ratio", "least", "worst", "plan p50", "plan p99", "gap p50", "broken"
-        )?;
-        self.rows.iter().try_for_each(|row| row.fmt(f))
+        let times = format!("{:>10} {:>7} {:>7} {:>7}", "iteration", "ratio", "least", "worst");
+        writeln!(f, "{:<17} {times} {:>9} {:>9} {:>8} {:>7}", "planner", "plan p50", "plan p99", "gap p50", "broken")?;
+        self.rows.iter().try_for_each(|row| row.fmt(f))?;
+        if self.rows.iter().any(|row| row.step.is_some()) {
+            writeln!(f)?;
+            writeln!(f, "{:<17} {:>10} {:>7} {:>7} {:>7}", "with transfers", "step", "ratio", "least", "worst")?;
+        }
+        self.rows
+            .iter()
+            .filter_map(|row| Some((row.planner, row.step?)))
+            .try_for_each(|(planner, step)| writeln!(f, "{planner:<17} {step}"))
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Comparison { mean_ms, ratio, least_ratio, worst_ratio } = self;
+        write!(f, "{mean_ms:>10.1} {ratio:>7.3} {least_ratio:>7.3} {worst_ratio:>7.3}")
     }
 }
 
@@ -90,15 +123,8 @@ impl fmt::Display for Row {
         let gap = self.median_gap.map_or_else(|| "-".into(), |gap| format!("{:.2} %", gap * 100.0));
         writeln!(
             f,
-            "{:<17} {:>10.1} {:>7.3} {:>7.3} {:>7.3} {:>9.2} {:>9.2} {gap:>8} {:>7}",
-            self.planner,
-            self.mean_ms,
-            self.ratio,
-            self.least_ratio,
-            self.worst_ratio,
-            self.plan_p50_ms,
-            self.plan_p99_ms,
-            self.broken
+            "{:<17} {} {:>9.2} {:>9.2} {gap:>8} {:>7}",
+            self.planner, self.iteration, self.plan_p50_ms, self.plan_p99_ms, self.broken
         )
     }
 }
@@ -118,6 +144,8 @@ mod tests {
             strategy: "1x<1>".into(),
             plan_ms,
             iteration_ms,
+            transfer_ms: None,
+            step_ms: None,
             lower_bound_ms: gap.map(|_| 1.0),
             gap,
             micro_batches: 1,
@@ -136,13 +164,32 @@ mod tests {
         let summary = Summary::of(&records);
         assert_eq!(summary.batches, 2);
         let two = &summary.rows[1];
-        assert_eq!((two.planner, two.mean_ms, two.ratio), ("two", 300.0, 1.5));
-        assert_eq!((two.least_ratio, two.worst_ratio, two.median_gap), (1.0, 3.0, None));
+        let expected = Comparison { mean_ms: 300.0, ratio: 1.5, least_ratio: 1.0, worst_ratio: 3.0 };
+        assert_eq!((two.planner, two.iteration, two.step, two.median_gap), ("two", expected, None, None));
         assert_eq!((two.plan_p50_ms, two.plan_p99_ms, two.broken), (5.0, 7.0, 0));
         assert_eq!(summary.rows[0].median_gap, Some(0.1));
         let text = summary.to_string();
         assert!(text.starts_with("2 batches; ratios to one"), "{text}");
         assert_eq!(text.lines().count(), 5);
+    }
+
+    #[test]
+    fn steps_are_compared_where_there_are_links() {
+        let with = |record: Record, transfer: f64| Record {
+            step_ms: Some(record.iteration_ms + transfer),
+            transfer_ms: Some(transfer),
+            ..record
+        };
+        let records = [
+            with(record(0, "one", 100.0, 1.0, None), 50.0),
+            with(record(0, "two", 200.0, 1.0, None), 100.0),
+            with(record(1, "one", 300.0, 1.0, None), 50.0),
+            with(record(1, "two", 600.0, 1.0, None), 100.0),
+        ];
+        let summary = Summary::of(&records);
+        let expected = Comparison { mean_ms: 500.0, ratio: 2.0, least_ratio: 2.0, worst_ratio: 2.0 };
+        assert_eq!(summary.rows[1].step, Some(expected));
+        assert_eq!(summary.to_string().lines().count(), 9);
     }
 
     #[test]

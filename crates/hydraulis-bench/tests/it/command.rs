@@ -36,6 +36,7 @@ fn one_json_line_for_each_batch_and_planner() {
         assert_eq!(record["batch"], place / 10);
         assert_eq!(record["planner"], every.split(',').nth(place % 10).unwrap());
         assert_eq!(record["status"], "ok");
+        assert!(record["transfer_ms"].is_null() && record["step_ms"].is_null());
         assert!(record["tokens"].as_u64().unwrap() >= 50_000);
         assert!(record["longest"].as_u64() <= record["tokens"].as_u64());
         assert!(record["sequences"].as_u64() >= record["micro_batches"].as_u64());
@@ -49,8 +50,26 @@ fn one_json_line_for_each_batch_and_planner() {
             }
             None => assert!(place % 10 >= 2 && record["gap"].is_null()),
         }
-        assert_eq!(record.as_object().unwrap().len(), 12);
+        assert_eq!(record.as_object().unwrap().len(), 14);
     }
+}
+
+#[test]
+fn links_add_transfers_to_every_iteration() {
+    let planners = ["--planner", "search,static-balanced,flexible-groups,buckets", "--link-gb-per-s", "200"];
+    let given = [&CLUSTER[..], &DRAWN, &planners].concat();
+    let records = lines(&plan_bench(&[&given[..], &["--json", "-"]].concat()));
+    assert_eq!(records.len(), 12);
+    for record in &records {
+        let time = |field: &str| record[field].as_f64().unwrap();
+        assert!((time("iteration_ms") + time("transfer_ms") - time("step_ms")).abs() < 1e-6);
+        // No layout of this model takes longer than twice 325 ms, and each of some steps may have its own.
+        let layouts = record["strategy"].as_str().unwrap().split(';').count();
+        let most = 650.0 * f64::from(u32::try_from(layouts).unwrap());
+        assert!((100.0..=most).contains(&time("transfer_ms")), "{record}");
+    }
+    let table = String::from_utf8(plan_bench(&given).stdout).unwrap();
+    assert_eq!(table.lines().filter(|line| line.starts_with("static-balanced")).count(), 2, "{table}");
 }
 
 #[test]
@@ -91,10 +110,12 @@ fn what_is_wrong_is_named_and_ends_with_two() {
     let empty = file("no_batches.json", "[]");
     let long = file("long_batches.json", "[[500], [20, 50000]]");
     let planner = ["--planner", "hydraulis"];
+    let profile = hydraulis_core::cost::preset("llama-32b-a800").unwrap().to_json();
+    let measured = file("measured.json", &profile.replacen("llama-32b-a800", "measured", 1));
     let from_lengths = |path| [&CLUSTER[..], &["--lengths", path, "--tokens-per-batch", "9000"], &planner].concat();
     let from_batches = |path| [&CLUSTER[..], &["--batches", path], &planner].concat();
     let with = |more: &'static [&'static str]| [&CLUSTER[..], &DRAWN, &planner, more].concat();
-    let cases: [(&str, Vec<&str>); 15] = [
+    let cases: [(&str, Vec<&str>); 17] = [
         ("lengths_file", from_lengths(&lengths)),
         ("too_few_lengths", from_lengths(&few)),
         ("file_unreadable", from_lengths("no/such/file")),
@@ -108,6 +129,11 @@ fn what_is_wrong_is_named_and_ends_with_two() {
         ("strategy_syntax", with(&["--strategies", "4x<tp16>;5y<tp4>"])),
         ("strategy_too_large", with(&["--strategies", "5x<tp16>"])),
         ("output_unwritable", with(&["--json", "no/such/folder/out"])),
+        (
+            "model_unknown",
+            [&["--profile", &measured, "--gpus", "64", "--link-gb-per-s", "200"][..], &DRAWN, &planner].concat(),
+        ),
+        ("Usage", with(&["--link-gb-per-s", "0"])),
         ("Usage", with(&["--planner", "the-best"])),
         ("Usage", [&CLUSTER[..], &planner].concat()),
     ];

@@ -51,3 +51,16 @@ fn phases_add_up_and_may_share_no_sequence() {
     let (status, _) = judged(&lengths, Decision { phases: vec![phase(0), phase(1), phase(1)] });
     assert_eq!(status, "sequence_repeated");
 }
+
+#[test]
+fn phases_in_one_layout_fill_it_once() {
+    let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+    let phase = |strategy: &str, id: usize| Phase { strategy: strategy.parse().unwrap(), work: vec![vec![vec![id]]] };
+    let phases = vec![phase("1x<tp8>", 0), phase("1x<tp16>", 1), phase("1x<tp8>", 2)];
+    let batch = Batch::new(&[900, 800, 700], None).unwrap();
+    let verdict = Judge::new(&cost).judge(&Answer::Decision(Decision { phases }), &batch).unwrap();
+    let holding = |layout: &Vec<_>| layout.iter().filter(|position: &&Option<_>| position.is_some()).count();
+    let mut ranks: Vec<usize> = verdict.layouts.iter().map(holding).collect();
+    ranks.sort_unstable();
+    assert_eq!(ranks, [8, 16]);
+}

@@ -8,7 +8,7 @@ use crate::plan::Plan;
 use crate::spec::Scheme;
 
 /// Where a rank stands in its replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// How the replica is cut.
     pub scheme: Scheme,

@@ -7,7 +7,8 @@
 //! Two kinds of layout meet here. In a strategy's layout a rank holds slices of the blocks of its stage. In
 //! the *home layout* every block is cut evenly over all ranks, so that each element has exactly one home.
 //! A [`transfer()`] lists, block by block, what a rank trades with every other: gradients go from the holders
-//! to home, where all contributions are added in rank order; parameters take the same way back.
+//! to home, where all contributions are added in rank order; parameters take the same way back. [`node_volumes`]
+//! says how much of that leaves each node at least.
 //!
 //! Every held slice's gradient is *partial* here: the replicas saw different sequences, and under sequence
 //! parallelism so did the tensor ranks that each hold a whole norm, hence all are added.
@@ -16,8 +17,10 @@ mod held;
 mod home;
 mod parameter;
 mod transfer;
+mod volume;
 
 pub use held::{HeldSlice, Position, held_slices, positions};
 pub use home::{Home, HomeSlice};
 pub use parameter::{Parameter, ParameterTable};
 pub use transfer::{BucketTransfer, Segment, transfer};
+pub use volume::{NodeVolume, node_volumes};

@@ -1,6 +1,8 @@
 //! Transfers carried out on plain buffers: every rank's, both ways.
 
-use hydraulis_core::layout::{Home, Position, positions};
+use std::collections::BTreeSet;
+
+use hydraulis_core::layout::{Home, NodeVolume, Position, node_volumes, positions};
 use proptest::prelude::*;
 
 use crate::arbitrary::{any_case, cases};
@@ -46,6 +48,26 @@ proptest! {
             }
         }
         prop_assert_eq!(parameters, world.strategy_buffers(|_, parameter, element| mark(0, parameter, element)));
+    }
+
+    /// Counted element by element in what the transfers move, each once for a node that holds it.
+    #[test]
+    fn nodes_trade_what_their_ranks_do_without_repeats(world in world(), node in 1..9_usize) {
+        let mut crossing: BTreeSet<(usize, usize, usize)> = BTreeSet::new();
+        for (bucket, holder, home) in world.trades() {
+            if holder / node != home / node {
+                let (_, at_home) = world.trade(bucket, holder, home);
+                crossing.extend(at_home.into_iter().map(|place| (holder / node, home, place)));
+            }
+        }
+        let mut expected = vec![NodeVolume::default(); world.held.len().div_ceil(node)];
+        for (holder, home, _) in crossing {
+            expected[holder].sent += 1;
+            expected[home / node].received += 1;
+        }
+        let gpus_per_node = u32::try_from(node).unwrap();
+        let volumes = node_volumes(&world.table, &world.home, &world.positions, gpus_per_node).unwrap();
+        prop_assert_eq!(volumes, expected);
     }
 
     /// Blocks are cut evenly over the stages, 0 with the first and L + 1 with the last; rows over tensor ranks.

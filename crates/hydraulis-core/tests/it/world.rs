@@ -92,6 +92,12 @@ impl World {
         self.ranks().map(buffer).collect()
     }
 
+    /// Every bucket, holder and home.
+    pub(crate) fn trades(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+        let pairs = self.ranks().flat_map(|holder| self.ranks().map(move |home| (holder, home)));
+        pairs.flat_map(|(holder, home)| (0..self.table.buckets()).map(move |bucket| (bucket, holder, home)))
+    }
+
     /// The elements that `holder` trades with `home` in a bucket: where they lie with the one, and the other.
     pub(crate) fn trade(&self, bucket: usize, holder: usize, home: usize) -> (Vec<usize>, Vec<usize>) {
         let (from, to) = (&self.transfers[holder][bucket], &self.transfers[home][bucket]);
