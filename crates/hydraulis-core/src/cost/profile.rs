@@ -1,5 +1,7 @@
 //! The cost profile document: one model on one kind of cluster, with where its numbers come from.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -9,6 +11,9 @@ use crate::units::count;
 
 /// Far above any measured coefficient, and small enough that no batch's time overflows.
 const MAX_COEFFICIENT: f64 = 1e6;
+
+/// Stages of one model differ by far less; within these limits no time overflows or vanishes.
+const MULTIPLIERS: RangeInclusive<f64> = 1e-6..=1e6;
 
 /// The value of a profile's `format` field.
 const FORMAT: &str = "hydraulis.cost-profile/1";
@@ -190,9 +195,13 @@ impl CostProfile {
             return value("activation_bytes_per_token", number, "a finite number above 0");
         }
         if let Some(multipliers) = &entry.stage_multipliers {
-            let sound = multipliers.iter().all(|factor| factor.is_finite() && *factor > 0.0);
+            let sound = multipliers.iter().all(|factor| MULTIPLIERS.contains(factor));
             if multipliers.len() != entry.scheme.stages() || !sound {
-                return value("stage_multipliers", format!("{multipliers:?}"), "one number above 0 for each stage");
+                return value(
+                    "stage_multipliers",
+                    format!("{multipliers:?}"),
+                    "one number from 1e-6 to 1e6 for each stage",
+                );
             }
         }
         if self.schemes[..index].iter().any(|earlier| earlier.scheme == entry.scheme) {
@@ -241,14 +250,15 @@ mod tests {
             ("/schemes/2/fixed_ms", "-1"),
             ("/schemes/2/activation_bytes_per_token", "0"),
             ("/schemes/2/stage_multipliers", "[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]"),
+            ("/schemes/0/stage_multipliers", "[1.0, 1.0, 1.0, 1e300]"),
+            ("/schemes/0/stage_multipliers", "[1.0, 1.0, 1.0, 1e-300]"),
             ("/schemes/2/scheme", "\"<tp1,pp4>\""),
         ] {
-            let error = mended(|document| match document.pointer_mut(pointer) {
-                Some(place) => *place = serde_json::from_str(bad).unwrap(),
-                None => document["schemes"][2]["stage_multipliers"] = serde_json::from_str(bad).unwrap(),
+            let (parent, field) = pointer.rsplit_once('/').unwrap();
+            let error = mended(|document| {
+                document.pointer_mut(parent).unwrap()[field] = serde_json::from_str(bad).unwrap();
             })
             .unwrap_err();
-            let field = pointer.rsplit('/').next().unwrap();
             assert_eq!(error.code(), "profile_value", "{pointer}");
             assert!(error.to_string().contains(field), "{pointer}: {error}");
         }
