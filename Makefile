@@ -25,7 +25,7 @@ export TORCHINDUCTOR_CACHE_DIR := $(CURDIR)/target/torchinductor
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench wheel clean set-up format
+.PHONY: help demo test check bench scale wheel clean set-up format
 
 help: ## list the commands
 	@echo "Usage: make COMMAND [PYTHON=python3.x] [TORCH_INDEX=URL]"
@@ -64,6 +64,9 @@ bench: ## compare the planner with eight other methods on 100 drawn batches
 		--profile llama-32b-a800 --gpus 64 \
 		--lengths lognormal:6.2,1.2,32768 --tokens-per-batch 200000 --count 100 --seed 0 --planner \
 		$(PLANNERS)
+
+scale: ## measure how planning time grows from 64 to 16,384 GPUs
+	cargo run --release --locked --quiet -p hydraulis-bench --bin plan-scale
 
 wheel: set-up ## build a release wheel into dist/
 	$(BIN)/maturin build --release --locked --out dist

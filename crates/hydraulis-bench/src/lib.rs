@@ -11,6 +11,7 @@
 //! | layouts, the rate of the links | what the transfers take | [`model`], [`link`] |
 //! | a run | one record per batch and contender | [`run`], [`record`] |
 //! | records | a table | [`summary`] |
+//! | records of clusters and batches of several sizes | how planning time grows | [`scale`] |
 //!
 //! Baselines are re-implemented from the descriptions of their methods. Each decides by its own rules, and then
 //! all are judged alike: the core's caps, the core's simulated time, the core's checker. Where a description
@@ -33,6 +34,7 @@
 
 #![forbid(unsafe_code)]
 
+mod clock;
 mod error;
 mod numbers;
 
@@ -41,6 +43,8 @@ pub mod model;
 pub mod link;
 
 pub mod workload;
+
+pub mod profile;
 
 pub mod baseline;
 
@@ -53,5 +57,7 @@ pub mod record;
 pub mod run;
 
 pub mod summary;
+
+pub mod scale;
 
 pub use error::{Error, Result};

@@ -17,7 +17,7 @@ pub struct Record {
     pub planner: &'static str,
     /// The strategy it chose; several that run one after another are joined by `;`.
     pub strategy: String,
-    /// Wall time of the one call that decides, on one thread.
+    /// CPU time of the one call that decides, on one thread.
     pub plan_ms: f64,
     /// The simulated time of the iteration.
     pub iteration_ms: f64,

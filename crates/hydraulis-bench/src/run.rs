@@ -1,11 +1,10 @@
 //! Every contender on every batch.
 
-use std::time::Instant;
-
 use hydraulis_core::cost::CostModel;
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::Violation;
 
+use crate::clock::timed;
 use crate::contender::Contender;
 use crate::error::Result;
 use crate::judge::{Judge, Verdict};
@@ -26,10 +25,8 @@ pub fn run(
     let mut judge = Judge::new(cost);
     for (index, batch) in batches.iter().enumerate() {
         for contender in contenders {
-            let start = Instant::now();
-            let answer = contender.decide(batch)?;
-            let plan_ms = start.elapsed().as_secs_f64() * 1e3;
-            let verdict = judge.judge(&answer, batch)?;
+            let (answer, plan_ms) = timed(|| contender.decide(batch));
+            let verdict = judge.judge(&answer?, batch)?;
             let transfer = link.as_mut().map(|link| link.transfer_ms(&verdict.layouts)).transpose()?;
             let transfer_ms = transfer.map(|ms| ms.0);
             let step_ms = transfer.map(|ms| (verdict.iteration_ms + ms).0);

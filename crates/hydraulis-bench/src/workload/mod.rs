@@ -8,5 +8,6 @@ mod files;
 mod source;
 
 pub use draw::{Lognormal, draw};
+pub(crate) use files::read_text;
 pub use files::{cut_into_batches, read_batches, read_lengths};
 pub use source::Lengths;

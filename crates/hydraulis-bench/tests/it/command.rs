@@ -146,3 +146,27 @@ fn what_is_wrong_is_named_and_ends_with_two() {
         assert!(output.stdout.is_empty(), "{expected}");
     }
 }
+
+#[test]
+fn scale_measures_each_cluster_with_each_batch() {
+    let plan_scale =
+        |arguments: &[&str]| Command::new(env!("CARGO_BIN_EXE_plan-scale")).args(arguments).output().unwrap();
+    let output = plan_scale(&[
+        "--gpus",
+        "16,32,64",
+        "--tokens-per-gpu",
+        "300,1200",
+        "--count",
+        "2",
+        "--profile",
+        "llama-7b-a800",
+    ]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let gpus: Vec<&str> = text.lines().skip(1).map_while(|line| line.split_whitespace().next()).collect();
+    assert_eq!(gpus, ["16", "16", "32", "32", "64", "64"], "{text}");
+    assert!(text.contains("plan CPU ms ~ GPUs^"), "{text}");
+    let refused = plan_scale(&["--gpus", "12"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("[cluster_shape]"));
+}

@@ -1,13 +1,14 @@
 //! The command line, and what it names.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{ArgGroup, Parser};
 use hydraulis_bench::contender::Name;
+use hydraulis_bench::profile::profile;
 use hydraulis_bench::workload::{Lengths, read_batches};
 use hydraulis_bench::{Error, Result};
-use hydraulis_core::cost::{CostModel, CostProfile, preset};
+use hydraulis_core::cost::CostModel;
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::spec::{Cluster, Strategy};
 
@@ -72,8 +73,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// The profile's costs on the cluster.
     pub(crate) fn cost(&self) -> Result<CostModel> {
-        let is_path = self.profile.contains(['/', '\\']) || Path::new(&self.profile).extension().is_some();
-        let profile = if is_path { CostProfile::from_json(&read(&self.profile)?) } else { preset(&self.profile) }?;
+        let profile = profile(&self.profile)?;
         let cluster = Cluster::new(self.gpus, self.gpus_per_node.unwrap_or(profile.hardware.gpus_per_node))?;
         Ok(CostModel::new(profile, cluster))
     }
