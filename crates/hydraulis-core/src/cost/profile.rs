@@ -12,6 +12,9 @@ use crate::units::count;
 /// Far above any measured coefficient, and small enough that no batch's time overflows.
 const MAX_COEFFICIENT: f64 = 1e6;
 
+/// A token takes far longer on any device; shorter times would vanish once they are scaled and subtracted.
+const MIN_TOKEN_MS: f64 = 1e-12;
+
 /// Stages of one model differ by far less; within these limits no time overflows or vanishes.
 const MULTIPLIERS: RangeInclusive<f64> = 1e-6..=1e6;
 
@@ -187,8 +190,9 @@ impl CostProfile {
                 return value(field, number.to_string(), "a number from 0 to 1e6");
             }
         }
-        if entry.quadratic_ms_per_token2 + entry.linear_ms_per_token <= 0.0 {
-            return value("linear_ms_per_token", "0".into(), "above 0 where quadratic_ms_per_token2 is 0");
+        if entry.quadratic_ms_per_token2 + entry.linear_ms_per_token < MIN_TOKEN_MS {
+            let number = entry.linear_ms_per_token.to_string();
+            return value("linear_ms_per_token", number, "with quadratic_ms_per_token2 at least 1e-12");
         }
         if !(entry.activation_bytes_per_token.is_finite() && entry.activation_bytes_per_token > 0.0) {
             let number = entry.activation_bytes_per_token.to_string();
@@ -261,6 +265,18 @@ mod tests {
             .unwrap_err();
             assert_eq!(error.code(), "profile_value", "{pointer}");
             assert!(error.to_string().contains(field), "{pointer}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_token_takes_time() {
+        for (quadratic, linear) in [(0.0, 0.0), (0.0, 5e-324), (1e-300, 0.0), (4e-13, 5e-13)] {
+            let error = mended(|document| {
+                document["schemes"][2]["quadratic_ms_per_token2"] = quadratic.into();
+                document["schemes"][2]["linear_ms_per_token"] = linear.into();
+            });
+            let text = error.unwrap_err().to_string();
+            assert!(text.contains("linear_ms_per_token") && text.contains("1e-12"), "{text}");
         }
     }
 
