@@ -7,12 +7,21 @@ TORCH_INDEX ?=
 CONFIG ?= examples/demo.toml
 RUN ?=
 PROFILE ?=
+# How long `make fuzz` runs each of its targets, and over which of them.
+SECONDS ?= 60
+TARGETS ?= planner documents
 
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip --disable-pip-version-check
 RUST := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.json')
 TEST_PROCESSES := 2
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+# What a nightly compiler's sanitizer flags stand for: the stable one takes the pass by name. With a target named,
+# cargo leaves build scripts alone.
+COVERAGE := -Cpasses=sancov-module -Ccodegen-units=1 -Cllvm-args=-sanitizer-coverage-level=4 \
+	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+	-Cllvm-args=-sanitizer-coverage-trace-compares
 PLANNERS := hydraulis,search,paper,static-balanced,static-first-fit,static-sorted,buckets,flexible-groups,longest-first,karmarkar-karp
 
 # A name that was given on the command line or in the environment is asked for; a default is not.
@@ -25,7 +34,7 @@ export TORCHINDUCTOR_CACHE_DIR := $(CURDIR)/target/torchinductor
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench scale wheel clean set-up format
+.PHONY: help demo test check bench scale fuzz wheel clean set-up format
 
 help: ## list the commands
 	@echo "Usage: make COMMAND [PYTHON=python3.x] [TORCH_INDEX=URL]"
@@ -67,6 +76,14 @@ bench: ## compare the planner with eight other methods on 100 drawn batches
 
 scale: ## measure how planning time grows from 64 to 16,384 GPUs
 	cargo run --release --locked --quiet -p hydraulis-bench --bin plan-scale
+
+fuzz: ## look for inputs that break a promise (SECONDS=60 a target, TARGETS='planner documents')
+	RUSTFLAGS='$(COVERAGE)' cargo build --locked --quiet --profile fuzz --target $(HOST) --target-dir target/fuzz \
+		-p hydraulis-fuzz --features libfuzzer
+	@mkdir -p target/fuzz/found $(TARGETS:%=target/fuzz/corpus/%)
+	set -e; for target in $(TARGETS); do target/fuzz/$(HOST)/fuzz/fuzz-$$target target/fuzz/corpus/$$target \
+		-max_total_time=$(SECONDS) -max_len=1200 -len_control=0 -timeout=20 -artifact_prefix=target/fuzz/found/$$target- \
+		-print_final_stats=1 -verbosity=0; done
 
 wheel: set-up ## build a release wheel into dist/
 	$(BIN)/maturin build --release --locked --out dist

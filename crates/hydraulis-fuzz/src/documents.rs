@@ -1,0 +1,122 @@
+//! What must hold for the text of profiles, plans and strategies, whatever it is.
+//!
+//! The first byte says what the text begins with: nothing, a good profile or a good plan. The others are edits of
+//! it, or the text itself.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use arbitrary::{Result, Unstructured};
+use hydraulis_core::cost::{CostModel, CostProfile, preset};
+use hydraulis_core::layout::positions;
+use hydraulis_core::lengths::Batch;
+use hydraulis_core::plan::{Plan, Planner, check, explain, predicted_timeline};
+use hydraulis_core::spec::{Cluster, Scheme, Strategy};
+
+/// Edits of a good document.
+const MAX_EDITS: u32 = 3;
+
+/// What a good document is made with.
+static MODEL: LazyLock<CostModel> = LazyLock::new(|| {
+    let cluster = Cluster::new(16, 8).expect("two nodes are a cluster");
+    CostModel::new(preset("llama-7b-a800").expect("the profile ships with the core"), cluster)
+});
+static BATCH: LazyLock<Batch> =
+    LazyLock::new(|| Batch::new(&[9_000, 700, 600, 50, 1], None).expect("lengths from 1 are a batch"));
+static PLAN: LazyLock<String> = LazyLock::new(|| {
+    let planner = Planner::new(MODEL.profile().clone(), MODEL.cluster(), None).expect("the profile fits the cluster");
+    planner.plan(&BATCH).expect("the cluster admits the batch").to_json()
+});
+
+/// Reads these bytes as every kind of document, and panics if a promise is broken.
+pub fn probe(bytes: &[u8]) {
+    let Ok(text) = text(&mut Unstructured::new(bytes)) else { return };
+    match CostProfile::from_json(&text) {
+        Ok(profile) => assert_eq!(CostProfile::from_json(&profile.to_json()), Ok(profile)),
+        Err(error) => assert!(["profile_syntax", "profile_value"].contains(&error.code()), "{error:?}"),
+    }
+    match Plan::from_json(&text) {
+        Ok(plan) => use_plan(&plan),
+        Err(error) => assert_eq!(error.code(), "plan_syntax", "{error:?}"),
+    }
+    match text.parse::<Strategy>() {
+        Ok(strategy) => assert_eq!(strategy.to_string().parse(), Ok(strategy)),
+        Err(error) => assert!(["strategy_syntax", "context_parallelism"].contains(&error.code()), "{error:?}"),
+    }
+    match text.parse::<Scheme>() {
+        Ok(scheme) => assert_eq!(scheme.to_string().parse(), Ok(scheme)),
+        Err(error) => assert!(["scheme_syntax", "context_parallelism"].contains(&error.code()), "{error:?}"),
+    }
+}
+
+/// Calls everything that takes a plan read from text.
+fn use_plan(plan: &Plan) {
+    let _ = (check(plan, &BATCH, &MODEL), check(plan, &plan.batch, &MODEL), predicted_timeline(plan, &MODEL));
+    let _ = (explain(plan), plan.gap(), positions(plan));
+    assert_eq!(Plan::from_json(&plan.to_json()).map(|again| again.to_json()), Ok(plan.to_json()));
+}
+
+/// The text that the bytes stand for.
+fn text(u: &mut Unstructured) -> Result<String> {
+    let mut text = match u.int_in_range(0..=2)? {
+        0 => return Ok(String::from_utf8_lossy(u.bytes(u.len())?).into_owned()),
+        1 => MODEL.profile().to_json(),
+        _ => PLAN.clone(),
+    };
+    for _ in 0..u.int_in_range(1..=MAX_EDITS)? {
+        let from = u.choose_index(text.len() + 1)?;
+        let edit = if u.ratio(3, 4)? { other_number(u, &text, from)? } else { other_text(u, &text, from)? };
+        text.replace_range(edit.0, edit.1);
+    }
+    Ok(text)
+}
+
+/// Another number for the next one from that place on; a document stays one, and its fields may no longer agree.
+fn other_number(u: &mut Unstructured, text: &str, from: usize) -> Result<(Range<usize>, &'static str)> {
+    let numbers = ["0", "1", "2", "7", "16", "0.5", "1e300", "-1", "4294967295", "18446744073709551615"];
+    let after = |from: usize, digit: bool| {
+        text.bytes().skip(from).position(|byte| byte.is_ascii_digit() == digit).map_or(text.len(), |place| from + place)
+    };
+    let start = after(from, true);
+    Ok((start..after(start, false), *u.choose(&numbers)?))
+}
+
+/// Other signs in place of up to twelve.
+fn other_text(u: &mut Unstructured, text: &str, from: usize) -> Result<(Range<usize>, &'static str)> {
+    let to = (from + u.int_in_range(0..=12)?).min(text.len());
+    Ok((from..to, *u.choose(&["", "0", "-", ".", "e9", "\"", ",", "null", "[]", "{}", "<tp2>", "x"])?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::{ProptestConfig, any, proptest};
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn random_bytes_are_refused_or_read_back(bytes in vec(any::<u8>(), 0..80)) {
+            probe(&bytes);
+        }
+    }
+
+    #[test]
+    fn many_edits_leave_a_document_that_is_read() {
+        let mut state = 1_u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state.to_be_bytes()[0]
+        };
+        let texts: Vec<String> = (0..600)
+            .map(|_| {
+                let bytes: Vec<u8> = (0..40).map(|_| next()).collect();
+                text(&mut Unstructured::new(&bytes)).unwrap()
+            })
+            .collect();
+        let profiles = texts.iter().filter(|text| CostProfile::from_json(text).is_ok()).count();
+        let plans = texts.iter().filter(|text| Plan::from_json(text).is_ok()).count();
+        assert!(profiles >= 10 && plans >= 10, "{profiles} profiles and {plans} plans of 600");
+    }
+}

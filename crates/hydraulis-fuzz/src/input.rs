@@ -1,0 +1,211 @@
+//! Bytes as the input of a planner: nothing is valid for sure, and most of it nearly is.
+//!
+//! A fuzzer changes one byte and looks whether other code was reached. So each choice takes few bytes, and what
+//! follows does not shift when one of them changes; bytes that run out read as zeros.
+
+use std::ops::RangeInclusive;
+
+use arbitrary::{Result, Unstructured};
+use hydraulis_core::cost::PRESETS;
+use serde_json::{Value, json};
+
+/// Small enough to plan in milliseconds; no rule of the core changes above it.
+const MAX_GPUS: u32 = 64;
+/// Runs of equal lengths, and sequences of a run.
+const MAX_RUNS: u32 = 24;
+const MAX_RUN: u32 = 12;
+/// Values that were replaced in a profile's document.
+const MAX_CHANGES: u32 = 3;
+/// The longest length that a batch accepts.
+const LONGEST: i64 = 1 << 26;
+/// Bytes of a GPU, those set aside, and those of a token: a cap is what a scheme's held bytes leave.
+const MEMORY: u64 = 100_000_000;
+const RESERVED: u64 = 1_000;
+const PER_TOKEN: u64 = 1_000;
+
+/// Everything that a plan is made from, as text and numbers that nobody has looked at.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) profile: String,
+    pub(crate) gpus: u32,
+    pub(crate) gpus_per_node: u32,
+    pub(crate) strategies: Option<Vec<String>>,
+    pub(crate) lengths: Vec<i64>,
+    pub(crate) targets: Option<Vec<i64>>,
+}
+
+impl Input {
+    /// The input that these bytes stand for.
+    pub(crate) fn of(bytes: &[u8]) -> Result<Input> {
+        let u = &mut Unstructured::new(bytes);
+        let gpus_per_node = *u.choose(&[8, 1, 2, 3, 4, 16, 0])?;
+        let gpus = match u.int_in_range(0..=3)? {
+            0 => u.int_in_range(0..=MAX_GPUS)?,
+            _ => gpus_per_node * u.int_in_range(1..=MAX_GPUS / gpus_per_node.max(1))?,
+        };
+        let lengths = lengths(u)?;
+        let targets = if u.ratio(1, 4)? { Some(targets(u, &lengths)?) } else { None };
+        let mut profile = profile(u, gpus)?;
+        let changes = if u.ratio(1, 2)? { u.int_in_range(1..=MAX_CHANGES)? } else { 0 };
+        for _ in 0..changes {
+            change(u, &mut profile)?;
+        }
+        let strategies = if u.ratio(3, 4)? { Some(strategies(u, &profile)?) } else { None };
+        Ok(Input { profile: profile.to_string(), gpus, gpus_per_node, strategies, lengths, targets })
+    }
+}
+
+/// Runs of equal lengths up to one limit, mostly one that a scheme's cap is above.
+fn lengths(u: &mut Unstructured) -> Result<Vec<i64>> {
+    let most = match u.int_in_range(0..=15)? {
+        0 => i64::MAX,
+        1 => LONGEST,
+        2..=5 => 40_000,
+        6..=10 => 4_000,
+        _ => 64,
+    };
+    let mut lengths = Vec::new();
+    for _ in 0..u.int_in_range(0..=MAX_RUNS)? {
+        let length = if most == i64::MAX { u.arbitrary()? } else { u.int_in_range(1..=most)? };
+        let times = u.int_in_range(1..=MAX_RUN)?;
+        lengths.extend((0..times).map(|_| length));
+    }
+    Ok(lengths)
+}
+
+/// A target count for each sequence, up to its length; sometimes one that is out of range, or one count too few.
+fn targets(u: &mut Unstructured, lengths: &[i64]) -> Result<Vec<i64>> {
+    let mut targets: Vec<i64> =
+        lengths.iter().map(|&length| u.int_in_range(0..=length.max(0))).collect::<Result<_>>()?;
+    match u.int_in_range(0..=7)? {
+        0 => drop(targets.pop()),
+        1 => targets.iter_mut().take(1).for_each(|first| *first = -1),
+        _ => {}
+    }
+    Ok(targets)
+}
+
+/// The document of a preset, or of random schemes whose caps lie among the lengths.
+fn profile(u: &mut Unstructured, gpus: u32) -> Result<Value> {
+    if u.ratio(1, 4)? {
+        let (_, text) = u.choose(&PRESETS)?;
+        return Ok(serde_json::from_str(text).unwrap_or_default());
+    }
+    let mut schemes: Vec<Value> = (0..u.int_in_range(1..=5)?).map(|_| scheme(u)).collect::<Result<_>>()?;
+    schemes.dedup_by_key(|entry| entry["scheme"].clone());
+    Ok(json!({
+        "format": "hydraulis.cost-profile/1",
+        "name": "fuzzed",
+        "source": "a fuzzer",
+        "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": MEMORY},
+        "forward_share": f64::from(u.int_in_range(1..=9)?) / 10.0,
+        "memory": {"reserved_bytes": RESERVED, "home_bytes": gpus, "token_multiple": u.int_in_range(1..=3)?},
+        "schemes": schemes,
+    }))
+}
+
+fn scheme(u: &mut Unstructured) -> Result<Value> {
+    let (tp, pp): (u16, u16) = (*u.choose(&[1, 2, 3, 4, 8, 16])?, u.int_in_range(1..=4)?);
+    let cap: u64 = match u.int_in_range(0..=3)? {
+        0 => u.int_in_range(0..=20)?,
+        1 => u.int_in_range(1..=4_000)?,
+        _ => u.int_in_range(4_000..=60_000)?,
+    };
+    // All times of such a scheme are hardly above 0: one alone would hide behind the others.
+    let vanishes = u.ratio(1, 16)?;
+    let exponents = |usual: RangeInclusive<i32>| if vanishes { -323..=-300 } else { usual };
+    let mut entry = json!({
+        "scheme": format!("<tp{tp},pp{pp}>"),
+        "quadratic_ms_per_token2": number(u, exponents(-9..=-3))?,
+        "linear_ms_per_token": number(u, exponents(-4..=1))?,
+        "fixed_ms": number(u, exponents(-2..=5))?,
+        "held_bytes": MEMORY - RESERVED - 2 - cap * PER_TOKEN,
+        "activation_bytes_per_token": PER_TOKEN,
+    });
+    if u.ratio(1, 4)? {
+        let exponents = if u.ratio(1, 8)? { 290..=f64::MAX_10_EXP } else { -3..=3 };
+        let multipliers: Vec<f64> = (0..pp).map(|_| number(u, exponents.clone())).collect::<Result<_>>()?;
+        entry["stage_multipliers"] = json!(multipliers);
+    }
+    Ok(entry)
+}
+
+/// 0 to 9 times a power of ten; 0 is rare.
+fn number(u: &mut Unstructured, exponents: RangeInclusive<i32>) -> Result<f64> {
+    let digit = if u.ratio(1, 32)? { 0 } else { u.int_in_range(1..=9_u8)? };
+    Ok(f64::from(digit) * 10.0_f64.powi(u.int_in_range(exponents)?))
+}
+
+/// Replaces one value of the document that has no children.
+fn change(u: &mut Unstructured, document: &mut Value) -> Result<()> {
+    let mut place = String::new();
+    loop {
+        let children: Vec<String> = match document.pointer(&place) {
+            Some(Value::Object(fields)) => fields.keys().cloned().collect(),
+            Some(Value::Array(items)) => (0..items.len()).map(|index| index.to_string()).collect(),
+            _ => Vec::new(),
+        };
+        if children.is_empty() {
+            break;
+        }
+        place = format!("{place}/{}", u.choose(&children)?);
+    }
+    if let Some(value) = document.pointer_mut(&place) {
+        *value = hostile(u)?;
+    }
+    Ok(())
+}
+
+/// Values at the edges of what a field may be, and beyond.
+fn hostile(u: &mut Unstructured) -> Result<Value> {
+    let edges = [
+        json!(0),
+        json!(1),
+        json!(-1),
+        json!(2),
+        json!(0.5),
+        json!(1e6),
+        json!(1e-6),
+        json!(1e300),
+        json!(1e-300),
+        json!(f64::MAX),
+        json!(f64::MIN_POSITIVE),
+        json!(5e-324),
+        json!(u64::MAX),
+        json!(i64::MAX),
+        json!(u32::MAX),
+        json!(null),
+        json!([]),
+        json!({}),
+        json!(""),
+        json!("<tp2>"),
+        json!("<tp65535,pp65535>"),
+        json!("<cp2>"),
+        json!("3x<1>"),
+        json!([1.0, 1e300]),
+        json!([1e-300]),
+    ];
+    match u.int_in_range(0..=3)? {
+        0 => Ok(json!(u.arbitrary::<f64>()?)),
+        1 => Ok(json!(u.arbitrary::<u64>()?)),
+        _ => Ok(u.choose(&edges)?.clone()),
+    }
+}
+
+/// Strategies of the document's own schemes, or of text that may be anything.
+fn strategies(u: &mut Unstructured, profile: &Value) -> Result<Vec<String>> {
+    let schemes: Vec<&str> =
+        profile["schemes"].as_array().into_iter().flatten().filter_map(|entry| entry["scheme"].as_str()).collect();
+    let group = |u: &mut Unstructured| {
+        let scheme = if schemes.is_empty() { "<1>" } else { u.choose(&schemes)? };
+        Ok(format!("{}x{scheme}", u.int_in_range(1..=16)?))
+    };
+    let strategy = |u: &mut Unstructured| -> Result<String> {
+        if u.ratio(1, 16)? {
+            return u.arbitrary();
+        }
+        let groups: Vec<String> = (0..u.int_in_range(1..=3)?).map(|_| group(u)).collect::<Result<_>>()?;
+        Ok(groups.join("+"))
+    };
+    (0..u.int_in_range(0..=4)?).map(|_| strategy(u)).collect()
+}
