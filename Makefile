@@ -49,6 +49,9 @@ test: set-up ## run every test, of Rust and of Python
 	cargo test --workspace --locked --no-run
 	@mkdir -p target
 	@cargo test --workspace --locked >target/rust-tests.txt 2>&1 || { cat target/rust-tests.txt; exit 1; }
+	@# Plans are the same bytes in a release build, which is the one that ships.
+	@cargo test --release --locked -p hydraulis-core --test it golden >>target/rust-tests.txt 2>&1 || \
+		{ tail -40 target/rust-tests.txt; exit 1; }
 	@awk '/^test result: / {n += $$4} END {print "Rust:", n, "passed"; exit n == 0}' target/rust-tests.txt
 	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --basetemp target/pytest
 	@awk '/^test result: / {n += $$4} END {print "and Rust:", n, "passed"}' target/rust-tests.txt

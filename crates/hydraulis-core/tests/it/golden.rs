@@ -1,13 +1,19 @@
-//! One plan's bytes, compared with a stored digest: the same in debug and release builds, and on any machine.
+//! The bytes of some plans, compared with stored digests: the same in debug and release builds (`make test` runs
+//! both), and on any machine.
 
 use hydraulis_core::cost::preset;
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::Planner;
+use hydraulis_core::plan::{Plan, Planner};
 use hydraulis_core::spec::Cluster;
 
-/// The digest of the plan below. A change of the planner that changes plans changes it: then look at the plan,
-/// and write the new digest here.
-const DIGEST: u64 = 0xb200_e8f1_8038_7bd0;
+/// The digests of the plans below. A change of the planner that changes plans changes them: then look at the plans,
+/// and write the new digests here, which the failing test prints.
+const DIGESTS: [(&str, u64); 4] = [
+    ("32B, 64 GPUs, the profile's list", 0xb200_e8f1_8038_7bd0),
+    ("32B, 64 GPUs, search", 0xe738_35f1_1dc6_57dd),
+    ("7B, 16 GPUs, search", 0x0ddd_07e9_9789_bd7c),
+    ("32B, 64 GPUs, sequences at a cap", 0x749f_c654_f11d_970d),
+];
 
 /// FNV-1a over 64 bits: four lines, and any other program can compute it.
 fn digest(text: &str) -> u64 {
@@ -30,11 +36,33 @@ fn the_digest_is_fnv() {
     assert_eq!(digest("foobar"), 0x8594_4171_f739_67e8);
 }
 
+fn planned(planner: &Planner, lengths: &[i64]) -> Plan {
+    planner.plan(&Batch::new(lengths, None).unwrap()).unwrap()
+}
+
+/// The plans whose digests are stored, in their order.
+fn plans() -> [Plan; 4] {
+    let (large, small) = (Cluster::new(64, 8).unwrap(), Cluster::new(16, 8).unwrap());
+    let listed = Planner::new(preset("llama-32b-a800").unwrap(), large, None).unwrap();
+    let searching = Planner::search(preset("llama-32b-a800").unwrap(), large).unwrap();
+    let on_few = Planner::search(preset("llama-7b-a800").unwrap(), small).unwrap();
+    // <tp4> holds 7,808 tokens, <tp8> holds 21,888.
+    let at_caps: Vec<i64> = (0..90).map(|index| [7_808, 21_888, 3_904, 7_809][index % 4]).collect();
+    [
+        planned(&listed, &lengths()),
+        planned(&searching, &lengths()),
+        planned(&on_few, &lengths()),
+        planned(&searching, &at_caps),
+    ]
+}
+
 #[test]
-fn a_fixed_batch_gives_the_stored_bytes() {
-    let cluster = Cluster::new(64, 8).unwrap();
-    let planner = Planner::new(preset("llama-32b-a800").unwrap(), cluster, None).unwrap();
-    let plan = planner.plan(&Batch::new(&lengths(), None).unwrap()).unwrap();
-    assert!(plan.replicas.iter().any(|replica| replica.scheme.pp() > 1), "the case must exercise pipelines");
-    assert_eq!(digest(&plan.to_json()), DIGEST, "{:#018x}: {}", digest(&plan.to_json()), plan.to_json());
+fn fixed_batches_give_the_stored_bytes() {
+    let plans = plans();
+    let piped = |plan: &Plan| plan.replicas.iter().any(|replica| replica.scheme.pp() > 1);
+    assert!(plans.iter().any(piped), "some case must exercise pipelines");
+    let names = DIGESTS.map(|(name, _)| name);
+    let found: Vec<(&str, u64)> = names.into_iter().zip(plans.iter().map(|plan| digest(&plan.to_json()))).collect();
+    let printed: Vec<String> = found.iter().map(|(name, digest)| format!("(\"{name}\", {digest:#018x})")).collect();
+    assert_eq!(found, DIGESTS, "now: {printed:#?}");
 }

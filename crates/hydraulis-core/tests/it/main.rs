@@ -9,6 +9,7 @@ mod bound;
 mod checker;
 mod documents;
 mod golden;
+mod hostile;
 mod layers;
 mod oracle;
 mod planner;

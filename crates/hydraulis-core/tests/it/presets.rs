@@ -27,7 +27,7 @@ impl SplitMix {
 
 /// Lengths of a log-normal law (mean 6.2 and deviation 1.2 of the logarithm), clipped to 32,768.
 #[expect(clippy::cast_possible_truncation, reason = "clipped")]
-fn log_normal(seed: u64) -> impl Iterator<Item = i64> {
+pub(crate) fn log_normal(seed: u64) -> impl Iterator<Item = i64> {
     let mut random = SplitMix(seed);
     std::iter::repeat_with(move || {
         let (radius, angle) = ((-2.0 * random.unit().ln()).sqrt(), std::f64::consts::TAU * random.unit());
