@@ -61,6 +61,61 @@ pub enum Error {
     /// No target token in the whole batch: its mean loss would be 0/0.
     #[error("no sequence of the batch has a target token, so its mean loss is undefined: add a sequence that has one")]
     NoTargets,
+    /// Counts that do not go with the lengths of a histogram.
+    #[error("{counts} counts were given for {lengths} lengths: give one for each, or none to count each length once")]
+    CountsMismatch {
+        /// Number of counts.
+        counts: usize,
+        /// Number of lengths.
+        lengths: usize,
+    },
+    /// A count below zero, or too many sequences.
+    #[error("entry {entry} of the histogram has count {count}: the limit is 0 to {limit}; mend the count")]
+    CountOutOfRange {
+        /// Position among the lengths.
+        entry: usize,
+        /// The count given.
+        count: i64,
+        /// Most sequences there may be beside those of shorter lengths.
+        limit: i64,
+    },
+    /// Nothing to learn from.
+    #[error("no batches were given, or batches of 0 tokens: give at least one batch of at least one token")]
+    NoBatches,
+    /// An error in one batch of several.
+    #[error("batch {batch}: {error}")]
+    InBatch {
+        /// Position among the batches.
+        batch: usize,
+        /// What is wrong with it.
+        error: Box<Error>,
+    },
+    /// A list of no strategies was asked for.
+    #[error("a list of 0 strategies was asked for: ask for at least 1")]
+    ProposalEmpty,
+    /// A stated context that no replica may hold.
+    #[error(
+        "a context of {context} tokens was asked for; the longest sequence that any strategy admits is {limit}: lower the context, allow a wider scheme, or give the ranks more memory"
+    )]
+    ContextTooLong {
+        /// The context.
+        context: Tokens,
+        /// The longest admissible length.
+        limit: Tokens,
+    },
+    /// Steps of a dynamic program that are no steps.
+    #[error("{field} is {value}, it must be {limit}: correct the grid of the dynamic program")]
+    PaperGrid {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+        /// Its range.
+        limit: String,
+    },
+    /// The caller's word.
+    #[error("stopped by the caller before it was done: nothing was decided, ask again")]
+    Stopped,
     /// A cluster that cannot exist.
     #[error(
         "a cluster of {gpus} GPUs in nodes of {gpus_per_node}: the limits are 1 to 1048576 GPUs, which fill whole nodes or a part of one; change either number"
@@ -287,6 +342,14 @@ impl Error {
             Error::TargetsMismatch { .. } => "targets_mismatch",
             Error::TargetOutOfRange { .. } => "target_out_of_range",
             Error::NoTargets => "no_targets",
+            Error::CountsMismatch { .. } => "counts_mismatch",
+            Error::CountOutOfRange { .. } => "count_out_of_range",
+            Error::NoBatches => "no_batches",
+            Error::InBatch { error, .. } => error.code(),
+            Error::ProposalEmpty => "proposal_empty",
+            Error::ContextTooLong { .. } => "context_too_long",
+            Error::PaperGrid { .. } => "paper_grid",
+            Error::Stopped => "stopped",
             Error::ClusterShape { .. } => "cluster_shape",
             Error::SchemeSyntax { .. } => "scheme_syntax",
             Error::StrategySyntax { .. } => "strategy_syntax",
@@ -310,10 +373,18 @@ impl Error {
         }
     }
 
+    /// The same error, with the place of its batch among several.
+    pub(crate) fn in_batch(self, batch: usize) -> Error {
+        Error::InBatch { batch, error: Box::new(self) }
+    }
+
     /// Whether the caller must correct a value, or ask for something else.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::SequenceTooLong { .. } | Error::SchemeTooLarge { .. } => ErrorKind::Infeasible,
+            Error::InBatch { error, .. } => error.kind(),
+            Error::SequenceTooLong { .. } | Error::SchemeTooLarge { .. } | Error::ContextTooLong { .. } => {
+                ErrorKind::Infeasible
+            }
             _ => ErrorKind::InvalidInput,
         }
     }

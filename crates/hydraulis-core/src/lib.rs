@@ -15,6 +15,8 @@
 //! | 7 schedule | micro-batches | instruction lists, simulated timeline | [`schedule`] |
 //! | 8 layout | a plan, home | what is transferred | [`layout`] |
 //!
+//! Around stage 6, over more than one batch: [`propose`] chooses a short list of strategies for a run.
+//!
 //! A module uses only those before it in the list below; packing looks ahead with the simulator of stage 7,
 //! which is why `schedule` stands before it.
 //!
@@ -62,6 +64,8 @@ pub mod pack;
 pub mod dispatch;
 
 pub mod plan;
+
+pub mod propose;
 
 pub mod layout;
 

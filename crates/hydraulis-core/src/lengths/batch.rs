@@ -89,7 +89,7 @@ impl Batch {
     }
 }
 
-fn checked_length(sequence: usize, length: i64) -> Result<Tokens> {
+pub(super) fn checked_length(sequence: usize, length: i64) -> Result<Tokens> {
     match u64::try_from(length) {
         Ok(tokens) if (1..=MAX_TOKENS).contains(&length) => Ok(Tokens(tokens)),
         _ => Err(Error::LengthOutOfRange { sequence, length, limit: MAX_TOKENS }),

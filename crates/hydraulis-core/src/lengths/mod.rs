@@ -1,5 +1,7 @@
-//! Stage 1: the lengths of one global batch.
+//! Stage 1: the lengths of one global batch, and of a whole data set.
 
 mod batch;
+mod histogram;
 
 pub use batch::Batch;
+pub use histogram::LengthHistogram;

@@ -9,6 +9,7 @@ mod explain;
 mod planner;
 mod search;
 mod timeline;
+mod times;
 
 pub use bound::{Bound, BoundKind};
 pub use check::{Violation, check};
@@ -17,3 +18,4 @@ pub use effort::Effort;
 pub use explain::explain;
 pub use planner::Planner;
 pub use timeline::{measured_timeline, predicted_timeline};
+pub(crate) use times::Times;

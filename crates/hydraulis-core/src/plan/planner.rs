@@ -103,7 +103,7 @@ impl Planner {
     /// best plan are not tried at all. Among plans equal within 0.1 % the one of fewest GPU-seconds wins, then
     /// name order. The same batch always gives the same plan.
     pub fn plan(&self, batch: &Batch) -> Result<Plan> {
-        let task = Task::new(batch, &self.capacities, self.effort.refinements);
+        let task = self.task(batch);
         let Considerations { attempts, considered, bound, scope } = match &self.choice {
             Choice::List(list) => self.consider_list(&task, list)?,
             Choice::Any(pool) => self.consider_any(&task, pool)?,
@@ -167,8 +167,13 @@ impl Planner {
         })
     }
 
+    /// A batch on its way through this planner.
+    pub(super) fn task<'a>(&'a self, batch: &'a Batch) -> Task<'a> {
+        Task::new(batch, &self.capacities, self.effort.refinements)
+    }
+
     /// The bound of one strategy; none where it admits not every sequence.
-    fn bound(&self, bounder: &Bounder, strategy: &Strategy, limit: Limit) -> Option<Bound> {
+    pub(super) fn bound(&self, bounder: &Bounder, strategy: &Strategy, limit: Limit) -> Option<Bound> {
         let groups = strategy.groups();
         let groups = groups.iter().map(|(scheme, replicas)| Some((self.capacities.scheme(*scheme).ok()?, *replicas)));
         bounder.of_strategy(&groups.collect::<Option<Vec<_>>>()?, self.cost().cluster().gpus(), limit)
@@ -193,7 +198,8 @@ impl Planner {
         replicas.collect()
     }
 
-    fn admitted_by(&self, strategy: &Strategy) -> Tokens {
+    /// The longest sequence that a strategy admits.
+    pub(crate) fn admitted_by(&self, strategy: &Strategy) -> Tokens {
         let caps = strategy.schemes().iter().filter_map(|&scheme| self.cost().scheme(scheme).ok());
         caps.map(SchemeCost::cap).max().unwrap_or_default()
     }

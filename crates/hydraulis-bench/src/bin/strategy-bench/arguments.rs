@@ -1,0 +1,97 @@
+//! The command line.
+
+use std::fs;
+use std::path::Path;
+
+use clap::{Args, Parser, Subcommand};
+use hydraulis_bench::workload::Lengths;
+use hydraulis_bench::{Error, Result};
+use hydraulis_core::cost::{CostProfile, preset};
+use hydraulis_core::lengths::Batch;
+use hydraulis_core::plan::Planner;
+use hydraulis_core::spec::Cluster;
+
+/// Measure what a run's choice of strategies costs against a search for each batch.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Propose lists from the first half of the batches, and plan the other half over them
+    Propose(ProposeArguments),
+    /// Print the list of the paper's dynamic program, and how long it takes
+    Paper(PaperArguments),
+}
+
+/// A planner, and the batches of a run.
+#[derive(Debug, Args)]
+pub(crate) struct Workload {
+    /// Cost profile: a preset's name, or the path of a JSON file
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: String,
+    /// GPUs of the cluster
+    #[arg(long)]
+    gpus: u32,
+    /// Text file with one length per line, taken in its order, or a distribution to draw from
+    #[arg(long, value_name = "FILE|lognormal:MU,SIGMA,MAX")]
+    lengths: Lengths,
+    /// Sequences are added to a batch until it has this many tokens; the last is kept whole
+    #[arg(long, value_name = "T")]
+    tokens_per_batch: u64,
+    /// Number of batches
+    #[arg(long, value_name = "K", default_value_t = 100)]
+    count: usize,
+    /// Seed of lengths that are drawn [default: 0]
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// Cut longer sequences to this many tokens
+    #[arg(long, value_name = "TOKENS")]
+    longest: Option<i64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProposeArguments {
+    #[command(flatten)]
+    pub(crate) workload: Workload,
+    /// Lengths of the lists to propose
+    #[arg(long = "strategies", short = 'k', value_name = "K[,K...]", value_delimiter = ',', default_values_t = [1, 2, 3, 5, 8])]
+    pub(crate) counts: Vec<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PaperArguments {
+    #[command(flatten)]
+    pub(crate) workload: Workload,
+    /// GPUs between two rows of the table
+    #[arg(long, value_name = "N_STEP", default_value_t = 4)]
+    pub(crate) gpu_step: u32,
+    /// Tokens between two columns of the table
+    #[arg(long, value_name = "S_STEP", default_value_t = 1_024)]
+    pub(crate) token_step: u64,
+    /// The longest sequence to serve
+    #[arg(long, value_name = "S")]
+    pub(crate) context: u64,
+}
+
+impl Workload {
+    /// A planner that searches.
+    pub(crate) fn search(&self) -> Result<Planner> {
+        let is_path = Path::new(&self.profile).extension().is_some();
+        let profile = if is_path { CostProfile::from_json(&read(&self.profile)?) } else { preset(&self.profile) }?;
+        let cluster = Cluster::new(self.gpus, profile.hardware.gpus_per_node)?;
+        Ok(Planner::search(profile, cluster)?)
+    }
+
+    /// The batches of the run.
+    pub(crate) fn batches(&self) -> Result<Vec<Batch>> {
+        self.lengths.batches(self.tokens_per_batch, self.count, self.seed, self.longest)
+    }
+}
+
+fn read(path: &str) -> Result<String> {
+    fs::read_to_string(path).map_err(|error| Error::FileUnreadable { path: path.into(), why: error.to_string() })
+}

@@ -1,0 +1,38 @@
+//! Measures what a run's choice of strategies costs: short lists, and windows, against a search for each batch.
+
+mod arguments;
+mod paper;
+mod propose;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use hydraulis_bench::Result;
+
+use crate::arguments::{Arguments, Command};
+
+/// Nothing was measured, or not all; clap ends with the same code.
+const REFUSED: u8 = 2;
+
+fn main() -> ExitCode {
+    match measure(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&mut io::stderr(), &format!("error: {error} [{}]", error.code()));
+            ExitCode::from(REFUSED)
+        }
+    }
+}
+
+fn measure(arguments: &Arguments) -> Result<()> {
+    match &arguments.command {
+        Command::Propose(arguments) => propose::run(arguments),
+        Command::Paper(arguments) => paper::run(arguments),
+    }
+}
+
+/// Writes a line; there is nowhere to say that its reader went away.
+fn say(output: &mut dyn Write, line: &str) {
+    let _ = writeln!(output, "{line}");
+}
