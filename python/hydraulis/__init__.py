@@ -9,7 +9,21 @@
 Importing the package imports neither torch nor rich.
 """
 
-from hydraulis._core import Cluster, CostProfile, Plan, Planner, Replica, Scheme, Strategy
+from hydraulis._core import (
+    Cluster,
+    CostProfile,
+    LengthHistogram,
+    PaperStrategy,
+    Plan,
+    Planner,
+    Proposal,
+    ProposedStrategy,
+    Replica,
+    Scheme,
+    Strategy,
+    propose,
+    propose_paper,
+)
 from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
 
 __all__ = [
@@ -18,9 +32,15 @@ __all__ = [
     "HydraulisError",
     "InfeasibleError",
     "InvalidInputError",
+    "LengthHistogram",
+    "PaperStrategy",
     "Plan",
     "Planner",
+    "Proposal",
+    "ProposedStrategy",
     "Replica",
     "Scheme",
     "Strategy",
+    "propose",
+    "propose_paper",
 ]

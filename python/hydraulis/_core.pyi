@@ -1,6 +1,6 @@
 """The native core: what `hydraulis._core` exports, checked against the built module by stubtest."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Literal, final
 
 import numpy as np
@@ -17,17 +17,23 @@ __all__ = [
     "HeldSlice",
     "Home",
     "HomeSlice",
+    "LengthHistogram",
+    "PaperStrategy",
     "Parameter",
     "ParameterTable",
     "Plan",
     "Planner",
     "Position",
+    "Proposal",
+    "ProposedStrategy",
     "Replica",
     "Scheme",
     "Span",
     "Strategy",
     "fit_cost",
     "held_slices",
+    "propose",
+    "propose_paper",
     "transfer",
 ]
 
@@ -175,6 +181,73 @@ class Replica:
     def busy_ms(self) -> float: ...
     @property
     def predicted_ms(self) -> float: ...
+
+# Proposal
+
+@final
+class LengthHistogram:
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+    def __new__(cls, lengths: ArrayLike, counts: ArrayLike | None = None) -> LengthHistogram: ...
+    @property
+    def sequences(self) -> int: ...
+    @property
+    def longest(self) -> int: ...
+    def sample(self, *, tokens_per_batch: int, count: int, seed: int = 0) -> list[NDArray[np.int64]]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+
+@final
+class Proposal:
+    @property
+    def strategies(self) -> list[ProposedStrategy]: ...
+    @property
+    def expected_ms(self) -> float: ...
+    @property
+    def search_ms(self) -> float: ...
+    @property
+    def cost(self) -> float: ...
+    @property
+    def longest_admitted(self) -> int: ...
+    @property
+    def candidates(self) -> int: ...
+
+@final
+class ProposedStrategy:
+    @property
+    def strategy(self) -> str: ...
+    @property
+    def batches(self) -> list[int]: ...
+    @property
+    def share(self) -> float: ...
+    @property
+    def expected_ms(self) -> float: ...
+
+@final
+class PaperStrategy:
+    @property
+    def strategy(self) -> str: ...
+    @property
+    def serves(self) -> int: ...
+    @property
+    def ms(self) -> float: ...
+
+def propose(
+    profile: CostProfile,
+    cluster: Cluster,
+    batches: Iterable[ArrayLike],
+    k: int,
+    *,
+    context: int | None = None,
+    progress: Callable[[str, int, int], object] | None = None,
+) -> Proposal: ...
+def propose_paper(
+    profile: CostProfile,
+    cluster: Cluster,
+    histogram: LengthHistogram,
+    *,
+    gpu_step: int = 4,
+    token_step: int = 1_024,
+    context: int | None = None,
+) -> list[PaperStrategy]: ...
 
 # Schedule
 

@@ -59,6 +59,21 @@ pub(crate) fn integers(name: &str, values: &Bound<'_, PyAny>) -> PyResult<Vec<i6
     Err(refuse(py, name, &format!("it has dtype {dtype}, and only integers are taken, so that nothing is rounded")))
 }
 
+/// The lengths of each batch of a sequence of batches; see [`integers`].
+pub(crate) fn batches(batches: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<i64>>> {
+    let each = batches.try_iter().map_err(|_| refuse(batches.py(), "batches", "it is no sequence of batches"))?;
+    each.enumerate().map(|(batch, lengths)| integers(&format!("batch {batch}"), &lengths?)).collect()
+}
+
+/// A whole number from 1, as the kind of count that the core takes.
+pub(crate) fn positive<T: TryFrom<i64>>(py: Python<'_>, name: &str, value: i64) -> PyResult<T> {
+    let taken = T::try_from(value).ok().filter(|_| value >= 1);
+    taken.ok_or_else(|| {
+        let message = format!("{name} is {value}: it must be a whole number from 1; correct it");
+        invalid(py, &message, "not_positive")
+    })
+}
+
 /// One value that may be any object, or too large for an array of int64.
 fn integer(name: &str, sequence: usize, value: &Bound<'_, PyAny>) -> PyResult<i64> {
     let is_bool = value.is_instance_of::<PyBool>();

@@ -11,6 +11,7 @@ mod gil;
 mod layout;
 mod plan;
 mod planner;
+mod propose;
 mod schedule;
 mod spec;
 
@@ -27,6 +28,8 @@ mod _core {
     use crate::plan::{Plan, Replica};
     #[pymodule_export]
     use crate::planner::Planner;
+    #[pymodule_export]
+    use crate::propose::{LengthHistogram, PaperStrategy, Proposal, ProposedStrategy, propose, propose_paper};
     #[pymodule_export]
     use crate::schedule::{Backward, Exchange, Forward, Span};
     #[pymodule_export]

@@ -2,11 +2,11 @@
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Literal
 
-from hydraulis._core import Cluster, CostProfile, Planner
+from hydraulis._core import Planner
 from hydraulis.cli.exit import EXIT_INTERNAL
+from hydraulis.cli.options import add_cluster, add_lengths, cluster_of
 from hydraulis.planner import load_profile, read_lengths
 
 _EXAMPLES = """\
@@ -31,24 +31,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--profile",
-        required=True,
-        metavar="NAME|FILE",
-        help=f"a preset ({', '.join(CostProfile.presets())}) or a cost profile's JSON file",
-    )
-    parser.add_argument("--gpus", required=True, type=_count, metavar="N", help="GPUs of the cluster")
-    parser.add_argument(
-        "--gpus-per-node", type=_count, metavar="N", help="GPUs of a node (default: as in the profile)"
-    )
-    parser.add_argument(
-        "--lengths",
-        required=True,
-        type=Path,
-        metavar="FILE",
-        help="the lengths in tokens (text, .npy, .jsonl)",
-    )
-    parser.add_argument("--field", metavar="NAME", help="the field of each .jsonl record")
+    add_cluster(parser)
+    add_lengths(parser)
     parser.add_argument(
         "--strategies",
         metavar="LIST",
@@ -66,8 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         0, or 1 when the plan breaks one of its promises, which is a defect of the planner.
     """
     profile = load_profile(arguments.profile)
-    cluster = Cluster(arguments.gpus, arguments.gpus_per_node or profile.gpus_per_node)
-    planner = Planner(profile, cluster, strategies=_strategies(arguments.strategies))
+    planner = Planner(profile, cluster_of(arguments, profile), strategies=_strategies(arguments.strategies))
     lengths = read_lengths(arguments.lengths, arguments.field)
     plan = planner.plan(lengths)
     broken = planner.check(plan, lengths)
@@ -87,11 +70,3 @@ def _strategies(text: str | None) -> list[str] | Literal["search"] | None:
     if text == "search":
         return "search"
     return [strategy.strip() for strategy in text.split(";") if strategy.strip()]
-
-
-def _count(text: str) -> int:
-    """Take a count of at least 1 that the core's 32 bits hold."""
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:11]) < 2**32):
-        message = f"{text!r} must be a whole number from 1 to {2**32 - 1}"
-        raise argparse.ArgumentTypeError(message)
-    return int(text)

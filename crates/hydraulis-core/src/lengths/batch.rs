@@ -52,6 +52,13 @@ impl Batch {
         Ok(Batch { tokens, targets })
     }
 
+    /// A batch for each list of lengths; an error names the list's place.
+    pub fn several(lists: &[Vec<i64>]) -> Result<Vec<Batch>> {
+        let batch =
+            |(place, lengths): (usize, &Vec<i64>)| Batch::new(lengths, None).map_err(|error| error.in_batch(place));
+        lists.iter().enumerate().map(batch).collect()
+    }
+
     /// The length of each sequence.
     pub fn tokens(&self) -> &[Tokens] {
         &self.tokens
@@ -123,6 +130,14 @@ mod tests {
         assert_eq!(code(&[5], Some(&[6])), "target_out_of_range");
         assert_eq!(code(&[5], Some(&[-1])), "target_out_of_range");
         assert_eq!(code(&[5, 1], Some(&[0, 0])), "no_targets");
+    }
+
+    #[test]
+    fn of_several_batches_the_wrong_one_is_named() {
+        let error = Batch::several(&[vec![5], vec![7, 0]]).unwrap_err();
+        assert_eq!(error.code(), "length_out_of_range");
+        assert!(error.to_string().starts_with("batch 1: sequence 1 has length 0"), "{error}");
+        assert_eq!(Batch::several(&[vec![5], vec![7, 2]]).unwrap()[1], Batch::new(&[7, 2], None).unwrap());
     }
 
     #[test]

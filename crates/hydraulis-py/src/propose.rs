@@ -1,0 +1,193 @@
+//! `propose`, `propose_paper`, and the histograms that batches are drawn from.
+
+use hydraulis_core::cost::CostModel;
+use hydraulis_core::plan::Planner;
+use hydraulis_core::propose::{PaperGrid, Progress, Request};
+use hydraulis_core::{Tokens, lengths, propose as core};
+use numpy::PyArray1;
+use pyo3::prelude::*;
+
+use crate::arrays::{Column, batches, integers, positive};
+use crate::cost::CostProfile;
+use crate::gil::{detached, watched};
+use crate::spec::Cluster;
+
+/// How often each length occurs in a data set.
+#[pyclass(frozen, eq, module = "hydraulis")]
+#[derive(Debug, PartialEq)]
+pub(crate) struct LengthHistogram(lengths::LengthHistogram);
+
+/// A short list of strategies for a whole run, and what it costs against a search for each batch.
+#[pyclass(frozen, get_all, module = "hydraulis")]
+#[derive(Debug)]
+pub(crate) struct Proposal {
+    /// The strategies, in an order in which every beginning of the list serves well too.
+    strategies: Vec<Py<ProposedStrategy>>,
+    /// Mean iteration time over all batches, given and drawn, with the whole list.
+    expected_ms: f64,
+    /// The same when every batch is searched for by itself.
+    search_ms: f64,
+    /// `expected_ms / search_ms - 1`.
+    cost: f64,
+    /// The longest sequence that the list admits, in tokens.
+    longest_admitted: u64,
+    /// How many strategies there were to choose from.
+    candidates: usize,
+}
+
+/// One strategy of a proposal.
+#[pyclass(frozen, get_all, module = "hydraulis")]
+#[derive(Debug)]
+pub(crate) struct ProposedStrategy {
+    /// The strategy, as written.
+    strategy: String,
+    /// The batches, of those given, for which it is the fastest of the list.
+    batches: Vec<usize>,
+    /// The share of all batches, given and drawn, for which it is.
+    share: f64,
+    /// Mean iteration time over all batches with this strategy and those before it.
+    expected_ms: f64,
+}
+
+/// One strategy of the paper's list.
+#[pyclass(frozen, get_all, module = "hydraulis")]
+#[derive(Debug)]
+pub(crate) struct PaperStrategy {
+    /// The strategy, as written.
+    strategy: String,
+    /// The greatest length of the grid for which it is the optimum.
+    serves: u64,
+    /// The time of its slowest replica over all sequences of the data set up to that length.
+    ms: f64,
+}
+
+#[pymethods]
+impl LengthHistogram {
+    /// Counts `lengths`, each once or as often as `counts` says.
+    #[new]
+    #[pyo3(signature = (lengths, counts=None))]
+    fn new(py: Python<'_>, lengths: &Bound<'_, PyAny>, counts: Option<&Bound<'_, PyAny>>) -> PyResult<LengthHistogram> {
+        let lengths = integers("lengths", lengths)?;
+        let counts = counts.map(|counts| integers("counts", counts)).transpose()?;
+        detached(py, || lengths::LengthHistogram::new(&lengths, counts.as_deref())).map(LengthHistogram)
+    }
+
+    /// Number of sequences.
+    #[getter]
+    fn sequences(&self) -> u64 {
+        self.0.sequences()
+    }
+
+    /// The longest length, in tokens.
+    #[getter]
+    fn longest(&self) -> u64 {
+        self.0.longest().0
+    }
+
+    /// Batches of sequences drawn with replacement: until a batch has `tokens_per_batch`, the last kept whole.
+    #[pyo3(signature = (*, tokens_per_batch, count, seed=0))]
+    fn sample(&self, py: Python<'_>, tokens_per_batch: i64, count: i64, seed: u64) -> PyResult<Vec<Py<PyArray1<i64>>>> {
+        let tokens = Tokens(positive(py, "tokens_per_batch", tokens_per_batch)?);
+        let count = positive(py, "count", count)?;
+        let batches = detached(py, || self.0.sample(tokens, count, seed))?;
+        let lengths = |batch: &lengths::Batch| Column::from_counts(py, batch.tokens().iter().map(|tokens| tokens.0));
+        Ok(batches.iter().map(|batch| lengths(batch).get(py)).collect())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("LengthHistogram({} sequences, the longest {})", self.sequences(), self.longest())
+    }
+}
+
+/// The `k` strategies that keep the mean iteration over these batches, and others like them, shortest.
+#[pyfunction]
+#[pyo3(signature = (profile, cluster, batches, k, *, context=None, progress=None))]
+pub(crate) fn propose(
+    py: Python<'_>,
+    profile: &CostProfile,
+    cluster: &Cluster,
+    #[pyo3(from_py_with = batches)] batches: Vec<Vec<i64>>,
+    k: i64,
+    context: Option<i64>,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Proposal> {
+    let count = positive(py, "k", k)?;
+    let context = context.map(|context| positive(py, "context", context)).transpose()?.map(Tokens);
+    let (profile, cluster) = (profile.0.clone(), cluster.0);
+    let proposal = watched(py, progress, move |watch| {
+        let batches = lengths::Batch::several(&batches)?;
+        let search = Planner::search(profile, cluster)?;
+        core::propose(&search, &Request { batches: &batches, count, context }, &mut |progress| match progress {
+            Progress::Searched { batches, of } => watch("search", batches, of),
+            Progress::Chosen(chosen) => watch("choose", chosen, count),
+        })
+    })?;
+    Proposal::new(py, &proposal)
+}
+
+/// The list of the Hydraulis paper's dynamic program over GPUs and lengths, for comparison.
+#[pyfunction]
+#[pyo3(signature = (profile, cluster, histogram, *, gpu_step=4, token_step=1_024, context=None))]
+pub(crate) fn propose_paper(
+    py: Python<'_>,
+    profile: &CostProfile,
+    cluster: &Cluster,
+    histogram: &LengthHistogram,
+    gpu_step: i64,
+    token_step: i64,
+    context: Option<i64>,
+) -> PyResult<Vec<PaperStrategy>> {
+    let context = context.map_or(Ok(histogram.longest()), |context| positive(py, "context", context))?;
+    let grid = PaperGrid {
+        gpu_step: positive(py, "gpu_step", gpu_step)?,
+        token_step: Tokens(positive(py, "token_step", token_step)?),
+        context: Tokens(context),
+    };
+    let (profile, cluster) = (profile.0.clone(), cluster.0);
+    let list = detached(py, || core::paper_list(&CostModel::new(profile, cluster), &histogram.0, grid))?;
+    let strategy = |one: core::PaperStrategy| PaperStrategy {
+        strategy: one.strategy.to_string(),
+        serves: one.serves.0,
+        ms: one.ms.0,
+    };
+    Ok(list.into_iter().map(strategy).collect())
+}
+
+impl Proposal {
+    fn new(py: Python<'_>, proposal: &core::Proposal) -> PyResult<Proposal> {
+        let strategy = |one: &core::Proposed| {
+            let (strategy, batches) = (one.strategy.to_string(), one.batches.clone());
+            Py::new(py, ProposedStrategy { strategy, batches, share: one.share, expected_ms: one.expected_ms.0 })
+        };
+        Ok(Proposal {
+            strategies: proposal.strategies.iter().map(strategy).collect::<PyResult<_>>()?,
+            expected_ms: proposal.expected_ms().0,
+            search_ms: proposal.search_ms.0,
+            cost: proposal.cost(),
+            longest_admitted: proposal.longest_admitted.0,
+            candidates: proposal.candidates,
+        })
+    }
+}
+
+#[pymethods]
+impl Proposal {
+    fn __repr__(&self) -> String {
+        let (strategies, ms, cost) = (self.strategies.len(), self.expected_ms, 100.0 * self.cost);
+        format!("Proposal({strategies} strategies, {ms:.1} ms, {cost:.2} % over search)")
+    }
+}
+
+#[pymethods]
+impl ProposedStrategy {
+    fn __repr__(&self) -> String {
+        format!("ProposedStrategy('{}', {:.1} % of the batches)", self.strategy, 100.0 * self.share)
+    }
+}
+
+#[pymethods]
+impl PaperStrategy {
+    fn __repr__(&self) -> String {
+        format!("PaperStrategy('{}', up to {} tokens)", self.strategy, self.serves)
+    }
+}

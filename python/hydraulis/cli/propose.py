@@ -1,0 +1,188 @@
+"""`hydraulis propose`: chooses a short list of strategies for a whole run, and says what it costs."""
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hydraulis._core import Cluster, CostProfile, LengthHistogram, Planner, propose, propose_paper
+from hydraulis.cli.options import add_cluster, add_lengths, cluster_of, count
+from hydraulis.cli.progress import Progress
+from hydraulis.planner import load_profile, read_lengths
+
+_EXAMPLES = """\
+examples:
+  hydraulis propose --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --tokens-per-batch 200000
+  hydraulis propose --profile my-profile.json --gpus 16 --lengths lengths.npy --tokens-per-batch 100000 \\
+      -k 4 --json
+  hydraulis propose --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --tokens-per-batch 200000 \\
+      --method paper
+
+The file holds the lengths of the data set, or of a good sample of it; batches are drawn from them.
+"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Declare the subcommand and its options."""
+    parser = commands.add_parser(
+        "propose",
+        help="choose a short list of strategies for a run",
+        description="Draw batches, and choose the few strategies that keep their mean iteration shortest.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_cluster(parser)
+    add_lengths(parser)
+    parser.add_argument(
+        "--tokens-per-batch",
+        required=True,
+        type=count,
+        metavar="T",
+        help="tokens of a global batch, at least",
+    )
+    parser.add_argument("--count", type=count, default=50, metavar="N", help="batches to draw (default: 50)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the batches (default: 0)")
+    parser.add_argument("-k", type=count, default=8, metavar="K", help="most strategies (default: 8)")
+    parser.add_argument(
+        "--context",
+        type=count,
+        metavar="TOKENS",
+        help="the longest sequence to admit (default: that of the lengths)",
+    )
+    parser.add_argument(
+        "--method",
+        choices=("search", "paper"),
+        default="search",
+        help="choose among strategies found for the batches, or take all those of the Hydraulis paper's "
+        "dynamic program (default: search)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the list and its figures as JSON on one line"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Propose and print.
+
+    Returns:
+        0.
+    """
+    profile = load_profile(arguments.profile)
+    lengths = LengthHistogram(read_lengths(arguments.lengths, arguments.field))
+    task = _Task(
+        profile=profile,
+        cluster=cluster_of(arguments, profile),
+        lengths=lengths,
+        context=arguments.context or lengths.longest,
+        batches=lengths.sample(
+            tokens_per_batch=arguments.tokens_per_batch, count=arguments.count, seed=arguments.seed
+        ),
+    )
+    listed = _by_search(task, arguments.k) if arguments.method == "search" else _by_paper(task)
+    sys.stdout.write(listed.to_json() + "\n" if arguments.json else listed.explain())
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """What a list is chosen for."""
+
+    profile: CostProfile
+    cluster: Cluster
+    lengths: LengthHistogram
+    context: int
+    batches: Sequence[npt.NDArray[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A strategy, its share of the batches, and the mean iteration with it and those before it."""
+
+    strategy: str
+    share: float
+    expected_ms: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _List:
+    """A list of strategies, and what it costs.
+
+    Attributes:
+        expected_ms: mean iteration when each batch runs under the fastest of the list.
+        search_ms: mean iteration when each batch is searched for by itself.
+    """
+
+    method: str
+    strategies: Sequence[_Row]
+    expected_ms: float
+    search_ms: float
+    longest_admitted: int
+
+    def to_json(self) -> str:
+        """Return everything on one line."""
+        return json.dumps(asdict(self))
+
+    def explain(self) -> str:
+        """Return a table, what the list costs, and the list as `hydraulis plan` takes it."""
+        names = ";".join(row.strategy for row in self.strategies)
+        return (
+            f"{'':>3}{'batches':>9}{'mean ms so far':>17}{'over search':>14}  strategy\n"
+            f"{''.join(self._line(place, row) for place, row in enumerate(self.strategies, start=1))}\n"
+            f"mean iteration: {self.expected_ms:.1f} ms, {100 * self._over(self.expected_ms):.2f} % "
+            f"over a search for each batch ({self.search_ms:.1f} ms)\n"
+            f"longest admitted: {self.longest_admitted:,} tokens\n"
+            f'for hydraulis plan: --strategies "{names}"\n'
+        )
+
+    def _line(self, place: int, row: _Row) -> str:
+        mean = "" if row.expected_ms is None else f"{row.expected_ms:.1f}"
+        over = "" if row.expected_ms is None else f"{100 * self._over(row.expected_ms):+.2f} %"
+        return f"{place:>3}{100 * row.share:>7.1f} %{mean:>17}{over:>14}  {row.strategy}\n"
+
+    def _over(self, expected_ms: float) -> float:
+        return expected_ms / self.search_ms - 1
+
+
+def _by_search(task: _Task, k: int) -> _List:
+    say = Progress()
+
+    def progress(step: str, done: int, of: int) -> None:
+        say(f"searched {done} of {of} batches" if step == "search" else f"chose {done} of {of} strategies")
+
+    proposal = propose(task.profile, task.cluster, task.batches, k, context=task.context, progress=progress)
+    return _List(
+        method="search",
+        strategies=[_Row(one.strategy, one.share, one.expected_ms) for one in proposal.strategies],
+        expected_ms=proposal.expected_ms,
+        search_ms=proposal.search_ms,
+        longest_admitted=proposal.longest_admitted,
+    )
+
+
+def _by_paper(task: _Task) -> _List:
+    names = propose_paper(task.profile, task.cluster, task.lengths, context=task.context)
+    listed = Planner(task.profile, task.cluster, strategies=[one.strategy for one in names])
+    search = Planner(task.profile, task.cluster, strategies="search")
+    say = Progress()
+    chosen: Counter[str] = Counter()
+    expected_ms = search_ms = 0.0
+    for done, batch in enumerate(task.batches):
+        say(f"planned {done} of {len(task.batches)} batches")
+        plan = listed.plan(batch)
+        chosen[plan.strategy] += 1
+        expected_ms += plan.iteration_ms
+        search_ms += search.plan(batch).iteration_ms
+    batches = len(task.batches)
+    return _List(
+        method="paper",
+        strategies=[_Row(name, chosen[name] / batches, None) for name in listed.strategies],
+        expected_ms=expected_ms / batches,
+        search_ms=search_ms / batches,
+        longest_admitted=listed.longest_admitted,
+    )

@@ -1,0 +1,125 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hydraulis.cli.exit import EXIT_INTERRUPTED
+from hydraulis.cli.main import main
+from hydraulis.cli.progress import Progress
+
+
+@pytest.fixture(scope="module")
+def lengths(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lengths") / "lengths.npy"
+    np.save(path, np.random.default_rng(0).lognormal(6.2, 1.2, 5_000).astype(int).clip(1, 30_000))
+    return path
+
+
+def options(lengths: Path, *more: str) -> list[str]:
+    given = {
+        "--profile": "llama-32b-a800",
+        "--gpus": "64",
+        "--lengths": str(lengths),
+        "--tokens-per-batch": "60000",
+        "--count": "4",
+    }
+    return ["propose", *(word for pair in given.items() for word in pair), *more]
+
+
+def document(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> dict[str, Any]:
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert text.count("\n") == 1
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_prints_a_line_for_each_strategy_and_the_list(
+    lengths: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(options(lengths, "-k", "3")) == 0
+    text = capsys.readouterr().out
+    rows = [line for line in text.splitlines() if "x<" in line and not line.startswith("for hydraulis plan")]
+    names = text.split('--strategies "')[1].split('"')[0].split(";")
+    assert [row.split()[-1] for row in rows] == names
+    assert 1 <= len(names) <= 3
+    assert "over a search for each batch (" in text
+
+
+def test_the_document_is_that_of_the_list(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, options(lengths, "-k", "2", "--json"))
+    assert found["method"] == "search"
+    assert len(found["strategies"]) == 2
+    assert sum(one["share"] for one in found["strategies"]) == pytest.approx(1)
+    assert (
+        found["expected_ms"] == found["strategies"][-1]["expected_ms"] < found["strategies"][0]["expected_ms"]
+    )
+    assert found["search_ms"] <= found["expected_ms"] * 1.001
+    assert found == document(capsys, options(lengths, "-k", "2", "--json"))
+    assert found != document(capsys, options(lengths, "-k", "2", "--json", "--seed", "1"))
+
+
+def test_the_papers_method(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, options(lengths, "--method", "paper", "--json"))
+    own = document(capsys, options(lengths, "--json"))
+    assert found["method"] == "paper"
+    assert sum(one["share"] for one in found["strategies"]) == pytest.approx(1)
+    assert all(one["expected_ms"] is None for one in found["strategies"])
+    assert found["expected_ms"] > 1.05 * own["expected_ms"]
+    assert main(options(lengths, "--method", "paper", "--context", "33000")) == 0
+    assert "longest admitted: 43,520 tokens" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("method", ["search", "paper"])
+def test_the_context_is_admitted(lengths: Path, capsys: pytest.CaptureFixture[str], method: str) -> None:
+    found = document(capsys, options(lengths, "--context", "40000", "--method", method, "--json"))
+    assert found["longest_admitted"] >= 40_000
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (["--context", "50000"], "context_too_long"),
+        (["--context", "50000", "--method", "paper"], "context_too_long"),
+        (["--lengths", "missing.txt"], "file_unreadable"),
+        (["--profile", "llama-1t"], "preset_unknown"),
+    ],
+)
+def test_what_is_refused_is_one_line(
+    lengths: Path, capsys: pytest.CaptureFixture[str], more: list[str], code: str
+) -> None:
+    assert main(options(lengths, *more)) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(f"hydraulis: error [{code}]: ")
+    assert output.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("method", ["search", "paper"])
+def test_an_interrupt_ends_it(lengths: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Progress, "__call__", interrupted)
+    assert main(options(lengths, "--method", method)) == EXIT_INTERRUPTED
+
+
+def test_progress_tells_batches_and_strategies(
+    lengths: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(Progress, "__call__", lambda _, line: lines.append(line))
+    document(capsys, options(lengths, "-k", "2", "--json"))
+    assert lines[0] == "searched 0 of 16 batches"
+    assert "chose 1 of 2 strategies" in lines
+
+
+def test_the_list_is_what_the_planner_takes(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(options(lengths, "-k", "2")) == 0
+    names = capsys.readouterr().out.split('--strategies "')[1].split('"')[0]
+    plan = ["plan", "--profile", "llama-32b-a800", "--gpus", "64", "--lengths", str(lengths)]
+    assert main([*plan, "--strategies", names, "--json"]) == 0
+    considered = json.loads(capsys.readouterr().out)["considered"]
+    assert [one["strategy"] for one in considered] == names.split(";")

@@ -1,0 +1,140 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hydraulis import (
+    Cluster,
+    CostProfile,
+    InfeasibleError,
+    InvalidInputError,
+    LengthHistogram,
+    Planner,
+    propose,
+    propose_paper,
+)
+
+PROFILE = CostProfile.preset("llama-32b-a800")
+CLUSTER = Cluster(gpus=64, gpus_per_node=8)
+NO_BATCHES: Any = 5
+BATCHES: list[Any] = [np.full(100, 900), [12_000, 15_000, 300], (20_000, 50)]
+
+
+def test_a_list_is_proposed_for_batches_of_any_integers() -> None:
+    proposal = propose(PROFILE, CLUSTER, BATCHES, 2)
+    assert 1 <= len(proposal.strategies) <= 2
+    assert sorted(batch for one in proposal.strategies for batch in one.batches) == [0, 1, 2]
+    assert sum(one.share for one in proposal.strategies) == pytest.approx(1)
+    assert proposal.expected_ms == proposal.strategies[-1].expected_ms
+    assert proposal.cost == pytest.approx(proposal.expected_ms / proposal.search_ms - 1)
+    assert proposal.candidates >= len(proposal.strategies)
+    planner = Planner(PROFILE, CLUSTER, strategies=[one.strategy for one in proposal.strategies])
+    assert planner.longest_admitted == proposal.longest_admitted >= 20_000
+    assert str(len(proposal.strategies)) in repr(proposal)
+    assert proposal.strategies[0].strategy in repr(proposal.strategies[0])
+
+
+def test_a_histogram_counts_and_samples() -> None:
+    histogram = LengthHistogram([500, 70, 500], counts=[2, 5, 1])
+    assert histogram == LengthHistogram([70] * 5 + [500] * 3)
+    assert (histogram.sequences, histogram.longest) == (8, 500)
+    assert repr(histogram) == "LengthHistogram(8 sequences, the longest 500)"
+    batches = histogram.sample(tokens_per_batch=2_000, count=3, seed=4)
+    again = histogram.sample(tokens_per_batch=2_000, count=3, seed=4)
+    assert len(batches) == 3
+    assert all(np.array_equal(one, other) for one, other in zip(batches, again, strict=True))
+    assert not np.array_equal(
+        np.concatenate(batches), np.concatenate(histogram.sample(tokens_per_batch=2_000, count=3))
+    )
+    assert all(batch.sum() >= 2_000 > batch[:-1].sum() for batch in batches)
+    assert {int(length) for batch in batches for length in batch} == {70, 500}
+
+
+def test_the_papers_list_ends_with_the_context() -> None:
+    histogram = LengthHistogram(
+        [2**power for power in range(16)], counts=[1_000 >> (power // 2) for power in range(16)]
+    )
+    listed = propose_paper(PROFILE, CLUSTER, histogram, context=33_024)
+    assert listed[-1].serves == 33_024
+    assert "<tp16>" in listed[-1].strategy
+    assert listed[-1].strategy in repr(listed[-1])
+    assert [one.ms for one in listed] == sorted(one.ms for one in listed)
+    coarse = propose_paper(PROFILE, CLUSTER, histogram, gpu_step=16, token_step=8_192)
+    assert len(coarse) < len(listed)
+    assert coarse[-1].serves == histogram.longest
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "message"),
+    [
+        (lambda: propose(PROFILE, CLUSTER, [], 1), "no_batches", "at least one"),
+        (
+            lambda: propose(PROFILE, CLUSTER, NO_BATCHES, 1),
+            "length_not_integer",
+            "batches: it is no sequence",
+        ),
+        (
+            lambda: propose(PROFILE, CLUSTER, [[5], [1.5]], 1),
+            "length_not_integer",
+            "batch 1: sequence 0 is 1.5",
+        ),
+        (lambda: propose(PROFILE, CLUSTER, [[5], [0]], 1), "length_out_of_range", "batch 1: sequence 0"),
+        (lambda: propose(PROFILE, CLUSTER, BATCHES, 0), "not_positive", "k is 0"),
+        (lambda: propose(PROFILE, CLUSTER, BATCHES, 1, context=-4), "not_positive", "context is -4"),
+        (lambda: LengthHistogram([]), "batch_empty", "at least one"),
+        (lambda: LengthHistogram([5], counts=[1, 2]), "counts_mismatch", "2 counts were given for 1"),
+        (lambda: LengthHistogram([5], counts=[-1]), "count_out_of_range", "count -1"),
+        (
+            lambda: LengthHistogram([5]).sample(tokens_per_batch=0, count=1),
+            "not_positive",
+            "tokens_per_batch is 0",
+        ),
+        (lambda: LengthHistogram([5]).sample(tokens_per_batch=1, count=-1), "not_positive", "count is -1"),
+        (
+            lambda: propose_paper(PROFILE, CLUSTER, LengthHistogram([5]), gpu_step=65),
+            "paper_grid",
+            "gpu_step is 65",
+        ),
+        (
+            lambda: propose_paper(PROFILE, CLUSTER, LengthHistogram([5]), token_step=0),
+            "not_positive",
+            "token_step is 0",
+        ),
+    ],
+)
+def test_what_is_no_input_is_refused(call: Callable[[], Any], code: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as refusal:
+        call()
+    assert refusal.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda: propose(PROFILE, CLUSTER, BATCHES, 1, context=50_000), "context_too_long"),
+        (lambda: propose(PROFILE, CLUSTER, [[5], [50_000]], 1), "sequence_too_long"),
+        (lambda: propose_paper(PROFILE, CLUSTER, LengthHistogram([50_000])), "context_too_long"),
+    ],
+)
+def test_what_nothing_can_serve_is_infeasible(call: Callable[[], Any], code: str) -> None:
+    with pytest.raises(InfeasibleError) as refusal:
+        call()
+    assert refusal.value.code == code
+
+
+def test_progress_is_told_and_its_exception_ends_the_work() -> None:
+    told: list[tuple[str, int, int]] = []
+    propose(PROFILE, CLUSTER, BATCHES, 2, progress=lambda *step: told.append(step))
+    assert told[:12] == [("search", done, 12) for done in range(12)]
+    assert {("choose", 0, 2), ("choose", 1, 2)} <= set(told)
+
+    class EnoughError(Exception):
+        pass
+
+    def enough(step: str, done: int, of: int) -> None:
+        if (done, of) == (3, 12):
+            raise EnoughError(step)
+
+    with pytest.raises(EnoughError, match="search"):
+        propose(PROFILE, CLUSTER, BATCHES, 2, progress=enough)
