@@ -90,9 +90,14 @@ pub enum Error {
         /// What is wrong with it.
         error: Box<Error>,
     },
-    /// A list of no strategies was asked for.
-    #[error("a list of 0 strategies was asked for: ask for at least 1")]
-    ProposalEmpty,
+    /// A run that may use no strategy, or that used more than it may.
+    #[error("a run of at most {most} strategies used {used}: the limit is at least 1 and those used; raise it")]
+    StrategyLimit {
+        /// Most strategies of the run.
+        most: usize,
+        /// Strategies used so far.
+        used: usize,
+    },
     /// A stated context that no replica may hold.
     #[error(
         "a context of {context} tokens was asked for; the longest sequence that any strategy admits is {limit}: lower the context, allow a wider scheme, or give the ranks more memory"
@@ -346,7 +351,7 @@ impl Error {
             Error::CountOutOfRange { .. } => "count_out_of_range",
             Error::NoBatches => "no_batches",
             Error::InBatch { error, .. } => error.code(),
-            Error::ProposalEmpty => "proposal_empty",
+            Error::StrategyLimit { .. } => "strategy_limit",
             Error::ContextTooLong { .. } => "context_too_long",
             Error::PaperGrid { .. } => "paper_grid",
             Error::Stopped => "stopped",

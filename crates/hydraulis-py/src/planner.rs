@@ -1,11 +1,11 @@
 //! `Planner`.
 
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan;
+use hydraulis_core::plan::{self, Limit};
 use hydraulis_core::spec::Strategy;
 use pyo3::prelude::*;
 
-use crate::arrays::integers;
+use crate::arrays::{integers, positive};
 use crate::cost::CostProfile;
 use crate::errors::invalid;
 use crate::gil::detached;
@@ -14,24 +14,29 @@ use crate::schedule::{Span, spans};
 use crate::spec::Cluster;
 
 /// Plans batches for one model on one cluster: over the profile's list of strategies, over another list, or with
-/// `strategies="search"` over any set of replicas of the profile's schemes.
+/// `strategies="search"` over any set of replicas of the profile's schemes; in one run under at most `max_strategies`.
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
-pub(crate) struct Planner(plan::Planner);
+pub(crate) struct Planner {
+    core: plan::Planner,
+    max_strategies: Option<usize>,
+}
 
 #[pymethods]
 impl Planner {
     #[new]
-    #[pyo3(signature = (profile, cluster, *, strategies=None))]
+    #[pyo3(signature = (profile, cluster, *, strategies=None, max_strategies=None))]
     fn new(
         py: Python<'_>,
         profile: &CostProfile,
         cluster: &Cluster,
         strategies: Option<&Bound<'_, PyAny>>,
+        max_strategies: Option<i64>,
     ) -> PyResult<Planner> {
+        let max_strategies = max_strategies.map(|most| positive(py, "max_strategies", most)).transpose()?;
         let strategies = strategies.map(|strategies| Strategies::take(strategies)).transpose()?;
         let (profile, cluster) = (profile.0.clone(), cluster.0);
-        let planner = detached(py, move || match strategies {
+        let core = detached(py, move || match strategies {
             None => plan::Planner::new(profile, cluster, None),
             Some(Strategies::Search) => plan::Planner::search(profile, cluster),
             Some(Strategies::List(texts)) => {
@@ -39,26 +44,47 @@ impl Planner {
                 plan::Planner::new(profile, cluster, Some(list))
             }
         })?;
-        Ok(Planner(planner))
+        Ok(Planner { core, max_strategies })
     }
 
     /// The strategies chosen from; those that a search begins with.
     #[getter]
     fn strategies(&self) -> Vec<String> {
-        self.0.strategies().iter().map(Strategy::to_string).collect()
+        self.core.strategies().iter().map(Strategy::to_string).collect()
     }
 
     /// The longest sequence that some strategy admits, in tokens.
     #[getter]
     fn longest_admitted(&self) -> u64 {
-        self.0.longest_admitted().0
+        self.core.longest_admitted().0
     }
 
-    /// The plan of least iteration time found for sequences of these lengths.
-    #[pyo3(signature = (lengths, targets=None))]
-    fn plan(&self, py: Python<'_>, lengths: &Bound<'_, PyAny>, targets: Option<&Bound<'_, PyAny>>) -> PyResult<Plan> {
+    /// Most distinct strategies of one run, if there is a limit.
+    #[getter]
+    fn max_strategies(&self) -> Option<usize> {
+        self.max_strategies
+    }
+
+    /// The plan of least iteration time found for sequences of these lengths; with `max_strategies`, in a run that
+    /// used the strategies of `used` so far.
+    #[pyo3(signature = (lengths, targets=None, *, used=None))]
+    fn plan(
+        &self,
+        py: Python<'_>,
+        lengths: &Bound<'_, PyAny>,
+        targets: Option<&Bound<'_, PyAny>>,
+        used: Option<Vec<String>>,
+    ) -> PyResult<Plan> {
         let (lengths, targets) = take(lengths, targets)?;
-        let plan = detached(py, || self.0.plan(&Batch::new(&lengths, targets.as_deref())?))?;
+        let limit = self.limit(py, used)?;
+        let plan = detached(py, || {
+            let batch = Batch::new(&lengths, targets.as_deref())?;
+            let Some((most, used)) = limit else { return self.core.plan(&batch) };
+            let mut strategies = used.iter().map(|text| text.parse()).collect::<Result<Vec<Strategy>, _>>()?;
+            strategies.sort();
+            strategies.dedup();
+            self.core.plan_limited(&batch, Limit { most, used: &strategies })
+        })?;
         Ok(Plan::new(py, plan))
     }
 
@@ -73,25 +99,44 @@ impl Planner {
     ) -> PyResult<Vec<String>> {
         let (lengths, targets) = take(lengths, targets)?;
         let plan = plan.inner();
-        let broken = detached(py, || Ok(self.0.check(plan, &Batch::new(&lengths, targets.as_deref())?)))?;
+        let broken = detached(py, || Ok(self.core.check(plan, &Batch::new(&lengths, targets.as_deref())?)))?;
         Ok(broken.iter().map(ToString::to_string).collect())
     }
 
     /// The predicted timeline of each of the plan's replicas.
     fn timeline(&self, py: Python<'_>, plan: &Plan) -> PyResult<Vec<Vec<Span>>> {
         let plan = plan.inner();
-        let timelines = detached(py, || plan::predicted_timeline(plan, self.0.cost()))?;
+        let timelines = detached(py, || plan::predicted_timeline(plan, self.core.cost()))?;
         Ok(timelines.iter().map(spans).collect())
     }
 
     fn __repr__(&self) -> String {
-        let cluster = self.0.cost().cluster();
+        let cluster = self.core.cost().cluster();
         format!(
             "Planner('{}', {} GPUs, {} strategies)",
-            self.0.cost().profile().name,
+            self.core.cost().profile().name,
             cluster.gpus(),
             self.strategies().len()
         )
+    }
+}
+
+impl Planner {
+    /// The limit and what was used of it: both or neither are given.
+    fn limit(&self, py: Python<'_>, used: Option<Vec<String>>) -> PyResult<Option<(usize, Vec<String>)>> {
+        match (self.max_strategies, used) {
+            (None, None) => Ok(None),
+            (Some(most), Some(used)) => Ok(Some((most, used))),
+            (limit, _) => {
+                let given =
+                    if limit.is_some() { "has a limit, and used is left out" } else { "has none, and used is given" };
+                let message = format!(
+                    "the planner {given}: with max_strategies each plan needs the strategies that the run used so far, \
+                     an empty list at first; without, none"
+                );
+                Err(invalid(py, &message, "strategies_used"))
+            }
+        }
     }
 }
 

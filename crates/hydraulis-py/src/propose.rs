@@ -1,5 +1,7 @@
 //! `propose`, `propose_paper`, and the histograms that batches are drawn from.
 
+use std::num::NonZeroUsize;
+
 use hydraulis_core::cost::CostModel;
 use hydraulis_core::plan::Planner;
 use hydraulis_core::propose::{PaperGrid, Progress, Request};
@@ -111,7 +113,7 @@ pub(crate) fn propose(
     context: Option<i64>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Proposal> {
-    let count = positive(py, "k", k)?;
+    let count = NonZeroUsize::new(positive(py, "k", k)?).expect("a positive number is not zero");
     let context = context.map(|context| positive(py, "context", context)).transpose()?.map(Tokens);
     let (profile, cluster) = (profile.0.clone(), cluster.0);
     let proposal = watched(py, progress, move |watch| {
@@ -119,7 +121,7 @@ pub(crate) fn propose(
         let search = Planner::search(profile, cluster)?;
         core::propose(&search, &Request { batches: &batches, count, context }, &mut |progress| match progress {
             Progress::Searched { batches, of } => watch("search", batches, of),
-            Progress::Chosen(chosen) => watch("choose", chosen, count),
+            Progress::Chosen(chosen) => watch("choose", chosen, count.get()),
         })
     })?;
     Proposal::new(py, &proposal)

@@ -10,7 +10,7 @@ use crate::plan::document::FORMAT;
 use crate::plan::search::Search;
 use crate::plan::{Bound, Considered, Effort, Outcome, Plan, ReplicaPlan, Scope, Violation, check};
 use crate::spec::{Cluster, Scheme, Strategy};
-use crate::strategy::{candidates, place, usable_schemes};
+use crate::strategy::{candidates, mixes, place, usable_schemes};
 use crate::units::{Millis, Tokens, count};
 
 /// Plans batches for one model on one cluster.
@@ -26,8 +26,8 @@ pub struct Planner {
 enum Choice {
     /// These strategies.
     List(Vec<Strategy>),
-    /// Any set of replicas of these schemes.
-    Any(Vec<Scheme>),
+    /// Any set of replicas of the pool's schemes; simple mixes of them serve where the search finds nothing.
+    Any { pool: Vec<Scheme>, mixes: Vec<Strategy> },
 }
 
 /// What came of a batch: the attempts, every strategy that was considered, and a bound on all of them.
@@ -49,28 +49,25 @@ impl Planner {
             Some(list) => list,
             None => candidates(&cost),
         };
-        let mut list: Vec<Strategy> = Vec::new();
-        for strategy in given {
-            place(&strategy, cluster)?;
-            strategy.groups().iter().try_for_each(|(scheme, _)| cost.scheme(*scheme).map(drop))?;
-            if !list.contains(&strategy) {
-                list.push(strategy);
-            }
-        }
-        if list.is_empty() {
-            return Err(cost.nothing_fits());
-        }
+        let list = usable(given, &cost)?;
         Ok(Planner { capacities: Capacities::new(cost), choice: Choice::List(list), effort: Effort::ONLINE })
+    }
+
+    /// A planner of the same costs over `strategies`.
+    pub(super) fn over(&self, strategies: Vec<Strategy>) -> Result<Planner> {
+        let list = usable(strategies, self.cost())?;
+        Ok(Planner { choice: Choice::List(list), ..self.clone() })
     }
 
     /// A planner that searches the set of replicas itself, anew for each batch.
     pub fn search(profile: CostProfile, cluster: Cluster) -> Result<Planner> {
         let cost = CostModel::new(profile, cluster);
-        let pool = usable_schemes(&cost);
-        if pool.is_empty() {
+        let (pool, mixes) = (usable_schemes(&cost), mixes(&cost));
+        if mixes.is_empty() {
             return Err(cost.nothing_fits());
         }
-        Ok(Planner { capacities: Capacities::new(cost), choice: Choice::Any(pool), effort: Effort::ONLINE })
+        let choice = Choice::Any { pool, mixes };
+        Ok(Planner { capacities: Capacities::new(cost), choice, effort: Effort::ONLINE })
     }
 
     /// The same planner with other limits of its work.
@@ -84,11 +81,11 @@ impl Planner {
         self.capacities.cost()
     }
 
-    /// The strategies chosen from; none for a search, which makes its own.
+    /// The strategies chosen from; for a search, those that it can fall back on.
     pub fn strategies(&self) -> &[Strategy] {
         match &self.choice {
             Choice::List(list) => list,
-            Choice::Any(_) => &[],
+            Choice::Any { mixes, .. } => mixes,
         }
     }
 
@@ -106,7 +103,7 @@ impl Planner {
         let task = self.task(batch);
         let Considerations { attempts, considered, bound, scope } = match &self.choice {
             Choice::List(list) => self.consider_list(&task, list)?,
-            Choice::Any(pool) => self.consider_any(&task, pool)?,
+            Choice::Any { pool, mixes } => self.consider_any(&task, pool, mixes)?,
         };
         let (Some(chosen), Some(lower_bound)) = (best(attempts), bound) else { return Err(self.too_long(batch)) };
         Ok(Plan {
@@ -154,11 +151,11 @@ impl Planner {
         Ok(Considerations { attempts, considered, bound, scope: Scope::List })
     }
 
-    fn consider_any(&self, task: &Task, pool: &[Scheme]) -> Result<Considerations> {
+    fn consider_any(&self, task: &Task, pool: &[Scheme], mixes: &[Strategy]) -> Result<Considerations> {
         let schemes: Vec<&SchemeCapacity> =
             pool.iter().map(|&scheme| self.capacities.scheme(scheme)).collect::<Result<_>>()?;
         let bounder = Bounder::new(task.batch);
-        let found = Search::run(task, &bounder, &schemes, self.effort)?;
+        let found = Search::run(task, &bounder, (&schemes, mixes), self.effort)?;
         Ok(Considerations {
             attempts: found.attempts,
             considered: found.considered,
@@ -207,7 +204,7 @@ impl Planner {
     fn widest(&self) -> Option<&SchemeCost> {
         let schemes: Vec<Scheme> = match &self.choice {
             Choice::List(list) => list.iter().flat_map(Strategy::schemes).copied().collect(),
-            Choice::Any(pool) => pool.clone(),
+            Choice::Any { pool, .. } => pool.clone(),
         };
         schemes.into_iter().filter_map(|scheme| self.cost().scheme(scheme).ok()).max_by_key(|cost| cost.cap())
     }
@@ -217,7 +214,7 @@ impl Planner {
         let subject = match &self.choice {
             Choice::List(list) if list.len() == 1 => format!("strategy {}", list[0]),
             Choice::List(list) => format!("any of the {} strategies", list.len()),
-            Choice::Any(_) => "any strategy".into(),
+            Choice::Any { .. } => "any strategy".into(),
         };
         let on = self.widest().map(|cost| format!(" (on {})", cost.scheme())).unwrap_or_default();
         Error::SequenceTooLong { sequence, tokens, subject, limit: self.longest_admitted(), on }
@@ -239,4 +236,17 @@ fn attempt_promising(task: &Task, list: &[Strategy], bounds: &[Option<Bound>]) -
         }
     }
     Ok(attempts)
+}
+
+/// The strategies, each once; refused where one does not fit the cluster or memory.
+fn usable(strategies: Vec<Strategy>, cost: &CostModel) -> Result<Vec<Strategy>> {
+    let mut list: Vec<Strategy> = Vec::new();
+    for strategy in strategies {
+        place(&strategy, cost.cluster())?;
+        strategy.groups().iter().try_for_each(|(scheme, _)| cost.scheme(*scheme).map(drop))?;
+        if !list.contains(&strategy) {
+            list.push(strategy);
+        }
+    }
+    if list.is_empty() { Err(cost.nothing_fits()) } else { Ok(list) }
 }

@@ -12,7 +12,7 @@ use crate::plan::attempt::{Attempt, Task};
 use crate::plan::bound::{Bound, Bounder, Branches, Limit};
 use crate::plan::{Considered, Effort, Outcome};
 use crate::spec::{Cluster, Scheme, Strategy};
-use crate::strategy::{mixes, neighbours, place};
+use crate::strategy::{neighbours, place};
 use crate::units::Millis;
 
 /// A plan within this share of the bound is not improved.
@@ -41,24 +41,24 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Tries strategies made of `schemes`.
+    /// Tries strategies made of `schemes`, and the simple `mixes` of them where it finds none.
     pub(super) fn run(
         task: &'a Task<'a>,
         bounder: &'a Bounder<'a>,
-        schemes: &'a [&'a SchemeCapacity],
+        (schemes, mixes): (&'a [&'a SchemeCapacity], &[Strategy]),
         effort: Effort,
     ) -> Result<Found> {
         let (attempts, considered) = (Vec::new(), Vec::new());
         let mut search = Search { task, bounder, schemes, effort, seen: BTreeSet::new(), attempts, considered };
         let bound = match (bounder.longest_way(schemes), bounder.of_any(schemes, search.cluster().gpus())) {
-            (Some(longest_way), Some(branches)) => Some(longest_way.or_work(search.try_all(branches)?)),
+            (Some(longest_way), Some(branches)) => Some(longest_way.or_work(search.try_all(branches, mixes)?)),
             _ => None,
         };
         Ok(Found { attempts: search.attempts, considered: search.considered, bound })
     }
 
     /// Tries what is near the answer for each market, then what is near the best; the bound over all markets.
-    fn try_all(&mut self, mut branches: Branches) -> Result<Millis> {
+    fn try_all(&mut self, mut branches: Branches, mixes: &[Strategy]) -> Result<Millis> {
         let mut looked_at = 0;
         loop {
             while looked_at < branches.len() {
@@ -75,7 +75,7 @@ impl<'a> Search<'a> {
         }
         // The longest sequence may need a scheme that no answer had a whole one of.
         if self.attempts.is_empty() {
-            mixes(self.task.capacities.cost()).into_iter().try_for_each(|strategy| self.consider(strategy))?;
+            mixes.iter().try_for_each(|strategy| self.consider(strategy.clone()))?;
         }
         Ok(branches.least().min(self.least()))
     }

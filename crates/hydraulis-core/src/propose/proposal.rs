@@ -5,6 +5,8 @@
 //! batches with one sequence above 24,704 tokens at most, eight strategies cost nothing and on 50 others 2.3 %, because
 //! one of those had two; with 150 drawn ones, 0.25 %.
 
+use std::num::NonZeroUsize;
+
 use crate::error::{Error, Result};
 use crate::lengths::{Batch, LengthHistogram};
 use crate::plan::{Planner, Times};
@@ -23,7 +25,7 @@ pub struct Request<'a> {
     /// Batches drawn from the distribution; they stand for those of the run.
     pub batches: &'a [Batch],
     /// Most strategies of the list.
-    pub count: usize,
+    pub count: NonZeroUsize,
     /// The longest sequence that has to be admitted; that of the batches, when left out or shorter.
     pub context: Option<Tokens>,
 }
@@ -86,8 +88,7 @@ impl Proposal {
 /// given and drawn, is shortest when each runs under the fastest of them.
 ///
 /// At least one strategy of the list admits the longest sequence, so every batch can run. `watch` is told of each step
-/// and may end the proposal by its error. Refused: no batches, a count of 0, a sequence or a context that no strategy
-/// admits.
+/// and may end the proposal by its error. Refused: no batches, a sequence or a context that no strategy admits.
 pub fn propose(
     planner: &Planner,
     request: &Request,
@@ -96,16 +97,13 @@ pub fn propose(
     if request.batches.is_empty() {
         return Err(Error::NoBatches);
     }
-    if request.count == 0 {
-        return Err(Error::ProposalEmpty);
-    }
     let longest = longest(planner, request)?;
     let batches = [request.batches.to_vec(), drawn(request.batches)?].concat();
     let found = Found::search(planner, &batches, longest, watch)?;
     let mut times = Times::new(planner, &batches, found.candidates);
     let admits_longest = times.strategies().iter().map(|one| planner.admitted_by(one) >= longest).collect();
     let mut weigh = |chosen| watch(Progress::Chosen(chosen));
-    let chosen = Choice { admits_longest, watch: &mut weigh }.choose(&mut times, request.count)?;
+    let chosen = Choice { admits_longest, watch: &mut weigh }.choose(&mut times, request.count.get())?;
     let admitted = chosen.iter().map(|&one| planner.admitted_by(&times.strategies()[one]));
     Ok(Proposal {
         longest_admitted: admitted.max().unwrap_or_default(),

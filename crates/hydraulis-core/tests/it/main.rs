@@ -11,6 +11,7 @@ mod documents;
 mod golden;
 mod hostile;
 mod layers;
+mod limited;
 mod oracle;
 mod paper;
 mod planner;

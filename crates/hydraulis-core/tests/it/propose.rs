@@ -1,5 +1,7 @@
 //! Proposed lists: what they promise for every batch, and what they cost on other batches.
 
+use std::num::NonZeroUsize;
+
 use hydraulis_core::cost::preset;
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::Planner;
@@ -11,8 +13,12 @@ use proptest::prelude::*;
 use crate::arbitrary::{any_case, cases};
 use crate::presets::batch_of_tokens;
 
+fn request(batches: &[Batch], count: usize, context: Option<Tokens>) -> Request<'_> {
+    Request { batches, count: NonZeroUsize::new(count).unwrap(), context }
+}
+
 fn proposed(planner: &Planner, batches: &[Batch], count: usize, context: Option<Tokens>) -> Proposal {
-    propose(planner, &Request { batches, count, context }, &mut |_| Ok(())).unwrap()
+    propose(planner, &request(batches, count, context), &mut |_| Ok(())).unwrap()
 }
 
 fn list(proposal: &Proposal) -> Vec<Strategy> {
@@ -89,21 +95,18 @@ fn a_stated_context_is_admitted() {
 fn what_cannot_be_proposed_is_named() {
     let search = llama_32b();
     let batches = vec![Batch::new(&[900], None).unwrap(), Batch::new(&[900, 50_000], None).unwrap()];
-    let code = |batches, count, context| {
-        propose(&search, &Request { batches, count, context }, &mut |_| Ok(())).unwrap_err().code()
-    };
-    assert_eq!(code(&[], 1, None), "no_batches");
-    assert_eq!(code(&batches[..1], 0, None), "proposal_empty");
-    assert_eq!(code(&batches[..1], 1, Some(Tokens(50_000))), "context_too_long");
-    assert_eq!(code(&batches, 1, None), "sequence_too_long");
-    let error = propose(&search, &Request { batches: &batches, count: 1, context: None }, &mut |_| Ok(())).unwrap_err();
+    let refusal = |batches, context| propose(&search, &request(batches, 1, context), &mut |_| Ok(())).unwrap_err();
+    assert_eq!(refusal(&[], None).code(), "no_batches");
+    assert_eq!(refusal(&batches[..1], Some(Tokens(50_000))).code(), "context_too_long");
+    assert_eq!(refusal(&batches, None).code(), "sequence_too_long");
+    let error = refusal(&batches, None);
     assert!(error.to_string().starts_with("batch 1: sequence 1 has 50000 tokens"), "{error}");
 }
 
 #[test]
 fn the_caller_hears_each_step_and_can_stop() {
     let batches = vec![Batch::new(&[900, 20_000], None).unwrap(), Batch::new(&[300], None).unwrap()];
-    let request = Request { batches: &batches, count: 2, context: None };
+    let request = request(&batches, 2, None);
     let mut heard = Vec::new();
     let mut hear = |progress| {
         heard.push(progress);

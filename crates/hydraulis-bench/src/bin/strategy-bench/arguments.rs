@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use clap::{Args, Parser, Subcommand};
@@ -23,6 +24,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Propose lists from the first half of the batches, and plan the other half over them
     Propose(ProposeArguments),
+    /// Plan the batches in turn, with a limit on how many strategies may be used
+    Limit(LimitArguments),
     /// Print the list of the paper's dynamic program, and how long it takes
     Paper(PaperArguments),
 }
@@ -58,8 +61,23 @@ pub(crate) struct ProposeArguments {
     #[command(flatten)]
     pub(crate) workload: Workload,
     /// Lengths of the lists to propose
-    #[arg(long = "strategies", short = 'k', value_name = "K[,K...]", value_delimiter = ',', default_values_t = [1, 2, 3, 5, 8])]
-    pub(crate) counts: Vec<usize>,
+    #[arg(
+        long = "strategies",
+        short = 'k',
+        value_name = "K[,K...]",
+        value_delimiter = ',',
+        default_value = "1,2,3,5,8"
+    )]
+    pub(crate) counts: Vec<NonZeroUsize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LimitArguments {
+    #[command(flatten)]
+    pub(crate) workload: Workload,
+    /// The limits to try
+    #[arg(long = "max-strategies", value_name = "N[,N...]", value_delimiter = ',', default_values_t = [2, 4, 8, 16])]
+    pub(crate) limits: Vec<usize>,
 }
 
 #[derive(Debug, Args)]

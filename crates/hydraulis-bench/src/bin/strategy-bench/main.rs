@@ -1,6 +1,7 @@
 //! Measures what a run's choice of strategies costs: short lists, and windows, against a search for each batch.
 
 mod arguments;
+mod limit;
 mod paper;
 mod propose;
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
 fn measure(arguments: &Arguments) -> Result<()> {
     match &arguments.command {
         Command::Propose(arguments) => propose::run(arguments),
+        Command::Limit(arguments) => limit::run(arguments),
         Command::Paper(arguments) => paper::run(arguments),
     }
 }
