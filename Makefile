@@ -71,11 +71,12 @@ format: set-up ## write Rust and Python in their one format
 	$(BIN)/ruff check --quiet --fix
 	$(BIN)/ruff format --quiet
 
-bench: ## compare the planner with eight other methods on 100 drawn batches
+bench: set-up ## compare the planner with eight other methods on 100 drawn batches, and what benches/ measures
 	cargo run --release --locked --quiet -p hydraulis-bench --bin plan-bench -- \
 		--profile llama-32b-a800 --gpus 64 \
 		--lengths lognormal:6.2,1.2,32768 --tokens-per-batch 200000 --count 100 --seed 0 --planner \
 		$(PLANNERS)
+	$(BIN)/python benches/balancing.py
 
 scale: ## measure how planning time grows from 64 to 16,384 GPUs
 	cargo run --release --locked --quiet -p hydraulis-bench --bin plan-scale

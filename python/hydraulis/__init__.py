@@ -10,6 +10,7 @@ Importing the package imports neither torch nor rich.
 """
 
 from hydraulis._core import (
+    Balance,
     Cluster,
     CostProfile,
     LengthHistogram,
@@ -21,12 +22,14 @@ from hydraulis._core import (
     Replica,
     Scheme,
     Strategy,
+    balance,
     propose,
     propose_paper,
 )
 from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
 
 __all__ = [
+    "Balance",
     "Cluster",
     "CostProfile",
     "HydraulisError",
@@ -41,6 +44,7 @@ __all__ = [
     "Replica",
     "Scheme",
     "Strategy",
+    "balance",
     "propose",
     "propose_paper",
 ]

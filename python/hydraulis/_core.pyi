@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "Backward",
+    "Balance",
     "BucketTransfer",
     "Cluster",
     "CostFit",
@@ -30,6 +31,7 @@ __all__ = [
     "Scheme",
     "Span",
     "Strategy",
+    "balance",
     "fit_cost",
     "held_slices",
     "propose",
@@ -257,6 +259,39 @@ def propose_paper(
     token_step: int = 1_024,
     context: int | None = None,
 ) -> list[PaperStrategy]: ...
+
+# Balance
+
+@final
+class Balance:
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+    @property
+    def micro_batches(self) -> list[list[list[int]]]: ...
+    @property
+    def sequences(self) -> NDArray[np.int64]: ...
+    @property
+    def micro_batch_offsets(self) -> NDArray[np.int64]: ...
+    @property
+    def replica_offsets(self) -> NDArray[np.int64]: ...
+    @property
+    def micro_batch_ms(self) -> NDArray[np.float64]: ...
+    @property
+    def iteration_ms(self) -> float: ...
+    @property
+    def lower_bound_ms(self) -> float: ...
+    @property
+    def gap(self) -> float: ...
+    def __eq__(self, other: object, /) -> bool: ...
+
+def balance(
+    lengths: ArrayLike,
+    *,
+    replicas: int,
+    cap_tokens: int,
+    linear_ms_per_token: float,
+    quadratic_ms_per_token2: float,
+    barrier: Literal["step", "micro_batch"],
+) -> Balance: ...
 
 # Schedule
 

@@ -121,6 +121,34 @@ pub enum Error {
     /// The caller's word.
     #[error("stopped by the caller before it was done: nothing was decided, ask again")]
     Stopped,
+    /// A cost of a sequence that is no time.
+    #[error(
+        "{field} is {value}: the limits are 0 and any finite number, and one of both coefficients is above 0; give what a token and its square take"
+    )]
+    SequenceCost {
+        /// The coefficient.
+        field: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// A number of equal replicas that cannot be.
+    #[error("replicas is {replicas}: the limits are 1 and {limit}; give the number of data-parallel replicas")]
+    ReplicaCount {
+        /// The number asked.
+        replicas: i64,
+        /// The greatest number.
+        limit: i64,
+    },
+    /// A limit on tokens that cannot be one.
+    #[error("{field} is {value}: the limits are 1 and {limit}; give the most tokens that may stand together")]
+    TokenLimit {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: i64,
+        /// The greatest value.
+        limit: i64,
+    },
     /// A cluster that cannot exist.
     #[error(
         "a cluster of {gpus} GPUs in nodes of {gpus_per_node}: the limits are 1 to 1048576 GPUs, which fill whole nodes or a part of one; change either number"
@@ -355,6 +383,9 @@ impl Error {
             Error::ContextTooLong { .. } => "context_too_long",
             Error::PaperGrid { .. } => "paper_grid",
             Error::Stopped => "stopped",
+            Error::SequenceCost { .. } => "sequence_cost",
+            Error::TokenLimit { .. } => "token_limit",
+            Error::ReplicaCount { .. } => "replica_count",
             Error::ClusterShape { .. } => "cluster_shape",
             Error::SchemeSyntax { .. } => "scheme_syntax",
             Error::StrategySyntax { .. } => "strategy_syntax",

@@ -1,6 +1,6 @@
 //! NumPy in and out.
 
-use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
+use numpy::{Element, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
@@ -8,24 +8,34 @@ use crate::errors::invalid;
 
 /// A read-only array, made once by moving a vector and given out as often as asked.
 #[derive(Debug)]
-pub(crate) struct Column(Py<PyArray1<i64>>);
+pub(crate) struct Column<T: Element = i64>(Py<PyArray1<T>>);
 
-impl Column {
+impl<T: Element> Column<T> {
     /// Moves `values` into an array.
-    pub(crate) fn new(py: Python<'_>, values: Vec<i64>) -> Column {
+    pub(crate) fn new(py: Python<'_>, values: Vec<T>) -> Column<T> {
         let array = PyArray1::from_vec(py, values);
         Column(array.readwrite().make_nonwriteable().as_unbound().clone_ref(py))
     }
 
+    /// The array itself, not a copy.
+    pub(crate) fn get(&self, py: Python<'_>) -> Py<PyArray1<T>> {
+        self.0.clone_ref(py)
+    }
+}
+
+impl Column {
     /// Moves counts or ids into an array.
     pub(crate) fn from_counts<T: TryInto<i64>>(py: Python<'_>, values: impl IntoIterator<Item = T>) -> Column {
         Column::new(py, values.into_iter().map(|value| value.try_into().unwrap_or(i64::MAX)).collect())
     }
+}
 
-    /// The array itself, not a copy.
-    pub(crate) fn get(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
-        self.0.clone_ref(py)
-    }
+/// Where each of some lists starts when they stand one after another, and where the last ends.
+pub(crate) fn offsets(lengths: impl Iterator<Item = usize>) -> impl Iterator<Item = usize> {
+    std::iter::once(0).chain(lengths.scan(0, |end, length| {
+        *end += length;
+        Some(*end)
+    }))
 }
 
 /// The values of anything that `numpy.asarray` makes a one-dimensional integer array of.
@@ -42,7 +52,8 @@ pub(crate) fn integers(name: &str, values: &Bound<'_, PyAny>) -> PyResult<Vec<i6
     }
     let dtype = array.getattr("dtype")?;
     let kind: String = dtype.getattr("kind")?.extract()?;
-    if kind == "i" || array.len()? == 0 {
+    let bytes: usize = dtype.getattr("itemsize")?.extract()?;
+    if kind == "i" || (kind == "u" && bytes < 8) || array.len()? == 0 {
         let array: PyReadonlyArray1<'_, i64> = array.call_method1("astype", ("int64",))?.extract()?;
         return Ok(array.as_array().to_vec());
     }

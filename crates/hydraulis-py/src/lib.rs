@@ -5,6 +5,7 @@
 use pyo3::prelude::*;
 
 mod arrays;
+mod balance;
 mod cost;
 mod errors;
 mod gil;
@@ -18,6 +19,8 @@ mod spec;
 /// The native core of Hydraulis.
 #[pymodule]
 mod _core {
+    #[pymodule_export]
+    use crate::balance::{Balance, balance};
     #[pymodule_export]
     use crate::cost::{CostFit, CostProfile, fit_cost};
     #[pymodule_export]

@@ -4,7 +4,7 @@ use hydraulis_core::{Millis, layout, plan, schedule};
 use numpy::PyArray1;
 use pyo3::prelude::*;
 
-use crate::arrays::Column;
+use crate::arrays::{Column, offsets};
 use crate::gil::detached;
 use crate::layout::Position;
 use crate::schedule::{Span, instruction, spans};
@@ -221,11 +221,4 @@ impl Replica {
             predicted_ms: replica.predicted_ms.0,
         })
     }
-}
-
-fn offsets(lengths: impl Iterator<Item = usize>) -> impl Iterator<Item = usize> {
-    std::iter::once(0).chain(lengths.scan(0, |end, length| {
-        *end += length;
-        Some(*end)
-    }))
 }

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of a test assert as the tests do")]
 
 mod arbitrary;
+mod balance;
 mod bound;
 mod checker;
 mod documents;
