@@ -22,7 +22,9 @@ from hydraulis._core import (
     Replica,
     Scheme,
     Strategy,
+    Windows,
     balance,
+    pack_windows,
     propose,
     propose_paper,
 )
@@ -44,7 +46,9 @@ __all__ = [
     "Replica",
     "Scheme",
     "Strategy",
+    "Windows",
     "balance",
+    "pack_windows",
     "propose",
     "propose_paper",
 ]

@@ -31,9 +31,11 @@ __all__ = [
     "Scheme",
     "Span",
     "Strategy",
+    "Windows",
     "balance",
     "fit_cost",
     "held_slices",
+    "pack_windows",
     "propose",
     "propose_paper",
     "transfer",
@@ -292,6 +294,31 @@ def balance(
     quadratic_ms_per_token2: float,
     barrier: Literal["step", "micro_batch"],
 ) -> Balance: ...
+
+# Windows
+
+@final
+class Windows:
+    @property
+    def window_tokens(self) -> int: ...
+    @property
+    def sequences(self) -> NDArray[np.int64]: ...
+    @property
+    def window_offsets(self) -> NDArray[np.int64]: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def fill(self) -> float: ...
+    @property
+    def lower_bound(self) -> int: ...
+    def __len__(self) -> int: ...
+
+def pack_windows(
+    lengths: ArrayLike,
+    *,
+    window_tokens: int,
+    progress: Callable[[float], object] | None = None,
+) -> Windows: ...
 
 # Schedule
 

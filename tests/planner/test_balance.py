@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hydraulis import Balance, InfeasibleError, InvalidInputError, balance
@@ -22,6 +22,7 @@ def balanced(lengths: object, barrier: str = "micro_batch", **changed: object) -
 
 
 @pytest.mark.parametrize("barrier", BARRIERS)
+@settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 1000), min_size=1, max_size=80), replicas=st.integers(1, 9))
 def test_arrays_and_lists_say_the_same(barrier: str, lengths: list[int], replicas: int) -> None:
     result = balanced(lengths, barrier, replicas=replicas)

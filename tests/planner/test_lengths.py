@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hydraulis import InvalidInputError
-from hydraulis.planner import read_lengths
+from hydraulis.planner import map_lengths, read_lengths
 
 
 def test_text_has_one_length_per_line(tmp_path: Path) -> None:
@@ -138,3 +138,43 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path, name: str, field: str |
     with pytest.raises(InvalidInputError, match="is not UTF-8") as refusal:
         read_lengths(path, field)
     assert refusal.value.code == "file_unreadable"
+
+
+def test_an_npy_file_is_mapped_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.npy"
+    np.save(path, np.array([3, 0, 127], dtype=np.uint16))
+    lengths = map_lengths(path)
+    assert isinstance(lengths, np.memmap)
+    assert (lengths.dtype, lengths.tolist()) == (np.uint16, [3, 0, 127])
+
+
+def test_other_files_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.txt"
+    path.write_text("3\n4\n", encoding="utf-8")
+    assert map_lengths(path).tolist() == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.array([3.0]), "dtype float64"),
+        (np.ones((2, 2), dtype=np.int64), r"shape \(2, 2\)"),
+        (np.array([], dtype=np.int64), "holds 0 lengths"),
+        (np.array([5, None], dtype=object), r"is no \.npy array"),
+    ],
+)
+def test_a_wrong_array_is_not_mapped(tmp_path: Path, array: np.ndarray, message: str) -> None:
+    path = tmp_path / "lengths.npy"
+    np.save(path, array)
+    with pytest.raises(InvalidInputError, match=message) as refusal:
+        map_lengths(path)
+    assert refusal.value.code == "lengths_file"
+
+
+def test_what_cannot_be_mapped_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="check the path") as refusal:
+        map_lengths(tmp_path / "missing.npy")
+    assert refusal.value.code == "file_unreadable"
+    with pytest.raises(InvalidInputError, match="no fields") as refusal:
+        map_lengths(tmp_path / "lengths.npy", "n")
+    assert refusal.value.code == "lengths_field"

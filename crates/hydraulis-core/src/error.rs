@@ -139,6 +139,34 @@ pub enum Error {
         /// The greatest number.
         limit: i64,
     },
+    /// A sequence that no window holds.
+    #[error(
+        "sequence {sequence} has {length} tokens, a window holds {limit}: cut the sequence, leave it out, or take a longer window"
+    )]
+    LongerThanWindow {
+        /// Position in the data set.
+        sequence: usize,
+        /// Its tokens.
+        length: i64,
+        /// Tokens of a window.
+        limit: i64,
+    },
+    /// A data set with more sequences than have a place.
+    #[error("the data set has {sequences} sequences: the limit is {limit}; pack it in parts")]
+    TooManySequences {
+        /// Sequences so far.
+        sequences: u64,
+        /// The greatest number.
+        limit: u64,
+    },
+    /// Lengths that differ between two readings.
+    #[error(
+        "sequence {sequence} has another length than when it was first read, or there are more or fewer sequences: let nothing write to the lengths while they are packed"
+    )]
+    LengthsChanged {
+        /// Position in the data set.
+        sequence: usize,
+    },
     /// A limit on tokens that cannot be one.
     #[error("{field} is {value}: the limits are 1 and {limit}; give the most tokens that may stand together")]
     TokenLimit {
@@ -384,6 +412,9 @@ impl Error {
             Error::PaperGrid { .. } => "paper_grid",
             Error::Stopped => "stopped",
             Error::SequenceCost { .. } => "sequence_cost",
+            Error::LongerThanWindow { .. } => "longer_than_window",
+            Error::TooManySequences { .. } => "too_many_sequences",
+            Error::LengthsChanged { .. } => "lengths_changed",
             Error::TokenLimit { .. } => "token_limit",
             Error::ReplicaCount { .. } => "replica_count",
             Error::ClusterShape { .. } => "cluster_shape",
@@ -418,9 +449,10 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::InBatch { error, .. } => error.kind(),
-            Error::SequenceTooLong { .. } | Error::SchemeTooLarge { .. } | Error::ContextTooLong { .. } => {
-                ErrorKind::Infeasible
-            }
+            Error::SequenceTooLong { .. }
+            | Error::SchemeTooLarge { .. }
+            | Error::ContextTooLong { .. }
+            | Error::LongerThanWindow { .. } => ErrorKind::Infeasible,
             _ => ErrorKind::InvalidInput,
         }
     }

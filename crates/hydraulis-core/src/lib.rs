@@ -16,7 +16,8 @@
 //! | 8 layout | a plan, home | what is transferred | [`layout`] |
 //!
 //! Around stage 6, over more than one batch: [`propose`] chooses a short list of strategies for a run.
-//! Beside that way stands [`balance`]: plain data parallelism over equal replicas, without a profile.
+//! Beside that way stand [`windows`], the offline packing of whole data sets, and [`balance`], plain data parallelism
+//! over equal replicas, without a profile.
 //!
 //! A module uses only those before it in the list below; packing looks ahead with the simulator of stage 7,
 //! which is why `schedule` stands before it.
@@ -51,6 +52,8 @@ mod units;
 pub mod spec;
 
 pub mod lengths;
+
+pub mod windows;
 
 pub mod balance;
 

@@ -42,6 +42,11 @@ pub(crate) fn offsets(lengths: impl Iterator<Item = usize>) -> impl Iterator<Ite
 ///
 /// Nothing is rounded or cut: any other value is refused, with the sequence that has it.
 pub(crate) fn integers(name: &str, values: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
+    taken(name, &one_dimensional(name, values)?, 0)
+}
+
+/// The one-dimensional array that `numpy.asarray` makes, of whatever type.
+pub(crate) fn one_dimensional<'py>(name: &str, values: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = values.py();
     let array = py.import("numpy")?.call_method1("asarray", (values,));
     let array =
@@ -50,6 +55,11 @@ pub(crate) fn integers(name: &str, values: &Bound<'_, PyAny>) -> PyResult<Vec<i6
     if dimensions != 1 {
         return Err(refuse(py, name, &format!("it has {dimensions} dimensions: the limit is 1")));
     }
+    Ok(array)
+}
+
+/// The values of an array, or of a part of one that begins with sequence `first`.
+pub(crate) fn taken(name: &str, array: &Bound<'_, PyAny>, first: usize) -> PyResult<Vec<i64>> {
     let dtype = array.getattr("dtype")?;
     let kind: String = dtype.getattr("kind")?.extract()?;
     let bytes: usize = dtype.getattr("itemsize")?.extract()?;
@@ -57,17 +67,19 @@ pub(crate) fn integers(name: &str, values: &Bound<'_, PyAny>) -> PyResult<Vec<i6
         let array: PyReadonlyArray1<'_, i64> = array.call_method1("astype", ("int64",))?.extract()?;
         return Ok(array.as_array().to_vec());
     }
+    let numbered = (first..).zip(array.try_iter()?);
     if kind == "u" || kind == "O" {
-        return array.try_iter()?.enumerate().map(|(sequence, value)| integer(name, sequence, &value?)).collect();
+        return numbered.map(|(sequence, value)| integer(name, sequence, &value?)).collect();
     }
-    for (sequence, value) in array.try_iter()?.enumerate() {
+    for (sequence, value) in numbered {
         let value = value?;
         let is_whole = value.call_method0("is_integer").and_then(|whole| whole.is_truthy()).unwrap_or(false);
         if !is_whole {
             return Err(no_whole_number(name, sequence, &value));
         }
     }
-    Err(refuse(py, name, &format!("it has dtype {dtype}, and only integers are taken, so that nothing is rounded")))
+    let why = format!("it has dtype {dtype}, and only integers are taken, so that nothing is rounded");
+    Err(refuse(array.py(), name, &why))
 }
 
 /// The lengths of each batch of a sequence of batches; see [`integers`].

@@ -15,6 +15,7 @@ mod planner;
 mod propose;
 mod schedule;
 mod spec;
+mod windows;
 
 /// The native core of Hydraulis.
 #[pymodule]
@@ -37,4 +38,6 @@ mod _core {
     use crate::schedule::{Backward, Exchange, Forward, Span};
     #[pymodule_export]
     use crate::spec::{Cluster, Scheme, Strategy};
+    #[pymodule_export]
+    use crate::windows::{Windows, pack_windows};
 }

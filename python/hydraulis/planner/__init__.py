@@ -4,7 +4,7 @@ Planning itself is native: `Planner`, `Plan`, `CostProfile` and `Cluster` are in
 brings cost profiles and lengths in from files, and compares plans with the best static strategy.
 """
 
-from hydraulis.planner.lengths import read_lengths
+from hydraulis.planner.lengths import map_lengths, read_lengths
 from hydraulis.planner.profile import load_profile
 
-__all__ = ["load_profile", "read_lengths"]
+__all__ = ["load_profile", "map_lengths", "read_lengths"]

@@ -1,6 +1,9 @@
-"""Files that the planner reads: one way to refuse those that cannot be read."""
+"""Files that the planner reads and writes: one way to refuse those that cannot be, and none half-written."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from hydraulis.errors import InvalidInputError
 
@@ -13,3 +16,24 @@ def unreadable(path: Path, error: OSError | UnicodeDecodeError) -> InvalidInputE
         why = f"{error.strerror or error}; check the path and its permissions"
     message = f"file '{path}' cannot be read: {why}"
     return InvalidInputError(message, code="file_unreadable")
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that appears under its name when the block has ended well, and else not at all.
+
+    Raises:
+        InvalidInputError: it cannot be written (code `file_unwritable`); before the block if it can.
+    """
+    unfinished = path.parent / f".{path.name}.unfinished"
+    try:
+        try:
+            with unfinished.open("wb") as file:
+                yield file
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        why = error.strerror or error
+        message = f"file '{path}' cannot be written: {why}; name another file, or make room"
+        raise InvalidInputError(message, code="file_unwritable") from error

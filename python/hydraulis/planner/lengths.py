@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,10 +52,37 @@ def read_lengths(path: str | Path, field: str | None = None) -> NDArray[np.int64
         lengths = _array(path) if kind == ".npy" else _from_lines(path, field)
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(path, error) from error
-    if lengths.size == 0:
-        message = f"file '{path}' holds 0 lengths, at least 1 is needed: give one for each sequence"
-        raise InvalidInputError(message, code="lengths_file")
+    _check_any(path, lengths)
     return lengths
+
+
+def map_lengths(path: str | Path, field: str | None = None) -> NDArray[np.integer[Any]]:
+    """Read lengths as `read_lengths` does, but map an `.npy` file into memory instead of reading it.
+
+    The values of a mapped file are not looked at: whoever takes the array checks them.
+
+    Args:
+        path: the file.
+        field: the field of each `.jsonl` record; None for the other kinds.
+
+    Returns:
+        The lengths; those of an `.npy` file in its own dtype.
+
+    Raises:
+        InvalidInputError: as `read_lengths`.
+    """
+    path = Path(path)
+    if path.suffix.lower() != ".npy" or field is not None:
+        return read_lengths(path, field)
+    try:
+        array = np.lib.format.open_memmap(path, mode="r")
+    except (ValueError, EOFError) as error:
+        raise _no_array(path, error) from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+    _check_kind(path, array)
+    _check_any(path, array)
+    return array
 
 
 def _from_lines(path: Path, field: str | None) -> NDArray[np.int64]:
@@ -112,18 +140,32 @@ def _array(path: Path) -> NDArray[np.int64]:
         try:
             array = np.lib.format.read_array(file, allow_pickle=False)
         except (ValueError, EOFError) as error:
-            message = f"file '{path}' is no .npy array of integers ({error}): write it with numpy.save"
-            raise InvalidInputError(message, code="lengths_file") from error
+            raise _no_array(path, error) from error
+    _check_kind(path, array)
+    outside = np.flatnonzero((array < 1) | (array > _LARGEST))
+    if outside.size:
+        _in_range(int(array[outside[0]]), f"file '{path}', element {outside[0]}", "lengths_file")
+    return array.astype(np.int64)
+
+
+def _check_kind(path: Path, array: NDArray[Any]) -> None:
     if array.ndim != 1 or array.dtype.kind not in "iu":
         message = (
             f"file '{path}' has shape {array.shape} and dtype {array.dtype}: lengths have one dimension "
             "and an integer dtype, so that nothing is rounded; convert it first"
         )
         raise InvalidInputError(message, code="lengths_file")
-    outside = np.flatnonzero((array < 1) | (array > _LARGEST))
-    if outside.size:
-        _in_range(int(array[outside[0]]), f"file '{path}', element {outside[0]}", "lengths_file")
-    return array.astype(np.int64)
+
+
+def _check_any(path: Path, array: NDArray[Any]) -> None:
+    if array.size == 0:
+        message = f"file '{path}' holds 0 lengths, at least 1 is needed: give one for each sequence"
+        raise InvalidInputError(message, code="lengths_file")
+
+
+def _no_array(path: Path, error: Exception) -> InvalidInputError:
+    message = f"file '{path}' is no .npy array of integers ({error}): write it with numpy.save"
+    return InvalidInputError(message, code="lengths_file")
 
 
 def _in_range(length: int, place: str, code: str) -> int:

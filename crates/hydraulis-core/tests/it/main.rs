@@ -21,4 +21,5 @@ mod propose;
 mod schedule;
 mod search;
 mod transfers;
+mod windows;
 mod world;
