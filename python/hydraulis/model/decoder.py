@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydraulis.config.model import ModelConfig
-from hydraulis.model.attention import varlen_attention
+from hydraulis.model.attention.varlen import varlen_attention
 from hydraulis.model.packed import PackedSequences
 from hydraulis.model.rope import RotaryTable, rotary_table
 

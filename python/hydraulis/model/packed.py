@@ -5,12 +5,43 @@ Legend: T tokens of the packed micro-batch.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import Self
 
 import torch
 from torch import Tensor
 
 from hydraulis.errors import InvalidInputError
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Runs of tokens that lie end to end, as the host and as the device need them.
+
+    Attributes:
+        lengths: tokens of each segment, in order; a segment may be empty.
+        boundary: int32, on the device of the tokens: where each segment begins, and the end of the last one.
+    """
+
+    lengths: tuple[int, ...]
+    boundary: Tensor
+
+    @classmethod
+    def from_lengths(cls, lengths: Sequence[int], device: torch.device | str) -> Self:
+        """Lay segments of these lengths end to end; `boundary` goes to `device`."""
+        boundary = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
+        return cls(lengths=tuple(lengths), boundary=boundary.to(device))
+
+    @cached_property
+    def num_tokens(self) -> int:
+        """Tokens of all segments together."""
+        return sum(self.lengths)
+
+    @cached_property
+    def longest(self) -> int:
+        """Tokens of the longest segment."""
+        return max(self.lengths)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,11 +52,11 @@ class PackedSequences:
     of its own: it attends to nothing but itself, and its targets are ignored by the loss.
 
     Attributes:
-        lengths: tokens per segment, in order, each at least 1.
+        segments: in order, each of at least 1 token.
         position_T: int64, restarts at 0 in each segment.
     """
 
-    lengths: tuple[int, ...]
+    segments: Segments
     position_T: Tensor
 
     @classmethod
@@ -34,7 +65,7 @@ class PackedSequences:
 
         Args:
             lengths: tokens per segment.
-            device: where `position_T` goes.
+            device: where the tensors go.
 
         Raises:
             InvalidInputError: there is no segment, or one is shorter than 1 token (code `segment_lengths`).
@@ -44,9 +75,14 @@ class PackedSequences:
             raise InvalidInputError(message, code="segment_lengths")
         # Made on the host and copied once: a kernel launch per segment would cost more than the copy.
         position_T = torch.cat([torch.arange(length) for length in lengths])
-        return cls(lengths=tuple(lengths), position_T=position_T.to(device))
+        return cls(segments=Segments.from_lengths(lengths, device), position_T=position_T.to(device))
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens of each segment, in order."""
+        return self.segments.lengths
 
     @property
     def num_tokens(self) -> int:
         """T, the tokens of all segments together."""
-        return sum(self.lengths)
+        return self.segments.num_tokens

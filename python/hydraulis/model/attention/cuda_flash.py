@@ -1,0 +1,136 @@
+"""Attention on CUDA: FlashAttention-2, in torch's own build or from the flash-attn package.
+
+Both take the segments of all sequences in one launch, as cumulative lengths. torch's ops are those under
+`torch.nn.attention.varlen` (torch 2.13), which cannot be used itself: its backward takes no log-sum-exp of
+others' keys. They were checked against torch's shape functions, and not yet run on a device.
+
+FlashAttention-2: Dao, arXiv:2307.08691.
+"""
+
+import functools
+import importlib.util
+import math
+
+import torch
+from torch import Tensor
+
+from hydraulis.model.attention.kernel import Attended, AttentionMask, Heads
+
+_DTYPES = (torch.bfloat16, torch.float16)
+_NO_DROPOUT = 0.0
+# What the kernels are compiled for (flash_api.cpp of both libraries).
+_OLDEST_CAPABILITY = (8, 0)
+_LARGEST_HEAD_DIM = 256
+_HEAD_DIM_MULTIPLE = 8
+
+
+class TorchFlash:
+    """`aten::_flash_attention_forward` and its backward."""
+
+    name = "torch's flash attention"
+
+    def refusal(self, q_TND: Tensor) -> str | None:
+        """Refuse what FlashAttention-2 cannot compute."""
+        return _refusal(q_TND)
+
+    def forward(self, heads: Heads, mask: AttentionMask) -> Attended:
+        """Attend, all segments in one launch."""
+        o_TND, log_sum_exp_NT, *_ = torch.ops.aten._flash_attention_forward(
+            *heads, *_boundaries(mask), _NO_DROPOUT, mask.causal, return_debug_mask=False
+        )
+        return Attended(o_TND, _without_keys(log_sum_exp_NT, mask).T.contiguous())
+
+    def backward(self, do_TND: Tensor, heads: Heads, attended: Attended, mask: AttentionMask) -> Heads:
+        """Give the gradients of the heads, all segments in one launch."""
+        device = do_TND.device
+        # The state of a dropout that does not take place, as torch.nn.attention.varlen passes it.
+        random_state = torch.zeros(2, dtype=torch.uint64, device=device)
+        gradients = torch.ops.aten._flash_attention_backward(
+            do_TND.contiguous(),
+            *heads,
+            attended.o_TND,
+            attended.log_sum_exp_TN.T.contiguous(),
+            *_boundaries(mask),
+            _NO_DROPOUT,
+            mask.causal,
+            random_state,
+            torch.empty(0, device=device),
+        )
+        return Heads(*gradients)
+
+
+class FlashAttnPackage:
+    """The flash-attn package, 2.7 or later, where it is installed."""
+
+    name = "flash-attn"
+
+    def refusal(self, q_TND: Tensor) -> str | None:
+        """Refuse what FlashAttention-2 cannot compute, and everything where the package is missing."""
+        return _refusal(q_TND) if _package_is_installed() else "the package flash-attn is not installed"
+
+    def forward(self, heads: Heads, mask: AttentionMask) -> Attended:
+        """Attend, all segments in one launch."""
+        from flash_attn.flash_attn_interface import _flash_attn_varlen_forward
+
+        o_TND, log_sum_exp_NT, *_ = _flash_attn_varlen_forward(
+            *heads, *_boundaries(mask), _NO_DROPOUT, _scale(heads), causal=mask.causal
+        )
+        return Attended(o_TND, _without_keys(log_sum_exp_NT, mask).T.contiguous())
+
+    def backward(self, do_TND: Tensor, heads: Heads, attended: Attended, mask: AttentionMask) -> Heads:
+        """Give the gradients of the heads, all segments in one launch."""
+        from flash_attn.flash_attn_interface import _flash_attn_varlen_backward
+
+        gradients = Heads(*(torch.empty_like(x, memory_format=torch.contiguous_format) for x in heads))
+        _flash_attn_varlen_backward(
+            do_TND.contiguous(),
+            *heads,
+            attended.o_TND,
+            attended.log_sum_exp_TN.T.contiguous(),
+            *gradients,
+            *_boundaries(mask),
+            _NO_DROPOUT,
+            _scale(heads),
+            causal=mask.causal,
+            window_size_left=-1,
+            window_size_right=-1,
+            softcap=0.0,
+            alibi_slopes=None,
+            deterministic=torch.are_deterministic_algorithms_enabled(),
+        )
+        return gradients
+
+
+@functools.cache
+def _package_is_installed() -> bool:
+    return importlib.util.find_spec("flash_attn") is not None
+
+
+def _refusal(q_TND: Tensor) -> str | None:
+    head_dim = q_TND.shape[-1]
+    if q_TND.device.type != "cuda":
+        return "it runs on cuda"
+    if q_TND.dtype not in _DTYPES:
+        return "it takes bfloat16 and float16"
+    if head_dim > _LARGEST_HEAD_DIM or head_dim % _HEAD_DIM_MULTIPLE:
+        return f"it takes head dims that are multiples of {_HEAD_DIM_MULTIPLE} up to {_LARGEST_HEAD_DIM}"
+    if torch.cuda.get_device_capability(q_TND.device) < _OLDEST_CAPABILITY:
+        return "it needs a device of compute capability 8.0"
+    return None
+
+
+def _boundaries(mask: AttentionMask) -> tuple[Tensor, Tensor, int, int]:
+    """Give where segments begin, of queries and of keys, and how long the longest are."""
+    queries, keys = mask.queries, mask.keys
+    return queries.boundary, keys.boundary, queries.longest, keys.longest
+
+
+def _without_keys(log_sum_exp_NT: Tensor, mask: AttentionMask) -> Tensor:
+    """Say minus infinity for queries that see no key, where FlashAttention-2 says plus infinity."""
+    if 0 not in mask.keys.lengths:
+        return log_sum_exp_NT
+    return log_sum_exp_NT.masked_fill(log_sum_exp_NT == math.inf, -math.inf)
+
+
+def _scale(heads: Heads) -> float:
+    return float(heads.q_TND.shape[-1] ** -0.5)

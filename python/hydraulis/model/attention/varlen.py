@@ -1,0 +1,84 @@
+"""Causal attention over packed sequences that never crosses from one segment into another.
+
+Legend: T tokens of the packed micro-batch, N query heads, K key/value heads, D head dim.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from hydraulis.errors import InvalidInputError
+from hydraulis.model.attention.cpu_flash import CpuFlash
+from hydraulis.model.attention.cuda_flash import FlashAttnPackage, TorchFlash
+from hydraulis.model.attention.kernel import Attended, AttentionKernel, AttentionMask, Heads, check_heads
+from hydraulis.model.attention.plain import PlainAttention
+from hydraulis.model.packed import PackedSequences
+
+KERNELS: tuple[AttentionKernel, ...] = (FlashAttnPackage(), TorchFlash(), PlainAttention(), CpuFlash())
+"""The best first. A user who installed flash-attn wants it; both flash kernels are the same algorithm."""
+
+
+def varlen_attention(q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor, sequences: PackedSequences) -> Tensor:
+    """Attend causally inside each segment; query head n uses key/value head `n // (N / K)`.
+
+    Args:
+        q_TND: queries, scaled inside by `D ** -0.5`.
+        k_TKD: keys; K divides N.
+        v_TKD: values.
+        sequences: the segments; together they hold exactly T tokens.
+
+    Returns:
+        o_TND, contiguous, in the dtype of the queries.
+
+    Raises:
+        InvalidInputError: no kernel takes such heads (code `attention_kernel`), or the tensors do not hold
+            the tokens of `sequences`, or D is not contiguous (code `attention_shape`).
+    """
+    mask = AttentionMask(sequences.segments, sequences.segments, causal=True)
+    check_heads(Heads(q_TND, k_TKD, v_TKD), mask)
+    return _attend(q_TND, k_TKD, v_TKD, mask, choose_kernel(q_TND))
+
+
+def choose_kernel(q_TND: Tensor) -> AttentionKernel:
+    """Take the first kernel that computes such heads on their device.
+
+    Raises:
+        InvalidInputError: none does; the message says why of each (code `attention_kernel`).
+    """
+    refusals = []
+    for kernel in KERNELS:
+        refusal = kernel.refusal(q_TND)
+        if refusal is None:
+            return kernel
+        refusals.append(f"{kernel.name}: {refusal}")
+    dtype = str(q_TND.dtype).removeprefix("torch.")
+    message = (
+        f"no attention for {dtype} heads of dim {q_TND.shape[-1]} on {q_TND.device} ({'; '.join(refusals)}); "
+        "change the device, the dtype or head_dim"
+    )
+    raise InvalidInputError(message, code="attention_kernel")
+
+
+class _VarlenAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor, mask: AttentionMask, kernel: AttentionKernel
+    ) -> Tensor:
+        heads = Heads(q_TND, k_TKD, v_TKD)
+        attended = kernel.forward(heads, mask)
+        ctx.save_for_backward(*heads, *attended)
+        ctx.mask, ctx.kernel = mask, kernel
+        return attended.o_TND
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, do_TND: Tensor) -> tuple[Tensor | None, ...]:
+        *heads, o_TND, log_sum_exp_TN = ctx.saved_tensors
+        attended = Attended(o_TND, log_sum_exp_TN)
+        return (*ctx.kernel.backward(do_TND, Heads(*heads), attended, ctx.mask), None, None)
+
+
+_attend: Callable[[Tensor, Tensor, Tensor, AttentionMask, AttentionKernel], Tensor] = _VarlenAttention.apply

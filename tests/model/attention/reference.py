@@ -1,0 +1,66 @@
+"""The slow twin of every attention kernel: one masked softmax over all T x S pairs, left to autograd."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from hydraulis.model.attention.kernel import AttentionMask, Heads
+from hydraulis.model.packed import Segments
+
+HEAD_DIM = 16
+
+
+def masked_softmax(heads: Heads, mask: AttentionMask) -> tuple[Tensor, Tensor]:
+    """Give o_TND, 0 where a query sees no key, and the log-sum-exp of its scores, in the heads' dtype."""
+    q_TND, k_SKD, v_SKD = heads
+    group = q_TND.shape[1] // k_SKD.shape[1]
+    k_SND, v_SND = k_SKD.repeat_interleave(group, dim=1), v_SKD.repeat_interleave(group, dim=1)
+    score_NTS = torch.einsum("tnd,snd->nts", q_TND, k_SND) / math.sqrt(q_TND.shape[-1])
+    score_NTS = score_NTS.masked_fill(~visible(mask).to(q_TND.device), -math.inf)
+    weight_NTS = score_NTS.softmax(-1).nan_to_num(0.0)
+    return torch.einsum("nts,snd->tnd", weight_NTS, v_SND), score_NTS.logsumexp(-1).T
+
+
+def visible(mask: AttentionMask) -> Tensor:
+    """Say of each pair of query and key, token by token, whether the mask lets it be."""
+
+    def places(segments: Segments) -> list[tuple[int, int]]:
+        return [(i, place) for i, length in enumerate(segments.lengths) for place in range(length)]
+
+    return torch.tensor(
+        [
+            [own == other and (not mask.causal or key <= query) for other, key in places(mask.keys)]
+            for own, query in places(mask.queries)
+        ],
+        dtype=torch.bool,
+    ).reshape(mask.queries.num_tokens, mask.keys.num_tokens)
+
+
+def random_heads(
+    mask: AttentionMask,
+    num_heads: int,
+    num_key_value_heads: int,
+    dtype: torch.dtype = torch.float64,
+    device: str = "cpu",
+) -> Heads:
+    def draw(num_tokens: int, heads: int) -> Tensor:
+        return torch.randn(num_tokens, heads, HEAD_DIM, dtype=dtype, device=device)
+
+    num_queries, num_keys = mask.queries.num_tokens, mask.keys.num_tokens
+    return Heads(
+        draw(num_queries, num_heads), draw(num_keys, num_key_value_heads), draw(num_keys, num_key_value_heads)
+    )
+
+
+def mask_of(queries: list[int], keys: list[int], *, causal: bool, device: str = "cpu") -> AttentionMask:
+    return AttentionMask(
+        Segments.from_lengths(queries, device), Segments.from_lengths(keys, device), causal=causal
+    )
+
+
+def expected_gradients(heads: Heads, mask: AttentionMask, do_TND: Tensor) -> Heads:
+    """Give the gradients of the twin, from autograd."""
+    leaves = Heads(*(x.detach().clone().requires_grad_() for x in heads))
+    o_TND, _ = masked_softmax(leaves, mask)
+    return Heads(*torch.autograd.grad(o_TND, leaves, do_TND))

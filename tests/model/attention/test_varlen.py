@@ -1,0 +1,63 @@
+"""Attention as the model calls it: differentiable, checked, on whichever kernel fits."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from hydraulis.errors import InvalidInputError
+from hydraulis.model.attention.kernel import Heads
+from hydraulis.model.attention.varlen import varlen_attention
+from hydraulis.model.packed import PackedSequences
+from model.attention.reference import HEAD_DIM, expected_gradients, mask_of, masked_softmax, random_heads
+
+LENGTHS = [5, 1, 2]
+MASK = mask_of(LENGTHS, LENGTHS, causal=True)
+SEQUENCES = PackedSequences.from_lengths(LENGTHS, "cpu")
+
+
+def attend(heads: Heads) -> Tensor:
+    return varlen_attention(*heads, SEQUENCES)
+
+
+def test_it_is_causal_attention_with_its_gradients() -> None:
+    heads = Heads(*(x.requires_grad_() for x in random_heads(MASK, 4, 2)))
+    o_TND = attend(heads)
+    torch.testing.assert_close(o_TND, masked_softmax(heads, MASK)[0], rtol=1e-12, atol=1e-12)
+    do_TND = torch.randn_like(o_TND)
+    gradients = Heads(*torch.autograd.grad(o_TND, heads, do_TND))
+    torch.testing.assert_close(gradients, expected_gradients(heads, MASK, do_TND), rtol=1e-12, atol=1e-12)
+
+
+def test_the_output_gradient_may_have_any_strides() -> None:
+    heads = Heads(*(x.requires_grad_() for x in random_heads(MASK, 4, 2)))
+    do_TND = torch.randn(HEAD_DIM, 4, 8, dtype=torch.float64).permute(2, 1, 0)
+    gradients = Heads(*torch.autograd.grad(attend(heads), heads, do_TND))
+    torch.testing.assert_close(gradients, expected_gradients(heads, MASK, do_TND), rtol=1e-12, atol=1e-12)
+
+
+def test_heads_may_be_views_of_one_tensor() -> None:
+    heads = Heads(*torch.split(torch.randn(8, 8, HEAD_DIM, dtype=torch.float64), [4, 2, 2], dim=1))
+    torch.testing.assert_close(attend(heads), masked_softmax(heads, MASK)[0], rtol=1e-12, atol=1e-12)
+
+
+def test_a_device_without_a_kernel_is_refused_with_every_reason() -> None:
+    sequences = PackedSequences.from_lengths([3], "meta")
+    x_TND = torch.empty(3, 2, HEAD_DIM, device="meta")
+    with pytest.raises(InvalidInputError, match="float32 heads of dim 16 on meta") as caught:
+        varlen_attention(x_TND, x_TND, x_TND, sequences)
+    assert caught.value.code == "attention_kernel"
+    for reason in ("flash-attn is not installed", "runs on cuda", "stands in on cuda", "runs on cpu"):
+        assert reason in str(caught.value)
+
+
+def test_tokens_and_segments_must_agree() -> None:
+    heads = random_heads(MASK, 2, 2)
+    with pytest.raises(InvalidInputError, match="q_TND holds 7 tokens, but its segments hold 8") as caught:
+        attend(heads._replace(q_TND=heads.q_TND[1:]))
+    assert caught.value.code == "attention_shape"
+
+
+def test_a_strided_head_dim_is_refused() -> None:
+    strided = torch.randn(8, HEAD_DIM, 2).transpose(1, 2)
+    with pytest.raises(InvalidInputError, match="stride 2 in its last dim"):
+        attend(Heads(strided, strided, strided))
