@@ -10,11 +10,28 @@ import torch
 from torch import Tensor, nn
 
 from hydraulis.config.model import ModelConfig
+from hydraulis.config.rope import RopeScaling
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
 from hydraulis.model.loss import IGNORE_INDEX
+from hydraulis.parallel.tensor import split_range, split_units
 
 SEED = 7
+
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {
+        "rope_scaling": RopeScaling(rope_type="llama3", factor=8.0, original_max_position_embeddings=16),
+    },
+    "mistral": {"head_dim": 10},
+    "qwen2": {"attention_bias": True, "tie_word_embeddings": True},
+    "qwen3": {
+        "qk_norm": True,
+        "rope_scaling": RopeScaling(rope_type="yarn", factor=4.0, original_max_position_embeddings=8),
+    },
+    "every bias": {"attention_bias": True, "attention_output_bias": True, "mlp_bias": True},
+}
+"""What makes a small model one of each family, and one with all that any of them may have."""
 
 
 def small_config(**changes: Any) -> ModelConfig:
@@ -33,7 +50,7 @@ def small_config(**changes: Any) -> ModelConfig:
 
 
 def build_decoder(config: ModelConfig, dtype: torch.dtype = torch.float64) -> Decoder:
-    """Make a whole decoder, its norms not all ones, so that they matter too."""
+    """Make a whole decoder, its norms not all ones and its biases not all zeros, so that they matter too."""
     with torch.device("meta"):
         model = Decoder(config)
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
@@ -64,6 +81,13 @@ def random_tokens(config: ModelConfig, lengths: Sequence[int], *, padded: bool) 
     if padded:
         target_T[-lengths[-1] :] = IGNORE_INDEX
     return token_T, target_T
+
+
+def held_rows(name: str, rows: int, config: ModelConfig, tp: int, tensor_rank: int) -> range:
+    """Give the rows that a tensor rank holds of a parameter with so many in its split dim."""
+    units = split_units(name, rows, config)
+    part = split_range(units, tp, tensor_rank)
+    return range(part.start * rows // units, part.stop * rows // units)
 
 
 def count_targets(target_T: Tensor) -> int:

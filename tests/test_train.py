@@ -191,12 +191,13 @@ def test_plans_and_trace_are_those_of_the_steps(first: Run) -> None:
 
 def test_the_trained_parameters_can_be_read(first: Run) -> None:
     parameters = safetensors.torch.load_file(first.directory / "model.safetensors")
-    assert parameters["embed_tokens.weight"].shape == (256, 32)
-    assert parameters["layers.1.self_attn.k_proj.weight"].shape == (16, 32)
+    assert parameters["model.embed_tokens.weight"].shape == (256, 32)
+    assert parameters["model.layers.1.self_attn.k_proj.weight"].shape == (16, 32)
+    assert parameters["lm_head.weight"].shape == (256, 32)
     assert len(parameters) == 2 * 9 + 3
     # Trained: norms start as ones.
     assert all(value.isfinite().all() for value in parameters.values())
-    assert parameters["norm.weight"].ne(1).any()
+    assert parameters["model.norm.weight"].ne(1).any()
 
 
 def test_the_log_shows_each_step_once_and_where_the_files_are(first: Run) -> None:
@@ -272,7 +273,11 @@ REFUSALS = (
     Refusal('planner.strategies=["1x<tp2>+1x<1>"]', "strategy_too_large", "needs 3 GPUs, the cluster has 2"),
     Refusal('planner.strategies=["1x<tp3>"]', "strategy_too_large", "needs 3 GPUs"),
     Refusal('planner.strategies=["two of them"]', "strategy_syntax", "two of them"),
-    Refusal('planner.strategies=["1x<tp2>"]\0model.num_key_value_heads=1', "tensor_degree", "tp = 2"),
+    Refusal(
+        'planner.strategies=["1x<tp2>"]\0model.num_attention_heads=1\0model.num_key_value_heads=1',
+        "tensor_degree",
+        "tp = 2 does not divide num_attention_heads = 1",
+    ),
     Refusal('planner.strategies=["1x<pp2>"]\0model.num_hidden_layers=1', "too_many_stages", "1 layers"),
     Refusal("data.max_tokens=90", "document_too_long", "90 tokens, and no strategy admits more than 64"),
     Refusal('planner.profile="nowhere.json"', "file_unreadable", "nowhere.json"),

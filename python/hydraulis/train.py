@@ -20,6 +20,7 @@ from hydraulis.config.run import RunConfig, load, to_dict
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError, InfeasibleError
+from hydraulis.model.decoder import checkpoint_name
 from hydraulis.planner.profile import load_profile
 from hydraulis.planner.static import StaticComparison
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
@@ -185,8 +186,9 @@ def _recorder(
 
 
 def _save(worker: Worker, recorder: Recorder) -> None:
-    """Write the trained parameters. Collective; rank 0 writes."""
-    parameters = worker.home.gather(worker.home.master) or {}
+    """Write the trained parameters under the names of Hugging Face. Collective; rank 0 writes."""
+    gathered = worker.home.gather(worker.home.master) or {}
+    parameters = {checkpoint_name(name): value for name, value in gathered.items()}
     on_rank_zero(lambda: recorder.save(safetensors.torch.save(parameters)))
 
 

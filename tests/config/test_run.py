@@ -1,10 +1,13 @@
 import json
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import get_type_hints
 
 import pytest
 
+from hydraulis.config.hugging_face import from_hugging_face
+from hydraulis.config.rope import RopeScaling
 from hydraulis.config.run import OptimizerConfig, RunConfig, TrainConfig, load, to_dict
 from hydraulis.config.table import from_table
 from hydraulis.errors import InvalidInputError
@@ -98,10 +101,10 @@ def test_refuses_a_bad_value_in_every_field(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", field_names())
 def test_refuses_another_type_in_every_field(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInputError) as refusal:
-        load(write(tmp_path), [f"{name}={{}}"])
+        load(write(tmp_path), [f"{name}=[{{}}]"])
     # The choices of a field say its type as well.
     assert refusal.value.code == ("config_value" if "must be one of" in str(refusal.value) else "config_type")
-    assert str(refusal.value).startswith(f"{name} = {{}}")
+    assert str(refusal.value).startswith(name)
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
@@ -241,3 +244,39 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
         "trace_step": None,
     }
     assert from_table(RunConfig, dumped, "") == config
+
+
+def write_model(folder: Path, **changes: object) -> Path:
+    path = folder / "config.json"
+    shape = {
+        "model_type": "qwen3",
+        "vocab_size": 300,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 5,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 64},
+    }
+    path.write_text(json.dumps(shape | changes), encoding="utf-8")
+    return path
+
+
+def test_a_model_may_be_that_of_a_config_json_and_keys_beside_it_count(tmp_path: Path) -> None:
+    path = write_model(tmp_path)
+    file = write(tmp_path, re.sub(r"\[model\](\n.+)+", f"[model]\nhf_config = '{path}'", MINIMAL))
+    assert load(file).model == from_hugging_face(path)
+    scaling = 'model.rope_scaling={rope_type="linear", factor=3}'
+    config = load(file, ["model.num_hidden_layers=1", scaling]).model
+    assert (config.num_hidden_layers, config.qk_norm) == (1, True)
+    assert config.rope_scaling == RopeScaling(rope_type="linear", factor=3.0)
+
+
+def test_a_model_whose_config_json_is_not_a_path_or_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"model\.hf_config = 3 must be the path") as refusal:
+        load(write(tmp_path), ["model.hf_config=3"])
+    assert refusal.value.code == "config_type"
+    path = write_model(tmp_path, model_type="gemma")
+    with pytest.raises(InvalidInputError) as refusal:
+        load(write(tmp_path), [f"model.hf_config='{path}'"])
+    assert refusal.value.code == "model_unsupported"

@@ -45,3 +45,8 @@ def test_every_dtype_rounds_the_same_values() -> None:
     value = draw("lm_head.weight")
     for dtype in (torch.bfloat16, torch.float64):
         assert torch.equal(draw("lm_head.weight", dtype=dtype), value.to(dtype))
+
+
+def test_biases_are_zeros() -> None:
+    name = "layers.0.self_attn.q_proj.bias"
+    assert torch.equal(initial_value(name, (40,), CONFIG, 1, torch.float32), torch.zeros(40))

@@ -2,15 +2,17 @@ import pytest
 import torch
 
 from hydraulis.model.rope import rotary_table
+from small_model import small_config
 
 HEAD_DIM = 10
 THETA = 500.0
+CONFIG = small_config(head_dim=HEAD_DIM, rope_theta=THETA)
 
 
 def test_it_equals_complex_numbers_turned_in_the_plane() -> None:
     x_TND = torch.randn(6, 3, HEAD_DIM, dtype=torch.float64)
     position_T = torch.tensor([0, 1, 2, 0, 1, 70000])
-    turned = rotary_table(position_T, HEAD_DIM, THETA, torch.float64).rotate(x_TND)
+    turned = rotary_table(position_T, CONFIG, torch.float64).rotate(x_TND)
 
     half = HEAD_DIM // 2
     plane = torch.complex(x_TND[..., :half], x_TND[..., half:])
@@ -26,7 +28,7 @@ def test_scores_depend_on_the_distance_alone() -> None:
     q_1D, k_1D = torch.randn(2, 1, HEAD_DIM, dtype=torch.float64)
 
     def score(q_position: int, k_position: int) -> float:
-        table = rotary_table(torch.tensor([q_position, k_position]), HEAD_DIM, THETA, torch.float64)
+        table = rotary_table(torch.tensor([q_position, k_position]), CONFIG, torch.float64)
         q, k = table.rotate(torch.stack((q_1D, k_1D)))
         return float((q * k).sum())
 
@@ -37,8 +39,8 @@ def test_scores_depend_on_the_distance_alone() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_the_table_has_the_dtype_of_the_heads_and_exact_angles(dtype: torch.dtype) -> None:
     position_T = torch.tensor([257, 4099])
-    table = rotary_table(position_T, HEAD_DIM, THETA, dtype)
-    exact = rotary_table(position_T, HEAD_DIM, THETA, torch.float64)
+    table = rotary_table(position_T, CONFIG, dtype)
+    exact = rotary_table(position_T, CONFIG, torch.float64)
     assert table.cos_TD.dtype == table.sin_TD.dtype == dtype
     # float32 angles of 4,099 are good to 2.4e-4 rad; bfloat16 cosines to 2**-9.
     torch.testing.assert_close(table.cos_TD.double(), exact.cos_TD, rtol=0, atol=3e-3)

@@ -13,7 +13,7 @@ from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.pipeline import cut_stage
 from hydraulis.parallel.tensor import apply_tensor_parallel, split_dim, split_range
 from hydraulis.parallel.vocabulary import vocab_parallel_loss
-from small_model import bind_parameters, build_decoder, count_targets, random_tokens
+from small_model import bind_parameters, build_decoder, count_targets, held_rows, random_tokens
 
 
 def loss_and_gradients(
@@ -50,10 +50,8 @@ def sliced_stage(config: ModelConfig, stage: int, num_stages: int, tensor_rank: 
 
     def own_slice(name: str) -> Tensor:
         value, dim = full[name].detach(), split_dim(name)
-        if dim is None:
-            return value.clone()
-        rows = split_range(value.shape[dim], tp, tensor_rank)
-        return value.narrow(dim, rows.start, len(rows)).clone()
+        rows = held_rows(name, value.shape[dim or 0], config, tp, tensor_rank)
+        return value.narrow(dim or 0, rows.start, len(rows)).clone()
 
     bind_parameters(model, own_slice)
     return model

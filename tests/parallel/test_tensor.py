@@ -6,10 +6,16 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.loss import token_loss
 from hydraulis.model.packed import PackedSequences
-from hydraulis.parallel.tensor import apply_tensor_parallel, check_tensor_degree, split_dim, split_range
+from hydraulis.parallel.tensor import (
+    apply_tensor_parallel,
+    check_tensor_degree,
+    split_dim,
+    split_range,
+    split_units,
+)
 from parallel.tensor_workers import loss_and_gradients
 from ranks import run_ranks
-from small_model import build_decoder, count_targets, random_tokens, small_config
+from small_model import FAMILIES, build_decoder, count_targets, held_rows, random_tokens, small_config
 
 LENGTHS = [7, 1, 13, 7]
 
@@ -23,42 +29,77 @@ def single_process(config: ModelConfig) -> tuple[float, dict[str, Tensor]]:
     return loss.item(), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
-def join(name: str, pieces: list[Tensor]) -> Tensor:
-    dim = split_dim(name)
-    return torch.stack(pieces).sum(0) if dim is None else torch.cat(pieces, dim)
+def join(name: str, config: ModelConfig, shape: torch.Size, pieces: list[Tensor]) -> Tensor:
+    """Add every rank's gradient where its rows are: the holders of a copy each have a part of it."""
+    dim = split_dim(name) or 0
+    joined = torch.zeros(shape, dtype=torch.float64)
+    for tensor_rank, piece in enumerate(pieces):
+        rows = held_rows(name, shape[dim], config, len(pieces), tensor_rank)
+        joined.narrow(dim, rows.start, len(rows)).add_(piece)
+    return joined
 
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize(("tp", "num_stages"), [(2, 1), (4, 1), (2, 2), (4, 3)])
 def test_it_equals_the_single_process(tp: int, num_stages: int, *, tied: bool) -> None:
     config = small_config(tie_word_embeddings=tied)
+    expected = assert_equals_the_single_process(config, tp, num_stages)
+    assert len(expected) == 29 + (not tied)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_does_with_fewer_key_value_heads_than_ranks(family: str) -> None:
+    assert_equals_the_single_process(small_config(**{"num_key_value_heads": 2} | FAMILIES[family]), 4, 2)
+
+
+def assert_equals_the_single_process(config: ModelConfig, tp: int, num_stages: int) -> dict[str, Tensor]:
     loss, expected = single_process(config)
     results = run_ranks(tp, loss_and_gradients, config, LENGTHS, num_stages)
 
     assert [rank_loss for rank_loss, _ in results] == pytest.approx([loss] * tp, rel=1e-10)
     assert len({rank_loss for rank_loss, _ in results}) == 1
-    assert len(expected) == 29 + (not tied)
     for name, gradient in expected.items():
-        joined = join(name, [rank_gradient[name] for _, rank_gradient in results])
+        pieces = [rank_gradient[name] for _, rank_gradient in results]
+        joined = join(name, config, gradient.shape, pieces)
         assert joined.shape == gradient.shape, name
         assert torch.linalg.norm(joined - gradient) <= 1e-10 * torch.linalg.norm(gradient), name
     assert all(rank_gradient.keys() == expected.keys() for _, rank_gradient in results)
+    return expected
 
 
 def test_every_parameter_has_its_split_dim() -> None:
-    split = {name: split_dim(name) for name, _ in build_decoder(small_config()).named_parameters()}
-    assert len(split) == 30
-    assert {name.split(".")[-2] for name, dim in split.items() if dim == 1} == {"o_proj", "down_proj"}
-    assert {name.split(".")[-2] for name, dim in split.items() if dim is None} == {
-        "input_layernorm",
-        "post_attention_layernorm",
-        "norm",
+    config = small_config(**FAMILIES["every bias"], qk_norm=True)
+    split = {name: split_dim(name) for name, _ in build_decoder(config).named_parameters()}
+    assert len(split) == 3 + 3 * (9 + 7 + 2)
+
+    def modules(dim: int | None, leaf: str) -> set[str]:
+        return {name.split(".")[-2] for name in split if split[name] == dim and name.endswith(leaf)}
+
+    norms = {"input_layernorm", "post_attention_layernorm", "q_norm", "k_norm", "norm"}
+    assert modules(1, "weight") == {"o_proj", "down_proj"}
+    assert modules(None, "weight") == norms
+    assert modules(None, "bias") == {"o_proj", "down_proj"}
+    assert modules(0, "bias") == {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"}
+    assert modules(1, "bias") == set()
+
+
+def test_heads_stay_whole_and_other_rows_are_free() -> None:
+    config = small_config()
+    units = {
+        name: split_units(f"layers.0.{name}", 48, config)
+        for name in (
+            "self_attn.q_proj.weight",
+            "self_attn.v_proj.bias",
+            "self_attn.o_proj.bias",
+            "mlp.up_proj.bias",
+        )
     }
+    assert list(units.values()) == [8, 4, 1, 48]
 
 
 def test_an_unknown_parameter_has_none() -> None:
-    with pytest.raises(InvalidInputError, match=r"'layers\.0\.self_attn\.q_norm\.weight'") as caught:
-        split_dim("layers.0.self_attn.q_norm.weight")
+    with pytest.raises(InvalidInputError, match=r"'layers\.0\.self_attn\.gate\.weight'") as caught:
+        split_dim("layers.0.self_attn.gate.weight")
     assert caught.value.code == "parameter_name"
 
 
@@ -73,8 +114,13 @@ def test_split_ranges_are_even_and_cover_all_rows(rows: int, parts: int) -> None
 @pytest.mark.parametrize(
     ("changes", "tp", "message"),
     [
-        ({}, 8, "tp = 8 is above its limit of num_key_value_heads = 4"),
-        ({}, 3, "tp = 3 does not divide num_key_value_heads = 4"),
+        ({}, 16, "tp = 16 does not divide num_attention_heads = 8"),
+        ({}, 3, "tp = 3 does not divide num_attention_heads = 8"),
+        (
+            {"num_attention_heads": 12},
+            6,
+            "tp = 6 neither divides num_key_value_heads = 4 nor is a multiple of it",
+        ),
         ({}, 0, "tp = 0 is below its limit of 1"),
         ({"vocab_size": 3}, 4, "tp = 4 is above its limit of vocab_size = 3"),
         ({"intermediate_size": 3}, 4, "tp = 4 is above its limit of intermediate_size = 3"),
@@ -86,7 +132,7 @@ def test_degrees_that_do_not_fit_are_refused(changes: dict[str, int], tp: int, m
     assert caught.value.code == "tensor_degree"
 
 
-@pytest.mark.parametrize("tp", [1, 2, 4])
+@pytest.mark.parametrize("tp", [1, 2, 4, 8])
 def test_degrees_that_fit_are_not(tp: int) -> None:
     check_tensor_degree(small_config(), tp)
 
@@ -96,15 +142,15 @@ def test_a_degree_of_one_hooks_nothing() -> None:
 
 
 def test_applying_checks_the_degree() -> None:
-    with pytest.raises(InvalidInputError, match="tp = 8"):
-        apply_tensor_parallel(build_decoder(small_config()), None, 0, 8)
+    with pytest.raises(InvalidInputError, match="tp = 16"):
+        apply_tensor_parallel(build_decoder(small_config()), None, 0, 16)
 
 
 def test_removing_the_handles_removes_every_hook() -> None:
-    model = build_decoder(small_config())
+    model = build_decoder(small_config(**FAMILIES["every bias"]))
     handles = apply_tensor_parallel(model, None, 0, 2)
-    # Two on each attention and MLP of 3 layers, two on the embedding, one on the head.
-    assert len(handles) == 15
+    # Three on each attention and MLP of 3 layers (one for the bias), two on the embedding, one on the head.
+    assert len(handles) == 21
     for handle in handles:
         handle.remove()
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())

@@ -7,10 +7,10 @@ from hydraulis import InvalidInputError, Scheme
 from hydraulis._core import held_slices
 from hydraulis.config.model import ModelConfig
 from hydraulis.parallel.pipeline import cut_stage
-from hydraulis.parallel.tensor import split_dim, split_range
+from hydraulis.parallel.tensor import split_dim
 from hydraulis.runtime.buffers import StrategyBuffers, positions
 from hydraulis.runtime.parameters import ModelParameters
-from small_model import build_decoder, small_config
+from small_model import build_decoder, held_rows, small_config
 
 # Three layers on two stages: the second one has two of them.
 STAGES = {1: [range(3)], 2: [range(1), range(1, 3)], 3: [range(1), range(1, 2), range(2, 3)]}
@@ -23,9 +23,8 @@ def stage_elements(config: ModelConfig, scheme: Scheme, stage: int, tensor_rank:
     cut_stage(decoder, STAGES[scheme.pp][stage], first=stage == 0, last=last)
     total = 0
     for name, parameter in decoder.named_parameters():
-        dim = split_dim(name)
-        share = 1 if dim is None else len(split_range(parameter.shape[dim], scheme.tp, tensor_rank))
-        total += parameter.numel() * share // (1 if dim is None else parameter.shape[dim])
+        rows = parameter.shape[split_dim(name) or 0]
+        total += parameter.numel() * len(held_rows(name, rows, config, scheme.tp, tensor_rank)) // rows
     return total
 
 

@@ -1,6 +1,7 @@
 """The loss and the gradients of any strategy equal one process."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hydraulis.model.loss import token_loss
 from hydraulis.model.packed import PackedSequences
 from ranks import run_ranks
 from runtime.worker_workers import SEED, Batch, Step, refusals, train
-from small_model import bind_parameters
+from small_model import FAMILIES, bind_parameters
 
 STRATEGIES = (
     "8x<1>",
@@ -28,21 +29,22 @@ STRATEGIES = (
     "4x<tp2>",
     "1x<tp2,pp4>",
 )
+FAMILY_STRATEGIES = ("1x<tp4>+1x<tp2>+2x<1>", "1x<tp4,pp2>", "1x<tp2,pp4>", "2x<tp4>")
 OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=3, weight_decay=0.1)
 
 
-def model_config(*, tied: bool) -> ModelConfig:
-    return ModelConfig(
-        vocab_size=61,
-        hidden_size=32,
-        intermediate_size=44,
-        num_hidden_layers=4,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        head_dim=6,
-        tie_word_embeddings=tied,
-        initializer_range=0.2,
-    )
+def model_config(**changes: Any) -> ModelConfig:
+    shape: dict[str, Any] = {
+        "vocab_size": 61,
+        "hidden_size": 32,
+        "intermediate_size": 44,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 6,
+        "initializer_range": 0.2,
+    }
+    return ModelConfig(**shape | changes)
 
 
 def batches(count: int, vocab_size: int) -> list[Batch]:
@@ -114,7 +116,7 @@ def assert_equal(
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_every_strategy_equals_one_process_in_float64(*, tied: bool) -> None:
-    config = model_config(tied=tied)
+    config = model_config(tie_word_embeddings=tied)
     steps = list(zip(STRATEGIES, batches(len(STRATEGIES), config.vocab_size), strict=True))
     result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
@@ -123,15 +125,24 @@ def test_every_strategy_equals_one_process_in_float64(*, tied: bool) -> None:
     assert result[7].idle_ranks == 1
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_equals_one_process_in_float64(family: str) -> None:
+    # On <tp4> two ranks hold each key/value head.
+    config = model_config(num_key_value_heads=2, **FAMILIES[family])
+    steps = list(zip(FAMILY_STRATEGIES, batches(len(FAMILY_STRATEGIES), config.vocab_size), strict=True))
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps)[0]
+    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+
+
 def test_float32_is_as_close_as_its_rounding_allows() -> None:
-    config = model_config(tied=False)
+    config = model_config()
     steps = list(zip(STRATEGIES[:5], batches(5, config.vocab_size), strict=True))
     result = run_ranks(8, train, config, OPTIMIZER, torch.float32, steps)[0]
     assert_equal(result, one_process(config, torch.float32, steps), 1e-5, 1e-4)
 
 
 def test_two_runs_are_equal_to_the_bit() -> None:
-    config = model_config(tied=True)
+    config = model_config(tie_word_embeddings=True)
     steps = list(zip(STRATEGIES[:5], batches(5, config.vocab_size), strict=True))
     first, second = (run_ranks(8, train, config, OPTIMIZER, torch.float32, steps)[0] for _ in range(2))
     for one, other in zip(first, second, strict=True):

@@ -20,8 +20,8 @@ pub(crate) struct Parameter {
     rows: u64,
     /// Elements of one row.
     row_elements: u64,
-    /// Whether tensor parallelism splits its rows.
-    split: bool,
+    /// Runs of rows that tensor parallelism does not cut; 1 is whole on every rank, `rows` is cut anywhere.
+    units: u64,
     /// The blocks that use it: 0 the embedding, 1 to L the layers, L + 1 the head.
     blocks: Vec<u32>,
 }
@@ -29,9 +29,9 @@ pub(crate) struct Parameter {
 #[pymethods]
 impl Parameter {
     #[new]
-    #[pyo3(signature = (name, *, rows, row_elements, split, blocks))]
-    fn new(name: String, rows: u64, row_elements: u64, split: bool, blocks: Vec<u32>) -> Parameter {
-        Parameter { name, rows, row_elements, split, blocks }
+    #[pyo3(signature = (name, *, rows, row_elements, units, blocks))]
+    fn new(name: String, rows: u64, row_elements: u64, units: u64, blocks: Vec<u32>) -> Parameter {
+        Parameter { name, rows, row_elements, units, blocks }
     }
 }
 
@@ -48,7 +48,7 @@ impl ParameterTable {
             name: parameter.name.clone(),
             rows: parameter.rows,
             row_elements: parameter.row_elements,
-            split: parameter.split,
+            units: parameter.units,
             blocks: parameter.blocks.clone(),
         };
         let parameters = parameters.into_iter().map(core).collect();
@@ -62,7 +62,7 @@ impl ParameterTable {
             name: parameter.name.clone(),
             rows: parameter.rows,
             row_elements: parameter.row_elements,
-            split: parameter.split,
+            units: parameter.units,
             blocks: parameter.blocks.clone(),
         };
         self.0.parameters().iter().map(own).collect()

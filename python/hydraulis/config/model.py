@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from hydraulis.config.rope import RopeScaling
 from hydraulis.errors import InvalidInputError
 
 _COUNTS = (
@@ -14,11 +15,12 @@ _COUNTS = (
     "num_key_value_heads",
 )
 _REALS = ("rope_theta", "rms_norm_eps", "initializer_range")
+_SWITCHES = ("attention_bias", "attention_output_bias", "mlp_bias", "qk_norm", "tie_word_embeddings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """A Llama-type decoder: pre-norm, grouped-query attention with rotary positions, SwiGLU, no biases.
+    """A Llama-type decoder: pre-norm, grouped-query attention with rotary positions, SwiGLU.
 
     Attributes:
         vocab_size: rows of the embedding and of the head.
@@ -29,7 +31,12 @@ class ModelConfig:
         num_key_value_heads: key/value heads.
         head_dim: width of one head, even; 0 or None means `hidden_size // num_attention_heads`.
         rope_theta: base of the rotary frequencies.
+        rope_scaling: how the frequencies are changed for long contexts; absent for not at all.
         rms_norm_eps: added to the mean square inside every norm.
+        attention_bias: whether the maps to queries, keys and values have biases.
+        attention_output_bias: whether the map from attention's output has one.
+        mlp_bias: whether the three maps of the MLP have biases.
+        qk_norm: whether each query and key head is normalised, before it is turned.
         tie_word_embeddings: whether the head uses the embedding's weight.
         initializer_range: standard deviation of the initial weights.
 
@@ -45,7 +52,12 @@ class ModelConfig:
     num_key_value_heads: int
     head_dim: int = 0
     rope_theta: float = 10000.0
+    rope_scaling: RopeScaling | None = None
     rms_norm_eps: float = 1e-5
+    attention_bias: bool = False
+    attention_output_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
     tie_word_embeddings: bool = False
     initializer_range: float = 0.02
 
@@ -57,8 +69,10 @@ class ModelConfig:
         _check_count("head_dim", self.head_dim)
         for name in _REALS:
             _check_real(name, getattr(self, name))
-        self._check_switch()
+        for name in _SWITCHES:
+            _check_switch(name, getattr(self, name))
         self._check_heads()
+        self._check_rope_scaling()
 
     def _normalise(self) -> None:
         if self.head_dim in (0, None):
@@ -77,11 +91,6 @@ class ModelConfig:
             )
             raise InvalidInputError(message, code="model_config")
 
-    def _check_switch(self) -> None:
-        if type(self.tie_word_embeddings) is not bool:
-            message = f"tie_word_embeddings = {self.tie_word_embeddings!r} must be true or false; give one"
-            raise InvalidInputError(message, code="model_config")
-
     def _check_heads(self) -> None:
         if self.head_dim % 2:
             message = (
@@ -96,6 +105,11 @@ class ModelConfig:
             )
             raise InvalidInputError(message, code="model_config")
 
+    def _check_rope_scaling(self) -> None:
+        if not isinstance(self.rope_scaling, RopeScaling | None):
+            message = f"rope_scaling = {self.rope_scaling!r} must be a RopeScaling or None; give one"
+            raise InvalidInputError(message, code="model_config")
+
 
 def _check_count(name: str, value: object) -> None:
     if type(value) is not int or value < 1:
@@ -106,4 +120,10 @@ def _check_count(name: str, value: object) -> None:
 def _check_real(name: str, value: object) -> None:
     if type(value) is not float or not math.isfinite(value) or value <= 0.0:
         message = f"{name} = {value!r} must be a finite number above 0; give a positive number"
+        raise InvalidInputError(message, code="model_config")
+
+
+def _check_switch(name: str, value: object) -> None:
+    if type(value) is not bool:
+        message = f"{name} = {value!r} must be true or false; give one"
         raise InvalidInputError(message, code="model_config")

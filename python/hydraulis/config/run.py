@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from hydraulis.config.check import above, at_least, below, not_empty
+from hydraulis.config.hugging_face import from_hugging_face
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.override import apply_override
 from hydraulis.config.table import from_table
@@ -154,6 +155,9 @@ class RunConfig:
 def load(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a run configuration; of two overrides of the same key the later one counts.
 
+    In the section `model` the key `hf_config` names a `config.json` of Hugging Face, whose values the other
+    keys of the section override.
+
     Args:
         path: the TOML file.
         overrides: each `section.key=value` with a TOML value, for example `train.dtype="float64"`.
@@ -163,17 +167,30 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
 
     Raises:
         InvalidInputError: the file cannot be read (code `config_file`), it or an override is not TOML
-            (`config_syntax`), or a key or a value is refused (see `from_table` and the sections).
+            (`config_syntax`), or a key or a value is refused (see `from_table`, `from_hugging_face` and the
+            sections).
     """
     tables = _read(Path(path))
     for override in overrides:
         apply_override(tables, override)
+    tables["model"] = _with_hugging_face(tables.get("model"))
     return from_table(RunConfig, tables, "")
 
 
 def to_dict(config: RunConfig) -> dict[str, dict[str, object]]:
     """Return the effective configuration, defaults included, as plain values for JSON."""
     return dataclasses.asdict(config)
+
+
+def _with_hugging_face(section: object) -> object:
+    """Replace `hf_config` in the model's section by the shape that it names."""
+    if not isinstance(section, dict) or "hf_config" not in section:
+        return section
+    path = section.pop("hf_config")
+    if type(path) is not str:
+        message = f"model.hf_config = {path!r} must be the path of a config.json; write it as a string"
+        raise InvalidInputError(message, code="config_type")
+    return dataclasses.asdict(from_hugging_face(path)) | section
 
 
 def _read(path: Path) -> dict[str, object]:

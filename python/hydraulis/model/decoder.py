@@ -1,9 +1,9 @@
 """A Llama-type decoder on packed sequences, with the parameter names of Hugging Face minus `model.`.
 
-It is written to be cut and split from outside, so three things hold. A module takes its number of heads,
-its width and its vocabulary from the weights it finds, never from the config. `layers` is keyed by the
-global layer index, so a parameter has one name on every pipeline stage. `embed_tokens`, `norm` and
-`lm_head` may be None, and are then skipped.
+By its config it is Llama, Mistral, Qwen2 or Qwen3 (dense). It is written to be cut and split from outside, so
+three things hold. A module takes its number of heads, its width and its vocabulary from the weights it finds,
+never from the config. `layers` is keyed by the global layer index, so a parameter has one name on every
+pipeline stage. `embed_tokens`, `norm` and `lm_head` may be None, and are then skipped.
 
 Build it under `torch.device("meta")`, which allocates and draws nothing, and bind the parameters after:
 their first values mean nothing.
@@ -26,25 +26,32 @@ HEAD_WEIGHT = "lm_head.weight"
 
 
 class Attention(nn.Module):
-    """Grouped-query causal self-attention with rotary positions."""
+    """Grouped-query causal self-attention with rotary positions; q_norm and k_norm may be None."""
+
+    q_norm: nn.RMSNorm | None
+    k_norm: nn.RMSNorm | None
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         query_width = config.num_attention_heads * config.head_dim
         key_value_width = config.num_key_value_heads * config.head_dim
         self.head_dim = config.head_dim
-        self.q_proj = nn.Linear(config.hidden_size, query_width, bias=False)
-        self.k_proj = nn.Linear(config.hidden_size, key_value_width, bias=False)
-        self.v_proj = nn.Linear(config.hidden_size, key_value_width, bias=False)
-        self.o_proj = nn.Linear(query_width, config.hidden_size, bias=False)
+        self.q_proj = nn.Linear(config.hidden_size, query_width, bias=config.attention_bias)
+        self.k_proj = nn.Linear(config.hidden_size, key_value_width, bias=config.attention_bias)
+        self.v_proj = nn.Linear(config.hidden_size, key_value_width, bias=config.attention_bias)
+        self.o_proj = nn.Linear(query_width, config.hidden_size, bias=config.attention_output_bias)
+        self.q_norm = nn.RMSNorm(config.head_dim, eps=config.rms_norm_eps) if config.qk_norm else None
+        self.k_norm = nn.RMSNorm(config.head_dim, eps=config.rms_norm_eps) if config.qk_norm else None
 
     def forward(self, x_TH: Tensor, sequences: PackedSequences, rotary: RotaryTable) -> Tensor:
         """Mix tokens inside each segment; all T tokens in, [T, H] out."""
         heads = (-1, self.head_dim)
-        q_TND = rotary.rotate(self.q_proj(x_TH).unflatten(-1, heads))
-        k_TKD = rotary.rotate(self.k_proj(x_TH).unflatten(-1, heads))
+        q_TND = self.q_proj(x_TH).unflatten(-1, heads)
+        k_TKD = self.k_proj(x_TH).unflatten(-1, heads)
         v_TKD = self.v_proj(x_TH).unflatten(-1, heads)
-        o_TND = varlen_attention(q_TND, k_TKD, v_TKD, sequences)
+        if self.q_norm is not None and self.k_norm is not None:
+            q_TND, k_TKD = self.q_norm(q_TND), self.k_norm(k_TKD)
+        o_TND = varlen_attention(rotary.rotate(q_TND), rotary.rotate(k_TKD), v_TKD, sequences)
         y_TH: Tensor = self.o_proj(o_TND.flatten(1))
         return y_TH
 
@@ -54,9 +61,9 @@ class MLP(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
     def forward(self, x_TH: Tensor) -> Tensor:
         """Transform each token by itself; [T, H] in, [T, H] out."""
@@ -120,7 +127,7 @@ class Decoder(nn.Module):
         """
         if self.embed_tokens is not None:
             x = self.embed_tokens(x)
-        rotary = rotary_table(sequences.position_T, self.config.head_dim, self.config.rope_theta, x.dtype)
+        rotary = rotary_table(sequences.position_T, self.config, x.dtype)
         for layer in self.layers.values():
             x = layer(x, sequences, rotary)
         if self.norm is not None:
@@ -128,6 +135,11 @@ class Decoder(nn.Module):
         if self.lm_head is not None:
             x = self.lm_head(x)
         return x
+
+
+def checkpoint_name(name: str) -> str:
+    """Name the tensor that holds a master parameter in a checkpoint of Hugging Face."""
+    return name if name == HEAD_WEIGHT else f"model.{name}"
 
 
 def master_parameter_name(name: str, config: ModelConfig) -> str:

@@ -25,8 +25,10 @@ def initial_value(
         dtype: of the result.
 
     Returns:
-        Ones for a norm, else normal values around 0.
+        Ones for a norm, zeros for a bias, else normal values around 0.
     """
+    if name.endswith("bias"):
+        return torch.zeros(*shape, dtype=dtype)
     if name.endswith("norm.weight"):
         return torch.ones(*shape, dtype=dtype)
     generator = torch.Generator().manual_seed(_parameter_seed(name, seed))

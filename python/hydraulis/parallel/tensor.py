@@ -5,9 +5,11 @@ rank's heads or columns; a hook before them gathers the tokens, a hook after the
 scatters the tokens. The embedding looks up this rank's vocabulary rows and the sum is scattered likewise;
 the head gets all tokens and gives this rank's vocabulary columns of the logits.
 
-So every split parameter's gradient is complete on the rank that holds the slice. Norms run on [t, H], so
-their gradient on one rank is *partial*: it covers that rank's tokens only, and the ranks' sum is the
-gradient. Nothing here takes that sum; the owner of the master parameter does.
+So every split parameter's gradient is complete on the rank that holds the slice. Of a parameter that several
+ranks hold it is *partial* on each, and their sum is the gradient: norms of the stream run on [t, H] and cover
+this rank's tokens; q_norm and k_norm cover its heads, and so does a key/value head that several ranks hold
+because there are fewer of them than ranks; a bias of the output maps enters each rank's addend by 1/tp.
+Nothing here takes that sum; the owner of the master parameter does.
 
 Legend: T tokens of the packed micro-batch, t = T/tp tokens of this rank, H hidden, v vocabulary rows of this
 rank.
@@ -30,6 +32,8 @@ _SPLIT_DIM: dict[str, int | None] = {
     "k_proj": 0,
     "v_proj": 0,
     "o_proj": 1,
+    "q_norm": None,
+    "k_norm": None,
     "gate_proj": 0,
     "up_proj": 0,
     "down_proj": 1,
@@ -38,7 +42,10 @@ _SPLIT_DIM: dict[str, int | None] = {
     "post_attention_layernorm": None,
     "norm": None,
 }
-"""By module name: the dim of its weight that the ranks of a tensor group share out; None is whole on each."""
+"""By module name: the dim of its weight that the ranks of a tensor group share out; None is whole on each.
+
+A bias is shared out with the outputs: where that is dim 0.
+"""
 
 
 def split_dim(parameter_name: str) -> int | None:
@@ -50,20 +57,50 @@ def split_dim(parameter_name: str) -> int | None:
     Raises:
         InvalidInputError: the decoder has no such parameter (code `parameter_name`).
     """
-    module_name = parameter_name.removesuffix(".weight").rpartition(".")[2]
+    path, _, leaf = parameter_name.rpartition(".")
+    module_name = path.rpartition(".")[2]
     if module_name not in _SPLIT_DIM:
         message = f"{parameter_name!r} is no parameter of the decoder; known modules: {', '.join(_SPLIT_DIM)}"
         raise InvalidInputError(message, code="parameter_name")
-    return _SPLIT_DIM[module_name]
+    dim = _SPLIT_DIM[module_name]
+    return None if leaf == "bias" and dim == 1 else dim
 
 
-def split_range(rows: int, parts: int, index: int) -> range:
-    """Return the rows of one part; parts are in order, and their sizes differ by at most 1.
+def split_units(parameter_name: str, rows: int, config: ModelConfig) -> int:
+    """Return into how many runs of rows a parameter may be cut: heads stay whole, other rows are free.
+
+    Args:
+        parameter_name: such as `layers.0.self_attn.q_proj.weight`.
+        rows: its size in the split dim, or in the first where it has none.
+        config: gives the numbers of heads.
+
+    Returns:
+        The number of heads, or `rows`; 1 if every rank holds the whole.
+
+    Raises:
+        InvalidInputError: the decoder has no such parameter (code `parameter_name`).
+    """
+    if split_dim(parameter_name) is None:
+        return 1
+    heads = {
+        "q_proj": config.num_attention_heads,
+        "k_proj": config.num_key_value_heads,
+        "v_proj": config.num_key_value_heads,
+        "o_proj": config.num_attention_heads,
+    }
+    return heads.get(parameter_name.split(".")[-2], rows)
+
+
+def split_range(units: int, parts: int, index: int) -> range:
+    """Return the units of one part: in order, even but for 1, and a copy where there are fewer than parts.
 
     >>> [split_range(37, 4, index) for index in range(4)]
     [range(0, 9), range(9, 18), range(18, 27), range(27, 37)]
+    >>> [split_range(2, 4, index) for index in range(4)]
+    [range(0, 1), range(0, 1), range(1, 2), range(1, 2)]
     """
-    return range(rows * index // parts, rows * (index + 1) // parts)
+    first = units * index // parts
+    return range(first, max(first + 1, units * (index + 1) // parts))
 
 
 def check_tensor_degree(config: ModelConfig, tp: int) -> None:
@@ -74,15 +111,15 @@ def check_tensor_degree(config: ModelConfig, tp: int) -> None:
     """
     if tp < 1:
         _refuse(tp, "is below its limit of 1", "choose a positive degree")
-    if tp > config.num_key_value_heads:
+    if config.num_attention_heads % tp:
+        _refuse(tp, f"does not divide num_attention_heads = {config.num_attention_heads}", "choose a divisor")
+    heads = config.num_key_value_heads
+    if heads % tp and tp % heads:
         _refuse(
             tp,
-            f"is above its limit of num_key_value_heads = {config.num_key_value_heads}",
-            "a tensor degree beyond key/value heads is not supported yet, choose a smaller one",
+            f"neither divides num_key_value_heads = {heads} nor is a multiple of it",
+            "choose a degree that does",
         )
-    for name in ("num_key_value_heads", "num_attention_heads"):
-        if getattr(config, name) % tp:
-            _refuse(tp, f"does not divide {name} = {getattr(config, name)}", "choose a divisor")
     for name in ("vocab_size", "intermediate_size"):
         if getattr(config, name) < tp:
             _refuse(tp, f"is above its limit of {name} = {getattr(config, name)}", "choose a smaller degree")
@@ -97,7 +134,8 @@ def apply_tensor_parallel(
     logits_Tv if there is a head, else hidden_tH. The segments stay those of all T tokens.
 
     Args:
-        model: whole or cut; weights may be sliced before or after, along `split_dim` by `split_range`.
+        model: whole or cut; weights may be sliced before or after, along `split_dim`, by `split_range` of
+            their `split_units`.
         group: the tp ranks, in the order of their slices; None if tp is 1.
         tensor_rank: this rank's place in the group.
         tp: the size of the group.
@@ -114,15 +152,25 @@ def apply_tensor_parallel(
     tokens = _TokenHooks(group)
     handles = []
     for layer in model.layers.values():
-        for block in (layer.get_submodule("self_attn"), layer.get_submodule("mlp")):
-            handles.append(block.register_forward_pre_hook(tokens.gather_input))
-            handles.append(block.register_forward_hook(tokens.reduce_output))
+        handles += _hook_layer(layer, tokens, tp)
     if model.embed_tokens is not None:
         vocabulary = _VocabularyHooks(split_range(model.config.vocab_size, tp, tensor_rank), group)
         handles.append(model.embed_tokens.register_forward_pre_hook(vocabulary.keep_own_rows))
         handles.append(model.embed_tokens.register_forward_hook(vocabulary.reduce_output))
     if model.lm_head is not None:
         handles.append(model.lm_head.register_forward_pre_hook(tokens.gather_input))
+    return handles
+
+
+def _hook_layer(layer: nn.Module, tokens: "_TokenHooks", tp: int) -> list[RemovableHandle]:
+    handles = []
+    for block in (layer.get_submodule("self_attn"), layer.get_submodule("mlp")):
+        handles.append(block.register_forward_pre_hook(tokens.gather_input))
+        handles.append(block.register_forward_hook(tokens.reduce_output))
+    output_maps = [layer.get_submodule(name) for name in ("self_attn.o_proj", "mlp.down_proj")]
+    bias = _BiasShare(tp)
+    biased = [output_map for output_map in output_maps if "bias" in dict(output_map.named_parameters())]
+    handles += [output_map.register_forward_hook(bias.keep_share) for output_map in biased]
     return handles
 
 
@@ -138,6 +186,16 @@ class _TokenHooks:
 
     def reduce_output(self, _module: nn.Module, _args: tuple[Any, ...], y_TH: Tensor) -> Tensor:
         return reduce_scatter_tokens(y_TH, self.group)
+
+
+class _BiasShare:
+    """Leaves 1/tp of a bias in each rank's addend, so that their sum has it once."""
+
+    def __init__(self, tp: int) -> None:
+        self.excess = (tp - 1) / tp
+
+    def keep_share(self, output_map: nn.Module, _args: tuple[Any, ...], y_TH: Tensor) -> Tensor:
+        return y_TH - self.excess * output_map.get_parameter("bias")
 
 
 class _VocabularyHooks:

@@ -46,13 +46,13 @@ class SchemeBench:
             self._stage = worker.stage(self.position)
 
     def fill(self) -> None:
-        """Give the stage parameters as at the start of training: norms of 1, else small normal values."""
+        """Give the stage parameters as at the start of training: norms 1, biases 0, the rest small."""
         if self._stage is None:
             return
         generator = torch.Generator().manual_seed(0)
-        for parameter in self._stage.module.parameters():
+        for name, parameter in self._stage.module.named_parameters():
             if parameter.dim() == 1:
-                parameter.data.fill_(1.0)
+                parameter.data.fill_(0.0 if name.endswith("bias") else 1.0)
             else:
                 parameter.data.normal_(0.0, self._stage.module.config.initializer_range, generator=generator)
 

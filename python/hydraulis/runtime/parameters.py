@@ -14,7 +14,7 @@ from torch import Tensor
 from hydraulis._core import Parameter, ParameterTable
 from hydraulis.config.model import ModelConfig
 from hydraulis.model.decoder import EMBEDDING_WEIGHT, Decoder
-from hydraulis.parallel.tensor import split_dim
+from hydraulis.parallel.tensor import split_dim, split_units
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +66,7 @@ def _entry(name: str, shape: torch.Size, config: ModelConfig) -> Parameter:
         name,
         rows=rows,
         row_elements=shape.numel() // rows,
-        split=dim is not None,
+        units=split_units(name, rows, config),
         blocks=_blocks(name, config),
     )
 

@@ -10,8 +10,9 @@
 //! to home, where all contributions are added in rank order; parameters take the same way back. [`node_volumes`]
 //! says how much of that leaves each node at least.
 //!
-//! Every held slice's gradient is *partial* here: the replicas saw different sequences, and under sequence
-//! parallelism so did the tensor ranks that each hold a whole norm, hence all are added.
+//! Every held slice's gradient is *partial* here: the replicas saw different sequences, under sequence
+//! parallelism so did the tensor ranks that each hold a whole norm, and of a key/value head that several of them
+//! hold each saw its own query heads; hence all are added.
 
 mod held;
 mod home;

@@ -13,8 +13,10 @@ pub struct Parameter {
     pub rows: u64,
     /// Elements of one row.
     pub row_elements: u64,
-    /// Whether tensor parallelism splits its rows; otherwise every tensor rank holds it whole.
-    pub split: bool,
+    /// Runs of rows that tensor parallelism does not cut, such as the key/value heads: the tensor ranks share
+    /// them out, and hold copies where there are fewer than ranks. Of 1 unit every rank holds the whole; as many
+    /// units as rows may be cut anywhere.
+    pub units: u64,
     /// The blocks that use it: 0 is the embedding, 1 to L are the layers, L + 1 is the head. Two for tied
     /// embeddings. Its bucket is the first.
     pub blocks: Vec<u32>,
@@ -26,13 +28,13 @@ impl Parameter {
         self.rows * self.row_elements
     }
 
-    /// The rows of tensor rank `index` of `parts`: even but for a remainder spread over the ranks.
+    /// The rows of tensor rank `index` of `parts`: whole units, even but for a remainder spread over the ranks.
     pub(super) fn rows_of(&self, index: u32, parts: u32) -> Range<u64> {
-        if !self.split {
-            return 0..self.rows;
-        }
-        let bound = |index: u32| self.rows * u64::from(index) / u64::from(parts);
-        bound(index)..bound(index + 1)
+        let bound = |index: u32| self.units * u64::from(index) / u64::from(parts);
+        let first = bound(index);
+        let end = bound(index + 1).max(first + 1);
+        let unit_rows = self.rows / self.units;
+        first * unit_rows..end * unit_rows
     }
 }
 
@@ -106,6 +108,9 @@ fn check(parameter: &Parameter, layers: u32) -> Result<()> {
             "above 0".into(),
         );
     }
+    if parameter.units == 0 || !parameter.rows.is_multiple_of(parameter.units) {
+        return wrong("units", parameter.units.to_string(), format!("a divisor of its {} rows", parameter.rows));
+    }
     let in_order = parameter.blocks.windows(2).all(|pair| pair[0] < pair[1]);
     let known = parameter.blocks.iter().all(|&block| block <= layers + 1);
     if parameter.blocks.is_empty() || !in_order || !known {
@@ -122,20 +127,36 @@ fn check(parameter: &Parameter, layers: u32) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn parameter(rows: u64, blocks: &[u32]) -> Parameter {
-        Parameter { name: "w".into(), rows, row_elements: 3, split: true, blocks: blocks.to_vec() }
+    fn parameter(rows: u64, units: u64, blocks: &[u32]) -> Parameter {
+        Parameter { name: "w".into(), rows, row_elements: 3, units, blocks: blocks.to_vec() }
+    }
+
+    fn parts(rows: u64, units: u64, parts: u32) -> Vec<Range<u64>> {
+        (0..parts).map(|index| parameter(rows, units, &[1]).rows_of(index, parts)).collect()
     }
 
     #[test]
     fn rows_are_shared_without_gap() {
-        let parameter = parameter(37, &[1]);
-        let parts: Vec<_> = (0..4).map(|index| parameter.rows_of(index, 4)).collect();
-        assert_eq!(parts, [0..9, 9..18, 18..27, 27..37]);
+        assert_eq!(parts(37, 37, 4), [0..9, 9..18, 18..27, 27..37]);
+    }
+
+    #[test]
+    fn units_are_not_cut() {
+        assert_eq!(parts(12, 4, 2), [0..6, 6..12]);
+        assert_eq!(parts(12, 4, 4), [0..3, 3..6, 6..9, 9..12]);
+    }
+
+    #[test]
+    fn fewer_units_than_ranks_are_held_in_copies() {
+        assert_eq!(parts(12, 2, 4), [0..6, 0..6, 6..12, 6..12]);
+        assert_eq!(parts(12, 1, 3), [0..12, 0..12, 0..12]);
     }
 
     #[test]
     fn tables_that_describe_no_model_are_refused() {
-        for bad in [parameter(0, &[1]), parameter(2, &[]), parameter(2, &[2, 1]), parameter(2, &[9])] {
+        let of_rows = |rows, blocks| parameter(rows, rows.max(1), blocks);
+        let blocks = [of_rows(0, &[1]), of_rows(2, &[]), of_rows(2, &[2, 1]), of_rows(2, &[9])];
+        for bad in blocks.into_iter().chain([parameter(2, 0, &[1]), parameter(3, 2, &[1])]) {
             assert_eq!(ParameterTable::new(vec![bad], 4).unwrap_err().code(), "parameter_table");
         }
     }

@@ -70,7 +70,7 @@ proptest! {
         prop_assert_eq!(volumes, expected);
     }
 
-    /// Blocks are cut evenly over the stages, 0 with the first and L + 1 with the last; rows over tensor ranks.
+    /// Blocks are cut evenly over the stages, 0 with the first and L + 1 with the last; units over tensor ranks.
     #[test]
     fn stages_and_tensor_ranks_hold_what_is_theirs(world in world()) {
         let layers = f64::from(world.table.layers());
@@ -85,12 +85,14 @@ proptest! {
                 block if block > layers => stage + 1 == scheme.pp(),
                 block => (of_stages(stage) + 1.0..=of_stages(stage + 1)).contains(&block),
             };
-            let part = |rows: u64, rank: u16| rows * u64::from(rank) / u64::from(scheme.tp());
+            let part = |units: u64, rank: u16| units * u64::from(rank) / u64::from(scheme.tp());
             let expected = world.table.parameters().iter().enumerate();
             let expected = expected.filter(|(_, one)| one.blocks.iter().any(|&block| uses(block)));
             let expected = expected.map(|(index, one)| {
-                let own = part(one.rows, tensor_rank)..part(one.rows, tensor_rank + 1);
-                (index, if one.split { own } else { 0..one.rows })
+                let (first, end) = (part(one.units, tensor_rank), part(one.units, tensor_rank + 1));
+                let unit = one.rows / one.units;
+                // A rank that would be left without a unit holds a copy of the one it falls into.
+                (index, first * unit..end.max(first + 1) * unit)
             });
             prop_assert!(held.iter().map(|slice| (slice.parameter, slice.rows.clone())).eq(expected));
         }

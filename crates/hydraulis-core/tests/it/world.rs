@@ -12,18 +12,20 @@ use proptest::prelude::*;
 
 use crate::arbitrary::any_case;
 
-/// A model of four to seven layers with up to twelve parameters; some are tied, some used by several blocks.
+/// A model of four to seven layers with up to twelve parameters; some are tied, some used by several blocks,
+/// some cut anywhere, some in units, some not at all.
 pub(crate) fn table() -> impl Strategy<Value = ParameterTable> {
-    let parameter = (1..14_u64, 1..5_u64, any::<bool>(), any::<prop::sample::Index>(), 0..6_u8);
+    let parameter = (1..14_u64, 1..5_u64, 0..3_u8, any::<prop::sample::Index>(), 0..6_u8);
     (4..=7_u32, vec(parameter, 1..12)).prop_map(|(layers, inputs)| {
-        let parameters = inputs.into_iter().enumerate().map(|(index, (rows, row_elements, split, place, kind))| {
+        let parameters = inputs.into_iter().enumerate().map(|(index, (units, row_elements, cut, place, kind))| {
+            let (rows, units) = [(units, units), (3 * units, units), (units, 1)][usize::from(cut)];
             let block = u32::try_from(place.index(layers as usize + 2)).unwrap();
             let blocks = match kind {
                 0 => vec![0, layers + 1],
                 1 => (block / 2..=block).collect(),
                 _ => vec![block],
             };
-            Parameter { name: format!("parameter {index}"), rows, row_elements, split, blocks }
+            Parameter { name: format!("parameter {index}"), rows, row_elements, units, blocks }
         });
         ParameterTable::new(parameters.collect(), layers).unwrap()
     })

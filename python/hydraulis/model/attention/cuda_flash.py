@@ -8,8 +8,10 @@ FlashAttention-2: Dao, arXiv:2307.08691.
 """
 
 import functools
+import importlib
 import importlib.util
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -70,19 +72,15 @@ class FlashAttnPackage:
 
     def forward(self, heads: Heads, mask: AttentionMask) -> Attended:
         """Attend, all segments in one launch."""
-        from flash_attn.flash_attn_interface import _flash_attn_varlen_forward
-
-        o_TND, log_sum_exp_NT, *_ = _flash_attn_varlen_forward(
+        o_TND, log_sum_exp_NT, *_ = _package()._flash_attn_varlen_forward(
             *heads, *_boundaries(mask), _NO_DROPOUT, _scale(heads), causal=mask.causal
         )
         return Attended(o_TND, _without_keys(log_sum_exp_NT, mask).T.contiguous())
 
     def backward(self, do_TND: Tensor, heads: Heads, attended: Attended, mask: AttentionMask) -> Heads:
         """Give the gradients of the heads, all segments in one launch."""
-        from flash_attn.flash_attn_interface import _flash_attn_varlen_backward
-
         gradients = Heads(*(torch.empty_like(x, memory_format=torch.contiguous_format) for x in heads))
-        _flash_attn_varlen_backward(
+        _package()._flash_attn_varlen_backward(
             do_TND.contiguous(),
             *heads,
             attended.o_TND,
@@ -104,6 +102,11 @@ class FlashAttnPackage:
 @functools.cache
 def _package_is_installed() -> bool:
     return importlib.util.find_spec("flash_attn") is not None
+
+
+def _package() -> Any:
+    # Not at the top: it is no dependency, and its import loads a CUDA library.
+    return importlib.import_module("flash_attn.flash_attn_interface")
 
 
 def _refusal(q_TND: Tensor) -> str | None:
