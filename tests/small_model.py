@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydraulis.config.model import ModelConfig
@@ -14,6 +15,7 @@ from hydraulis.config.rope import RopeScaling
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
 from hydraulis.model.loss import IGNORE_INDEX
+from hydraulis.model.packed import PackedSequences
 from hydraulis.parallel.tensor import split_range, split_units
 
 SEED = 7
@@ -69,6 +71,19 @@ def bind_parameters(model: Decoder, value_of: Callable[[str], Tensor]) -> None:
         module_name, _, leaf = name.rpartition(".")
         setattr(model.get_submodule(module_name), leaf, nn.Parameter(value_of(name)))
     model.tie_weights()
+
+
+def logits_of(model: Decoder, token_T: Tensor, sequences: PackedSequences) -> Tensor:
+    """Give the logits_TV that training never holds whole."""
+    assert model.lm_head is not None
+    logits_TV: Tensor = model.lm_head(model(token_T, sequences))
+    return logits_TV
+
+
+def token_loss(logits_TV: Tensor, target_T: Tensor, denominator: int) -> Tensor:
+    """The slow twin of the loss: torch's cross entropy of whole logits."""
+    wide_TV = logits_TV.to(torch.promote_types(logits_TV.dtype, torch.float32))
+    return F.cross_entropy(wide_TV, target_T, ignore_index=IGNORE_INDEX, reduction="sum") / denominator
 
 
 def random_tokens(config: ModelConfig, lengths: Sequence[int], *, padded: bool) -> tuple[Tensor, Tensor]:

@@ -3,9 +3,8 @@ import torch
 from torch import Tensor
 
 from hydraulis.model.decoder import Decoder, master_parameter_name
-from hydraulis.model.loss import token_loss
 from hydraulis.model.packed import PackedSequences
-from small_model import build_decoder, count_targets, random_tokens, small_config
+from small_model import build_decoder, count_targets, logits_of, random_tokens, small_config, token_loss
 
 LENGTHS = [7, 1, 12, 4]
 
@@ -38,12 +37,12 @@ def test_it_can_be_built_on_the_meta_device() -> None:
     assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
 
 
-def test_it_takes_tokens_and_gives_logits() -> None:
+def test_it_takes_tokens_and_gives_hidden_states() -> None:
     config = small_config()
     token_T, _ = random_tokens(config, LENGTHS, padded=False)
-    logits_TV = build_decoder(config)(token_T, PackedSequences.from_lengths(LENGTHS, "cpu"))
-    assert logits_TV.shape == (sum(LENGTHS), config.vocab_size)
-    assert logits_TV.dtype == torch.float64
+    hidden_TH = build_decoder(config)(token_T, PackedSequences.from_lengths(LENGTHS, "cpu"))
+    assert hidden_TH.shape == (sum(LENGTHS), config.hidden_size)
+    assert hidden_TH.dtype == torch.float64
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -53,7 +52,9 @@ def test_a_packed_micro_batch_equals_its_sequences_one_by_one(*, tied: bool) -> 
     denominator = count_targets(target_T)
     packed, single = build_decoder(config), build_decoder(config)
 
-    loss = token_loss(packed(token_T, PackedSequences.from_lengths(LENGTHS, "cpu")), target_T, denominator)
+    loss = token_loss(
+        logits_of(packed, token_T, PackedSequences.from_lengths(LENGTHS, "cpu")), target_T, denominator
+    )
     loss.backward()
 
     single_loss = 0.0
@@ -61,7 +62,7 @@ def test_a_packed_micro_batch_equals_its_sequences_one_by_one(*, tied: bool) -> 
     parts = list(zip(torch.split(token_T, LENGTHS), torch.split(target_T, LENGTHS), strict=True))[:-1]
     for token, target in parts:
         sequence = PackedSequences.from_lengths([len(token)], "cpu")
-        part = token_loss(single(token, sequence), target, denominator)
+        part = token_loss(logits_of(single, token, sequence), target, denominator)
         part.backward()
         single_loss += part.item()
 
@@ -70,7 +71,7 @@ def test_a_packed_micro_batch_equals_its_sequences_one_by_one(*, tied: bool) -> 
     torch.testing.assert_close(gradients(packed), gradients(single), rtol=1e-12, atol=1e-12)
 
 
-def test_logits_do_not_see_what_comes_later() -> None:
+def test_hidden_states_do_not_see_what_comes_later() -> None:
     config = small_config()
     model, sequences = build_decoder(config), PackedSequences.from_lengths([10], "cpu")
     token_T, _ = random_tokens(config, [10], padded=False)

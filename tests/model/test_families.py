@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from hydraulis.config.hugging_face import from_hugging_face
 from hydraulis.model.decoder import Decoder, checkpoint_name
 from hydraulis.model.packed import PackedSequences
-from small_model import bind_parameters
+from small_model import bind_parameters, logits_of
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 53,
@@ -88,7 +87,7 @@ def decoder_of(reference: PreTrainedModel, folder: Path) -> Decoder:
 def test_logits_are_those_of_transformers(reference: PreTrainedModel, tmp_path: Path) -> None:
     model = decoder_of(reference, tmp_path)
     token_T = torch.randint(SHAPE["vocab_size"], (sum(LENGTHS),))
-    logits_TV: Tensor = model(token_T, PackedSequences.from_lengths(LENGTHS, "cpu"))
+    logits_TV = logits_of(model, token_T, PackedSequences.from_lengths(LENGTHS, "cpu"))
     for mine, tokens in zip(logits_TV.split(LENGTHS), token_T.split(LENGTHS), strict=True):
         expected = reference(tokens[None]).logits[0]
         # Logits of a standard deviation of about 3.

@@ -12,7 +12,7 @@ from hydraulis.model.packed import PackedSequences
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.pipeline import cut_stage
 from hydraulis.parallel.tensor import apply_tensor_parallel, split_dim, split_range
-from hydraulis.parallel.vocabulary import vocab_parallel_loss
+from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
 from small_model import bind_parameters, build_decoder, count_targets, held_rows, random_tokens
 
 
@@ -36,8 +36,10 @@ def loss_and_gradients(
     for stage in stages:
         apply_tensor_parallel(stage, group, tensor_rank, tp)
         x = stage(x, sequences)
-    start = split_range(config.vocab_size, tp, tensor_rank).start
-    loss = vocab_parallel_loss(x, target_T, count_targets(target_T), start, group)
+    share = VocabularyShare(config.vocab_size, split_range(config.vocab_size, tp, tensor_rank).start, group)
+    head = stages[-1].lm_head
+    assert head is not None
+    loss = vocab_parallel_loss(x, head.weight, target_T, count_targets(target_T), share)
     loss.backward()
     return loss.item(), master_gradients(stages)
 

@@ -4,10 +4,9 @@ from torch import Tensor
 
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import Decoder, master_parameter_name
-from hydraulis.model.loss import token_loss
 from hydraulis.model.packed import PackedSequences
 from hydraulis.parallel.pipeline import cut_stage
-from small_model import build_decoder, count_targets, random_tokens, small_config
+from small_model import build_decoder, count_targets, logits_of, random_tokens, small_config, token_loss
 
 LENGTHS = [5, 9, 2]
 
@@ -29,12 +28,14 @@ def test_the_stages_together_equal_the_whole(*, tied: bool) -> None:
     token_T, target_T = random_tokens(whole.config, LENGTHS, padded=False)
     sequences, denominator = PackedSequences.from_lengths(LENGTHS, "cpu"), count_targets(target_T)
 
-    loss = token_loss(whole(token_T, sequences), target_T, denominator)
+    loss = token_loss(logits_of(whole, token_T, sequences), target_T, denominator)
     loss.backward()
     x = token_T
     for stage in stages:
         x = stage(x, sequences)
-    stage_loss = token_loss(x, target_T, denominator)
+    head = stages[-1].lm_head
+    assert head is not None
+    stage_loss = token_loss(head(x), target_T, denominator)
     stage_loss.backward()
 
     assert stage_loss.item() == loss.item()

@@ -1,46 +1,136 @@
+"""The head's loss in chunks, whole and split over a tensor group, against torch's cross entropy."""
+
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.loss import IGNORE_INDEX, token_loss
-from hydraulis.parallel.vocabulary import vocab_parallel_loss
-from parallel.vocabulary_workers import loss_and_logit_gradient
+from hydraulis.model.loss import IGNORE_INDEX
+from hydraulis.parallel.vocabulary import MIN_CHUNK, VocabularyShare, vocab_parallel_loss
+from parallel.vocabulary_workers import loss_and_gradients
 from ranks import run_ranks
+from small_model import token_loss
 
-VOCABULARY = 37
-SOME = torch.tensor([0, 8, 9, 36, IGNORE_INDEX, 17])
-NONE = torch.full((6,), IGNORE_INDEX)
+VOCABULARY, WIDTH = 37, 6
+# Chunks of the least size: the last one is not full.
+TOKENS = 2 * MIN_CHUNK + 44
+WHOLE = VocabularyShare(VOCABULARY, 0, None)
 
 
-@pytest.mark.parametrize("target_T", [SOME, NONE], ids=["some", "none"])
+def draw(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw hidden states, a head and targets; every seventh token has none."""
+    hidden_TH = torch.randn(TOKENS, WIDTH, dtype=dtype)
+    target_T = torch.randint(VOCABULARY, (TOKENS,))
+    target_T[::7] = IGNORE_INDEX
+    return hidden_TH, torch.randn(VOCABULARY, WIDTH, dtype=dtype), target_T
+
+
+def expected(
+    hidden_TH: Tensor, weight_VH: Tensor, target_T: Tensor, denominator: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    hidden_TH, weight_VH = hidden_TH.clone().requires_grad_(), weight_VH.clone().requires_grad_()
+    loss = token_loss(hidden_TH @ weight_VH.T, target_T, denominator)
+    (3.0 * loss).backward()
+    assert hidden_TH.grad is not None
+    assert weight_VH.grad is not None
+    return loss.detach(), hidden_TH.grad, weight_VH.grad
+
+
+def single(
+    hidden_TH: Tensor, weight_VH: Tensor, target_T: Tensor, denominator: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    hidden_TH, weight_VH = hidden_TH.clone().requires_grad_(), weight_VH.clone().requires_grad_()
+    loss = vocab_parallel_loss(hidden_TH, weight_VH, target_T, denominator, WHOLE)
+    (3.0 * loss).backward()
+    assert hidden_TH.grad is not None
+    assert weight_VH.grad is not None
+    return loss.detach(), hidden_TH.grad, weight_VH.grad
+
+
+def test_it_is_cross_entropy_with_its_gradients() -> None:
+    inputs = draw()
+    torch.testing.assert_close(single(*inputs, 11), expected(*inputs, 11), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1000.0])
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_it_equals_token_loss_of_the_joined_logits(world_size: int, target_T: Tensor) -> None:
+def test_ranks_with_a_part_of_the_vocabulary_each_equal_one(world_size: int, scale: float) -> None:
     # Large logits: without the common maximum their exponentials overflow.
-    logits_TV = (1000.0 * torch.randn(6, VOCABULARY, dtype=torch.float64)).requires_grad_()
-    results = run_ranks(world_size, loss_and_logit_gradient, logits_TV.detach(), target_T, 11)
-
-    expected = token_loss(logits_TV, target_T, 11)
-    (3.0 * expected).backward()
-    gradient_TV = torch.cat([gradient for _, gradient in results], dim=1)
-    for loss, _ in results:
-        torch.testing.assert_close(loss, expected.detach(), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(gradient_TV, logits_TV.grad, rtol=1e-12, atol=1e-12)
-
-
-def test_bfloat16_logits_give_a_float32_loss_and_bfloat16_gradients() -> None:
-    logits_TV = torch.randn(6, VOCABULARY, dtype=torch.bfloat16)
-    loss, gradient = run_ranks(2, loss_and_logit_gradient, logits_TV, SOME, 5)[0]
-    assert loss.dtype == torch.float32
-    assert gradient.dtype == torch.bfloat16
-    torch.testing.assert_close(loss, token_loss(logits_TV, SOME, 5), rtol=1e-5, atol=1e-5)
+    hidden_TH, weight_VH, target_T = draw()
+    inputs = (scale * hidden_TH, weight_VH, target_T)
+    loss, dhidden_TH, dweight_VH = expected(*inputs, 11)
+    results = run_ranks(world_size, loss_and_gradients, *inputs, 11)
+    for rank_loss, _, _ in results:
+        torch.testing.assert_close(rank_loss, loss, rtol=1e-12, atol=1e-12)
+    assert len({rank_loss.item() for rank_loss, _, _ in results}) == 1
+    torch.testing.assert_close(torch.cat([x for _, x, _ in results]), dhidden_TH, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        torch.cat([x for _, _, x in results]), dweight_VH, rtol=1e-12, atol=1e-12 * scale
+    )
 
 
-def test_without_a_group_it_is_token_loss() -> None:
-    logits_TV = torch.randn(6, VOCABULARY)
-    assert vocab_parallel_loss(logits_TV, SOME, 5, 0, None).equal(token_loss(logits_TV, SOME, 5))
+def test_micro_batches_add_up_to_the_batch() -> None:
+    hidden_TH, weight_VH, target_T = draw()
+    loss, dhidden_TH, dweight_VH = single(hidden_TH, weight_VH, target_T, 200)
+    parts = [
+        single(hidden_TH[cut], weight_VH, target_T[cut], 200) for cut in (slice(0, 90), slice(90, TOKENS))
+    ]
+    torch.testing.assert_close(parts[0][0] + parts[1][0], loss, rtol=1e-13, atol=0)
+    torch.testing.assert_close(torch.cat((parts[0][1], parts[1][1])), dhidden_TH, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(parts[0][2] + parts[1][2], dweight_VH, rtol=1e-12, atol=1e-13)
+
+
+def test_no_counted_target_gives_zero_and_zero_gradients() -> None:
+    hidden_TH, weight_VH, target_T = draw(torch.float32)
+    results = single(hidden_TH, weight_VH, torch.full_like(target_T, IGNORE_INDEX), 8)
+    assert not any(x.any() for x in results)
+
+
+def test_bfloat16_gives_a_float32_loss_and_gradients_as_good_as_its_logits() -> None:
+    hidden_TH, weight_VH, target_T = draw(torch.bfloat16)
+    loss, dhidden_TH, dweight_VH = single(hidden_TH, weight_VH, target_T, 200)
+    assert (loss.dtype, dhidden_TH.dtype, dweight_VH.dtype) == (torch.float32, *2 * [torch.bfloat16])
+    exact = expected(hidden_TH.double(), weight_VH.double(), target_T, 200)
+    torch.testing.assert_close(loss.double(), exact[0], rtol=5e-3, atol=0)
+    for gradient, value in zip((dhidden_TH, dweight_VH), exact[1:], strict=True):
+        assert torch.linalg.norm(gradient.double() - value) <= 1e-2 * torch.linalg.norm(value)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the most elements that any operation gave."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.elements = max([self.elements, *(x.numel() for x in tensors(result))])
+        return result
+
+
+def tensors(result: Any) -> Iterator[Tensor]:
+    for x in result if isinstance(result, (tuple, list)) else [result]:
+        if isinstance(x, Tensor):
+            yield x
+
+
+@pytest.mark.parametrize(
+    ("tokens", "width", "vocabulary"), [(512, 8, 2000), (512, 64, 100), (2048, 64, 1000)]
+)
+def test_the_whole_logits_exist_nowhere(tokens: int, width: int, vocabulary: int) -> None:
+    hidden_TH = torch.randn(tokens, width, requires_grad=True)
+    weight_VH = torch.randn(vocabulary, width, requires_grad=True)
+    with LargestTensor() as largest:  # type: ignore[no-untyped-call]
+        target_T = torch.zeros(tokens, dtype=torch.int64)
+        share = VocabularyShare(vocabulary, 0, None)
+        vocab_parallel_loss(hidden_TH, weight_VH, target_T, 5, share).backward()
+    limit = max(hidden_TH.numel(), weight_VH.numel(), MIN_CHUNK * vocabulary)
+    assert 0 < largest.elements <= limit < tokens * vocabulary
 
 
 def test_a_batch_without_targets_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="denominator = 0"):
-        vocab_parallel_loss(torch.randn(6, VOCABULARY), SOME, 0, 0, None)
+        vocab_parallel_loss(*draw(), 0, WHOLE)

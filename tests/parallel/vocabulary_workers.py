@@ -4,13 +4,20 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis.parallel.tensor import split_range
-from hydraulis.parallel.vocabulary import vocab_parallel_loss
+from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
 
 
-def loss_and_logit_gradient(logits_TV: Tensor, target_T: Tensor, denominator: int) -> tuple[Tensor, Tensor]:
-    rows = split_range(logits_TV.shape[1], dist.get_world_size(), dist.get_rank())
-    logits_Tv = logits_TV[:, rows.start : rows.stop].clone().requires_grad_()
-    loss = vocab_parallel_loss(logits_Tv, target_T, denominator, rows.start, dist.group.WORLD)
+def loss_and_gradients(
+    hidden_TH: Tensor, weight_VH: Tensor, target_T: Tensor, denominator: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Give the loss, and the gradients of this rank's tokens and of its rows of the head, times 3."""
+    rank, num_ranks = dist.get_rank(), dist.get_world_size()
+    rows = split_range(len(weight_VH), num_ranks, rank)
+    share = VocabularyShare(len(weight_VH), rows.start, dist.group.WORLD)
+    hidden_tH = hidden_TH.chunk(num_ranks)[rank].clone().requires_grad_()
+    weight_vH = weight_VH[rows.start : rows.stop].clone().requires_grad_()
+    loss = vocab_parallel_loss(hidden_tH, weight_vH, target_T, denominator, share)
     (3.0 * loss).backward()
-    assert logits_Tv.grad is not None
-    return loss.detach(), logits_Tv.grad
+    assert hidden_tH.grad is not None
+    assert weight_vH.grad is not None
+    return loss.detach(), hidden_tH.grad, weight_vH.grad

@@ -5,12 +5,11 @@ import torch
 
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
-from hydraulis.model.loss import token_loss
 from hydraulis.model.packed import PackedSequences
 from ranks import run_ranks
 from runtime.executor_workers import Report, run_plans, timed_rank_that_waits, tokens_of
 from runtime.tiny import SEED, plan_for
-from small_model import bind_parameters, small_config
+from small_model import bind_parameters, logits_of, small_config, token_loss
 
 # Most fill more than half a cap of 32 tokens, so that micro-batches are many and of different lengths.
 LENGTHS = (32, 31, 29, 27, 25, 24, 23, 22, 21, 20, 19, 18, 17, 5, 2, 1)
@@ -70,7 +69,7 @@ def mean_loss() -> float:
     for sequence, length in enumerate(LENGTHS):
         if length > 1:
             token_T = torch.from_numpy(tokens_of(sequence, LENGTHS, config.vocab_size).astype("int64"))
-            logits_TV = model(token_T, PackedSequences.from_lengths([length], "cpu"))
+            logits_TV = logits_of(model, token_T, PackedSequences.from_lengths([length], "cpu"))
             loss += token_loss(logits_TV[:-1], token_T[1:], sum(LENGTHS) - len(LENGTHS)).item()
     return loss
 

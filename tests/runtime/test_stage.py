@@ -11,14 +11,13 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.model.decoder import Decoder, master_parameter_name
 from hydraulis.model.init import initial_value
-from hydraulis.model.loss import token_loss
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.runtime.buffers import StrategyBuffers, positions
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.stage import Stage
 from ranks import run_ranks
 from runtime.stage_workers import stages_are_kept
-from small_model import SEED, bind_parameters, small_config
+from small_model import SEED, bind_parameters, logits_of, small_config, token_loss
 
 WHOLE = Position(Scheme("<1>"), stage=0, tensor_rank=0)
 
@@ -55,7 +54,7 @@ def reference(config: ModelConfig, values: dict[str, Tensor]) -> tuple[float, di
         model = Decoder(config)
     bind_parameters(model, lambda name: values[name].clone())
     batch = micro_batch(config)
-    loss = token_loss(model(batch.token_T, batch.sequences), batch.target_T, 11)
+    loss = token_loss(logits_of(model, batch.token_T, batch.sequences), batch.target_T, 11)
     loss.backward()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     return loss.item(), {name: grad for name, grad in gradients.items() if grad is not None}

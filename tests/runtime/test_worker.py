@@ -11,11 +11,10 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import OptimizerConfig
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
-from hydraulis.model.loss import token_loss
 from hydraulis.model.packed import PackedSequences
 from ranks import run_ranks
 from runtime.worker_workers import SEED, Batch, Step, refusals, train
-from small_model import FAMILIES, bind_parameters
+from small_model import FAMILIES, bind_parameters, logits_of, token_loss
 
 STRATEGIES = (
     "8x<1>",
@@ -85,7 +84,7 @@ def sequence_loss(model: Decoder, tokens: np.ndarray, denominator: int) -> float
     if len(tokens) < 2:
         return 0.0
     token_T = torch.from_numpy(tokens.astype(np.int64))
-    logits_TV = model(token_T, PackedSequences.from_lengths([len(tokens)], "cpu"))
+    logits_TV = logits_of(model, token_T, PackedSequences.from_lengths([len(tokens)], "cpu"))
     loss = token_loss(logits_TV[:-1], token_T[1:], denominator)
     loss.backward()
     return loss.item()

@@ -3,13 +3,12 @@
 By its config it is Llama, Mistral, Qwen2 or Qwen3 (dense). It is written to be cut and split from outside, so
 three things hold. A module takes its number of heads, its width and its vocabulary from the weights it finds,
 never from the config. `layers` is keyed by the global layer index, so a parameter has one name on every
-pipeline stage. `embed_tokens`, `norm` and `lm_head` may be None, and are then skipped.
+pipeline stage. `embed_tokens`, `norm` and `lm_head` may be None.
 
 Build it under `torch.device("meta")`, which allocates and draws nothing, and bind the parameters after:
 their first values mean nothing.
 
-Legend: T tokens of the packed micro-batch, H hidden, N query heads, K key/value heads, D head dim,
-V vocabulary.
+Legend: T tokens of the packed micro-batch, H hidden, N query heads, K key/value heads, D head dim.
 """
 
 import torch
@@ -89,7 +88,10 @@ class DecoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Embedding, decoder layers, final norm and head, or the part of them that one stage holds."""
+    """Embedding, decoder layers, final norm and head, or the part of them that one stage holds.
+
+    The head is not part of the forward: its loss makes the logits a chunk at a time, from its weight.
+    """
 
     embed_tokens: nn.Embedding | None
     norm: nn.RMSNorm | None
@@ -123,7 +125,7 @@ class Decoder(nn.Module):
             sequences: the segments of all T tokens.
 
         Returns:
-            logits_TV if there is a head, else hidden_TH.
+            hidden_TH: the residual stream, normalised if the final norm is here.
         """
         if self.embed_tokens is not None:
             x = self.embed_tokens(x)
@@ -132,8 +134,6 @@ class Decoder(nn.Module):
             x = layer(x, sequences, rotary)
         if self.norm is not None:
             x = self.norm(x)
-        if self.lm_head is not None:
-            x = self.lm_head(x)
         return x
 
 

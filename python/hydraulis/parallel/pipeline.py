@@ -11,7 +11,7 @@ def cut_stage(model: Decoder, layers: range, *, first: bool, last: bool) -> None
         model: a decoder that still has these layers.
         layers: global indices of the stage's layers; they keep them as their names.
         first: whether the stage holds the embedding, and so takes tokens.
-        last: whether the stage holds the final norm and the head, and so gives logits.
+        last: whether the stage holds the final norm and the head, and so has a loss.
 
     Raises:
         InvalidInputError: the model lacks one of the layers (code `stage_layers`).

@@ -3,7 +3,7 @@
 Between the blocks each rank holds [t, H]: its slice of the tokens. Attention and MLP see all tokens and this
 rank's heads or columns; a hook before them gathers the tokens, a hook after them sums the ranks' outputs and
 scatters the tokens. The embedding looks up this rank's vocabulary rows and the sum is scattered likewise;
-the head gets all tokens and gives this rank's vocabulary columns of the logits.
+the head has this rank's vocabulary rows, and its loss gathers the tokens (parallel/vocabulary.py).
 
 So every split parameter's gradient is complete on the rank that holds the slice. Of a parameter that several
 ranks hold it is *partial* on each, and their sum is the gradient: norms of the stream run on [t, H] and cover
@@ -131,7 +131,7 @@ def apply_tensor_parallel(
     """Hook the collectives on a decoder or a stage of one; its weights are sliced by the caller.
 
     The forward then takes tokens_T (all of them) if there is an embedding, else hidden_tH, and returns
-    logits_Tv if there is a head, else hidden_tH. The segments stay those of all T tokens.
+    hidden_tH. The segments stay those of all T tokens.
 
     Args:
         model: whole or cut; weights may be sliced before or after, along `split_dim`, by `split_range` of
@@ -157,8 +157,6 @@ def apply_tensor_parallel(
         vocabulary = _VocabularyHooks(split_range(model.config.vocab_size, tp, tensor_rank), group)
         handles.append(model.embed_tokens.register_forward_pre_hook(vocabulary.keep_own_rows))
         handles.append(model.embed_tokens.register_forward_hook(vocabulary.reduce_output))
-    if model.lm_head is not None:
-        handles.append(model.lm_head.register_forward_pre_hook(tokens.gather_input))
     return handles
 
 

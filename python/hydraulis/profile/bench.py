@@ -21,6 +21,13 @@ class Timing(NamedTuple):
     backward_ms: float
 
 
+class KeptBytes(NamedTuple):
+    """What one rank keeps for backward at its worst moment, as a line in the tokens of a micro-batch."""
+
+    per_token: float
+    constant: float
+
+
 class SchemeBench:
     """As many replicas of a scheme as fit, side by side; this rank's part in one of them.
 
@@ -56,16 +63,22 @@ class SchemeBench:
             else:
                 parameter.data.normal_(0.0, self._stage.module.config.initializer_range, generator=generator)
 
-    def activation_bytes_per_token(self, tokens: int) -> float:
-        """Count what this rank keeps at its worst moment, for each token of a micro-batch.
+    def kept_bytes(self, tokens: int) -> KeptBytes:
+        """Count what this rank keeps at its worst moment, from two micro-batches: `tokens` and twice that.
 
         Under 1F1B stage `j` of `p` holds at most `p - j` micro-batches.
         """
         if self._stage is None or self.position is None:
-            return 0.0
-        micro_batch = self._micro_batch([tokens])
-        kept = activation_bytes(self._stage, self._input(micro_batch), micro_batch)
-        return (self.scheme.pp - self.position.stage) * kept / micro_batch.sequences.num_tokens
+            return KeptBytes(0.0, 0.0)
+        few, many = (self._micro_batch([count]) for count in (tokens, 2 * tokens))
+        kept_few, kept_many = (
+            activation_bytes(self._stage, self._input(micro_batch), micro_batch)
+            for micro_batch in (few, many)
+        )
+        num_tokens = few.sequences.num_tokens
+        per_token = (kept_many - kept_few) / (many.sequences.num_tokens - num_tokens)
+        micro_batches = self.scheme.pp - self.position.stage
+        return KeptBytes(micro_batches * per_token, micro_batches * (kept_few - num_tokens * per_token))
 
     def time(self, lengths: list[int]) -> Timing | None:
         """Time one micro-batch of sequences of these lengths; None if this rank is left over."""

@@ -19,7 +19,8 @@ class MemoryMeasurement:
     """Bytes of one scheme.
 
     Attributes:
-        held_bytes: parameters and gradients of the fullest stage.
+        held_bytes: parameters and gradients of the fullest stage, and what backward needs beside them
+            whatever the tokens.
         activation_bytes_per_token: what the fullest stage keeps at its worst moment.
     """
 

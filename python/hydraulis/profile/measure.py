@@ -5,6 +5,7 @@ mixes, pass after pass until the time is up. A time is CPU time of a rank's thre
 for each stage, the median over replicas and passes: so it holds although ranks share cores.
 """
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from hydraulis.profile.document import MemoryMeasurement, ModelMemory, TimeMeasu
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
 
-# Activation bytes are linear in tokens, so few tokens tell; enough of them that constants do not show.
+# Activation bytes are linear in tokens, so two sizes tell: this one and twice it.
 MEMORY_TOKENS = 512
 # Master parameters, their gradients and two moments.
 HOME_BUFFERS = 4
@@ -107,12 +108,13 @@ def _model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
 
 
 def _scheme_memory(worker: Worker, bench: SchemeBench) -> MemoryMeasurement:
-    kept = torch.tensor(bench.activation_bytes_per_token(MEMORY_TOKENS), dtype=torch.float64)
+    kept = torch.tensor(bench.kept_bytes(MEMORY_TOKENS), dtype=torch.float64)
     dist.all_reduce(kept, op=dist.ReduceOp.MAX)
+    per_token, constant = kept.tolist()
     return MemoryMeasurement(
         # The buffers are those of the largest stage of all schemes, whichever a rank is in.
-        held_bytes=worker.buffers.parameter.nbytes + worker.buffers.gradient.nbytes,
-        activation_bytes_per_token=kept.item(),
+        held_bytes=worker.buffers.parameter.nbytes + worker.buffers.gradient.nbytes + math.ceil(constant),
+        activation_bytes_per_token=per_token,
     )
 
 

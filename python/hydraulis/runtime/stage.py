@@ -12,7 +12,7 @@ from hydraulis.model.decoder import Decoder, master_parameter_name
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.pipeline import cut_stage
 from hydraulis.parallel.tensor import apply_tensor_parallel, split_range
-from hydraulis.parallel.vocabulary import vocab_parallel_loss
+from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.parameters import ModelParameters
 
@@ -46,14 +46,15 @@ class Stage:
         self.hidden_size = config.hidden_size
         self.dtype = buffers.parameter.dtype
         self.padding_multiple = scheme.tp
-        self._group = groups.get(range(first_rank, first_rank + scheme.tp))
-        self._vocab_start = split_range(config.vocab_size, scheme.tp, position.tensor_rank).start
+        group = groups.get(range(first_rank, first_rank + scheme.tp))
+        rows = split_range(config.vocab_size, scheme.tp, position.tensor_rank)
+        self._vocabulary = VocabularyShare(config.vocab_size, rows.start, group)
         with device("meta"):
             self.module = Decoder(config)
         layers = _layers([parameters.names[held.parameter] for held in slices])
         cut_stage(self.module, layers, first=self.is_first, last=self.is_last)
         _bind(self.module, parameters, slices, buffers)
-        apply_tensor_parallel(self.module, self._group, position.tensor_rank, scheme.tp)
+        apply_tensor_parallel(self.module, group, position.tensor_rank, scheme.tp)
 
     def forward(self, input_tH: Tensor | None, micro_batch: PackedMicroBatch, denominator: int) -> Tensor:
         """Run the stage on one micro-batch.
@@ -67,10 +68,13 @@ class Stage:
             hidden_tH for the next stage, or on the last one the micro-batch's share of the loss.
         """
         x = micro_batch.token_T if input_tH is None else input_tH
-        output: Tensor = self.module(x, micro_batch.sequences)
-        if not self.is_last:
-            return output
-        return vocab_parallel_loss(output, micro_batch.target_T, denominator, self._vocab_start, self._group)
+        hidden_tH: Tensor = self.module(x, micro_batch.sequences)
+        head = self.module.lm_head
+        if head is None:
+            return hidden_tH
+        return vocab_parallel_loss(
+            hidden_tH, head.weight, micro_batch.target_T, denominator, self._vocabulary
+        )
 
     def hidden_shape(self, micro_batch: PackedMicroBatch) -> tuple[int, int]:
         """Give the shape [t, H] of what enters or leaves this stage for a micro-batch."""
