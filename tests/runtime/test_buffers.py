@@ -54,6 +54,15 @@ def test_buffers_are_as_large_as_the_largest_stage(schemes: list[str]) -> None:
     assert buffers.parameter.untyped_storage().data_ptr() != buffers.gradient.untyped_storage().data_ptr()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "gradient"),
+    [(torch.bfloat16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)],
+)
+def test_gradients_are_kept_in_at_least_float32(dtype: torch.dtype, gradient: torch.dtype) -> None:
+    buffers = StrategyBuffers.for_schemes(ModelParameters.of(small_config()), [Scheme("<1>")], dtype)
+    assert (buffers.parameter.dtype, buffers.gradient.dtype) == (dtype, gradient)
+
+
 def test_positions_come_stage_by_stage() -> None:
     places = [(place.stage, place.tensor_rank) for place in positions(Scheme("<tp2,pp2>"))]
     assert places == [(0, 0), (0, 1), (1, 0), (1, 1)]

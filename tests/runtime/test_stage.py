@@ -22,17 +22,19 @@ from small_model import SEED, bind_parameters, logits_of, small_config, token_lo
 WHOLE = Position(Scheme("<1>"), stage=0, tensor_rank=0)
 
 
-def build(config: ModelConfig, position: Position) -> tuple[Stage, StrategyBuffers, ModelParameters]:
+def build(
+    config: ModelConfig, position: Position, dtype: torch.dtype = torch.float64
+) -> tuple[Stage, StrategyBuffers, ModelParameters]:
     """Make a stage of tensor degree 1, which needs no process group, over buffers of random values."""
     parameters = ModelParameters.of(config)
-    buffers = StrategyBuffers.for_schemes(parameters, [Scheme("<1>")], torch.float64)
+    buffers = StrategyBuffers.for_schemes(parameters, [Scheme("<1>")], dtype)
     buffers.parameter.normal_(0.0, 0.2, generator=torch.Generator().manual_seed(1))
     groups = ProcessGroups(timeout=None)  # type: ignore[arg-type]
     return Stage(parameters, position, position.stage, groups, buffers), buffers, parameters
 
 
-def micro_batch(config: ModelConfig) -> PackedMicroBatch:
-    rng = np.random.default_rng(2)
+def micro_batch(config: ModelConfig, seed: int = 2) -> PackedMicroBatch:
+    rng = np.random.default_rng(seed)
     return collate([rng.integers(config.vocab_size, size=n).astype(np.uint8) for n in (9, 4)], multiple=1)
 
 
@@ -85,6 +87,22 @@ def test_gradients_accumulate_in_the_buffer() -> None:
     stage.forward(None, micro_batch(config), 11).backward()
     torch.testing.assert_close(buffers.gradient, 2 * once)
     assert once.abs().max() > 0
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_bfloat16_gradients_are_added_up_in_float32(*, tied: bool) -> None:
+    config = small_config(tie_word_embeddings=tied, attention_bias=True)
+    stage, buffers, _ = build(config, WHOLE, torch.bfloat16)
+    parts = []
+    for seed in (2, 3):
+        buffers.gradient.zero_()
+        stage.forward(None, micro_batch(config, seed), 11).backward()
+        parts.append(buffers.gradient.clone())
+    stage.forward(None, micro_batch(config, 2), 11).backward()
+    assert buffers.gradient.dtype == torch.float32
+    assert torch.equal(buffers.gradient, parts[1] + parts[0])
+    # What bfloat16 would have made of the sum.
+    assert not torch.equal(buffers.gradient, buffers.gradient.bfloat16().float())
 
 
 @pytest.mark.parametrize("tied", [False, True])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ranks import run_ranks
-from runtime.transfers_workers import Pass, passes, sum_of_large_and_small
+from runtime.transfers_workers import Pass, passes, sum_of_large_and_small, travelled_in_bfloat16
 from small_model import small_config
 
 # Tied embeddings have two holders in a pipeline; on 3 ranks one is idle under <pp2>.
@@ -55,3 +55,7 @@ def test_staging_does_not_grow_after_the_first_round(by_rank: list[list[Pass]]) 
 
 def test_contributions_are_added_in_rank_order() -> None:
     assert run_ranks(3, sum_of_large_and_small) == [(1.0, 1.0)] * 3
+
+
+def test_parameters_travel_in_the_models_dtype_and_gradients_in_that_of_their_sums() -> None:
+    assert run_ranks(2, travelled_in_bfloat16) == [(True, True, {torch.bfloat16}, {torch.float32})] * 2

@@ -140,10 +140,24 @@ def test_float32_is_as_close_as_its_rounding_allows() -> None:
     assert_equal(result, one_process(config, torch.float32, steps), 1e-5, 1e-4)
 
 
-def test_two_runs_are_equal_to_the_bit() -> None:
+def test_bfloat16_is_as_close_as_its_rounding_allows() -> None:
     config = model_config(tie_word_embeddings=True)
     steps = list(zip(STRATEGIES[:5], batches(5, config.vocab_size), strict=True))
-    first, second = (run_ranks(8, train, config, OPTIMIZER, torch.float32, steps)[0] for _ in range(2))
+    result = run_ranks(8, train, config, OPTIMIZER, torch.bfloat16, steps)[0]
+    for step in result:
+        for value in (*step.gradients.values(), *step.parameters.values()):
+            assert value.dtype == torch.float32
+    # One process in bfloat16 is off by as much: 15 % in the gradients of queries and keys.
+    expected = one_process(config, torch.float64, steps)
+    assert_equal(result, expected, 0.25, 2e-2)
+    assert [step.loss for step in result] == pytest.approx([step.loss for step in expected], rel=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_two_runs_are_equal_to_the_bit(dtype: torch.dtype) -> None:
+    config = model_config(tie_word_embeddings=True)
+    steps = list(zip(STRATEGIES[:5], batches(5, config.vocab_size), strict=True))
+    first, second = (run_ranks(8, train, config, OPTIMIZER, dtype, steps)[0] for _ in range(2))
     for one, other in zip(first, second, strict=True):
         assert one.loss == other.loss
         for name in one.parameters:

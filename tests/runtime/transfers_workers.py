@@ -1,7 +1,7 @@
 """What the ranks of test_transfers.py do."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -55,7 +55,7 @@ def _pass(worker: Worker, plan: Plan) -> Pass:
         _canonical(worker, home.gather(home.gradient)),
         _canonical(worker, home.gather(home.master)),
         [
-            (staging._buffer.numel(), staging._buffer.data_ptr())
+            (staging._bytes.numel(), staging._bytes.data_ptr())
             for staging in (transfers._outgoing, transfers._incoming)
         ],
     )
@@ -88,3 +88,35 @@ def sum_of_large_and_small() -> tuple[float, float] | None:
     worker.buffers.gradient.fill_([2.0**60, -(2.0**60), 1.0][dist.get_rank()])
     worker._transfers.collect_gradients(buckets)
     return worker.home.gradient.min().item(), worker.home.gradient.max().item()
+
+
+def travelled_in_bfloat16() -> tuple[bool, bool, set[torch.dtype], set[torch.dtype]]:
+    """Say if parameters came as bfloat16 has them and gradients with more digits, and how they travelled."""
+    dtypes: list[torch.dtype] = []
+    all_to_all = dist.all_to_all_single
+
+    def recording(output: Tensor, *args: Any, **kwargs: Any) -> Any:
+        dtypes.append(output.dtype)
+        return all_to_all(output, *args, **kwargs)
+
+    setattr(dist, "all_to_all_single", recording)  # noqa: B010
+    worker = make_worker(["1x<tp2>"], dtype=torch.bfloat16)
+    plan = plan_for(2, "1x<tp2>", [20, 20])
+    buckets = worker._transfers.prepare(plan)
+    worker._transfers.send_parameters(buckets)
+    master = worker.home.gather(worker.home.master) or {}
+    rounded = {name: value.bfloat16() for name, value in _canonical(worker, master).items()}
+    held = _held(worker, plan, worker.buffers.parameter)
+    came = dist.get_rank() > 0 or all(
+        torch.equal(values, rounded[name][start : start + len(values)])
+        for name, (start, values) in held.items()
+    )
+    of_parameters = set(dtypes)
+    dtypes.clear()
+    third = 1.0 / 3.0
+    worker.buffers.gradient.fill_(third)
+    worker._transfers.collect_gradients(buckets)
+    sums = {value.item() for value in worker.home.gradient.unique()}
+    # One holder of what is split, two of norms.
+    exact = {torch.tensor(times * third, dtype=torch.float32).item() for times in (1, 2)}
+    return came, sums == exact, of_parameters, set(dtypes)

@@ -49,7 +49,8 @@ class TrainConfig:
     Attributes:
         steps: the number of iterations.
         seed: fixes the initial weights and the order of the documents.
-        dtype: the type of parameters and activations.
+        dtype: the type of parameters and activations; gradients are added up, and master parameters kept, in
+            at least float32.
         timeout_s: how long a process group waits before it gives up, in seconds.
         trace_step: the iteration whose timeline is exported, counted from 0, or the last of a shorter run;
             absent for none.
@@ -57,7 +58,7 @@ class TrainConfig:
 
     steps: int
     seed: int = 0
-    dtype: Literal["float32", "float64"] = "float32"
+    dtype: Literal["bfloat16", "float32", "float64"] = "float32"
     timeout_s: float = 600.0
     trace_step: int | None = None
 

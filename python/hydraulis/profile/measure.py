@@ -102,7 +102,7 @@ def _model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
         elements[bucket] = elements.get(bucket, 0) + parameter.rows * parameter.row_elements
     return ModelMemory(
         memory_bytes=memory_bytes,
-        reserved_bytes=STAGING_BUFFERS * max(elements.values()) * worker.buffers.parameter.itemsize,
+        reserved_bytes=STAGING_BUFFERS * max(elements.values()) * worker.buffers.gradient.itemsize,
         home_bytes=HOME_BUFFERS * sum(elements.values()) * worker.home.master.itemsize,
     )
 

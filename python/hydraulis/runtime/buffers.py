@@ -17,7 +17,8 @@ class StrategyBuffers:
 
     Attributes:
         parameter: flat, in the model's dtype.
-        gradient: flat, of the same size; `param.grad` of every stage are views of it.
+        gradient: flat, of as many elements, in at least float32: many small gradients are added up here, and
+            bfloat16 would lose them. `param.grad` of every stage are views of it.
     """
 
     parameter: Tensor
@@ -35,7 +36,8 @@ class StrategyBuffers:
             for scheme in schemes
             for position in positions(scheme)
         ]
-        return cls(torch.zeros(max(sizes), dtype=dtype), torch.zeros(max(sizes), dtype=dtype))
+        wide = torch.promote_types(dtype, torch.float32)
+        return cls(torch.zeros(max(sizes), dtype=dtype), torch.zeros(max(sizes), dtype=wide))
 
 
 def positions(scheme: Scheme) -> list[Position]:

@@ -95,6 +95,7 @@ def _bind(
         name = parameters.names[held.parameter]
         place = slice(held.offset, held.offset + held.elements)
         parameter = nn.Parameter(parameters.view(buffers.parameter[place], name))
+        parameter.grad_dtype = buffers.gradient.dtype
         parameter.grad = parameters.view(buffers.gradient[place], name)
         bound[name] = parameter
     for name, _ in list(module.named_parameters(remove_duplicate=False)):
