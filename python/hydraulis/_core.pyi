@@ -125,6 +125,7 @@ class Planner:
         *,
         strategies: Sequence[str] | Literal["search"] | None = None,
         max_strategies: int | None = None,
+        prove: bool = False,
     ) -> Planner: ...
     @property
     def strategies(self) -> list[str]: ...

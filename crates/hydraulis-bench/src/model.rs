@@ -58,7 +58,8 @@ impl ModelShape {
 }
 
 fn entry(name: &str, rows: u64, row_elements: u64, split: bool, block: u32) -> Parameter {
-    Parameter { name: name.into(), rows, row_elements, split, blocks: vec![block] }
+    let units = if split { rows } else { 1 };
+    Parameter { name: name.into(), rows, row_elements, units, blocks: vec![block] }
 }
 
 #[cfg(test)]

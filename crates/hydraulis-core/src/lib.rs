@@ -9,6 +9,7 @@
 //! | 1 lengths | token counts | [`lengths::Batch`] | [`lengths`] |
 //! | 2 cost | a profile, a cluster | [`cost::CostModel`]: time, longest admissible length | [`cost`] |
 //! | 3 strategy | costs | candidates, and their ranks | [`strategy`] |
+//! | 3b capacity | costs | what a replica can take by a time | [`capacity`] |
 //! | 4 dispatch | batch, strategy | which sequence goes to which replica | [`dispatch`] |
 //! | 5 pack | a replica's sequences | ordered micro-batches | [`pack`] |
 //! | 6 plan | the best of 3 to 5 | [`plan::Plan`], bounded and checked | [`plan`] |

@@ -15,6 +15,8 @@ use crate::spec::Cluster;
 
 /// Plans batches for one model on one cluster: over the profile's list of strategies, over another list, or with
 /// `strategies="search"` over any set of replicas of the profile's schemes; in one run under at most `max_strategies`.
+///
+/// With `prove` each plan takes several times as long, and is proven to be nearer to the best.
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct Planner {
@@ -25,13 +27,14 @@ pub(crate) struct Planner {
 #[pymethods]
 impl Planner {
     #[new]
-    #[pyo3(signature = (profile, cluster, *, strategies=None, max_strategies=None))]
+    #[pyo3(signature = (profile, cluster, *, strategies=None, max_strategies=None, prove=false))]
     fn new(
         py: Python<'_>,
         profile: &CostProfile,
         cluster: &Cluster,
         strategies: Option<&Bound<'_, PyAny>>,
         max_strategies: Option<i64>,
+        prove: bool,
     ) -> PyResult<Planner> {
         let max_strategies = max_strategies.map(|most| positive(py, "max_strategies", most)).transpose()?;
         let strategies = strategies.map(|strategies| Strategies::take(strategies)).transpose()?;
@@ -44,10 +47,11 @@ impl Planner {
                 plan::Planner::new(profile, cluster, Some(list))
             }
         })?;
-        Ok(Planner { core, max_strategies })
+        let effort = if prove { plan::Effort::PROOF } else { plan::Effort::ONLINE };
+        Ok(Planner { core: core.with_effort(effort), max_strategies })
     }
 
-    /// The strategies chosen from; those that a search begins with.
+    /// The strategies chosen from; for a search, those that it can fall back on.
     #[getter]
     fn strategies(&self) -> Vec<String> {
         self.core.strategies().iter().map(Strategy::to_string).collect()

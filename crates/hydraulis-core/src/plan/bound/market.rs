@@ -16,8 +16,9 @@ const HALVINGS: usize = 40;
 /// The interval at which they end, as a share of the time.
 const CLOSE: f64 = 1e-5;
 
-/// Sequences that just fill all replicas cost as much as these are worth, but for rounding.
-const BEYOND_ROUNDING: f64 = 1.0 + 1e-9;
+/// Sequences that just fill all replicas cost as much as these are worth, but for rounding: this share of the terms,
+/// because a price of micro-batches is counted with both signs and all but cancels.
+const ROUNDING: f64 = 1e-9;
 
 /// Replicas of one scheme, and how many of them there may be.
 #[derive(Clone, Debug)]
@@ -49,6 +50,20 @@ pub(super) struct Market<'a> {
     pub(super) demand: &'a Demand,
     pub(super) offers: Vec<Offer<'a>>,
     pub(super) gpus: u32,
+}
+
+/// What replicas are worth, and the sum of the terms without their signs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Worth {
+    total: f64,
+    terms: f64,
+}
+
+impl Worth {
+    fn add(&mut self, term: f64) {
+        self.total += term;
+        self.terms += term.abs();
+    }
 }
 
 /// Whether a program counts slots.
@@ -167,29 +182,32 @@ impl Market<'_> {
 
     fn is_impossible(&self, prices: &[SchemePrices], end: Millis) -> bool {
         let reaches = self.reaches(end);
-        self.asked(prices, &reaches).is_none_or(|(asked, _)| asked > self.worth(prices, &reaches) * BEYOND_ROUNDING)
+        let Some((asked, _)) = self.asked(prices, &reaches) else { return true };
+        let worth = self.worth(prices, &reaches);
+        asked - worth.total > ROUNDING * (asked + worth.terms)
     }
 
     /// What all replicas are worth at most: those there must be, and the dearest that the ranks left allow,
     /// fractions included.
-    fn worth(&self, prices: &[SchemePrices], reaches: &[Reach]) -> f64 {
-        let (mut total, mut left) = (0.0, f64::from(self.gpus));
+    fn worth(&self, prices: &[SchemePrices], reaches: &[Reach]) -> Worth {
+        let (mut worth, mut left) = (Worth::default(), f64::from(self.gpus));
         let mut optional: Vec<(f64, f64, f64)> = Vec::new();
         for ((offer, price), reach) in self.offers.iter().zip(prices).zip(reaches) {
             let replica = price.slot + reach.levels.iter().map(|level| price.worth(level)).fold(0.0, f64::max);
             let micro_batches =
                 if price.micro_batch > 0.0 { offer.most_micro_batches } else { offer.least_micro_batches };
-            total += replica * count(offer.least) + price.micro_batch * count(micro_batches);
+            worth.add(replica * count(offer.least));
+            worth.add(price.micro_batch * count(micro_batches));
             left -= offer.ranks() * count(offer.least);
             optional.push((replica / offer.ranks(), offer.ranks(), count(offer.most - offer.least)));
         }
         optional.sort_by(|one, other| other.0.total_cmp(&one.0));
         for (per_rank, ranks, most) in optional {
             let taken = left.max(0.0).min(ranks * most);
-            total += per_rank * taken;
+            worth.add(per_rank * taken);
             left -= taken;
         }
-        total
+        worth
     }
 }
 
