@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+use crate::units::{count, whole};
+
 /// Steps per doubling of the work; between them times are interpolated.
 const STEPS: usize = 4;
 /// Doublings covered: from the unit to about 10^6 of them.
@@ -34,15 +36,11 @@ impl Pace {
             let least = self.point(0, &best);
             return Point { end: least.end * units.max(0.0), ..least };
         }
-        let (mut doubling, mut scale) = (0, 1.0);
-        while units >= 2.0 * scale && doubling + 1 < DOUBLINGS {
-            (doubling, scale) = (doubling + 1, 2.0 * scale);
-        }
-        let steps = (units / scale - 1.0) * crate::units::count(STEPS);
-        let step = usize::try_from(crate::units::whole(steps)).unwrap_or(STEPS).min(STEPS - 1);
+        let (doubling, steps) = place(units);
+        let step = usize::try_from(whole(steps)).unwrap_or(STEPS).min(STEPS - 1);
         let (below, above) =
             (self.point(doubling * STEPS + step, &best), self.point(doubling * STEPS + step + 1, &best));
-        let fraction = steps - crate::units::count(step);
+        let fraction = steps - count(step);
         Point { end: below.end + (above.end - below.end) * fraction, ..below }
     }
 
@@ -50,7 +48,16 @@ impl Pace {
         *self.points[index].get_or_init(|| {
             let (doubling, step) = (index / STEPS, index % STEPS);
             let scale = (0..doubling).fold(1.0, |scale, _| 2.0 * scale);
-            best(self.unit * scale * (1.0 + crate::units::count(step) / crate::units::count(STEPS)))
+            best(self.unit * scale * (1.0 + count(step) / count(STEPS)))
         })
     }
+}
+
+/// Between which powers of two that many units lie, 1 or more, and how many steps beyond the lower one.
+fn place(units: f64) -> (usize, f64) {
+    // The exponent stands in the bits above the 52 of the fraction.
+    let exponent = usize::try_from(units.to_bits() >> 52).unwrap_or(usize::MAX);
+    let doubling = exponent.saturating_sub(1023).min(DOUBLINGS - 1);
+    let scale = count(1_u64 << doubling);
+    (doubling, (units / scale - 1.0) * count(STEPS))
 }

@@ -69,14 +69,19 @@ impl SchemeCapacity {
         self.best(work).micro_batches.max(fewest)
     }
 
-    /// About when a replica with these sequences ends, if nothing is lost to whole sequences.
-    pub fn estimate(&self, work: Millis, tokens: Tokens) -> Millis {
+    /// About when a replica with these sequences ends, if nothing is lost to whole sequences, and in how many
+    /// micro-batches.
+    pub fn estimate(&self, work: Millis, tokens: Tokens) -> (Millis, usize) {
         let fewest = tokens.div_ceil(self.cost.cap());
         if self.cost.stage_multipliers().len() == 1 {
-            return self.end(fewest, work);
+            return (self.end(fewest, work), fewest);
         }
         let best = self.best(work);
-        if best.micro_batches >= fewest { Millis(best.end) } else { self.end(fewest, work) }
+        if best.micro_batches >= fewest {
+            (Millis(best.end), best.micro_batches)
+        } else {
+            (self.end(fewest, work), fewest)
+        }
     }
 
     fn best(&self, work: Millis) -> Point {

@@ -4,10 +4,12 @@
 //! replica for as long as the packed, simulated time falls.
 
 mod assignment;
+mod load;
 mod longest_first;
 mod ranking;
 mod refine;
 
 pub use assignment::Assignment;
-pub use longest_first::longest_first;
+pub(crate) use load::Load;
+pub use longest_first::{estimate, longest_first};
 pub use refine::{Stop, refine};

@@ -1,5 +1,7 @@
 //! Moves and swaps that shorten the slowest replica.
 
+use std::cmp::Reverse;
+
 use serde::{Deserialize, Serialize};
 
 use crate::dispatch::Assignment;
@@ -9,8 +11,9 @@ use crate::units::{Millis, Tokens};
 
 /// Changes tried by packing, for each change of the slowest replica.
 const TRIES: usize = 12;
-/// Other replicas considered for it, the earliest to end first.
-const PARTNERS: usize = 8;
+/// Other replicas of each scheme considered for it, the earliest to end first: one that ends later may yet admit what
+/// others do not.
+const PARTNERS: usize = 4;
 
 /// Why refinement stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,10 +29,12 @@ pub enum Stop {
 ///
 /// `budget` counts replicas packed anew, not time: the same batch gives the same plan on any machine.
 pub fn refine(assignment: &mut Assignment, tokens: &[Tokens], mut budget: usize) -> Stop {
-    let mut ranking = Ranking::new(assignment.times.iter().copied().enumerate());
+    let mut rankings = rankings(assignment);
     loop {
-        let Some(slowest) = ranking.slowest() else { return Stop::LocalOptimum };
-        let changes = promising(assignment, tokens, slowest, &ranking);
+        let slowest = rankings.iter().filter_map(Ranking::slowest);
+        let slowest = slowest.max_by_key(|&replica| (assignment.times[replica], Reverse(replica)));
+        let Some(slowest) = slowest else { return Stop::LocalOptimum };
+        let changes = promising(assignment, tokens, slowest, &rankings);
         let mut improved = false;
         for change in changes.into_iter().take(TRIES) {
             if budget < 2 {
@@ -39,7 +44,7 @@ pub fn refine(assignment: &mut Assignment, tokens: &[Tokens], mut budget: usize)
             let before = [slowest, change.partner].map(|replica| (replica, assignment.times[replica]));
             if apply_if_shorter(assignment, tokens, slowest, &change) {
                 for (replica, time) in before {
-                    ranking.change(replica, time, assignment.times[replica]);
+                    rankings[assignment.scheme_of[replica]].change(replica, time, assignment.times[replica]);
                 }
                 improved = true;
                 break;
@@ -49,6 +54,15 @@ pub fn refine(assignment: &mut Assignment, tokens: &[Tokens], mut budget: usize)
             return Stop::LocalOptimum;
         }
     }
+}
+
+/// For each scheme, its replicas.
+fn rankings(assignment: &Assignment) -> Vec<Ranking> {
+    let times = |scheme: usize| {
+        let replicas = assignment.times.iter().copied().enumerate();
+        replicas.filter(move |(replica, _)| assignment.scheme_of[*replica] == scheme)
+    };
+    (0..assignment.packers.len()).map(|scheme| Ranking::new(times(scheme))).collect()
 }
 
 /// One sequence leaves the slowest replica, and one of the partner's may come back.
@@ -61,10 +75,11 @@ struct Change {
 }
 
 /// The changes that by estimate would shorten the slowest replica, the most promising first.
-fn promising(assignment: &Assignment, tokens: &[Tokens], slowest: usize, ranking: &Ranking) -> Vec<Change> {
+fn promising<'a>(assignment: &Assignment, tokens: &[Tokens], slowest: usize, rankings: &'a [Ranking]) -> Vec<Change> {
     let from = Totals::of(assignment, tokens, slowest);
     let mut changes = Vec::new();
-    for partner in ranking.earliest().filter(|&replica| replica != slowest).take(PARTNERS) {
+    let others = |ranking: &'a Ranking| ranking.earliest().filter(|&replica| replica != slowest).take(PARTNERS);
+    for partner in rankings.iter().flat_map(others) {
         let to = Totals::of(assignment, tokens, partner);
         for &leaves in &assignment.sequences[slowest] {
             if to.packer.cost().admits(tokens[leaves]) {
@@ -157,7 +172,6 @@ fn apply_if_shorter(assignment: &mut Assignment, tokens: &[Tokens], slowest: usi
 }
 
 fn insert_by_length(ids: &mut Vec<usize>, id: usize, tokens: &[Tokens]) {
-    let place =
-        ids.partition_point(|&other| (tokens[other], std::cmp::Reverse(other)) > (tokens[id], std::cmp::Reverse(id)));
+    let place = ids.partition_point(|&other| (tokens[other], Reverse(other)) > (tokens[id], Reverse(id)));
     ids.insert(place, id);
 }

@@ -136,3 +136,58 @@ impl Covering {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A cover of `rows` by all of these columns, entered as long as they are worth it.
+    fn cover(rows: usize, most: f64, columns: &[(Vec<f64>, f64)]) -> (Covering, Vec<f64>) {
+        let mut program = Covering::new(&vec![1.0; rows], most);
+        let mut budget = 10_000;
+        while program.settle(&mut budget) && budget > 0 {
+            let prices = program.prices().to_vec();
+            let worth = |(column, cost): &(Vec<f64>, f64)| -> f64 {
+                column.iter().zip(&prices).map(|(entry, price)| entry * price).sum::<f64>() - cost
+            };
+            let best =
+                (0..columns.len()).max_by(|&one, &other| worth(&columns[one]).total_cmp(&worth(&columns[other])));
+            match best {
+                Some(best) if worth(&columns[best]) > 1e-9 => {
+                    program.enter(best, &columns[best].0, columns[best].1);
+                }
+                _ => break,
+            }
+        }
+        let prices = program.prices().to_vec();
+        (program, prices)
+    }
+
+    proptest! {
+        #[test]
+        fn primal_and_dual_agree(
+            columns in prop::collection::vec((prop::collection::vec(0.0..2.0_f64, 3), 0.2..3.0_f64), 1..8),
+        ) {
+            let most = 5.0;
+            let (program, prices) = cover(3, most, &columns);
+            let mut covered = vec![0.0; 3];
+            let mut cost = 0.0;
+            for (number, amount) in program.columns() {
+                prop_assert!(amount >= -1e-6);
+                cost += amount * columns[number].1;
+                covered.iter_mut().zip(&columns[number].0).for_each(|(covered, entry)| *covered += amount * entry);
+            }
+            // What is left uncovered is bought at the greatest price.
+            cost += most * covered.iter().map(|covered| (1.0 - covered).max(0.0)).sum::<f64>();
+            let value: f64 = prices.iter().sum();
+            prop_assert!((cost - value).abs() <= 1e-6 * cost.max(1.0), "{cost} {value}");
+            for (column, cost) in &columns {
+                let worth: f64 = column.iter().zip(&prices).map(|(entry, price)| entry * price).sum();
+                prop_assert!(worth <= cost + 1e-6);
+            }
+            prop_assert!(prices.iter().all(|price| *price >= -1e-6));
+        }
+    }
+}

@@ -86,8 +86,8 @@ impl<'a> Packer<'a> {
         // A long sequence passes the stages one by one while the others wait for it.
         let fixed = self.cost.fixed_ms();
         let alone = (longest + fixed) * count(self.cost.scheme().stages() - 1);
-        let bins = self.capacity.best_count(load, tokens.div_ceil(self.cost.cap()));
-        self.capacity.estimate(load, tokens).max(load + fixed * count(bins) + alone)
+        let (end, micro_batches) = self.capacity.estimate(load, tokens);
+        end.max(load + fixed * count(micro_batches) + alone)
     }
 
     /// Tries the number of micro-batches that would be best if sequences could be divided, then those beside it as

@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 
 use crate::capacity::Capacities;
-use crate::dispatch::{Stop, longest_first, refine};
+use crate::dispatch::{Stop, estimate, longest_first, refine};
 use crate::error::Result;
 use crate::lengths::Batch;
 use crate::pack::Packing;
-use crate::spec::Strategy;
-use crate::units::{Millis, count};
+use crate::spec::{Scheme, Strategy};
+use crate::units::{Millis, Tokens, count};
 
 /// Times within this share of each other count as equal; the cost model knows no better.
 pub(super) const TIE: f64 = 1e-3;
@@ -39,6 +39,16 @@ impl<'a> Task<'a> {
         Task { batch, capacities, by_length, refinements }
     }
 
+    /// The batch's ids, longest first.
+    pub(super) fn by_length(&self) -> &[usize] {
+        &self.by_length
+    }
+
+    /// About how long the strategy takes, without packing; none where it admits not every sequence.
+    pub(super) fn estimate(&self, strategy: &Strategy) -> Option<Millis> {
+        estimate(self.batch, &self.by_length, strategy, self.capacities)
+    }
+
     /// Dispatches, refines and packs.
     pub(super) fn attempt(&self, strategy: &Strategy) -> Result<Attempt> {
         let mut assignment = longest_first(self.batch, &self.by_length, strategy, self.capacities)?;
@@ -50,6 +60,16 @@ impl<'a> Task<'a> {
         let gpu_ms = weighed.map(|(scheme, packing)| count(scheme.ranks()) * packing.ms.0).sum();
         let iteration_ms = packings.iter().map(|packing| packing.ms).max().unwrap_or_default();
         Ok(Attempt { strategy: strategy.clone(), packings, iteration_ms, gpu_ms, stop })
+    }
+}
+
+impl Attempt {
+    /// The scheme of the replica that ends last, and the longest of its sequences.
+    pub(super) fn bottleneck(&self, task: &Task) -> Option<(Scheme, Tokens)> {
+        let replicas = self.strategy.schemes().iter().zip(&self.packings);
+        let (scheme, packing) = replicas.rev().max_by_key(|(_, packing)| packing.ms)?;
+        let tokens = packing.micro_batches.iter().flatten().map(|&id| task.batch.tokens()[id]);
+        Some((*scheme, tokens.max()?))
     }
 }
 

@@ -19,7 +19,7 @@ pub struct Effort {
 
 impl Effort {
     /// What a training loop does not notice.
-    pub const ONLINE: Effort = Effort { refinements: REFINEMENTS, attempts: 8, markets: 24 };
+    pub const ONLINE: Effort = Effort { refinements: REFINEMENTS, attempts: 24, markets: 24 };
     /// What it takes to prove plans within half a percent of the best, most of the time.
     pub const PROOF: Effort = Effort { refinements: 10 * REFINEMENTS, attempts: 32, markets: 400 };
 }

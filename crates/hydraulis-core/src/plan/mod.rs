@@ -9,6 +9,7 @@ mod explain;
 mod limited;
 mod planner;
 mod search;
+mod sizing;
 mod timeline;
 mod times;
 

@@ -1,8 +1,10 @@
 //! Finds a strategy for this very batch, without a list.
 //!
-//! The bound for any strategy comes from a program that divides replicas ([`crate::plan::bound`]); the whole numbers
-//! near its answer are a strategy to try. Dividing the market raises the bound and gives other answers, until the
-//! best plan is proven to be near the best there is, or the budget is used up. What is tried is counted, not timed.
+//! Two strategies to begin with: the replicas that the sequences ask for one by one ([`crate::plan::sizing`]), and the
+//! whole numbers near what the bound's program uses, which divides replicas ([`crate::plan::bound`]). From the better
+//! one a walk to neighbours that by estimate are shorter. Then the market is divided, until the best plan is proven to
+//! be near the best there is, or the budget is used up; if it still seems far, what the parts of the market use are
+//! strategies to begin with anew. What is tried is counted, not timed.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +12,7 @@ use crate::capacity::SchemeCapacity;
 use crate::error::Result;
 use crate::plan::attempt::{Attempt, Task};
 use crate::plan::bound::{Bound, Bounder, Branches, Limit};
+use crate::plan::sizing::Sizing;
 use crate::plan::{Considered, Effort, Outcome};
 use crate::spec::{Cluster, Scheme, Strategy};
 use crate::strategy::{neighbours, place};
@@ -18,8 +21,16 @@ use crate::units::Millis;
 /// A plan within this share of the bound is not improved.
 const NEAR: f64 = 1e-3;
 
-/// Neighbours planned at each step of the walk.
-const NEIGHBOURS: usize = 4;
+/// A plan that may be longer than the best there is by more than this share has its search started anew.
+const FAR: f64 = 0.02;
+/// Strategies planned for that, before the walk. With half as many iterations at 500,000 tokens are 0.5 % longer.
+const ANEW: usize = 8;
+/// Neighbours planned at each step of the walk. 2 to 4 do about as well; 4 is slower.
+const NEIGHBOURS: usize = 3;
+/// Sequences planned in all attempts together, beyond the first attempt: a batch of 100,000 is planned twice at most.
+const PLANNED: usize = 40_000;
+/// Sequences dealt out to estimate neighbours, at each step: on 64 GPUs that is enough for all.
+const DEALT: usize = 25_000;
 
 /// What came of a search.
 pub(super) struct Found {
@@ -51,45 +62,48 @@ impl<'a> Search<'a> {
         let (attempts, considered) = (Vec::new(), Vec::new());
         let mut search = Search { task, bounder, schemes, effort, seen: BTreeSet::new(), attempts, considered };
         let bound = match (bounder.longest_way(schemes), bounder.of_any(schemes, search.cluster().gpus())) {
-            (Some(longest_way), Some(branches)) => Some(longest_way.or_work(search.try_all(branches, mixes)?)),
+            (Some(longest_way), Some(mut branches)) => {
+                search.start(&branches, mixes)?;
+                search.walk(branches.least())?;
+                search.prove(&mut branches);
+                if branches.least() < search.least() * (1.0 - FAR) {
+                    search.start_anew(&branches)?;
+                }
+                Some(longest_way.or_work(branches.least().min(search.least())))
+            }
             _ => None,
         };
         Ok(Found { attempts: search.attempts, considered: search.considered, bound })
     }
 
-    /// Tries what is near the answer for each market, then what is near the best; the bound over all markets.
-    fn try_all(&mut self, mut branches: Branches, mixes: &[Strategy]) -> Result<Millis> {
-        let mut looked_at = 0;
-        loop {
-            while looked_at < branches.len() {
-                self.consider_counts(&branches.node(looked_at).rounded(self.cluster().gpus()))?;
-                looked_at += 1;
-            }
-            let is_near = branches.least() >= self.least() * (1.0 - NEAR);
-            if is_near || branches.len() >= self.effort.markets || !branches.divide(self.least()) {
-                break;
-            }
+    /// Tries the strategies to begin with.
+    fn start(&mut self, branches: &Branches, mixes: &[Strategy]) -> Result<()> {
+        let sizing = Sizing::new(self.task, self.schemes, branches.root().prices(), self.cluster().gpus());
+        if let Some(counts) = sizing.counts(branches.least()) {
+            self.consider_counts(&counts)?;
         }
-        if branches.least() < self.least() * (1.0 - NEAR) {
-            self.walk()?;
-        }
-        // The longest sequence may need a scheme that no answer had a whole one of.
+        self.consider_counts(&branches.root().rounded(self.cluster().gpus()))?;
+        // The longest sequence may need a scheme that neither has.
         if self.attempts.is_empty() {
             mixes.iter().try_for_each(|strategy| self.consider(strategy.clone()))?;
         }
-        Ok(branches.least().min(self.least()))
+        Ok(())
     }
 
-    /// Walks to neighbours of the best strategy, in the order of their bounds.
-    fn walk(&mut self) -> Result<()> {
+    /// Walks to neighbours of the best strategy while that gets shorter, but not below `enough`.
+    fn walk(&mut self, enough: Millis) -> Result<()> {
         let pool: Vec<Scheme> = self.schemes.iter().map(|capacity| capacity.cost().scheme()).collect();
         while let Some(best) = self.attempts.iter().min_by_key(|attempt| attempt.iteration_ms) {
             let before = best.iteration_ms;
-            let around = neighbours(&best.strategy, &pool, self.cluster());
-            let fresh = around.into_iter().filter(|other| !self.seen.contains(other));
-            let bounded = fresh.filter_map(|other| Some((self.bound(&other)?, other)));
-            let mut promising: Vec<(Millis, Strategy)> =
-                bounded.filter(|(ms, _)| *ms < before * (1.0 - NEAR)).collect();
+            if enough >= before * (1.0 - NEAR) {
+                break;
+            }
+            let mut around = neighbours(&best.strategy, &pool, self.cluster());
+            around.retain(|other| !self.seen.contains(other));
+            around.sort_by_key(|other| !self.relieves(other, best));
+            around.truncate(DEALT / self.task.batch.len());
+            let estimated = around.into_iter().filter_map(|other| Some((self.task.estimate(&other)?, other)));
+            let mut promising: Vec<(Millis, Strategy)> = estimated.collect();
             promising.sort();
             promising.into_iter().take(NEIGHBOURS).try_for_each(|(_, strategy)| self.consider(strategy))?;
             if self.least() >= before {
@@ -97,6 +111,39 @@ impl<'a> Search<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a strategy has more replicas for the longest sequence of the replica that ends last, and no fewer like
+    /// that one.
+    fn relieves(&self, other: &Strategy, attempt: &Attempt) -> bool {
+        let Some((slowest, longest)) = attempt.bottleneck(self.task) else { return false };
+        let admits = |scheme: &Scheme| {
+            self.schemes.iter().any(|known| known.cost().scheme() == *scheme && known.cost().admits(longest))
+        };
+        let admitting = |strategy: &Strategy| strategy.schemes().iter().filter(|scheme| admits(scheme)).count();
+        let alike = |strategy: &Strategy| strategy.schemes().iter().filter(|scheme| **scheme == slowest).count();
+        admitting(other) > admitting(&attempt.strategy) && alike(other) >= alike(&attempt.strategy)
+    }
+
+    /// Divides the market until the best plan is near its bound.
+    fn prove(&self, branches: &mut Branches) {
+        let least = self.least();
+        while branches.least() < least * (1.0 - NEAR) && branches.len() < self.effort.markets {
+            if !branches.divide(least) {
+                break;
+            }
+        }
+    }
+
+    /// Walks on from the whole numbers near what some part of the market uses, if that is shorter.
+    fn start_anew(&mut self, branches: &Branches) -> Result<()> {
+        let (before, most) = (self.least(), self.attempts.len() + ANEW);
+        for part in branches.parts() {
+            if self.attempts.len() < most {
+                self.consider_counts(&part.rounded(self.cluster().gpus()))?;
+            }
+        }
+        if self.least() < before { self.walk(branches.least()) } else { Ok(()) }
     }
 
     fn consider_counts(&mut self, counts: &[usize]) -> Result<()> {
@@ -110,7 +157,8 @@ impl<'a> Search<'a> {
 
     /// Plans a strategy that was not seen before, unless it cannot be better than the best.
     fn consider(&mut self, strategy: Strategy) -> Result<()> {
-        let is_enough = !self.attempts.is_empty() && self.attempts.len() >= self.effort.attempts;
+        let most = self.effort.attempts.min(PLANNED / self.task.batch.len());
+        let is_enough = !self.attempts.is_empty() && self.attempts.len() >= most;
         if is_enough || !self.seen.insert(strategy.clone()) {
             return Ok(());
         }

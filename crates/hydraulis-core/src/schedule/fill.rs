@@ -84,3 +84,51 @@ fn proven(program: &Covering, chains: &[Vec<f64>], micro_batches: usize, through
     let short: f64 = covered.iter().map(|covered| (1.0 - covered).max(0.0)).sum();
     (flow + short / through, covered.iter().sum::<f64>() + short)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::schedule::{MakespanBuffers, makespan};
+    use crate::units::Millis;
+
+    fn pipeline() -> impl Strategy<Value = (Vec<f64>, Vec<f64>, f64)> {
+        let multipliers = prop::collection::vec(0.5..1.5_f64, 2..5);
+        let times = prop::collection::vec(0.02..1.0_f64, 1..9);
+        (multipliers, times, 0.0..0.9_f64)
+    }
+
+    proptest! {
+        #[test]
+        fn no_pipeline_holds_more((multipliers, times, share) in pipeline()) {
+            let fixed = times.iter().copied().fold(f64::INFINITY, f64::min);
+            let as_ms: Vec<Millis> = times.iter().copied().map(Millis).collect();
+            let end = makespan(&as_ms, &multipliers, 1.0 / 3.0, &mut MakespanBuffers::default()).0;
+            let fill = Fill::new(&multipliers, 1.0 / 3.0, times.len(), share);
+            let work = times.iter().map(|time| time - fixed).sum::<f64>();
+            prop_assert!(work <= fill.most_work(end, fixed) * (1.0 + 1e-9) + 1e-9, "{work}");
+            prop_assert!(fill.end(work, fixed) <= end * (1.0 + 1e-9));
+        }
+
+        #[test]
+        fn its_shape_holds_what_it_says((multipliers, times, part) in pipeline()) {
+            let end = |times: &[f64]| {
+                let times: Vec<Millis> = times.iter().copied().map(Millis).collect();
+                makespan(&times, &multipliers, 1.0 / 3.0, &mut MakespanBuffers::default()).0
+            };
+            // Fixed costs alone end before the whole.
+            let share = part / end(&vec![1.0; times.len()]);
+            let fill = Fill::new(&multipliers, 1.0 / 3.0, times.len(), share);
+            let work = fill.shape().iter().map(|time| time - share).sum::<f64>();
+            prop_assert!(end(fill.shape()) <= 1.0 + 1e-3);
+            prop_assert!((work - fill.most_work(1.0, share)).abs() <= 2e-3 * work.max(0.1), "{work}");
+        }
+    }
+
+    #[test]
+    fn one_micro_batch_passes_every_stage() {
+        let fill = Fill::new(&[1.0, 2.0], 1.0 / 3.0, 1, 0.1);
+        assert!((fill.most_work(3.0, 0.25) - 0.75).abs() < 1e-12);
+    }
+}

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::plan::bound::climb::{Climb, climb};
+use crate::plan::bound::demand::Price;
 use crate::plan::bound::market::{Market, Offer};
 use crate::units::{Millis, count, whole};
 
@@ -49,9 +50,14 @@ impl<'a> Branches<'a> {
         self.nodes.len()
     }
 
-    /// The market looked at as number `index`.
-    pub(in crate::plan) fn node(&self, index: usize) -> &Node<'a> {
-        &self.nodes[index]
+    /// The parts of the market that were looked at.
+    pub(in crate::plan) fn parts(&self) -> &[Node<'a>] {
+        &self.nodes[1..]
+    }
+
+    /// The undivided market.
+    pub(in crate::plan) fn root(&self) -> &Node<'a> {
+        &self.nodes[0]
     }
 
     /// Divides the market of least bound in two; false where it cannot be divided, and so no more can be proven.
@@ -79,6 +85,11 @@ impl<'a> Branches<'a> {
 }
 
 impl<'a> Node<'a> {
+    /// What a sequence costs on each scheme.
+    pub(in crate::plan) fn prices(&self) -> &[Price] {
+        &self.found.prices
+    }
+
     /// The market with at most and with at least a whole number of what it uses a fraction of; none if it uses none.
     fn divided(&self) -> Option<[Vec<Offer<'a>>; 2]> {
         let mut best: Option<(f64, usize, bool, usize)> = None;

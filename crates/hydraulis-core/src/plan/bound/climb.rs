@@ -1,5 +1,6 @@
 //! The latest time that can be proven impossible for a market.
 
+use crate::plan::bound::demand::Price;
 use crate::plan::bound::market::{Market, Slots};
 use crate::plan::bound::relaxation::{Relaxation, Solution};
 use crate::units::Millis;
@@ -21,11 +22,13 @@ pub(super) struct Climb {
     pub(super) end: Millis,
     /// Replicas and micro-batches of each scheme, fractions included.
     pub(super) used: Vec<(f64, f64)>,
+    /// What sequences cost on each offer, by about then.
+    pub(super) prices: Vec<Price>,
 }
 
 /// Climbs from a time before which nothing ends, until `until` or until the programs prove no more.
 pub(super) fn climb(market: &Market, from: Millis, until: Millis) -> Climb {
-    let mut found = Climb { end: from, used: vec![(0.0, 0.0); market.offers.len()] };
+    let mut found = Climb { end: from, used: vec![(0.0, 0.0); market.offers.len()], prices: Vec::new() };
     by_work(market, until, &mut found);
     if found.end < until {
         by_slots(market, until, &mut found);
@@ -68,6 +71,9 @@ fn prove(market: &Market, time: Millis, until: Millis, slots: Slots, found: &mut
     let Solution { prices, used } = Relaxation::new(market, time, slots).solve();
     found.used = used;
     let later = market.impossible(&prices, time, until);
+    if later.is_some() || found.prices.is_empty() {
+        found.prices = market.prices(&prices, &market.reaches(time));
+    }
     found.end = found.end.max(later.unwrap_or_default());
     later.is_some()
 }

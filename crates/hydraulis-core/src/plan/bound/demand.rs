@@ -3,6 +3,9 @@
 use crate::lengths::Batch;
 use crate::units::whole;
 
+/// A crossing is found this share too early at most.
+const ROUNDING: f64 = 1e-9;
+
 /// Distinct lengths in ascending order, with running sums.
 #[derive(Clone, Debug)]
 pub(super) struct Demand {
@@ -14,7 +17,7 @@ pub(super) struct Demand {
 /// What a sequence of `s` tokens costs on one scheme: `s (slope s + offset)`, and `slot` more above a length of
 /// `large`; up to a length of `limit`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Price {
+pub(in crate::plan) struct Price {
     pub(super) slope: f64,
     pub(super) offset: f64,
     pub(super) slot: f64,
@@ -67,18 +70,15 @@ impl Demand {
     /// Each sequence on the scheme where it costs least: the sum of these costs, and each scheme's load. None where
     /// a sequence is above every limit.
     ///
-    /// A token's price is a line in the length as long as no scheme's slots count, so schemes follow each other along
-    /// the lower envelope of lines: the cost is that of a few binary searches. The large ones are looked at length by
-    /// length.
+    /// A sequence's price is a parabola in its length, with a step where slots begin to count: schemes follow each other
+    /// along the lower envelope, so the cost is that of a few binary searches.
     pub(super) fn cheapest(&self, prices: &[Price], loads: &mut [Load]) -> Option<f64> {
         loads.fill(Load::default());
-        let slots = prices.iter().filter(|price| price.slot > 0.0).map(|price| price.large);
-        let small = slots.fold(f64::INFINITY, f64::min);
         let (mut total, mut at) = (0.0, 0);
         while at < self.lengths.len() {
             let length = self.lengths[at];
             let scheme = cheapest_at(length, prices)?;
-            let end = if length <= small { self.end_of(at, scheme, prices, small) } else { at + 1 };
+            let end = self.end_of(at, scheme, prices);
             let mut part = self.between(at, end);
             if length > prices[scheme].large {
                 part.large = part.sequences;
@@ -90,15 +90,13 @@ impl Demand {
         Some(total)
     }
 
-    /// Where, from `at` on, `scheme` no longer is the cheapest or no longer admits the length, or slots count.
-    fn end_of(&self, at: usize, scheme: usize, prices: &[Price], small: f64) -> usize {
+    /// Where, from `at` on, another than `scheme` may be the cheapest, or it no longer admits the length.
+    fn end_of(&self, at: usize, scheme: usize, prices: &[Price]) -> usize {
         let own = prices[scheme];
         let from = self.lengths[at];
-        let crossing = |other: &Price| {
-            let length = (other.offset - own.offset) / (own.slope - other.slope);
-            (other.slope < own.slope && length < other.limit).then_some(length.max(from))
-        };
-        let until = prices.iter().filter_map(crossing).fold(own.limit.min(own.boundary(from)).min(small), f64::min);
+        // Beyond a boundary of its own another only gets dearer, and so is not missed.
+        let crossings = prices.iter().filter_map(|other| own.undercut_by(other, from));
+        let until = crossings.fold(own.limit.min(own.boundary(from)), f64::min);
         let rest = &self.lengths[at + 1..];
         at + 1 + rest.partition_point(|&length| length <= until)
     }
@@ -119,14 +117,28 @@ impl Price {
         self.slope * load.squares + self.offset * load.tokens + self.slot * load.large
     }
 
-    fn at(&self, length: f64) -> f64 {
-        let slot = if length > self.large { self.slot } else { 0.0 };
-        (self.slope * length + self.offset) * length + slot
+    pub(in crate::plan) fn at(&self, length: f64) -> f64 {
+        (self.slope * length + self.offset) * length + self.slot_at(length)
+    }
+
+    fn slot_at(&self, length: f64) -> f64 {
+        if length > self.large { self.slot } else { 0.0 }
     }
 
     /// Up to which length sequences are as large, or not, as one of this length.
     fn boundary(&self, length: f64) -> f64 {
         if length > self.large { f64::INFINITY } else { self.large }
+    }
+
+    /// From which length on, `from` or above, `other` is the cheaper, as long as both are as large as there; at `from`
+    /// it is not.
+    fn undercut_by(&self, other: &Price, from: f64) -> Option<f64> {
+        let (a, b) = (other.slope - self.slope, other.offset - self.offset);
+        let c = other.slot_at(from) - self.slot_at(from);
+        let root = (b * b - 4.0 * a * c).sqrt();
+        // Of the two roots of a s^2 + b s + c the one where it falls, without cancellation; not a number if none.
+        let falls = if b < 0.0 { 2.0 * c / (root - b) } else { -(b + root) / (2.0 * a) };
+        (falls >= from * (1.0 - ROUNDING) && falls < other.limit).then_some(falls.max(from))
     }
 }
 
@@ -151,4 +163,54 @@ fn cheapest_at(length: f64, prices: &[Price]) -> Option<usize> {
         let (one, other) = (&prices[one], &prices[other]);
         one.at(length).total_cmp(&other.at(length)).then(one.slope.total_cmp(&other.slope))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn price() -> impl Strategy<Value = Price> {
+        let whole = |most: u32| (0..most).prop_map(f64::from);
+        (whole(4), whole(60), whole(3), whole(120), 40..160_u32).prop_map(|(slope, offset, slot, large, limit)| {
+            let limit = f64::from(limit);
+            Price { slope, offset, slot: 200.0 * slot, large, limit }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn each_sequence_costs_the_least(
+            lengths in prop::collection::vec(1..120_i64, 1..60),
+            prices in prop::collection::vec(price(), 1..6),
+        ) {
+            let demand = Demand::new(&Batch::new(&lengths, None).unwrap());
+            let mut loads = vec![Load::default(); prices.len()];
+            let lengths: Vec<f64> = demand.lengths_repeated();
+            let least = |&length: &f64| {
+                let admitting = prices.iter().filter(|price| length <= price.limit);
+                admitting.map(|price| price.at(length)).min_by(f64::total_cmp)
+            };
+            let expected: Option<f64> = lengths.iter().map(least).sum();
+            let found = demand.cheapest(&prices, &mut loads);
+            prop_assert_eq!(found.is_some(), expected.is_some());
+            if let (Some(found), Some(expected)) = (found, expected) {
+                prop_assert!((found - expected).abs() <= 1e-9 * expected, "{found} {expected}");
+                let costs: f64 = prices.iter().zip(&loads).map(|(price, load)| price.of(*load)).sum();
+                prop_assert!((costs - expected).abs() <= 1e-9 * expected, "{costs} {expected}");
+                let shared: f64 = loads.iter().map(|load| load.sequences).sum();
+                prop_assert_eq!(shared, crate::units::count(lengths.len()));
+            }
+        }
+    }
+
+    impl Demand {
+        /// The length of every sequence.
+        fn lengths_repeated(&self) -> Vec<f64> {
+            let counts = self.sums.windows(2).map(|sums| sums[1].sequences - sums[0].sequences);
+            let of_length = |(length, count): (&f64, f64)| vec![*length; usize::try_from(whole(count)).unwrap()];
+            self.lengths.iter().zip(counts).flat_map(of_length).collect()
+        }
+    }
 }

@@ -139,8 +139,8 @@ impl Market<'_> {
         self.offers.iter().map(|offer| offer.reach(end, sequences)).collect()
     }
 
-    /// The least that the sequences cost, and the load of each scheme then; none if some sequence goes nowhere.
-    pub(super) fn asked(&self, prices: &[SchemePrices], reaches: &[Reach]) -> Option<(f64, Vec<Load>)> {
+    /// What a sequence costs on each offer.
+    pub(super) fn prices(&self, prices: &[SchemePrices], reaches: &[Reach]) -> Vec<Price> {
         let line = |((offer, price), reach): ((&Offer, &SchemePrices), &Reach)| Price {
             slope: price.work * offer.capacity.cost().quadratic_ms_per_token2(),
             offset: price.work * offer.capacity.cost().linear_ms_per_token() + price.tokens,
@@ -148,7 +148,12 @@ impl Market<'_> {
             large: reach.large,
             limit: reach.limit,
         };
-        let lines: Vec<Price> = self.offers.iter().zip(prices).zip(reaches).map(line).collect();
+        self.offers.iter().zip(prices).zip(reaches).map(line).collect()
+    }
+
+    /// The least that the sequences cost, and the load of each scheme then; none if some sequence goes nowhere.
+    pub(super) fn asked(&self, prices: &[SchemePrices], reaches: &[Reach]) -> Option<(f64, Vec<Load>)> {
+        let lines = self.prices(prices, reaches);
         let mut loads = vec![Load::default(); lines.len()];
         self.demand.cheapest(&lines, &mut loads).map(|asked| (asked, loads))
     }

@@ -22,6 +22,7 @@ use crate::capacity::SchemeCapacity;
 use crate::lengths::Batch;
 pub(super) use crate::plan::bound::branch::Branches;
 use crate::plan::bound::demand::Demand;
+pub(super) use crate::plan::bound::demand::Price;
 use crate::plan::bound::market::{Market, Offer};
 use crate::units::Millis;
 
