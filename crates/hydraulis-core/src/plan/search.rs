@@ -70,7 +70,7 @@ impl<'a> Search<'a> {
                 break;
             }
         }
-        if branches.least() < self.least() * (1.0 - NEAR) {
+        if branches.least() < self.least() * (1.0 - NEAR) && !self.is_spent() {
             self.walk()?;
         }
         // The longest sequence may need a scheme that no answer had a whole one of.
@@ -110,8 +110,7 @@ impl<'a> Search<'a> {
 
     /// Plans a strategy that was not seen before, unless it cannot be better than the best.
     fn consider(&mut self, strategy: Strategy) -> Result<()> {
-        let is_enough = !self.attempts.is_empty() && self.attempts.len() >= self.effort.attempts;
-        if is_enough || !self.seen.insert(strategy.clone()) {
+        if self.is_spent() || !self.seen.insert(strategy.clone()) {
             return Ok(());
         }
         let Some(bound) = self.bound(&strategy) else { return Ok(()) };
@@ -125,6 +124,11 @@ impl<'a> Search<'a> {
         };
         self.considered.push(Considered { strategy, outcome });
         Ok(())
+    }
+
+    /// Whether no more may be planned: one strategy always is, so that there is a plan.
+    fn is_spent(&self) -> bool {
+        !self.attempts.is_empty() && self.attempts.len() >= self.effort.attempts
     }
 
     /// What this strategy cannot beat; no more than the best plan's time is proven.
