@@ -76,5 +76,7 @@ pub mod propose;
 
 pub mod layout;
 
+pub mod lookahead;
+
 pub use error::{Error, ErrorKind, Result};
 pub use units::{Millis, Tokens};

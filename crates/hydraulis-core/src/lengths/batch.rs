@@ -59,6 +59,19 @@ impl Batch {
         lists.iter().enumerate().map(batch).collect()
     }
 
+    /// The batch of sequences of several others: each by the place of its batch, and its id there.
+    pub fn gathered(batches: &[Batch], sequences: impl Iterator<Item = (usize, usize)>) -> Result<Batch> {
+        let counts = sequences.map(|(batch, id)| (batches[batch].tokens[id], batches[batch].targets[id]));
+        let (tokens, targets): (Vec<Tokens>, Vec<u64>) = counts.unzip();
+        if tokens.is_empty() {
+            return Err(Error::BatchEmpty);
+        }
+        if targets.iter().all(|&count| count == 0) {
+            return Err(Error::NoTargets);
+        }
+        Ok(Batch { tokens, targets })
+    }
+
     /// The length of each sequence.
     pub fn tokens(&self) -> &[Tokens] {
         &self.tokens
@@ -138,6 +151,15 @@ mod tests {
         assert_eq!(error.code(), "length_out_of_range");
         assert!(error.to_string().starts_with("batch 1: sequence 1 has length 0"), "{error}");
         assert_eq!(Batch::several(&[vec![5], vec![7, 2]]).unwrap()[1], Batch::new(&[7, 2], None).unwrap());
+    }
+
+    #[test]
+    fn sequences_of_several_batches_are_gathered() {
+        let batches = [Batch::new(&[5, 6], Some(&[0, 3])).unwrap(), Batch::new(&[7], None).unwrap()];
+        let gathered = |sequences: &[(usize, usize)]| Batch::gathered(&batches, sequences.iter().copied());
+        assert_eq!(gathered(&[(1, 0), (0, 0)]).unwrap(), Batch::new(&[7, 5], Some(&[7, 0])).unwrap());
+        assert_eq!(gathered(&[]).unwrap_err().code(), "batch_empty");
+        assert_eq!(gathered(&[(0, 0)]).unwrap_err().code(), "no_targets");
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod planner;
 mod search;
 mod timeline;
 mod times;
+mod under;
 
 pub use bound::{Bound, BoundKind};
 pub use check::{Violation, check};

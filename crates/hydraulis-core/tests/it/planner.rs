@@ -28,7 +28,7 @@ proptest! {
 
     #[test]
     fn a_budget_of_zero_still_gives_a_valid_plan(case in any_case(), most in 1..=3_usize) {
-        let none = Effort { refinements: 0, attempts: 0, markets: 0 };
+        let none = Effort { refinements: 0, attempts: 0, markets: 0, exchanges: 0 };
         let batch = case.batch();
         let listed = case.planner().with_effort(none);
         let searching = Planner::search(case.profile.clone(), case.cluster).unwrap().with_effort(none);
