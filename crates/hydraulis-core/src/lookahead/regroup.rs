@@ -17,7 +17,7 @@ use crate::units::{Millis, Tokens};
 /// Most sequences that leave a batch at once: where two are as long, giving one away gains nothing.
 const LEAVING: usize = 4;
 /// What an exchange must gain, as a share of both iterations: sequences move for something.
-const GAIN: f64 = 2e-3;
+const GAIN: f64 = 5e-3;
 
 /// The batches after all exchanges that helped; none where nothing moved.
 pub(super) fn regroup(
