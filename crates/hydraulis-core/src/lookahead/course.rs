@@ -63,10 +63,15 @@ impl<'a> Course<'a> {
         let mut cost = |group: usize, candidate: usize| {
             let own = candidate == self.own[group];
             let ms = if own { tied(&self.groups[group].plan) } else { times.at_least(candidate, group) };
-            ms + self.transfers[candidate]
+            self.cost(candidate, ms)
         };
         let number = self.candidates.len();
         (0..batches.len()).map(|group| (0..number).map(|candidate| cost(group, candidate)).collect()).collect()
+    }
+
+    /// What a batch costs under a candidate whose iteration takes so long, changes aside.
+    fn cost(&self, candidate: usize, iteration: Millis) -> Millis {
+        iteration + self.transfers[candidate]
     }
 
     /// Plans what was not planned yet along a route; false where everything was.
@@ -75,7 +80,7 @@ impl<'a> Course<'a> {
         for (group, &candidate) in route.iter().enumerate() {
             if candidate != self.own[group] && !self.plans.contains_key(&(group, candidate)) {
                 let plan = self.planner.under(&self.groups[group].plan, &self.candidates[candidate])?;
-                self.costs[group][candidate] = plan.iteration_ms + self.transfers[candidate];
+                self.costs[group][candidate] = self.cost(candidate, plan.iteration_ms);
                 self.plans.insert((group, candidate), plan);
                 is_new = true;
             }

@@ -6,6 +6,7 @@
 //! iterations get shorter together; until none is left that helps, or the budget of plans is used up.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::lengths::Batch;
@@ -31,6 +32,12 @@ pub(super) fn regroup(
     }
     let mut regrouping = Regrouping::new(planner, window, groups)?;
     let of = planner.effort().exchanges.saturating_mul(groups.len());
+    for from in 0..groups.len() {
+        watch(Progress::Exchanged { exchanges: 0, of })?;
+        for to in regrouping.near(from) {
+            regrouping.consider(from, to)?;
+        }
+    }
     let mut has_moved = false;
     for exchanges in 0..of {
         watch(Progress::Exchanged { exchanges, of })?;
@@ -45,8 +52,8 @@ struct Regrouping<'a> {
     window: &'a Window<'a>,
     groups: Vec<Group>,
     bounds: Vec<Millis>,
-    /// The best exchange of each pair of batches: from the first leave the longest.
-    ideas: Vec<Vec<Option<Idea>>>,
+    /// The best exchange of each pair of batches that has one: from the first leave the longest.
+    ideas: BTreeMap<(usize, usize), Idea>,
 }
 
 /// An exchange, and what it gains by the bounds.
@@ -58,28 +65,26 @@ struct Idea {
 
 impl<'a> Regrouping<'a> {
     fn new(planner: &'a Planner, window: &'a Window<'a>, groups: &[Group]) -> Result<Regrouping<'a>> {
-        let number = groups.len();
         let bounds = groups.iter().map(|group| quick_bound(planner, &group.plan.batch)).collect::<Result<_>>()?;
-        let ideas = vec![vec![None; number]; number];
-        let mut regrouping = Regrouping { planner, window, groups: groups.to_vec(), bounds, ideas };
-        for from in 0..number {
-            for to in 0..number {
-                regrouping.ideas[from][to] = regrouping.idea(from, to)?;
-            }
-        }
-        Ok(regrouping)
+        Ok(Regrouping { planner, window, groups: groups.to_vec(), bounds, ideas: BTreeMap::new() })
+    }
+
+    /// The other batches that a sequence of this one may be exchanged with.
+    fn near(&self, place: usize) -> impl Iterator<Item = usize> + use<> {
+        let reach = self.window.max_delay.saturating_mul(2);
+        let places = place.saturating_sub(reach)..self.groups.len().min(place.saturating_add(reach).saturating_add(1));
+        places.filter(move |&other| other != place)
     }
 
     /// The pair whose exchange gains most; the first among equals.
     fn best_pair(&self) -> Option<(usize, usize)> {
-        let pairs = (0..self.groups.len()).flat_map(|from| (0..self.groups.len()).map(move |to| (from, to)));
-        let gains = pairs.filter_map(|(from, to)| Some((self.ideas[from][to].as_ref()?.gain, Reverse((from, to)))));
+        let gains = self.ideas.iter().map(|(&pair, idea)| (idea.gain, Reverse(pair)));
         gains.max().map(|(_, Reverse(pair))| pair)
     }
 
     /// Plans both batches after the exchange, and makes it if they are shorter together; else it is no idea any more.
     fn exchange(&mut self, (from, to): (usize, usize)) -> Result<bool> {
-        let Some(idea) = self.ideas[from][to].take() else { return Ok(false) };
+        let Some(idea) = self.ideas.remove(&(from, to)) else { return Ok(false) };
         let [left, right] = idea.members;
         let left = Group::of(self.planner, self.window.batches, left)?;
         let right = Group::of(self.planner, self.window.batches, right)?;
@@ -91,20 +96,18 @@ impl<'a> Regrouping<'a> {
             self.bounds[place] = quick_bound(self.planner, &group.plan.batch)?;
             self.groups[place] = group;
         }
-        for place in 0..self.groups.len() {
-            for (one, other) in [(from, place), (place, from), (to, place), (place, to)] {
-                self.ideas[one][other] = self.idea(one, other)?;
+        for changed in [from, to] {
+            for place in self.near(changed) {
+                self.consider(changed, place)?;
+                self.consider(place, changed)?;
             }
         }
         Ok(true)
     }
 
-    /// The best exchange in which the longest sequences of one batch go to another.
-    fn idea(&self, from: usize, to: usize) -> Result<Option<Idea>> {
+    /// Notes the best exchange in which the longest sequences of one batch go to another, if one gains anything.
+    fn consider(&mut self, from: usize, to: usize) -> Result<()> {
         let mut best: Option<Idea> = None;
-        if from == to || from.abs_diff(to) > self.window.max_delay.saturating_mul(2) {
-            return Ok(None);
-        }
         for number in 1..=LEAVING {
             let Some(members) = self.exchanged(from, to, number) else { continue };
             let Some(gain) = self.gain(from, to, &members)? else { continue };
@@ -112,7 +115,9 @@ impl<'a> Regrouping<'a> {
                 best = Some(Idea { gain, members });
             }
         }
-        Ok(best)
+        self.ideas.remove(&(from, to));
+        self.ideas.extend(best.map(|best| ((from, to), best)));
+        Ok(())
     }
 
     /// Both batches after the `number` longest of one went to the other; none where that may not be.

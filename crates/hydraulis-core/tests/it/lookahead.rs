@@ -1,7 +1,7 @@
 //! Batches that are planned together: what a window promises, and what it gains.
 
 use hydraulis_core::cost::preset;
-use hydraulis_core::layout::{Link, ParameterTable, Traffic, strategy_positions};
+use hydraulis_core::layout::{Link, Parameter, ParameterTable, Traffic, strategy_positions};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::lookahead::{Member, Progress, Window, WindowPlan, check_window, plan_window};
 use hydraulis_core::plan::{Effort, Planner};
@@ -26,8 +26,9 @@ fn batches(case: &Case, most: usize) -> Vec<Batch> {
     parts.map(|lengths| Batch::new(lengths, None).unwrap()).collect()
 }
 
+/// Links so slow that the transfers of a small model matter beside its iterations.
 fn link(table: ParameterTable) -> Link {
-    Link::new(table, Traffic { gigabytes_per_s: 1e-3, parameter_bytes: 2, gradient_bytes: 4 }).unwrap()
+    Link::new(table, Traffic { gigabytes_per_s: 1e-5, parameter_bytes: 2, gradient_bytes: 4 }).unwrap()
 }
 
 fn llama_32b() -> Planner {
@@ -141,6 +142,39 @@ fn cheapest(case: &Case, window: &Window) -> f64 {
         own + window.switch.0 * f64::from(u32::try_from(changes).unwrap())
     };
     (0..list.len().pow(steps)).map(sum).fold(f64::INFINITY, f64::min)
+}
+
+/// Strategies across nodes move half as much as those inside, or less; the first change is from one that is not listed.
+#[test]
+fn no_sequence_of_strategies_is_cheaper_where_links_are_slow() {
+    let (profile, cluster) = (preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+    let listed = Planner::new(profile.clone(), cluster, None).unwrap();
+    let case = Case { profile, cluster, strategies: listed.strategies().to_vec(), lengths: Vec::new() };
+    let batches: Vec<Batch> = [100_000, 30_000, 200_000].map(|tokens| batch_of_tokens(7, tokens)).to_vec();
+    let layer = |block| Parameter {
+        name: format!("layer {block}"),
+        rows: 5_376,
+        row_elements: 100_000,
+        units: 5_376,
+        blocks: vec![block],
+    };
+    let table = ParameterTable::new((1..=60).map(layer).collect(), 60).unwrap();
+    let previous: spec::Strategy = "2x<tp16>".parse().unwrap();
+    let mut taken = Vec::new();
+    for gigabytes_per_s in [5.0, 50.0, 500.0] {
+        let link =
+            Link::new(table.clone(), Traffic { gigabytes_per_s, parameter_bytes: 2, gradient_bytes: 4 }).unwrap();
+        for (switch, previous) in [(0.0, None), (150.0, Some(&previous))] {
+            let window = Window { switch: Millis(switch), link: Some(&link), previous, ..Window::new(&batches) };
+            let plan = planned(&listed, &window).unwrap();
+            let (found, best) = (plan.step_ms().0, cheapest(&case, &window));
+            assert!((best * (1.0 - 1e-9)..=best * (1.0 + TIE)).contains(&found), "{found}, the best is {best}");
+            taken.push(plan.steps.into_iter().map(|step| step.plan.strategy).collect::<Vec<_>>());
+        }
+    }
+    taken.sort();
+    taken.dedup();
+    assert!(taken.len() >= 3, "{taken:?}");
 }
 
 #[test]
