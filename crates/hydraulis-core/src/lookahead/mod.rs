@@ -7,6 +7,10 @@
 //! - where sequences may be trained a little later or earlier than they came, long ones are gathered in few batches
 //!   (`regroup`): one sequence of 32,768 tokens sets the time of its batch, and another one beside it adds little.
 //!
+//! It costs a plan and the bounds of all candidates for each batch; with moves some dozen bounds for each pair of near
+//! batches, and two plans for each exchange: 50 to 130 ms a batch on 32B and 64 GPUs, where a plan alone takes 12. No
+//! bound over all moves is proven.
+//!
 //! A window is a pure function of what is given, like a plan, and [`check_window`] judges it anew.
 
 mod check;
