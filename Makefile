@@ -71,11 +71,14 @@ format: set-up ## write Rust and Python in their one format
 	$(BIN)/ruff check --quiet --fix
 	$(BIN)/ruff format --quiet
 
-bench: set-up ## compare the planner with eight other methods on 100 drawn batches, and what benches/ measures
+bench: set-up ## compare the planner with eight other methods on 100 drawn batches, plan windows, and what benches/ measures
 	cargo run --release --locked --quiet -p hydraulis-bench --bin plan-bench -- \
 		--profile llama-32b-a800 --gpus 64 \
 		--lengths lognormal:6.2,1.2,32768 --tokens-per-batch 200000 --count 100 --seed 0 --planner \
 		$(PLANNERS)
+	cargo run --release --locked --quiet -p hydraulis-bench --bin strategy-bench -- window \
+		--profile llama-32b-a800 --gpus 64 \
+		--lengths lognormal:6.2,1.2,32768 --tokens-per-batch 200000 --count 48 --windows 8 --max-delay 0,3
 	$(BIN)/python benches/balancing.py
 	$(BIN)/python benches/packing.py
 

@@ -13,12 +13,14 @@ __all__ = [
     "Cluster",
     "CostFit",
     "CostProfile",
+    "Effort",
     "Exchange",
     "Forward",
     "HeldSlice",
     "Home",
     "HomeSlice",
     "LengthHistogram",
+    "Link",
     "PaperStrategy",
     "Parameter",
     "ParameterTable",
@@ -31,6 +33,7 @@ __all__ = [
     "Scheme",
     "Span",
     "Strategy",
+    "WindowPlan",
     "Windows",
     "balance",
     "fit_cost",
@@ -117,6 +120,29 @@ def fit_cost(measurements: Sequence[tuple[Sequence[int], float]]) -> CostFit: ..
 # Plan
 
 @final
+class Effort:
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+    ONLINE: ClassVar[Effort]
+    PROOF: ClassVar[Effort]
+    def __new__(
+        cls,
+        *,
+        refinements: int | None = None,
+        attempts: int | None = None,
+        markets: int | None = None,
+        exchanges: int | None = None,
+    ) -> Effort: ...
+    @property
+    def refinements(self) -> int: ...
+    @property
+    def attempts(self) -> int: ...
+    @property
+    def markets(self) -> int: ...
+    @property
+    def exchanges(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+
+@final
 class Planner:
     def __new__(
         cls,
@@ -125,6 +151,7 @@ class Planner:
         *,
         strategies: Sequence[str] | Literal["search"] | None = None,
         max_strategies: int | None = None,
+        effort: Effort | None = None,
         prove: bool = False,
     ) -> Planner: ...
     @property
@@ -140,7 +167,29 @@ class Planner:
         *,
         used: Sequence[str] | None = None,
     ) -> Plan: ...
+    def plan_window(
+        self,
+        batches: Iterable[ArrayLike],
+        targets: Iterable[ArrayLike] | None = None,
+        *,
+        max_delay: int = 0,
+        switch_ms: float = 0.0,
+        link: Link | None = None,
+        previous: str | None = None,
+        progress: Callable[[str, int, int], object] | None = None,
+    ) -> WindowPlan: ...
     def check(self, plan: Plan, lengths: ArrayLike, targets: ArrayLike | None = None) -> list[str]: ...
+    def check_window(
+        self,
+        plan: WindowPlan,
+        batches: Iterable[ArrayLike],
+        targets: Iterable[ArrayLike] | None = None,
+        *,
+        max_delay: int = 0,
+        switch_ms: float = 0.0,
+        link: Link | None = None,
+        previous: str | None = None,
+    ) -> list[str]: ...
     def timeline(self, plan: Plan) -> list[list[Span]]: ...
 
 @final
@@ -195,6 +244,41 @@ class Replica:
     def busy_ms(self) -> float: ...
     @property
     def predicted_ms(self) -> float: ...
+
+# Window
+
+@final
+class WindowPlan:
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+    @property
+    def plans(self) -> list[Plan]: ...
+    @property
+    def members(self) -> list[NDArray[np.int64]]: ...
+    @property
+    def moved(self) -> int: ...
+    @property
+    def iteration_ms(self) -> float: ...
+    @property
+    def switch_ms(self) -> float: ...
+    @property
+    def transfer_ms(self) -> float: ...
+    @property
+    def step_ms(self) -> float: ...
+    @property
+    def lower_bound_ms(self) -> float: ...
+    def __len__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+
+@final
+class Link:
+    def __new__(
+        cls,
+        table: ParameterTable,
+        *,
+        gigabytes_per_s: float,
+        parameter_bytes: int = 2,
+        gradient_bytes: int = 4,
+    ) -> Link: ...
 
 # Proposal
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from helpers import ROOT, at_least
 
 CORE = re.compile(r'=> "([a-z_]+)"')
-BINDING = re.compile(r'invalid\(py, &message, "([a-z_]+)"\)')
+BINDING = re.compile(r'invalid\(py, &?message, "([a-z_]+)"\)')
 PACKAGE = re.compile(r'\bcode="([a-z_]+)"')
 HEADING = re.compile(r"^## `([a-z_]+)`$", re.MULTILINE)
 

@@ -94,6 +94,14 @@ pub enum Error {
         /// The names there are.
         known: String,
     },
+    /// A window that breaks a promise.
+    #[error("a planned window breaks a promise ({code}): {detail}; this is a fault of the planner")]
+    WindowBroken {
+        /// The checker's code.
+        code: &'static str,
+        /// Where.
+        detail: String,
+    },
     /// No equal replicas can serve the whole run.
     #[error(
         "no strategy of equal replicas admits {tokens} tokens, the longest of the workload; the limit is {limit}: leave out {name}, or cut the sequences with --longest"
@@ -138,6 +146,7 @@ impl Error {
             Error::WorkloadEmpty => "workload_empty",
             Error::SeedUnused { .. } => "seed_unused",
             Error::ModelUnknown { .. } => "model_unknown",
+            Error::WindowBroken { .. } => "window_broken",
             Error::NoStatic { .. } => "no_static",
             Error::NotAdmitted { .. } => "not_admitted",
         }

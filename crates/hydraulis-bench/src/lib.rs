@@ -15,8 +15,8 @@
 //!
 //! Baselines are re-implemented from the descriptions of their methods. Each decides by its own rules, and then
 //! all are judged alike: the core's caps, the core's simulated time, the core's checker. Where a description
-//! leaves a choice open, the choice is the one better for the baseline. No planner minimises transfers yet; a run may
-//! state them beside the iteration, by one link model for all.
+//! leaves a choice open, the choice is the one better for the baseline. No planner compared minimises transfers; a run
+//! may state them beside the iteration, by one link model for all.
 //!
 //! ```
 //! use hydraulis_bench::{contender::{Contender, Name}, judge::Judge, workload};

@@ -1,44 +1,39 @@
-//! The link model: what an iteration's transfers take where nothing of them is hidden.
-//!
-//! Each node sends and receives at the same time, each way at one rate; a transfer ends when the busiest node is
-//! done. Parameters go out from home in bf16, gradients come back in bf16, one after the other. What crosses between
-//! nodes is counted by the core's layout (`node_volumes`): once for each node that holds an element. Links inside a
-//! node are free, and so is everything where there is only one node.
+//! What an iteration's transfers take, by the core's link model with both ways in bf16.
 
 use std::collections::BTreeMap;
 
 use hydraulis_core::Millis;
 use hydraulis_core::cost::CostModel;
-use hydraulis_core::layout::{Home, NodeVolume, ParameterTable, Position, node_volumes};
+use hydraulis_core::layout::{self, Position, Traffic};
 use hydraulis_core::spec::Cluster;
 
 use crate::error::Result;
 use crate::model::ModelShape;
-use crate::numbers::count;
-
-/// Bytes of a parameter on its way out, and of a gradient on its way back: bf16.
-const BYTES: f64 = 2.0;
 
 /// Where each rank of the cluster stands, none for those that hold nothing.
 pub type Layout = Vec<Option<Position>>;
 
-/// The links between the nodes of a cluster, for one model.
+/// The links between the nodes of a cluster, for one model; what was asked once is known.
 #[derive(Clone, Debug)]
 pub struct Link {
-    bytes_per_ms: f64,
-    table: ParameterTable,
-    home: Home,
+    core: layout::Link,
     cluster: Cluster,
     known: BTreeMap<Layout, Millis>,
 }
 
+/// The links of the profile's model that carry `gigabytes_per_s` (1e9 bytes a second) from and to each node.
+///
+/// Gradients travel in bf16 too: that is what the methods compared with do.
+pub fn of_profile(cost: &CostModel, gigabytes_per_s: f64) -> Result<layout::Link> {
+    let table = ModelShape::of_profile(&cost.profile().name)?.table()?;
+    let traffic = Traffic { gigabytes_per_s, parameter_bytes: 2, gradient_bytes: 2 };
+    Ok(layout::Link::new(table, traffic)?)
+}
+
 impl Link {
-    /// Links that carry `gigabytes_per_s` (1e9 bytes a second) from and to each node, for the profile's model.
+    /// See [`of_profile`].
     pub fn new(cost: &CostModel, gigabytes_per_s: f64) -> Result<Link> {
-        let table = ModelShape::of_profile(&cost.profile().name)?.table()?;
-        let home = Home::new(&table, cost.cluster().gpus());
-        let bytes_per_ms = gigabytes_per_s * 1e6;
-        Ok(Link { bytes_per_ms, table, home, cluster: cost.cluster(), known: BTreeMap::new() })
+        Ok(Link { core: of_profile(cost, gigabytes_per_s)?, cluster: cost.cluster(), known: BTreeMap::new() })
     }
 
     /// The transfers of an iteration that uses these layouts, each of them filled and emptied once.
@@ -50,10 +45,7 @@ impl Link {
         if let Some(&known) = self.known.get(layout) {
             return Ok(known);
         }
-        let volumes = node_volumes(&self.table, &self.home, layout, self.cluster.gpus_per_node())?;
-        let busiest = volumes.iter().map(|&NodeVolume { sent, received }| sent.max(received)).max();
-        let bytes = count(busiest.unwrap_or_default()) * BYTES;
-        let ms = Millis(2.0 * bytes / self.bytes_per_ms);
+        let ms = self.core.transfer_ms(layout, self.cluster)?;
         self.known.insert(layout.clone(), ms);
         Ok(ms)
     }
@@ -62,6 +54,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::numbers::count;
     use hydraulis_core::cost::preset;
     use hydraulis_core::lengths::Batch;
     use hydraulis_core::plan::Planner;
@@ -73,12 +66,13 @@ mod tests {
             Planner::new(cost.profile().clone(), cost.cluster(), Some(vec![strategy.parse().unwrap()])).unwrap();
         let plan = planner.plan(&Batch::new(&[3_000; 64], None).unwrap()).unwrap();
         assert!(plan.replicas.iter().all(|replica| replica.sequences() > 0));
-        let layout = hydraulis_core::layout::positions(&plan);
+        let layout = layout::positions(&plan);
         let mut link = Link::new(&cost, 200.0).unwrap();
         let once = link.transfer_ms(std::slice::from_ref(&layout)).unwrap();
         assert!(link.transfer_ms(&[layout.clone(), layout]).unwrap().is_close(once * 2.0));
         // 32.5 billion parameters of two bytes at 200 gigabytes a second: 325 ms each way.
-        let elements: u64 = link.table.parameters().iter().map(hydraulis_core::layout::Parameter::elements).sum();
+        let table = ModelShape::of_profile(&cost.profile().name).unwrap().table().unwrap();
+        let elements: u64 = table.parameters().iter().map(layout::Parameter::elements).sum();
         let whole = 4.0 * count(elements) / 200e6;
         assert!((whole / 650.0 - 1.0).abs() < 0.01, "{whole}");
         once.0 / whole

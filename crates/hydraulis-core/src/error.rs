@@ -380,6 +380,20 @@ pub enum Error {
         /// Ranks of the home layout.
         home: u64,
     },
+    /// Links that carry nothing, or whatever one likes.
+    #[error(
+        "gigabytes_per_s is {value}: the limit is any finite number above 0; give what each node sends a second, in 1e9 bytes"
+    )]
+    LinkRate {
+        /// The rate given.
+        value: String,
+    },
+    /// A cost of a switch that is no time.
+    #[error("switch_ms is {value}: the limits are 0 and any finite number; give what a change of strategy takes")]
+    SwitchCost {
+        /// The cost given.
+        value: String,
+    },
     /// More stages than layers.
     #[error(
         "scheme {scheme} has {stages} pipeline stages, the model has {layers} layers: the limit is one layer a stage; use a smaller pp"
@@ -436,6 +450,8 @@ impl Error {
             Error::ParameterTable { .. } => "parameter_table",
             Error::PositionOutOfRange { .. } => "position_out_of_range",
             Error::RanksMismatch { .. } => "ranks_mismatch",
+            Error::LinkRate { .. } => "link_rate",
+            Error::SwitchCost { .. } => "switch_cost",
             Error::TooManyStages { .. } => "too_many_stages",
         }
     }

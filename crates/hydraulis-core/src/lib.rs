@@ -16,7 +16,8 @@
 //! | 7 schedule | micro-batches | instruction lists, simulated timeline | [`schedule`] |
 //! | 8 layout | a plan, home | what is transferred | [`layout`] |
 //!
-//! Around stage 6, over more than one batch: [`propose`] chooses a short list of strategies for a run.
+//! Around stage 6, over more than one batch: [`propose`] chooses a short list of strategies for a run, [`lookahead`] plans
+//! the batches of several iterations together.
 //! Beside that way stand [`windows`], the offline packing of whole data sets, and [`balance`], plain data parallelism
 //! over equal replicas, without a profile.
 //!
@@ -75,6 +76,8 @@ pub mod plan;
 pub mod propose;
 
 pub mod layout;
+
+pub mod lookahead;
 
 pub use error::{Error, ErrorKind, Result};
 pub use units::{Millis, Tokens};

@@ -1,6 +1,6 @@
 //! NumPy in and out.
 
-use numpy::{Element, PyArray1, PyArrayMethods, PyReadonlyArray1};
+use numpy::{Element, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
@@ -28,6 +28,16 @@ impl Column {
     pub(crate) fn from_counts<T: TryInto<i64>>(py: Python<'_>, values: impl IntoIterator<Item = T>) -> Column {
         Column::new(py, values.into_iter().map(|value| value.try_into().unwrap_or(i64::MAX)).collect())
     }
+}
+
+/// Pairs of counts or ids as a read-only array of shape (pairs, 2).
+pub(crate) fn pairs<T: TryInto<i64>>(
+    py: Python<'_>,
+    values: impl ExactSizeIterator<Item = [T; 2]>,
+) -> PyResult<Py<PyArray2<i64>>> {
+    let shape = (values.len(), 2);
+    let column = Column::from_counts(py, values.flatten()).get(py);
+    Ok(column.bind(py).call_method1("reshape", (shape,))?.cast_into()?.unbind())
 }
 
 /// Where each of some lists starts when they stand one after another, and where the last ends.
@@ -82,10 +92,23 @@ pub(crate) fn taken(name: &str, array: &Bound<'_, PyAny>, first: usize) -> PyRes
     Err(refuse(array.py(), name, &why))
 }
 
-/// The lengths of each batch of a sequence of batches; see [`integers`].
+/// The integers of each of a sequence of arrays; see [`integers`].
+pub(crate) fn lists(name: &str, of_one: &str, values: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<i64>>> {
+    let each = values.try_iter().map_err(|_| refuse(values.py(), name, &format!("it is no sequence of {name}")))?;
+    each.enumerate().map(|(place, one)| integers(&format!("{of_one} {place}"), &one?)).collect()
+}
+
+/// The lengths of each batch.
 pub(crate) fn batches(batches: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<i64>>> {
-    let each = batches.try_iter().map_err(|_| refuse(batches.py(), "batches", "it is no sequence of batches"))?;
-    each.enumerate().map(|(batch, lengths)| integers(&format!("batch {batch}"), &lengths?)).collect()
+    lists("batches", "batch", batches)
+}
+
+/// A whole number from 0, as the kind of count that the core takes.
+pub(crate) fn from_zero(py: Python<'_>, name: &str, value: i64) -> PyResult<usize> {
+    usize::try_from(value).map_err(|_| {
+        let message = format!("{name} is {value}: it must be a whole number from 0; correct it");
+        invalid(py, &message, "count_negative")
+    })
 }
 
 /// A whole number from 1, as the kind of count that the core takes.

@@ -4,14 +4,14 @@ use hydraulis_core::{Error, layout};
 use numpy::PyArray2;
 use pyo3::prelude::*;
 
-use crate::arrays::Column;
+use crate::arrays::{Column, pairs};
 use crate::errors::raise;
 use crate::gil::detached;
 use crate::plan::Plan;
 use crate::spec::Scheme;
 
 /// One parameter: `rows` rows of `row_elements`, in canonical order.
-#[pyclass(frozen, get_all, module = "hydraulis._core")]
+#[pyclass(frozen, get_all, module = "hydraulis")]
 #[derive(Clone, Debug)]
 pub(crate) struct Parameter {
     /// Its name in the model.
@@ -36,9 +36,9 @@ impl Parameter {
 }
 
 /// Every parameter of a model, in bucket order.
-#[pyclass(frozen, module = "hydraulis._core")]
+#[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
-pub(crate) struct ParameterTable(layout::ParameterTable);
+pub(crate) struct ParameterTable(pub(crate) layout::ParameterTable);
 
 #[pymethods]
 impl ParameterTable {
@@ -239,7 +239,5 @@ impl BucketTransfer {
 }
 
 fn segments(py: Python<'_>, segments: &[layout::Segment]) -> PyResult<Py<PyArray2<i64>>> {
-    let flat = segments.iter().flat_map(|segment| [segment.offset, segment.elements]);
-    let column = Column::from_counts(py, flat).get(py);
-    Ok(column.bind(py).call_method1("reshape", ((segments.len(), 2),))?.cast_into()?.unbind())
+    pairs(py, segments.iter().map(|segment| [segment.offset, segment.elements]))
 }

@@ -7,9 +7,11 @@ use pyo3::prelude::*;
 mod arrays;
 mod balance;
 mod cost;
+mod effort;
 mod errors;
 mod gil;
 mod layout;
+mod lookahead;
 mod plan;
 mod planner;
 mod propose;
@@ -25,9 +27,13 @@ mod _core {
     #[pymodule_export]
     use crate::cost::{CostFit, CostProfile, fit_cost};
     #[pymodule_export]
+    use crate::effort::Effort;
+    #[pymodule_export]
     use crate::layout::{
         BucketTransfer, HeldSlice, Home, HomeSlice, Parameter, ParameterTable, Position, held_slices, transfer,
     };
+    #[pymodule_export]
+    use crate::lookahead::{Link, WindowPlan};
     #[pymodule_export]
     use crate::plan::{Plan, Replica};
     #[pymodule_export]

@@ -7,8 +7,10 @@ use pyo3::prelude::*;
 
 use crate::arrays::{integers, positive};
 use crate::cost::CostProfile;
+use crate::effort::Effort;
 use crate::errors::invalid;
 use crate::gil::detached;
+use crate::lookahead::{Link, Request, WindowPlan};
 use crate::plan::Plan;
 use crate::schedule::{Span, spans};
 use crate::spec::Cluster;
@@ -16,7 +18,8 @@ use crate::spec::Cluster;
 /// Plans batches for one model on one cluster: over the profile's list of strategies, over another list, or with
 /// `strategies="search"` over any set of replicas of the profile's schemes; in one run under at most `max_strategies`.
 ///
-/// With `prove` each plan takes several times as long, and is proven to be nearer to the best.
+/// `effort` limits what is looked at for each plan, counted in work. `prove` stands for `Effort.PROOF`: each plan takes
+/// several times as long, and is proven to be nearer to the best.
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct Planner {
@@ -27,15 +30,25 @@ pub(crate) struct Planner {
 #[pymethods]
 impl Planner {
     #[new]
-    #[pyo3(signature = (profile, cluster, *, strategies=None, max_strategies=None, prove=false))]
+    #[pyo3(signature = (profile, cluster, *, strategies=None, max_strategies=None, effort=None, prove=false))]
     fn new(
         py: Python<'_>,
         profile: &CostProfile,
         cluster: &Cluster,
         strategies: Option<&Bound<'_, PyAny>>,
         max_strategies: Option<i64>,
+        effort: Option<&Effort>,
         prove: bool,
     ) -> PyResult<Planner> {
+        let effort = match (effort, prove) {
+            (Some(_), true) => {
+                let message = "effort is given, and so is prove, which stands for Effort.PROOF: give one of them";
+                return Err(invalid(py, message, "effort_given_twice"));
+            }
+            (Some(effort), false) => effort.0,
+            (None, true) => plan::Effort::PROOF,
+            (None, false) => plan::Effort::ONLINE,
+        };
         let max_strategies = max_strategies.map(|most| positive(py, "max_strategies", most)).transpose()?;
         let strategies = strategies.map(|strategies| Strategies::take(strategies)).transpose()?;
         let (profile, cluster) = (profile.0.clone(), cluster.0);
@@ -47,7 +60,6 @@ impl Planner {
                 plan::Planner::new(profile, cluster, Some(list))
             }
         })?;
-        let effort = if prove { plan::Effort::PROOF } else { plan::Effort::ONLINE };
         Ok(Planner { core: core.with_effort(effort), max_strategies })
     }
 
@@ -90,6 +102,68 @@ impl Planner {
             self.core.plan_limited(&batch, Limit { most, used: &strategies })
         })?;
         Ok(Plan::new(py, plan))
+    }
+
+    /// The plans of several batches that take least together: iterations, changes of strategy, transfers.
+    ///
+    /// Nothing moves by default, and nothing but iterations counts. A sequence may be trained up to `max_delay` batches
+    /// later or earlier than it came, never outside of these batches; long ones are then gathered in few of them. Each
+    /// batch keeps its tokens to within 1 %, and lengths and iterations are no longer independent: long sequences come
+    /// together. No moves are made that do not make the window shorter. One batch alone, without costs, is `plan`.
+    ///
+    /// Args:
+    ///     batches: the lengths of each batch, in the order of their iterations.
+    ///     targets: the target tokens of each batch's sequences; all tokens, when left out.
+    ///     max_delay: how many batches later or earlier than it came a sequence may be trained.
+    ///     switch_ms: what an iteration takes more if its strategy is another than that of the one before.
+    ///     link: the links between nodes, by which each iteration's transfers count; left out, they do not.
+    ///     previous: the strategy of the iteration before these, so that the first may be a change too.
+    ///     progress: called with a step ("plan" or "exchange"), how much of it is done, and of how much at most; what
+    ///         it raises ends the planning.
+    ///
+    /// Raises:
+    ///     InvalidInputError: as `plan`; `no_batches`, `count_negative`, `switch_cost`, `strategy_syntax`,
+    ///         `targets_mismatch`, `too_many_stages`, or `window_limited` for a planner with `max_strategies`.
+    ///     InfeasibleError: no strategy admits a sequence (`sequence_too_long`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+    #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
+    #[pyo3(signature = (batches, targets=None, *, max_delay=0, switch_ms=0.0, link=None, previous=None, progress=None))]
+    fn plan_window(
+        &self,
+        py: Python<'_>,
+        batches: &Bound<'_, PyAny>,
+        targets: Option<&Bound<'_, PyAny>>,
+        max_delay: i64,
+        switch_ms: f64,
+        link: Option<Py<Link>>,
+        previous: Option<String>,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<WindowPlan> {
+        if self.max_strategies.is_some() {
+            let message = "the planner has a limit of strategies, which a window does not keep: leave max_strategies \
+                           out, or give the planner a list of so many strategies";
+            return Err(invalid(py, message, "window_limited"));
+        }
+        let request = Request::take(batches, targets, max_delay, (switch_ms, link, previous))?;
+        request.plan(py, &self.core, progress)
+    }
+
+    /// Every promise that a window's plan breaks, as `code: detail`; the arguments are those of `plan_window`.
+    #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
+    #[pyo3(signature = (plan, batches, targets=None, *, max_delay=0, switch_ms=0.0, link=None, previous=None))]
+    fn check_window(
+        &self,
+        py: Python<'_>,
+        plan: &WindowPlan,
+        batches: &Bound<'_, PyAny>,
+        targets: Option<&Bound<'_, PyAny>>,
+        max_delay: i64,
+        switch_ms: f64,
+        link: Option<Py<Link>>,
+        previous: Option<String>,
+    ) -> PyResult<Vec<String>> {
+        let request = Request::take(batches, targets, max_delay, (switch_ms, link, previous))?;
+        request.check(py, &self.core, plan)
     }
 
     /// Every promise that a plan breaks for these lengths, as `code: detail`.

@@ -117,7 +117,7 @@ pub(crate) fn propose(
     let context = context.map(|context| positive(py, "context", context)).transpose()?.map(Tokens);
     let (profile, cluster) = (profile.0.clone(), cluster.0);
     let proposal = watched(py, progress, move |watch| {
-        let batches = lengths::Batch::several(&batches)?;
+        let batches = lengths::Batch::several(&batches, None)?;
         let search = Planner::search(profile, cluster)?;
         core::propose(&search, &Request { batches: &batches, count, context }, &mut |progress| match progress {
             Progress::Searched { batches, of } => watch("search", batches, of),

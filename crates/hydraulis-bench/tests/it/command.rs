@@ -170,3 +170,16 @@ fn scale_measures_each_cluster_with_each_batch() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8(refused.stderr).unwrap().contains("[cluster_shape]"));
 }
+
+#[test]
+fn windows_are_compared_with_each_batch_alone() {
+    let given = [&CLUSTER[..], &DRAWN, &["--windows", "1,3", "--max-delay", "0,1", "--switch-ms", "50"]].concat();
+    let output = Command::new(env!("CARGO_BIN_EXE_strategy-bench")).arg("window").args(given).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let rows: Vec<Vec<&str>> = text.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    let names: Vec<&[&str]> = rows.iter().map(|row| &row[..2]).collect();
+    assert_eq!(names, [["alone", "0"], ["1", "0"], ["3", "0"], ["3", "1"]]);
+    let step_ms: Vec<f64> = rows.iter().map(|row| row[2].parse().unwrap()).collect();
+    assert!(step_ms.windows(2).all(|pair| pair[1] <= pair[0] * 1.001), "{step_ms:?}");
+}

@@ -5,7 +5,8 @@ use std::ops::{Range, RangeInclusive};
 use crate::error::{Error, Result};
 use crate::layout::ParameterTable;
 use crate::plan::Plan;
-use crate::spec::Scheme;
+use crate::spec::{Cluster, Scheme, Strategy};
+use crate::strategy::place;
 
 /// Where a rank stands in its replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,10 +44,21 @@ pub struct HeldSlice {
 ///
 /// A replica that got no sequence holds nothing: its ranks take part in the iteration as homes alone.
 pub fn positions(plan: &Plan) -> Vec<Option<Position>> {
-    let mut positions = vec![None; plan.cluster.gpus() as usize];
-    for replica in plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty()) {
-        let scheme = replica.scheme;
-        for (stage, block) in (0_u16..).zip(replica.ranks.chunks(scheme.block() as usize)) {
+    let at_work = plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty());
+    positions_of(at_work.map(|replica| (replica.scheme, replica.ranks.as_slice())), plan.cluster)
+}
+
+/// The position of every rank of the cluster where each replica of `strategy` has work.
+pub fn strategy_positions(strategy: &Strategy, cluster: Cluster) -> Result<Vec<Option<Position>>> {
+    let ranks = place(strategy, cluster)?;
+    let replicas = strategy.schemes().iter().copied().zip(ranks.iter().map(Vec::as_slice));
+    Ok(positions_of(replicas, cluster))
+}
+
+fn positions_of<'a>(replicas: impl Iterator<Item = (Scheme, &'a [u32])>, cluster: Cluster) -> Vec<Option<Position>> {
+    let mut positions = vec![None; cluster.gpus() as usize];
+    for (scheme, ranks) in replicas {
+        for (stage, block) in (0_u16..).zip(ranks.chunks(scheme.block() as usize)) {
             for (tensor_rank, &rank) in (0_u16..).zip(block) {
                 positions[rank as usize] = Some(Position { scheme, stage, tensor_rank });
             }

@@ -8,7 +8,7 @@
 //! the *home layout* every block is cut evenly over all ranks, so that each element has exactly one home.
 //! A [`transfer()`] lists, block by block, what a rank trades with every other: gradients go from the holders
 //! to home, where all contributions are added in rank order; parameters take the same way back. [`node_volumes`]
-//! says how much of that leaves each node at least.
+//! says how much of that leaves each node at least, a [`Link`] how long that takes.
 //!
 //! Every held slice's gradient is *partial* here: the replicas saw different sequences, under sequence
 //! parallelism so did the tensor ranks that each hold a whole norm, and of a key/value head that several of them
@@ -16,12 +16,14 @@
 
 mod held;
 mod home;
+mod link;
 mod parameter;
 mod transfer;
 mod volume;
 
-pub use held::{HeldSlice, Position, held_slices, positions};
+pub use held::{HeldSlice, Position, held_slices, positions, strategy_positions};
 pub use home::{Home, HomeSlice};
+pub use link::{Link, Traffic};
 pub use parameter::{Parameter, ParameterTable};
 pub use transfer::{BucketTransfer, Segment, transfer};
 pub use volume::{NodeVolume, node_volumes};

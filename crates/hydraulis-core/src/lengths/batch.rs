@@ -52,11 +52,26 @@ impl Batch {
         Ok(Batch { tokens, targets })
     }
 
-    /// A batch for each list of lengths; an error names the list's place.
-    pub fn several(lists: &[Vec<i64>]) -> Result<Vec<Batch>> {
-        let batch =
-            |(place, lengths): (usize, &Vec<i64>)| Batch::new(lengths, None).map_err(|error| error.in_batch(place));
-        lists.iter().enumerate().map(batch).collect()
+    /// A batch for each list of lengths, with the list of targets at the same place; an error names the place.
+    pub fn several(lengths: &[Vec<i64>], targets: Option<&[Vec<i64>]>) -> Result<Vec<Batch>> {
+        let batch = |(place, lengths): (usize, &Vec<i64>)| {
+            let targets = targets.map(|lists| lists.get(place).map(Vec::as_slice).unwrap_or_default());
+            Batch::new(lengths, targets).map_err(|error| error.in_batch(place))
+        };
+        lengths.iter().enumerate().map(batch).collect()
+    }
+
+    /// The batch of sequences of several others: each by the place of its batch, and its id there.
+    pub fn gathered(batches: &[Batch], sequences: impl Iterator<Item = (usize, usize)>) -> Result<Batch> {
+        let counts = sequences.map(|(batch, id)| (batches[batch].tokens[id], batches[batch].targets[id]));
+        let (tokens, targets): (Vec<Tokens>, Vec<u64>) = counts.unzip();
+        if tokens.is_empty() {
+            return Err(Error::BatchEmpty);
+        }
+        if targets.iter().all(|&count| count == 0) {
+            return Err(Error::NoTargets);
+        }
+        Ok(Batch { tokens, targets })
     }
 
     /// The length of each sequence.
@@ -134,10 +149,24 @@ mod tests {
 
     #[test]
     fn of_several_batches_the_wrong_one_is_named() {
-        let error = Batch::several(&[vec![5], vec![7, 0]]).unwrap_err();
+        let error = Batch::several(&[vec![5], vec![7, 0]], None).unwrap_err();
         assert_eq!(error.code(), "length_out_of_range");
         assert!(error.to_string().starts_with("batch 1: sequence 1 has length 0"), "{error}");
-        assert_eq!(Batch::several(&[vec![5], vec![7, 2]]).unwrap()[1], Batch::new(&[7, 2], None).unwrap());
+        let lengths = [vec![5], vec![7, 2]];
+        assert_eq!(Batch::several(&lengths, None).unwrap()[1], Batch::new(&[7, 2], None).unwrap());
+        let with_targets = Batch::several(&lengths, Some(&[vec![4], vec![7, 0]])).unwrap();
+        assert_eq!(with_targets[1], Batch::new(&[7, 2], Some(&[7, 0])).unwrap());
+        let missing = Batch::several(&lengths, Some(&[vec![4]])).unwrap_err();
+        assert_eq!(missing.code(), "targets_mismatch");
+    }
+
+    #[test]
+    fn sequences_of_several_batches_are_gathered() {
+        let batches = [Batch::new(&[5, 6], Some(&[0, 3])).unwrap(), Batch::new(&[7], None).unwrap()];
+        let gathered = |sequences: &[(usize, usize)]| Batch::gathered(&batches, sequences.iter().copied());
+        assert_eq!(gathered(&[(1, 0), (0, 0)]).unwrap(), Batch::new(&[7, 5], Some(&[7, 0])).unwrap());
+        assert_eq!(gathered(&[]).unwrap_err().code(), "batch_empty");
+        assert_eq!(gathered(&[(0, 0)]).unwrap_err().code(), "no_targets");
     }
 
     #[test]

@@ -15,11 +15,13 @@ pub struct Effort {
     pub attempts: usize,
     /// Markets looked at for a bound: how often replicas and micro-batches are made whole.
     pub markets: usize,
+    /// Exchanges between two batches of a planning window that are planned, for each of its batches.
+    pub exchanges: usize,
 }
 
 impl Effort {
     /// What a training loop does not notice.
-    pub const ONLINE: Effort = Effort { refinements: REFINEMENTS, attempts: 24, markets: 24 };
+    pub const ONLINE: Effort = Effort { refinements: REFINEMENTS, attempts: 24, markets: 24, exchanges: 8 };
     /// What it takes to prove plans within half a percent of the best, most of the time.
-    pub const PROOF: Effort = Effort { refinements: 10 * REFINEMENTS, attempts: 32, markets: 400 };
+    pub const PROOF: Effort = Effort { refinements: 10 * REFINEMENTS, attempts: 64, markets: 400, exchanges: 32 };
 }

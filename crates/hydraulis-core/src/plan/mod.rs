@@ -12,6 +12,7 @@ mod search;
 mod sizing;
 mod timeline;
 mod times;
+mod under;
 
 pub use bound::{Bound, BoundKind};
 pub use check::{Violation, check};

@@ -54,7 +54,7 @@ impl Planner {
     }
 
     /// A planner of the same costs over `strategies`.
-    pub(super) fn over(&self, strategies: Vec<Strategy>) -> Result<Planner> {
+    pub(crate) fn over(&self, strategies: Vec<Strategy>) -> Result<Planner> {
         let list = usable(strategies, self.cost())?;
         Ok(Planner { choice: Choice::List(list), ..self.clone() })
     }
@@ -164,6 +164,30 @@ impl Planner {
         })
     }
 
+    /// The greatest bound over every strategy there is to choose from that takes no branching; none where a sequence is
+    /// admitted by none of them.
+    pub(crate) fn quick_bound(&self, batch: &Batch) -> Result<Option<Millis>> {
+        let bounder = Bounder::new(batch);
+        match &self.choice {
+            Choice::List(list) => {
+                let limit = Limit { until: Millis::INFINITY, markets: 1 };
+                let bounds = list.iter().filter_map(|strategy| self.bound(&bounder, strategy, limit));
+                Ok(bounds.map(|bound| bound.ms).min())
+            }
+            Choice::Any { pool, .. } => {
+                let schemes: Vec<&SchemeCapacity> =
+                    pool.iter().map(|&scheme| self.capacities.scheme(scheme)).collect::<Result<_>>()?;
+                let branches = bounder.of_any(&schemes, self.cost().cluster().gpus());
+                Ok(branches.map(|branches| branches.least()))
+            }
+        }
+    }
+
+    /// The limits of its work.
+    pub(crate) fn effort(&self) -> Effort {
+        self.effort
+    }
+
     /// A batch on its way through this planner.
     pub(super) fn task<'a>(&'a self, batch: &'a Batch) -> Task<'a> {
         Task::new(batch, &self.capacities, self.effort.refinements)
@@ -176,7 +200,7 @@ impl Planner {
         bounder.of_strategy(&groups.collect::<Option<Vec<_>>>()?, self.cost().cluster().gpus(), limit)
     }
 
-    fn replicas(&self, batch: &Batch, chosen: &Attempt) -> Result<Vec<ReplicaPlan>> {
+    pub(super) fn replicas(&self, batch: &Batch, chosen: &Attempt) -> Result<Vec<ReplicaPlan>> {
         let ranks = place(&chosen.strategy, self.cost().cluster())?;
         let parts = chosen.strategy.schemes().iter().zip(ranks).zip(&chosen.packings);
         let replicas = parts.map(|((&scheme, ranks), packing)| {

@@ -95,7 +95,7 @@ impl<'a> Search<'a> {
         let pool: Vec<Scheme> = self.schemes.iter().map(|capacity| capacity.cost().scheme()).collect();
         while let Some(best) = self.attempts.iter().min_by_key(|attempt| attempt.iteration_ms) {
             let before = best.iteration_ms;
-            if enough >= before * (1.0 - NEAR) {
+            if enough >= before * (1.0 - NEAR) || self.is_spent() {
                 break;
             }
             let mut around = neighbours(&best.strategy, &pool, self.cluster());
@@ -157,9 +157,7 @@ impl<'a> Search<'a> {
 
     /// Plans a strategy that was not seen before, unless it cannot be better than the best.
     fn consider(&mut self, strategy: Strategy) -> Result<()> {
-        let most = self.effort.attempts.min(PLANNED / self.task.batch.len());
-        let is_enough = !self.attempts.is_empty() && self.attempts.len() >= most;
-        if is_enough || !self.seen.insert(strategy.clone()) {
+        if self.is_spent() || !self.seen.insert(strategy.clone()) {
             return Ok(());
         }
         let Some(bound) = self.bound(&strategy) else { return Ok(()) };
@@ -173,6 +171,12 @@ impl<'a> Search<'a> {
         };
         self.considered.push(Considered { strategy, outcome });
         Ok(())
+    }
+
+    /// Whether no more may be planned: one strategy always is, so that there is a plan.
+    fn is_spent(&self) -> bool {
+        let most = self.effort.attempts.min(PLANNED / self.task.batch.len());
+        !self.attempts.is_empty() && self.attempts.len() >= most
     }
 
     /// What this strategy cannot beat; no more than the best plan's time is proven.

@@ -1,8 +1,10 @@
 //! The bytes of some plans, compared with stored digests: the same in debug and release builds (`make test` runs
 //! both), and on any machine.
 
+use hydraulis_core::Millis;
 use hydraulis_core::cost::preset;
 use hydraulis_core::lengths::Batch;
+use hydraulis_core::lookahead::{Window, plan_window};
 use hydraulis_core::plan::{Plan, Planner};
 use hydraulis_core::spec::Cluster;
 
@@ -65,4 +67,21 @@ fn fixed_batches_give_the_stored_bytes() {
     let found: Vec<(&str, u64)> = names.into_iter().zip(plans.iter().map(|plan| digest(&plan.to_json()))).collect();
     let printed: Vec<String> = found.iter().map(|(name, digest)| format!("(\"{name}\", {digest:#018x})")).collect();
     assert_eq!(found, DIGESTS, "now: {printed:#?}");
+}
+
+/// The digest of the window below, changed as those above are.
+const WINDOW: u64 = 0x1ac2_49fd_5a54_d5bd;
+
+/// Three batches with a long sequence each, which are gathered; a change of strategy costs something.
+#[test]
+fn a_window_gives_the_stored_bytes() {
+    let planner = Planner::search(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()).unwrap();
+    let batches: Vec<Batch> =
+        lengths().chunks(134).map(|part| Batch::new(&[part, &[32_768][..]].concat(), None).unwrap()).collect();
+    let window = Window { switch: Millis(20.0), max_delay: 2, ..Window::new(&batches) };
+    let plan = plan_window(&planner, &window, &mut |_| Ok(())).unwrap();
+    assert!(plan.moved() > 0);
+    let steps = plan.steps.iter().map(|step| format!("{}{:?}{:?}", step.plan.to_json(), step.members, step.switch_ms));
+    let found = digest(&steps.collect::<String>());
+    assert_eq!(found, WINDOW, "now: {found:#018x}");
 }

@@ -113,6 +113,17 @@ fn the_checker_shares_no_code_with_what_it_judges() {
 }
 
 #[test]
+fn the_checker_of_windows_shares_no_code_with_what_plans_them() {
+    let sources = sources();
+    let checker = sources.iter().find(|source| source.path == Path::new("lookahead/check.rs")).unwrap();
+    let own: Vec<&str> = checker.lines().filter(|line| line.contains("crate::lookahead")).collect();
+    assert_eq!(own, ["use crate::lookahead::{Step, TOLERANCE_PARTS, Window, WindowPlan};"]);
+    let plans: Vec<&str> = checker.lines().filter(|line| line.contains("crate::plan")).collect();
+    assert_eq!(plans, ["use crate::plan::{Violation, check};"]);
+    assert!(checker.lines().all(|line| !line.contains("super::")));
+}
+
+#[test]
 fn nothing_prints_opens_or_looks_at_a_clock() {
     let mut lines = 0;
     for source in sources() {

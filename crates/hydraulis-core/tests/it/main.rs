@@ -13,6 +13,7 @@ mod golden;
 mod hostile;
 mod layers;
 mod limited;
+mod lookahead;
 mod oracle;
 mod paper;
 mod planner;

@@ -2,7 +2,7 @@
 
 use hydraulis_core::Error;
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::Plan;
+use hydraulis_core::plan::{Effort, Limit, Outcome, Plan, Planner};
 use hydraulis_core::spec::{self, Scheme};
 use proptest::prelude::*;
 
@@ -24,6 +24,25 @@ proptest! {
         let mut ids: Vec<usize> = plan.sequences().collect();
         ids.sort_unstable();
         prop_assert!(ids.into_iter().eq(0..batch.len()));
+    }
+
+    #[test]
+    fn a_budget_of_zero_still_gives_a_valid_plan(case in any_case(), most in 1..=3_usize) {
+        let none = Effort { refinements: 0, attempts: 0, markets: 0, exchanges: 0 };
+        let batch = case.batch();
+        let listed = case.planner().with_effort(none);
+        let searching = Planner::search(case.profile.clone(), case.cluster).unwrap().with_effort(none);
+        let limited = searching.plan_limited(&batch, Limit { most, used: &case.strategies[..1] });
+        // The one strategy used may be the last that is allowed, and too narrow.
+        for plan in [listed.plan(&batch), searching.plan(&batch)].into_iter().map(Result::unwrap).chain(limited) {
+            let violations = searching.check(&plan, &batch);
+            prop_assert!(violations.is_empty(), "{violations:?}");
+            prop_assert!(plan.iteration_ms >= plan.lower_bound.ms, "{:?} {:?}", plan.iteration_ms, plan.lower_bound);
+        }
+        let planned = |plan: &Plan| plan.considered.iter().filter(|one| matches!(one.outcome, Outcome::Planned(_))).count();
+        let found = searching.plan(&batch).unwrap();
+        // Mixes, where no answer has a whole replica, are planned until one is.
+        prop_assert_eq!(planned(&found), 1);
     }
 
     #[test]

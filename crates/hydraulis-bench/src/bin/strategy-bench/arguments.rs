@@ -26,6 +26,8 @@ pub(crate) enum Command {
     Propose(ProposeArguments),
     /// Plan the batches in turn, with a limit on how many strategies may be used
     Limit(LimitArguments),
+    /// Plan windows of batches together, and let sequences move between them
+    Window(WindowArguments),
     /// Print the list of the paper's dynamic program, and how long it takes
     Paper(PaperArguments),
 }
@@ -78,6 +80,24 @@ pub(crate) struct LimitArguments {
     /// The limits to try
     #[arg(long = "max-strategies", value_name = "N[,N...]", value_delimiter = ',', default_values_t = [2, 4, 8, 16])]
     pub(crate) limits: Vec<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WindowArguments {
+    #[command(flatten)]
+    pub(crate) workload: Workload,
+    /// Numbers of batches to plan together
+    #[arg(long = "windows", value_name = "N[,N...]", value_delimiter = ',', default_value = "1,4,8,16")]
+    pub(crate) windows: Vec<NonZeroUsize>,
+    /// How many batches later or earlier than it came a sequence may be trained
+    #[arg(long = "max-delay", value_name = "N[,N...]", value_delimiter = ',', default_values_t = [0, 1, 3])]
+    pub(crate) delays: Vec<usize>,
+    /// Milliseconds that a change of strategy takes
+    #[arg(long, value_name = "MS", default_value_t = 0.0)]
+    pub(crate) switch_ms: f64,
+    /// What each node sends and receives a second, in 1e9 bytes; without it transfers are not counted
+    #[arg(long, value_name = "R")]
+    pub(crate) link_gb_per_s: Option<f64>,
 }
 
 #[derive(Debug, Args)]

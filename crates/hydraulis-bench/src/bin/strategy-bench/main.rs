@@ -1,9 +1,10 @@
-//! Measures what a run's choice of strategies costs: short lists, and windows, against a search for each batch.
+//! Measures what a run's choice of strategies costs: short lists, limits and windows, against a search for each batch.
 
 mod arguments;
 mod limit;
 mod paper;
 mod propose;
+mod window;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -30,6 +31,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
     match &arguments.command {
         Command::Propose(arguments) => propose::run(arguments),
         Command::Limit(arguments) => limit::run(arguments),
+        Command::Window(arguments) => window::run(arguments),
         Command::Paper(arguments) => paper::run(arguments),
     }
 }

@@ -1,0 +1,140 @@
+//! Batches planned window by window, against each planned by itself.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::time::Instant;
+
+use hydraulis_bench::link::of_profile;
+use hydraulis_bench::{Error, Result};
+use hydraulis_core::layout::Link;
+use hydraulis_core::lengths::Batch;
+use hydraulis_core::lookahead::{Window, WindowPlan, check_window, plan_window};
+use hydraulis_core::plan::Planner;
+use hydraulis_core::spec::Strategy;
+use hydraulis_core::{Millis, Tokens};
+
+use crate::arguments::WindowArguments;
+use crate::say;
+
+pub(crate) fn run(arguments: &WindowArguments) -> Result<()> {
+    let search = arguments.workload.search()?;
+    let batches = arguments.workload.batches()?;
+    let link = arguments.link_gb_per_s.map(|rate| of_profile(search.cost(), rate)).transpose()?;
+    let costs = Costs { switch: Millis(arguments.switch_ms), link: link.as_ref() };
+    say(
+        &mut io::stdout(),
+        "window  delay   step ms  to alone  iteration ms  switches  transfer ms  moved  bound gap  plan ms",
+    );
+    let alone = Run::alone(&search, &batches, costs)?;
+    alone.print("alone", 0, &alone);
+    for &size in &arguments.windows {
+        for &max_delay in &arguments.delays {
+            // One batch by itself has nowhere to send a sequence.
+            if size.get() > 1 || max_delay == 0 {
+                Run::of(&search, &batches, size, (costs, max_delay))?.print(&size.to_string(), max_delay, &alone);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What counts beside iterations.
+#[derive(Clone, Copy)]
+struct Costs<'a> {
+    switch: Millis,
+    link: Option<&'a Link>,
+}
+
+/// What came of planning all batches.
+#[derive(Default)]
+struct Run {
+    step_ms: Millis,
+    iteration_ms: Millis,
+    transfer_ms: Millis,
+    bound_ms: Millis,
+    switches: usize,
+    moved: usize,
+    batches: usize,
+    sequences: usize,
+    plan_ms: f64,
+}
+
+impl Run {
+    /// Each batch planned by itself; what changes and transfers take then is counted after.
+    fn alone(planner: &Planner, batches: &[Batch], costs: Costs) -> Result<Run> {
+        let mut run = Run::default();
+        let mut previous: Option<Strategy> = None;
+        for batch in batches {
+            let start = Instant::now();
+            let plan = planner.plan(batch)?;
+            run.plan_ms += start.elapsed().as_secs_f64() * 1e3;
+            let listed =
+                Planner::new(planner.cost().profile().clone(), planner.cost().cluster(), Some(vec![plan.strategy]))?;
+            let window = Window {
+                switch: costs.switch,
+                link: costs.link,
+                previous: previous.as_ref(),
+                ..Window::new(std::slice::from_ref(batch))
+            };
+            let mut counted = plan_window(&listed, &window, &mut |_| Ok(()))?;
+            counted.steps[0].plan.lower_bound = plan.lower_bound;
+            previous = run.add(&counted, previous.as_ref());
+        }
+        Ok(run)
+    }
+
+    /// The batches in windows of `size`, one after another.
+    fn of(planner: &Planner, batches: &[Batch], size: NonZeroUsize, (costs, max_delay): (Costs, usize)) -> Result<Run> {
+        let mut run = Run::default();
+        let mut previous: Option<Strategy> = None;
+        for batches in batches.chunks(size.get()) {
+            let window =
+                Window { batches, switch: costs.switch, link: costs.link, previous: previous.as_ref(), max_delay };
+            let start = Instant::now();
+            let plan = plan_window(planner, &window, &mut |_| Ok(()))?;
+            run.plan_ms += start.elapsed().as_secs_f64() * 1e3;
+            if let Some(broken) = check_window(&plan, &window, planner.cost()).first() {
+                return Err(Error::WindowBroken { code: broken.code, detail: broken.detail.clone() });
+            }
+            previous = run.add(&plan, previous.as_ref());
+        }
+        Ok(run)
+    }
+
+    /// Adds a window; the strategy of its last iteration.
+    fn add(&mut self, plan: &WindowPlan, previous: Option<&Strategy>) -> Option<Strategy> {
+        self.step_ms += plan.step_ms();
+        self.iteration_ms += plan.iteration_ms();
+        self.transfer_ms += plan.transfer_ms();
+        self.bound_ms += plan.lower_bound_ms();
+        self.moved += plan.moved();
+        self.batches += plan.steps.len();
+        self.sequences += plan.steps.iter().map(|step| step.members.len()).sum::<usize>();
+        let chain: Vec<&Strategy> =
+            previous.into_iter().chain(plan.steps.iter().map(|step| &step.plan.strategy)).collect();
+        self.switches += chain.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        plan.steps.last().map(|step| step.plan.strategy.clone())
+    }
+
+    fn print(&self, name: &str, max_delay: usize, alone: &Run) {
+        let mean = |ms: Millis| ms.0 / count(self.batches);
+        let ratio = 100.0 * (self.step_ms.0 / alone.step_ms.0 - 1.0);
+        let moved = 100.0 * count(self.moved) / count(self.sequences);
+        let gap = 100.0 * (self.iteration_ms.0 / self.bound_ms.0 - 1.0);
+        say(
+            &mut io::stdout(),
+            &format!(
+                "{name:>6} {max_delay:>6} {:>9.1} {ratio:>+7.2} % {:>13.1} {:>9} {:>12.1} {moved:>4.1} % {gap:>8.2} % {:>8.1}",
+                mean(self.step_ms),
+                mean(self.iteration_ms),
+                self.switches,
+                mean(self.transfer_ms),
+                self.plan_ms / count(self.batches),
+            ),
+        );
+    }
+}
+
+fn count(n: usize) -> f64 {
+    Tokens(n as u64).as_f64()
+}

@@ -1,0 +1,108 @@
+//! The independent checker of a window: lists every promise that it breaks.
+//!
+//! It takes nothing from what makes windows but the document: members, delays, tokens and costs are derived anew.
+
+use crate::cost::CostModel;
+use crate::layout::strategy_positions;
+use crate::lengths::Batch;
+use crate::lookahead::{Step, TOLERANCE_PARTS, Window, WindowPlan};
+use crate::plan::{Violation, check};
+use crate::units::Millis;
+
+/// Everything that is wrong with `plan` as a plan of `window` under `cost`; nothing if it keeps its promises.
+pub fn check_window(plan: &WindowPlan, window: &Window, cost: &CostModel) -> Vec<Violation> {
+    let mut report = Report::default();
+    let (steps, batches) = (plan.steps.len(), window.batches.len());
+    report.expect(steps == batches, "window_differs", || format!("{steps} steps for {batches} batches"));
+    check_members(plan, window, &mut report);
+    for (place, step) in plan.steps.iter().enumerate().take(batches) {
+        check_step(place, step, window, cost, &mut report);
+    }
+    check_costs(plan, window, cost, &mut report);
+    report.violations
+}
+
+#[derive(Default)]
+struct Report {
+    violations: Vec<Violation>,
+}
+
+impl Report {
+    fn expect(&mut self, holds: bool, code: &'static str, detail: impl FnOnce() -> String) {
+        if !holds {
+            self.violations.push(Violation { code, detail: detail() });
+        }
+    }
+}
+
+/// Each sequence once, and not too far from where it came.
+fn check_members(plan: &WindowPlan, window: &Window, report: &mut Report) {
+    let mut times: Vec<Vec<usize>> = window.batches.iter().map(|batch| vec![0; batch.len()]).collect();
+    for (place, member) in
+        plan.steps.iter().enumerate().flat_map(|(place, step)| step.members.iter().map(move |one| (place, one)))
+    {
+        let name = || format!("sequence {} of batch {}", member.sequence, member.batch);
+        match times.get_mut(member.batch).and_then(|times| times.get_mut(member.sequence)) {
+            Some(times) => *times += 1,
+            None => report.expect(false, "sequence_unknown", || format!("{}, in step {place}", name())),
+        }
+        let delay = member.batch.abs_diff(place);
+        report.expect(delay <= window.max_delay, "sequence_delayed", || {
+            format!("{} is in step {place}, the limit is {} away", name(), window.max_delay)
+        });
+    }
+    for (batch, times) in times.iter().enumerate() {
+        for (sequence, &times) in times.iter().enumerate() {
+            let name = || format!("sequence {sequence} of batch {batch}");
+            report.expect(times > 0, "sequence_missing", || format!("{} is in no step", name()));
+            report.expect(times < 2, "sequence_repeated", || format!("{} is in {times} steps", name()));
+        }
+    }
+}
+
+/// The step's plan keeps its promises for its members, which have about the tokens that its batch came with.
+fn check_step(place: usize, step: &Step, window: &Window, cost: &CostModel, report: &mut Report) {
+    let known = |batch: usize, sequence: usize| {
+        let batch = window.batches.get(batch)?;
+        Some((
+            i64::try_from(batch.tokens().get(sequence)?.0).ok()?,
+            i64::try_from(*batch.targets().get(sequence)?).ok()?,
+        ))
+    };
+    let counts: Option<Vec<(i64, i64)>> = step.members.iter().map(|one| known(one.batch, one.sequence)).collect();
+    let (tokens, targets): (Vec<i64>, Vec<i64>) = counts.unwrap_or_default().into_iter().unzip();
+    match Batch::new(&tokens, Some(&targets)) {
+        Ok(batch) => {
+            let wrong = check(&step.plan, &batch, cost).into_iter();
+            report
+                .violations
+                .extend(wrong.map(|one| Violation { detail: format!("step {place}: {}", one.detail), ..one }));
+        }
+        Err(error) => report.expect(false, "batch_differs", || format!("step {place}: {error}")),
+    }
+    let came = window.batches[place].total_tokens().0;
+    let now = tokens.iter().sum::<i64>().unsigned_abs();
+    report.expect(now.abs_diff(came) * TOLERANCE_PARTS <= came, "tokens_differ", || {
+        format!("step {place} has {now} tokens, its batch came with {came}: the limit is one part in {TOLERANCE_PARTS}")
+    });
+}
+
+/// What changes and transfers take.
+fn check_costs(plan: &WindowPlan, window: &Window, cost: &CostModel, report: &mut Report) {
+    let mut before = window.previous;
+    for (place, step) in plan.steps.iter().enumerate() {
+        let strategy = &step.plan.strategy;
+        let is_change = before.is_some_and(|before| before != strategy);
+        let switch = if is_change { window.switch } else { Millis::ZERO };
+        report.expect(step.switch_ms.is_close(switch), "switch_time_wrong", || {
+            format!("step {place}: stated {} ms, it is {} ms", step.switch_ms.0, switch.0)
+        });
+        let transfer = window.link.map_or(Ok(Millis::ZERO), |link| {
+            link.transfer_ms(&strategy_positions(strategy, cost.cluster())?, cost.cluster())
+        });
+        report.expect(transfer.is_ok_and(|ms| step.transfer_ms.is_close(ms)), "transfer_time_wrong", || {
+            format!("step {place}: stated {} ms, which is not what {strategy} takes", step.transfer_ms.0)
+        });
+        before = Some(strategy);
+    }
+}

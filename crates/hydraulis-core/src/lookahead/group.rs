@@ -1,0 +1,32 @@
+//! A batch of a window as it now is.
+
+use crate::error::Result;
+use crate::lengths::Batch;
+use crate::lookahead::Member;
+use crate::plan::{Plan, Planner};
+
+/// Sequences that are trained together, in the order in which they came, and the best plan for them alone.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) members: Vec<Member>,
+    pub(super) plan: Plan,
+}
+
+impl Group {
+    /// The batch at `place` as it came.
+    pub(super) fn as_it_came(planner: &Planner, batches: &[Batch], place: usize) -> Result<Group> {
+        let members = (0..batches[place].len()).map(|sequence| Member { batch: place, sequence }).collect();
+        Ok(Group { members, plan: planner.plan(&batches[place]).map_err(|error| error.in_batch(place))? })
+    }
+
+    /// These sequences.
+    pub(super) fn of(planner: &Planner, batches: &[Batch], members: Vec<Member>) -> Result<Group> {
+        let plan = planner.plan(&gathered(batches, &members)?)?;
+        Ok(Group { members, plan })
+    }
+}
+
+/// The batch of these sequences.
+pub(super) fn gathered(batches: &[Batch], members: &[Member]) -> Result<Batch> {
+    Batch::gathered(batches, members.iter().map(|member| (member.batch, member.sequence)))
+}

@@ -1,0 +1,190 @@
+//! Exchanges of sequences between the batches of a window.
+//!
+//! The longest sequence sets the time of its batch when the others could be done earlier, and a batch that has one such
+//! sequence takes hardly longer with two. So the longest of one batch are given to another, which gives back shorter
+//! ones of about as many tokens. Exchanges are compared by quick lower bounds, the best is planned, and made if both
+//! iterations get shorter together; until none is left that helps, or the budget of plans is used up.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Result};
+use crate::lengths::Batch;
+use crate::lookahead::group::{Group, gathered};
+use crate::lookahead::{Member, Progress, TOLERANCE_PARTS, Window};
+use crate::plan::Planner;
+use crate::units::{Millis, Tokens};
+
+/// Most sequences that leave a batch at once: where two are as long, giving one away gains nothing.
+const LEAVING: usize = 4;
+/// What an exchange must gain, as a share of both iterations: sequences move for something.
+const GAIN: f64 = 5e-3;
+
+/// The batches after all exchanges that helped; none where nothing moved.
+pub(super) fn regroup(
+    planner: &Planner,
+    window: &Window,
+    groups: &[Group],
+    watch: &mut dyn FnMut(Progress) -> Result<()>,
+) -> Result<Option<Vec<Group>>> {
+    if window.max_delay == 0 {
+        return Ok(None);
+    }
+    let mut regrouping = Regrouping::new(planner, window, groups)?;
+    let of = planner.effort().exchanges.saturating_mul(groups.len());
+    for from in 0..groups.len() {
+        watch(Progress::Exchanged { exchanges: 0, of })?;
+        for to in regrouping.near(from) {
+            regrouping.consider(from, to)?;
+        }
+    }
+    let mut has_moved = false;
+    for exchanges in 0..of {
+        watch(Progress::Exchanged { exchanges, of })?;
+        let Some(pair) = regrouping.best_pair() else { break };
+        has_moved |= regrouping.exchange(pair)?;
+    }
+    Ok(has_moved.then_some(regrouping.groups))
+}
+
+struct Regrouping<'a> {
+    planner: &'a Planner,
+    window: &'a Window<'a>,
+    groups: Vec<Group>,
+    bounds: Vec<Millis>,
+    /// The best exchange of each pair of batches that has one: from the first leave the longest.
+    ideas: BTreeMap<(usize, usize), Idea>,
+}
+
+/// An exchange, and what it gains by the bounds.
+#[derive(Clone, Debug)]
+struct Idea {
+    gain: Millis,
+    members: [Vec<Member>; 2],
+}
+
+impl<'a> Regrouping<'a> {
+    fn new(planner: &'a Planner, window: &'a Window<'a>, groups: &[Group]) -> Result<Regrouping<'a>> {
+        let bounds = groups.iter().map(|group| quick_bound(planner, &group.plan.batch)).collect::<Result<_>>()?;
+        Ok(Regrouping { planner, window, groups: groups.to_vec(), bounds, ideas: BTreeMap::new() })
+    }
+
+    /// The other batches that a sequence of this one may be exchanged with.
+    fn near(&self, place: usize) -> impl Iterator<Item = usize> + use<> {
+        let reach = self.window.max_delay.saturating_mul(2);
+        let places = place.saturating_sub(reach)..self.groups.len().min(place.saturating_add(reach).saturating_add(1));
+        places.filter(move |&other| other != place)
+    }
+
+    /// The pair whose exchange gains most; the first among equals.
+    fn best_pair(&self) -> Option<(usize, usize)> {
+        let gains = self.ideas.iter().map(|(&pair, idea)| (idea.gain, Reverse(pair)));
+        gains.max().map(|(_, Reverse(pair))| pair)
+    }
+
+    /// Plans both batches after the exchange, and makes it if they are shorter together; else it is no idea any more.
+    fn exchange(&mut self, (from, to): (usize, usize)) -> Result<bool> {
+        let Some(idea) = self.ideas.remove(&(from, to)) else { return Ok(false) };
+        let [left, right] = idea.members;
+        let left = Group::of(self.planner, self.window.batches, left)?;
+        let right = Group::of(self.planner, self.window.batches, right)?;
+        let before = self.groups[from].plan.iteration_ms + self.groups[to].plan.iteration_ms;
+        if left.plan.iteration_ms + right.plan.iteration_ms > before * (1.0 - GAIN) {
+            return Ok(false);
+        }
+        for (place, group) in [(from, left), (to, right)] {
+            self.bounds[place] = quick_bound(self.planner, &group.plan.batch)?;
+            self.groups[place] = group;
+        }
+        for changed in [from, to] {
+            for place in self.near(changed) {
+                self.consider(changed, place)?;
+                self.consider(place, changed)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Notes the best exchange in which the longest sequences of one batch go to another, if one gains anything.
+    fn consider(&mut self, from: usize, to: usize) -> Result<()> {
+        let mut best: Option<Idea> = None;
+        for number in 1..=LEAVING {
+            let Some(members) = self.exchanged(from, to, number) else { continue };
+            let Some(gain) = self.gain(from, to, &members)? else { continue };
+            if best.as_ref().is_none_or(|best| gain > best.gain) {
+                best = Some(Idea { gain, members });
+            }
+        }
+        self.ideas.remove(&(from, to));
+        self.ideas.extend(best.map(|best| ((from, to), best)));
+        Ok(())
+    }
+
+    /// Both batches after the `number` longest of one went to the other; none where that may not be.
+    fn exchanged(&self, from: usize, to: usize, number: usize) -> Option<[Vec<Member>; 2]> {
+        let (left, right) = (self.longest_first(from), self.longest_first(to));
+        let (leaving, staying) = left.split_at_checked(number)?;
+        let longest = self.tokens(*staying.first()?);
+        if !leaving.iter().all(|&member| self.may_be_at(member, to)) || self.tokens(leaving[number - 1]) <= longest {
+            return None;
+        }
+        let mut room: Tokens = leaving.iter().map(|&member| self.tokens(member)).sum();
+        let (mut returning, mut kept) = (Vec::new(), Vec::new());
+        for member in right {
+            let tokens = self.tokens(member);
+            if tokens <= longest.min(room) && self.may_be_at(member, from) {
+                room = room - tokens;
+                returning.push(member);
+            } else {
+                kept.push(member);
+            }
+        }
+        let members = [[staying, &returning].concat(), [leaving, &kept].concat()].map(in_order);
+        let is_allowed = self.keeps_tokens(from, &members[0]) && self.keeps_tokens(to, &members[1]);
+        is_allowed.then_some(members)
+    }
+
+    /// What an exchange gains by the bounds; none where it is too little, or a batch would have no target.
+    fn gain(&self, from: usize, to: usize, members: &[Vec<Member>; 2]) -> Result<Option<Millis>> {
+        let before = self.bounds[from] + self.bounds[to];
+        let mut gain = before;
+        for members in members {
+            let batch = match gathered(self.window.batches, members) {
+                Err(Error::NoTargets) => return Ok(None),
+                batch => batch?,
+            };
+            gain = gain - quick_bound(self.planner, &batch)?;
+        }
+        Ok(Some(gain).filter(|&gain| gain > before * GAIN))
+    }
+
+    fn longest_first(&self, group: usize) -> Vec<Member> {
+        let mut members = self.groups[group].members.clone();
+        members.sort_by_key(|&member| (Reverse(self.tokens(member)), member));
+        members
+    }
+
+    fn tokens(&self, member: Member) -> Tokens {
+        self.window.batches[member.batch].tokens()[member.sequence]
+    }
+
+    fn may_be_at(&self, member: Member, place: usize) -> bool {
+        member.batch.abs_diff(place) <= self.window.max_delay
+    }
+
+    fn keeps_tokens(&self, place: usize, members: &[Member]) -> bool {
+        let came = self.window.batches[place].total_tokens().0;
+        let now: Tokens = members.iter().map(|&member| self.tokens(member)).sum();
+        now.0.abs_diff(came) * TOLERANCE_PARTS <= came
+    }
+}
+
+fn in_order(mut members: Vec<Member>) -> Vec<Member> {
+    members.sort_unstable();
+    members
+}
+
+/// A bound of the batch under any strategy there is to choose from, which was planned under one.
+fn quick_bound(planner: &Planner, batch: &Batch) -> Result<Millis> {
+    Ok(planner.quick_bound(batch)?.unwrap_or(Millis::INFINITY))
+}

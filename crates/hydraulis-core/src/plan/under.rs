@@ -1,0 +1,30 @@
+//! A batch that was planned, under another strategy.
+
+use crate::error::Result;
+use crate::plan::{Considered, Outcome, Plan, Planner};
+use crate::spec::Strategy;
+
+impl Planner {
+    /// The plan of the same batch under `strategy`, which is one that the first plan's bound covers and that admits
+    /// the batch; the bound is kept.
+    pub(crate) fn under(&self, plan: &Plan, strategy: &Strategy) -> Result<Plan> {
+        if plan.strategy == *strategy {
+            return Ok(plan.clone());
+        }
+        let attempt = self.task(&plan.batch).attempt(strategy)?;
+        let mut considered = plan.considered.clone();
+        let outcome = Outcome::Planned(attempt.iteration_ms);
+        match considered.iter_mut().find(|one| one.strategy == *strategy) {
+            Some(known) => known.outcome = outcome,
+            None => considered.push(Considered { strategy: strategy.clone(), outcome }),
+        }
+        Ok(Plan {
+            replicas: self.replicas(&plan.batch, &attempt)?,
+            strategy: strategy.clone(),
+            iteration_ms: attempt.iteration_ms,
+            stop: attempt.stop,
+            considered,
+            ..plan.clone()
+        })
+    }
+}

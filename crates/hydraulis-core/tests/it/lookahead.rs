@@ -1,0 +1,292 @@
+//! Batches that are planned together: what a window promises, and what it gains.
+
+use hydraulis_core::cost::preset;
+use hydraulis_core::layout::{Link, Parameter, ParameterTable, Traffic, strategy_positions};
+use hydraulis_core::lengths::Batch;
+use hydraulis_core::lookahead::{Member, Progress, Window, WindowPlan, check_window, plan_window};
+use hydraulis_core::plan::{Effort, Planner};
+use hydraulis_core::spec::{self, Cluster};
+use hydraulis_core::{Error, Millis, Result};
+use proptest::prelude::*;
+
+use crate::arbitrary::{Case, any_case, cases, small_case};
+use crate::presets::batch_of_tokens;
+use crate::world::table;
+
+/// Plans within this share of each other count as equal.
+const TIE: f64 = 1e-3;
+
+fn planned(planner: &Planner, window: &Window) -> Result<WindowPlan> {
+    plan_window(planner, window, &mut |_| Ok(()))
+}
+
+/// The sequences of a case in up to so many batches.
+fn batches(case: &Case, most: usize) -> Vec<Batch> {
+    let parts = case.lengths.chunks(case.lengths.len().div_ceil(most));
+    parts.map(|lengths| Batch::new(lengths, None).unwrap()).collect()
+}
+
+/// Links so slow that the transfers of a small model matter beside its iterations.
+fn link(table: ParameterTable) -> Link {
+    Link::new(table, Traffic { gigabytes_per_s: 1e-5, parameter_bytes: 2, gradient_bytes: 4 }).unwrap()
+}
+
+fn llama_32b() -> Planner {
+    Planner::search(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()).unwrap()
+}
+
+fn codes(plan: &WindowPlan, window: &Window, planner: &Planner) -> Vec<&'static str> {
+    check_window(plan, window, planner.cost()).iter().map(|broken| broken.code).collect()
+}
+
+/// Short sequences, and one of 32,768 tokens in each batch.
+fn with_long_ones(number: usize) -> Vec<Batch> {
+    let batch = |seed| {
+        let short = batch_of_tokens(seed, 150_000);
+        let short = short.tokens().iter().map(|tokens| i64::try_from(tokens.0).unwrap()).filter(|&one| one < 10_000);
+        Batch::new(&short.chain([32_768]).collect::<Vec<_>>(), None).unwrap()
+    };
+    (0..number as u64).map(batch).collect()
+}
+
+proptest! {
+    #![proptest_config(cases(32))]
+
+    #[test]
+    fn every_window_keeps_its_promises(
+        case in any_case(),
+        table in table(),
+        number in 1..=5_usize,
+        max_delay in 0..=3_usize,
+        (switch, is_linked, is_search, has_before) in (0.0..100.0, any::<bool>(), any::<bool>(), any::<bool>()),
+    ) {
+        let planner = if is_search { Planner::search(case.profile.clone(), case.cluster).unwrap() } else { case.planner() };
+        let (batches, link) = (batches(&case, number), link(table));
+        let window = Window {
+            batches: &batches,
+            switch: Millis(switch),
+            link: is_linked.then_some(&link),
+            previous: has_before.then_some(&case.strategies[0]),
+            max_delay,
+        };
+        let plan = planned(&planner, &window).unwrap();
+        let violations = check_window(&plan, &window, planner.cost());
+        prop_assert!(violations.is_empty(), "{violations:?}");
+        prop_assert!(plan.lower_bound_ms() <= plan.iteration_ms());
+        prop_assert!(max_delay > 0 || plan.moved() == 0);
+        prop_assert_eq!(planned(&planner, &window).unwrap(), plan);
+    }
+
+    #[test]
+    fn a_window_of_one_batch_without_costs_is_a_plan(case in any_case(), max_delay in 0..=2_usize, is_search in any::<bool>()) {
+        let planner = if is_search { Planner::search(case.profile.clone(), case.cluster).unwrap() } else { case.planner() };
+        let batches = [case.batch()];
+        let window = Window { max_delay, ..Window::new(&batches) };
+        let plan = planned(&planner, &window).unwrap();
+        prop_assert_eq!(&plan.steps[0].plan, &planner.plan(&batches[0]).unwrap());
+        let members: Vec<Member> = (0..batches[0].len()).map(|sequence| Member { batch: 0, sequence }).collect();
+        prop_assert_eq!(&plan.steps[0].members, &members);
+        prop_assert_eq!(plan.step_ms(), plan.iteration_ms());
+    }
+
+    #[test]
+    fn no_sequence_of_strategies_is_cheaper(
+        case in small_case(),
+        table in table(),
+        number in 1..=3_usize,
+        share in prop_oneof![Just(0.0), 0.0..2.0],
+        (is_linked, has_before) in (any::<bool>(), any::<bool>()),
+    ) {
+        let (planner, batches, link) = (case.planner(), batches(&case, number), link(table));
+        let alone: Vec<f64> = batches.iter().map(|batch| planner.plan(batch).unwrap().iteration_ms.0).collect();
+        let switch = Millis(share * alone[0]);
+        let link = is_linked.then_some(&link);
+        let previous = has_before.then_some(&case.strategies[0]);
+        let window = Window { switch, link, previous, ..Window::new(&batches) };
+        let found = planned(&planner, &window).unwrap().step_ms().0;
+        let best = cheapest(&case, &window);
+        prop_assert!(found <= best * (1.0 + TIE), "{found}, the best is {best}");
+        prop_assert!(found >= best * (1.0 - 1e-9), "{found}, the best is {best}");
+    }
+
+    #[test]
+    fn where_a_change_costs_too_much_there_is_none(case in any_case(), number in 2..=4_usize, is_search in any::<bool>()) {
+        let planner = if is_search { Planner::search(case.profile.clone(), case.cluster).unwrap() } else { case.planner() };
+        let batches = batches(&case, number);
+        let window = Window { switch: Millis(1e12), ..Window::new(&batches) };
+        let plan = planned(&planner, &window).unwrap();
+        let first = &plan.steps[0].plan.strategy;
+        prop_assert!(plan.steps.iter().all(|step| step.plan.strategy == *first));
+        prop_assert_eq!(plan.switch_ms(), Millis::ZERO);
+    }
+}
+
+/// The least sum over all sequences of the case's strategies, each planned alone.
+fn cheapest(case: &Case, window: &Window) -> f64 {
+    let list = &case.strategies;
+    let alone = |one: &spec::Strategy| case.planner_of(vec![one.clone()]);
+    let transfer = |one: &spec::Strategy| {
+        let positions = strategy_positions(one, case.cluster).unwrap();
+        window.link.map_or(0.0, |link| link.transfer_ms(&positions, case.cluster).unwrap().0)
+    };
+    let time = |one: &spec::Strategy, batch| alone(one).plan(batch).map_or(f64::INFINITY, |plan| plan.iteration_ms.0);
+    let costs: Vec<Vec<f64>> =
+        list.iter().map(|one| window.batches.iter().map(|batch| time(one, batch) + transfer(one)).collect()).collect();
+    let steps = u32::try_from(window.batches.len()).unwrap();
+    let route = |code: usize| (0..steps).map(move |step| code / list.len().pow(step) % list.len());
+    let sum = |code: usize| {
+        let own: f64 = route(code).enumerate().map(|(batch, one)| costs[one][batch]).sum();
+        let chain: Vec<&spec::Strategy> =
+            window.previous.into_iter().chain(route(code).map(|one| &list[one])).collect();
+        let changes = chain.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        own + window.switch.0 * f64::from(u32::try_from(changes).unwrap())
+    };
+    (0..list.len().pow(steps)).map(sum).fold(f64::INFINITY, f64::min)
+}
+
+/// Strategies across nodes move half as much as those inside, or less; the first change is from one that is not listed.
+#[test]
+fn no_sequence_of_strategies_is_cheaper_where_links_are_slow() {
+    let (profile, cluster) = (preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+    let listed = Planner::new(profile.clone(), cluster, None).unwrap();
+    let case = Case { profile, cluster, strategies: listed.strategies().to_vec(), lengths: Vec::new() };
+    let batches: Vec<Batch> = [100_000, 30_000, 200_000].map(|tokens| batch_of_tokens(7, tokens)).to_vec();
+    let layer = |block| Parameter {
+        name: format!("layer {block}"),
+        rows: 5_376,
+        row_elements: 100_000,
+        units: 5_376,
+        blocks: vec![block],
+    };
+    let table = ParameterTable::new((1..=60).map(layer).collect(), 60).unwrap();
+    let previous: spec::Strategy = "2x<tp16>".parse().unwrap();
+    let mut taken = Vec::new();
+    for gigabytes_per_s in [5.0, 50.0, 500.0] {
+        let link =
+            Link::new(table.clone(), Traffic { gigabytes_per_s, parameter_bytes: 2, gradient_bytes: 4 }).unwrap();
+        for (switch, previous) in [(0.0, None), (150.0, Some(&previous))] {
+            let window = Window { switch: Millis(switch), link: Some(&link), previous, ..Window::new(&batches) };
+            let plan = planned(&listed, &window).unwrap();
+            let (found, best) = (plan.step_ms().0, cheapest(&case, &window));
+            assert!((best * (1.0 - 1e-9)..=best * (1.0 + TIE)).contains(&found), "{found}, the best is {best}");
+            taken.push(plan.steps.into_iter().map(|step| step.plan.strategy).collect::<Vec<_>>());
+        }
+    }
+    taken.sort();
+    taken.dedup();
+    assert!(taken.len() >= 3, "{taken:?}");
+}
+
+#[test]
+fn long_sequences_are_gathered_where_they_may_move() {
+    let (planner, batches) = (llama_32b(), with_long_ones(4));
+    let of = |max_delay| planned(&planner, &Window { max_delay, ..Window::new(&batches) }).unwrap();
+    let (none, one, three) = (of(0), of(1), of(3));
+    assert_eq!(none.moved(), 0);
+    assert!(one.moved() > 0);
+    // One long sequence makes 4,982 ms whatever stands beside it; the batch that has none takes 3,000.
+    assert!(one.step_ms().0 < 0.9 * none.step_ms().0, "{:?}, {:?}", one.step_ms(), none.step_ms());
+    assert!(three.step_ms() <= one.step_ms());
+    let long = |plan: &WindowPlan| {
+        let has = |step: &hydraulis_core::lookahead::Step| step.plan.batch.longest().1.0 == 32_768;
+        plan.steps.iter().filter(|step| has(step)).count()
+    };
+    assert_eq!((long(&none), long(&three)), (4, 1));
+}
+
+#[test]
+fn a_budget_of_no_exchange_moves_nothing() {
+    let batches = with_long_ones(3);
+    let window = Window { max_delay: 2, ..Window::new(&batches) };
+    let planner = llama_32b().with_effort(Effort { exchanges: 0, ..Effort::ONLINE });
+    assert_eq!(planned(&planner, &window).unwrap().moved(), 0);
+}
+
+/// Only the longest of each batch is a target: were it moved, its batch would have no loss.
+#[test]
+fn every_batch_keeps_a_target() {
+    let batches: Vec<Batch> = with_long_ones(3)
+        .iter()
+        .map(|batch| {
+            let lengths: Vec<i64> = batch.tokens().iter().map(|tokens| i64::try_from(tokens.0).unwrap()).collect();
+            let targets: Vec<i64> = lengths.iter().map(|&length| i64::from(length == 32_768)).collect();
+            Batch::new(&lengths, Some(&targets)).unwrap()
+        })
+        .collect();
+    let window = Window { max_delay: 2, ..Window::new(&batches) };
+    let plan = planned(&llama_32b(), &window).unwrap();
+    assert_eq!(codes(&plan, &window, &llama_32b()), [""; 0]);
+    assert!(plan.steps.iter().all(|step| step.plan.batch.total_targets() > 0));
+}
+
+/// On these six batches the search changes its strategy five times.
+#[test]
+fn a_dear_change_is_made_less_often() {
+    let planner = llama_32b();
+    let batches: Vec<Batch> = (0..6).map(|seed| batch_of_tokens(seed, 200_000)).collect();
+    let of = |switch| planned(&planner, &Window { switch: Millis(switch), ..Window::new(&batches) }).unwrap();
+    let changes =
+        |plan: &WindowPlan| plan.steps.windows(2).filter(|pair| pair[0].plan.strategy != pair[1].plan.strategy).count();
+    let (free, dear) = (of(0.0), of(100.0));
+    assert!(changes(&dear) < changes(&free), "{} and {}", changes(&dear), changes(&free));
+    let free_then_paid = free.step_ms().0 + 100.0 * f64::from(u32::try_from(changes(&free)).unwrap());
+    assert!(dear.step_ms().0 < free_then_paid);
+    // The one in use before the window is kept where nothing gains enough.
+    let previous: spec::Strategy = "1x<tp16>+12x<tp4>".parse().unwrap();
+    let window = Window { switch: Millis(1e9), previous: Some(&previous), ..Window::new(&batches[..2]) };
+    let kept = planned(&planner, &window).unwrap();
+    assert!(kept.steps.iter().all(|step| step.plan.strategy == previous));
+}
+
+#[test]
+fn the_checker_sees_what_is_wrong() {
+    let (planner, batches) = (llama_32b(), with_long_ones(3));
+    let window = Window { switch: Millis(5.0), max_delay: 1, ..Window::new(&batches) };
+    let plan = planned(&planner, &window).unwrap();
+    assert_eq!(codes(&plan, &window, &planner), [""; 0]);
+    let tampered = |tamper: &dyn Fn(&mut WindowPlan)| {
+        let mut plan = plan.clone();
+        tamper(&mut plan);
+        codes(&plan, &window, &planner)
+    };
+    assert!(tampered(&|plan| drop(plan.steps.pop())).contains(&"window_differs"));
+    assert!(tampered(&|plan| plan.steps[1].members.truncate(1)).contains(&"sequence_missing"));
+    assert!(tampered(&|plan| plan.steps[1].members[0] = plan.steps[1].members[1]).contains(&"sequence_repeated"));
+    assert!(tampered(&|plan| plan.steps[1].members[0].sequence = 1_000_000).contains(&"sequence_unknown"));
+    assert!(tampered(&|plan| plan.steps.swap(0, 2)).contains(&"sequence_delayed"));
+    assert!(tampered(&|plan| plan.steps[1].members.truncate(50)).contains(&"tokens_differ"));
+    assert!(tampered(&|plan| plan.steps[1].switch_ms = Millis(7.0)).contains(&"switch_time_wrong"));
+    assert!(tampered(&|plan| plan.steps[1].transfer_ms = Millis(7.0)).contains(&"transfer_time_wrong"));
+    assert!(tampered(&|plan| plan.steps[1].plan.iteration_ms = Millis(7.0)).contains(&"iteration_time_wrong"));
+}
+
+#[test]
+fn what_cannot_be_planned_is_named() {
+    let planner = llama_32b();
+    let batches = [Batch::new(&[900], None).unwrap(), Batch::new(&[900, 50_000], None).unwrap()];
+    let refusal = |window: Window| planned(&planner, &window).unwrap_err();
+    assert_eq!(refusal(Window::new(&[])).code(), "no_batches");
+    for switch in [-1.0, f64::NAN, f64::INFINITY] {
+        assert_eq!(refusal(Window { switch: Millis(switch), ..Window::new(&batches[..1]) }).code(), "switch_cost");
+    }
+    let error = refusal(Window::new(&batches));
+    assert!(error.to_string().starts_with("batch 1: sequence 1 has 50000 tokens"), "{error}");
+    assert_eq!(error.code(), "sequence_too_long");
+}
+
+#[test]
+fn the_caller_hears_each_step_and_can_stop() {
+    let batches = with_long_ones(2);
+    let window = Window { max_delay: 1, ..Window::new(&batches) };
+    let mut heard = Vec::new();
+    let mut hear = |progress| {
+        heard.push(progress);
+        Ok(())
+    };
+    plan_window(&llama_32b(), &window, &mut hear).unwrap();
+    let planned: Vec<Progress> = (0..2).map(|batches| Progress::Planned { batches, of: 2 }).collect();
+    assert_eq!(heard[..2], planned);
+    assert_eq!(heard[2], Progress::Exchanged { exchanges: 0, of: 2 * Effort::ONLINE.exchanges });
+    let mut stop = |progress| if progress == heard[2] { Err(Error::Stopped) } else { Ok(()) };
+    assert_eq!(plan_window(&llama_32b(), &window, &mut stop).unwrap_err(), Error::Stopped);
+}

@@ -1,0 +1,79 @@
+//! `Effort`.
+
+use hydraulis_core::plan;
+use pyo3::prelude::*;
+
+use crate::arrays::from_zero;
+
+/// How much a planner looks at, counted in work: the same on any machine.
+///
+/// Any limits, zeros too, give valid plans and valid bounds; lower ones give longer iterations, or weaker bounds.
+#[pyclass(frozen, eq, module = "hydraulis")]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Effort(pub(crate) plan::Effort);
+
+#[pymethods]
+impl Effort {
+    /// What is left out is that of `Effort.ONLINE`.
+    #[new]
+    #[pyo3(signature = (*, refinements=None, attempts=None, markets=None, exchanges=None))]
+    fn new(
+        py: Python<'_>,
+        refinements: Option<i64>,
+        attempts: Option<i64>,
+        markets: Option<i64>,
+        exchanges: Option<i64>,
+    ) -> PyResult<Effort> {
+        let count = |name, given: Option<i64>, online| given.map_or(Ok(online), |value| from_zero(py, name, value));
+        let online = plan::Effort::ONLINE;
+        Ok(Effort(plan::Effort {
+            refinements: count("refinements", refinements, online.refinements)?,
+            attempts: count("attempts", attempts, online.attempts)?,
+            markets: count("markets", markets, online.markets)?,
+            exchanges: count("exchanges", exchanges, online.exchanges)?,
+        }))
+    }
+
+    /// What a training loop does not notice: the default.
+    #[classattr]
+    #[expect(non_snake_case, reason = "a constant of the class")]
+    fn ONLINE() -> Effort {
+        Effort(plan::Effort::ONLINE)
+    }
+
+    /// What it takes to prove plans within half a percent of the best, most of the time: `prove=True`.
+    #[classattr]
+    #[expect(non_snake_case, reason = "a constant of the class")]
+    fn PROOF() -> Effort {
+        Effort(plan::Effort::PROOF)
+    }
+
+    /// Replicas packed anew while one strategy is refined.
+    #[getter]
+    fn refinements(&self) -> usize {
+        self.0.refinements
+    }
+
+    /// Strategies planned by a search; one always is.
+    #[getter]
+    fn attempts(&self) -> usize {
+        self.0.attempts
+    }
+
+    /// Markets looked at for a bound: how often replicas and micro-batches are made whole.
+    #[getter]
+    fn markets(&self) -> usize {
+        self.0.markets
+    }
+
+    /// Exchanges between two batches of a planning window that are planned, for each of its batches.
+    #[getter]
+    fn exchanges(&self) -> usize {
+        self.0.exchanges
+    }
+
+    fn __repr__(&self) -> String {
+        let plan::Effort { refinements, attempts, markets, exchanges } = self.0;
+        format!("Effort(refinements={refinements}, attempts={attempts}, markets={markets}, exchanges={exchanges})")
+    }
+}

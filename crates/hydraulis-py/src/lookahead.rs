@@ -1,0 +1,199 @@
+//! `WindowPlan` and `Link`, and what a planner is asked for a window of batches.
+
+use hydraulis_core::lengths::Batch;
+use hydraulis_core::lookahead::{self, Progress, Window};
+use hydraulis_core::plan::Planner;
+use hydraulis_core::spec::Strategy;
+use hydraulis_core::{Millis, Result, layout};
+use numpy::PyArray2;
+use pyo3::prelude::*;
+
+use crate::arrays::{batches, from_zero, lists, pairs};
+use crate::errors::invalid;
+use crate::gil::{detached, watched};
+use crate::layout::ParameterTable;
+use crate::plan::Plan;
+
+/// The links between nodes: what an iteration's transfers take, where nothing of them is hidden.
+///
+/// Each node sends and receives `gigabytes_per_s` (1e9 bytes a second) at the same time; the busiest one sets the time.
+/// Parameters go out from home and gradients come back, one after the other. Links inside a node are free.
+#[pyclass(frozen, module = "hydraulis")]
+#[derive(Debug)]
+pub(crate) struct Link {
+    core: layout::Link,
+    gigabytes_per_s: f64,
+}
+
+#[pymethods]
+impl Link {
+    #[new]
+    #[pyo3(signature = (table, *, gigabytes_per_s, parameter_bytes=2, gradient_bytes=4))]
+    fn new(
+        py: Python<'_>,
+        table: &ParameterTable,
+        gigabytes_per_s: f64,
+        parameter_bytes: u32,
+        gradient_bytes: u32,
+    ) -> PyResult<Link> {
+        let traffic = layout::Traffic { gigabytes_per_s, parameter_bytes, gradient_bytes };
+        let core = detached(py, || layout::Link::new(table.0.clone(), traffic))?;
+        Ok(Link { core, gigabytes_per_s })
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Link({} GB/s)", self.gigabytes_per_s)
+    }
+}
+
+/// The plans of several iterations that were planned together.
+#[pyclass(frozen, module = "hydraulis")]
+#[derive(Debug)]
+pub(crate) struct WindowPlan {
+    core: lookahead::WindowPlan,
+    plans: Vec<Py<Plan>>,
+    members: Vec<Py<PyArray2<i64>>>,
+}
+
+#[pymethods]
+impl WindowPlan {
+    /// The plan of each iteration, for its batch as it now is.
+    #[getter]
+    fn plans(&self, py: Python<'_>) -> Vec<Py<Plan>> {
+        self.plans.iter().map(|plan| plan.clone_ref(py)).collect()
+    }
+
+    /// Of each iteration, where its plan's sequences came from: int64 of shape (sequences, 2), the place of the batch
+    /// and the sequence's id there.
+    #[getter]
+    fn members(&self, py: Python<'_>) -> Vec<Py<PyArray2<i64>>> {
+        self.members.iter().map(|members| members.clone_ref(py)).collect()
+    }
+
+    /// How many sequences are trained in another iteration than the one they came for.
+    #[getter]
+    fn moved(&self) -> usize {
+        self.core.moved()
+    }
+
+    /// All iterations, in ms.
+    #[getter]
+    fn iteration_ms(&self) -> f64 {
+        self.core.iteration_ms().0
+    }
+
+    /// All changes of strategy, in ms.
+    #[getter]
+    fn switch_ms(&self) -> f64 {
+        self.core.switch_ms().0
+    }
+
+    /// All transfers by the link model, with every replica of a strategy at work, in ms.
+    #[getter]
+    fn transfer_ms(&self) -> f64 {
+        self.core.transfer_ms().0
+    }
+
+    /// Iterations, changes and transfers: what is minimised, in ms.
+    #[getter]
+    fn step_ms(&self) -> f64 {
+        self.core.step_ms().0
+    }
+
+    /// The sum of the plans' bounds: nothing makes the iterations of the batches as they now are shorter together.
+    /// Other moves of sequences might.
+    #[getter]
+    fn lower_bound_ms(&self) -> f64 {
+        self.core.lower_bound_ms().0
+    }
+
+    fn __len__(&self) -> usize {
+        self.plans.len()
+    }
+
+    fn __eq__(&self, other: &WindowPlan) -> bool {
+        self.core == other.core
+    }
+
+    fn __repr__(&self) -> String {
+        format!("WindowPlan({} batches, {:.1} ms, {} sequences moved)", self.plans.len(), self.step_ms(), self.moved())
+    }
+}
+
+impl WindowPlan {
+    fn new(py: Python<'_>, core: lookahead::WindowPlan) -> PyResult<WindowPlan> {
+        let plans = core.steps.iter().map(|step| Py::new(py, Plan::new(py, step.plan.clone())));
+        let members = core.steps.iter().map(|step| pairs(py, step.members.iter().map(|one| [one.batch, one.sequence])));
+        Ok(WindowPlan { plans: plans.collect::<PyResult<_>>()?, members: members.collect::<PyResult<_>>()?, core })
+    }
+}
+
+/// The batches of a window and what counts beside their iterations, taken from Python.
+pub(crate) struct Request {
+    lengths: Vec<Vec<i64>>,
+    targets: Option<Vec<Vec<i64>>>,
+    max_delay: usize,
+    switch_ms: f64,
+    link: Option<Py<Link>>,
+    previous: Option<String>,
+}
+
+impl Request {
+    /// Takes the arguments that `plan_window` and `check_window` share.
+    pub(crate) fn take(
+        given: &Bound<'_, PyAny>,
+        targets: Option<&Bound<'_, PyAny>>,
+        max_delay: i64,
+        (switch_ms, link, previous): (f64, Option<Py<Link>>, Option<String>),
+    ) -> PyResult<Request> {
+        let py = given.py();
+        let lengths = batches(given)?;
+        let targets = targets.map(|targets| lists("targets", "targets of batch", targets)).transpose()?;
+        if let Some(targets) = targets.as_ref().filter(|targets| targets.len() != lengths.len()) {
+            let message = format!(
+                "target counts were given for {} batches, lengths for {}: give both for each batch",
+                targets.len(),
+                lengths.len()
+            );
+            return Err(invalid(py, &message, "targets_mismatch"));
+        }
+        let max_delay = from_zero(py, "max_delay", max_delay)?;
+        Ok(Request { lengths, targets, max_delay, switch_ms, link, previous })
+    }
+
+    /// The window's plan.
+    pub(crate) fn plan(
+        &self,
+        py: Python<'_>,
+        planner: &Planner,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<WindowPlan> {
+        let plan = watched(py, progress, |watch| {
+            let mut tell = |progress| match progress {
+                Progress::Planned { batches, of } => watch("plan", batches, of),
+                Progress::Exchanged { exchanges, of } => watch("exchange", exchanges, of),
+            };
+            self.with(|window| lookahead::plan_window(planner, window, &mut tell))
+        })?;
+        WindowPlan::new(py, plan)
+    }
+
+    /// Every promise that the plan of a window breaks.
+    pub(crate) fn check(&self, py: Python<'_>, planner: &Planner, plan: &WindowPlan) -> PyResult<Vec<String>> {
+        let check = |window: &Window| Ok(lookahead::check_window(&plan.core, window, planner.cost()));
+        let broken = detached(py, || self.with(check))?;
+        Ok(broken.iter().map(ToString::to_string).collect())
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&Window) -> Result<T>) -> Result<T> {
+        let batches = Batch::several(&self.lengths, self.targets.as_deref())?;
+        let previous: Option<Strategy> = self.previous.as_ref().map(|text| text.parse()).transpose()?;
+        work(&Window {
+            batches: &batches,
+            switch: Millis(self.switch_ms),
+            link: self.link.as_ref().map(|link| &link.get().core),
+            previous: previous.as_ref(),
+            max_delay: self.max_delay,
+        })
+    }
+}

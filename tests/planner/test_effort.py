@@ -1,0 +1,57 @@
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from hydraulis import Cluster, CostProfile, Effort, InvalidInputError, Planner
+
+PROFILE = CostProfile.preset("llama-32b-a800")
+CLUSTER = Cluster(gpus=64, gpus_per_node=8)
+LENGTHS = np.random.default_rng(5).lognormal(6.2, 1.2, 300).astype(int).clip(1, 32_768)
+NOTHING = Effort(refinements=0, attempts=0, markets=0, exchanges=0)
+
+
+@pytest.mark.parametrize("strategies", [None, "search"])
+def test_a_budget_of_zero_still_gives_a_valid_plan(strategies: Literal["search"] | None) -> None:
+    planner = Planner(PROFILE, CLUSTER, strategies=strategies, effort=NOTHING)
+    online = Planner(PROFILE, CLUSTER, strategies=strategies)
+    plan, longer = planner.plan(LENGTHS), online.plan(LENGTHS)
+    assert online.check(plan, LENGTHS) == []
+    assert plan.lower_bound_ms <= longer.iteration_ms <= plan.iteration_ms
+    assert plan.lower_bound_ms <= longer.lower_bound_ms
+    assert plan.gap > longer.gap
+    assert strategies == "search" or "until its budget of work was used up" in plan.explain()
+    window = planner.plan_window([LENGTHS, LENGTHS[:100]], max_delay=1)
+    assert online.check_window(window, [LENGTHS, LENGTHS[:100]], max_delay=1) == []
+
+
+def test_the_default_is_online_and_prove_is_proof() -> None:
+    online, proof = (
+        Planner(PROFILE, CLUSTER, strategies="search", effort=effort)
+        for effort in (Effort.ONLINE, Effort.PROOF)
+    )
+    assert online.plan(LENGTHS) == Planner(PROFILE, CLUSTER, strategies="search").plan(LENGTHS)
+    assert proof.plan(LENGTHS) == Planner(PROFILE, CLUSTER, strategies="search", prove=True).plan(LENGTHS)
+    fewer = Planner(PROFILE, CLUSTER, strategies="search", effort=Effort(markets=1))
+    assert proof.plan(LENGTHS).lower_bound_ms > fewer.plan(LENGTHS).lower_bound_ms
+
+
+def test_what_is_left_out_is_that_of_online() -> None:
+    assert Effort() == Effort.ONLINE
+    assert Effort(markets=5) != Effort.ONLINE
+    effort = Effort(markets=5)
+    assert (effort.markets, effort.attempts) == (5, Effort.ONLINE.attempts)
+    assert repr(NOTHING) == "Effort(refinements=0, attempts=0, markets=0, exchanges=0)"
+
+
+@pytest.mark.parametrize("field", ["refinements", "attempts", "markets", "exchanges"])
+def test_no_limit_is_negative(field: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"{field} is -1") as refusal:
+        Effort(**{field: -1})
+    assert refusal.value.code == "count_negative"
+
+
+def test_effort_and_prove_are_not_given_together() -> None:
+    with pytest.raises(InvalidInputError, match="give one of them") as refusal:
+        Planner(PROFILE, CLUSTER, effort=NOTHING, prove=True)
+    assert refusal.value.code == "effort_given_twice"

@@ -1,0 +1,212 @@
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from hydraulis import (
+    Cluster,
+    CostProfile,
+    InfeasibleError,
+    InvalidInputError,
+    Link,
+    Parameter,
+    ParameterTable,
+    Planner,
+    WindowPlan,
+)
+
+PROFILE = CostProfile.preset("llama-32b-a800")
+CLUSTER = Cluster(gpus=64, gpus_per_node=8)
+SEARCH = Planner(PROFILE, CLUSTER, strategies="search")
+LISTED = Planner(PROFILE, CLUSTER)
+SMALL = Planner(
+    CostProfile.preset("llama-7b-a800"),
+    Cluster(gpus=8, gpus_per_node=8),
+    strategies=["1x<tp8>", "1x<tp4>+2x<tp2>", "2x<tp2,pp2>", "1x<tp2,pp2>+1x<pp4>"],
+)
+
+
+def batches(number: int) -> list[NDArray[np.int64]]:
+    """Short sequences, and one of 32,768 tokens in each batch."""
+    lengths = np.random.default_rng(2).lognormal(6.2, 1.0, (number, 180)).astype(int).clip(1, 9_000)
+    lengths[:, 17] = 32_768
+    return list(lengths)
+
+
+def matrix(blocks: list[int]) -> Parameter:
+    return Parameter("matrix", rows=6_656, row_elements=6_656, units=6_656, blocks=blocks)
+
+
+def link(gigabytes_per_s: float = 200) -> Link:
+    return Link(
+        ParameterTable([matrix([block]) for block in range(1, 61)], 60), gigabytes_per_s=gigabytes_per_s
+    )
+
+
+def origin(window: WindowPlan) -> list[tuple[int, int, int]]:
+    """Step, batch and id of every sequence."""
+    return [
+        (step, int(batch), int(sequence))
+        for step, members in enumerate(window.members)
+        for batch, sequence in members
+    ]
+
+
+def test_one_batch_without_costs_is_a_plan() -> None:
+    for planner in (SEARCH, LISTED):
+        window = planner.plan_window(batches(1))
+        assert window.plans == [planner.plan(batches(1)[0])]
+        assert len(window) == 1
+        assert window.step_ms == window.iteration_ms == window.plans[0].iteration_ms
+        assert window.lower_bound_ms == window.plans[0].lower_bound_ms
+        assert np.array_equal(window.members[0], [[0, sequence] for sequence in range(180)])
+
+
+def test_nothing_moves_unless_it_may() -> None:
+    window = SEARCH.plan_window(batches(3))
+    assert window.moved == 0
+    alone = [SEARCH.plan(lengths).iteration_ms for lengths in batches(3)]
+    assert window.step_ms <= sum(alone) * 1.001
+    for plan, lengths in zip(window.plans, batches(3), strict=True):
+        assert SEARCH.check(plan, lengths) == []
+
+
+def test_long_sequences_are_gathered_within_the_delay() -> None:
+    came = batches(4)
+    alone, window = SEARCH.plan_window(came), SEARCH.plan_window(came, max_delay=2)
+    assert SEARCH.check_window(window, came, max_delay=2) == []
+    assert window.step_ms < 0.9 * alone.step_ms
+    assert sorted((batch, sequence) for _, batch, sequence in origin(window)) == [
+        (batch, sequence) for batch in range(4) for sequence in range(180)
+    ]
+    assert all(abs(step - batch) <= 2 for step, batch, _ in origin(window))
+    assert window.moved == sum(step != batch for step, batch, _ in origin(window)) > 0
+    for plan, members, lengths in zip(window.plans, window.members, came, strict=True):
+        assert np.array_equal(plan.lengths, [came[batch][sequence] for batch, sequence in members])
+        assert abs(plan.lengths.sum() - lengths.sum()) <= lengths.sum() / 100
+    assert window == SEARCH.plan_window(came, max_delay=2)
+    assert "4 batches" in repr(window)
+    assert any("sequence_delayed" in broken for broken in SEARCH.check_window(window, came, max_delay=0))
+
+
+def test_targets_go_with_their_sequences() -> None:
+    came = batches(3)
+    targets = [lengths // 2 + place for place, lengths in enumerate(came)]
+    window = SEARCH.plan_window(came, targets, max_delay=2)
+    assert window.moved > 0
+    for plan, members in zip(window.plans, window.members, strict=True):
+        assert np.array_equal(plan.targets, [targets[batch][sequence] for batch, sequence in members])
+    assert SEARCH.check_window(window, came, targets, max_delay=2) == []
+    assert SEARCH.check_window(window, came, max_delay=2) != []
+
+
+def test_a_change_that_costs_too_much_is_not_made() -> None:
+    came = [batch[batch < 8_000] if place % 2 else batch for place, batch in enumerate(batches(4))]
+    free = LISTED.plan_window(came)
+    assert len({plan.strategy for plan in free.plans}) > 1
+    assert free.switch_ms == 0
+    dear = LISTED.plan_window(came, switch_ms=1e6)
+    assert len({plan.strategy for plan in dear.plans}) == 1
+    assert dear.switch_ms == 0
+    some = LISTED.plan_window(came, switch_ms=10)
+    changes = sum(one.strategy != other.strategy for one, other in itertools.pairwise(some.plans))
+    assert some.switch_ms == 10 * changes
+    kept = LISTED.plan_window(came, switch_ms=1e6, previous="4x<tp16>")
+    assert {plan.strategy for plan in kept.plans} == {"4x<tp16>"}
+    assert LISTED.check_window(kept, came, switch_ms=1e6, previous="4x<tp16>") == []
+
+
+def test_dear_links_favour_strategies_that_move_less() -> None:
+    came = batches(3)
+    slow, fast = (LISTED.plan_window(came, link=link(rate)) for rate in (0.5, 1e9))
+    assert slow.step_ms == pytest.approx(slow.iteration_ms + slow.transfer_ms)
+    free = LISTED.plan_window(came)
+    # Ties of iterations may be broken by fewer bytes.
+    assert fast.step_ms == pytest.approx(free.step_ms, rel=1e-3)
+    one_each = (Planner(PROFILE, CLUSTER, strategies=[plan.strategy]) for plan in free.plans)
+    paid = [one.plan_window([lengths], link=link(0.5)) for one, lengths in zip(one_each, came, strict=True)]
+    assert slow.transfer_ms < 0.7 * sum(window.transfer_ms for window in paid)
+    assert slow.step_ms < sum(window.step_ms for window in paid)
+    # The whole model on each node: 7/8 of it leave and reach each, two bytes out and four back.
+    narrow = Planner(PROFILE, CLUSTER, strategies=["16x<tp4>"])
+    once = narrow.plan_window([[900] * 16], link=link())
+    assert once.transfer_ms == pytest.approx(60 * 6_656**2 * 6 * 7 / 8 / 200e6)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.lists(st.integers(1, SMALL.longest_admitted), min_size=1, max_size=20), min_size=1, max_size=4
+    ),
+    st.integers(0, 3),
+    st.floats(0, 100),
+)
+def test_every_window_keeps_its_promises(came: list[list[int]], max_delay: int, switch_ms: float) -> None:
+    window = SMALL.plan_window(came, max_delay=max_delay, switch_ms=switch_ms)
+    assert SMALL.check_window(window, came, max_delay=max_delay, switch_ms=switch_ms) == []
+    assert window.lower_bound_ms <= window.iteration_ms <= window.step_ms
+
+
+NO_BATCHES: Any = 5
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "message"),
+    [
+        (lambda: SEARCH.plan_window([]), "no_batches", "at least one"),
+        (lambda: SEARCH.plan_window(NO_BATCHES), "length_not_integer", "batches: it is no sequence"),
+        (lambda: SEARCH.plan_window([[5], [0]]), "length_out_of_range", "batch 1: sequence 0"),
+        (lambda: SEARCH.plan_window([[5]], [[1], [2]]), "targets_mismatch", "for 2 batches, lengths for 1"),
+        (lambda: SEARCH.plan_window([[5], [6]], [[1], [7]]), "target_out_of_range", "batch 1: sequence 0"),
+        (
+            lambda: SEARCH.plan_window([[5]], [["a"]]),
+            "length_not_integer",
+            "targets of batch 0: sequence 0 is a",
+        ),
+        (lambda: SEARCH.plan_window([[5]], max_delay=-1), "count_negative", "max_delay is -1"),
+        (lambda: SEARCH.plan_window([[5]], switch_ms=-1), "switch_cost", "switch_ms is -1"),
+        (lambda: SEARCH.plan_window([[5]], previous="8x"), "strategy_syntax", "8x"),
+        (lambda: link(0), "link_rate", "gigabytes_per_s is 0"),
+        (
+            lambda: LISTED.plan_window([[5]], link=Link(ParameterTable([matrix([1])], 1), gigabytes_per_s=1)),
+            "too_many_stages",
+            "1 layers",
+        ),
+        (
+            lambda: Planner(PROFILE, CLUSTER, max_strategies=2).plan_window([[5]]),
+            "window_limited",
+            "leave max_strategies",
+        ),
+    ],
+)
+def test_what_is_no_input_is_refused(call: Callable[[], Any], code: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as refusal:
+        call()
+    assert refusal.value.code == code
+
+
+def test_what_no_strategy_admits_is_named_with_its_batch() -> None:
+    with pytest.raises(InfeasibleError, match="batch 1: sequence 1 has 50000") as refusal:
+        SEARCH.plan_window([[5], [5, 50_000]])
+    assert refusal.value.code == "sequence_too_long"
+
+
+def test_progress_is_told_and_its_exception_ends_the_work() -> None:
+    told: list[tuple[str, int, int]] = []
+    SEARCH.plan_window(batches(2), max_delay=1, progress=lambda *step: told.append(step))
+    assert told[:3] == [("plan", 0, 2), ("plan", 1, 2), ("exchange", 0, 16)]
+
+    class EnoughError(Exception):
+        pass
+
+    def enough(step: str, done: int, of: int) -> None:
+        if (done, of) == (1, 2):
+            raise EnoughError(step)
+
+    with pytest.raises(EnoughError, match="plan"):
+        SEARCH.plan_window(batches(2), progress=enough)
