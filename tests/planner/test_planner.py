@@ -185,6 +185,7 @@ def test_a_plan_hands_the_kind_of_context_parallelism_on(kind: str) -> None:
     assert plan.strategy == "1x<tp2,cp2>+4x<1>"
     assert [replica.context for replica in plan.replicas] == [kind, None, None, None, None]
     assert [profile.context(replica.scheme) for replica in plan.replicas] == [kind, None, None, None, None]
+    assert f" <tp2,cp2> {kind}  " in plan.explain()
     # Tensor ranks are next to each other, context ranks are not.
     position = plan.position(2)
     assert position is not None

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import OptimizerConfig
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
 from hydraulis.model.packed import PackedSequences
-from hydraulis.parallel.context.degree import ContextKind
 from ranks import run_ranks
 from runtime.worker_workers import SEED, Batch, Step, refusals, train
 from small_model import FAMILIES, bind_parameters, logits_of, token_loss

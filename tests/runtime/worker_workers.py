@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 
 from hydraulis import Cluster, CostProfile, Plan, Planner, Strategy
+from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import OptimizerConfig
 from hydraulis.errors import InvalidInputError
-from hydraulis.parallel.context.degree import ContextKind
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile

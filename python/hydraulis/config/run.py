@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from hydraulis.config.check import above, at_least, below, not_empty
+from hydraulis.config.context import ContextKind
 from hydraulis.config.hugging_face import from_hugging_face
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.override import apply_override
@@ -113,7 +114,7 @@ class PlannerConfig:
     """
 
     strategies: tuple[str, ...]
-    context: Literal["ulysses", "ring"] = "ulysses"
+    context: ContextKind = "ulysses"
     profile: str = ""
     profile_seconds: float = 20.0
     memory_mib: int

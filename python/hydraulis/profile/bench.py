@@ -9,8 +9,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis._core import Cluster, Position, Scheme, Strategy
+from hydraulis.config.context import ContextKind
 from hydraulis.data.collate import PackedMicroBatch
-from hydraulis.parallel.context.degree import ContextKind
 from hydraulis.profile.memory import activation_bytes
 from hydraulis.runtime.worker import Worker
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from hydraulis._core import CostProfile, Scheme
-from hydraulis.parallel.context.degree import ContextKind
+from hydraulis.config.context import ContextKind
 
 # A cap is a multiple of the ranks that share tokens out, so that padding never exceeds it, and of 64, to be
 # readable.

@@ -15,7 +15,8 @@ import torch
 import torch.distributed as dist
 
 from hydraulis._core import Cluster, CostProfile, Scheme, fit_cost
-from hydraulis.parallel.context.degree import ContextKind, check_context_degree
+from hydraulis.config.context import ContextKind
+from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.profile.bench import SchemeBench, Timing
 from hydraulis.profile.document import MemoryMeasurement, ModelMemory, TimeMeasurement, cost_profile
 from hydraulis.runtime.rank_zero import from_rank_zero

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from torch import Tensor, device, nn
 
 from hydraulis._core import HeldSlice, Position, held_slices
+from hydraulis.config.context import ContextKind
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.model.decoder import Decoder, master_parameter_name
 from hydraulis.parallel.context.context_parallel import ContextParallel
-from hydraulis.parallel.context.degree import ContextKind
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.pipeline import cut_stage
 from hydraulis.parallel.tensor import apply_tensor_parallel, split_range

@@ -10,10 +10,11 @@ import torch
 import torch.distributed as dist
 
 from hydraulis._core import Plan, Position, Scheme, Span
+from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import OptimizerConfig
 from hydraulis.errors import InvalidInputError
-from hydraulis.parallel.context.degree import ContextKind, check_context_degree
+from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.buffers import StrategyBuffers

@@ -6,11 +6,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hydraulis.config.context import ContextKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.kernel import Heads
 from hydraulis.model.packed import PackedSequences
 from hydraulis.parallel.context.context_parallel import ContextParallel
-from hydraulis.parallel.context.degree import ContextKind
 
 
 def attend(kind: ContextKind, lengths: Sequence[int], heads: Heads, do_TND: Tensor) -> tuple[Tensor, ...]:

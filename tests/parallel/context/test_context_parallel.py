@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from hydraulis.config.context import ContextKind
 from hydraulis.model.attention.kernel import Heads
 from hydraulis.model.attention.varlen import varlen_attention
 from hydraulis.model.segments import Segments
-from hydraulis.parallel.context.degree import ContextKind
 from parallel.context.context_workers import attend, refuse
 from ranks import run_ranks
 

@@ -15,10 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hydraulis.config.context import ContextKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.packed import PackedSequences
 from hydraulis.model.sequences import Sequences
-from hydraulis.parallel.context.degree import ContextKind
 from hydraulis.parallel.context.meetings import ring_meetings
 from hydraulis.parallel.context.ring import RingSequences
 from hydraulis.parallel.context.ulysses import UlyssesSequences

@@ -1,13 +1,9 @@
 """Which context degrees a model admits."""
 
-from typing import Literal
-
 from hydraulis._core import Scheme
+from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
-
-ContextKind = Literal["ulysses", "ring"]
-"""How context ranks exchange what attention needs; see `ContextParallel`."""
 
 
 def check_context_degree(config: ModelConfig, scheme: Scheme, kind: ContextKind | None) -> None:
