@@ -1,5 +1,6 @@
 """The loss and the gradients of any strategy equal one process."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,14 +8,16 @@ import numpy as np
 import pytest
 import torch
 
+from hydraulis import Cluster, Strategy
 from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import OptimizerConfig
+from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
 from hydraulis.model.packed import PackedSequences
 from ranks import run_ranks
-from runtime.worker_workers import SEED, Batch, Step, refusals, train
+from runtime.worker_workers import CAPS, SEED, Batch, Step, refusals, train
 from small_model import FAMILIES, bind_parameters, logits_of, token_loss
 
 STRATEGIES = (
@@ -74,6 +77,22 @@ def context_steps(vocab_size: int) -> list[tuple[str, Batch]]:
     rng = np.random.default_rng(6)
     few = [[rng.integers(vocab_size, size=n).astype(np.uint8) for n in batch] for batch in ([3, 1], [3])]
     return list(zip(CONTEXT_STRATEGIES, [*batches(8, vocab_size), *few], strict=True))
+
+
+def random_strategies(count: int, seed: int) -> list[str]:
+    """Draw replicas of any scheme until the next finds no place on eight ranks."""
+    rng = np.random.default_rng(seed)
+    cluster = Cluster(gpus=8, gpus_per_node=8)
+    drawn = []
+    for _ in range(count):
+        strategy = f"1x{rng.choice(list(CAPS))}"
+        with contextlib.suppress(InvalidInputError):
+            while True:
+                wider = f"{strategy}+1x{rng.choice(list(CAPS))}"
+                Strategy(wider).place(cluster)
+                strategy = wider
+        drawn.append(strategy)
+    return drawn
 
 
 def one_process(config: ModelConfig, dtype: torch.dtype, steps: Sequence[tuple[str, Batch]]) -> list[Step]:
@@ -160,6 +179,16 @@ def test_every_family_equals_one_process_in_float64(family: str) -> None:
 def test_context_parallel_strategies_equal_one_process_in_float64(kind: ContextKind, *, tied: bool) -> None:
     config = model_config(tie_word_embeddings=tied, qk_norm=True)
     steps = context_steps(config.vocab_size)
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind)[0]
+    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("ulysses", 1), ("ring", 2)])
+def test_random_strategies_equal_one_process_in_float64(kind: ContextKind, seed: int) -> None:
+    config = model_config(attention_bias=True)
+    strategies = random_strategies(12, seed)
+    assert sum("cp" in strategy for strategy in strategies) >= 6
+    steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
     result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
 
