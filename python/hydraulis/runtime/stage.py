@@ -55,7 +55,8 @@ class Stage:
         group = groups.get(position.tensor_group(rank))
         context_group = groups.get(position.context_group(rank))
         self._context = None
-        if context is not None and context_group is not None:
+        if context_group is not None:
+            assert context is not None  # profiles and plans are read only so
             self._context = ContextParallel(context, context_group)
         rows = split_range(config.vocab_size, scheme.tp, position.tensor_rank)
         self._vocabulary = VocabularyShare(config.vocab_size, rows.start, group)

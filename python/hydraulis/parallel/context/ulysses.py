@@ -57,7 +57,7 @@ class _TokensToHeads(torch.autograd.Function):
         group: dist.ProcessGroup,
     ) -> tuple[Tensor, Tensor, Tensor]:
         ctx.shares, ctx.group = shares, group
-        ctx.num_heads = (q_tND.shape[1], k_tKD.shape[1])
+        ctx.num_keys = k_tKD.shape[1]
         pieces = [
             torch.cat((q_tND[:, _span(share.queries)], k_tKD[:, share.keys], v_tKD[:, share.keys]), dim=1)
             for share in shares
@@ -73,11 +73,11 @@ class _TokensToHeads(torch.autograd.Function):
         pieces = torch.cat((dq_TnD, dk_TkD, dv_TkD), dim=1).chunk(len(shares))
         received = _exchange(pieces, [_width(share) for share in shares], group)
         parts = [_parted(piece, share) for piece, share in zip(received, shares, strict=True)]
-        num_queries, num_keys = ctx.num_heads
         dq_tND = torch.cat([dq for dq, _, _ in parts], dim=1)
-        assert dq_tND.shape[1] == num_queries
         dk_tKD, dv_tKD = (
-            _summed([(share.keys, part[index]) for share, part in zip(shares, parts, strict=True)], num_keys)
+            _summed(
+                [(share.keys, part[index]) for share, part in zip(shares, parts, strict=True)], ctx.num_keys
+            )
             for index in (1, 2)
         )
         return dq_tND, dk_tKD, dv_tKD, None, None
