@@ -8,8 +8,13 @@ from hydraulis import CostProfile
 MULTIPLE = 4
 
 
-def made_up_profile(caps: Mapping[str, int]) -> CostProfile:
-    """Make a profile in which each scheme admits so many tokens; work is shared evenly over its ranks."""
+def made_up_profile(caps: Mapping[str, int], context: str = "ulysses") -> CostProfile:
+    """Make a profile in which each scheme admits so many tokens; work is shared evenly over its ranks.
+
+    Args:
+        caps: by scheme, as written.
+        context: the kind of context parallelism of all schemes that have any.
+    """
     bytes_per_token = 1000.0
     memory = 10_000_000_000
 
@@ -25,7 +30,7 @@ def made_up_profile(caps: Mapping[str, int]) -> CostProfile:
             "fixed_ms": 2.0 / ranks,
             "held_bytes": memory - round(cap * bytes_per_token),
             "activation_bytes_per_token": bytes_per_token,
-        }
+        } | ({"context": context} if "cp" in text else {})
 
     document = {
         "format": "hydraulis.cost-profile/1",

@@ -15,7 +15,7 @@ from hydraulis.config.rope import RopeScaling
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
 from hydraulis.model.loss import IGNORE_INDEX
-from hydraulis.model.packed import PackedSequences
+from hydraulis.model.sequences import Sequences
 from hydraulis.parallel.tensor import split_range, split_units
 
 SEED = 7
@@ -73,7 +73,7 @@ def bind_parameters(model: Decoder, value_of: Callable[[str], Tensor]) -> None:
     model.tie_weights()
 
 
-def logits_of(model: Decoder, token_T: Tensor, sequences: PackedSequences) -> Tensor:
+def logits_of(model: Decoder, token_T: Tensor, sequences: Sequences) -> Tensor:
     """Give the logits_TV that training never holds whole."""
     assert model.lm_head is not None
     logits_TV: Tensor = model.lm_head(model(token_T, sequences))

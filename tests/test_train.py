@@ -47,7 +47,8 @@ learning_rate = 1e-2
 
 [planner]
 memory_mib = 6
-strategies = ["2x<1>", "1x<tp2>"]
+strategies = ["2x<1>", "1x<tp2>", "1x<cp2>"]
+context = "ring"
 profile_seconds = 1.0
 
 [output]
@@ -163,7 +164,7 @@ def test_each_step_is_recorded_and_the_loss_falls(first: Run) -> None:
     metrics = first.metrics
     assert [line["step"] for line in metrics] == list(range(STEPS))
     for line in metrics:
-        assert line["strategy"] in ("2x<1>", "1x<tp2>")
+        assert line["strategy"] in ("2x<1>", "1x<tp2>", "1x<cp2>")
         assert 1024 <= line["tokens"] < 1024 + 400
         assert 1 <= line["longest"] <= 400
         for name in ("planned_ms", "measured_ms", "wall_ms", "plan_ms"):
@@ -278,6 +279,18 @@ REFUSALS = (
         "tensor_degree",
         "tp = 2 does not divide num_attention_heads = 1",
     ),
+    Refusal(
+        'planner.strategies=["1x<cp2>"]\0model.num_attention_heads=1\0model.num_key_value_heads=1',
+        "context_degree",
+        "cp = 2 of scheme <cp2> is above its limit of 1",
+    ),
+    Refusal(
+        'planner.strategies=["1x<cp2>"]\0planner.profile=""\0planner.context="ulysses"\0'
+        "model.num_attention_heads=1\0model.num_key_value_heads=1",
+        "context_degree",
+        "or ring attention",
+    ),
+    Refusal('planner.context="both"', "config_value", "planner.context"),
     Refusal('planner.strategies=["1x<pp2>"]\0model.num_hidden_layers=1', "too_many_stages", "1 layers"),
     Refusal("data.max_tokens=90", "document_too_long", "90 tokens, and no strategy admits more than 64"),
     Refusal('planner.profile="nowhere.json"', "file_unreadable", "nowhere.json"),
@@ -321,6 +334,15 @@ def test_a_refusal_ends_every_rank_and_is_reported_once(
 def test_a_refusal_writes_nothing(refused: tuple[Path, list[list[Ended]]]) -> None:
     folder, _ = refused
     assert {path.name for path in folder.iterdir()} == {"run.toml", "FILE", "PROFILE", "WITHOUT"}
+
+
+def test_a_run_over_context_ranks_measures_trains_and_ends_well(tmp_path: Path) -> None:
+    overrides = ['planner.strategies=["1x<cp2>"]', "data.tokens_per_batch=120", "data.max_tokens=64"]
+    arguments = [str(write_config(tmp_path)), *(part for one in overrides for part in ("--set", one))]
+    first, second = (ended for (ended,) in run_ranks(2, run_commands, [arguments]))
+    assert (first.code, second.code) == (0, 0), first.err
+    plans = [Plan.from_json(json.dumps(plan)) for plan in read_lines(tmp_path / "run" / "plans.jsonl")]
+    assert [plan.replicas[0].context for plan in plans] == ["ring"] * STEPS
 
 
 def test_a_full_disk_ends_every_rank(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from hydraulis.data.corpus import Corpus
 from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError, InfeasibleError
 from hydraulis.model.decoder import checkpoint_name
+from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.planner.profile import load_profile
 from hydraulis.planner.static import StaticComparison
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
@@ -138,16 +139,21 @@ def _profile(
 ) -> CostProfile | None:
     """Read the profile that the configuration names, or measure one; None if that was stopped."""
     path = config.planner.profile
+    schemes = _schemes(strategies)
     if path:
-        return CostProfile.from_json(from_rank_zero(lambda: load_profile(path).to_json()))
+        profile = CostProfile.from_json(from_rank_zero(lambda: load_profile(path).to_json()))
+        for scheme in schemes:
+            check_context_degree(config.model, scheme, profile.context(scheme))
+        return profile
     limits = MeasurementLimits(
+        context=config.planner.context,
         memory_bytes=config.planner.memory_mib * MIB,
         longest=config.data.max_tokens,
         micro_batch_tokens=config.data.tokens_per_batch,
         seconds=config.planner.profile_seconds,
     )
     display.note(f"measuring what each scheme costs, about {limits.seconds:.0f} s")
-    return measure_profile(worker, _schemes(strategies), limits, display.measuring, stop.agreed)
+    return measure_profile(worker, schemes, limits, display.measuring, stop.agreed)
 
 
 def _schemes(strategies: Sequence[Strategy]) -> list[Scheme]:

@@ -78,7 +78,7 @@ def test_reads_arrays_and_records(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["--strategies", "12x"], "strategy_syntax"),
         (["--strategies", "1x<tp2>"], "scheme_unknown"),
         (["--strategies", "8x<tp16>"], "strategy_too_large"),
-        (["--strategies", "1x<cp2>"], "context_parallelism"),
+        (["--strategies", "1x<cp2>"], "scheme_unknown"),
         (["--strategies", "8x<tp4,pp2>"], "sequence_too_long"),
     ],
 )

@@ -51,6 +51,7 @@ BAD_VALUES = {
     "optimizer.eps": "0.0",
     "optimizer.weight_decay": "-0.1",
     "planner.strategies": "[]",
+    "planner.context": '"both"',
     "planner.profile_seconds": "0",
     "planner.memory_mib": "0",
     "output.directory": '""',

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hydraulis import Cluster, CostProfile, InfeasibleError, InvalidInputError, Plan, Planner
+from profiles import made_up_profile
 
 LENGTHS = [31_000, 12_000, 900, 900, 450, 80]
 
@@ -118,7 +119,7 @@ def test_wrong_targets_are_refused(planner: Planner, targets: list[float], code:
         ([""], "strategy_syntax"),
         (["65x<1>"], "strategy_too_large"),
         (["1x<tp3,pp5>"], "scheme_unknown"),
-        (["1x<cp2>"], "context_parallelism"),
+        (["1x<cp2>"], "scheme_unknown"),
     ],
 )
 def test_wrong_strategies_are_refused(strategies: list[str], code: str) -> None:
@@ -174,6 +175,22 @@ def test_instructions_run_every_micro_batch_forward_and_backward(planner: Planne
             kinds = [type(step).__name__ for step in plan.instructions(rank)]
             assert kinds.count("Forward") == kinds.count("Backward") == len(replica.micro_batches)
             assert (plan.position(rank) is None) == (not replica.micro_batches)
+
+
+@pytest.mark.parametrize("kind", ["ulysses", "ring"])
+def test_a_plan_hands_the_kind_of_context_parallelism_on(kind: str) -> None:
+    profile = made_up_profile({"<1>": 64, "<tp2,cp2>": 256}, kind)
+    planner = Planner(profile, Cluster(gpus=8, gpus_per_node=8), strategies=["1x<cp2,tp2>+4x<1>"])
+    plan = Plan.from_json(planner.plan([200, 60, 50, 40, 3]).to_json())
+    assert plan.strategy == "1x<tp2,cp2>+4x<1>"
+    assert [replica.context for replica in plan.replicas] == [kind, None, None, None, None]
+    assert [profile.context(replica.scheme) for replica in plan.replicas] == [kind, None, None, None, None]
+    assert f" <tp2,cp2> {kind}  " in plan.explain()
+    # Tensor ranks are next to each other, context ranks are not.
+    position = plan.position(2)
+    assert position is not None
+    assert (position.stage, position.context_rank, position.tensor_rank) == (0, 1, 0)
+    assert (position.tensor_group(2), position.context_group(2)) == ([2, 3], [0, 2])
 
 
 def test_json_round_trips(planner: Planner, plan: Plan) -> None:

@@ -9,7 +9,7 @@ from hydraulis import Cluster, CostProfile, Planner, Scheme
 from hydraulis.profile.bench import Timing
 from hydraulis.profile.measure import _stage_times
 from ranks import run_ranks
-from runtime.measure_workers import MEMORY, Report, measure
+from runtime.measure_workers import MEMORY, SCHEMES, Report, measure
 from small_model import build_decoder, small_config
 
 # Not a multiple of the tensor group: one rank is left over there.
@@ -40,14 +40,14 @@ def test_every_rank_has_the_same_profile(reports: list[Report]) -> None:
 
 
 def test_every_scheme_is_measured(entries: dict[str, dict[str, Any]]) -> None:
-    assert set(entries) == {"<1>", "<tp2>", "<pp3>"}
+    assert set(entries) == set(SCHEMES)
     for entry in entries.values():
         assert min(entry["quadratic_ms_per_token2"], entry["linear_ms_per_token"], entry["fixed_ms"]) >= 0
         assert entry["linear_ms_per_token"] + entry["fixed_ms"] > 0
 
 
 def test_stage_multipliers_are_around_one(entries: dict[str, dict[str, Any]]) -> None:
-    assert entries["<1>"]["stage_multipliers"] == entries["<tp2>"]["stage_multipliers"] == [1.0]
+    assert [entries[text]["stage_multipliers"] for text in ("<1>", "<tp2>", "<cp2>")] == [[1.0]] * 3
     multipliers = entries["<pp3>"]["stage_multipliers"]
     assert len(multipliers) == 3
     assert sum(multipliers) == pytest.approx(3)
@@ -64,21 +64,27 @@ def test_memory_is_counted_not_guessed(document: dict[str, Any], entries: dict[s
     layer = sum(size for name, size in sizes.items() if name.startswith("layers.0."))
     # The buffers are those of the largest stage, whichever a rank is in; the loss keeps the head's gradient.
     head = sizes["lm_head.weight"]
-    shares = {"<1>": head, "<tp2>": head // 2, "<pp3>": head}
+    shares = {"<1>": head, "<tp2>": head // 2, "<cp2>": head, "<pp3>": head}
     expected = {text: FLOAT32 * (2 * total + share) for text, share in shares.items()}
     assert {text: entry["held_bytes"] for text, entry in entries.items()} == expected
     assert document["memory"]["reserved_bytes"] >= 2 * FLOAT32 * layer
     assert document["hardware"]["memory_bytes"] == MEMORY
 
 
-def test_a_wider_tensor_group_keeps_less_and_admits_more(
-    reports: list[Report], entries: dict[str, dict[str, Any]]
+@pytest.mark.parametrize("wider", ["<tp2>", "<cp2>"])
+def test_a_wider_block_keeps_less_and_admits_more(
+    reports: list[Report], entries: dict[str, dict[str, Any]], wider: str
 ) -> None:
     profile = CostProfile.from_json(reports[0].profile)
-    caps = [profile.cap_tokens(Scheme(text), CLUSTER) for text in ("<1>", "<tp2>")]
+    caps = [profile.cap_tokens(Scheme(text), CLUSTER) for text in ("<1>", wider)]
     assert 64 <= caps[0] < caps[1]
-    activations = [entries[text]["activation_bytes_per_token"] for text in ("<1>", "<tp2>")]
+    activations = [entries[text]["activation_bytes_per_token"] for text in ("<1>", wider)]
     assert 0.4 < activations[1] / activations[0] < 0.8
+
+
+def test_the_kind_of_context_parallelism_is_recorded(reports: list[Report]) -> None:
+    profile = CostProfile.from_json(reports[0].profile)
+    assert [profile.context(Scheme(text)) for text in SCHEMES] == [None, None, "ring", None]
 
 
 def test_the_first_stage_of_a_pipeline_holds_several_micro_batches(
@@ -95,7 +101,9 @@ def test_forward_and_backward_have_their_shares(document: dict[str, Any]) -> Non
 
 def test_it_plans(reports: list[Report]) -> None:
     planner = Planner(
-        CostProfile.from_json(reports[0].profile), CLUSTER, strategies=["3x<1>", "1x<tp2>+1x<1>", "1x<pp3>"]
+        CostProfile.from_json(reports[0].profile),
+        CLUSTER,
+        strategies=["3x<1>", "1x<tp2>+1x<1>", "1x<cp2>", "1x<pp3>"],
     )
     lengths = [60, 50, 40, 9, 9, 3, 1]
     plan = planner.plan(lengths)
@@ -111,7 +119,7 @@ def test_progress_goes_from_nothing_to_all(reports: list[Report]) -> None:
     # What is shown is rank 0's.
     assert reports[0].shares == sorted(reports[0].shares)
     # Once for each scheme and once for the pass, besides the start.
-    assert (len(reports[0].shares) - 1) % 4 == 0
+    assert (len(reports[0].shares) - 1) % (len(SCHEMES) + 1) == 0
 
 
 def test_a_stop_ends_a_long_measurement_on_every_rank(reports: list[Report]) -> None:
@@ -122,9 +130,10 @@ def test_it_measures_with_parameters_that_are_not_all_zero(reports: list[Report]
     assert all(report.filled for report in reports)
 
 
-def test_a_stage_takes_as_long_as_its_slowest_tensor_rank_in_the_median_pass() -> None:
-    """Two replicas of <tp2,pp2>, two passes; the total tells which of the two ranks is slower."""
-    scheme = Scheme("<tp2,pp2>")
+@pytest.mark.parametrize("text", ["<tp2,pp2>", "<cp2,pp2>"])
+def test_a_stage_takes_as_long_as_its_slowest_rank_in_the_median_pass(text: str) -> None:
+    """Two replicas, two passes; the total tells which of the two ranks of a stage is slower."""
+    scheme = Scheme(text)
 
     def rank(*passes: tuple[float, float]) -> list[dict[tuple[str, int], Timing]]:
         return [{(str(scheme), 5): Timing(*timing)} for timing in passes]

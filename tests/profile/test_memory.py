@@ -86,10 +86,10 @@ def test_counts_are_those_made_by_hand(module: nn.Module, kept_elements: int) ->
 
 def stage_bytes(tokens: int, dtype: torch.dtype = torch.float64, **changes: Any) -> int:
     parameters = ModelParameters.of(small_config(**changes))
-    whole = Position(Scheme("<1>"), stage=0, tensor_rank=0)
+    whole = Position.all(Scheme("<1>"))[0]
     buffers = StrategyBuffers.for_schemes(parameters, [whole.scheme], dtype)
     buffers.parameter.fill_(0.1)
-    stage = Stage(parameters, whole, 0, ProcessGroups(timeout=None), buffers)  # type: ignore[arg-type]
+    stage = Stage(parameters, whole, None, 0, ProcessGroups(timeout=None), buffers)  # type: ignore[arg-type]
     return activation_bytes(stage, None, micro_batch(tokens))
 
 

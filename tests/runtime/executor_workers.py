@@ -54,13 +54,7 @@ def _run_plan(strategy: str, lengths: Sequence[int], vocab_size: int) -> Report:
     RUNS.clear()
     plan = plan_for(dist.get_world_size(), strategy, lengths)
     worker = make_worker([strategy])
-    worker.groups.ensure(
-        [
-            replica.ranks[start : start + replica.scheme.tp]
-            for replica in plan.replicas
-            for start in range(0, len(replica.ranks), replica.scheme.tp)
-        ]
-    )
+    worker.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
     worker._transfers.send_parameters(worker._transfers.prepare(plan))
     execution = worker._execute(plan, lambda sequence: tokens_of(sequence, lengths, vocab_size))
     (run,) = RUNS
@@ -97,7 +91,7 @@ def timed_rank_that_waits() -> tuple[float, float]:
     worker._transfers.send_parameters(worker._transfers.prepare(plan))
     slept_ms = 0.0
     if dist.get_rank() == 0:
-        stage = worker.stage(plan.position(0))  # type: ignore[arg-type]
+        stage = worker.stage(plan.position(0), None)  # type: ignore[arg-type]
         forward = stage.forward
 
         def slow(*args: Any) -> torch.Tensor:

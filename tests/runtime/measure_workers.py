@@ -10,7 +10,7 @@ from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from runtime.tiny import make_worker
 from small_model import small_config
 
-STRATEGIES = ("3x<1>", "1x<tp2>", "1x<pp3>")
+SCHEMES = ("<1>", "<tp2>", "<cp2>", "<pp3>")
 MEMORY = 4 << 20
 
 
@@ -26,7 +26,7 @@ class Report(NamedTuple):
 
 def limits(memory_bytes: int, seconds: float) -> MeasurementLimits:
     return MeasurementLimits(
-        memory_bytes=memory_bytes, longest=8192, micro_batch_tokens=16384, seconds=seconds
+        context="ring", memory_bytes=memory_bytes, longest=8192, micro_batch_tokens=16384, seconds=seconds
     )
 
 
@@ -34,8 +34,8 @@ def measure(seconds: float) -> Report:
     """Measure; once more with too little memory for any token; and once more, stopped half-way."""
     # Tokens of the measurement are bytes.
     config = small_config(vocab_size=256, initializer_range=0.1)
-    worker = make_worker(STRATEGIES, config=config, dtype=torch.float32)
-    schemes = [Scheme("<1>"), Scheme("<tp2>"), Scheme("<pp3>")]
+    worker = make_worker([f"1x{scheme}" for scheme in SCHEMES], config=config, dtype=torch.float32)
+    schemes = [Scheme(text) for text in SCHEMES]
     shares: list[float] = []
     profile = measure_profile(worker, schemes, limits(MEMORY, seconds), shares.append, lambda: False)
     assert profile is not None

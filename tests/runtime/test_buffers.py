@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from hydraulis import InvalidInputError, Scheme
-from hydraulis._core import held_slices
+from hydraulis._core import Position, held_slices
 from hydraulis.config.model import ModelConfig
 from hydraulis.parallel.pipeline import cut_stage
 from hydraulis.parallel.tensor import split_dim
-from hydraulis.runtime.buffers import StrategyBuffers, positions
+from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.parameters import ModelParameters
 from small_model import build_decoder, held_rows, small_config
 
@@ -29,22 +29,24 @@ def stage_elements(config: ModelConfig, scheme: Scheme, stage: int, tensor_rank:
 
 
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("text", ["<1>", "<tp2>", "<tp4>", "<pp2>", "<pp3>", "<tp2,pp2>"])
+@pytest.mark.parametrize("text", ["<1>", "<tp2>", "<tp4>", "<pp2>", "<pp3>", "<tp2,pp2>", "<tp2,cp3,pp2>"])
 def test_held_elements_are_those_of_the_cut_and_split_decoder(text: str, *, tied: bool) -> None:
     config = small_config(tie_word_embeddings=tied)
     parameters, scheme = ModelParameters.of(config), Scheme(text)
-    for place in positions(scheme):
+    for place in Position.all(scheme):
         held = sum(part.elements for part in held_slices(parameters.table, place))
         assert held == stage_elements(config, scheme, place.stage, place.tensor_rank)
 
 
-@pytest.mark.parametrize("schemes", [["<1>"], ["<tp4>"], ["<pp3>", "<tp2,pp2>"], ["<tp4>", "<1>"], ["<pp2>"]])
+@pytest.mark.parametrize(
+    "schemes", [["<1>"], ["<tp4>"], ["<pp3>", "<tp2,pp2>"], ["<tp4>", "<cp8>"], ["<pp2>"]]
+)
 def test_buffers_are_as_large_as_the_largest_stage(schemes: list[str]) -> None:
     config = small_config()
     largest = max(
         stage_elements(config, Scheme(text), place.stage, place.tensor_rank)
         for text in schemes
-        for place in positions(Scheme(text))
+        for place in Position.all(Scheme(text))
     )
     buffers = StrategyBuffers.for_schemes(
         ModelParameters.of(config), [Scheme(text) for text in schemes], torch.float32
@@ -61,11 +63,6 @@ def test_buffers_are_as_large_as_the_largest_stage(schemes: list[str]) -> None:
 def test_gradients_are_kept_in_at_least_float32(dtype: torch.dtype, gradient: torch.dtype) -> None:
     buffers = StrategyBuffers.for_schemes(ModelParameters.of(small_config()), [Scheme("<1>")], dtype)
     assert (buffers.parameter.dtype, buffers.gradient.dtype) == (dtype, gradient)
-
-
-def test_positions_come_stage_by_stage() -> None:
-    places = [(place.stage, place.tensor_rank) for place in positions(Scheme("<tp2,pp2>"))]
-    assert places == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
 def test_more_stages_than_layers_are_refused() -> None:

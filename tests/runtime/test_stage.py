@@ -12,14 +12,14 @@ from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.model.decoder import Decoder, master_parameter_name
 from hydraulis.model.init import initial_value
 from hydraulis.parallel.groups import ProcessGroups
-from hydraulis.runtime.buffers import StrategyBuffers, positions
+from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.stage import Stage
 from ranks import run_ranks
-from runtime.stage_workers import stages_are_kept
+from runtime.stage_workers import context_stages, stages_are_kept
 from small_model import SEED, bind_parameters, logits_of, small_config, token_loss
 
-WHOLE = Position(Scheme("<1>"), stage=0, tensor_rank=0)
+WHOLE = Position.all(Scheme("<1>"))[0]
 
 
 def build(
@@ -30,7 +30,7 @@ def build(
     buffers = StrategyBuffers.for_schemes(parameters, [Scheme("<1>")], dtype)
     buffers.parameter.normal_(0.0, 0.2, generator=torch.Generator().manual_seed(1))
     groups = ProcessGroups(timeout=None)  # type: ignore[arg-type]
-    return Stage(parameters, position, position.stage, groups, buffers), buffers, parameters
+    return Stage(parameters, position, None, position.stage, groups, buffers), buffers, parameters
 
 
 def micro_batch(config: ModelConfig, seed: int = 2) -> PackedMicroBatch:
@@ -56,7 +56,7 @@ def reference(config: ModelConfig, values: dict[str, Tensor]) -> tuple[float, di
         model = Decoder(config)
     bind_parameters(model, lambda name: values[name].clone())
     batch = micro_batch(config)
-    loss = token_loss(logits_of(model, batch.token_T, batch.sequences), batch.target_T, 11)
+    loss = token_loss(logits_of(model, batch.token_t, batch.sequences), batch.target_t, 11)
     loss.backward()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     return loss.item(), {name: grad for name, grad in gradients.items() if grad is not None}
@@ -106,7 +106,7 @@ def test_bfloat16_gradients_are_added_up_in_float32(*, tied: bool) -> None:
 
 
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("place", positions(Scheme("<1>")) + positions(Scheme("<pp2>")))
+@pytest.mark.parametrize("place", Position.all(Scheme("<1>")) + Position.all(Scheme("<pp2>")))
 def test_parameters_and_gradients_are_views_that_fill_the_stages_part_of_the_buffers(
     place: Position, *, tied: bool
 ) -> None:
@@ -129,7 +129,7 @@ def test_a_pipelines_stages_hold_every_master_parameter() -> None:
     for tied in (False, True):
         config = small_config(tie_word_embeddings=tied)
         names = []
-        for place in positions(Scheme("<pp3>")):
+        for place in Position.all(Scheme("<pp3>")):
             stage, _, parameters = build(config, place)
             names += [master_parameter_name(name, config) for name, _ in stage.module.named_parameters()]
             assert (stage.is_first, stage.is_last) == (place.stage == 0, place.stage == 2)
@@ -147,7 +147,7 @@ def test_both_ends_of_tied_weights_are_one_parameter() -> None:
 
 def test_a_stage_in_the_middle_takes_and_gives_hidden_states() -> None:
     config = small_config()
-    stage, _, _ = build(config, positions(Scheme("<pp3>"))[1])
+    stage, _, _ = build(config, Position.all(Scheme("<pp3>"))[1])
     batch = micro_batch(config)
     assert stage.hidden_shape(batch) == (13, config.hidden_size)
     output = stage.forward(torch.randn(stage.hidden_shape(batch), dtype=stage.dtype), batch, 11)
@@ -156,3 +156,11 @@ def test_a_stage_in_the_middle_takes_and_gives_hidden_states() -> None:
 
 def test_stages_are_built_once_and_split_hidden_states_over_tensor_ranks() -> None:
     assert run_ranks(2, stages_are_kept) == [(True, True, (6, 24))] * 2
+
+
+def test_context_ranks_share_tokens_out_by_the_kind() -> None:
+    # Padded to 12: runs of 6, or the outer and the inner chunks of 11 tokens with one of padding.
+    (kept, first, shape), (also_kept, second, also_shape) = run_ranks(2, context_stages)
+    assert (kept, also_kept, shape, also_shape) == (True, True, 6, 6)
+    assert (first[0], second[0]) == ((0, 1, 2, 3, 4, 5), (6, 7, 8, 9, 10, 0))
+    assert (first[1], second[1]) == ((0, 1, 2, 8, 9, 10), (3, 4, 5, 6, 7, 0))

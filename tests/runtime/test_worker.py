@@ -1,5 +1,6 @@
 """The loss and the gradients of any strategy equal one process."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,13 +8,16 @@ import numpy as np
 import pytest
 import torch
 
+from hydraulis import Cluster, Strategy
+from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import OptimizerConfig
+from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
 from hydraulis.model.packed import PackedSequences
 from ranks import run_ranks
-from runtime.worker_workers import SEED, Batch, Step, refusals, train
+from runtime.worker_workers import CAPS, SEED, Batch, Step, refusals, train
 from small_model import FAMILIES, bind_parameters, logits_of, token_loss
 
 STRATEGIES = (
@@ -28,7 +32,22 @@ STRATEGIES = (
     "4x<tp2>",
     "1x<tp2,pp4>",
 )
-FAMILY_STRATEGIES = ("1x<tp4>+1x<tp2>+2x<1>", "1x<tp4,pp2>", "1x<tp2,pp4>", "2x<tp4>")
+# More context ranks than key/value heads, as many as query heads, and numbers that divide neither.
+CONTEXT_STRATEGIES = (
+    "1x<cp8>",
+    "1x<cp4>+4x<1>",
+    "1x<tp2,cp2>+1x<cp2>+2x<1>",
+    "1x<tp2,cp2,pp2>",
+    "1x<cp2,pp3>+1x<tp2>",
+    "1x<cp3>+1x<cp2,pp2>+1x<1>",
+    "1x<tp4,cp2>",
+    "4x<cp2>",
+    # Fewer tokens than ranks that share them out.
+    "1x<cp8>",
+    "1x<tp2,cp2,pp2>",
+)
+KINDS: tuple[ContextKind, ...] = ("ulysses", "ring")
+FAMILY_STRATEGIES = ("1x<tp4>+1x<tp2>+2x<1>", "1x<tp4,cp2>", "1x<tp2,pp4>", "1x<tp2,cp2,pp2>")
 OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=3, weight_decay=0.1)
 
 
@@ -52,6 +71,28 @@ def batches(count: int, vocab_size: int) -> list[Batch]:
     lengths = [np.clip(rng.lognormal(2.2, 1.0, 24), 1, 64).astype(int) for _ in range(count)]
     lengths[0] = np.array([40, 3, 1])
     return [[rng.integers(vocab_size, size=n).astype(np.uint8) for n in batch] for batch in lengths]
+
+
+def context_steps(vocab_size: int) -> list[tuple[str, Batch]]:
+    rng = np.random.default_rng(6)
+    few = [[rng.integers(vocab_size, size=n).astype(np.uint8) for n in batch] for batch in ([3, 1], [3])]
+    return list(zip(CONTEXT_STRATEGIES, [*batches(8, vocab_size), *few], strict=True))
+
+
+def random_strategies(count: int, seed: int) -> list[str]:
+    """Draw replicas of any scheme until the next finds no place on eight ranks."""
+    rng = np.random.default_rng(seed)
+    cluster = Cluster(gpus=8, gpus_per_node=8)
+    drawn = []
+    for _ in range(count):
+        strategy = f"1x{rng.choice(list(CAPS))}"
+        with contextlib.suppress(InvalidInputError):
+            while True:
+                wider = f"{strategy}+1x{rng.choice(list(CAPS))}"
+                Strategy(wider).place(cluster)
+                strategy = wider
+        drawn.append(strategy)
+    return drawn
 
 
 def one_process(config: ModelConfig, dtype: torch.dtype, steps: Sequence[tuple[str, Batch]]) -> list[Step]:
@@ -133,10 +174,39 @@ def test_every_family_equals_one_process_in_float64(family: str) -> None:
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tied", [False, True])
+def test_context_parallel_strategies_equal_one_process_in_float64(kind: ContextKind, *, tied: bool) -> None:
+    config = model_config(tie_word_embeddings=tied, qk_norm=True)
+    steps = context_steps(config.vocab_size)
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind)[0]
+    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("ulysses", 1), ("ring", 2)])
+def test_random_strategies_equal_one_process_in_float64(kind: ContextKind, seed: int) -> None:
+    config = model_config(attention_bias=True)
+    strategies = random_strategies(12, seed)
+    assert sum("cp" in strategy for strategy in strategies) >= 6
+    steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind)[0]
+    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wide_context_group_beside_single_ranks_is_one_more_strategy(kind: ContextKind) -> None:
+    config = model_config(num_hidden_layers=1)
+    many = [tokens for batch in batches(9, config.vocab_size)[1:] for tokens in batch]
+    steps: list[tuple[str, Batch]] = [("1x<cp8>+8x<1>", many), ("16x<1>", many)]
+    result = run_ranks(16, train, config, OPTIMIZER, torch.float64, steps, kind)[0]
+    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+    assert result[0].idle_ranks == 0
+
+
 def test_float32_is_as_close_as_its_rounding_allows() -> None:
     config = model_config()
-    steps = list(zip(STRATEGIES[:5], batches(5, config.vocab_size), strict=True))
-    result = run_ranks(8, train, config, OPTIMIZER, torch.float32, steps)[0]
+    steps = list(zip((*STRATEGIES[:3], *CONTEXT_STRATEGIES[2:4]), batches(5, config.vocab_size), strict=True))
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float32, steps, "ring")[0]
     assert_equal(result, one_process(config, torch.float32, steps), 1e-5, 1e-4)
 
 
@@ -153,11 +223,12 @@ def test_bfloat16_is_as_close_as_its_rounding_allows() -> None:
     assert [step.loss for step in result] == pytest.approx([step.loss for step in expected], rel=1e-2)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_two_runs_are_equal_to_the_bit(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("dtype", "kind"), [(torch.bfloat16, "ulysses"), (torch.float32, "ring")])
+def test_two_runs_are_equal_to_the_bit(dtype: torch.dtype, kind: ContextKind) -> None:
     config = model_config(tie_word_embeddings=True)
-    steps = list(zip(STRATEGIES[:5], batches(5, config.vocab_size), strict=True))
-    first, second = (run_ranks(8, train, config, OPTIMIZER, dtype, steps)[0] for _ in range(2))
+    strategies = (*STRATEGIES[:3], *CONTEXT_STRATEGIES[1:4])
+    steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
+    first, second = (run_ranks(8, train, config, OPTIMIZER, dtype, steps, kind)[0] for _ in range(2))
     for one, other in zip(first, second, strict=True):
         assert one.loss == other.loss
         for name in one.parameters:
@@ -165,5 +236,5 @@ def test_two_runs_are_equal_to_the_bit(dtype: torch.dtype) -> None:
             assert torch.equal(one.parameters[name], other.parameters[name]), name
 
 
-def test_a_plan_for_other_ranks_or_other_targets_is_refused_on_every_rank() -> None:
-    assert run_ranks(2, refusals) == [["plan_cluster", "plan_targets"]] * 2
+def test_a_plan_that_does_not_go_with_ranks_targets_or_model_is_refused_on_every_rank() -> None:
+    assert run_ranks(2, refusals) == [["plan_cluster", "plan_targets", "context_degree"]] * 2

@@ -24,6 +24,7 @@ CAPS = {
     "<pp3>": 32,
     "<tp2,pp2>": 64,
     "<tp4>": 96,
+    "<cp2>": 64,
 }
 OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=4, weight_decay=0.1)
 

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
-from hydraulis import Cluster, Plan, Planner, Strategy
+from hydraulis import Cluster, CostProfile, Plan, Planner, Strategy
+from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import OptimizerConfig
 from hydraulis.errors import InvalidInputError
@@ -29,6 +30,15 @@ CAPS = {
     "<tp2,pp3>": 96,
     "<tp2,pp4>": 96,
     "<tp4,pp2>": 160,
+    "<cp2>": 96,
+    "<cp3>": 128,
+    "<cp4>": 160,
+    "<cp8>": 256,
+    "<cp2,pp2>": 96,
+    "<cp2,pp3>": 96,
+    "<tp2,cp2>": 160,
+    "<tp4,cp2>": 256,
+    "<tp2,cp2,pp2>": 160,
 }
 Batch = Sequence[npt.NDArray[np.uint8]]
 
@@ -44,21 +54,26 @@ class Step(NamedTuple):
 
 
 def train(
-    config: ModelConfig, optimizer: OptimizerConfig, dtype: torch.dtype, steps: Sequence[tuple[str, Batch]]
+    config: ModelConfig,
+    optimizer: OptimizerConfig,
+    dtype: torch.dtype,
+    steps: Sequence[tuple[str, Batch]],
+    context: ContextKind = "ulysses",
 ) -> list[Step] | None:
     """Run each batch under its strategy; rank 0 returns the steps."""
     schemes = {scheme for strategy, _ in steps for scheme in Strategy(strategy).schemes}
     worker = Worker(
         config, optimizer, schemes=sorted(schemes), dtype=dtype, seed=SEED, timeout=timedelta(seconds=60)
     )
-    records = [_step(worker, strategy, batch) for strategy, batch in steps]
+    profile = made_up_profile(CAPS, context)
+    records = [_step(worker, profile, strategy, batch) for strategy, batch in steps]
     return records if dist.get_rank() == 0 else None
 
 
-def _step(worker: Worker, strategy: str, batch: Batch) -> Any:
+def _step(worker: Worker, profile: CostProfile, strategy: str, batch: Batch) -> Any:
     lengths = np.array([len(tokens) for tokens in batch])
     cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=8)
-    planner = Planner(made_up_profile(CAPS), cluster, strategies=[strategy])
+    planner = Planner(profile, cluster, strategies=[strategy])
     plan = Plan.from_json(from_rank_zero(lambda: planner.plan(lengths, lengths - 1).to_json()))
     assert planner.check(plan, lengths, lengths - 1) == []
     outcome = worker.accumulate(plan, lambda sequence: batch[sequence])
@@ -70,14 +85,14 @@ def _step(worker: Worker, strategy: str, batch: Batch) -> Any:
 
 
 def refusals() -> list[str]:
-    """Offer plans that do not go with the ranks or with the targets; give the codes of the refusals."""
+    """Offer plans that do not go with the ranks, the targets or the model; give the codes of the refusals."""
     config = ModelConfig(
         vocab_size=61,
         hidden_size=32,
         intermediate_size=44,
         num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
+        num_attention_heads=1,
+        num_key_value_heads=1,
     )
     scheme = Strategy("1x<1>").schemes[0]
     worker = Worker(
@@ -89,8 +104,8 @@ def refusals() -> list[str]:
         timeout=timedelta(seconds=60),
     )
     codes = []
-    for gpus, targets in ((4, [2, 3]), (2, None)):
-        planner = Planner(made_up_profile(CAPS), Cluster(gpus=gpus, gpus_per_node=8), strategies=["2x<1>"])
+    for gpus, strategy, targets in ((4, "2x<1>", [2, 3]), (2, "2x<1>", None), (2, "1x<cp2>", [2, 3])):
+        planner = Planner(made_up_profile(CAPS), Cluster(gpus=gpus, gpus_per_node=8), strategies=[strategy])
         try:
             worker.accumulate(planner.plan([3, 4], targets), lambda _: np.zeros(3, dtype=np.uint8))
         except InvalidInputError as error:

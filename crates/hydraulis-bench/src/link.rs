@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn one_node_has_no_links() {
         let cost = CostModel::new(preset("llama-7b-a800").unwrap(), Cluster::new(8, 8).unwrap());
-        let whole = Position::new("<tp8>".parse().unwrap(), 0, 0).unwrap();
+        let whole = Position::new("<tp8>".parse().unwrap(), 0, 0, 0).unwrap();
         let layouts = [vec![Some(whole); 8]];
         assert_eq!(Link::new(&cost, 200.0).unwrap().transfer_ms(&layouts).unwrap(), Millis::ZERO);
     }

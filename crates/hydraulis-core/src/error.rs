@@ -205,16 +205,6 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// A degree that is not built yet.
-    #[error(
-        "scheme {scheme} asks for context parallelism (cp = {cp}), which is not supported yet: the limit is cp = 1; use tp or pp"
-    )]
-    ContextParallelism {
-        /// The scheme, as written.
-        scheme: String,
-        /// Its context degree.
-        cp: u16,
-    },
     /// No strategy to choose from.
     #[error("no strategies were given: give at least one, or leave the list out to take the profile's own")]
     NoStrategies,
@@ -232,7 +222,7 @@ pub enum Error {
     },
     /// Enough ranks, but not in aligned blocks.
     #[error(
-        "replica {replica} ({scheme}) of strategy {strategy} finds no {block} aligned free ranks for a stage: the tp ranks of a stage lie inside one node of {gpus_per_node}, or on whole nodes; use degrees that divide the node"
+        "replica {replica} ({scheme}) of strategy {strategy} finds no {block} aligned free ranks for a stage: the tp x cp ranks of a stage lie inside one node of {gpus_per_node}, or on whole nodes; use degrees that divide the node"
     )]
     PlacementFailed {
         /// The strategy.
@@ -358,15 +348,29 @@ pub enum Error {
     },
     /// A place that a replica of the scheme does not have.
     #[error(
-        "stage {stage}, tensor rank {tensor_rank} is no place in a replica of {scheme}: stages and tensor ranks count from 0 to below its degrees; correct the position"
+        "stage {stage}, context rank {context_rank}, tensor rank {tensor_rank} is no place in a replica of {scheme}: each counts from 0 to below its degree; correct the position"
     )]
     PositionOutOfRange {
         /// The scheme.
         scheme: Scheme,
         /// The stage asked.
         stage: u16,
+        /// The context rank asked.
+        context_rank: u16,
         /// The tensor rank asked.
         tensor_rank: u16,
+    },
+    /// A rank whose block would begin below rank 0.
+    #[error(
+        "rank {rank} cannot be the one of place {place} in a block of {block} consecutive ranks, which are numbered from 0; give the position of this rank, as Plan.position does"
+    )]
+    RankOutOfBlock {
+        /// The rank asked.
+        rank: u32,
+        /// Its place in the block, from 0.
+        place: u32,
+        /// Ranks of the block.
+        block: u32,
     },
     /// A home layout, a plan and a rank that do not go together.
     #[error(
@@ -434,7 +438,6 @@ impl Error {
             Error::ClusterShape { .. } => "cluster_shape",
             Error::SchemeSyntax { .. } => "scheme_syntax",
             Error::StrategySyntax { .. } => "strategy_syntax",
-            Error::ContextParallelism { .. } => "context_parallelism",
             Error::NoStrategies => "no_strategies",
             Error::StrategyTooLarge { .. } => "strategy_too_large",
             Error::PlacementFailed { .. } => "placement_failed",
@@ -449,6 +452,7 @@ impl Error {
             Error::SchemeTooLarge { .. } => "scheme_too_large",
             Error::ParameterTable { .. } => "parameter_table",
             Error::PositionOutOfRange { .. } => "position_out_of_range",
+            Error::RankOutOfBlock { .. } => "rank_out_of_block",
             Error::RanksMismatch { .. } => "ranks_mismatch",
             Error::LinkRate { .. } => "link_rate",
             Error::SwitchCost { .. } => "switch_cost",

@@ -106,6 +106,7 @@ fn profile(u: &mut Unstructured, gpus: u32) -> Result<Value> {
 
 fn scheme(u: &mut Unstructured) -> Result<Value> {
     let (tp, pp): (u16, u16) = (*u.choose(&[1, 2, 3, 4, 8, 16])?, u.int_in_range(1..=4)?);
+    let cp: u16 = *u.choose(&[1, 1, 2, 3])?;
     let cap: u64 = match u.int_in_range(0..=3)? {
         0 => u.int_in_range(0..=20)?,
         1 => u.int_in_range(1..=4_000)?,
@@ -115,13 +116,16 @@ fn scheme(u: &mut Unstructured) -> Result<Value> {
     let vanishes = u.ratio(1, 16)?;
     let exponents = |usual: RangeInclusive<i32>| if vanishes { -323..=-300 } else { usual };
     let mut entry = json!({
-        "scheme": format!("<tp{tp},pp{pp}>"),
+        "scheme": format!("<tp{tp},cp{cp},pp{pp}>"),
         "quadratic_ms_per_token2": number(u, exponents(-9..=-3))?,
         "linear_ms_per_token": number(u, exponents(-4..=1))?,
         "fixed_ms": number(u, exponents(-2..=5))?,
         "held_bytes": MEMORY - RESERVED - 2 - cap * PER_TOKEN,
         "activation_bytes_per_token": PER_TOKEN,
     });
+    if cp > 1 {
+        entry["context"] = json!(*u.choose(&["ulysses", "ring"])?);
+    }
     if u.ratio(1, 4)? {
         let exponents = if u.ratio(1, 8)? { 290..=f64::MAX_10_EXP } else { -3..=3 };
         let multipliers: Vec<f64> = (0..pp).map(|_| number(u, exponents.clone())).collect::<Result<_>>()?;

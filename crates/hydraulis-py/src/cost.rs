@@ -1,5 +1,6 @@
 //! `CostProfile` and the fit of its coefficients.
 
+use hydraulis_core::spec::ContextKind;
 use hydraulis_core::{Millis, Tokens, cost};
 use pyo3::prelude::*;
 
@@ -53,6 +54,12 @@ impl CostProfile {
     #[getter]
     fn schemes(&self) -> Vec<String> {
         self.0.schemes.iter().map(|entry| entry.scheme.to_string()).collect()
+    }
+
+    /// The kind of context parallelism that a scheme was measured with, `ulysses` or `ring`; None where cp is 1.
+    fn context(&self, py: Python<'_>, scheme: &Scheme) -> PyResult<Option<&'static str>> {
+        let entry = self.0.scheme(scheme.0).map_err(|error| raise(py, &error))?;
+        Ok(entry.context.map(ContextKind::name))
     }
 
     /// Most tokens of one micro-batch under a scheme on a cluster.

@@ -77,9 +77,26 @@ pub(crate) struct Position(pub(crate) layout::Position);
 #[pymethods]
 impl Position {
     #[new]
-    #[pyo3(signature = (scheme, *, stage, tensor_rank))]
-    fn new(py: Python<'_>, scheme: &Scheme, stage: u16, tensor_rank: u16) -> PyResult<Position> {
-        layout::Position::new(scheme.0, stage, tensor_rank).map(Position).map_err(|error| raise(py, &error))
+    #[pyo3(signature = (scheme, *, stage, context_rank, tensor_rank))]
+    fn new(py: Python<'_>, scheme: &Scheme, stage: u16, context_rank: u16, tensor_rank: u16) -> PyResult<Position> {
+        let place = layout::Position::new(scheme.0, stage, context_rank, tensor_rank);
+        place.map(Position).map_err(|error| raise(py, &error))
+    }
+
+    /// Every place of a replica of a scheme, in the order of its ranks.
+    #[staticmethod]
+    fn all(scheme: &Scheme) -> Vec<Position> {
+        layout::Position::all(scheme.0).map(Position).collect()
+    }
+
+    /// The ranks that share its tokens, in tensor order, if it is `rank`.
+    fn tensor_group(&self, py: Python<'_>, rank: u32) -> PyResult<Vec<u32>> {
+        self.0.tensor_group(rank).map_err(|error| raise(py, &error))
+    }
+
+    /// The ranks that hold the same parameters and the other tokens, in context order, if it is `rank`.
+    fn context_group(&self, py: Python<'_>, rank: u32) -> PyResult<Vec<u32>> {
+        self.0.context_group(rank).map_err(|error| raise(py, &error))
     }
 
     /// How the replica is cut.
@@ -94,14 +111,21 @@ impl Position {
         self.0.stage
     }
 
-    /// The place among the stage's tensor ranks, from 0.
+    /// The place among the stage's context ranks, from 0.
+    #[getter]
+    fn context_rank(&self) -> u16 {
+        self.0.context_rank
+    }
+
+    /// The place among the tensor ranks that share its tokens, from 0.
     #[getter]
     fn tensor_rank(&self) -> u16 {
         self.0.tensor_rank
     }
 
     fn __repr__(&self) -> String {
-        format!("Position('{}', stage={}, tensor_rank={})", self.0.scheme, self.0.stage, self.0.tensor_rank)
+        let layout::Position { scheme, stage, context_rank, tensor_rank } = self.0;
+        format!("Position('{scheme}', stage={stage}, context_rank={context_rank}, tensor_rank={tensor_rank})")
     }
 }
 

@@ -1,5 +1,6 @@
 //! `Plan` and its replicas.
 
+use hydraulis_core::spec::ContextKind;
 use hydraulis_core::{Millis, layout, plan, schedule};
 use numpy::PyArray1;
 use pyo3::prelude::*;
@@ -29,7 +30,9 @@ pub(crate) struct Plan {
 pub(crate) struct Replica {
     /// How it is cut.
     scheme: Py<Scheme>,
-    /// Its ranks, stage by stage, in tensor order within a stage.
+    /// The kind of its context parallelism, `ulysses` or `ring`; None where cp is 1.
+    context: Option<&'static str>,
+    /// Its ranks, stage by stage; within a stage context rank by context rank, each in tensor order.
     ranks: Vec<u32>,
     /// The same ranks, one list for each stage.
     stages: Vec<Vec<u32>>,
@@ -173,7 +176,7 @@ impl Plan {
         let (Some(position), Some(replica)) = (position, self.replica_of(rank)) else { return Ok(Vec::new()) };
         let stage = usize::from(position.stage);
         let block = position.scheme.block() as usize;
-        let peer = |stage: usize| replica.ranks[stage * block + usize::from(position.tensor_rank)];
+        let peer = |stage: usize| replica.ranks[stage * block + position.in_block() as usize];
         let list = schedule::instructions(stage, position.scheme.stages(), replica.micro_batches.len());
         list.into_iter().map(|step| instruction(py, step, stage, peer)).collect()
     }
@@ -213,6 +216,7 @@ impl Replica {
     fn new(py: Python<'_>, replica: &plan::ReplicaPlan) -> PyResult<Replica> {
         Ok(Replica {
             scheme: Py::new(py, Scheme(replica.scheme))?,
+            context: replica.context.map(ContextKind::name),
             ranks: replica.ranks.clone(),
             stages: replica.ranks.chunks(replica.scheme.block() as usize).map(<[u32]>::to_vec).collect(),
             micro_batches: replica.micro_batches.clone(),

@@ -46,7 +46,7 @@ pub(crate) struct Scheme(pub(crate) spec::Scheme);
 
 #[pymethods]
 impl Scheme {
-    /// Reads `<1>`, `<tp4>` or `<tp4,pp2>`.
+    /// Reads `<1>`, `<tp4>` or `<tp4,cp2,pp2>`.
     #[new]
     fn new(py: Python<'_>, text: &str) -> PyResult<Scheme> {
         text.parse().map(Scheme).map_err(|error| raise(py, &error))

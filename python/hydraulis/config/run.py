@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from hydraulis.config.check import above, at_least, below, not_empty
+from hydraulis.config.context import ContextKind
 from hydraulis.config.hugging_face import from_hugging_face
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.override import apply_override
@@ -103,14 +104,17 @@ class PlannerConfig:
     """What the planner may choose from and what it must respect.
 
     Attributes:
-        strategies: the candidate strategies, such as `1x<tp2>+2x<tp1>`; the core reads and checks them.
-        profile: the path of a saved cost profile, which brings its own memory; empty to measure one at the
-            start.
+        strategies: the candidate strategies, such as `1x<tp2>+2x<1>`; the core reads and checks them.
+        context: how context ranks attend to each other's tokens, for the profile that is measured: `ulysses`
+            exchanges tokens for heads, `ring` passes keys and values round.
+        profile: the path of a saved cost profile, which brings its own memory and kind of context
+            parallelism; empty to measure one at the start.
         profile_seconds: after how long that measurement begins no new pass; it always makes one.
         memory_mib: the memory of one rank for which a profile is measured.
     """
 
     strategies: tuple[str, ...]
+    context: ContextKind = "ulysses"
     profile: str = ""
     profile_seconds: float = 20.0
     memory_mib: int

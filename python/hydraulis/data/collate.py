@@ -1,11 +1,14 @@
 """Packs the documents of one micro-batch end to end into the tensors a model takes.
 
-T is the axis of packed tokens, padding included. Padding stands at the end only, as a segment of its own:
-attention never crosses into it, and it is never a target.
+Padding stands at the end only, as a segment of its own: attention never crosses into it, and it is never a
+target.
+
+Legend: T tokens of the packed micro-batch, padding included, t those of them that a rank holds.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,33 +17,46 @@ import torch
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.loss import IGNORE_INDEX
 from hydraulis.model.packed import PackedSequences
+from hydraulis.model.sequences import Sequences
 
 PADDING_TOKEN = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PackedMicroBatch:
-    """One micro-batch, on the CPU.
+    """One micro-batch, or a rank's share of it, on the CPU.
 
     Attributes:
-        token_T: the tokens, as int64.
-        target_T: the next token of the same document, as int64; `IGNORE_INDEX` where there is none.
-        sequences: where the documents, and the padding behind them, start and end.
-        num_targets: how many tokens have a target.
+        token_t: the tokens, as int64.
+        target_t: the next token of the same document, as int64; `IGNORE_INDEX` where there is none.
+        sequences: which of the documents, and of the padding behind them, the tokens belong to.
+        num_tokens: T, of the whole micro-batch.
+        num_targets: how many tokens of the whole micro-batch have a target.
     """
 
-    token_T: torch.Tensor
-    target_T: torch.Tensor
-    sequences: PackedSequences
+    token_t: torch.Tensor
+    target_t: torch.Tensor
+    sequences: Sequences
+    num_tokens: int
     num_targets: int
 
 
-def collate(token_arrays: Sequence[npt.NDArray[np.uint8]], *, multiple: int) -> PackedMicroBatch:
-    """Pack documents end to end, in the given order, and pad the end.
+class TokenShare(Protocol):
+    """Shares the tokens of a micro-batch out over ranks."""
+
+    def share(self, whole: PackedSequences) -> tuple[torch.Tensor, Sequences]:
+        """Give the place of each of this rank's tokens, and the sequences that they belong to."""
+
+
+def collate(
+    token_arrays: Sequence[npt.NDArray[np.uint8]], *, multiple: int, shared: TokenShare | None = None
+) -> PackedMicroBatch:
+    """Pack documents end to end, in the given order, pad the end, and take this rank's tokens.
 
     Args:
         token_arrays: the tokens of each document.
         multiple: the packed length is the next multiple of this.
+        shared: says which tokens are this rank's; None if all are.
 
     Returns:
         The micro-batch.
@@ -55,12 +71,14 @@ def collate(token_arrays: Sequence[npt.NDArray[np.uint8]], *, multiple: int) -> 
     num_padding = -num_tokens % multiple
     token = np.full(num_tokens + num_padding, PADDING_TOKEN, dtype=np.int64)
     np.concatenate(token_arrays, out=token[:num_tokens])
+    segments = (*lengths, num_padding) if num_padding else tuple(lengths)
+    whole = PackedSequences.from_lengths(segments, torch.device("cpu"))
+    index_t, sequences = (slice(None), whole) if shared is None else shared.share(whole)
     return PackedMicroBatch(
-        token_T=torch.from_numpy(token),
-        target_T=torch.from_numpy(_targets(token, lengths)),
-        sequences=PackedSequences.from_lengths(
-            (*lengths, num_padding) if num_padding else tuple(lengths), torch.device("cpu")
-        ),
+        token_t=torch.from_numpy(token)[index_t],
+        target_t=torch.from_numpy(_targets(token, lengths))[index_t],
+        sequences=sequences,
+        num_tokens=len(token),
         num_targets=num_tokens - len(lengths),
     )
 

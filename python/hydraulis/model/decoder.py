@@ -16,9 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydraulis.config.model import ModelConfig
-from hydraulis.model.attention.varlen import varlen_attention
-from hydraulis.model.packed import PackedSequences
 from hydraulis.model.rope import RotaryTable, rotary_table
+from hydraulis.model.sequences import Sequences
 
 EMBEDDING_WEIGHT = "embed_tokens.weight"
 HEAD_WEIGHT = "lm_head.weight"
@@ -42,7 +41,7 @@ class Attention(nn.Module):
         self.q_norm = nn.RMSNorm(config.head_dim, eps=config.rms_norm_eps) if config.qk_norm else None
         self.k_norm = nn.RMSNorm(config.head_dim, eps=config.rms_norm_eps) if config.qk_norm else None
 
-    def forward(self, x_TH: Tensor, sequences: PackedSequences, rotary: RotaryTable) -> Tensor:
+    def forward(self, x_TH: Tensor, sequences: Sequences, rotary: RotaryTable) -> Tensor:
         """Mix tokens inside each segment; all T tokens in, [T, H] out."""
         heads = (-1, self.head_dim)
         q_TND = self.q_proj(x_TH).unflatten(-1, heads)
@@ -50,7 +49,7 @@ class Attention(nn.Module):
         v_TKD = self.v_proj(x_TH).unflatten(-1, heads)
         if self.q_norm is not None and self.k_norm is not None:
             q_TND, k_TKD = self.q_norm(q_TND), self.k_norm(k_TKD)
-        o_TND = varlen_attention(rotary.rotate(q_TND), rotary.rotate(k_TKD), v_TKD, sequences)
+        o_TND = sequences.attend(rotary.rotate(q_TND), rotary.rotate(k_TKD), v_TKD)
         y_TH: Tensor = self.o_proj(o_TND.flatten(1))
         return y_TH
 
@@ -80,7 +79,7 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.mlp = MLP(config)
 
-    def forward(self, x_TH: Tensor, sequences: PackedSequences, rotary: RotaryTable) -> Tensor:
+    def forward(self, x_TH: Tensor, sequences: Sequences, rotary: RotaryTable) -> Tensor:
         """Return the residual stream after this layer, [T, H]."""
         x_TH = x_TH + self.self_attn(self.input_layernorm(x_TH), sequences, rotary)
         y_TH: Tensor = x_TH + self.mlp(self.post_attention_layernorm(x_TH))
@@ -117,12 +116,12 @@ class Decoder(nn.Module):
         if self.config.tie_word_embeddings and self.embed_tokens is not None and self.lm_head is not None:
             self.lm_head.weight = self.embed_tokens.weight
 
-    def forward(self, x: Tensor, sequences: PackedSequences) -> Tensor:
+    def forward(self, x: Tensor, sequences: Sequences) -> Tensor:
         """Run the modules that are here.
 
         Args:
             x: tokens_T if there is an embedding, else hidden_TH.
-            sequences: the segments of all T tokens.
+            sequences: which all T tokens belong to.
 
         Returns:
             hidden_TH: the residual stream, normalised if the final norm is here.

@@ -1,1 +1,1 @@
-"""Parallelism that is applied to a model from outside: groups, tensor, pipeline, collectives."""
+"""Parallelism that is applied to a model from outside: groups, tensor, context, pipeline, collectives."""

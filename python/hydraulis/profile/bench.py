@@ -9,7 +9,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis._core import Cluster, Position, Scheme, Strategy
-from hydraulis.data.collate import PackedMicroBatch, collate
+from hydraulis.config.context import ContextKind
+from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.profile.memory import activation_bytes
 from hydraulis.runtime.worker import Worker
 
@@ -31,26 +32,26 @@ class KeptBytes(NamedTuple):
 class SchemeBench:
     """As many replicas of a scheme as fit, side by side; this rank's part in one of them.
 
-    Made by every rank together, because tensor groups are.
+    Made by every rank together, because process groups are.
 
     Attributes:
         position: of this rank; None if it is left over.
     """
 
-    def __init__(self, worker: Worker, scheme: Scheme) -> None:
+    def __init__(self, worker: Worker, scheme: Scheme, context: ContextKind | None) -> None:
         self.scheme = scheme
         world, rank = dist.get_world_size(), dist.get_rank()
         replicas = Strategy(f"{world // scheme.ranks}x{scheme}").place(Cluster(world, world))
-        tp = scheme.tp
-        worker.groups.ensure(
-            ranks[start : start + tp] for ranks in replicas for start in range(0, len(ranks), tp)
-        )
-        places = [ranks.index(rank) for ranks in replicas if rank in ranks]
-        self.position = None
+        placed = {
+            rank: position
+            for ranks in replicas
+            for rank, position in zip(ranks, Position.all(scheme), strict=True)
+        }
+        worker.ensure_groups([placed.get(other) for other in range(world)])
+        self.position = placed.get(rank)
         self._stage = None
-        if places:
-            self.position = Position(scheme, stage=places[0] // tp, tensor_rank=places[0] % tp)
-            self._stage = worker.stage(self.position)
+        if self.position is not None:
+            self._stage = worker.stage(self.position, context)
 
     def fill(self) -> None:
         """Give the stage parameters as at the start of training: norms 1, biases 0, the rest small."""
@@ -75,8 +76,8 @@ class SchemeBench:
             activation_bytes(self._stage, self._input(micro_batch), micro_batch)
             for micro_batch in (few, many)
         )
-        num_tokens = few.sequences.num_tokens
-        per_token = (kept_many - kept_few) / (many.sequences.num_tokens - num_tokens)
+        num_tokens = few.num_tokens
+        per_token = (kept_many - kept_few) / (many.num_tokens - num_tokens)
         micro_batches = self.scheme.pp - self.position.stage
         return KeptBytes(micro_batches * per_token, micro_batches * (kept_few - num_tokens * per_token))
 
@@ -93,10 +94,11 @@ class SchemeBench:
         return Timing(1e3 * (middle - start), 1e3 * (time.thread_time() - middle))
 
     def _micro_batch(self, lengths: list[int]) -> PackedMicroBatch:
+        assert self._stage is not None
         # What the tokens are makes no difference to the time, so every rank may draw the same ones.
         rng = np.random.default_rng(0)
         documents = [rng.integers(256, size=length).astype(np.uint8) for length in lengths]
-        return collate(documents, multiple=self.scheme.tp)
+        return self._stage.collate(documents)
 
     def _input(self, micro_batch: PackedMicroBatch) -> Tensor | None:
         assert self._stage is not None

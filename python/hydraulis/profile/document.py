@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import torch
 
 from hydraulis._core import CostProfile, Scheme
+from hydraulis.config.context import ContextKind
 
-# A cap is a multiple of every tensor degree, so that padding never exceeds it, and of 64, to be readable.
+# A cap is a multiple of the ranks that share tokens out, so that padding never exceeds it, and of 64, to be
+# readable.
 CAP_MULTIPLE = 64
 
 
@@ -58,8 +60,16 @@ def cost_profile(
     memory: dict[Scheme, MemoryMeasurement],
     times: dict[Scheme, TimeMeasurement],
     forward_share: float,
+    context: ContextKind,
 ) -> CostProfile:
     """Build the profile; the core checks it.
+
+    Args:
+        model: bytes that do not depend on the scheme.
+        memory: of each scheme.
+        times: of each scheme.
+        forward_share: of a micro-batch's time.
+        context: the kind of context parallelism of all schemes that have any.
 
     Raises:
         InvalidInputError: a measurement is out of its range (code `profile_value`).
@@ -74,6 +84,7 @@ def cost_profile(
             "activation_bytes_per_token": memory[scheme].activation_bytes_per_token,
             "stage_multipliers": list(times[scheme].stage_multipliers),
         }
+        | ({"context": context} if scheme.cp > 1 else {})
         for scheme in times
     ]
     document = {
@@ -89,7 +100,7 @@ def cost_profile(
         "memory": {
             "reserved_bytes": model.reserved_bytes,
             "home_bytes": model.home_bytes,
-            "token_multiple": math.lcm(CAP_MULTIPLE, *(scheme.tp for scheme in times)),
+            "token_multiple": math.lcm(CAP_MULTIPLE, *(scheme.tp * scheme.cp for scheme in times)),
         },
         "schemes": entries,
     }

@@ -1,8 +1,8 @@
 """A cost profile of the ranks at hand, while all of them are busy.
 
 For each scheme as many replicas as fit run side by side, every stage on micro-batches of several sizes and
-mixes, pass after pass until the time is up. A time is CPU time of a rank's thread, the slowest tensor rank's
-for each stage, the median over replicas and passes: so it holds although ranks share cores.
+mixes, pass after pass until the time is up. A time is CPU time of a rank's thread, the slowest rank's for
+each stage, the median over replicas and passes: so it holds although ranks share cores.
 """
 
 import math
@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 
 from hydraulis._core import Cluster, CostProfile, Scheme, fit_cost
+from hydraulis.config.context import ContextKind
+from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.profile.bench import SchemeBench, Timing
 from hydraulis.profile.document import MemoryMeasurement, ModelMemory, TimeMeasurement, cost_profile
 from hydraulis.runtime.rank_zero import from_rank_zero
@@ -40,12 +42,14 @@ class MeasurementLimits:
     """What a measurement may take, and what it need not look at.
 
     Attributes:
+        context: the kind of context parallelism to measure, for schemes that have any.
         memory_bytes: that a rank may use.
         longest: tokens of the longest sequence that the run will see.
         micro_batch_tokens: tokens of the largest micro-batch that it can make of a global batch.
         seconds: after which no new pass over the micro-batches is begun; one is always made.
     """
 
+    context: ContextKind
     memory_bytes: int
     longest: int
     micro_batch_tokens: int
@@ -72,9 +76,13 @@ def measure_profile(
         The profile, the same on every rank; None if the measurement was stopped.
 
     Raises:
+        InvalidInputError: the model does not admit a scheme's context degree (code `context_degree`).
         InfeasibleError: a scheme leaves no memory for a single token (code `scheme_too_large`).
     """
-    benches = [SchemeBench(worker, scheme) for scheme in schemes]
+    contexts = {scheme: limits.context if scheme.cp > 1 else None for scheme in schemes}
+    for scheme, context in contexts.items():
+        check_context_degree(worker.parameters.config, scheme, context)
+    benches = [SchemeBench(worker, scheme, context) for scheme, context in contexts.items()]
     model = _model_memory(worker, limits.memory_bytes)
     memory = {bench.scheme: _scheme_memory(worker, bench) for bench in benches}
     mixes = _mixes(model, memory, limits)
@@ -90,7 +98,7 @@ def measure_profile(
             for scheme in schemes
         }
         times = {scheme: _fit(mixes[scheme], stage_times[scheme]) for scheme in schemes}
-        return cost_profile(model, memory, times, _forward_share(stage_times)).to_json()
+        return cost_profile(model, memory, times, _forward_share(stage_times), limits.context).to_json()
 
     return CostProfile.from_json(from_rank_zero(fitted))
 
@@ -127,7 +135,7 @@ def _mixes(
     are what training runs most.
     """
     times = {scheme: _unfitted(scheme) for scheme in memory}
-    unfitted = cost_profile(model, memory, times, forward_share=0.5)
+    unfitted = cost_profile(model, memory, times, forward_share=0.5, context=limits.context)
     world = dist.get_world_size()
     mixes = {}
     for scheme in memory:
@@ -205,8 +213,9 @@ def _stage_times(gathered: Sequence[Sequence[Pass]], scheme: Scheme, index: int)
     for stage in range(scheme.pp):
         slowest = []
         for replica in range(num_replicas):
-            first = replica * scheme.ranks + stage * scheme.tp
-            ranks = gathered[first : first + scheme.tp]
+            block = scheme.tp * scheme.cp
+            first = replica * scheme.ranks + stage * block
+            ranks = gathered[first : first + block]
             by_rank = [[timings[str(scheme), index] for timings in passes] for passes in ranks]
             slowest += [max(together, key=sum) for together in zip(*by_rank, strict=True)]
         stages.append(

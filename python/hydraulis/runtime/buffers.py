@@ -34,16 +34,8 @@ class StrategyBuffers:
         sizes = [
             sum(held.elements for held in held_slices(parameters.table, position))
             for scheme in schemes
-            for position in positions(scheme)
+            for position in Position.all(scheme)
+            if position.context_rank == 0  # the others hold the same
         ]
         wide = torch.promote_types(dtype, torch.float32)
         return cls(torch.zeros(max(sizes), dtype=dtype), torch.zeros(max(sizes), dtype=wide))
-
-
-def positions(scheme: Scheme) -> list[Position]:
-    """List every place in a replica of this scheme, stage by stage."""
-    return [
-        Position(scheme, stage=stage, tensor_rank=tensor_rank)
-        for stage in range(scheme.pp)
-        for tensor_rank in range(scheme.tp)
-    ]

@@ -1,14 +1,19 @@
 """What a rank computes at one position: a cut and split decoder over the flat buffers.
 
-Legend: T tokens of the packed micro-batch, t = T/tp tokens of this rank, H hidden, v vocabulary rows of this
-rank.
+Legend: T tokens of this context rank, t = T/tp tokens of this rank, H hidden, v vocabulary rows of this rank.
 """
 
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
 from torch import Tensor, device, nn
 
 from hydraulis._core import HeldSlice, Position, held_slices
-from hydraulis.data.collate import PackedMicroBatch
+from hydraulis.config.context import ContextKind
+from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.model.decoder import Decoder, master_parameter_name
+from hydraulis.parallel.context.context_parallel import ContextParallel
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.pipeline import cut_stage
 from hydraulis.parallel.tensor import apply_tensor_parallel, split_range
@@ -25,8 +30,9 @@ class Stage:
     Args:
         parameters: of the model.
         position: in a replica.
-        rank: of this process, which fixes the tensor group: aligned blocks hold consecutive ranks.
-        groups: where that group has been ensured.
+        context: the kind of the replica's context parallelism; None if it has none.
+        rank: of this process, which with the position fixes its tensor and its context group.
+        groups: where these have been ensured.
         buffers: large enough for the position.
     """
 
@@ -34,19 +40,24 @@ class Stage:
         self,
         parameters: ModelParameters,
         position: Position,
+        context: ContextKind | None,
         rank: int,
         groups: ProcessGroups,
         buffers: StrategyBuffers,
     ) -> None:
         scheme, config = position.scheme, parameters.config
         slices = held_slices(parameters.table, position)
-        first_rank = rank - position.tensor_rank
         self.is_first = position.stage == 0
         self.is_last = position.stage == scheme.pp - 1
         self.hidden_size = config.hidden_size
         self.dtype = buffers.parameter.dtype
-        self.padding_multiple = scheme.tp
-        group = groups.get(range(first_rank, first_rank + scheme.tp))
+        self._tp, self._padding_multiple = scheme.tp, scheme.tp * scheme.cp
+        group = groups.get(position.tensor_group(rank))
+        context_group = groups.get(position.context_group(rank))
+        self._context = None
+        if context_group is not None:
+            assert context is not None  # profiles and plans are read only so
+            self._context = ContextParallel(context, context_group)
         rows = split_range(config.vocab_size, scheme.tp, position.tensor_rank)
         self._vocabulary = VocabularyShare(config.vocab_size, rows.start, group)
         with device("meta"):
@@ -56,29 +67,33 @@ class Stage:
         _bind(self.module, parameters, slices, buffers)
         apply_tensor_parallel(self.module, group, position.tensor_rank, scheme.tp)
 
+    def collate(self, documents: Sequence[npt.NDArray[np.uint8]]) -> PackedMicroBatch:
+        """Pack documents into a micro-batch that the scheme can share out, and take this rank's part."""
+        return collate(documents, multiple=self._padding_multiple, shared=self._context)
+
     def forward(self, input_tH: Tensor | None, micro_batch: PackedMicroBatch, denominator: int) -> Tensor:
         """Run the stage on one micro-batch.
 
         Args:
             input_tH: what the previous stage sent; None on the first.
-            micro_batch: tokens, targets and segments of all T tokens, T a multiple of tp.
+            micro_batch: as `collate` gives it.
             denominator: target tokens of the whole global batch.
 
         Returns:
             hidden_tH for the next stage, or on the last one the micro-batch's share of the loss.
         """
-        x = micro_batch.token_T if input_tH is None else input_tH
+        x = micro_batch.token_t if input_tH is None else input_tH
         hidden_tH: Tensor = self.module(x, micro_batch.sequences)
         head = self.module.lm_head
         if head is None:
             return hidden_tH
         return vocab_parallel_loss(
-            hidden_tH, head.weight, micro_batch.target_T, denominator, self._vocabulary
+            hidden_tH, head.weight, micro_batch.target_t, denominator, self._vocabulary
         )
 
     def hidden_shape(self, micro_batch: PackedMicroBatch) -> tuple[int, int]:
         """Give the shape [t, H] of what enters or leaves this stage for a micro-batch."""
-        return micro_batch.sequences.num_tokens // self.padding_multiple, self.hidden_size
+        return len(micro_batch.token_t) // self._tp, self.hidden_size
 
 
 def _layers(names: list[str]) -> range:

@@ -10,10 +10,11 @@ import torch
 import torch.distributed as dist
 
 from hydraulis._core import Plan, Position, Scheme, Span
+from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import OptimizerConfig
-from hydraulis.data.collate import collate
 from hydraulis.errors import InvalidInputError
+from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.buffers import StrategyBuffers
@@ -77,15 +78,27 @@ class Worker:
         self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype)
         self.home = HomeState(self.parameters, optimizer, dtype, seed)
         self._transfers = Transfers(self.parameters, self.home, self.buffers)
-        self._stages: dict[Position, Stage] = {}
+        self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}
 
-    def stage(self, position: Position) -> Stage:
-        """Return what this rank computes at a position; built on first use, then kept."""
-        if position not in self._stages:
-            self._stages[position] = Stage(
-                self.parameters, position, dist.get_rank(), self.groups, self.buffers
+    def stage(self, position: Position, context: ContextKind | None) -> Stage:
+        """Return what this rank computes at a position; built on first use, then kept.
+
+        Args:
+            position: of this rank, its groups ensured.
+            context: the kind of the replica's context parallelism; None if it has none.
+        """
+        key = (position, context)
+        if key not in self._stages:
+            self._stages[key] = Stage(
+                self.parameters, position, context, dist.get_rank(), self.groups, self.buffers
             )
-        return self._stages[position]
+        return self._stages[key]
+
+    def ensure_groups(self, positions: Sequence[Position | None]) -> None:
+        """Make the process groups of ranks that stand there, by rank. Collective."""
+        placed = [(position, rank) for rank, position in enumerate(positions) if position is not None]
+        self.groups.ensure(position.tensor_group(rank) for position, rank in placed)
+        self.groups.ensure(position.context_group(rank) for position, rank in placed)
 
     def accumulate(self, plan: Plan, tokens: Callable[[int], Tokens]) -> Outcome:
         """Carry a plan out, all but the step: the batch's gradients end at home. Collective.
@@ -95,11 +108,12 @@ class Worker:
             tokens: gives the tokens of a sequence of the batch, by its id; asked for this rank's alone.
 
         Raises:
-            InvalidInputError: the plan is for another number of ranks (code `plan_cluster`), or counts other
-                targets than each sequence's tokens but the last (`plan_targets`); on every rank.
+            InvalidInputError: the plan is for another number of ranks (code `plan_cluster`), counts other
+                targets than each sequence's tokens but the last (`plan_targets`), or has a context degree
+                that the model does not admit (`context_degree`); on every rank.
         """
-        _check_plan(plan)
-        self.groups.ensure(blocks for replica in plan.replicas for blocks in replica.stages)
+        _check_plan(plan, self.parameters.config)
+        self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
         buckets = self._transfers.prepare(plan)
         self.buffers.gradient.zero_()
         self._transfers.send_parameters(buckets)
@@ -112,16 +126,15 @@ class Worker:
         position = plan.position(rank)
         if position is None:
             return Execution()
-        stage = self.stage(position)
         replica = next(replica for replica in plan.replicas if rank in replica.ranks)
+        stage = self.stage(position, replica.context)
         micro_batches = [
-            collate([tokens(sequence) for sequence in sequences], multiple=stage.padding_multiple)
-            for sequences in replica.micro_batches
+            stage.collate([tokens(sequence) for sequence in sequences]) for sequences in replica.micro_batches
         ]
         return execute(plan.instructions(rank), stage, micro_batches, int(plan.targets.sum()))
 
 
-def _check_plan(plan: Plan) -> None:
+def _check_plan(plan: Plan, config: ModelConfig) -> None:
     if plan.cluster.gpus != dist.get_world_size():
         message = (
             f"the plan is for {plan.cluster.gpus} GPUs, {dist.get_world_size()} ranks run; "
@@ -138,12 +151,14 @@ def _check_plan(plan: Plan) -> None:
             "targets lengths - 1"
         )
         raise InvalidInputError(message, code="plan_targets")
+    for replica in plan.replicas:
+        check_context_degree(config, replica.scheme, replica.context)
 
 
 def _outcome(plan: Plan, execution: Execution) -> Outcome:
     """Bring losses and durations of all ranks together. Collective."""
     position = plan.position(dist.get_rank())
-    # The tensor ranks of a last stage all know its loss: one of them speaks for it.
+    # The tensor ranks of a last stage all know the loss of its tokens: one of them speaks for it.
     speaks = position is not None and position.tensor_rank == 0
     loss = torch.tensor(execution.loss if speaks else 0.0, dtype=torch.float64)
     dist.all_reduce(loss)
@@ -156,7 +171,7 @@ def _outcome(plan: Plan, execution: Execution) -> Outcome:
 
 
 def _by_stage(plan: Plan, durations: list[list[float]]) -> list[list[list[float]]]:
-    """Arrange each rank's durations by replica and stage; a stage is as slow as its slowest tensor rank."""
+    """Arrange each rank's durations by replica and stage; a stage is as slow as its slowest rank."""
     return [
         [
             [max(times) for times in zip(*(durations[rank] for rank in ranks), strict=True)]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from hydraulis.model.attention.kernel import AttentionMask, Heads
-from hydraulis.model.packed import Segments
+from hydraulis.model.segments import Segments
 
 HEAD_DIM = 16
 

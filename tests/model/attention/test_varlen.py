@@ -7,16 +7,16 @@ from torch import Tensor
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.kernel import Heads
 from hydraulis.model.attention.varlen import varlen_attention
-from hydraulis.model.packed import PackedSequences
+from hydraulis.model.segments import Segments
 from model.attention.reference import HEAD_DIM, expected_gradients, mask_of, masked_softmax, random_heads
 
 LENGTHS = [5, 1, 2]
 MASK = mask_of(LENGTHS, LENGTHS, causal=True)
-SEQUENCES = PackedSequences.from_lengths(LENGTHS, "cpu")
+SEGMENTS = Segments.from_lengths(LENGTHS, "cpu")
 
 
 def attend(heads: Heads) -> Tensor:
-    return varlen_attention(*heads, SEQUENCES)
+    return varlen_attention(*heads, SEGMENTS)
 
 
 def test_it_is_causal_attention_with_its_gradients() -> None:
@@ -41,10 +41,10 @@ def test_heads_may_be_views_of_one_tensor() -> None:
 
 
 def test_a_device_without_a_kernel_is_refused_with_every_reason() -> None:
-    sequences = PackedSequences.from_lengths([3], "meta")
+    segments = Segments.from_lengths([3], "meta")
     x_TND = torch.empty(3, 2, HEAD_DIM, device="meta")
     with pytest.raises(InvalidInputError, match="float32 heads of dim 16 on meta") as caught:
-        varlen_attention(x_TND, x_TND, x_TND, sequences)
+        varlen_attention(x_TND, x_TND, x_TND, segments)
     assert caught.value.code == "attention_kernel"
     for reason in ("flash-attn is not installed", "runs on cuda", "stands in on cuda", "runs on cpu"):
         assert reason in str(caught.value)

@@ -3,7 +3,7 @@
 use crate::cost::CostProfile;
 use crate::cost::profile::SchemeProfile;
 use crate::error::{Error, Result};
-use crate::spec::{Cluster, Scheme};
+use crate::spec::{Cluster, ContextKind, Scheme};
 use crate::units::{Millis, Tokens, count, whole};
 
 /// The cost of every scheme of a profile on one cluster.
@@ -18,6 +18,7 @@ pub struct CostModel {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SchemeCost {
     scheme: Scheme,
+    context: Option<ContextKind>,
     quadratic: f64,
     linear: f64,
     fixed: Millis,
@@ -81,6 +82,7 @@ impl SchemeCost {
         let multipliers = entry.stage_multipliers.clone();
         SchemeCost {
             scheme: entry.scheme,
+            context: entry.context,
             quadratic: entry.quadratic_ms_per_token2,
             linear: entry.linear_ms_per_token,
             fixed: Millis(entry.fixed_ms),
@@ -93,6 +95,11 @@ impl SchemeCost {
     /// The scheme.
     pub fn scheme(&self) -> Scheme {
         self.scheme
+    }
+
+    /// The kind of context parallelism that its costs are of; none where cp is 1.
+    pub fn context(&self) -> Option<ContextKind> {
+        self.context
     }
 
     /// Most tokens of one micro-batch; 0 where not even the weights fit.

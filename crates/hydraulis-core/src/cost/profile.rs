@@ -5,8 +5,7 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::spec::{Scheme, Strategy};
-
+use crate::spec::{ContextKind, Scheme, Strategy};
 use crate::units::count;
 
 /// Far above any measured coefficient, and small enough that no batch's time overflows.
@@ -79,6 +78,9 @@ pub struct Memory {
 pub struct SchemeProfile {
     /// The scheme.
     pub scheme: Scheme,
+    /// The kind of context parallelism that was measured; given where cp is above 1, and only there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<ContextKind>,
     /// Milliseconds per squared token of one sequence, on one stage, forward and backward.
     pub quadratic_ms_per_token2: f64,
     /// Milliseconds per token.
@@ -87,7 +89,8 @@ pub struct SchemeProfile {
     pub fixed_ms: f64,
     /// Bytes of parameters and gradients on the fullest stage.
     pub held_bytes: u64,
-    /// Bytes of activations per token of a micro-batch, all that a stage holds at its worst moment.
+    /// Bytes of activations per token of a micro-batch, on the fullest rank: what the rank holds at its worst
+    /// moment, shared out over all tokens of a micro-batch, those of its other context ranks too.
     pub activation_bytes_per_token: f64,
     /// Time of each stage relative to the coefficients; all 1 when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -181,6 +184,10 @@ impl CostProfile {
             let field = format!("schemes[{index}] {} {field}", entry.scheme);
             Err(Error::ProfileValue { profile: self.name.clone(), field, value, limit })
         };
+        if entry.context.is_some() != (entry.scheme.cp() > 1) {
+            let given = entry.context.map_or("absent".into(), |kind| format!("'{kind}'"));
+            return value("context", given, "'ulysses' or 'ring' where cp is above 1, and absent where it is 1");
+        }
         for (field, number) in [
             ("quadratic_ms_per_token2", entry.quadratic_ms_per_token2),
             ("linear_ms_per_token", entry.linear_ms_per_token),
@@ -257,6 +264,7 @@ mod tests {
             ("/schemes/0/stage_multipliers", "[1.0, 1.0, 1.0, 1e300]"),
             ("/schemes/0/stage_multipliers", "[1.0, 1.0, 1.0, 1e-300]"),
             ("/schemes/2/scheme", "\"<tp1,pp4>\""),
+            ("/schemes/2/context", "\"ring\""),
         ] {
             let (parent, field) = pointer.rsplit_once('/').unwrap();
             let error = mended(|document| {

@@ -10,20 +10,22 @@
 //! to home, where all contributions are added in rank order; parameters take the same way back. [`node_volumes`]
 //! says how much of that leaves each node at least, a [`Link`] how long that takes.
 //!
-//! Every held slice's gradient is *partial* here: the replicas saw different sequences, under sequence
-//! parallelism so did the tensor ranks that each hold a whole norm, and of a key/value head that several of them
-//! hold each saw its own query heads; hence all are added.
+//! Every held slice's gradient is *partial* here: the replicas saw different sequences, the context ranks different
+//! tokens of them, under sequence parallelism so did the tensor ranks that each hold a whole norm, and of a
+//! key/value head that several of them hold each saw its own query heads; hence all are added.
 
 mod held;
 mod home;
 mod link;
 mod parameter;
+mod position;
 mod transfer;
 mod volume;
 
-pub use held::{HeldSlice, Position, held_slices, positions, strategy_positions};
+pub use held::{HeldSlice, held_slices};
 pub use home::{Home, HomeSlice};
 pub use link::{Link, Traffic};
 pub use parameter::{Parameter, ParameterTable};
+pub use position::{Position, positions, strategy_positions};
 pub use transfer::{BucketTransfer, Segment, transfer};
 pub use volume::{NodeVolume, node_volumes};

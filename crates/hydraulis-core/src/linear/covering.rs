@@ -172,7 +172,7 @@ mod tests {
         ) {
             let most = 5.0;
             let (program, prices) = cover(3, most, &columns);
-            let mut covered = vec![0.0; 3];
+            let mut covered = [0.0; 3];
             let mut cost = 0.0;
             for (number, amount) in program.columns() {
                 prop_assert!(amount >= -1e-6);

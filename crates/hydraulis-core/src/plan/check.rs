@@ -122,6 +122,9 @@ fn is_aligned(block: &[u32], node: u32) -> bool {
 }
 
 fn check_replica(index: usize, replica: &ReplicaPlan, batch: &Batch, cost: &SchemeCost, report: &mut Report) {
+    report.expect(replica.context == cost.context(), "context_differs", || {
+        format!("replica {index}: {:?}, the profile has {:?}", replica.context, cost.context())
+    });
     let (cap, stated) = (cost.cap(), replica.cap_tokens);
     report.expect(cap == stated, "cap_wrong", || format!("replica {index}: stated {}, computed {}", stated.0, cap.0));
     let length = |id: &usize| batch.tokens().get(*id).copied().unwrap_or_default();

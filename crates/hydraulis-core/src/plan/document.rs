@@ -6,7 +6,7 @@ use crate::dispatch::Stop;
 use crate::error::{Error, Result};
 use crate::lengths::Batch;
 use crate::plan::{Bound, BoundKind};
-use crate::spec::{Cluster, Scheme, Strategy};
+use crate::spec::{Cluster, ContextKind, Scheme, Strategy};
 use crate::units::{Millis, Tokens};
 
 /// The value of a plan's `format` field.
@@ -45,7 +45,10 @@ pub struct Plan {
 pub struct ReplicaPlan {
     /// How it is cut.
     pub scheme: Scheme,
-    /// Its ranks, stage by stage, in tensor order within a stage.
+    /// The kind of its context parallelism; none where cp is 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<ContextKind>,
+    /// Its ranks, stage by stage; within a stage context rank by context rank, each in tensor order.
     pub ranks: Vec<u32>,
     /// The sequences of each micro-batch, in running order; none for a replica that stays idle.
     pub micro_batches: Vec<Vec<usize>>,
@@ -129,6 +132,10 @@ impl Plan {
             let field = format!("replicas[{index}].ranks");
             if replica.ranks.len() as u64 != replica.scheme.ranks() {
                 return Err(refuse(&field, "their number is not that of the scheme"));
+            }
+            if replica.context.is_some() != (replica.scheme.cp() > 1) {
+                let field = format!("replicas[{index}].context");
+                return Err(refuse(&field, "it is given where cp is above 1, and only there"));
             }
             if let Some(rank) = replica.ranks.iter().find(|&&rank| rank >= gpus) {
                 return Err(refuse(&field, &format!("rank {rank} is not in the cluster of {gpus} GPUs")));

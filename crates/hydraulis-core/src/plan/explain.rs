@@ -74,7 +74,7 @@ fn row(index: usize, replica: &ReplicaPlan, plan: &Plan) -> [String; 10] {
     let (busy, ends, iteration) = (replica.busy_ms.0, replica.predicted_ms.0, plan.iteration_ms.0);
     [
         index.to_string(),
-        replica.scheme.to_string(),
+        scheme(replica),
         ranks(&replica.ranks),
         grouped(replica.sequences() as u64),
         replica.micro_batches.len().to_string(),
@@ -84,6 +84,11 @@ fn row(index: usize, replica: &ReplicaPlan, plan: &Plan) -> [String; 10] {
         share(ends - busy, ends),
         share(iteration - ends, iteration),
     ]
+}
+
+/// The scheme, and the kind of its context parallelism.
+fn scheme(replica: &ReplicaPlan) -> String {
+    replica.context.map_or_else(|| replica.scheme.to_string(), |kind| format!("{} {kind}", replica.scheme))
 }
 
 fn what_bounds_it(plan: &Plan) -> String {

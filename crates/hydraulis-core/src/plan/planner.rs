@@ -209,6 +209,7 @@ impl Planner {
             let stage_mean = cost.stage_multipliers().iter().sum::<f64>() / count(scheme.stages());
             Ok(ReplicaPlan {
                 scheme,
+                context: cost.context(),
                 ranks,
                 busy_ms: packing.micro_batches.iter().map(time).sum::<Millis>() * stage_mean,
                 micro_batches: packing.micro_batches.clone(),

@@ -1,9 +1,11 @@
 //! Stage 0: what there is to plan with, validated where it is made.
 
 mod cluster;
+mod context_kind;
 mod scheme;
 mod strategy;
 
 pub use cluster::Cluster;
+pub use context_kind::ContextKind;
 pub use scheme::Scheme;
 pub use strategy::Strategy;

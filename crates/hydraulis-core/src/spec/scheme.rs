@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 
 /// The degrees <tp, cp, pp> of one replica: it runs on tp x cp x pp ranks.
 ///
-/// Written `<tp4,pp2>`, degrees of 1 left out, `<1>` for all ones. Context parallelism is refused by name
-/// until the runtime has it.
+/// Written `<tp4,pp2>`, degrees of 1 left out, `<1>` for all ones. The ranks of a stage are a block: tensor
+/// ranks innermost, so that each tensor group is consecutive, context ranks around them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Scheme {
@@ -25,9 +25,6 @@ impl Scheme {
         let scheme = Scheme { tp, cp, pp };
         if tp == 0 || cp == 0 || pp == 0 {
             return Err(Error::SchemeSyntax { text: scheme.to_string(), why: "a degree is 0".into() });
-        }
-        if cp > 1 {
-            return Err(Error::ContextParallelism { scheme: scheme.to_string(), cp });
         }
         Ok(scheme)
     }
@@ -120,17 +117,22 @@ mod tests {
 
     #[test]
     fn text_round_trips() {
-        for text in ["<1>", "<tp4>", "<pp3>", "<tp16,pp2>"] {
+        for text in ["<1>", "<tp4>", "<cp8>", "<pp3>", "<tp16,pp2>", "<tp4,cp2>", "<tp2,cp3,pp4>"] {
             assert_eq!(text.parse::<Scheme>().unwrap().to_string(), text);
         }
-        assert_eq!("<pp2, tp4>".parse::<Scheme>().unwrap().to_string(), "<tp4,pp2>");
+        assert_eq!("<pp2, cp3,tp4>".parse::<Scheme>().unwrap().to_string(), "<tp4,cp3,pp2>");
+    }
+
+    #[test]
+    fn all_degrees_count_as_ranks() {
+        let scheme: Scheme = "<tp2,cp3,pp4>".parse().unwrap();
+        assert_eq!((scheme.block(), scheme.ranks(), scheme.stages()), (6, 24, 4));
     }
 
     #[test]
     fn anything_else_is_refused_by_name() {
-        for text in ["", "tp4", "<>", "<tp0>", "<tp4,tp2>", "<dp2>", "<tp>", "<tp70000>", "<2>"] {
+        for text in ["", "tp4", "<>", "<tp0>", "<cp0>", "<tp4,tp2>", "<dp2>", "<tp>", "<tp70000>", "<2>"] {
             assert_eq!(text.parse::<Scheme>().unwrap_err().code(), "scheme_syntax", "{text}");
         }
-        assert_eq!("<cp2,tp4>".parse::<Scheme>().unwrap_err().code(), "context_parallelism");
     }
 }

@@ -3,10 +3,10 @@
 use crate::error::{Error, Result};
 use crate::spec::{Cluster, Strategy};
 
-/// The ranks of each replica, stage by stage, in tensor order within a stage.
+/// The ranks of each replica, stage by stage; within a stage context rank by context rank, each in tensor order.
 ///
 /// A stage is an aligned block: inside one node up to the node's size, whole nodes above it. Alignment keeps
-/// tensor-parallel traffic on the fast links, and the set of process groups small, because the same blocks
+/// tensor- and context-parallel traffic on the fast links, and the set of process groups small, because the same blocks
 /// come back whatever the strategy. The strategy's canonical order places wide blocks first, so narrow ones
 /// fill what is left; each block takes the first free place, and so stages follow each other.
 pub fn place(strategy: &Strategy, cluster: Cluster) -> Result<Vec<Vec<u32>>> {
@@ -84,6 +84,9 @@ mod tests {
         assert_eq!(ranks, [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8], vec![9]]);
         let ranks = placed("1x<tp16>+2x<tp8,pp3>", 64, 8).unwrap();
         assert_eq!(ranks[1], (16..40).collect::<Vec<_>>());
+        // Context ranks are part of the block.
+        let ranks = placed("1x<tp2,cp4>+1x<cp2,pp2>+2x<cp2>", 16, 8).unwrap();
+        assert_eq!(ranks, [vec![0, 1, 2, 3, 4, 5, 6, 7], vec![8, 9, 10, 11], vec![12, 13], vec![14, 15]]);
         // Three ranks do not divide a node of eight: the third block starts on the next node.
         assert_eq!(placed("3x<tp3>", 16, 8).unwrap()[2], [8, 9, 10]);
     }
@@ -92,6 +95,7 @@ mod tests {
     fn what_does_not_fit_is_named() {
         assert_eq!(placed("3x<tp4>", 8, 8).unwrap_err().code(), "strategy_too_large");
         assert_eq!(placed("1x<tp12>", 16, 8).unwrap_err().code(), "placement_failed");
+        assert_eq!(placed("1x<tp3,cp4>", 16, 8).unwrap_err().code(), "placement_failed");
         assert_eq!(placed("5x<tp3>", 16, 8).unwrap_err().code(), "placement_failed");
     }
 

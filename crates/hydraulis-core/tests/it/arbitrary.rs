@@ -86,6 +86,7 @@ fn case(
 #[derive(Clone, Debug)]
 struct SchemeInput {
     tp: u16,
+    cp: u16,
     pp: u16,
     cap: u64,
     coefficients: [f64; 3],
@@ -93,14 +94,14 @@ struct SchemeInput {
 }
 
 fn scheme() -> impl Strategy<Value = SchemeInput> {
-    let degrees = (select(vec![1_u16, 2, 3, 4, 8]), 1..=4_u16);
+    let degrees = (select(vec![1_u16, 2, 3, 4, 8]), select(vec![1_u16, 1, 1, 2, 3]), 1..=4_u16);
     let caps = prop_oneof![1 => 1..=20_u64, 2 => 21..=2_000_u64, 3 => 2_001..=40_000_u64];
     let coefficients = (power_or_zero(-8..=-4), power_or_zero(-3..=0), power_or_zero(-1..=3));
     (degrees, caps, coefficients, option::weighted(0.3, vec(0.5..2.0, 4))).prop_map(
-        |((tp, pp), cap, (a, b, c), multipliers)| {
+        |((tp, cp, pp), cap, (a, b, c), multipliers)| {
             let b = if a + b > 0.0 { b } else { 0.1 };
             let multipliers = multipliers.map(|list| list[..usize::from(pp)].to_vec());
-            SchemeInput { tp, pp, cap, coefficients: [a, b, c], multipliers }
+            SchemeInput { tp, cp, pp, cap, coefficients: [a, b, c], multipliers }
         },
     )
 }
@@ -116,8 +117,8 @@ fn profile(schemes: &[SchemeInput], forward_share: f64, gpus: u32) -> CostProfil
     const PER_TOKEN: u64 = 1_000;
     let mut entries: Vec<Value> = Vec::new();
     for (index, input) in schemes.iter().enumerate() {
-        let (tp, pp) = if index == 0 { (1, 1) } else { (input.tp, input.pp) };
-        let scheme = Scheme::new(tp, 1, pp).unwrap().to_string();
+        let (tp, cp, pp) = if index == 0 { (1, 1, 1) } else { (input.tp, input.cp, input.pp) };
+        let scheme = Scheme::new(tp, cp, pp).unwrap().to_string();
         let multipliers = input.multipliers.as_ref().map(|list| &list[..usize::from(pp).min(list.len())]);
         let mut entry = json!({
             "scheme": scheme,
@@ -127,6 +128,9 @@ fn profile(schemes: &[SchemeInput], forward_share: f64, gpus: u32) -> CostProfil
             "held_bytes": MEMORY - 1_000_000 - 64 - input.cap * PER_TOKEN,
             "activation_bytes_per_token": PER_TOKEN,
         });
+        if cp > 1 {
+            entry["context"] = json!(if index % 2 == 0 { "ring" } else { "ulysses" });
+        }
         if let Some(list) = multipliers {
             entry["stage_multipliers"] = json!(list);
         }

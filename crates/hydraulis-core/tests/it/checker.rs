@@ -6,7 +6,7 @@ use hydraulis_core::cost::preset;
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{Plan, Planner};
 use hydraulis_core::schedule::{finishes, instructions};
-use hydraulis_core::spec::Cluster;
+use hydraulis_core::spec::{Cluster, ContextKind};
 use hydraulis_core::{Millis, Tokens};
 use proptest::prelude::*;
 
@@ -51,6 +51,7 @@ const BREAKS: &[Break] = &[
     (&["block_misaligned"], |plan| plan.replicas[4].ranks = vec![46, 47, 48, 49]),
     (&["block_misaligned"], |plan| plan.replicas[4].ranks = vec![41, 42, 43, 44]),
     (&["block_misaligned"], |plan| plan.replicas[4].ranks = vec![40, 41, 43, 42]),
+    (&["context_differs"], |plan| plan.replicas[3].context = Some(ContextKind::Ring)),
     (&["cap_wrong"], |plan| plan.replicas[3].cap_tokens = Tokens(7_809)),
     (&["busy_time_wrong", "micro_batch_empty", "replica_time_wrong"], |plan| {
         plan.replicas[3].micro_batches.push(Vec::new());

@@ -90,6 +90,7 @@ fn what_no_plan_can_hold_is_named() {
         ("\"tokens\":[300,", "\"tokens\":[0,", "batch"),
         ("\"targets\":[300,", "\"targets\":[301,", "batch"),
         ("\"targets\":[300,", "\"targets\":[", "batch"),
+        ("\"ranks\":[0,", "\"context\":\"ring\",\"ranks\":[0,", "replicas[0].context"),
         ("\"ranks\":[0,", "\"ranks\":[8,", "rank 8"),
         ("\"ranks\":[0,", "\"ranks\":[", "ranks"),
         ("\"micro_batches\":[[", "\"micro_batches\":[[2,", "sequence 2"),

@@ -70,12 +70,13 @@ proptest! {
         prop_assert_eq!(volumes, expected);
     }
 
-    /// Blocks are cut evenly over the stages, 0 with the first and L + 1 with the last; units over tensor ranks.
+    /// Blocks are cut evenly over the stages, 0 with the first and L + 1 with the last; units over tensor ranks;
+    /// context ranks hold the same.
     #[test]
     fn stages_and_tensor_ranks_hold_what_is_theirs(world in world()) {
         let layers = f64::from(world.table.layers());
         for (position, held) in world.positions.iter().zip(&world.held) {
-            let Some(Position { scheme, stage, tensor_rank }) = *position else {
+            let Some(Position { scheme, stage, tensor_rank, context_rank: _ }) = *position else {
                 prop_assert_eq!(held, &[]);
                 continue;
             };
@@ -127,7 +128,7 @@ proptest! {
     /// Each of n ranks holds all: it sends home what is not its own share, as a reduce-scatter does.
     #[test]
     fn whole_replicas_move_what_a_reduce_scatter_moves(table in table(), ranks in 1..20_usize) {
-        let whole = Position { scheme: "<1>".parse().unwrap(), stage: 0, tensor_rank: 0 };
+        let whole = Position { scheme: "<1>".parse().unwrap(), stage: 0, context_rank: 0, tensor_rank: 0 };
         let world = World::new(table, &vec![Some(whole); ranks]);
         for (rank, buckets) in world.transfers.iter().enumerate() {
             for (bucket, trade) in buckets.iter().enumerate() {

@@ -133,10 +133,11 @@ pub(crate) fn world() -> impl Strategy<Value = World> {
     })
 }
 
-/// Where the rank at this place of a replica's list stands: stage by stage, in tensor order.
+/// Where the rank at this place of a replica's list stands: stage by stage, context by context, in tensor order.
 pub(crate) fn position(scheme: Scheme, index: usize) -> Position {
     let index = u16::try_from(index).unwrap();
-    Position { scheme, stage: index / scheme.tp(), tensor_rank: index % scheme.tp() }
+    let (tp, cp) = (scheme.tp(), scheme.cp());
+    Position { scheme, stage: index / (tp * cp), context_rank: index / tp % cp, tensor_rank: index % tp }
 }
 
 impl fmt::Debug for World {

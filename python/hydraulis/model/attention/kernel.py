@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.packed import Segments
+from hydraulis.model.segments import Segments
 
 
 class Heads(NamedTuple):
@@ -107,7 +107,7 @@ def check_heads(heads: Heads, mask: AttentionMask) -> None:
         if x.shape[0] != segments.num_tokens:
             message = (
                 f"{name} holds {x.shape[0]} tokens, but its segments hold {segments.num_tokens}; "
-                "pass the PackedSequences of this very micro-batch"
+                "pass the sequences of this very micro-batch"
             )
             raise InvalidInputError(message, code="attention_shape")
         if x.stride(-1) != 1:

@@ -15,29 +15,29 @@ from hydraulis.model.attention.cpu_flash import CpuFlash
 from hydraulis.model.attention.cuda_flash import FlashAttnPackage, TorchFlash
 from hydraulis.model.attention.kernel import Attended, AttentionKernel, AttentionMask, Heads, check_heads
 from hydraulis.model.attention.plain import PlainAttention
-from hydraulis.model.packed import PackedSequences
+from hydraulis.model.segments import Segments
 
 KERNELS: tuple[AttentionKernel, ...] = (FlashAttnPackage(), TorchFlash(), PlainAttention(), CpuFlash())
 """The best first. A user who installed flash-attn wants it; both flash kernels are the same algorithm."""
 
 
-def varlen_attention(q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor, sequences: PackedSequences) -> Tensor:
+def varlen_attention(q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor, segments: Segments) -> Tensor:
     """Attend causally inside each segment; query head n uses key/value head `n // (N / K)`.
 
     Args:
         q_TND: queries, scaled inside by `D ** -0.5`.
         k_TKD: keys; K divides N.
         v_TKD: values.
-        sequences: the segments; together they hold exactly T tokens.
+        segments: together they hold exactly T tokens.
 
     Returns:
         o_TND, contiguous, in the dtype of the queries.
 
     Raises:
         InvalidInputError: no kernel takes such heads (code `attention_kernel`), or the tensors do not hold
-            the tokens of `sequences`, or D is not contiguous (code `attention_shape`).
+            the tokens of `segments`, or D is not contiguous (code `attention_shape`).
     """
-    mask = AttentionMask(sequences.segments, sequences.segments, causal=True)
+    mask = AttentionMask(segments, segments, causal=True)
     check_heads(Heads(q_TND, k_TKD, v_TKD), mask)
     return _attend(q_TND, k_TKD, v_TKD, mask, choose_kernel(q_TND))
 

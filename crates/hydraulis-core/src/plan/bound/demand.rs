@@ -200,7 +200,7 @@ mod tests {
                 let costs: f64 = prices.iter().zip(&loads).map(|(price, load)| price.of(*load)).sum();
                 prop_assert!((costs - expected).abs() <= 1e-9 * expected, "{costs} {expected}");
                 let shared: f64 = loads.iter().map(|load| load.sequences).sum();
-                prop_assert_eq!(shared, crate::units::count(lengths.len()));
+                prop_assert_eq!(whole(shared), lengths.len() as u64);
             }
         }
     }

@@ -1,0 +1,144 @@
+//! Where a rank stands in its replica, and which ranks it exchanges with there.
+
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use crate::spec::{Cluster, Scheme, Strategy};
+use crate::strategy::place;
+
+/// Where a rank stands in its replica.
+///
+/// A replica's ranks are listed stage by stage; within a stage context rank by context rank, and within one of
+/// these in tensor order. This is the one place that knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// How the replica is cut.
+    pub scheme: Scheme,
+    /// The rank's pipeline stage.
+    pub stage: u16,
+    /// Which share of each micro-batch's tokens is its: its place among the stage's context ranks.
+    pub context_rank: u16,
+    /// Its place among the tensor ranks that share these tokens.
+    pub tensor_rank: u16,
+}
+
+impl Position {
+    /// The place of these numbers in a replica of `scheme`.
+    pub fn new(scheme: Scheme, stage: u16, context_rank: u16, tensor_rank: u16) -> Result<Position> {
+        if stage >= scheme.pp() || context_rank >= scheme.cp() || tensor_rank >= scheme.tp() {
+            return Err(Error::PositionOutOfRange { scheme, stage, context_rank, tensor_rank });
+        }
+        Ok(Position { scheme, stage, context_rank, tensor_rank })
+    }
+
+    /// Every place of a replica of `scheme`, in the order of its ranks.
+    pub fn all(scheme: Scheme) -> impl Iterator<Item = Position> {
+        let contexts = (0..scheme.pp()).flat_map(move |stage| (0..scheme.cp()).map(move |rank| (stage, rank)));
+        contexts.flat_map(move |(stage, context_rank)| {
+            (0..scheme.tp()).map(move |tensor_rank| Position { scheme, stage, context_rank, tensor_rank })
+        })
+    }
+
+    /// Its place among the ranks of its stage.
+    pub fn in_block(self) -> u32 {
+        u32::from(self.context_rank) * u32::from(self.scheme.tp()) + u32::from(self.tensor_rank)
+    }
+
+    /// The ranks that share its tokens and split its stage's parameters, in tensor order, if it is `rank`.
+    ///
+    /// A block is consecutive ranks, so one of them tells them all.
+    pub fn tensor_group(self, rank: u32) -> Result<Vec<u32>> {
+        let tp = u32::from(self.scheme.tp());
+        let first = self.first_of_block(rank)? + u32::from(self.context_rank) * tp;
+        Ok((first..first + tp).collect())
+    }
+
+    /// The ranks that hold the same parameters and the other tokens, in context order, if it is `rank`.
+    pub fn context_group(self, rank: u32) -> Result<Vec<u32>> {
+        let block = self.scheme.block();
+        let first = self.first_of_block(rank)?;
+        Ok((first..first + block).skip(self.tensor_rank.into()).step_by(self.scheme.tp().into()).collect())
+    }
+
+    fn first_of_block(self, rank: u32) -> Result<u32> {
+        let (place, block) = (self.in_block(), self.scheme.block());
+        let first = rank.checked_sub(place).filter(|first| first.checked_add(block).is_some());
+        first.ok_or(Error::RankOutOfBlock { rank, place, block })
+    }
+}
+
+/// The position of every rank of the cluster under `plan`; none for ranks without work.
+///
+/// A replica that got no sequence holds nothing: its ranks take part in the iteration as homes alone.
+pub fn positions(plan: &Plan) -> Vec<Option<Position>> {
+    let at_work = plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty());
+    positions_of(at_work.map(|replica| (replica.scheme, replica.ranks.as_slice())), plan.cluster)
+}
+
+/// The position of every rank of the cluster where each replica of `strategy` has work.
+pub fn strategy_positions(strategy: &Strategy, cluster: Cluster) -> Result<Vec<Option<Position>>> {
+    let ranks = place(strategy, cluster)?;
+    let replicas = strategy.schemes().iter().copied().zip(ranks.iter().map(Vec::as_slice));
+    Ok(positions_of(replicas, cluster))
+}
+
+fn positions_of<'a>(replicas: impl Iterator<Item = (Scheme, &'a [u32])>, cluster: Cluster) -> Vec<Option<Position>> {
+    let mut positions = vec![None; cluster.gpus() as usize];
+    for (scheme, ranks) in replicas {
+        for (&rank, position) in ranks.iter().zip(Position::all(scheme)) {
+            positions[rank as usize] = Some(position);
+        }
+    }
+    positions
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn places(scheme: &str) -> Vec<Position> {
+        Position::all(scheme.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn tensor_ranks_are_innermost_and_stages_outermost() {
+        let numbers = |at: Position| (at.stage, at.context_rank, at.tensor_rank);
+        let listed: Vec<_> = places("<tp2,cp3,pp2>").into_iter().map(numbers).collect();
+        let sorted: BTreeSet<_> = listed.iter().copied().collect();
+        assert_eq!(listed, sorted.into_iter().collect::<Vec<_>>());
+        assert_eq!((listed.len(), listed[3], listed[6]), (12, (0, 1, 1), (1, 0, 0)));
+        assert!(places("<tp2,cp3,pp2>").iter().enumerate().all(|(index, at)| at.in_block() as usize == index % 6));
+    }
+
+    #[test]
+    fn each_rank_is_in_one_group_of_each_kind() {
+        let first = 24;
+        let ranks: Vec<(u32, Position)> = (first..).zip(places("<tp2,cp3,pp2>")).collect();
+        let groups: BTreeSet<Vec<u32>> = ranks.iter().map(|(rank, at)| at.tensor_group(*rank).unwrap()).collect();
+        assert!(groups.iter().map(|group| (group[0], group.len())).eq((24..36).step_by(2).map(|rank| (rank, 2))));
+        let groups: Vec<Vec<u32>> = ranks.iter().map(|(rank, at)| at.context_group(*rank).unwrap()).collect();
+        assert_eq!((&groups[0], &groups[5], &groups[6]), (&vec![24, 26, 28], &vec![25, 27, 29], &vec![30, 32, 34]));
+        for ((rank, at), group) in ranks.iter().zip(&groups) {
+            assert_eq!(group[usize::from(at.context_rank)], *rank);
+        }
+    }
+
+    #[test]
+    fn a_rank_that_no_block_can_hold_there_is_refused() {
+        let last = *places("<tp2,cp3>").last().unwrap();
+        assert_eq!(last.context_group(5).unwrap(), [1, 3, 5]);
+        assert_eq!(last.tensor_group(4).unwrap_err().code(), "rank_out_of_block");
+        assert_eq!(places("<cp2>")[0].context_group(u32::MAX).unwrap_err().code(), "rank_out_of_block");
+    }
+
+    #[test]
+    fn a_place_beyond_a_degree_is_refused() {
+        let scheme: Scheme = "<tp2,cp3,pp4>".parse().unwrap();
+        assert!(Position::new(scheme, 3, 2, 1).is_ok());
+        for (stage, context_rank, tensor_rank) in [(4, 0, 0), (0, 3, 0), (0, 0, 2)] {
+            let error = Position::new(scheme, stage, context_rank, tensor_rank).unwrap_err();
+            assert_eq!(error.code(), "position_out_of_range");
+        }
+    }
+}

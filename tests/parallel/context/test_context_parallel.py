@@ -1,0 +1,84 @@
+"""Attention across context ranks is that of one process, forward and backward, for either kind."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from hydraulis.config.context import ContextKind
+from hydraulis.model.attention.kernel import Heads
+from hydraulis.model.attention.varlen import varlen_attention
+from hydraulis.model.segments import Segments
+from parallel.context.context_workers import attend, refuse
+from ranks import run_ranks
+
+KINDS: tuple[ContextKind, ...] = ("ulysses", "ring")
+# Long ones, lengths that no number of chunks divides, one-token ones, fewer tokens than ranks, a padded end.
+MIXES = {2: [[13, 1, 7, 2, 1], [1, 1]], 3: [[40, 1, 5, 2], [1, 2]], 4: [[29, 1, 1, 9], [3, 1], [1, 1, 1, 1]]}
+HEAD_DIM = 6
+
+
+def random_heads(
+    num_tokens: int, num_queries: int, num_keys: int, dtype: torch.dtype
+) -> tuple[Heads, Tensor]:
+    generator = torch.Generator().manual_seed(num_tokens)
+
+    def draw(num_heads: int) -> Tensor:
+        wide = torch.randn(num_tokens, num_heads, HEAD_DIM, dtype=torch.float64, generator=generator)
+        return wide.to(dtype)
+
+    return Heads(draw(num_queries), draw(num_keys), draw(num_keys)), draw(num_queries)
+
+
+def together(results: list[tuple[Tensor, ...]]) -> list[Tensor]:
+    """Put the ranks' parts back where they are in the micro-batch."""
+    index_T = torch.cat([parts[0] for parts in results])
+    assert sorted(index_T.tolist()) == list(range(len(index_T)))
+    assert len({len(parts[0]) for parts in results}) == 1
+    order_T = index_T.argsort()
+    return [torch.cat(parts)[order_T] for parts in list(zip(*results, strict=True))[1:]]
+
+
+def one_process(lengths: list[int], heads: Heads, do_TND: Tensor) -> list[Tensor]:
+    own = Heads(*(x.clone().requires_grad_() for x in heads))
+    o_TND = varlen_attention(*own, Segments.from_lengths(lengths, "cpu"))
+    return [o_TND.detach(), *torch.autograd.grad(o_TND, own, do_TND)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+# Key/value heads divided among the ranks, shared by them, one for all, and heads that do not divide.
+@pytest.mark.parametrize(
+    ("cp", "num_heads"), [(2, (4, 4)), (2, (4, 1)), (3, (6, 3)), (3, (8, 4)), (4, (4, 2)), (4, (12, 4))]
+)
+def test_it_is_attention_of_one_process(kind: ContextKind, cp: int, num_heads: tuple[int, int]) -> None:
+    for lengths in MIXES[cp]:
+        heads, do_TND = random_heads(sum(lengths), *num_heads, torch.float64)
+        parts = together(run_ranks(cp, attend, kind, lengths, heads, do_TND))
+        for part, expected in zip(parts, one_process(lengths, heads, do_TND), strict=True):
+            torch.testing.assert_close(part, expected, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_lower_precision_is_as_close_as_its_rounding_allows(kind: ContextKind, dtype: torch.dtype) -> None:
+    lengths = [29, 1, 1, 9]
+    heads, do_TND = random_heads(sum(lengths), 8, 2, dtype)
+    parts = together(run_ranks(4, attend, kind, lengths, heads, do_TND))
+    wide = one_process(lengths, Heads(*(x.double() for x in heads)), do_TND.double())
+    tolerance = 50 * torch.finfo(dtype).eps
+    for part, expected in zip(parts, wide, strict=True):
+        assert part.dtype == dtype
+        assert (part.double() - expected).norm() <= tolerance * expected.norm()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_runs_are_equal_to_the_bit(kind: ContextKind) -> None:
+    heads, do_TND = random_heads(20, 4, 2, torch.float32)
+    first, second = (together(run_ranks(4, attend, kind, [17, 3], heads, do_TND)) for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_that_do_not_split_are_refused(kind: ContextKind) -> None:
+    for code, message in run_ranks(2, refuse, kind, 5):
+        assert code == "token_split"
+        assert message.startswith("5 tokens do not split evenly over 2 ranks of a context group")
