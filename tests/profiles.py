@@ -37,6 +37,7 @@ def made_up_profile(caps: Mapping[str, int], context: str = "ulysses") -> CostPr
         "name": "made-up",
         "source": "made up for a test",
         "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": memory},
+        "checkpointing": "none",
         "forward_share": 1 / 3,
         "memory": {"reserved_bytes": 0, "home_bytes": 0, "token_multiple": MULTIPLE},
         "schemes": [scheme(text, cap) for text, cap in caps.items()],

@@ -16,6 +16,7 @@ import pytest
 import safetensors.torch
 
 from hydraulis import Plan, train
+from hydraulis.planner.profile import load_profile
 from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS
@@ -293,6 +294,7 @@ REFUSALS = (
     Refusal('planner.context="both"', "config_value", "planner.context"),
     Refusal('planner.strategies=["1x<pp2>"]\0model.num_hidden_layers=1', "too_many_stages", "1 layers"),
     Refusal("data.max_tokens=90", "document_too_long", "90 tokens, and no strategy admits more than 64"),
+    Refusal('train.checkpointing="full"', "checkpointing_differs", "under checkpointing 'none'"),
     Refusal('planner.profile="nowhere.json"', "file_unreadable", "nowhere.json"),
     Refusal('planner.strategies=["2x<1>"]\0planner.profile="WITHOUT"', "scheme_unknown", "<1>"),
     Refusal('output.directory="FILE/run"', "run_directory", "FILE/run"),
@@ -338,11 +340,13 @@ def test_a_refusal_writes_nothing(refused: tuple[Path, list[list[Ended]]]) -> No
 
 def test_a_run_over_context_ranks_measures_trains_and_ends_well(tmp_path: Path) -> None:
     overrides = ['planner.strategies=["1x<cp2>"]', "data.tokens_per_batch=120", "data.max_tokens=64"]
+    overrides.append('train.checkpointing="selective"')
     arguments = [str(write_config(tmp_path)), *(part for one in overrides for part in ("--set", one))]
     first, second = (ended for (ended,) in run_ranks(2, run_commands, [arguments]))
     assert (first.code, second.code) == (0, 0), first.err
     plans = [Plan.from_json(json.dumps(plan)) for plan in read_lines(tmp_path / "run" / "plans.jsonl")]
     assert [plan.replicas[0].context for plan in plans] == ["ring"] * STEPS
+    assert load_profile(tmp_path / "run" / "profile.json").checkpointing == "selective"
 
 
 def test_a_full_disk_ends_every_rank(tmp_path: Path) -> None:

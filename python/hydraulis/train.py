@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import safetensors.torch
-import torch
 import torch.distributed as dist
 
 from hydraulis._core import Cluster, CostProfile, Planner, Scheme, Strategy
@@ -19,7 +18,7 @@ from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED, report
 from hydraulis.config.run import RunConfig, load, to_dict
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.stdlib import StandardLibrary
-from hydraulis.errors import HydraulisError, InfeasibleError
+from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
 from hydraulis.model.decoder import checkpoint_name
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.planner.profile import load_profile
@@ -120,14 +119,7 @@ def _describe(corpus: Corpus) -> str:
 
 
 def _worker(config: RunConfig, strategies: Sequence[Strategy]) -> Worker:
-    return Worker(
-        config.model,
-        config.optimizer,
-        schemes=_schemes(strategies),
-        dtype=getattr(torch, config.train.dtype),
-        seed=config.train.seed,
-        timeout=timedelta(seconds=config.train.timeout_s),
-    )
+    return Worker(config.model, config.optimizer, config.train, schemes=_schemes(strategies))
 
 
 def _profile(
@@ -142,6 +134,7 @@ def _profile(
     schemes = _schemes(strategies)
     if path:
         profile = CostProfile.from_json(from_rank_zero(lambda: load_profile(path).to_json()))
+        _check_checkpointing(config, profile)
         for scheme in schemes:
             check_context_degree(config.model, scheme, profile.context(scheme))
         return profile
@@ -154,6 +147,18 @@ def _profile(
     )
     display.note(f"measuring what each scheme costs, about {limits.seconds:.0f} s")
     return measure_profile(worker, schemes, limits, display.measuring, stop.agreed)
+
+
+def _check_checkpointing(config: RunConfig, profile: CostProfile) -> None:
+    """Refuse a profile whose times and caps are those of another kind (code `checkpointing_differs`)."""
+    if profile.checkpointing != config.train.checkpointing:
+        message = (
+            f"profile '{profile.name}' of planner.profile = '{config.planner.profile}' was measured under "
+            f"checkpointing '{profile.checkpointing}', and train.checkpointing is "
+            f"'{config.train.checkpointing}'; set train.checkpointing = \"{profile.checkpointing}\", or "
+            "measure a profile under the other kind"
+        )
+        raise InvalidInputError(message, code="checkpointing_differs")
 
 
 def _schemes(strategies: Sequence[Strategy]) -> list[Scheme]:

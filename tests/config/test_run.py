@@ -43,6 +43,7 @@ BAD_VALUES = {
     "train.steps": "0",
     "train.seed": "-1",
     "train.dtype": '"float16"',
+    "train.checkpointing": '"some"',
     "train.timeout_s": "0",
     "train.trace_step": "-1",
     "optimizer.learning_rate": "0.0",
@@ -76,7 +77,9 @@ def test_reads_a_file_and_fills_in_defaults(tmp_path: Path) -> None:
     assert config.model.num_hidden_layers == 2
     assert config.data.source == "stdlib"
     assert config.data.max_tokens == 8192
-    assert config.train == TrainConfig(steps=10, seed=0, dtype="float32", timeout_s=600.0, trace_step=None)
+    assert config.train == TrainConfig(
+        steps=10, seed=0, dtype="float32", checkpointing="none", timeout_s=600.0, trace_step=None
+    )
     assert config.optimizer == OptimizerConfig()
     assert config.planner.strategies == ("1x<tp2>+2x<tp1>", "4x<tp1>")
     assert config.planner.profile == ""
@@ -241,6 +244,7 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
         "steps": 10,
         "seed": 0,
         "dtype": "float32",
+        "checkpointing": "none",
         "timeout_s": 600.0,
         "trace_step": None,
     }

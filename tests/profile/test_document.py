@@ -36,7 +36,12 @@ def build(memory: dict[str, float] | None = None, **changes: Any) -> Any:
     sizes: Any = {"held_bytes": 100_000, "activation_bytes_per_token": 1_000.5} | (memory or {})
     measured = MemoryMeasurement(**sizes)
     return cost_profile(
-        MODEL, {PIPELINE: measured}, {PIPELINE: TimeMeasurement(**(TIME | changes))}, share, "ring"
+        MODEL,
+        {PIPELINE: measured},
+        {PIPELINE: TimeMeasurement(**(TIME | changes))},
+        share,
+        "ring",
+        "selective",
     )
 
 
@@ -44,7 +49,9 @@ def test_schemes_with_context_ranks_say_of_which_kind() -> None:
     schemes = [Scheme("<tp2>"), Scheme("<tp3,cp7>")]
     sizes = MemoryMeasurement(held_bytes=100_000, activation_bytes_per_token=1_000.5)
     times = TimeMeasurement(**(TIME | {"stage_multipliers": [1.0]}))
-    profile = cost_profile(MODEL, dict.fromkeys(schemes, sizes), dict.fromkeys(schemes, times), 0.3, "ring")
+    profile = cost_profile(
+        MODEL, dict.fromkeys(schemes, sizes), dict.fromkeys(schemes, times), 0.3, "ring", "none"
+    )
     assert [profile.context(scheme) for scheme in schemes] == [None, "ring"]
     # Padding to 21 tokens never exceeds a cap.
     assert json.loads(profile.to_json())["memory"]["token_multiple"] == math.lcm(CAP_MULTIPLE, 2, 21)
@@ -59,6 +66,7 @@ def test_every_measurement_is_in_the_document() -> None:
         "held_bytes": 100_000,
         "activation_bytes_per_token": 1_000.5,
     }
+    assert document["checkpointing"] == "selective"
     assert document["forward_share"] == 0.3
     assert document["memory"] == {
         "reserved_bytes": 20_000,

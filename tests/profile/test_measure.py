@@ -87,6 +87,15 @@ def test_the_kind_of_context_parallelism_is_recorded(reports: list[Report]) -> N
     assert [profile.context(Scheme(text)) for text in SCHEMES] == [None, None, "ring", None]
 
 
+def test_each_kind_of_checkpointing_is_measured_as_it_is(
+    reports: list[Report], document: dict[str, Any]
+) -> None:
+    assert document["checkpointing"] == "none"
+    none, selective, full = reports[0].kept
+    assert reports[1].kept == reports[0].kept
+    assert none > selective > full > 0
+
+
 def test_the_first_stage_of_a_pipeline_holds_several_micro_batches(
     entries: dict[str, dict[str, Any]],
 ) -> None:

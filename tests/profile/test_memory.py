@@ -9,12 +9,13 @@ from torch import Tensor, nn
 
 from hydraulis import Scheme
 from hydraulis._core import Position
+from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.profile.memory import activation_bytes
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.parameters import ModelParameters
-from hydraulis.runtime.stage import Stage
+from hydraulis.runtime.stage import Stage, StageKinds
 from small_model import small_config
 
 TOKENS, WIDTH = 6, 4
@@ -84,12 +85,18 @@ def test_counts_are_those_made_by_hand(module: nn.Module, kept_elements: int) ->
     assert count(module) == kept_elements * FLOAT64
 
 
-def stage_bytes(tokens: int, dtype: torch.dtype = torch.float64, **changes: Any) -> int:
+def stage_bytes(
+    tokens: int,
+    dtype: torch.dtype = torch.float64,
+    checkpointing: CheckpointingKind = "none",
+    **changes: Any,
+) -> int:
     parameters = ModelParameters.of(small_config(**changes))
     whole = Position.all(Scheme("<1>"))[0]
     buffers = StrategyBuffers.for_schemes(parameters, [whole.scheme], dtype)
     buffers.parameter.fill_(0.1)
-    stage = Stage(parameters, whole, None, 0, ProcessGroups(timeout=None), buffers)  # type: ignore[arg-type]
+    kinds = StageKinds(None, checkpointing)
+    stage = Stage(parameters, whole, kinds, 0, ProcessGroups(timeout=None), buffers)  # type: ignore[arg-type]
     return activation_bytes(stage, None, micro_batch(tokens))
 
 
@@ -103,6 +110,25 @@ def test_layers_keep_alike_and_half_the_bytes_halve_them() -> None:
     one, two, three = (stage_bytes(128, num_hidden_layers=layers) for layers in (1, 2, 3))
     assert three - two == two - one > 0
     assert stage_bytes(128, torch.float32) == pytest.approx(stage_bytes(128) / 2, rel=0.05)
+
+
+def layer_bytes(checkpointing: CheckpointingKind) -> float:
+    """Give what one layer keeps for one token."""
+    one, two = (stage_bytes(128, checkpointing=checkpointing, num_hidden_layers=layers) for layers in (1, 2))
+    return (two - one) / 128
+
+
+def test_each_kind_of_checkpointing_keeps_less_and_it_is_counted() -> None:
+    config = small_config()
+    none, selective, full = (layer_bytes(kind) for kind in ("none", "selective", "full"))
+    assert full == config.hidden_size * FLOAT64
+    # Input, heads before and after rotation, attention's output (log-sum-exp beside it), maps to the stream,
+    # gate and up.
+    queries, keys = (n * config.head_dim for n in (config.num_attention_heads, config.num_key_value_heads))
+    elements = 2 * config.hidden_size + 3 * queries + 3 * keys + 2 * config.intermediate_size
+    elements += config.num_attention_heads
+    assert selective == elements * FLOAT64
+    assert none > selective + config.intermediate_size * FLOAT64
 
 
 def test_a_layer_keeps_at_least_what_its_mathematics_needs() -> None:

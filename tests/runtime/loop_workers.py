@@ -2,7 +2,6 @@
 
 import os
 import signal
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 import torch
@@ -75,14 +74,7 @@ def make(config: RunConfig) -> Worker:
     from hydraulis import Strategy
 
     schemes = {scheme for text in config.planner.strategies for scheme in Strategy(text).schemes}
-    return Worker(
-        config.model,
-        config.optimizer,
-        schemes=sorted(schemes),
-        dtype=torch.float32,
-        seed=config.train.seed,
-        timeout=timedelta(seconds=60),
-    )
+    return Worker(config.model, config.optimizer, config.train, schemes=sorted(schemes))
 
 
 def _run(

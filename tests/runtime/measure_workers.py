@@ -5,13 +5,16 @@ from typing import NamedTuple
 import torch
 
 from hydraulis import Scheme
+from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.errors import HydraulisError
+from hydraulis.profile.bench import SchemeBench
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from runtime.tiny import make_worker
 from small_model import small_config
 
 SCHEMES = ("<1>", "<tp2>", "<cp2>", "<pp3>")
 MEMORY = 4 << 20
+CHECKPOINTING: tuple[CheckpointingKind, ...] = ("none", "selective", "full")
 
 
 class Report(NamedTuple):
@@ -22,6 +25,7 @@ class Report(NamedTuple):
     filled: bool
     stopped: bool
     refused: tuple[str, str, str]
+    kept: list[float]
 
 
 def limits(memory_bytes: int, seconds: float) -> MeasurementLimits:
@@ -47,7 +51,14 @@ def measure(seconds: float) -> Report:
         refused = (type(error).__name__, error.code, str(error))
     stop = StopAfter(10)
     stopped = measure_profile(worker, schemes, limits(MEMORY, 600.0), lambda _: None, stop.reached) is None
-    return Report(profile.to_json(), shares, filled, stopped, refused)
+    kept = [kept_per_token(kind) for kind in CHECKPOINTING]
+    return Report(profile.to_json(), shares, filled, stopped, refused, kept)
+
+
+def kept_per_token(checkpointing: CheckpointingKind) -> float:
+    """Count what a tensor rank keeps for a token; 0 on the rank that is left over."""
+    worker = make_worker(["1x<tp2>"], checkpointing=checkpointing)
+    return SchemeBench(worker, Scheme("<tp2>"), None).kept_bytes(64).per_token
 
 
 class StopAfter:

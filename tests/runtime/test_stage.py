@@ -14,7 +14,7 @@ from hydraulis.model.init import initial_value
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.parameters import ModelParameters
-from hydraulis.runtime.stage import Stage
+from hydraulis.runtime.stage import Stage, StageKinds
 from ranks import run_ranks
 from runtime.stage_workers import context_stages, stages_are_kept
 from small_model import SEED, bind_parameters, logits_of, small_config, token_loss
@@ -30,7 +30,11 @@ def build(
     buffers = StrategyBuffers.for_schemes(parameters, [Scheme("<1>")], dtype)
     buffers.parameter.normal_(0.0, 0.2, generator=torch.Generator().manual_seed(1))
     groups = ProcessGroups(timeout=None)  # type: ignore[arg-type]
-    return Stage(parameters, position, None, position.stage, groups, buffers), buffers, parameters
+    return (
+        Stage(parameters, position, StageKinds(None, "none"), position.stage, groups, buffers),
+        buffers,
+        parameters,
+    )
 
 
 def micro_batch(config: ModelConfig, seed: int = 2) -> PackedMicroBatch:

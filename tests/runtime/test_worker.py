@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from hydraulis import Cluster, Strategy
+from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import OptimizerConfig
@@ -47,6 +48,7 @@ CONTEXT_STRATEGIES = (
     "1x<tp2,cp2,pp2>",
 )
 KINDS: tuple[ContextKind, ...] = ("ulysses", "ring")
+CHECKPOINTED = [("selective", "ulysses"), ("selective", "ring"), ("full", "ulysses"), ("full", "ring")]
 FAMILY_STRATEGIES = ("1x<tp4>+1x<tp2>+2x<1>", "1x<tp4,cp2>", "1x<tp2,pp4>", "1x<tp2,cp2,pp2>")
 OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=3, weight_decay=0.1)
 
@@ -191,6 +193,30 @@ def test_random_strategies_equal_one_process_in_float64(kind: ContextKind, seed:
     steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
     result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+
+
+@pytest.mark.parametrize(("checkpointing", "kind"), CHECKPOINTED)
+def test_checkpointed_strategies_equal_one_process_in_float64(
+    checkpointing: CheckpointingKind, kind: ContextKind
+) -> None:
+    config = model_config(tie_word_embeddings=True, qk_norm=True)
+    strategies = (*STRATEGIES[1:7], *CONTEXT_STRATEGIES[:8])
+    steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind, checkpointing)[0]
+    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+
+
+@pytest.mark.parametrize(("checkpointing", "kind"), CHECKPOINTED)
+def test_checkpointing_does_not_change_a_bit(checkpointing: CheckpointingKind, kind: ContextKind) -> None:
+    config = model_config(**FAMILIES["every bias"])
+    strategies = ("1x<tp2,cp2,pp2>", "1x<tp4,cp2>", "1x<cp2,pp3>+1x<tp2>", "1x<tp2,pp3>+1x<pp2>")
+    steps = list(zip(strategies, batches(4, config.vocab_size), strict=True))
+    kept = run_ranks(8, train, config, OPTIMIZER, torch.float32, steps, kind, "none")[0]
+    recomputed = run_ranks(8, train, config, OPTIMIZER, torch.float32, steps, kind, checkpointing)[0]
+    for one, other in zip(kept, recomputed, strict=True):
+        assert one.loss == other.loss
+        for name in one.gradients:
+            assert torch.equal(one.gradients[name], other.gradients[name]), (one.strategy, name)
 
 
 @pytest.mark.parametrize("kind", KINDS)

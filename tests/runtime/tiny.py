@@ -1,15 +1,15 @@
 """What the runtime's tests train: a tiny decoder, a corpus of made-up documents, plans for any strategy."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import torch
 
 from hydraulis import Cluster, Plan, Planner, Strategy
+from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.model import ModelConfig
-from hydraulis.config.run import OptimizerConfig, RunConfig
+from hydraulis.config.run import OptimizerConfig, RunConfig, TrainConfig
 from hydraulis.config.table import from_table
 from hydraulis.data.corpus import Corpus
 from hydraulis.runtime.worker import Worker
@@ -45,16 +45,17 @@ def make_worker(
     config: ModelConfig | None = None,
     dtype: torch.dtype = torch.float64,
     seed: int = SEED,
+    checkpointing: CheckpointingKind = "none",
 ) -> Worker:
     schemes = {scheme for strategy in strategies for scheme in Strategy(strategy).schemes}
-    return Worker(
-        config or small_config(),
-        OPTIMIZER,
-        schemes=sorted(schemes),
-        dtype=dtype,
-        seed=seed,
-        timeout=timedelta(seconds=60),
-    )
+    settings = train_config(seed=seed, dtype=dtype, checkpointing=checkpointing)
+    return Worker(config or small_config(), OPTIMIZER, settings, schemes=sorted(schemes))
+
+
+def train_config(*, dtype: torch.dtype, steps: int = 1, **settings: Any) -> TrainConfig:
+    """Give the settings of a worker whose groups wait for a minute at most."""
+    name: Any = str(dtype).removeprefix("torch.")
+    return TrainConfig(steps=steps, dtype=name, timeout_s=60.0, **settings)
 
 
 def made_up_corpus(vocab_size: int, *, longest: int = 64) -> Corpus:
@@ -81,7 +82,7 @@ def run_config(steps: int, strategies: Sequence[str], **optimizer: Any) -> RunCo
             "num_key_value_heads": 2,
         },
         "data": {"tokens_per_batch": 120},
-        "train": {"steps": steps, "seed": SEED},
+        "train": {"steps": steps, "seed": SEED, "timeout_s": 60.0},
         "optimizer": {"learning_rate": 1e-2} | optimizer,
         "planner": {"strategies": list(strategies), "memory_mib": 1},
         "output": {"directory": "nowhere"},

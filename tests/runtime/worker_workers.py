@@ -1,7 +1,6 @@
 """What the ranks of the runtime's tests do."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,13 +9,15 @@ import torch
 import torch.distributed as dist
 
 from hydraulis import Cluster, CostProfile, Plan, Planner, Strategy
+from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
-from hydraulis.config.run import OptimizerConfig
+from hydraulis.config.run import OptimizerConfig, TrainConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
+from runtime.tiny import train_config
 
 SEED = 11
 CAPS = {
@@ -59,12 +60,12 @@ def train(
     dtype: torch.dtype,
     steps: Sequence[tuple[str, Batch]],
     context: ContextKind = "ulysses",
+    checkpointing: CheckpointingKind = "none",
 ) -> list[Step] | None:
     """Run each batch under its strategy; rank 0 returns the steps."""
     schemes = {scheme for strategy, _ in steps for scheme in Strategy(strategy).schemes}
-    worker = Worker(
-        config, optimizer, schemes=sorted(schemes), dtype=dtype, seed=SEED, timeout=timedelta(seconds=60)
-    )
+    settings = train_config(steps=len(steps), seed=SEED, dtype=dtype, checkpointing=checkpointing)
+    worker = Worker(config, optimizer, settings, schemes=sorted(schemes))
     profile = made_up_profile(CAPS, context)
     records = [_step(worker, profile, strategy, batch) for strategy, batch in steps]
     return records if dist.get_rank() == 0 else None
@@ -95,14 +96,7 @@ def refusals() -> list[str]:
         num_key_value_heads=1,
     )
     scheme = Strategy("1x<1>").schemes[0]
-    worker = Worker(
-        config,
-        OptimizerConfig(),
-        schemes=[scheme],
-        dtype=torch.float32,
-        seed=SEED,
-        timeout=timedelta(seconds=60),
-    )
+    worker = Worker(config, OptimizerConfig(), TrainConfig(steps=1), schemes=[scheme])
     codes = []
     for gpus, strategy, targets in ((4, "2x<1>", [2, 3]), (2, "2x<1>", None), (2, "1x<cp2>", [2, 3])):
         planner = Planner(made_up_profile(CAPS), Cluster(gpus=gpus, gpus_per_node=8), strategies=[strategy])

@@ -98,6 +98,7 @@ fn profile(u: &mut Unstructured, gpus: u32) -> Result<Value> {
         "name": "fuzzed",
         "source": "a fuzzer",
         "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": MEMORY},
+        "checkpointing": *u.choose(&["none", "selective", "full"])?,
         "forward_share": f64::from(u.int_in_range(1..=9)?) / 10.0,
         "memory": {"reserved_bytes": RESERVED, "home_bytes": gpus, "token_multiple": u.int_in_range(1..=3)?},
         "schemes": schemes,

@@ -50,6 +50,12 @@ impl CostProfile {
         self.0.hardware.gpus_per_node
     }
 
+    /// Under which activation checkpointing all of it was measured: `none`, `selective` or `full`.
+    #[getter]
+    fn checkpointing(&self) -> &'static str {
+        self.0.checkpointing.name()
+    }
+
     /// The schemes that have coefficients.
     #[getter]
     fn schemes(&self) -> Vec<String> {

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from hydraulis.config.check import above, at_least, below, not_empty
+from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.config.hugging_face import from_hugging_face
 from hydraulis.config.model import ModelConfig
@@ -52,6 +53,8 @@ class TrainConfig:
         seed: fixes the initial weights and the order of the documents.
         dtype: the type of parameters and activations; gradients are added up, and master parameters kept, in
             at least float32.
+        checkpointing: what each decoder layer computes again in backward instead of keeping it: nothing
+            (`none`), all but attention and matrix products (`selective`), or all (`full`).
         timeout_s: how long a process group waits before it gives up, in seconds.
         trace_step: the iteration whose timeline is exported, counted from 0, or the last of a shorter run;
             absent for none.
@@ -60,6 +63,7 @@ class TrainConfig:
     steps: int
     seed: int = 0
     dtype: Literal["bfloat16", "float32", "float64"] = "float32"
+    checkpointing: CheckpointingKind = "none"
     timeout_s: float = 600.0
     trace_step: int | None = None
 
@@ -108,7 +112,8 @@ class PlannerConfig:
         context: how context ranks attend to each other's tokens, for the profile that is measured: `ulysses`
             exchanges tokens for heads, `ring` passes keys and values round.
         profile: the path of a saved cost profile, which brings its own memory and kind of context
-            parallelism; empty to measure one at the start.
+            parallelism, and must have been measured under `train.checkpointing`; empty to measure one at the
+            start.
         profile_seconds: after how long that measurement begins no new pass; it always makes one.
         memory_mib: the memory of one rank for which a profile is measured.
     """

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from hydraulis._core import CostProfile, Scheme
+from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 
 # A cap is a multiple of the ranks that share tokens out, so that padding never exceeds it, and of 64, to be
@@ -61,6 +62,7 @@ def cost_profile(
     times: dict[Scheme, TimeMeasurement],
     forward_share: float,
     context: ContextKind,
+    checkpointing: CheckpointingKind,
 ) -> CostProfile:
     """Build the profile; the core checks it.
 
@@ -70,6 +72,7 @@ def cost_profile(
         times: of each scheme.
         forward_share: of a micro-batch's time.
         context: the kind of context parallelism of all schemes that have any.
+        checkpointing: the kind under which all was measured.
 
     Raises:
         InvalidInputError: a measurement is out of its range (code `profile_value`).
@@ -96,6 +99,7 @@ def cost_profile(
             "gpus_per_node": torch.distributed.get_world_size(),
             "memory_bytes": model.memory_bytes,
         },
+        "checkpointing": checkpointing,
         "forward_share": forward_share,
         "memory": {
             "reserved_bytes": model.reserved_bytes,

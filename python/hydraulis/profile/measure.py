@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from hydraulis._core import Cluster, CostProfile, Scheme, fit_cost
+from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.profile.bench import SchemeBench, Timing
@@ -85,7 +86,7 @@ def measure_profile(
     benches = [SchemeBench(worker, scheme, context) for scheme, context in contexts.items()]
     model = _model_memory(worker, limits.memory_bytes)
     memory = {bench.scheme: _scheme_memory(worker, bench) for bench in benches}
-    mixes = _mixes(model, memory, limits)
+    mixes = _mixes(model, memory, limits, worker.checkpointing)
     passes = _passes(benches, mixes, limits.seconds, progress, is_stopped)
     if not passes:
         return None
@@ -98,7 +99,10 @@ def measure_profile(
             for scheme in schemes
         }
         times = {scheme: _fit(mixes[scheme], stage_times[scheme]) for scheme in schemes}
-        return cost_profile(model, memory, times, _forward_share(stage_times), limits.context).to_json()
+        forward_share = _forward_share(stage_times)
+        return cost_profile(
+            model, memory, times, forward_share, limits.context, worker.checkpointing
+        ).to_json()
 
     return CostProfile.from_json(from_rank_zero(fitted))
 
@@ -127,7 +131,10 @@ def _scheme_memory(worker: Worker, bench: SchemeBench) -> MemoryMeasurement:
 
 
 def _mixes(
-    model: ModelMemory, memory: dict[Scheme, MemoryMeasurement], limits: MeasurementLimits
+    model: ModelMemory,
+    memory: dict[Scheme, MemoryMeasurement],
+    limits: MeasurementLimits,
+    checkpointing: CheckpointingKind,
 ) -> dict[Scheme, list[list[int]]]:
     """Choose micro-batches for each scheme: alone and packed, from a sixteenth to all that it will be given.
 
@@ -135,7 +142,7 @@ def _mixes(
     are what training runs most.
     """
     times = {scheme: _unfitted(scheme) for scheme in memory}
-    unfitted = cost_profile(model, memory, times, forward_share=0.5, context=limits.context)
+    unfitted = cost_profile(model, memory, times, 0.5, limits.context, checkpointing)
     world = dist.get_world_size()
     mixes = {}
     for scheme in memory:

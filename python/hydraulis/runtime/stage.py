@@ -4,15 +4,18 @@ Legend: T tokens of this context rank, t = T/tp tokens of this rank, H hidden, v
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor, device, nn
 
 from hydraulis._core import HeldSlice, Position, held_slices
+from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.model.decoder import Decoder, master_parameter_name
+from hydraulis.parallel.checkpointing import apply_checkpointing
 from hydraulis.parallel.context.context_parallel import ContextParallel
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.pipeline import cut_stage
@@ -20,6 +23,19 @@ from hydraulis.parallel.tensor import apply_tensor_parallel, split_range
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.parameters import ModelParameters
+
+
+@dataclass(frozen=True, slots=True)
+class StageKinds:
+    """How a stage computes where its scheme leaves that open.
+
+    Attributes:
+        context: the kind of the replica's context parallelism; None if it has none.
+        checkpointing: what the layers compute again in backward.
+    """
+
+    context: ContextKind | None
+    checkpointing: CheckpointingKind
 
 
 class Stage:
@@ -30,7 +46,7 @@ class Stage:
     Args:
         parameters: of the model.
         position: in a replica.
-        context: the kind of the replica's context parallelism; None if it has none.
+        kinds: of context parallelism and of checkpointing.
         rank: of this process, which with the position fixes its tensor and its context group.
         groups: where these have been ensured.
         buffers: large enough for the position.
@@ -40,7 +56,7 @@ class Stage:
         self,
         parameters: ModelParameters,
         position: Position,
-        context: ContextKind | None,
+        kinds: StageKinds,
         rank: int,
         groups: ProcessGroups,
         buffers: StrategyBuffers,
@@ -56,8 +72,8 @@ class Stage:
         context_group = groups.get(position.context_group(rank))
         self._context = None
         if context_group is not None:
-            assert context is not None  # profiles and plans are read only so
-            self._context = ContextParallel(context, context_group)
+            assert kinds.context is not None  # profiles and plans are read only so
+            self._context = ContextParallel(kinds.context, context_group)
         rows = split_range(config.vocab_size, scheme.tp, position.tensor_rank)
         self._vocabulary = VocabularyShare(config.vocab_size, rows.start, group)
         with device("meta"):
@@ -66,6 +82,7 @@ class Stage:
         cut_stage(self.module, layers, first=self.is_first, last=self.is_last)
         _bind(self.module, parameters, slices, buffers)
         apply_tensor_parallel(self.module, group, position.tensor_rank, scheme.tp)
+        apply_checkpointing(self.module, kinds.checkpointing)
 
     def collate(self, documents: Sequence[npt.NDArray[np.uint8]]) -> PackedMicroBatch:
         """Pack documents into a micro-batch that the scheme can share out, and take this rank's part."""

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from hydraulis._core import Plan, Position, Scheme, Span
 from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
-from hydraulis.config.run import OptimizerConfig
+from hydraulis.config.run import OptimizerConfig, TrainConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups
@@ -21,7 +21,7 @@ from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.executor import Execution, execute
 from hydraulis.runtime.home import HomeState
 from hydraulis.runtime.parameters import ModelParameters
-from hydraulis.runtime.stage import Stage
+from hydraulis.runtime.stage import Stage, StageKinds
 from hydraulis.runtime.transfers import Transfers
 
 Tokens = npt.NDArray[np.uint8]
@@ -51,10 +51,9 @@ class Worker:
     Args:
         model: the model's shape.
         optimizer: AdamW's settings.
+        train: gives the type of parameters and activations, the seed of the initial parameters, the timeout
+            of every process group, and the kind of checkpointing of every stage.
         schemes: every scheme that a plan of the run may use.
-        dtype: of parameters and activations.
-        seed: of the initial parameters.
-        timeout: of every process group.
 
     Raises:
         InvalidInputError: the model cannot be cut by one of the schemes (codes `tensor_degree`,
@@ -65,18 +64,18 @@ class Worker:
         self,
         model: ModelConfig,
         optimizer: OptimizerConfig,
+        train: TrainConfig,
         *,
         schemes: Sequence[Scheme],
-        dtype: torch.dtype,
-        seed: int,
-        timeout: timedelta,
     ) -> None:
         for scheme in schemes:
             check_tensor_degree(model, scheme.tp)
+        dtype: torch.dtype = getattr(torch, train.dtype)
+        self.checkpointing = train.checkpointing
         self.parameters = ModelParameters.of(model)
-        self.groups = ProcessGroups(timeout)
+        self.groups = ProcessGroups(timedelta(seconds=train.timeout_s))
         self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype)
-        self.home = HomeState(self.parameters, optimizer, dtype, seed)
+        self.home = HomeState(self.parameters, optimizer, dtype, train.seed)
         self._transfers = Transfers(self.parameters, self.home, self.buffers)
         self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}
 
@@ -89,8 +88,9 @@ class Worker:
         """
         key = (position, context)
         if key not in self._stages:
+            kinds = StageKinds(context, self.checkpointing)
             self._stages[key] = Stage(
-                self.parameters, position, context, dist.get_rank(), self.groups, self.buffers
+                self.parameters, position, kinds, dist.get_rank(), self.groups, self.buffers
             )
         return self._stages[key]
 

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::spec::{ContextKind, Scheme, Strategy};
+use crate::spec::{CheckpointingKind, ContextKind, Scheme, Strategy};
 use crate::units::count;
 
 /// Far above any measured coefficient, and small enough that no batch's time overflows.
@@ -34,7 +34,9 @@ pub struct CostProfile {
     pub source: String,
     /// What it was measured on.
     pub hardware: Hardware,
-    /// The forward pass's share of a micro-batch's time.
+    /// Under which activation checkpointing times and memory were measured, of every scheme.
+    pub checkpointing: CheckpointingKind,
+    /// The forward pass's share of a micro-batch's time, without what the backward pass computes again.
     pub forward_share: f64,
     /// What memory holds, but for what depends on the scheme.
     pub memory: Memory,
@@ -293,7 +295,15 @@ mod tests {
         let missing = mended(|document| drop(document["schemes"][1].as_object_mut().unwrap().remove("fixed_ms")));
         let unknown = mended(|document| document["memory"]["margin"] = 3.into());
         let mistyped = mended(|document| document["schemes"][1]["fixed_ms"] = "fast".into());
-        for (result, part) in [(missing, "fixed_ms"), (unknown, "margin"), (mistyped, "schemes[1].fixed_ms")] {
+        let unstated = mended(|document| drop(document.as_object_mut().unwrap().remove("checkpointing")));
+        let other_kind = mended(|document| document["checkpointing"] = "some".into());
+        for (result, part) in [
+            (missing, "fixed_ms"),
+            (unknown, "margin"),
+            (mistyped, "schemes[1].fixed_ms"),
+            (unstated, "checkpointing"),
+            (other_kind, "checkpointing"),
+        ] {
             let error = result.unwrap_err();
             assert_eq!(error.code(), "profile_syntax");
             assert!(error.to_string().contains(part), "{error}");

@@ -1,10 +1,12 @@
 //! Stage 0: what there is to plan with, validated where it is made.
 
+mod checkpointing_kind;
 mod cluster;
 mod context_kind;
 mod scheme;
 mod strategy;
 
+pub use checkpointing_kind::CheckpointingKind;
 pub use cluster::Cluster;
 pub use context_kind::ContextKind;
 pub use scheme::Scheme;

@@ -143,6 +143,7 @@ fn profile(schemes: &[SchemeInput], forward_share: f64, gpus: u32) -> CostProfil
         "name": "random",
         "source": "generated",
         "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": MEMORY},
+        "checkpointing": "none",
         "forward_share": forward_share,
         "memory": {"reserved_bytes": 1_000_000, "home_bytes": 64 * gpus, "token_multiple": 1},
         "schemes": entries,
