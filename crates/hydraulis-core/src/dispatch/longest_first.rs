@@ -108,15 +108,21 @@ impl<'a> Deal<'a> {
     /// Takes a sequence to the replica that then ends earliest, of so many of each scheme; none if none admits it.
     fn take(&mut self, id: usize, looked_at: usize) -> Option<usize> {
         let tokens = self.tokens[id];
-        let admitting = (0..self.packers.len()).filter(|&scheme| self.packers[scheme].cost().admits(tokens));
-        let near = admitting.flat_map(|scheme| self.rankings[scheme].earliest().take(looked_at));
-        let grown = near.map(|replica| {
-            let scheme = self.scheme_of[replica];
-            let mut load = self.loads[replica].with(id, tokens, &self.packers[scheme]);
-            load.end = load.end * self.paces[scheme];
-            (load, replica)
-        });
-        let (load, replica) = grown.min_by_key(|(load, replica)| (load.end, *replica))?;
+        let mut best: Option<(Load, usize)> = None;
+        for scheme in (0..self.packers.len()).filter(|&scheme| self.packers[scheme].cost().admits(tokens)) {
+            for replica in self.rankings[scheme].earliest().take(looked_at) {
+                // Those that follow end no earlier, and one sequence more does not shorten them.
+                if best.is_some_and(|(best, _)| self.loads[replica].end >= best.end) {
+                    break;
+                }
+                let mut load = self.loads[replica].with(id, tokens, &self.packers[scheme]);
+                load.end = load.end * self.paces[scheme];
+                if best.is_none_or(|(best, other)| (load.end, replica) < (best.end, other)) {
+                    best = Some((load, replica));
+                }
+            }
+        }
+        let (load, replica) = best?;
         self.rankings[self.scheme_of[replica]].change(replica, self.loads[replica].end, load.end);
         self.loads[replica] = load;
         Some(replica)
