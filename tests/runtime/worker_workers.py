@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -104,8 +104,16 @@ def refusals() -> list[str]:
         timeout=timedelta(seconds=60),
     )
     codes = []
-    for gpus, strategy, targets in ((4, "2x<1>", [2, 3]), (2, "2x<1>", None), (2, "1x<cp2>", [2, 3])):
-        planner = Planner(made_up_profile(CAPS), Cluster(gpus=gpus, gpus_per_node=8), strategies=[strategy])
+    cap: Literal["cap"] = "cap"
+    exact: Literal["exact"] = "exact"
+    for gpus, strategy, targets, memory in (
+        (4, "2x<1>", [2, 3], cap),
+        (2, "2x<1>", None, cap),
+        (2, "1x<cp2>", [2, 3], cap),
+        (2, "2x<1>", [2, 3], exact),
+    ):
+        cluster = Cluster(gpus=gpus, gpus_per_node=8)
+        planner = Planner(made_up_profile(CAPS), cluster, strategies=[strategy], memory=memory)
         try:
             worker.accumulate(planner.plan([3, 4], targets), lambda _: np.zeros(3, dtype=np.uint8))
         except InvalidInputError as error:

@@ -2,10 +2,12 @@
 
 mod cluster;
 mod context_kind;
+mod memory_rule;
 mod scheme;
 mod strategy;
 
 pub use cluster::Cluster;
 pub use context_kind::ContextKind;
+pub use memory_rule::MemoryRule;
 pub use scheme::Scheme;
 pub use strategy::Strategy;
