@@ -87,7 +87,7 @@ const EXACT_BREAKS: &[Break] = &[
         plan.replicas[0].micro_batches.retain(|micro_batch| !micro_batch.is_empty());
     }),
     (&["busy_time_wrong", "replica_time_wrong", "window_over_cap"], |plan| {
-        drop(plan.replicas[1].micro_batches.remove(2))
+        drop(plan.replicas[1].micro_batches.remove(2));
     }),
     (&["busy_time_wrong", "micro_batch_empty", "replica_time_wrong"], |plan| {
         plan.replicas[0].micro_batches.insert(2, Vec::new());
