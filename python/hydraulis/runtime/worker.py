@@ -109,8 +109,9 @@ class Worker:
 
         Raises:
             InvalidInputError: the plan is for another number of ranks (code `plan_cluster`), was made with
-                exact memory (`memory_untrained`), counts other targets than each sequence's tokens but the last (`plan_targets`), or has a context degree
-                that the model does not admit (`context_degree`); on every rank.
+                exact memory (`memory_untrained`), counts other targets than each sequence's tokens but the
+                last (`plan_targets`), or has a context degree that the model does not admit
+                (`context_degree`); on every rank.
         """
         _check_plan(plan, self.parameters.config)
         self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
@@ -141,7 +142,7 @@ def _check_plan(plan: Plan, config: ModelConfig) -> None:
             "plan for a cluster of as many GPUs as there are ranks"
         )
         raise InvalidInputError(message, code="plan_cluster")
-    # Its micro-batches may be empty, and nothing measured says what the stages of this model hold of a long one.
+    # Its micro-batches may be empty, and no measurement says what these stages hold of a long one.
     if plan.memory != "cap":
         message = (
             f"the plan was made with memory '{plan.memory}': training runs plans made with 'cap'; "
