@@ -263,4 +263,5 @@ def test_two_runs_are_equal_to_the_bit(dtype: torch.dtype, kind: ContextKind) ->
 
 
 def test_a_plan_that_does_not_go_with_ranks_targets_or_model_is_refused_on_every_rank() -> None:
-    assert run_ranks(2, refusals) == [["plan_cluster", "plan_targets", "context_degree"]] * 2
+    codes = ["plan_cluster", "plan_targets", "context_degree", "memory_untrained"]
+    assert run_ranks(2, refusals) == [codes] * 2

@@ -1,7 +1,7 @@
 """What the ranks of the runtime's tests do."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -98,8 +98,16 @@ def refusals() -> list[str]:
     scheme = Strategy("1x<1>").schemes[0]
     worker = Worker(config, OptimizerConfig(), TrainConfig(steps=1), schemes=[scheme])
     codes = []
-    for gpus, strategy, targets in ((4, "2x<1>", [2, 3]), (2, "2x<1>", None), (2, "1x<cp2>", [2, 3])):
-        planner = Planner(made_up_profile(CAPS), Cluster(gpus=gpus, gpus_per_node=8), strategies=[strategy])
+    cap: Literal["cap"] = "cap"
+    exact: Literal["exact"] = "exact"
+    for gpus, strategy, targets, memory in (
+        (4, "2x<1>", [2, 3], cap),
+        (2, "2x<1>", None, cap),
+        (2, "1x<cp2>", [2, 3], cap),
+        (2, "2x<1>", [2, 3], exact),
+    ):
+        cluster = Cluster(gpus=gpus, gpus_per_node=8)
+        planner = Planner(made_up_profile(CAPS), cluster, strategies=[strategy], memory=memory)
         try:
             worker.accumulate(planner.plan([3, 4], targets), lambda _: np.zeros(3, dtype=np.uint8))
         except InvalidInputError as error:

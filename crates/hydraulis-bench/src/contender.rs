@@ -104,10 +104,14 @@ impl<'a> Contender<'a> {
         batches: &[Batch],
     ) -> Result<Contender<'a>> {
         let (_, _, longest) = longest(batches).ok_or(Error::WorkloadEmpty)?;
-        let over_list = || Planner::new(cost.profile().clone(), cost.cluster(), strategies.map(<[Strategy]>::to_vec));
+        let over_list = || -> hydraulis_core::Result<Planner> {
+            let planner = Planner::new(cost.profile().clone(), cost.cluster(), strategies.map(<[Strategy]>::to_vec))?;
+            Ok(planner.with_memory(cost.memory()))
+        };
+        let search = || Planner::search(cost.profile().clone(), cost.cluster());
         let method = match (name, name.deal()) {
             (_, Some(deal)) => Method::Fixed(Fixed::best(name.as_str(), deal, cost, batches, longest)?),
-            (Name::Search, _) => Method::Core(Box::new(Planner::search(cost.profile().clone(), cost.cluster())?)),
+            (Name::Search, _) => Method::Core(Box::new(search()?.with_memory(cost.memory()))),
             (Name::Buckets, _) => Method::Buckets(Buckets::best(name.as_str(), cost, batches, longest)?),
             (Name::FlexibleGroups, _) => {
                 let groups = FlexibleGroups::new(cost);

@@ -111,11 +111,11 @@ impl<'a> Judge<'a> {
         let part = part(batch, &ids)?;
         let planner = match self.planners.entry(phase.strategy.clone()) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(free) => free.insert(Planner::new(
-                self.cost.profile().clone(),
-                self.cost.cluster(),
-                Some(vec![phase.strategy.clone()]),
-            )?),
+            Entry::Vacant(free) => {
+                let strategies = Some(vec![phase.strategy.clone()]);
+                let planner = Planner::new(self.cost.profile().clone(), self.cost.cluster(), strategies)?;
+                free.insert(planner.with_memory(self.cost.memory()))
+            }
         };
         let mut plan = planner.plan(&part)?;
         let local = |id: &usize| ids.partition_point(|other| other < id);

@@ -108,6 +108,12 @@ pub enum Error {
         /// The longest admissible length.
         limit: Tokens,
     },
+    /// A text that names no memory rule.
+    #[error("memory is '{text}': it is 'cap' or 'exact'; give one of them")]
+    MemoryRule {
+        /// The text.
+        text: String,
+    },
     /// Steps of a dynamic program that are no steps.
     #[error("{field} is {value}, it must be {limit}: correct the grid of the dynamic program")]
     PaperGrid {
@@ -427,6 +433,7 @@ impl Error {
             Error::InBatch { error, .. } => error.code(),
             Error::StrategyLimit { .. } => "strategy_limit",
             Error::ContextTooLong { .. } => "context_too_long",
+            Error::MemoryRule { .. } => "memory_rule",
             Error::PaperGrid { .. } => "paper_grid",
             Error::Stopped => "stopped",
             Error::SequenceCost { .. } => "sequence_cost",

@@ -36,9 +36,10 @@ pub(crate) struct Replica {
     ranks: Vec<u32>,
     /// The same ranks, one list for each stage.
     stages: Vec<Vec<u32>>,
-    /// The ids of each micro-batch's sequences, in running order; none for a replica that stays idle.
+    /// The ids of each micro-batch's sequences, in running order; no micro-batches for a replica that stays idle. With
+    /// exact memory one without sequences may stand between two that memory cannot hold together.
     micro_batches: Vec<Vec<usize>>,
-    /// Most tokens of one micro-batch.
+    /// Most tokens of one micro-batch; with exact memory, of each on average over as many as there are stages.
     cap_tokens: u64,
     /// How long its stages compute, on average.
     busy_ms: f64,
@@ -103,6 +104,12 @@ impl Plan {
     #[getter]
     fn cluster(&self) -> Cluster {
         Cluster(self.core.cluster)
+    }
+
+    /// The rule by which its micro-batches fit into memory, `cap` or `exact`.
+    #[getter]
+    fn memory(&self) -> &'static str {
+        self.core.memory.name()
     }
 
     /// Name of the cost profile.

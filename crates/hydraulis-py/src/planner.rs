@@ -2,13 +2,13 @@
 
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{self, Limit};
-use hydraulis_core::spec::Strategy;
+use hydraulis_core::spec::{MemoryRule, Strategy};
 use pyo3::prelude::*;
 
 use crate::arrays::{integers, positive};
 use crate::cost::CostProfile;
 use crate::effort::Effort;
-use crate::errors::invalid;
+use crate::errors::{invalid, raise};
 use crate::gil::detached;
 use crate::lookahead::{Link, Request, WindowPlan};
 use crate::plan::Plan;
@@ -17,6 +17,9 @@ use crate::spec::Cluster;
 
 /// Plans batches for one model on one cluster: over the profile's list of strategies, over another list, or with
 /// `strategies="search"` over any set of replicas of the profile's schemes; in one run under at most `max_strategies`.
+///
+/// `memory` says how micro-batches fit: with "cap" each of them by itself, with "exact" any consecutive ones that a
+/// pipeline of even stages holds at once, so that it admits longer sequences. Training runs plans made with "cap".
 ///
 /// `effort` limits what is looked at for each plan, counted in work. `prove` stands for `Effort.PROOF`: each plan takes
 /// several times as long, and is proven to be nearer to the best.
@@ -30,13 +33,15 @@ pub(crate) struct Planner {
 #[pymethods]
 impl Planner {
     #[new]
-    #[pyo3(signature = (profile, cluster, *, strategies=None, max_strategies=None, effort=None, prove=false))]
+    #[pyo3(signature = (profile, cluster, *, strategies=None, max_strategies=None, memory="cap", effort=None, prove=false))]
+    #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     fn new(
         py: Python<'_>,
         profile: &CostProfile,
         cluster: &Cluster,
         strategies: Option<&Bound<'_, PyAny>>,
         max_strategies: Option<i64>,
+        memory: &str,
         effort: Option<&Effort>,
         prove: bool,
     ) -> PyResult<Planner> {
@@ -50,6 +55,7 @@ impl Planner {
             (None, false) => plan::Effort::ONLINE,
         };
         let max_strategies = max_strategies.map(|most| positive(py, "max_strategies", most)).transpose()?;
+        let memory: MemoryRule = memory.parse().map_err(|error| raise(py, &error))?;
         let strategies = strategies.map(|strategies| Strategies::take(strategies)).transpose()?;
         let (profile, cluster) = (profile.0.clone(), cluster.0);
         let core = detached(py, move || match strategies {
@@ -60,7 +66,7 @@ impl Planner {
                 plan::Planner::new(profile, cluster, Some(list))
             }
         })?;
-        Ok(Planner { core: core.with_effort(effort), max_strategies })
+        Ok(Planner { core: core.with_memory(memory).with_effort(effort), max_strategies })
     }
 
     /// The strategies chosen from; for a search, those that it can fall back on.
@@ -73,6 +79,12 @@ impl Planner {
     #[getter]
     fn longest_admitted(&self) -> u64 {
         self.core.longest_admitted().0
+    }
+
+    /// How micro-batches fit into memory, `cap` or `exact`.
+    #[getter]
+    fn memory(&self) -> &'static str {
+        self.core.cost().memory().name()
     }
 
     /// Most distinct strategies of one run, if there is a limit.

@@ -108,9 +108,10 @@ class Worker:
             tokens: gives the tokens of a sequence of the batch, by its id; asked for this rank's alone.
 
         Raises:
-            InvalidInputError: the plan is for another number of ranks (code `plan_cluster`), counts other
-                targets than each sequence's tokens but the last (`plan_targets`), or has a context degree
-                that the model does not admit (`context_degree`); on every rank.
+            InvalidInputError: the plan is for another number of ranks (code `plan_cluster`), was made with
+                exact memory (`memory_untrained`), counts other targets than each sequence's tokens but the
+                last (`plan_targets`), or has a context degree that the model does not admit
+                (`context_degree`); on every rank.
         """
         _check_plan(plan, self.parameters.config)
         self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
@@ -141,6 +142,13 @@ def _check_plan(plan: Plan, config: ModelConfig) -> None:
             "plan for a cluster of as many GPUs as there are ranks"
         )
         raise InvalidInputError(message, code="plan_cluster")
+    # Its micro-batches may be empty, and no measurement says what these stages hold of a long one.
+    if plan.memory != "cap":
+        message = (
+            f"the plan was made with memory '{plan.memory}': training runs plans made with 'cap'; "
+            "make the planner without memory='exact'"
+        )
+        raise InvalidInputError(message, code="memory_untrained")
     # Else the loss would be divided by another number than that of the targets that enter it.
     differing = np.flatnonzero(plan.targets != plan.lengths - 1)
     if len(differing):

@@ -8,6 +8,9 @@ use hydraulis_core::spec::Strategy;
 use hydraulis_core::strategy::{place, usable_schemes};
 use hydraulis_core::{Millis, Result};
 
+use crate::baseline::Work;
+use crate::baseline::packs::spaced;
+
 /// Equal replicas that fill a cluster.
 #[derive(Clone, Debug)]
 pub struct EqualReplicas<'a> {
@@ -44,9 +47,15 @@ impl<'a> EqualReplicas<'a> {
         self.strategy.schemes().len()
     }
 
+    /// The work as memory lets each replica run it.
+    pub(crate) fn spaced(&self, batch: &Batch, work: Work) -> Work {
+        work.into_iter().map(|micro_batches| spaced(micro_batches, batch, self.cost)).collect()
+    }
+
     /// The simulated time of the slowest replica.
     pub fn time(&self, batch: &Batch, work: &[Vec<Vec<usize>>]) -> Millis {
         let mut buffers = MakespanBuffers::default();
+        let work = self.spaced(batch, work.to_vec());
         let slowest = work.iter().map(|micro_batches| replica_ms(self.cost, batch, micro_batches, &mut buffers)).max();
         slowest.unwrap_or_default()
     }

@@ -29,7 +29,7 @@ impl<'a> Fixed<'a> {
         longest: Tokens,
     ) -> Result<Fixed<'a>> {
         let every = EqualReplicas::every(cost)?;
-        let limit = every.iter().map(|replicas| replicas.cost.cap()).max().unwrap_or_default();
+        let limit = every.iter().map(|replicas| replicas.cost.longest()).max().unwrap_or_default();
         let wide = every.into_iter().filter(|replicas| replicas.cost.admits(longest));
         let total = |replicas: &EqualReplicas| -> Millis {
             batches.iter().map(|batch| replicas.time(batch, &deal(batch, replicas))).sum()
@@ -38,8 +38,9 @@ impl<'a> Fixed<'a> {
         Ok(Fixed { deal, replicas: best })
     }
 
-    /// Deals a batch, none of whose sequences is above the cap.
+    /// Deals a batch, none of whose sequences is longer than admitted.
     pub fn decide(&self, batch: &Batch) -> Decision {
-        Decision::new(self.replicas.strategy.clone(), (self.deal)(batch, &self.replicas))
+        let work = self.replicas.spaced(batch, (self.deal)(batch, &self.replicas));
+        Decision::new(self.replicas.strategy.clone(), work)
     }
 }

@@ -7,7 +7,7 @@ use hydraulis_core::cost::SchemeCost;
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::{Millis, Tokens};
 
-/// First-fit decreasing: few packs, whatever their times. `ids` come longest first.
+/// First-fit decreasing: few packs, whatever their times. `ids` come longest first; one above the cap has its own pack.
 pub(super) fn first_fit(ids: &[usize], batch: &Batch, cap: Tokens) -> Vec<Vec<usize>> {
     let mut packs: Vec<(Tokens, Vec<usize>)> = Vec::new();
     for &id in ids {
@@ -24,7 +24,7 @@ pub(super) fn first_fit(ids: &[usize], batch: &Batch, cap: Tokens) -> Vec<Vec<us
 }
 
 /// `count` packs of balanced time, empty ones left out: each sequence, longest first, into the pack of least
-/// time that has room. None where a sequence finds no room.
+/// time that has room; an empty one has room for any. None where a sequence finds no room.
 pub(super) fn balanced(ids: &[usize], batch: &Batch, cost: &SchemeCost, count: usize) -> Option<Vec<Vec<usize>>> {
     let mut packs = vec![(Tokens(0), Vec::new()); count];
     let mut by_time: BinaryHeap<Reverse<(Millis, usize)>> =
@@ -34,7 +34,7 @@ pub(super) fn balanced(ids: &[usize], batch: &Batch, cost: &SchemeCost, count: u
         let tokens = batch.tokens()[id];
         let (time, pack) = loop {
             let Reverse((time, pack)) = by_time.pop()?;
-            if packs[pack].0 + tokens <= cost.cap() {
+            if packs[pack].0 + tokens <= cost.cap() || packs[pack].1.is_empty() {
                 break (time, pack);
             }
             full.push(Reverse((time, pack)));
@@ -58,6 +58,15 @@ pub(super) fn slowest_first(mut packs: Vec<Vec<usize>>, batch: &Batch, cost: &Sc
     packs
 }
 
+/// The packs in this order as memory lets a replica run them: by the exact rule, empty micro-batches stand between those
+/// that it cannot hold together.
+pub(super) fn spaced(packs: Vec<Vec<usize>>, batch: &Batch, cost: &SchemeCost) -> Vec<Vec<usize>> {
+    let mut packs: Vec<Vec<usize>> = packs.into_iter().filter(|pack| !pack.is_empty()).collect();
+    let tokens = |pack: &Vec<usize>| pack.iter().map(|&id| batch.tokens()[id]).sum();
+    let places = cost.window().spaced(&packs.iter().map(tokens).collect::<Vec<Tokens>>());
+    places.into_iter().map(|place| place.map(|at| std::mem::take(&mut packs[at])).unwrap_or_default()).collect()
+}
+
 /// Packs dealt to the replicas in turn.
 pub(super) fn dealt_in_turn(packs: Vec<Vec<usize>>, replicas: usize) -> super::Work {
     let mut work = vec![Vec::new(); replicas];
@@ -71,7 +80,7 @@ pub(super) fn dealt_in_turn(packs: Vec<Vec<usize>>, replicas: usize) -> super::W
 mod tests {
     use super::*;
     use hydraulis_core::cost::{CostModel, preset};
-    use hydraulis_core::spec::Cluster;
+    use hydraulis_core::spec::{Cluster, MemoryRule};
 
     #[test]
     fn first_fit_fills_the_first_with_room() {
@@ -89,6 +98,20 @@ mod tests {
         assert_eq!(balanced(&ids, &batch, cost, 3).unwrap(), [vec![0], vec![1], vec![2, 3]]);
         assert_eq!(balanced(&ids, &batch, cost, 2), None);
         assert_eq!(balanced(&ids, &batch, cost, 9).unwrap().len(), 4);
+    }
+
+    #[test]
+    fn what_memory_cannot_hold_together_is_kept_apart() {
+        let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+        let model = model.with_memory(MemoryRule::Exact);
+        // Two in a row may hold 51,712 tokens.
+        let cost = model.scheme("<tp8,pp2>".parse().unwrap()).unwrap();
+        let batch = Batch::new(&[50_000, 30_000, 10_000, 1_000], None).unwrap();
+        let packs = balanced(&[0, 1, 2, 3], &batch, cost, 3).unwrap();
+        assert_eq!(packs, [vec![0], vec![1], vec![2, 3]]);
+        let kept = spaced(packs, &batch, cost);
+        assert_eq!(kept, [vec![0], vec![], vec![1], vec![2, 3]]);
+        assert_eq!(spaced(kept.clone(), &batch, cost), kept);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use hydraulis_bench::workload::{Lognormal, draw};
 use hydraulis_core::capacity::SchemeCapacity;
 use hydraulis_core::cost::{CostModel, preset};
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::spec::{Cluster, Strategy};
+use hydraulis_core::spec::{Cluster, MemoryRule, Strategy};
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, Strategy as _, prop_assert_eq, proptest};
 use proptest::sample::select;
@@ -153,15 +153,16 @@ fn the_core_is_never_longer_than_a_method_over_the_same_list() {
     }
 }
 
-/// A profile, its cluster, and lengths up to what every contender admits there.
+/// A profile, its cluster, a rule of memory, and lengths up to what every contender admits there.
 fn any_workload() -> impl proptest::strategy::Strategy<Value = (CostModel, Vec<Vec<i64>>)> {
     let clusters = [("llama-32b-a800", 64, 43_520), ("llama-7b-a800", 16, 40_000), ("llama-13b-a800", 32, 40_000)];
     select(clusters.to_vec()).prop_flat_map(|(profile, gpus, most)| {
         let long_tail = (0.0..1.0_f64).prop_map(move |x| long_tailed(x, most));
         let lengths =
             vec(proptest::prop_oneof![6 => long_tail, 1 => 1..=most, 1 => proptest::strategy::Just(most)], 1..=80);
-        (proptest::strategy::Just(profile), proptest::strategy::Just(gpus), vec(lengths, 1..=3))
-            .prop_map(|(profile, gpus, batches)| (model(profile, gpus), batches))
+        let memory = select(MemoryRule::ALL.to_vec());
+        (proptest::strategy::Just((profile, gpus)), memory, vec(lengths, 1..=3))
+            .prop_map(|((profile, gpus), memory, batches)| (model(profile, gpus).with_memory(memory), batches))
     })
 }
 

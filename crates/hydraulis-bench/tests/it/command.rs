@@ -55,6 +55,21 @@ fn one_json_line_for_each_batch_and_planner() {
 }
 
 #[test]
+fn exact_memory_admits_longer_sequences_for_every_planner() {
+    let batches = file("exact_batches.json", "[[100000, 90000, 90000, 90000, 60000, 30000, 500, 20], [110000, 7]]");
+    let planners = ["--planner", "search,hydraulis,paper,static-balanced,static-first-fit,longest-first"];
+    let given = [&CLUSTER[..], &["--batches", &batches, "--strategies", "2x<tp8,pp4>"], &planners].concat();
+    let refused = plan_bench(&given);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let records = lines(&plan_bench(&[&given[..], &["--memory", "exact", "--json", "-"]].concat()));
+    assert_eq!(records.len(), 12);
+    for record in &records {
+        assert_eq!(record["status"], "ok", "{record}");
+        assert!(record["strategy"].as_str().unwrap().contains("<tp8,pp4>"), "{record}");
+    }
+}
+
+#[test]
 fn links_add_transfers_to_every_iteration() {
     let planners = ["--planner", "search,static-balanced,flexible-groups,buckets", "--link-gb-per-s", "200"];
     let given = [&CLUSTER[..], &DRAWN, &planners].concat();

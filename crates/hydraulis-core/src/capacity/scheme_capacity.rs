@@ -122,8 +122,9 @@ impl SchemeCapacity {
     /// the fewer do.
     pub fn levels(&self, end: Millis, most: usize) -> Vec<Level> {
         let mut levels = Vec::new();
-        let (cap, linear) = (self.cost.cap().as_f64(), self.cost.linear_ms_per_token());
-        let full = self.cost.sequence_ms(self.cost.cap()).0;
+        let (window, linear) = (self.cost.window(), self.cost.linear_ms_per_token());
+        // Work grows faster than tokens, so no window does more than one sequence that takes all of it.
+        let full = self.cost.sequence_ms(window.tokens).0;
         let (mut most_work, mut most_tokens) = (0.0_f64, 0.0_f64);
         for micro_batches in 1..=most {
             let on_slowest = self.work_on_slowest(micro_batches, end);
@@ -131,9 +132,9 @@ impl SchemeCapacity {
             if on_slowest <= 0.0 || (on_slowest <= most_work && is_full) {
                 break;
             }
-            let room = count(micro_batches);
-            let work = self.most_work(micro_batches, end).min(room * full);
-            let tokens = if linear > 0.0 { (room * cap).min(work / linear) } else { room * cap };
+            let work = self.most_work(micro_batches, end).min(count(window.windows(micro_batches)) * full);
+            let room = window.most_tokens(micro_batches);
+            let tokens = if linear > 0.0 { room.min(work / linear) } else { room };
             if work > 0.0 && (work > most_work || tokens > most_tokens) {
                 levels.push(Level { micro_batches, work_ms: work, tokens });
             }

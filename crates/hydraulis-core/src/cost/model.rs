@@ -1,9 +1,9 @@
 //! A profile on a cluster: times, and how many tokens a micro-batch may hold.
 
-use crate::cost::CostProfile;
 use crate::cost::profile::SchemeProfile;
+use crate::cost::{CostProfile, Window};
 use crate::error::{Error, Result};
-use crate::spec::{Cluster, ContextKind, Scheme};
+use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme};
 use crate::units::{Millis, Tokens, count, whole};
 
 /// The cost of every scheme of a profile on one cluster.
@@ -11,6 +11,7 @@ use crate::units::{Millis, Tokens, count, whole};
 pub struct CostModel {
     profile: CostProfile,
     cluster: Cluster,
+    memory: MemoryRule,
     schemes: Vec<SchemeCost>,
 }
 
@@ -23,18 +24,31 @@ pub struct SchemeCost {
     linear: f64,
     fixed: Millis,
     cap: Tokens,
+    window: Window,
     forward_share: f64,
     stage_multipliers: Vec<f64>,
 }
 
 impl CostModel {
-    /// The profile's costs on `cluster`.
+    /// The profile's costs on `cluster`; no micro-batch exceeds its cap.
     ///
     /// Caps are computed, never read: the home state is sharded over all ranks of the cluster at hand, so a
     /// larger cluster leaves more room for activations.
     pub fn new(profile: CostProfile, cluster: Cluster) -> CostModel {
         let schemes = profile.schemes.iter().map(|entry| SchemeCost::new(&profile, entry, cluster.gpus())).collect();
-        CostModel { profile, cluster, schemes }
+        CostModel { profile, cluster, memory: MemoryRule::Cap, schemes }
+    }
+
+    /// The same costs, with micro-batches that fit by `memory`.
+    #[must_use]
+    pub fn with_memory(self, memory: MemoryRule) -> CostModel {
+        let schemes = self.schemes.into_iter().map(|cost| cost.with_memory(memory)).collect();
+        CostModel { memory, schemes, ..self }
+    }
+
+    /// The rule by which micro-batches fit into memory.
+    pub fn memory(&self) -> MemoryRule {
+        self.memory
     }
 
     /// The profile behind the costs.
@@ -80,13 +94,15 @@ impl CostModel {
 impl SchemeCost {
     fn new(profile: &CostProfile, entry: &SchemeProfile, gpus: u32) -> SchemeCost {
         let multipliers = entry.stage_multipliers.clone();
+        let cap = cap(profile, entry, gpus);
         SchemeCost {
             scheme: entry.scheme,
             context: entry.context,
             quadratic: entry.quadratic_ms_per_token2,
             linear: entry.linear_ms_per_token,
             fixed: Millis(entry.fixed_ms),
-            cap: cap(profile, entry, gpus),
+            cap,
+            window: Window { micro_batches: 1, tokens: cap },
             forward_share: profile.forward_share,
             stage_multipliers: multipliers.unwrap_or_else(|| vec![1.0; entry.scheme.stages()]),
         }
@@ -102,14 +118,31 @@ impl SchemeCost {
         self.context
     }
 
-    /// Most tokens of one micro-batch; 0 where not even the weights fit.
+    fn with_memory(self, memory: MemoryRule) -> SchemeCost {
+        let is_even = self.stage_multipliers.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq());
+        let micro_batches = if memory == MemoryRule::Exact && is_even { self.scheme.stages() } else { 1 };
+        let tokens = Tokens(self.cap.0.saturating_mul(micro_batches as u64));
+        SchemeCost { window: Window { micro_batches, tokens }, ..self }
+    }
+
+    /// Most tokens of each micro-batch if all hold as many; 0 where not even the weights fit.
     pub fn cap(&self) -> Tokens {
         self.cap
     }
 
+    /// What consecutive micro-batches may hold together.
+    pub fn window(&self) -> Window {
+        self.window
+    }
+
+    /// The longest sequence that fits into a micro-batch: the cap, or by the exact rule all of a window.
+    pub fn longest(&self) -> Tokens {
+        self.window.tokens
+    }
+
     /// Whether a sequence of `tokens` fits into a micro-batch.
     pub fn admits(&self, tokens: Tokens) -> bool {
-        tokens <= self.cap
+        tokens <= self.longest()
     }
 
     /// What one sequence adds to its micro-batch: `a s^2 + b s`.
@@ -178,6 +211,30 @@ mod tests {
         assert_eq!(cap_of("llama-32b-a800", 1024, "<tp4>"), 9_472);
         assert_eq!(cap_of("llama-7b-a800", 32, "<tp2>"), 21_888);
         assert_eq!(cap_of("llama-13b-a800", 32, "<tp2,pp2>"), 12_928);
+    }
+
+    /// Alone, a sequence may take what a full pipeline holds; without a pipeline, or with uneven stages, the cap.
+    #[test]
+    fn the_exact_rule_lengthens_what_even_pipelines_admit() {
+        let mut profile = preset("llama-32b-a800").unwrap();
+        let uneven = profile.schemes.iter().position(|entry| entry.scheme.to_string() == "<tp4,pp2>").unwrap();
+        profile.schemes[uneven].stage_multipliers = Some(vec![1.0, 1.3]);
+        let model = CostModel::new(profile, Cluster::new(64, 8).unwrap());
+        let exact = model.clone().with_memory(MemoryRule::Exact);
+        for (scheme, cap, longest) in [
+            ("<tp16>", 43_520, 43_520),
+            ("<tp4,pp2>", 12_416, 12_416),
+            ("<tp4,pp4>", 14_592, 58_368),
+            ("<tp8,pp2>", 25_856, 51_712),
+            ("<tp8,pp4>", 27_904, 111_616),
+        ] {
+            let of = |model: &CostModel| model.scheme(scheme.parse().unwrap()).unwrap().clone();
+            assert_eq!((of(&model).longest(), of(&exact).cap()), (Tokens(cap), Tokens(cap)), "{scheme}");
+            assert_eq!(of(&exact).longest(), Tokens(longest), "{scheme}");
+            assert!(of(&exact).admits(Tokens(longest)) && !of(&exact).admits(Tokens(longest + 1)), "{scheme}");
+        }
+        assert_eq!(exact.memory(), MemoryRule::Exact);
+        assert_eq!(exact.with_memory(MemoryRule::Cap), model);
     }
 
     #[test]

@@ -129,12 +129,12 @@ impl<'a> Deal<'a> {
     }
 
     fn too_long(&self, sequence: usize, strategy: &Strategy) -> Error {
-        let widest = self.packers.iter().map(Packer::cost).max_by_key(|cost| cost.cap());
+        let widest = self.packers.iter().map(Packer::cost).max_by_key(|cost| cost.longest());
         Error::SequenceTooLong {
             sequence,
             tokens: self.tokens[sequence],
             subject: format!("strategy {strategy}"),
-            limit: widest.map(crate::cost::SchemeCost::cap).unwrap_or_default(),
+            limit: widest.map(crate::cost::SchemeCost::longest).unwrap_or_default(),
             on: widest.map(|cost| format!(" on {}", cost.scheme())).unwrap_or_default(),
         }
     }

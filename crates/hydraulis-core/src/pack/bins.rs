@@ -7,7 +7,7 @@ use crate::units::{Millis, Tokens};
 
 /// First-fit decreasing: few bins, whatever their times.
 ///
-/// `ids` come longest first and each fits an empty bin. At most 11/9 of the optimum and one bin more
+/// `ids` come longest first; one above the cap has a bin of its own. At most 11/9 of the optimum and one bin more
 /// (Johnson 1973); on long-tailed lengths it is nearly always the optimum.
 pub(super) fn first_fit(ids: &[usize], tokens: &[Tokens], cap: Tokens) -> Vec<Vec<usize>> {
     let mut bins: Vec<(Tokens, Vec<usize>)> = Vec::new();
@@ -38,8 +38,8 @@ pub(super) fn first_fit_count(ids: &[usize], tokens: &[Tokens], cap: Tokens, use
 }
 
 /// A bin for each of `targets`, filled to about that time: each sequence, longest first, into the bin that lacks
-/// most and has room (Graham's longest-processing-time rule, under a cap and towards a target). None where a
-/// sequence finds no room.
+/// most and has room (Graham's longest-processing-time rule, under a cap and towards a target). An empty bin
+/// takes any sequence. None where one finds no room.
 pub(super) fn towards(
     ids: &[usize],
     tokens: &[Tokens],
@@ -56,7 +56,7 @@ pub(super) fn towards(
     for &id in ids {
         let (time, bin) = loop {
             let Reverse((time, bin)) = by_time.pop()?;
-            if bins[bin].0 + tokens[id] <= cap {
+            if bins[bin].0 + tokens[id] <= cap || bins[bin].1.is_empty() {
                 break (time, bin);
             }
             // A bin without room for the shortest sequence is never looked at again: near full caps that halves

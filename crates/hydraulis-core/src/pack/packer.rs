@@ -52,7 +52,7 @@ impl<'a> Packer<'a> {
         &self.ms
     }
 
-    /// The time of these sequences on one replica, unpolished; `ids` come longest first, each within the cap.
+    /// The time of these sequences on one replica, unpolished; `ids` come longest first, each admitted.
     pub fn time(&mut self, ids: &[usize]) -> Millis {
         if self.cost.scheme().pp() > 1 {
             return self.pack_pipeline(ids).ms;
@@ -70,15 +70,16 @@ impl<'a> Packer<'a> {
             return Packing { micro_batches, ms: self.makespan(&times) };
         }
         let packing = self.pack_pipeline(ids);
-        let times = self.times(&packing.micro_batches);
+        let bins: Vec<Vec<usize>> = packing.micro_batches.into_iter().filter(|bin| !bin.is_empty()).collect();
+        let (times, totals) = (self.times(&bins), self.totals(&bins));
         let mut order: Vec<usize> = (0..times.len()).collect();
-        let mut ordered = times.clone();
+        let mut ordered = Vec::with_capacity(times.len());
         let ms = swap_pairs(&mut order, SWAP_BUDGET, |order| {
             ordered.clear();
-            ordered.extend(order.iter().map(|&index| times[index]));
+            self.fill_spaced(order, &totals, &times, &mut ordered);
             self.makespan(&ordered)
         });
-        Packing { micro_batches: order.into_iter().map(|index| packing.micro_batches[index].clone()).collect(), ms }
+        Packing { micro_batches: self.placed(bins, &order, &totals), ms }
     }
 
     /// A rough time of a replica with these totals, without packing; what dispatch compares replicas by.
@@ -123,10 +124,19 @@ impl<'a> Packer<'a> {
     /// The sequences in `count` micro-batches whose times rise and fall as the pipeline fills best, or are all equal,
     /// which is better where a few long sequences leave no choice.
     fn packed(&mut self, ids: &[usize], load: Millis, count: usize) -> Option<Packing> {
-        let even = self.packed_towards(ids, load, std::iter::repeat_n(Millis::ZERO, count));
+        let (cap, longest) = (self.cost.cap(), self.cost.longest());
+        let within_cap = self.packed_within(ids, load, count, cap);
+        // Where consecutive micro-batches share their room, one of them may take what others leave.
+        let shared = if longest > cap { self.packed_within(ids, load, count, longest) } else { None };
+        [within_cap, shared].into_iter().flatten().min_by_key(|packing| packing.ms)
+    }
+
+    /// The same, with at most `cap` tokens in each that has more than one sequence.
+    fn packed_within(&mut self, ids: &[usize], load: Millis, count: usize, cap: Tokens) -> Option<Packing> {
+        let even = self.packed_towards(ids, load, cap, std::iter::repeat_n(Millis::ZERO, count));
         let (end, fixed) = (self.capacity.end(count, load), self.cost.fixed_ms());
         let Some(shape) = self.capacity.shape(count, load) else { return even };
-        let shaped = self.packed_towards(ids, load, shape.iter().map(|&share| end * share - fixed));
+        let shaped = self.packed_towards(ids, load, cap, shape.iter().map(|&share| end * share - fixed));
         [shaped, even].into_iter().flatten().min_by_key(|packing| packing.ms)
     }
 
@@ -134,22 +144,52 @@ impl<'a> Packer<'a> {
         &mut self,
         ids: &[usize],
         load: Millis,
+        cap: Tokens,
         targets: impl Iterator<Item = Millis>,
     ) -> Option<Packing> {
-        let bins = towards(ids, self.tokens, &self.ms, self.cost.cap(), targets)?;
+        let bins = towards(ids, self.tokens, &self.ms, cap, targets)?;
         Some(self.ordered(bins, load))
     }
 
-    /// The bins in the order of the best shape, with their time.
+    /// The bins in the order of the best shape, as far as memory allows it, with their time.
     fn ordered(&mut self, mut bins: Vec<Vec<usize>>, load: Millis) -> Packing {
         // The least targets may find no sequence short enough.
         bins.retain(|bin| !bin.is_empty());
         let times = self.times(&bins);
         let order = in_shape(&times, self.capacity.shape(bins.len(), load));
-        let times: Vec<Millis> = order.iter().map(|&index| times[index]).collect();
-        let ms = self.makespan(&times);
-        let mut bins: Vec<Option<Vec<usize>>> = bins.into_iter().map(Some).collect();
-        Packing { micro_batches: order.into_iter().filter_map(|index| bins[index].take()).collect(), ms }
+        let totals = self.totals(&bins);
+        let mut spaced = Vec::with_capacity(times.len());
+        self.fill_spaced(&order, &totals, &times, &mut spaced);
+        let ms = self.makespan(&spaced);
+        Packing { micro_batches: self.placed(bins, &order, &totals), ms }
+    }
+
+    /// The times in this order, and those of the empty micro-batches that memory needs in between.
+    fn fill_spaced(&self, order: &[usize], totals: &[Tokens], times: &[Millis], spaced: &mut Vec<Millis>) {
+        let fixed = self.cost.fixed_ms();
+        spaced.extend(self.spaced(order, totals).map(|place| place.map_or(fixed, |index| times[index])));
+    }
+
+    /// The bins in this order, and the empty micro-batches that memory needs in between.
+    fn placed(&self, mut bins: Vec<Vec<usize>>, order: &[usize], totals: &[Tokens]) -> Vec<Vec<usize>> {
+        let taken = |place: Option<usize>| place.map(|index| std::mem::take(&mut bins[index])).unwrap_or_default();
+        self.spaced(order, totals).map(taken).collect()
+    }
+
+    fn spaced<'b>(&self, order: &'b [usize], totals: &[Tokens]) -> impl Iterator<Item = Option<usize>> + use<'b> {
+        let is_spaced = totals.iter().any(|&tokens| tokens > self.cost.cap());
+        let ordered = || order.iter().map(|&index| totals[index]).collect::<Vec<_>>();
+        let places = is_spaced.then(|| self.cost.window().spaced(&ordered()));
+        // Micro-batches within the cap fit in any order.
+        let count = places.as_ref().map_or(order.len(), Vec::len);
+        (0..count).map(move |at| match &places {
+            Some(places) => places[at].map(|place| order[place]),
+            None => Some(order[at]),
+        })
+    }
+
+    fn totals(&self, bins: &[Vec<usize>]) -> Vec<Tokens> {
+        bins.iter().map(|bin| bin.iter().map(|&id| self.tokens[id]).sum()).collect()
     }
 
     fn times(&self, bins: &[Vec<usize>]) -> Vec<Millis> {

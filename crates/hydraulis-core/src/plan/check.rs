@@ -9,8 +9,8 @@ use crate::cost::{CostModel, SchemeCost};
 use crate::lengths::Batch;
 use crate::plan::{Plan, ReplicaPlan};
 use crate::schedule::{finishes, instructions};
-use crate::spec::Cluster;
-use crate::units::{Millis, Tokens, count};
+use crate::spec::{Cluster, MemoryRule};
+use crate::units::{Millis, count};
 
 /// A broken promise: a stable code, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,10 @@ pub fn check(plan: &Plan, batch: &Batch, cost: &CostModel) -> Vec<Violation> {
     check_ranks(plan, cost.cluster(), &mut report);
     for (index, replica) in plan.replicas.iter().enumerate() {
         match cost.scheme(replica.scheme) {
-            Ok(scheme) => check_replica(index, replica, batch, scheme, &mut report),
+            Ok(scheme) => {
+                check_micro_batches(index, replica, batch, (scheme, cost.memory()), &mut report);
+                check_replica(index, replica, batch, scheme, &mut report);
+            }
             Err(error) => report.add("scheme_unusable", format!("replica {index}: {error}")),
         }
     }
@@ -63,6 +66,9 @@ impl Report {
 fn check_inputs(plan: &Plan, batch: &Batch, cost: &CostModel, report: &mut Report) {
     report.expect(plan.batch == *batch, "batch_differs", || "the plan was made for other lengths or targets".into());
     report.expect(plan.cluster == cost.cluster(), "cluster_differs", || format!("planned for {:?}", plan.cluster));
+    report.expect(plan.memory == cost.memory(), "memory_differs", || {
+        format!("planned with memory {}, not {}", plan.memory, cost.memory())
+    });
     let profile = &cost.profile().name;
     report.expect(plan.profile == *profile, "profile_differs", || {
         format!("planned with '{}', not '{profile}'", plan.profile)
@@ -121,6 +127,40 @@ fn is_aligned(block: &[u32], node: u32) -> bool {
     consecutive && (inside_one || whole_nodes)
 }
 
+/// Each window of micro-batches that the fullest stage holds at once, and the empty ones.
+fn check_micro_batches(
+    index: usize,
+    replica: &ReplicaPlan,
+    batch: &Batch,
+    (cost, memory): (&SchemeCost, MemoryRule),
+    report: &mut Report,
+) {
+    let (cap, stages) = (cost.cap().0, cost.stage_multipliers());
+    let is_even = stages.iter().all(|stage| stage.to_bits() == stages[0].to_bits());
+    let held = if memory == MemoryRule::Exact && is_even { stages.len() } else { 1 };
+    let length = |id: &usize| batch.tokens().get(*id).map_or(0, |tokens| tokens.0);
+    let tokens: Vec<u64> = replica.micro_batches.iter().map(|ids| ids.iter().map(length).sum()).collect();
+    let mut empty = held - 1;
+    for (place, micro_batch) in replica.micro_batches.iter().enumerate() {
+        // As many as are held at once, less one, keep two apart that do not fit together; at an end they do nothing.
+        empty = if micro_batch.is_empty() { empty + 1 } else { 0 };
+        let is_last = place + 1 == tokens.len();
+        report.expect(empty == 0 || (empty < held && !is_last), "micro_batch_empty", || {
+            format!("replica {index}, micro-batch {place}")
+        });
+        let first = (place + 1).saturating_sub(held);
+        let total: u64 = tokens[first..=place].iter().sum();
+        let (code, limit) =
+            if held > 1 { ("window_over_cap", cap.saturating_mul(held as u64)) } else { ("micro_batch_over_cap", cap) };
+        report.expect(total <= limit, code, || match held {
+            1 => format!("replica {index}, micro-batch {place}: {total} tokens, the cap is {cap}"),
+            _ => format!(
+                "replica {index}, micro-batches {first} to {place}: {total} tokens, {held} in a row may hold {limit}"
+            ),
+        });
+    }
+}
+
 fn check_replica(index: usize, replica: &ReplicaPlan, batch: &Batch, cost: &SchemeCost, report: &mut Report) {
     report.expect(replica.context == cost.context(), "context_differs", || {
         format!("replica {index}: {:?}, the profile has {:?}", replica.context, cost.context())
@@ -129,13 +169,7 @@ fn check_replica(index: usize, replica: &ReplicaPlan, batch: &Batch, cost: &Sche
     report.expect(cap == stated, "cap_wrong", || format!("replica {index}: stated {}, computed {}", stated.0, cap.0));
     let length = |id: &usize| batch.tokens().get(*id).copied().unwrap_or_default();
     let mut times = Vec::new();
-    for (place, micro_batch) in replica.micro_batches.iter().enumerate() {
-        let tokens: Tokens = micro_batch.iter().map(length).sum();
-        let name = || format!("replica {index}, micro-batch {place}");
-        report.expect(!micro_batch.is_empty(), "micro_batch_empty", name);
-        report.expect(tokens <= cap, "micro_batch_over_cap", || {
-            format!("{}: {} tokens, the cap is {}", name(), tokens.0, cap.0)
-        });
+    for micro_batch in &replica.micro_batches {
         times.push(cost.micro_batch_ms(micro_batch.iter().map(length)));
     }
     let mean: f64 = cost.stage_multipliers().iter().sum::<f64>() / count(cost.stage_multipliers().len());

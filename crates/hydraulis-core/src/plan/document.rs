@@ -6,7 +6,7 @@ use crate::dispatch::Stop;
 use crate::error::{Error, Result};
 use crate::lengths::Batch;
 use crate::plan::{Bound, BoundKind};
-use crate::spec::{Cluster, ContextKind, Scheme, Strategy};
+use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme, Strategy};
 use crate::units::{Millis, Tokens};
 
 /// The value of a plan's `format` field.
@@ -21,6 +21,8 @@ pub struct Plan {
     pub profile: String,
     /// The cluster planned for.
     pub cluster: Cluster,
+    /// The rule by which micro-batches fit into memory.
+    pub memory: MemoryRule,
     /// The lengths planned for.
     pub batch: Batch,
     /// The replicas of this iteration.
@@ -50,9 +52,10 @@ pub struct ReplicaPlan {
     pub context: Option<ContextKind>,
     /// Its ranks, stage by stage; within a stage context rank by context rank, each in tensor order.
     pub ranks: Vec<u32>,
-    /// The sequences of each micro-batch, in running order; none for a replica that stays idle.
+    /// The sequences of each micro-batch, in running order; no micro-batches for a replica that stays idle. By the exact
+    /// rule one without sequences may stand between two that memory cannot hold together.
     pub micro_batches: Vec<Vec<usize>>,
-    /// Most tokens of one micro-batch.
+    /// Most tokens of one micro-batch; by the exact rule, of each on average over as many as there are stages.
     pub cap_tokens: Tokens,
     /// How long its stages compute, on average.
     pub busy_ms: Millis,
@@ -142,6 +145,24 @@ impl Plan {
             }
         }
         Ok(())
+    }
+
+    /// This plan, or the other of the same batch if that is shorter; the rule and the bound, which holds for both, are this
+    /// one's.
+    pub(super) fn or_shorter(mut self, other: Plan) -> Plan {
+        for tried in other.considered {
+            let Outcome::Planned(ms) = tried.outcome else { continue };
+            match self.considered.iter_mut().find(|entry| entry.strategy == tried.strategy) {
+                Some(Considered { outcome: Outcome::Planned(least), .. }) => *least = ms.min(*least),
+                Some(entry) => entry.outcome = tried.outcome,
+                None => self.considered.push(tried),
+            }
+        }
+        if other.iteration_ms >= self.iteration_ms {
+            return self;
+        }
+        let Plan { strategy, replicas, iteration_ms, stop, .. } = other;
+        Plan { strategy, replicas, iteration_ms, stop, ..self }
     }
 
     /// Every sequence id, in running order, replica by replica.

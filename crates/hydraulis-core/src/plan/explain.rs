@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::dispatch::Stop;
 use crate::plan::{BoundKind, Outcome, Plan, ReplicaPlan, Scope};
+use crate::spec::MemoryRule;
 use crate::units::Tokens;
 
 /// How much longer the plan for a profile is than that for the truth, if the profile's coefficients are 3 % off (six draws
@@ -18,8 +19,12 @@ pub fn explain(plan: &Plan) -> String {
 
 fn headline(plan: &Plan) -> String {
     let (id, longest) = plan.batch.longest();
+    let memory = match plan.memory {
+        MemoryRule::Cap => "",
+        MemoryRule::Exact => ", exact memory",
+    };
     format!(
-        "{} sequences, {} tokens, the longest {} (sequence {id})\n{} GPUs in nodes of {}, cost profile {}\n\nStrategy {}: {} ms an iteration",
+        "{} sequences, {} tokens, the longest {} (sequence {id})\n{} GPUs in nodes of {}, cost profile {}{memory}\n\nStrategy {}: {} ms an iteration",
         grouped(plan.batch.len() as u64),
         grouped(plan.batch.total_tokens().0),
         grouped(longest.0),
@@ -63,8 +68,16 @@ fn replicas(plan: &Plan) -> String {
         let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
         let _ = writeln!(text, "{}", cells.join("  "));
     }
-    text + "fill: tokens, of what its micro-batches may hold; bubble: share of its time that its stages wait;\n\
-            idle: share of the iteration after its end"
+    let fill = match plan.memory {
+        MemoryRule::Cap => "what its micro-batches may hold",
+        MemoryRule::Exact => "the caps of its micro-batches",
+    };
+    let _ = write!(
+        text,
+        "fill: tokens, of {fill}; bubble: share of its time that its stages wait;\n\
+         idle: share of the iteration after its end"
+    );
+    text
 }
 
 fn row(index: usize, replica: &ReplicaPlan, plan: &Plan) -> [String; 10] {

@@ -9,7 +9,7 @@ use crate::plan::bound::{Bounder, Limit};
 use crate::plan::document::FORMAT;
 use crate::plan::search::Search;
 use crate::plan::{Bound, Considered, Effort, Outcome, Plan, ReplicaPlan, Scope, Violation, check};
-use crate::spec::{Cluster, Scheme, Strategy};
+use crate::spec::{Cluster, MemoryRule, Scheme, Strategy};
 use crate::strategy::{candidates, mixes, place, usable_schemes};
 use crate::units::{Millis, Tokens, count};
 
@@ -17,6 +17,8 @@ use crate::units::{Millis, Tokens, count};
 #[derive(Clone, Debug)]
 pub struct Planner {
     capacities: Capacities,
+    /// Under the exact rule those of the caps: what keeps to the caps is often shorter than what is found without.
+    by_cap: Option<Capacities>,
     choice: Choice,
     effort: Effort,
 }
@@ -50,7 +52,12 @@ impl Planner {
             None => candidates(&cost),
         };
         let list = usable(given, &cost)?;
-        Ok(Planner { capacities: Capacities::new(cost), choice: Choice::List(list), effort: Effort::ONLINE })
+        Ok(Planner {
+            capacities: Capacities::new(cost),
+            by_cap: None,
+            choice: Choice::List(list),
+            effort: Effort::ONLINE,
+        })
     }
 
     /// A planner of the same costs over `strategies`.
@@ -67,13 +74,22 @@ impl Planner {
             return Err(cost.nothing_fits());
         }
         let choice = Choice::Any { pool, mixes };
-        Ok(Planner { capacities: Capacities::new(cost), choice, effort: Effort::ONLINE })
+        Ok(Planner { capacities: Capacities::new(cost), by_cap: None, choice, effort: Effort::ONLINE })
     }
 
     /// The same planner with other limits of its work.
     #[must_use]
     pub fn with_effort(self, effort: Effort) -> Planner {
         Planner { effort, ..self }
+    }
+
+    /// The same planner, with micro-batches that fit by `memory`.
+    #[must_use]
+    pub fn with_memory(self, memory: MemoryRule) -> Planner {
+        // Which schemes and strategies are of use depends on caps alone, which are the same by every rule.
+        let capacities = |memory| Capacities::new(self.cost().clone().with_memory(memory));
+        let by_cap = (memory == MemoryRule::Exact).then(|| capacities(MemoryRule::Cap));
+        Planner { capacities: capacities(memory), by_cap, ..self }
     }
 
     /// The costs planned with.
@@ -91,7 +107,7 @@ impl Planner {
 
     /// The longest sequence that some strategy admits.
     pub fn longest_admitted(&self) -> Tokens {
-        self.widest().map(SchemeCost::cap).unwrap_or_default()
+        self.widest().map(SchemeCost::longest).unwrap_or_default()
     }
 
     /// The plan of least iteration time found, with a proven bound.
@@ -99,7 +115,21 @@ impl Planner {
     /// Strategies of a list are tried in the order of their lower bounds, and those whose bound is above the
     /// best plan are not tried at all. Among plans equal within 0.1 % the one of fewest GPU-seconds wins, then
     /// name order. The same batch always gives the same plan.
+    ///
+    /// By the exact rule the plan is the shorter of that found with it and that found with the caps, which keeps it too.
     pub fn plan(&self, batch: &Batch) -> Result<Plan> {
+        let plan = self.plan_by_rule(batch)?;
+        let Some(by_cap) = &self.by_cap else { return Ok(plan) };
+        let planner =
+            Planner { capacities: by_cap.clone(), by_cap: None, choice: self.choice.clone(), effort: self.effort };
+        match planner.plan_by_rule(batch) {
+            Ok(within_caps) => Ok(plan.or_shorter(within_caps)),
+            Err(Error::SequenceTooLong { .. }) => Ok(plan),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn plan_by_rule(&self, batch: &Batch) -> Result<Plan> {
         let task = self.task(batch);
         let Considerations { attempts, considered, bound, scope } = match &self.choice {
             Choice::List(list) => self.consider_list(&task, list)?,
@@ -110,6 +140,7 @@ impl Planner {
             format: FORMAT.into(),
             profile: self.cost().profile().name.clone(),
             cluster: self.cost().cluster(),
+            memory: self.cost().memory(),
             batch: batch.clone(),
             replicas: self.replicas(batch, &chosen)?,
             strategy: chosen.strategy,
@@ -223,7 +254,7 @@ impl Planner {
     /// The longest sequence that a strategy admits.
     pub(crate) fn admitted_by(&self, strategy: &Strategy) -> Tokens {
         let caps = strategy.schemes().iter().filter_map(|&scheme| self.cost().scheme(scheme).ok());
-        caps.map(SchemeCost::cap).max().unwrap_or_default()
+        caps.map(SchemeCost::longest).max().unwrap_or_default()
     }
 
     fn widest(&self) -> Option<&SchemeCost> {
@@ -231,7 +262,7 @@ impl Planner {
             Choice::List(list) => list.iter().flat_map(Strategy::schemes).copied().collect(),
             Choice::Any { pool, .. } => pool.clone(),
         };
-        schemes.into_iter().filter_map(|scheme| self.cost().scheme(scheme).ok()).max_by_key(|cost| cost.cap())
+        schemes.into_iter().filter_map(|scheme| self.cost().scheme(scheme).ok()).max_by_key(|cost| cost.longest())
     }
 
     fn too_long(&self, batch: &Batch) -> Error {

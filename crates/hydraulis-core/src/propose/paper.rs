@@ -5,7 +5,7 @@
 //!
 //! `t(n, s) = min over k, r, d of max(t(n - d g_k, r), C_k(r, s) / d)` and `t(n, 0) = 0`,
 //!
-//! for every scheme `k` on `g_k` ranks whose cap is at least `s`, every `r < s`, and every number `d` of replicas that
+//! for every scheme `k` on `g_k` ranks that admits `s`, every `r < s`, and every number `d` of replicas that
 //! fit; `C_k(r, s)` is the sum of `a l^2 + b l + c` over the sequences of more than `r` and up to `s` tokens, and the
 //! time of the longest of them once more for each further stage. The strategies that lead to `t(N, s)` are the list
 //! (Li et al., "Hydraulis", arXiv 2412.07894, and its artifact's strategy proposal).
@@ -57,7 +57,7 @@ pub fn paper_list(cost: &CostModel, data: &LengthHistogram, grid: PaperGrid) -> 
     grid.check(cost.cluster().gpus())?;
     let schemes = usable_schemes(cost);
     let costs = schemes.iter().map(|&scheme| cost.scheme(scheme)).collect::<Result<Vec<_>>>()?;
-    let limit = costs.iter().map(|cost| cost.cap()).max().ok_or_else(|| cost.nothing_fits())?;
+    let limit = costs.iter().map(|cost| cost.longest()).max().ok_or_else(|| cost.nothing_fits())?;
     if grid.context > limit {
         return Err(Error::ContextTooLong { context: grid.context, limit });
     }

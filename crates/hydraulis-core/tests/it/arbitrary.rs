@@ -5,7 +5,7 @@ use std::fmt;
 use hydraulis_core::cost::CostProfile;
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::Planner;
-use hydraulis_core::spec::{self, Cluster, Scheme};
+use hydraulis_core::spec::{self, Cluster, MemoryRule, Scheme};
 use hydraulis_core::strategy::place;
 use proptest::collection::vec;
 use proptest::option;
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 pub(crate) struct Case {
     pub(crate) profile: CostProfile,
     pub(crate) cluster: Cluster,
+    pub(crate) memory: MemoryRule,
     pub(crate) strategies: Vec<spec::Strategy>,
     pub(crate) lengths: Vec<i64>,
 }
@@ -28,7 +29,11 @@ impl Case {
     }
 
     pub(crate) fn planner_of(&self, strategies: Vec<spec::Strategy>) -> Planner {
-        Planner::new(self.profile.clone(), self.cluster, Some(strategies)).unwrap()
+        Planner::new(self.profile.clone(), self.cluster, Some(strategies)).unwrap().with_memory(self.memory)
+    }
+
+    pub(crate) fn searching(&self) -> Planner {
+        Planner::search(self.profile.clone(), self.cluster).unwrap().with_memory(self.memory)
     }
 
     pub(crate) fn batch(&self) -> Batch {
@@ -39,7 +44,14 @@ impl Case {
 impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let strategies: Vec<String> = self.strategies.iter().map(spec::Strategy::to_string).collect();
-        write!(f, "{:?}\n{strategies:?}\n{:?}\n{}", self.cluster, self.lengths, self.profile.to_json())
+        write!(
+            f,
+            "{:?}, memory {}\n{strategies:?}\n{:?}\n{}",
+            self.cluster,
+            self.memory,
+            self.lengths,
+            self.profile.to_json()
+        )
     }
 }
 
@@ -70,12 +82,13 @@ fn case(
     let shapes = [(1, 1), (1, 8), (2, 2), (3, 4), (4, 8), (6, 2), (8, 8), (8, 4), (12, 4), (16, 8), (24, 8), (32, 8)];
     let schemes = vec(scheme(), 1..=5);
     let picks = vec(vec(0..5_usize, 1..=most_replicas), 1..=most_strategies);
-    (schemes, 0.1..0.9, select(shapes.to_vec()), picks, select(TAILS.to_vec()), fractions).prop_map(
-        |(schemes, forward_share, (gpus, node), picks, tail, fractions)| {
+    let memory = select(MemoryRule::ALL.to_vec());
+    (schemes, 0.1..0.9, select(shapes.to_vec()), memory, picks, select(TAILS.to_vec()), fractions).prop_map(
+        |(schemes, forward_share, (gpus, node), memory, picks, tail, fractions)| {
             let cluster = Cluster::new(gpus, node).unwrap();
             let profile = profile(&schemes, forward_share, gpus);
             let strategies: Vec<spec::Strategy> = picks.iter().map(|picks| fitting(&profile, cluster, picks)).collect();
-            let mut case = Case { profile, cluster, strategies, lengths: Vec::new() };
+            let mut case = Case { profile, cluster, memory, strategies, lengths: Vec::new() };
             case.lengths = lengths(&case, tail, &fractions);
             case
         },

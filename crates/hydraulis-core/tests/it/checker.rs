@@ -6,7 +6,7 @@ use hydraulis_core::cost::preset;
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{Plan, Planner};
 use hydraulis_core::schedule::{finishes, instructions};
-use hydraulis_core::spec::{Cluster, ContextKind};
+use hydraulis_core::spec::{Cluster, ContextKind, MemoryRule};
 use hydraulis_core::{Millis, Tokens};
 use proptest::prelude::*;
 
@@ -35,6 +35,7 @@ type Break = (&'static [&'static str], fn(&mut Plan));
 const BREAKS: &[Break] = &[
     (&["batch_differs"], |plan| plan.batch = Batch::new(&LENGTHS, Some(&[50; 12])).unwrap()),
     (&["cluster_differs"], |plan| plan.cluster = Cluster::new(128, 8).unwrap()),
+    (&["memory_differs"], |plan| plan.memory = MemoryRule::Exact),
     (&["profile_differs"], |plan| plan.profile.push('2')),
     (&["strategy_differs"], |plan| plan.strategy = "1x<tp16>+2x<tp4,pp2>+3x<tp4>".parse().unwrap()),
     (&["sequence_unknown"], |plan| plan.replicas[0].micro_batches[0].push(12)),
@@ -79,6 +80,47 @@ const BREAKS: &[Break] = &[
     }),
 ];
 
+/// By the exact rule two sequences of 100,000 tokens fit on one <tp8,pp4> with three empty micro-batches in between.
+const EXACT_BREAKS: &[Break] = &[
+    (&["memory_differs"], |plan| plan.memory = MemoryRule::Cap),
+    (&["busy_time_wrong", "replica_time_wrong", "window_over_cap"], |plan| {
+        plan.replicas[0].micro_batches.retain(|micro_batch| !micro_batch.is_empty());
+    }),
+    (&["busy_time_wrong", "replica_time_wrong", "window_over_cap"], |plan| {
+        drop(plan.replicas[1].micro_batches.remove(2));
+    }),
+    (&["busy_time_wrong", "micro_batch_empty", "replica_time_wrong"], |plan| {
+        plan.replicas[0].micro_batches.insert(2, Vec::new());
+    }),
+    (&["busy_time_wrong", "micro_batch_empty", "replica_time_wrong"], |plan| {
+        plan.replicas[0].micro_batches.push(Vec::new());
+    }),
+    (&["busy_time_wrong", "micro_batch_empty", "replica_time_wrong"], |plan| {
+        plan.replicas[1].micro_batches.insert(0, Vec::new());
+    }),
+];
+
+#[test]
+fn each_broken_promise_of_the_exact_rule_is_reported_with_its_code() {
+    let strategies = vec!["2x<tp8,pp4>".parse().unwrap()];
+    let cluster = Cluster::new(64, 8).unwrap();
+    let planner = Planner::new(preset("llama-32b-a800").unwrap(), cluster, Some(strategies)).unwrap();
+    let planner = planner.with_memory(MemoryRule::Exact);
+    let batch = Batch::new(&[100_000; 4], None).unwrap();
+    let plan = planner.plan(&batch).unwrap();
+    assert_eq!(planner.check(&plan, &batch), []);
+    for replica in &plan.replicas {
+        assert_eq!(replica.micro_batches.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 0, 0, 1]);
+    }
+    for (index, (codes, break_it)) in EXACT_BREAKS.iter().enumerate() {
+        let mut broken = plan.clone();
+        break_it(&mut broken);
+        let mut found: BTreeSet<&str> = planner.check(&broken, &batch).iter().map(|violation| violation.code).collect();
+        found.remove("iteration_time_wrong");
+        assert_eq!(found, codes.iter().copied().collect(), "break {index}");
+    }
+}
+
 #[test]
 fn each_broken_promise_is_reported_with_its_code() {
     let (planner, batch) = (planner(64), batch());
@@ -98,7 +140,7 @@ fn every_code_of_the_checker_is_provoked() {
     let is_code = |text: &&str| text.contains('_') && text.bytes().all(|c| c == b'_' || c.is_ascii_lowercase());
     let known: BTreeSet<&str> = source.split('"').skip(1).step_by(2).filter(is_code).collect();
     assert!(known.len() >= 15, "{known:?}");
-    let provoked = BREAKS.iter().flat_map(|(codes, _)| codes.iter().copied());
+    let provoked = BREAKS.iter().chain(EXACT_BREAKS).flat_map(|(codes, _)| codes.iter().copied());
     assert_eq!(provoked.chain(UNPROVOKABLE).collect::<BTreeSet<_>>(), known);
 }
 
@@ -123,7 +165,10 @@ proptest! {
         let (planner, batch) = (case.planner(), case.batch());
         let plan = planner.plan(&batch).unwrap();
         let places: Vec<(usize, usize)> = plan.replicas.iter().enumerate()
-            .flat_map(|(replica, entry)| (0..entry.micro_batches.len()).map(move |place| (replica, place)))
+            .flat_map(|(replica, entry)| {
+                let full = (0..entry.micro_batches.len()).filter(|&place| !entry.micro_batches[place].is_empty());
+                full.map(move |place| (replica, place))
+            })
             .collect();
         let (replica, place) = places[pick.index(places.len())];
         let mut dropped = plan.clone();

@@ -100,7 +100,7 @@ proptest! {
 
     #[test]
     fn random_inputs_give_the_same_bytes_on_every_thread(case in any_case()) {
-        let search = Planner::search(case.profile.clone(), case.cluster).unwrap();
+        let search = case.searching();
         for planner in [case.planner(), search] {
             let alone = planned(&planner, &case.lengths);
             for threads in THREADS {

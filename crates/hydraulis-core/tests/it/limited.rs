@@ -36,7 +36,7 @@ proptest! {
 
     #[test]
     fn no_batch_is_left_without_a_strategy(case in any_case(), most in 1..=4_usize, is_search in any::<bool>()) {
-        let planner = if is_search { Planner::search(case.profile.clone(), case.cluster).unwrap() } else { case.planner() };
+        let planner = if is_search { case.searching() } else { case.planner() };
         let longest = i64::try_from(planner.longest_admitted().0).unwrap();
         let parts = case.lengths.chunks(case.lengths.len().div_ceil(6));
         let mut batches: Vec<Batch> = parts.map(|lengths| Batch::new(lengths, None).unwrap()).collect();

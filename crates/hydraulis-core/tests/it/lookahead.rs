@@ -5,7 +5,7 @@ use hydraulis_core::layout::{Link, Parameter, ParameterTable, Traffic, strategy_
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::lookahead::{Member, Progress, Window, WindowPlan, check_window, plan_window};
 use hydraulis_core::plan::{Effort, Planner};
-use hydraulis_core::spec::{self, Cluster};
+use hydraulis_core::spec::{self, Cluster, MemoryRule};
 use hydraulis_core::{Error, Millis, Result};
 use proptest::prelude::*;
 
@@ -60,7 +60,7 @@ proptest! {
         max_delay in 0..=3_usize,
         (switch, is_linked, is_search, has_before) in (0.0..100.0, any::<bool>(), any::<bool>(), any::<bool>()),
     ) {
-        let planner = if is_search { Planner::search(case.profile.clone(), case.cluster).unwrap() } else { case.planner() };
+        let planner = if is_search { case.searching() } else { case.planner() };
         let (batches, link) = (batches(&case, number), link(table));
         let window = Window {
             batches: &batches,
@@ -79,7 +79,7 @@ proptest! {
 
     #[test]
     fn a_window_of_one_batch_without_costs_is_a_plan(case in any_case(), max_delay in 0..=2_usize, is_search in any::<bool>()) {
-        let planner = if is_search { Planner::search(case.profile.clone(), case.cluster).unwrap() } else { case.planner() };
+        let planner = if is_search { case.searching() } else { case.planner() };
         let batches = [case.batch()];
         let window = Window { max_delay, ..Window::new(&batches) };
         let plan = planned(&planner, &window).unwrap();
@@ -111,7 +111,7 @@ proptest! {
 
     #[test]
     fn where_a_change_costs_too_much_there_is_none(case in any_case(), number in 2..=4_usize, is_search in any::<bool>()) {
-        let planner = if is_search { Planner::search(case.profile.clone(), case.cluster).unwrap() } else { case.planner() };
+        let planner = if is_search { case.searching() } else { case.planner() };
         let batches = batches(&case, number);
         let window = Window { switch: Millis(1e12), ..Window::new(&batches) };
         let plan = planned(&planner, &window).unwrap();
@@ -149,7 +149,13 @@ fn cheapest(case: &Case, window: &Window) -> f64 {
 fn no_sequence_of_strategies_is_cheaper_where_links_are_slow() {
     let (profile, cluster) = (preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
     let listed = Planner::new(profile.clone(), cluster, None).unwrap();
-    let case = Case { profile, cluster, strategies: listed.strategies().to_vec(), lengths: Vec::new() };
+    let case = Case {
+        profile,
+        cluster,
+        memory: MemoryRule::Cap,
+        strategies: listed.strategies().to_vec(),
+        lengths: Vec::new(),
+    };
     let batches: Vec<Batch> = [100_000, 30_000, 200_000].map(|tokens| batch_of_tokens(7, tokens)).to_vec();
     let layer = |block| Parameter {
         name: format!("layer {block}"),

@@ -19,7 +19,7 @@ fn best_of(strategy: &Strategy, planner: &Planner, tokens: &[Tokens]) -> Millis 
     best[0] = Millis::ZERO;
     for (scheme, replicas) in strategy.groups() {
         let cost = planner.cost().scheme(scheme).unwrap();
-        let times: Vec<Millis> = (0..all).map(|set| best_order(set, &mut Vec::new(), tokens, cost)).collect();
+        let times: Vec<Millis> = (0..all).map(|set| best_order(set, &mut Packed::default(), tokens, cost)).collect();
         for _ in 0..replicas {
             let share = |set: usize| {
                 let own = (0..all).filter(|own| own & !set == 0);
@@ -31,22 +31,43 @@ fn best_of(strategy: &Strategy, planner: &Planner, tokens: &[Tokens]) -> Millis 
     best[all - 1]
 }
 
+/// Micro-batches in running order.
+#[derive(Default)]
+struct Packed {
+    times: Vec<Millis>,
+    tokens: Vec<Tokens>,
+}
+
 /// The least time of micro-batches that start with `packed` and hold the set `left`: every set of sequences
-/// under the cap comes next once.
-fn best_order(left: usize, packed: &mut Vec<Millis>, tokens: &[Tokens], cost: &SchemeCost) -> Millis {
+/// that memory admits comes next once, after as many empty micro-batches as it needs.
+fn best_order(left: usize, packed: &mut Packed, tokens: &[Tokens], cost: &SchemeCost) -> Millis {
     if left == 0 {
-        return simulated(packed, cost);
+        return simulated(&packed.times, cost);
     }
     let mut best = Millis::INFINITY;
     for set in (1..=left).filter(|set| set & !left == 0) {
         let members = (0..tokens.len()).filter(|id| set >> id & 1 == 1).map(|id| tokens[id]);
-        if members.clone().sum::<Tokens>() <= cost.cap() {
-            packed.push(cost.micro_batch_ms(members));
+        let total = members.clone().sum::<Tokens>();
+        if total <= cost.longest() {
+            let before = packed.times.len();
+            while !fits(&packed.tokens, total, cost) {
+                packed.times.push(cost.fixed_ms());
+                packed.tokens.push(Tokens(0));
+            }
+            packed.times.push(cost.micro_batch_ms(members));
+            packed.tokens.push(total);
             best = best.min(best_order(left & !set, packed, tokens, cost));
-            packed.pop();
+            packed.times.truncate(before);
+            packed.tokens.truncate(before);
         }
     }
     best
+}
+
+/// Whether a micro-batch of so many tokens may follow these.
+fn fits(before: &[Tokens], next: Tokens, cost: &SchemeCost) -> bool {
+    let beside = before.len().min(cost.window().micro_batches - 1);
+    before[before.len() - beside..].iter().copied().sum::<Tokens>() + next <= cost.longest()
 }
 
 fn simulated(times: &[Millis], cost: &SchemeCost) -> Millis {

@@ -75,7 +75,7 @@ proptest! {
     #[test]
     fn the_optimum_is_that_of_the_twin(case in any_case(), steps in 1..=4_u64, rows in 1..=6_u32) {
         let gpus = case.cluster.gpus();
-        let cost = CostModel::new(case.profile.clone(), case.cluster);
+        let cost = CostModel::new(case.profile.clone(), case.cluster).with_memory(case.memory);
         let context = case.planner().longest_admitted();
         let grid = PaperGrid {
             gpu_step: gpus.div_ceil(rows).max(gpus.div_ceil(12)),

@@ -1,9 +1,10 @@
 //! What holds for every plan, whatever the profile, the strategies and the batch.
 
-use hydraulis_core::Error;
+use hydraulis_core::cost::preset;
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::{Effort, Limit, Outcome, Plan, Planner};
-use hydraulis_core::spec::{self, Scheme};
+use hydraulis_core::plan::{Effort, Limit, Outcome, Plan, Planner, explain};
+use hydraulis_core::spec::{self, Cluster, MemoryRule, Scheme};
+use hydraulis_core::{Error, Tokens};
 use proptest::prelude::*;
 
 use crate::arbitrary::{any_case, cases};
@@ -31,7 +32,7 @@ proptest! {
         let none = Effort { refinements: 0, attempts: 0, markets: 0, exchanges: 0 };
         let batch = case.batch();
         let listed = case.planner().with_effort(none);
-        let searching = Planner::search(case.profile.clone(), case.cluster).unwrap().with_effort(none);
+        let searching = case.searching().with_effort(none);
         let limited = searching.plan_limited(&batch, Limit { most, used: &case.strategies[..1] });
         // The one strategy used may be the last that is allowed, and too narrow.
         for plan in [listed.plan(&batch), searching.plan(&batch)].into_iter().map(Result::unwrap).chain(limited) {
@@ -110,4 +111,21 @@ proptest! {
         let other = case.planner().plan(&Batch::new(&case.lengths, Some(&targets)).unwrap()).unwrap();
         prop_assert_eq!(plain.replicas, other.replicas);
     }
+}
+
+/// A sequence alone may take what a full pipeline holds; with others beside it that does not fit, and one token more
+/// does nowhere.
+#[test]
+fn the_exact_rule_admits_what_a_full_pipeline_holds() {
+    let by_cap = Planner::search(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()).unwrap();
+    let exact = by_cap.clone().with_memory(MemoryRule::Exact);
+    assert_eq!((by_cap.longest_admitted(), exact.longest_admitted()), (Tokens(43_520), Tokens(111_616)));
+    let batch = |longest: i64| Batch::new(&[longest, longest, longest, 27_904, 9_000, 400, 400, 80], None).unwrap();
+    assert_eq!(by_cap.plan(&batch(43_521)).unwrap_err().code(), "sequence_too_long");
+    assert_eq!(exact.plan(&batch(111_617)).unwrap_err().code(), "sequence_too_long");
+    let plan = exact.plan(&batch(111_616)).unwrap();
+    assert_eq!(exact.check(&plan, &batch(111_616)), []);
+    assert_eq!(plan.memory, MemoryRule::Exact);
+    assert!(by_cap.check(&plan, &batch(111_616)).iter().any(|broken| broken.code == "micro_batch_over_cap"));
+    assert!(explain(&plan).contains("exact memory"));
 }

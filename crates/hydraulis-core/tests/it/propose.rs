@@ -34,13 +34,13 @@ proptest! {
 
     #[test]
     fn every_batch_is_served_by_a_strategy_of_the_list(case in any_case(), count in 1..=4_usize) {
-        let search = Planner::search(case.profile.clone(), case.cluster).unwrap();
+        let search = case.searching();
         let parts = case.lengths.chunks(case.lengths.len().div_ceil(3));
         let batches: Vec<Batch> = parts.map(|lengths| Batch::new(lengths, None).unwrap()).collect();
         let proposal = proposed(&search, &batches, count, None);
         let strategies = list(&proposal);
         prop_assert!((1..=count).contains(&strategies.len()));
-        let planner = Planner::new(case.profile.clone(), case.cluster, Some(strategies.clone())).unwrap();
+        let planner = case.planner_of(strategies.clone());
         prop_assert_eq!(planner.strategies(), &strategies);
         prop_assert_eq!(planner.longest_admitted(), proposal.longest_admitted);
         let mut served: Vec<usize> = proposal.strategies.iter().flat_map(|one| one.batches.clone()).collect();

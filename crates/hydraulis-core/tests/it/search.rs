@@ -5,40 +5,36 @@ use hydraulis_core::plan::{Plan, Planner, Scope};
 use hydraulis_core::spec::Cluster;
 use proptest::prelude::*;
 
-use crate::arbitrary::{Case, any_case, cases, small_case};
+use crate::arbitrary::{any_case, cases, small_case};
 use crate::oracle::optimum;
 use crate::presets::batch_of_tokens;
-
-fn searching(case: &Case) -> Planner {
-    Planner::search(case.profile.clone(), case.cluster).unwrap()
-}
 
 proptest! {
     #![proptest_config(cases(24))]
 
     #[test]
     fn every_plan_found_keeps_its_promises(case in any_case()) {
-        let (planner, batch) = (searching(&case), case.batch());
+        let (planner, batch) = (case.searching(), case.batch());
         let plan = planner.plan(&batch).unwrap();
         let violations = planner.check(&plan, &batch);
         prop_assert!(violations.is_empty(), "{violations:?}");
         prop_assert_eq!(plan.scope, Scope::Any);
         prop_assert!(plan.iteration_ms >= plan.lower_bound.ms);
-        let again = searching(&case).plan(&batch).unwrap();
+        let again = case.searching().plan(&batch).unwrap();
         prop_assert_eq!(again.to_json(), plan.to_json());
         prop_assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
     }
 
     #[test]
     fn no_strategy_beats_the_bound_for_any(case in any_case()) {
-        let found = searching(&case).plan(&case.batch()).unwrap();
+        let found = case.searching().plan(&case.batch()).unwrap();
         let listed = case.planner().plan(&case.batch()).unwrap();
         prop_assert!(found.lower_bound.ms <= listed.iteration_ms, "{:?}", found.lower_bound);
     }
 
     #[test]
     fn not_even_the_exact_optimum_of_a_strategy_does(case in small_case()) {
-        let found = searching(&case).plan(&case.batch()).unwrap();
+        let found = case.searching().plan(&case.batch()).unwrap();
         let optimum = optimum(&case.planner(), case.batch().tokens());
         prop_assert!(found.lower_bound.ms <= optimum, "{:?}, optimum {optimum:?}", found.lower_bound);
     }

@@ -53,7 +53,7 @@ impl<'a> FlexibleGroups<'a> {
         self.pool
             .iter()
             .filter_map(|&scheme| self.cost.scheme(scheme).ok())
-            .map(SchemeCost::cap)
+            .map(SchemeCost::longest)
             .max()
             .unwrap_or_default()
     }

@@ -37,11 +37,11 @@ fn shuffle(ids: &mut [usize], random: &mut Pcg64Mcg) {
     }
 }
 
-/// The replicas, widest cap first, and what each sequence costs there.
+/// The replicas, those first that admit the longest, and what each sequence costs there.
 struct Replicas<'a> {
     batch: &'a Batch,
     costs: &'a [&'a SchemeCost],
-    by_cap: Vec<usize>,
+    by_reach: Vec<usize>,
     /// The sequences' times for each distinct scheme, and which of them a replica uses.
     times: Vec<Vec<Millis>>,
     scheme_of: Vec<usize>,
@@ -56,8 +56,8 @@ struct Load {
 
 impl<'a> Replicas<'a> {
     fn new(batch: &'a Batch, costs: &'a [&'a SchemeCost]) -> Replicas<'a> {
-        let mut by_cap: Vec<usize> = (0..costs.len()).collect();
-        by_cap.sort_by_key(|&replica| (Reverse(costs[replica].cap()), replica));
+        let mut by_reach: Vec<usize> = (0..costs.len()).collect();
+        by_reach.sort_by_key(|&replica| (Reverse(costs[replica].longest()), replica));
         let (mut times, mut scheme_of): (Vec<Vec<Millis>>, Vec<usize>) = (Vec::new(), Vec::new());
         // Equal schemes stand side by side in a strategy.
         for (replica, cost) in costs.iter().enumerate() {
@@ -66,13 +66,13 @@ impl<'a> Replicas<'a> {
             }
             scheme_of.push(times.len() - 1);
         }
-        Replicas { batch, costs, by_cap, times, scheme_of }
+        Replicas { batch, costs, by_reach, times, scheme_of }
     }
 
-    /// How many replicas admit a sequence: the first so many by cap.
+    /// How many replicas admit a sequence: the first so many.
     fn admitting(&self, id: usize) -> usize {
         let tokens = self.batch.tokens()[id];
-        self.by_cap.partition_point(|&replica| self.costs[replica].admits(tokens))
+        self.by_reach.partition_point(|&replica| self.costs[replica].admits(tokens))
     }
 
     /// Each sequence in this order to the replica that lengthens the slowest least.
@@ -81,7 +81,7 @@ impl<'a> Replicas<'a> {
         let mut slowest = Millis::ZERO;
         let mut replica_of = vec![0; self.batch.len()];
         for id in order {
-            let open = &self.by_cap[..self.admitting(id)];
+            let open = &self.by_reach[..self.admitting(id)];
             let (mut best, mut choice) = (Millis::INFINITY, 0);
             for &replica in open {
                 let then = slowest.max(self.score(replica, self.with(loads[replica], replica, id)));

@@ -19,6 +19,7 @@ use hydraulis_core::lengths::Batch;
 use hydraulis_core::spec::Strategy;
 
 use crate::baseline::decision::longest_first;
+use crate::baseline::packs::spaced;
 use crate::baseline::{Decision, Work};
 use crate::error::{Error, Result};
 
@@ -53,12 +54,12 @@ impl<'a> Paper<'a> {
 
     fn too_long(&self, batch: &Batch) -> Error {
         let (sequence, tokens) = batch.longest();
-        let widest = self.strategies.iter().flat_map(|(_, costs)| costs).max_by_key(|cost| cost.cap());
+        let widest = self.strategies.iter().flat_map(|(_, costs)| costs).max_by_key(|cost| cost.longest());
         Error::Core(hydraulis_core::Error::SequenceTooLong {
             sequence,
             tokens,
             subject: format!("any of the {} strategies", self.strategies.len()),
-            limit: widest.map(|cost| cost.cap()).unwrap_or_default(),
+            limit: widest.map(|cost| cost.longest()).unwrap_or_default(),
             on: widest.map(|cost| format!(" (on {})", cost.scheme())).unwrap_or_default(),
         })
     }
@@ -69,7 +70,8 @@ fn planned(batch: &Batch, by_length: &[usize], costs: &[&SchemeCost]) -> Option<
     let replica_of = dispatch::dispatch(batch, costs)?;
     let packed = costs.iter().enumerate().map(|(replica, cost)| {
         let ids: Vec<usize> = by_length.iter().copied().filter(|&id| replica_of[id] == replica).collect();
-        pack::pack(&ids, batch, cost)
+        let (score, packs) = pack::pack(&ids, batch, cost);
+        (score, spaced(packs, batch, cost))
     });
     let (scores, work): (Vec<Millis>, Work) = packed.unzip();
     Some((scores.into_iter().max()?, work))

@@ -15,7 +15,7 @@ const IMPROVEMENTS: usize = 100;
 const CLOSE: f64 = 1e-3;
 
 /// The micro-batches of least closed-form time `(z + c)(v + p - 1)`, `z` being the most time of a pack of sequences,
-/// and that time. `ids` come longest first, each within the cap.
+/// and that time. `ids` come longest first, each admitted.
 pub(super) fn pack(ids: &[usize], batch: &Batch, cost: &SchemeCost) -> (Millis, Vec<Vec<usize>>) {
     let tokens: Tokens = ids.iter().map(|&id| batch.tokens()[id]).sum();
     if ids.is_empty() {
@@ -26,7 +26,7 @@ pub(super) fn pack(ids: &[usize], batch: &Batch, cost: &SchemeCost) -> (Millis, 
     let packed = counts.filter_map(|count| Some(improved(balanced(ids, batch, cost, count)?, batch, cost)));
     let scored = packed.map(|packs| (score(&packs, batch, cost), packs));
     scored.min_by_key(|(score, _)| *score).unwrap_or_else(|| {
-        // Lengths just above half the cap may leave no room in any of these counts.
+        // Lengths just above half the cap, or above it, may leave no room in any of these counts.
         let packs = first_fit(ids, batch, cost.cap());
         (score(&packs, batch, cost), packs)
     })

@@ -10,7 +10,7 @@ use hydraulis_bench::workload::{Lengths, read_batches};
 use hydraulis_bench::{Error, Result};
 use hydraulis_core::cost::CostModel;
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::spec::{Cluster, Strategy};
+use hydraulis_core::spec::{Cluster, MemoryRule, Strategy};
 
 /// How standard output is named.
 pub(crate) const STDOUT: &str = "-";
@@ -34,6 +34,10 @@ pub(crate) struct Arguments {
     /// GPUs of a node [default: the profile's]
     #[arg(long)]
     gpus_per_node: Option<u32>,
+    /// How micro-batches fit into memory, for every planner: 'cap', each of them by itself, or 'exact', any consecutive
+    /// ones of a pipeline that it holds at once
+    #[arg(long, value_name = "cap|exact", default_value_t)]
+    memory: MemoryRule,
     /// JSON file: an array with an array of lengths for each batch
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tokens_per_batch", "count", "seed"])]
     batches: Option<PathBuf>,
@@ -75,7 +79,7 @@ impl Arguments {
     pub(crate) fn cost(&self) -> Result<CostModel> {
         let profile = profile(&self.profile)?;
         let cluster = Cluster::new(self.gpus, self.gpus_per_node.unwrap_or(profile.hardware.gpus_per_node))?;
-        Ok(CostModel::new(profile, cluster))
+        Ok(CostModel::new(profile, cluster).with_memory(self.memory))
     }
 
     /// The batches of the run.

@@ -16,6 +16,10 @@ const HALVINGS: usize = 40;
 /// The interval at which they end, as a share of the time.
 const CLOSE: f64 = 1e-5;
 
+/// Where empty micro-batches may stand between others, up to so many are counted one by one even if there are fewer
+/// sequences. Filling a longer pipeline loses little.
+const COUNTED: usize = 48;
+
 /// Sequences that just fill all replicas cost as much as these are worth, but for rounding: this share of the terms,
 /// because a price of micro-batches is counted with both signs and all but cancels.
 const ROUNDING: f64 = 1e-9;
@@ -98,30 +102,48 @@ impl<'a> Offer<'a> {
             return Reach { levels: Vec::new(), limit: 0.0, large: 0.0 };
         }
         let cost = self.capacity.cost();
-        let mut levels = self.capacity.levels(end, sequences);
+        let most = cost.window().most_micro_batches(sequences);
+        let counted = sequences.max(most.min(COUNTED));
+        let mut levels = self.capacity.levels(end, counted);
+        let beyond = self.beyond(end, counted, most);
+        levels.extend(beyond);
         let most_work = levels.iter().map(|level| level.work_ms).fold(0.0, f64::max);
-        self.add_many(end, sequences, &mut levels);
+        self.add_many(end, counted, &mut levels);
         let through: f64 = cost.stage_multipliers().iter().sum();
         // The margins keep the sequence that sets the longest way, and two that just fit, in spite of rounding.
         let alone = end.0 * (1.0 + 1e-9) / through - cost.fixed_ms().0;
-        let limit = cost.cap().as_f64().min(self.length_of(alone) * (1.0 + 1e-9));
+        let limit = cost.longest().as_f64().min(self.length_of(alone) * (1.0 + 1e-9));
         Reach { levels, limit, large: self.length_of(0.5 * most_work) * (1.0 + 1e-9) }
     }
 
     /// Where many micro-batches are asked for, even those counts matter that hold less than fewer do.
-    fn add_many(&self, end: Millis, sequences: usize, levels: &mut Vec<Level>) {
+    fn add_many(&self, end: Millis, most: usize, levels: &mut Vec<Level>) {
         if self.least_micro_batches == 0 {
             return;
         }
-        let known = levels.last().map_or(0, |level| level.micro_batches);
-        let cap = self.capacity.cost().cap().as_f64();
-        for micro_batches in known + 1..=sequences {
+        let counts = levels.iter().map(|level| level.micro_batches);
+        let known = counts.filter(|&count| count <= most).max().unwrap_or(0);
+        let window = self.capacity.cost().window();
+        for micro_batches in known + 1..=most {
             let work_ms = self.capacity.work_on_slowest(micro_batches, end);
             if work_ms <= 0.0 {
                 break;
             }
-            levels.push(Level { micro_batches, work_ms, tokens: cap * count(micro_batches) });
+            levels.push(Level { micro_batches, work_ms, tokens: window.most_tokens(micro_batches) });
         }
+    }
+
+    /// What fits into more than `counted` micro-batches and at most `most`, of which some are empty, were no time lost
+    /// to filling the pipeline: the fewest and the most of them, so that none in between is worth more.
+    fn beyond(&self, end: Millis, counted: usize, most: usize) -> Vec<Level> {
+        let work = self.capacity.work_on_slowest(counted + 1, end);
+        if counted >= most || work <= 0.0 {
+            return Vec::new();
+        }
+        let cost = self.capacity.cost();
+        let (room, linear) = (cost.window().most_tokens(most), cost.linear_ms_per_token());
+        let tokens = if linear > 0.0 { room.min(work / linear) } else { room };
+        [counted + 1, most].map(|micro_batches| Level { micro_batches, work_ms: work, tokens }).to_vec()
     }
 
     /// The length of the sequence that takes `work`.

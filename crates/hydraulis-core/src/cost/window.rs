@@ -1,0 +1,89 @@
+//! What consecutive micro-batches of a replica may hold together.
+
+use crate::units::{Tokens, count};
+
+/// Any so many consecutive micro-batches of a replica, or all if they are fewer, hold at most so many tokens.
+///
+/// Between micro-batches that do not fit into one window empty ones may stand, which cost time and hold nothing: so a
+/// replica can run any set of sequences each of which it admits. Fewer than a window's number of them in a row are
+/// enough, and none at the ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Consecutive micro-batches, at least one.
+    pub micro_batches: usize,
+    /// Most tokens of them.
+    pub tokens: Tokens,
+}
+
+impl Window {
+    /// The micro-batches of these tokens in this order, by their places in it, with an empty one (none) wherever the next
+    /// does not fit yet. Each holds at most the window's tokens.
+    pub fn spaced(self, tokens: &[Tokens]) -> Vec<Option<usize>> {
+        let mut places: Vec<Option<usize>> = Vec::with_capacity(tokens.len());
+        for (next, &own) in tokens.iter().enumerate() {
+            while self.held_before_next(&places, tokens) + own > self.tokens {
+                places.push(None);
+            }
+            places.push(Some(next));
+        }
+        places
+    }
+
+    /// What stands in one window with the next micro-batch.
+    fn held_before_next(self, places: &[Option<usize>], tokens: &[Tokens]) -> Tokens {
+        places.iter().rev().take(self.micro_batches - 1).flatten().map(|&place| tokens[place]).sum()
+    }
+
+    /// Most tokens of `micro_batches` together.
+    pub fn most_tokens(self, micro_batches: usize) -> f64 {
+        count(self.windows(micro_batches)) * self.tokens.as_f64()
+    }
+
+    /// Windows that so many micro-batches fall into.
+    pub fn windows(self, micro_batches: usize) -> usize {
+        micro_batches.div_ceil(self.micro_batches)
+    }
+
+    /// Most micro-batches of so many sequences, empty ones included.
+    pub fn most_micro_batches(self, sequences: usize) -> usize {
+        let between = sequences.saturating_sub(1).saturating_mul(self.micro_batches);
+        if sequences == 0 { 0 } else { between.saturating_add(1) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn empty_ones_stand_where_the_next_does_not_fit() {
+        let window = Window { micro_batches: 3, tokens: Tokens(30) };
+        let spaced = |tokens: [u64; 3]| window.spaced(&tokens.map(Tokens));
+        assert_eq!(spaced([10, 10, 10]), [Some(0), Some(1), Some(2)]);
+        assert_eq!(spaced([20, 10, 11]), [Some(0), Some(1), None, Some(2)]);
+        assert_eq!(spaced([30, 1, 30]), [Some(0), None, None, Some(1), None, None, Some(2)]);
+        assert_eq!(window.spaced(&[]), []);
+        assert_eq!(Window { micro_batches: 1, tokens: Tokens(9) }.spaced(&[Tokens(9); 2]), [Some(0), Some(1)]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_micro_batches_can_be_spaced(
+            span in 1..6_usize,
+            tokens in proptest::collection::vec(1..=100_u64, 0..12),
+        ) {
+            let window = Window { micro_batches: span, tokens: Tokens(100) };
+            let tokens: Vec<Tokens> = tokens.into_iter().map(Tokens).collect();
+            let places = window.spaced(&tokens);
+            let placed: Vec<Tokens> = places.iter().map(|place| place.map_or(Tokens(0), |at| tokens[at])).collect();
+            for run in placed.windows(span.min(placed.len()).max(1)) {
+                prop_assert!(run.iter().copied().sum::<Tokens>() <= window.tokens, "{placed:?}");
+            }
+            prop_assert!(places.iter().copied().flatten().eq(0..tokens.len()));
+            prop_assert!(placed.len() <= window.most_micro_batches(tokens.len()));
+            let total: Tokens = tokens.iter().copied().sum();
+            prop_assert!(total.as_f64() <= window.most_tokens(placed.len()));
+        }
+    }
+}

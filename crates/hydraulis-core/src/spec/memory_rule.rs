@@ -1,0 +1,73 @@
+//! How strictly memory limits the micro-batches of a pipeline.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// The rule by which micro-batches fit into memory.
+///
+/// Under 1F1B stage `j` of `p` holds `min(v, p - j)` consecutive micro-batches at once, so a pipeline of even stages has
+/// room for a long micro-batch wherever the ones beside it are short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryRule {
+    /// No micro-batch exceeds the scheme's cap: `p` of them always fit.
+    #[default]
+    Cap,
+    /// Any `p` consecutive micro-batches hold at most `p` caps together. Where a profile says that stages are not even,
+    /// what each of them holds is not known, and each micro-batch keeps the cap.
+    Exact,
+}
+
+impl MemoryRule {
+    /// Every rule.
+    pub const ALL: [MemoryRule; 2] = [MemoryRule::Cap, MemoryRule::Exact];
+
+    /// The name, as documents write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            MemoryRule::Cap => "cap",
+            MemoryRule::Exact => "exact",
+        }
+    }
+}
+
+impl fmt::Display for MemoryRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for MemoryRule {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<MemoryRule> {
+        let named = MemoryRule::ALL.into_iter().find(|rule| rule.name() == text);
+        named.ok_or_else(|| Error::MemoryRule { text: text.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_write_the_name_and_texts_are_read_by_it() {
+        for rule in MemoryRule::ALL {
+            assert_eq!(serde_json::to_string(&rule).unwrap(), format!("\"{rule}\""));
+            assert_eq!(rule.name().parse::<MemoryRule>().unwrap(), rule);
+        }
+        assert_eq!(MemoryRule::default(), MemoryRule::Cap);
+    }
+
+    #[test]
+    fn another_name_is_refused_with_those_there_are() {
+        let error = "Cap".parse::<MemoryRule>().unwrap_err();
+        assert_eq!(error.code(), "memory_rule");
+        let text = error.to_string();
+        assert!(text.contains("'Cap'") && text.contains("'cap'") && text.contains("'exact'"), "{text}");
+    }
+}
