@@ -42,8 +42,9 @@ proptest! {
         }
         let planned = |plan: &Plan| plan.considered.iter().filter(|one| matches!(one.outcome, Outcome::Planned(_))).count();
         let found = searching.plan(&batch).unwrap();
-        // Mixes, where no answer has a whole replica, are planned until one is.
-        prop_assert_eq!(planned(&found), 1);
+        // Mixes, where no answer has a whole replica, are planned until one is; by the exact rule by each of the two.
+        let most = if case.memory == MemoryRule::Exact { 2 } else { 1 };
+        prop_assert!((1..=most).contains(&planned(&found)), "{:?}", found.considered);
     }
 
     #[test]
