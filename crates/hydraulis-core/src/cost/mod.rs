@@ -3,16 +3,16 @@
 //! One stage's forward and backward of micro-batch `m` under scheme `k` takes
 //! `t_k(m) = sum over its sequences s of (a_k s^2 + b_k s) + c_k` milliseconds, of which `forward_share` is
 //! forward; stage `j` takes `u_j` times as long. One micro-batch may hold at most `cap_k` tokens, or by the exact rule any `p`
-//! consecutive ones at most `p cap_k`: a [`Window`].
+//! consecutive ones at most `p cap_k`: a [`MemoryWindow`].
 
 mod fit;
+mod memory_window;
 mod model;
 mod preset;
 mod profile;
-mod window;
 
 pub use fit::{CostFit, Measurement, fit};
+pub use memory_window::MemoryWindow;
 pub use model::{CostModel, SchemeCost};
 pub use preset::{PRESETS, preset};
 pub use profile::{CostProfile, Excluded, Hardware, Memory, SchemeProfile, StrategyList};
-pub use window::Window;

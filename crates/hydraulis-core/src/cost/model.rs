@@ -1,7 +1,7 @@
 //! A profile on a cluster: times, and how many tokens a micro-batch may hold.
 
 use crate::cost::profile::SchemeProfile;
-use crate::cost::{CostProfile, Window};
+use crate::cost::{CostProfile, MemoryWindow};
 use crate::error::{Error, Result};
 use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme};
 use crate::units::{Millis, Tokens, count, whole};
@@ -24,7 +24,7 @@ pub struct SchemeCost {
     linear: f64,
     fixed: Millis,
     cap: Tokens,
-    window: Window,
+    window: MemoryWindow,
     forward_share: f64,
     stage_multipliers: Vec<f64>,
 }
@@ -102,7 +102,7 @@ impl SchemeCost {
             linear: entry.linear_ms_per_token,
             fixed: Millis(entry.fixed_ms),
             cap,
-            window: Window { micro_batches: 1, tokens: cap },
+            window: MemoryWindow { micro_batches: 1, tokens: cap },
             forward_share: profile.forward_share,
             stage_multipliers: multipliers.unwrap_or_else(|| vec![1.0; entry.scheme.stages()]),
         }
@@ -122,7 +122,7 @@ impl SchemeCost {
         let is_even = self.stage_multipliers.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq());
         let micro_batches = if memory == MemoryRule::Exact && is_even { self.scheme.stages() } else { 1 };
         let tokens = Tokens(self.cap.0.saturating_mul(micro_batches as u64));
-        SchemeCost { window: Window { micro_batches, tokens }, ..self }
+        SchemeCost { window: MemoryWindow { micro_batches, tokens }, ..self }
     }
 
     /// Most tokens of each micro-batch if all hold as many; 0 where not even the weights fit.
@@ -131,7 +131,7 @@ impl SchemeCost {
     }
 
     /// What consecutive micro-batches may hold together.
-    pub fn window(&self) -> Window {
+    pub fn window(&self) -> MemoryWindow {
         self.window
     }
 

@@ -8,14 +8,14 @@ use crate::units::{Tokens, count};
 /// replica can run any set of sequences each of which it admits. Fewer than a window's number of them in a row are
 /// enough, and none at the ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct MemoryWindow {
     /// Consecutive micro-batches, at least one.
     pub micro_batches: usize,
     /// Most tokens of them.
     pub tokens: Tokens,
 }
 
-impl Window {
+impl MemoryWindow {
     /// The micro-batches of these tokens in this order, by their places in it, with an empty one (none) wherever the next
     /// does not fit yet. Each holds at most the window's tokens.
     pub fn spaced(self, tokens: &[Tokens]) -> Vec<Option<usize>> {
@@ -58,13 +58,13 @@ mod tests {
 
     #[test]
     fn empty_ones_stand_where_the_next_does_not_fit() {
-        let window = Window { micro_batches: 3, tokens: Tokens(30) };
+        let window = MemoryWindow { micro_batches: 3, tokens: Tokens(30) };
         let spaced = |tokens: [u64; 3]| window.spaced(&tokens.map(Tokens));
         assert_eq!(spaced([10, 10, 10]), [Some(0), Some(1), Some(2)]);
         assert_eq!(spaced([20, 10, 11]), [Some(0), Some(1), None, Some(2)]);
         assert_eq!(spaced([30, 1, 30]), [Some(0), None, None, Some(1), None, None, Some(2)]);
         assert_eq!(window.spaced(&[]), []);
-        assert_eq!(Window { micro_batches: 1, tokens: Tokens(9) }.spaced(&[Tokens(9); 2]), [Some(0), Some(1)]);
+        assert_eq!(MemoryWindow { micro_batches: 1, tokens: Tokens(9) }.spaced(&[Tokens(9); 2]), [Some(0), Some(1)]);
     }
 
     proptest! {
@@ -73,7 +73,7 @@ mod tests {
             span in 1..6_usize,
             tokens in proptest::collection::vec(1..=100_u64, 0..12),
         ) {
-            let window = Window { micro_batches: span, tokens: Tokens(100) };
+            let window = MemoryWindow { micro_batches: span, tokens: Tokens(100) };
             let tokens: Vec<Tokens> = tokens.into_iter().map(Tokens).collect();
             let places = window.spaced(&tokens);
             let placed: Vec<Tokens> = places.iter().map(|place| place.map_or(Tokens(0), |at| tokens[at])).collect();
