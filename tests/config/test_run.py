@@ -7,9 +7,11 @@ from typing import get_type_hints
 import pytest
 
 from hydraulis.config.hugging_face import from_hugging_face
+from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.rope import RopeScaling
-from hydraulis.config.run import OptimizerConfig, RunConfig, TrainConfig, load, to_dict
+from hydraulis.config.run import RunConfig, load, to_dict
 from hydraulis.config.table import from_table
+from hydraulis.config.train import TrainConfig
 from hydraulis.errors import InvalidInputError
 
 MINIMAL = """\

@@ -12,7 +12,7 @@ from hydraulis import Cluster, Strategy
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
-from hydraulis.config.run import OptimizerConfig
+from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value

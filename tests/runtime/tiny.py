@@ -9,8 +9,10 @@ import torch
 from hydraulis import Cluster, Plan, Planner, Strategy
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.model import ModelConfig
-from hydraulis.config.run import OptimizerConfig, RunConfig, TrainConfig
+from hydraulis.config.optimizer import OptimizerConfig
+from hydraulis.config.run import RunConfig
 from hydraulis.config.table import from_table
+from hydraulis.config.train import TrainConfig
 from hydraulis.data.corpus import Corpus
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile

@@ -12,7 +12,8 @@ from hydraulis import Cluster, CostProfile, Plan, Planner, Strategy
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
-from hydraulis.config.run import OptimizerConfig, TrainConfig
+from hydraulis.config.optimizer import OptimizerConfig
+from hydraulis.config.train import TrainConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hydraulis._core import Home
-from hydraulis.config.run import OptimizerConfig
+from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.model.init import initial_value
 from hydraulis.runtime.parameters import ModelParameters
 

@@ -12,7 +12,8 @@ import torch.distributed as dist
 from hydraulis._core import Plan, Position, Scheme, Span
 from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
-from hydraulis.config.run import OptimizerConfig, TrainConfig
+from hydraulis.config.optimizer import OptimizerConfig
+from hydraulis.config.train import TrainConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups

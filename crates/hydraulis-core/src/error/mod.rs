@@ -3,19 +3,14 @@
 //! Errors are data until the last moment: the sentence is made here and nowhere else, and says what is
 //! wrong, the value, the limit, and what to do. `docs/errors.md` has one heading per code.
 
+mod code;
+
 use thiserror::Error;
 
 use crate::spec::Scheme;
 use crate::units::Tokens;
 
-/// What a caller can do about an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorKind {
-    /// A value is not what it must be: correct it.
-    InvalidInput,
-    /// The input is well-formed and nothing can serve it: change the cluster, the memory or the batch.
-    Infeasible,
-}
+pub use code::ErrorKind;
 
 /// An error of the core.
 #[non_exhaustive]
@@ -419,69 +414,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// The stable code, as `docs/errors.md` lists it.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Error::BatchEmpty => "batch_empty",
-            Error::LengthOutOfRange { .. } => "length_out_of_range",
-            Error::TargetsMismatch { .. } => "targets_mismatch",
-            Error::TargetOutOfRange { .. } => "target_out_of_range",
-            Error::NoTargets => "no_targets",
-            Error::CountsMismatch { .. } => "counts_mismatch",
-            Error::CountOutOfRange { .. } => "count_out_of_range",
-            Error::NoBatches => "no_batches",
-            Error::InBatch { error, .. } => error.code(),
-            Error::StrategyLimit { .. } => "strategy_limit",
-            Error::ContextTooLong { .. } => "context_too_long",
-            Error::MemoryRule { .. } => "memory_rule",
-            Error::PaperGrid { .. } => "paper_grid",
-            Error::Stopped => "stopped",
-            Error::SequenceCost { .. } => "sequence_cost",
-            Error::LongerThanWindow { .. } => "longer_than_window",
-            Error::TooManySequences { .. } => "too_many_sequences",
-            Error::LengthsChanged { .. } => "lengths_changed",
-            Error::TokenLimit { .. } => "token_limit",
-            Error::ReplicaCount { .. } => "replica_count",
-            Error::ClusterShape { .. } => "cluster_shape",
-            Error::SchemeSyntax { .. } => "scheme_syntax",
-            Error::StrategySyntax { .. } => "strategy_syntax",
-            Error::NoStrategies => "no_strategies",
-            Error::StrategyTooLarge { .. } => "strategy_too_large",
-            Error::PlacementFailed { .. } => "placement_failed",
-            Error::SchemeUnknown { .. } => "scheme_unknown",
-            Error::PresetUnknown { .. } => "preset_unknown",
-            Error::ProfileSyntax { .. } => "profile_syntax",
-            Error::ProfileValue { .. } => "profile_value",
-            Error::FitPoints { .. } => "fit_points",
-            Error::PlanSyntax { .. } => "plan_syntax",
-            Error::DurationsMismatch { .. } => "durations_mismatch",
-            Error::SequenceTooLong { .. } => "sequence_too_long",
-            Error::SchemeTooLarge { .. } => "scheme_too_large",
-            Error::ParameterTable { .. } => "parameter_table",
-            Error::PositionOutOfRange { .. } => "position_out_of_range",
-            Error::RankOutOfBlock { .. } => "rank_out_of_block",
-            Error::RanksMismatch { .. } => "ranks_mismatch",
-            Error::LinkRate { .. } => "link_rate",
-            Error::SwitchCost { .. } => "switch_cost",
-            Error::TooManyStages { .. } => "too_many_stages",
-        }
-    }
-
     /// The same error, with the place of its batch among several.
     pub(crate) fn in_batch(self, batch: usize) -> Error {
         Error::InBatch { batch, error: Box::new(self) }
-    }
-
-    /// Whether the caller must correct a value, or ask for something else.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Error::InBatch { error, .. } => error.kind(),
-            Error::SequenceTooLong { .. }
-            | Error::SchemeTooLarge { .. }
-            | Error::ContextTooLong { .. }
-            | Error::LongerThanWindow { .. } => ErrorKind::Infeasible,
-            _ => ErrorKind::InvalidInput,
-        }
     }
 }
 

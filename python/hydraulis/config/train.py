@@ -1,0 +1,38 @@
+"""The section `train`: how long a run is, and how it computes."""
+
+import dataclasses
+from typing import Literal
+
+from hydraulis.config.check import above, at_least
+from hydraulis.config.checkpointing import CheckpointingKind
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """The length of the run and how it computes.
+
+    Attributes:
+        steps: the number of iterations.
+        seed: fixes the initial weights and the order of the documents.
+        dtype: the type of parameters and activations; gradients are added up, and master parameters kept, in
+            at least float32.
+        checkpointing: what each decoder layer computes again in backward instead of keeping it: nothing
+            (`none`), all but attention and matrix products (`selective`), or all (`full`).
+        timeout_s: how long a process group waits before it gives up, in seconds.
+        trace_step: the iteration whose timeline is exported, counted from 0, or the last of a shorter run;
+            absent for none.
+    """
+
+    steps: int
+    seed: int = 0
+    dtype: Literal["bfloat16", "float32", "float64"] = "float32"
+    checkpointing: CheckpointingKind = "none"
+    timeout_s: float = 600.0
+    trace_step: int | None = None
+
+    def __post_init__(self) -> None:
+        at_least("train.steps", self.steps, 1)
+        at_least("train.seed", self.seed, 0)
+        above("train.timeout_s", self.timeout_s, 0)
+        if self.trace_step is not None:
+            at_least("train.trace_step", self.trace_step, 0)
