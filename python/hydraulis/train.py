@@ -9,7 +9,6 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-import safetensors.torch
 import torch.distributed as dist
 
 from hydraulis._core import Cluster, CostProfile, Planner, Scheme, Strategy
@@ -19,11 +18,17 @@ from hydraulis.config.run import RunConfig, load, to_dict
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
-from hydraulis.model.decoder import checkpoint_name
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.planner.profile import load_profile
 from hydraulis.planner.static import StaticComparison
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
+from hydraulis.runtime.beginning import begin
+from hydraulis.runtime.checkpoint.description import Description
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder
+from hydraulis.runtime.checkpoint.position import DataPosition
+from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed
+from hydraulis.runtime.checkpoint.saver import CheckpointSaver
+from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.distributed import joined
 from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.rank_zero import corpus_from_rank_zero, from_rank_zero, on_rank_zero
@@ -34,6 +39,7 @@ from hydraulis.runtime.worker import Worker
 
 REFUSAL_TIMEOUT = timedelta(seconds=60)
 MIB = 1 << 20
+PROFILE = "profile.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,9 +60,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="SECTION.KEY=VALUE",
         help="override a value of the configuration; may be repeated",
     )
+    parser.add_argument(
+        "--resume",
+        metavar="RUN",
+        help="the folder of a run to go on with, or 'latest' for the newest that the configuration names, if "
+        "there is one; short for --set checkpoint.resume",
+    )
     parsed = parser.parse_args(arguments)
+    overrides = parsed.set + ([f"checkpoint.resume={json.dumps(parsed.resume)}"] if parsed.resume else [])
     try:
-        config = _config(parsed.config, parsed.set)
+        config = _config(parsed.config, overrides)
         with StopRequest() as stop, joined(timedelta(seconds=config.train.timeout_s)) as rank:
             return train(config, rank, stop)
     except HydraulisError as error:
@@ -88,24 +101,28 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         display.note("reading Python's standard library")
         corpus = corpus_from_rank_zero(lambda: StandardLibrary.load(config.data.max_tokens))
         display.note(_describe(corpus))
-        worker = _worker(config, strategies)
-        profile = _profile(config, worker, strategies, display, stop)
+        position = DataPosition(config, corpus)
+        resumed = _resumed(config, position, display)
+        worker = begin(config, _schemes(strategies), resumed)
+        profile = _profile(config, worker, strategies, display, stop, resumed)
         if profile is None:
             display.note("stopped before the first iteration; nothing was written")
             return EXIT_INTERRUPTED
         planner = Planner(profile, cluster, strategies=[str(strategy) for strategy in strategies])
         _check_longest(corpus, planner)
-        recorder = _recorder(config, profile, cluster, planner, corpus)
-        completed = 0
-        for iteration in iterations(config, corpus, worker, planner, stop):
+        recorder = _recorder(config, profile, cluster, planner, corpus, resumed)
+        saver = _saver(config, worker, position, recorder)
+        first = completed = resumed.manifest.step if resumed else 0
+        for iteration in iterations(config, corpus, worker, planner, stop, first):
             completed += 1
             display.step(iteration.metrics)
             on_rank_zero(partial(recorder.add, iteration))
-        if completed:
-            _save(worker, recorder)
-    if rank == 0 and completed:
+            saver.after(completed)
+        if completed > first:
+            saver.close(completed)
+    if rank == 0 and completed > first:
         display.summary(recorder.summary())
-    return 0 if completed == config.train.steps else EXIT_INTERRUPTED
+    return 0 if completed >= config.train.steps else EXIT_INTERRUPTED
 
 
 def _describe(corpus: Corpus) -> str:
@@ -118,8 +135,24 @@ def _describe(corpus: Corpus) -> str:
     )
 
 
-def _worker(config: RunConfig, strategies: Sequence[Strategy]) -> Worker:
-    return Worker(config.model, config.optimizer, config.train, schemes=_schemes(strategies))
+def _resumed(config: RunConfig, position: DataPosition, display: TrainingDisplay) -> ResumedRun | None:
+    """Find the run to go on with, and check that it is this one. Collective."""
+    resumed = find_resumed(config.checkpoint.resume, config.output.directory)
+    if resumed is not None:
+        step = resumed.manifest.step
+        on_rank_zero(lambda: resumed.check(config, position.cursor(step)))
+        display.note(f"going on after step {step} of {resumed.run}")
+    elif config.checkpoint.resume:
+        display.note("there is no checkpoint to go on with: beginning anew")
+    return resumed
+
+
+def _saver(config: RunConfig, worker: Worker, position: DataPosition, recorder: Recorder) -> CheckpointSaver:
+    """Make what writes the checkpoints of the run. Collective."""
+    check_shared(recorder.directory.path)
+    folder = CheckpointFolder.of_run(recorder.directory.path)
+    describe = Description(config, position, worker.home.master.dtype)
+    return CheckpointSaver(folder, config.checkpoint, worker.shares, describe)
 
 
 def _profile(
@@ -128,10 +161,11 @@ def _profile(
     strategies: Sequence[Strategy],
     display: TrainingDisplay,
     stop: StopRequest,
+    resumed: ResumedRun | None,
 ) -> CostProfile | None:
-    """Read the profile that the configuration names, or measure one; None if that was stopped."""
-    path = config.planner.profile
+    """Read the profile that the configuration or the run names, or measure one; None if that was stopped."""
     schemes = _schemes(strategies)
+    path = config.planner.profile or _profile_of(resumed, schemes, config)
     if path:
         profile = CostProfile.from_json(from_rank_zero(lambda: load_profile(path).to_json()))
         _check_checkpointing(config, profile)
@@ -147,6 +181,20 @@ def _profile(
     )
     display.note(f"measuring what each scheme costs, about {limits.seconds:.0f} s")
     return measure_profile(worker, schemes, limits, display.measuring, stop.agreed)
+
+
+def _profile_of(resumed: ResumedRun | None, schemes: Sequence[Scheme], config: RunConfig) -> str:
+    """Give the profile of a resumed run if it serves this one too, so that plans stay what they were."""
+    if resumed is None:
+        return ""
+    path = resumed.run / PROFILE
+
+    def serving() -> str:
+        profile = load_profile(path)
+        known = {str(scheme) for scheme in schemes} <= set(profile.schemes)
+        return str(path) if known and profile.checkpointing == config.train.checkpointing else ""
+
+    return from_rank_zero(serving)
 
 
 def _check_checkpointing(config: RunConfig, profile: CostProfile) -> None:
@@ -176,31 +224,32 @@ def _check_longest(corpus: Corpus, planner: Planner) -> None:
 
 
 def _recorder(
-    config: RunConfig, profile: CostProfile, cluster: Cluster, planner: Planner, corpus: Corpus
+    config: RunConfig,
+    profile: CostProfile,
+    cluster: Cluster,
+    planner: Planner,
+    corpus: Corpus,
+    resumed: ResumedRun | None,
 ) -> Recorder:
-    """Make the run's folder and its first files. Collective; rank 0 writes."""
+    """Make the run's folder, or go on in it, and write its first files. Collective; rank 0 writes."""
 
     def create() -> str:
-        directory = RunDirectory.create(config.output.directory)
+        directory = RunDirectory.create(config.output.directory) if not resumed else RunDirectory(resumed.run)
         directory.write("config.json", json.dumps(to_dict(config), indent=2) + "\n")
         directory.write("corpus.json", json.dumps(corpus.describe(), indent=2) + "\n")
-        directory.write("profile.json", profile.to_json() + "\n")
+        directory.write(PROFILE, profile.to_json() + "\n")
         return str(directory.path)
 
     directory = RunDirectory(Path(from_rank_zero(create)))
     static = StaticComparison.over(profile, cluster, planner.strategies, int(corpus.lengths.max()))
     traced = config.train.trace_step
     # A shorter run than the configuration was written for still leaves a trace.
-    return Recorder(
+    recorder = Recorder(
         directory, planner, static, None if traced is None else min(traced, config.train.steps - 1)
     )
-
-
-def _save(worker: Worker, recorder: Recorder) -> None:
-    """Write the trained parameters under the names of Hugging Face. Collective; rank 0 writes."""
-    gathered = worker.home.gather(worker.home.master) or {}
-    parameters = {checkpoint_name(name): value for name, value in gathered.items()}
-    on_rank_zero(lambda: recorder.save(safetensors.torch.save(parameters)))
+    if resumed is not None:
+        on_rank_zero(lambda: recorder.go_on(resumed.manifest.step))
+    return recorder
 
 
 if __name__ == "__main__":

@@ -53,6 +53,8 @@ BAD_VALUES = {
     "optimizer.betas": "[0.9, 1.0]",
     "optimizer.eps": "0.0",
     "optimizer.weight_decay": "-0.1",
+    "checkpoint.every_steps": "0",
+    "checkpoint.keep": "-1",
     "planner.strategies": "[]",
     "planner.context": '"both"',
     "planner.profile_seconds": "0",
@@ -60,7 +62,7 @@ BAD_VALUES = {
     "output.directory": '""',
 }
 # Any string may be a path; what is wrong with it shows when it is opened.
-WITHOUT_BAD_VALUE = {"planner.profile"}
+WITHOUT_BAD_VALUE = {"planner.profile", "checkpoint.resume", "checkpoint.weights"}
 
 
 def field_names() -> list[str]:

@@ -70,6 +70,21 @@ def test_every_iteration_is_on_disk_as_soon_as_it_is_recorded(directory: RunDire
     assert iteration(recorder, 1).plan.strategy in trace["traceEvents"][0]["args"]["name"]
 
 
+def test_going_on_forgets_what_does_not_count(directory: RunDirectory) -> None:
+    earlier = record(directory, 60, trace_step=None)
+    for step in range(3):
+        earlier.add(iteration(earlier, step))
+    recorder = record(directory, 60, trace_step=None)
+    recorder.go_on(2)
+    recorder.add(iteration(recorder, 2))
+    recorder.add(iteration(recorder, 3))
+    lines = (directory.path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 1, 2, 3]
+    assert len((directory.path / "plans.jsonl").read_text().splitlines()) == 4
+    summary = recorder.summary()
+    assert (summary.first_step, summary.steps, summary.first_loss) == (2, 2, 4.0)
+
+
 def test_no_trace_is_written_unless_it_is_wanted(directory: RunDirectory) -> None:
     recorder = record(directory, 60, trace_step=None)
     recorder.add(iteration(recorder, 0))
@@ -82,7 +97,8 @@ def test_the_summary_adds_up(directory: RunDirectory) -> None:
         recorder.add(iteration(recorder, step))
     summary = recorder.summary()
     assert summary is not None
-    assert (summary.steps, summary.first_loss, summary.last_loss) == (4, 6.0, 3.0)
+    assert (summary.first_step, summary.steps) == (0, 4)
+    assert (summary.first_loss, summary.last_loss) == (6.0, 3.0)
     assert summary.strategies == [("2x<1>", 3), ("1x<tp2>", 1)]
     assert (summary.planned_ms, summary.measured_ms) == (400.0, 430.0)
     # Relative to the measured time: 0, 0.5, 0.25 and 1.

@@ -79,8 +79,10 @@ class TrainingDisplay:
 
     def summary(self, summary: RunSummary) -> None:
         """Print the table at the end of a run."""
-        stopped = "" if summary.steps == self._num_steps else f" (stopped; {self._num_steps} were asked for)"
-        title = f"{summary.steps} iterations, each planned anew{stopped}"
+        end = summary.first_step + summary.steps
+        stopped = "" if end == self._num_steps else f" (stopped; {self._num_steps} were asked for)"
+        resumed = f" from step {summary.first_step + 1} on" if summary.first_step else ""
+        title = f"{summary.steps} iterations{resumed}, each planned anew{stopped}"
         table = Table(title=title, show_header=False, title_justify="left")
         table.add_row(
             "loss", f"{summary.first_loss:.3f} at the start, {summary.last_loss:.3f} nats at the end"
@@ -105,7 +107,7 @@ FILE_MEANINGS = {
     "profile.json": "cost profile",
     "config.json": "configuration",
     "corpus.json": "corpus statistics",
-    "model.safetensors": "parameters",
+    "checkpoints": "checkpoints (hydraulis export makes a model of one)",
 }
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hydraulis.config.check import at_least
+from hydraulis.config.checkpoint import CheckpointConfig
 from hydraulis.config.data import DataConfig
 from hydraulis.config.hugging_face import from_hugging_face
 from hydraulis.config.model import ModelConfig
@@ -35,6 +36,7 @@ class RunConfig:
     train: TrainConfig
     optimizer: OptimizerConfig
     planner: PlannerConfig
+    checkpoint: CheckpointConfig
     output: OutputConfig
 
     def __post_init__(self) -> None:

@@ -29,7 +29,12 @@ class Iteration:
 
 
 def iterations(
-    config: RunConfig, corpus: Corpus, worker: Worker, planner: Planner, stop: StopRequest
+    config: RunConfig,
+    corpus: Corpus,
+    worker: Worker,
+    planner: Planner,
+    stop: StopRequest,
+    first: int = 0,
 ) -> Iterator[Iteration]:
     """Train, and give each iteration after its step. Collective: every rank iterates.
 
@@ -41,6 +46,7 @@ def iterations(
         worker: of this rank.
         planner: asked on rank 0 alone.
         stop: ends the loop after the step at hand.
+        first: the step to begin with, before which all are done.
 
     Yields:
         Each iteration; measured times and timelines are known on rank 0 alone.
@@ -50,7 +56,7 @@ def iterations(
             is not a finite number (code `loss_not_finite`); on every rank.
     """
     sampler = BatchSampler(corpus.lengths, config.data.tokens_per_batch, config.train.seed)
-    for step in range(config.train.steps):
+    for step in range(first, config.train.steps):
         if stop.agreed():
             return
         start = time.perf_counter()

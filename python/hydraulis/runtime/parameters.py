@@ -26,12 +26,14 @@ class ModelParameters:
         table: the parameters in bucket order; slices name them by their index in it.
         names: by that index.
         shapes: of the whole parameters, by name.
+        trained: whether they are; of frozen ones there is neither gradient nor optimizer state.
     """
 
     config: ModelConfig
     table: ParameterTable
     names: tuple[str, ...]
     shapes: Mapping[str, torch.Size]
+    trained: bool = True
 
     @classmethod
     def of(cls, config: ModelConfig) -> Self:

@@ -18,8 +18,9 @@ class RunSummary:
     """A run in a few numbers.
 
     Attributes:
+        first_step: counted from 0; above it where an earlier run was resumed.
         steps: that were run.
-        first_loss: of the first step, in nats.
+        first_loss: of the first of them, in nats.
         last_loss: of the last one.
         strategies: how often each was chosen, the most frequent first.
         planned_ms: of all iterations together.
@@ -29,6 +30,7 @@ class RunSummary:
         files: what was written, by what it is.
     """
 
+    first_step: int
     steps: int
     first_loss: float
     last_loss: float
@@ -69,15 +71,17 @@ class Recorder:
             trace = chrome_trace(iteration.plan, planned, iteration.outcome.timelines)
             self.directory.write("trace.json", trace)
 
-    def save(self, parameters: bytes) -> None:
-        """Record the trained parameters, in the safetensors format."""
-        self.directory.write("model.safetensors", parameters)
+    def go_on(self, step: int) -> None:
+        """Go on in the folder of a run of which so many iterations count; later ones are forgotten."""
+        for name in ("metrics.jsonl", "plans.jsonl"):
+            self.directory.keep_lines(name, step)
 
     def summary(self) -> RunSummary:
         """Sum up a run of at least one step."""
         counts = Counter(metrics.strategy for metrics in self._metrics)
         errors = [abs(metrics.planned_ms / metrics.measured_ms - 1) for metrics in self._metrics]
         return RunSummary(
+            first_step=self._metrics[0].step,
             steps=len(self._metrics),
             first_loss=self._metrics[0].loss,
             last_loss=self._metrics[-1].loss,

@@ -20,10 +20,11 @@ from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.executor import Execution, execute
-from hydraulis.runtime.home import HomeState
+from hydraulis.runtime.home import HomeShare, HomeState
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.stage import Stage, StageKinds
 from hydraulis.runtime.transfers import Transfers
+from hydraulis.runtime.values import InitialValues, ParameterValues
 
 Tokens = npt.NDArray[np.uint8]
 
@@ -55,6 +56,7 @@ class Worker:
         train: gives the type of parameters and activations, the seed of the initial parameters, the timeout
             of every process group, and the kind of checkpointing of every stage.
         schemes: every scheme that a plan of the run may use.
+        values: of the parameters at the start; None draws them by the seed.
 
     Raises:
         InvalidInputError: the model cannot be cut by one of the schemes (codes `tensor_degree`,
@@ -68,6 +70,7 @@ class Worker:
         train: TrainConfig,
         *,
         schemes: Sequence[Scheme],
+        values: ParameterValues | None = None,
     ) -> None:
         for scheme in schemes:
             check_tensor_degree(model, scheme.tp)
@@ -76,9 +79,15 @@ class Worker:
         self.parameters = ModelParameters.of(model)
         self.groups = ProcessGroups(timedelta(seconds=train.timeout_s))
         self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype)
-        self.home = HomeState(self.parameters, optimizer, dtype, train.seed)
+        drawn = InitialValues(self.parameters, train.seed, torch.promote_types(dtype, torch.float32))
+        self.home = HomeState(self.parameters, optimizer, dtype, values or drawn)
         self._transfers = Transfers(self.parameters, self.home, self.buffers)
         self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}
+
+    @property
+    def shares(self) -> Sequence[HomeShare]:
+        """What this rank keeps of the model's state."""
+        return (self.home,)
 
     def stage(self, position: Position, context: ContextKind | None) -> Stage:
         """Return what this rank computes at a position; built on first use, then kept.
