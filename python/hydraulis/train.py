@@ -30,6 +30,7 @@ from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed
 from hydraulis.runtime.checkpoint.saver import CheckpointSaver
 from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.distributed import joined
+from hydraulis.runtime.hugging_face.files import carry
 from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.rank_zero import corpus_from_rank_zero, from_rank_zero, on_rank_zero
 from hydraulis.runtime.recorder import Recorder
@@ -238,6 +239,8 @@ def _recorder(
         directory.write("config.json", json.dumps(to_dict(config), indent=2) + "\n")
         directory.write("corpus.json", json.dumps(corpus.describe(), indent=2) + "\n")
         directory.write(PROFILE, profile.to_json() + "\n")
+        if config.checkpoint.weights:
+            carry(Path(config.checkpoint.weights), directory.path)
         return str(directory.path)
 
     directory = RunDirectory(Path(from_rank_zero(create)))

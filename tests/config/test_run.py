@@ -289,3 +289,40 @@ def test_a_model_whose_config_json_is_not_a_path_or_is_refused(tmp_path: Path) -
     with pytest.raises(InvalidInputError) as refusal:
         load(write(tmp_path), [f"model.hf_config='{path}'"])
     assert refusal.value.code == "model_unsupported"
+
+
+HF_CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 320,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+}
+
+
+def without_shape(folder: Path) -> Path:
+    (folder / "config.json").write_text(json.dumps(HF_CONFIG))
+    shape = re.compile(r"\[model\]\n(\w+ = \d+\n)+")
+    return write(folder, shape.sub(f'[model]\npath = "{folder}"\n', MINIMAL))
+
+
+def test_a_model_folder_gives_the_shape_and_where_the_parameters_are(tmp_path: Path) -> None:
+    config = load(without_shape(tmp_path))
+    assert config.model == from_hugging_face(HF_CONFIG)
+    assert config.checkpoint.weights == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("override", "code", "message"),
+    [
+        ('model.hf_config="config.json"', "config_value", "hf_config = 'config.json' both say"),
+        ('checkpoint.weights="there"', "config_value", "weights = 'there' both say"),
+        ("model.path=3", "config_type", "model.path = 3"),
+        ('model.path="nowhere"', "config_file", "nowhere/config.json"),
+    ],
+)
+def test_a_model_folder_is_named_once(tmp_path: Path, override: str, code: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as refusal:
+        load(without_shape(tmp_path), [override])
+    assert refusal.value.code == code

@@ -47,7 +47,8 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a run configuration; of two overrides of the same key the later one counts.
 
     In the section `model` the key `hf_config` names a `config.json` of Hugging Face, whose values the other
-    keys of the section override.
+    keys of the section override; `path` names a whole model folder, from which the parameters come too, as
+    `checkpoint.weights` says then.
 
     Args:
         path: the TOML file.
@@ -64,6 +65,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     tables = _read(Path(path))
     for override in overrides:
         apply_override(tables, override)
+    _take_model_folder(tables)
     tables["model"] = _with_hugging_face(tables.get("model"))
     return from_table(RunConfig, tables, "")
 
@@ -71,6 +73,26 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
 def to_dict(config: RunConfig) -> dict[str, dict[str, object]]:
     """Return the effective configuration, defaults included, as plain values for JSON."""
     return dataclasses.asdict(config)
+
+
+def _take_model_folder(tables: dict[str, object]) -> None:
+    """Replace `path` in the model's section by what it stands for: the shape, and where parameters are."""
+    section, checkpoint = tables.get("model"), tables.setdefault("checkpoint", {})
+    if not isinstance(section, dict) or not isinstance(checkpoint, dict) or "path" not in section:
+        return
+    path = section.pop("path")
+    if type(path) is not str:
+        message = f"model.path = {path!r} must be the folder of a model; write it as a string"
+        raise InvalidInputError(message, code="config_type")
+    for name, table in (("hf_config", section), ("weights", checkpoint)):
+        if name in table:
+            message = (
+                f"model.path = {path!r} and {name} = {table[name]!r} both say what the model is; "
+                "leave one of them out"
+            )
+            raise InvalidInputError(message, code="config_value")
+    section["hf_config"] = str(Path(path) / "config.json")
+    checkpoint["weights"] = path
 
 
 def _with_hugging_face(section: object) -> object:

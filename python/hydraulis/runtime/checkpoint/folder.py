@@ -5,6 +5,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
 
 CHECKPOINTS = "checkpoints"
@@ -69,3 +70,25 @@ def remove(checkpoint: Path) -> None:
     (checkpoint / MANIFEST).unlink(missing_ok=True)
     if checkpoint.exists():
         shutil.rmtree(checkpoint)
+
+
+def newest_checkpoint(run: Path) -> Path:
+    """Give the newest complete checkpoint of a run.
+
+    Raises:
+        InvalidInputError: there is none (code `checkpoint_missing`).
+    """
+    newest = CheckpointFolder.of_run(run).newest()
+    if newest is None:
+        message = f"{run} has no complete checkpoint; name the folder of a run that wrote one"
+        raise InvalidInputError(message, code="checkpoint_missing")
+    return newest
+
+
+def checkpoint_of(source: Path) -> Path:
+    """Give the checkpoint that a folder is, or the newest of the run that it is.
+
+    Raises:
+        InvalidInputError: it is neither (code `checkpoint_missing`).
+    """
+    return source if (source / MANIFEST).is_file() else newest_checkpoint(source)

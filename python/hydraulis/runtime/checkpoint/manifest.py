@@ -29,6 +29,7 @@ class DataCursor:
         fingerprint: of the corpus.
         seed: of the order of its documents.
         tokens_per_batch: the budget of a global batch.
+        max_tokens: of a sequence; longer documents are cut.
         next_batch: SHA-256 of the documents of the next batch, as little-endian 64-bit integers: numpy's
             permutations may change with its version, and this tells.
     """
@@ -36,6 +37,7 @@ class DataCursor:
     fingerprint: str
     seed: int
     tokens_per_batch: int
+    max_tokens: int
     next_batch: str
 
 

@@ -28,5 +28,6 @@ class DataPosition:
             fingerprint=self._corpus.fingerprint,
             seed=self._config.train.seed,
             tokens_per_batch=self._config.data.tokens_per_batch,
+            max_tokens=self._config.data.max_tokens,
             next_batch=hashlib.sha256(documents.astype("<i8").tobytes()).hexdigest(),
         )

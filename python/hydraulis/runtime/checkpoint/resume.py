@@ -10,7 +10,7 @@ import torch
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InvalidInputError
-from hydraulis.runtime.checkpoint.folder import CheckpointFolder
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint
 from hydraulis.runtime.checkpoint.manifest import DataCursor, Manifest, torn
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
 from hydraulis.runtime.checkpoint.shared import check_shared
@@ -113,19 +113,6 @@ def restore_moments(reader: CheckpointReader, manifest: Manifest, shares: Sequen
                 flat[place] = reader.read(name, held.start, held.end, kind)
 
 
-def newest_checkpoint(run: Path) -> Path:
-    """Give the newest complete checkpoint of a run.
-
-    Raises:
-        InvalidInputError: there is none (code `checkpoint_missing`).
-    """
-    newest = CheckpointFolder.of_run(run).newest()
-    if newest is None:
-        message = f"{run} has no complete checkpoint; name the folder of a run that wrote one"
-        raise InvalidInputError(message, code="checkpoint_missing")
-    return newest
-
-
 def _newest_of(resume: str, directory: str) -> Path | None:
     if resume != LATEST:
         return newest_checkpoint(Path(resume)).absolute()
@@ -171,5 +158,6 @@ _DATA_NAMES = {
     "fingerprint": "the corpus's fingerprint",
     "seed": "train.seed",
     "tokens_per_batch": "data.tokens_per_batch",
+    "max_tokens": "data.max_tokens",
     "next_batch": "the next batch's digest, of documents in numpy's order,",
 }
