@@ -46,6 +46,7 @@ BAD_VALUES = {
     "train.seed": "-1",
     "train.dtype": '"float16"',
     "train.checkpointing": '"some"',
+    "train.frozen": '[" "]',
     "train.timeout_s": "0",
     "train.trace_step": "-1",
     "optimizer.learning_rate": "0.0",
@@ -249,6 +250,7 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
         "seed": 0,
         "dtype": "float32",
         "checkpointing": "none",
+        "frozen": [],
         "timeout_s": 600.0,
         "trace_step": None,
     }

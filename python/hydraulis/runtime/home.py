@@ -24,6 +24,7 @@ class HomeShare:
         layout: which elements of which parameter live on which rank.
         slices: of this rank, in the order of its flat buffers.
         master: flat master parameters.
+        gradient: flat, the sum of all contributions once they have arrived; empty if they are frozen.
 
     Args:
         parameters: to share out.
@@ -41,6 +42,7 @@ class HomeShare:
             name = parameters.names[held.parameter]
             place = slice(held.offset, held.offset + held.end - held.start)
             self.master[place] = values.read(name, held.start, held.end)
+        self.gradient = torch.zeros_like(self.master if parameters.trained else self.master[:0])
 
     def buffers(self) -> Mapping[str, Tensor]:
         """Give the flat buffers that a checkpoint holds, by what they are."""
@@ -68,11 +70,10 @@ class HomeShare:
 
 
 class HomeState(HomeShare):
-    """This rank's share of the parameters that are trained, their gradients and AdamW's moments.
+    """This rank's share of the parameters that are trained, with AdamW's moments.
 
     Attributes:
-        gradient: flat, the sum of all contributions once they have arrived.
-        optimizer: what updates the master parameters from it.
+        optimizer: what updates the master parameters from the gradient.
 
     Args:
         parameters: that are trained.
@@ -89,7 +90,6 @@ class HomeState(HomeShare):
         values: ParameterValues,
     ) -> None:
         super().__init__(parameters, dtype, values)
-        self.gradient = torch.zeros_like(self.master)
         self.optimizer = HomeAdamW(self.master, self.gradient, optimizer)
 
     def step(self) -> None:

@@ -20,6 +20,7 @@ from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.executor import Execution, execute
+from hydraulis.runtime.frozen import FrozenParameters
 from hydraulis.runtime.home import HomeShare, HomeState
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.stage import Stage, StageKinds
@@ -54,13 +55,13 @@ class Worker:
         model: the model's shape.
         optimizer: AdamW's settings.
         train: gives the type of parameters and activations, the seed of the initial parameters, the timeout
-            of every process group, and the kind of checkpointing of every stage.
+            of every process group, the kind of checkpointing of every stage, and which parameters are frozen.
         schemes: every scheme that a plan of the run may use.
         values: of the parameters at the start; None draws them by the seed.
 
     Raises:
         InvalidInputError: the model cannot be cut by one of the schemes (codes `tensor_degree`,
-            `too_many_stages`).
+            `too_many_stages`), or what is frozen is not (`frozen_parameters`).
     """
 
     def __init__(
@@ -75,19 +76,26 @@ class Worker:
         for scheme in schemes:
             check_tensor_degree(model, scheme.tp)
         dtype: torch.dtype = getattr(torch, train.dtype)
+        wide = torch.promote_types(dtype, torch.float32)
         self.checkpointing = train.checkpointing
-        self.parameters = ModelParameters.of(model)
+        self.parameters, frozen = ModelParameters.parted(model, train.frozen)
         self.groups = ProcessGroups(timedelta(seconds=train.timeout_s))
         self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype)
-        drawn = InitialValues(self.parameters, train.seed, torch.promote_types(dtype, torch.float32))
-        self.home = HomeState(self.parameters, optimizer, dtype, values or drawn)
+        values = values or InitialValues(ModelParameters.of(model), train.seed, wide)
+        self.home = HomeState(self.parameters, optimizer, dtype, values)
+        self.frozen = FrozenParameters(frozen, schemes, dtype, values) if frozen else None
         self._transfers = Transfers(self.parameters, self.home, self.buffers)
         self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}
 
     @property
     def shares(self) -> Sequence[HomeShare]:
         """What this rank keeps of the model's state."""
-        return (self.home,)
+        return (self.home, self.frozen.share) if self.frozen else (self.home,)
+
+    @property
+    def all_buffers(self) -> Sequence[StrategyBuffers]:
+        """What this rank holds of the model in a strategy."""
+        return (self.buffers, self.frozen.buffers) if self.frozen else (self.buffers,)
 
     def stage(self, position: Position, context: ContextKind | None) -> Stage:
         """Return what this rank computes at a position; built on first use, then kept.
@@ -100,7 +108,7 @@ class Worker:
         if key not in self._stages:
             kinds = StageKinds(context, self.checkpointing)
             self._stages[key] = Stage(
-                self.parameters, position, kinds, dist.get_rank(), self.groups, self.buffers
+                self.parameters, position, kinds, dist.get_rank(), self.groups, *self.all_buffers
             )
         return self._stages[key]
 
@@ -128,6 +136,8 @@ class Worker:
         buckets = self._transfers.prepare(plan)
         self.buffers.gradient.zero_()
         self._transfers.send_parameters(buckets)
+        if self.frozen:
+            self.frozen.send(plan)
         execution = self._execute(plan, tokens)
         self._transfers.collect_gradients(buckets)
         return _outcome(plan, execution)
