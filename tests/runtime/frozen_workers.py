@@ -73,7 +73,7 @@ def train_frozen(
 
 
 def time_a_frozen_stage() -> tuple[bool, bool]:
-    """Time a stage that has no backward, and the one behind it; say if it takes time, and if it keeps bytes."""
+    """Time a stage that has no backward, and the one behind it; say if it takes time and keeps bytes."""
     config = ModelConfig(
         vocab_size=256,
         hidden_size=16,

@@ -27,9 +27,11 @@ STRATEGIES = (
     "2x<tp2>",
 )
 CASES: dict[str, tuple[tuple[str, ...], dict[str, Any], Any]] = {
-    "the embedding": (("model.embed_tokens.*",), {}, "none"),
-    "what the first stage has": (("model.embed_tokens.*", "model.layers.[01].*"), {"qk_norm": True}, "full"),
-    "a tied embedding": (("model.embed_tokens.weight",), {"tie_word_embeddings": True}, "selective"),
+    "what the first stage has, tied": (
+        ("model.embed_tokens.*", "model.layers.[01].*"),
+        {"tie_word_embeddings": True},
+        "full",
+    ),
     "all but attention": (("*mlp*", "*norm*", "lm_head.weight"), {"attention_bias": True}, "selective"),
 }
 

@@ -36,6 +36,8 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
     metrics = StepMetrics(
         step=step,
         loss=6.0 - step,
+        gradient_norm=1.0,
+        learning_rate=1e-3,
         sequences=len(BATCHES[step]),
         tokens=sum(BATCHES[step]),
         longest=max(BATCHES[step]),

@@ -50,7 +50,7 @@ CONTEXT_STRATEGIES = (
 KINDS: tuple[ContextKind, ...] = ("ulysses", "ring")
 CHECKPOINTED = [("selective", "ulysses"), ("selective", "ring"), ("full", "ulysses"), ("full", "ring")]
 FAMILY_STRATEGIES = ("1x<tp4>+1x<tp2>+2x<1>", "1x<tp4,cp2>", "1x<tp2,pp4>", "1x<tp2,cp2,pp2>")
-OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=3, weight_decay=0.1)
+OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=3, weight_decay=0.1, no_decay=(), clip_norm=0)
 
 
 def model_config(**changes: Any) -> ModelConfig:

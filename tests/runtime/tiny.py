@@ -28,7 +28,7 @@ CAPS = {
     "<tp4>": 96,
     "<cp2>": 64,
 }
-OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=4, weight_decay=0.1)
+OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=4, weight_decay=0.1, no_decay=(), clip_norm=0)
 
 
 def planner_for(world_size: int, strategies: Sequence[str]) -> Planner:

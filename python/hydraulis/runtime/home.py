@@ -1,6 +1,7 @@
 """Master parameters and optimizer state: an equal share on every rank, which never moves."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from itertools import chain
 
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from hydraulis._core import Home
 from hydraulis.config.optimizer import OptimizerConfig
-from hydraulis.runtime.adamw import HomeAdamW
+from hydraulis.model.decoder import checkpoint_name
+from hydraulis.runtime.adamw import HomeAdamW, Run, Update
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.values import ParameterValues
 
@@ -80,6 +82,7 @@ class HomeState(HomeShare):
         optimizer: AdamW's settings.
         dtype: of the model.
         values: gives the first master parameters; asked for this rank's share alone.
+        steps: of the whole run, for the learning rate's schedule.
     """
 
     def __init__(
@@ -88,14 +91,29 @@ class HomeState(HomeShare):
         optimizer: OptimizerConfig,
         dtype: torch.dtype,
         values: ParameterValues,
+        steps: int,
     ) -> None:
         super().__init__(parameters, dtype, values)
-        self.optimizer = HomeAdamW(self.master, self.gradient, optimizer)
+        runs = self._runs(optimizer.no_decay)
+        self.optimizer = HomeAdamW(self.master, self.gradient, runs, optimizer, steps)
 
-    def step(self) -> None:
-        """Update the master parameters from the gradient."""
-        self.optimizer.step()
+    def step(self) -> Update:
+        """Update the master parameters from the gradient. Collective; see `HomeAdamW.step`."""
+        return self.optimizer.step()
 
     def buffers(self) -> Mapping[str, Tensor]:
         """Give the flat buffers that a checkpoint holds, by what they are."""
         return {**super().buffers(), **self.optimizer.moments}
+
+    def _runs(self, no_decay: Sequence[str]) -> list[Run]:
+        """Join neighbouring slices that are decayed alike."""
+        runs: list[Run] = []
+        for held in self.slices:
+            name = checkpoint_name(self.parameters.names[held.parameter])
+            decayed = not any(fnmatchcase(name, pattern) for pattern in no_decay)
+            end = held.offset + held.end - held.start
+            if runs and runs[-1].decayed == decayed:
+                runs[-1] = runs[-1]._replace(end=end)
+            else:
+                runs.append(Run(held.offset, end, decayed))
+        return runs

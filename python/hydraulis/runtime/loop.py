@@ -13,6 +13,7 @@ from hydraulis.config.run import RunConfig
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.sampler import BatchSampler
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.adamw import Update
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.stop import StopRequest
@@ -53,7 +54,8 @@ def iterations(
 
     Raises:
         HydraulisError: the planner refuses a batch, a plan breaks a promise (code `plan_broken`), or the loss
-            is not a finite number (code `loss_not_finite`); on every rank.
+            or the gradient's norm is not a finite number (codes `loss_not_finite`, `gradient_not_finite`); on
+            every rank.
     """
     sampler = BatchSampler(corpus.lengths, config.data.tokens_per_batch, config.train.seed)
     for step in range(first, config.train.steps):
@@ -66,9 +68,9 @@ def iterations(
         outcome = worker.accumulate(plan, TokenReader(corpus, documents))
         # Before the step: what made the loss not finite must not get into the master parameters.
         check_loss(step, outcome.loss)
-        worker.home.step()
+        update = worker.home.step()
         wall_ms = 1e3 * (time.perf_counter() - start)
-        metrics = _metrics(step, plan, outcome, wall_ms=wall_ms, plan_ms=request.plan_ms)
+        metrics = _metrics(step, plan, outcome, update, wall_ms=wall_ms, plan_ms=request.plan_ms)
         yield Iteration(plan=plan, outcome=outcome, metrics=metrics)
 
 
@@ -110,10 +112,14 @@ class PlanRequest:
         return plan.to_json()
 
 
-def _metrics(step: int, plan: Plan, outcome: Outcome, *, wall_ms: float, plan_ms: float) -> StepMetrics:
+def _metrics(
+    step: int, plan: Plan, outcome: Outcome, update: Update, *, wall_ms: float, plan_ms: float
+) -> StepMetrics:
     return StepMetrics(
         step=step,
         loss=outcome.loss,
+        gradient_norm=update.gradient_norm,
+        learning_rate=update.learning_rate,
         sequences=len(plan.lengths),
         tokens=int(plan.lengths.sum()),
         longest=int(plan.lengths.max()),

@@ -54,8 +54,9 @@ class Worker:
     Args:
         model: the model's shape.
         optimizer: AdamW's settings.
-        train: gives the type of parameters and activations, the seed of the initial parameters, the timeout
-            of every process group, the kind of checkpointing of every stage, and which parameters are frozen.
+        train: gives the number of steps, the type of parameters and activations, the seed of the initial
+            parameters, the timeout of every process group, the kind of checkpointing of every stage, and which
+            parameters are frozen.
         schemes: every scheme that a plan of the run may use.
         values: of the parameters at the start; None draws them by the seed.
 
@@ -82,7 +83,7 @@ class Worker:
         self.groups = ProcessGroups(timedelta(seconds=train.timeout_s))
         self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype)
         values = values or InitialValues(ModelParameters.of(model), train.seed, wide)
-        self.home = HomeState(self.parameters, optimizer, dtype, values)
+        self.home = HomeState(self.parameters, optimizer, dtype, values, train.steps)
         self.frozen = FrozenParameters(frozen, schemes, dtype, values) if frozen else None
         self._transfers = Transfers(self.parameters, self.home, self.buffers)
         self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}

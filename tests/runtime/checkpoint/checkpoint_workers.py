@@ -32,7 +32,7 @@ State = dict[str, dict[str, Tensor]]
 def make_home(values: ParameterValues | None = None) -> HomeState:
     parameters = ModelParameters.of(small_config())
     drawn = InitialValues(parameters, SEED, torch.float64)
-    return HomeState(parameters, OPTIMIZER, torch.float64, values or drawn)
+    return HomeState(parameters, OPTIMIZER, torch.float64, values or drawn, 4)
 
 
 def make_saver(folder: Path, home: HomeState, **config: Any) -> CheckpointSaver:

@@ -23,7 +23,7 @@ def to_checkpoints(models: Sequence[Path]) -> None:
         parameters = ModelParameters.of(from_hugging_face(folder / "config.json"))
         with HuggingFaceWeights(folder, parameters) as weights:
             weights.check()
-            home = HomeState(parameters, OPTIMIZER, torch.float32, weights)
+            home = HomeState(parameters, OPTIMIZER, torch.float32, weights, 1)
         config = run_config(1, ["2x<1>"])
         object.__setattr__(config, "model", parameters.config)
         description = Description(config, DataPosition(config, made_up_corpus(53)), torch.float32)
