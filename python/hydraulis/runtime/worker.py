@@ -55,8 +55,8 @@ class Worker:
         model: the model's shape.
         optimizer: AdamW's settings.
         train: gives the number of steps, the type of parameters and activations, the seed of the initial
-            parameters, the timeout of every process group, the kind of checkpointing of every stage, and which
-            parameters are frozen.
+            parameters, the timeout of every process group, the kind of checkpointing of every stage, and
+            which parameters are frozen.
         schemes: every scheme that a plan of the run may use.
         values: of the parameters at the start; None draws them by the seed.
 
