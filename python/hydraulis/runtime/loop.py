@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from hydraulis._core import Plan, Planner
 from hydraulis.config.run import RunConfig
-from hydraulis.data.corpus import Corpus
-from hydraulis.data.sampler import BatchSampler
+from hydraulis.data.dataset import SequenceSource
+from hydraulis.data.open import sampler_for
+from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.rank_zero import from_rank_zero
@@ -29,7 +30,7 @@ class Iteration:
 
 
 def iterations(
-    config: RunConfig, corpus: Corpus, worker: Worker, planner: Planner, stop: StopRequest
+    config: RunConfig, data: SequenceSource, worker: Worker, planner: Planner, stop: StopRequest
 ) -> Iterator[Iteration]:
     """Train, and give each iteration after its step. Collective: every rank iterates.
 
@@ -37,7 +38,7 @@ def iterations(
 
     Args:
         config: of the run.
-        corpus: the same on every rank.
+        data: the same on every rank; each reads only what plans give it.
         worker: of this rank.
         planner: asked on rank 0 alone.
         stop: ends the loop after the step at hand.
@@ -49,15 +50,15 @@ def iterations(
         HydraulisError: the planner refuses a batch, a plan breaks a promise (code `plan_broken`), or the loss
             is not a finite number (code `loss_not_finite`); on every rank.
     """
-    sampler = BatchSampler(corpus.lengths, config.data.tokens_per_batch, config.train.seed)
+    sampler = sampler_for(config.data, data, config.train.seed)
     for step in range(config.train.steps):
         if stop.agreed():
             return
         start = time.perf_counter()
         documents = sampler.batch(step).documents
-        request = PlanRequest(planner, corpus.lengths[documents], corpus.target_counts[documents])
+        request = PlanRequest(planner, data.lengths[documents], data.target_counts[documents])
         plan = Plan.from_json(from_rank_zero(request.make))
-        outcome = worker.accumulate(plan, TokenReader(corpus, documents))
+        outcome = worker.accumulate(plan, TokenReader(data, documents))
         # Before the step: what made the loss not finite must not get into the master parameters.
         check_loss(step, outcome.loss)
         worker.home.step()
@@ -70,12 +71,12 @@ def iterations(
 class TokenReader:
     """Reads the sequences of one batch, by their ids."""
 
-    corpus: Corpus
+    data: SequenceSource
     documents: npt.NDArray[np.int64]
 
-    def __call__(self, sequence: int) -> npt.NDArray[np.uint8]:
+    def __call__(self, sequence: int) -> SequenceTokens:
         """Return the tokens of a sequence."""
-        return self.corpus.tokens(int(self.documents[sequence]))
+        return self.data.read(int(self.documents[sequence]))
 
 
 class PlanRequest:
