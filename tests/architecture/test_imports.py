@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-HEAVY = {"torch", "rich", "pandas", "safetensors"}
+HEAVY = {"torch", "rich", "pandas", "safetensors", "matplotlib"}
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,10 @@
 
 import argparse
 import sys
-from typing import Literal
 
 from hydraulis._core import Planner
 from hydraulis.cli.exit import EXIT_INTERNAL
-from hydraulis.cli.options import add_cluster, add_lengths, cluster_of
+from hydraulis.cli.options import add_cluster, add_lengths, cluster_of, strategies_of
 from hydraulis.planner import load_profile, read_lengths
 
 _EXAMPLES = """\
@@ -50,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         0, or 1 when the plan breaks one of its promises, which is a defect of the planner.
     """
     profile = load_profile(arguments.profile)
-    planner = Planner(profile, cluster_of(arguments, profile), strategies=_strategies(arguments.strategies))
+    planner = Planner(profile, cluster_of(arguments, profile), strategies=strategies_of(arguments.strategies))
     lengths = read_lengths(arguments.lengths, arguments.field)
     plan = planner.plan(lengths)
     broken = planner.check(plan, lengths)
@@ -62,11 +61,3 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_INTERNAL
     sys.stdout.write(plan.to_json() + "\n" if arguments.json else plan.explain())
     return 0
-
-
-def _strategies(text: str | None) -> list[str] | Literal["search"] | None:
-    if text is None:
-        return None
-    if text == "search":
-        return "search"
-    return [strategy.strip() for strategy in text.split(";") if strategy.strip()]
