@@ -21,7 +21,7 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.planner import load_profile, read_lengths
 from hydraulis.planner.compare import PARTS, Contestant, Setting, compare
 from hydraulis.report.comparison import comparison_figure
-from hydraulis.report.style import require_matplotlib, save
+from hydraulis.report.style import require_matplotlib
 
 _EXAMPLES = """\
 examples:
@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
     title = _title(arguments, setting)
     sys.stdout.write(_json(contestants) if arguments.json else f"{title}\n\n{_table(contestants)}")
     if arguments.figure:
-        save(comparison_figure(contestants, title), arguments.figure)
+        comparison_figure(contestants, title).save(arguments.figure)
     return 0
 
 

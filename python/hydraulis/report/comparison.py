@@ -8,12 +8,12 @@ import numpy as np
 
 from hydraulis.planner.compare import PARTS, Contestant
 from hydraulis.report import style
+from hydraulis.report.style import Drawing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _NAMES = {
     "compute": "computing",
@@ -31,7 +31,7 @@ _COLOURS = {
 }
 
 
-def comparison_figure(contestants: Sequence[Contestant], title: str) -> Figure:
+def comparison_figure(contestants: Sequence[Contestant], title: str) -> Drawing:
     """Draw the mean iteration of each planner in parts, and below it every single iteration.
 
     Args:
@@ -42,19 +42,19 @@ def comparison_figure(contestants: Sequence[Contestant], title: str) -> Figure:
         HydraulisError: matplotlib is missing (code `extra_missing`).
     """
     rows = len(contestants)
-    with style.Canvas(8.0, 2.2 + 0.75 * rows, rows=(1, 1.15)) as canvas:
-        parts, singles = canvas.panels
+    with Drawing(8.0, 2.2 + 0.75 * rows, rows=(1, 1.15)) as drawing:
+        parts, singles = drawing.panels
         _parts(parts, contestants)
         _singles(singles, contestants)
         longest = max(max(one.iteration_ms) for one in contestants)
-        for panel in canvas.panels:
+        for panel in drawing.panels:
             panel.set_xlim(0, 1.06 * longest)
             panel.grid(visible=True, axis="x")
             panel.grid(visible=False, axis="y")
             style.thousands(panel, "x")
         singles.set_xlabel("iteration, ms")
-        canvas.figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=style.FAINT)
-        return canvas.figure
+        drawing.figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=style.FAINT)
+        return drawing
 
 
 def _parts(panel: Axes, contestants: Sequence[Contestant]) -> None:
