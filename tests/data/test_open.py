@@ -156,6 +156,18 @@ def test_held_out_documents_are_read_nowhere_else_and_whole(tmp_path: Path) -> N
     assert data.train.fingerprint != data.held_out.fingerprint
 
 
+def test_nothing_to_hold_out_is_refused_and_a_source_of_one_document_is_not_divided(tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", np.arange(9))
+    one = {"files": [str(tmp_path / "one.npy")], "format": "tokens"}
+    with pytest.raises(InvalidInputError, match=r"data\.held_out = 0\.5: no document") as refusal:
+        load(config_of(tmp_path, one, held_out=0.5))
+    assert refusal.value.code == "corpus_empty"
+    data = load(config_of(tmp_path, one, {"files": [ids_lines(tmp_path)], "format": "tokens"}, held_out=0.5))
+    assert data.held_out is not None
+    assert len(data.train) == 2
+    assert all_tokens(data.held_out)[0] in IDS
+
+
 def test_what_is_cut_or_left_out_is_counted_and_decides_the_fingerprint(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "t.jsonl", [{"text": text} for text in ["abcdefgh", "a", "", "abc"]])
     facts = {}

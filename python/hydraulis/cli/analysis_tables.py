@@ -27,10 +27,13 @@ def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, se
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = _FILE_WIDTH
-    quantiles = ", ".join(f"{100 * share:g} % up to {length:,}" for share, length in lengths.quantiles.items())
+    quantiles = ", ".join(
+        f"{100 * share:g} % up to {length:,}" for share, length in lengths.quantiles.items()
+    )
     console.print(
         f"{lengths.sequences:,} sequences, {lengths.tokens:,} tokens, {lengths.targets:,} of them targets\n"
-        f"mean {lengths.mean:,.1f}; {quantiles}; longest {lengths.longest:,}\n"
+        f"mean {lengths.mean:,.1f}; {quantiles}; longest {lengths.longest:,}\n",
+        soft_wrap=True,
     )
     table = Table(box=None, pad_edge=False)
     table.add_column("tokens", justify="right")
@@ -50,15 +53,15 @@ def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, se
         )
     console.print(table)
     if batches is not None:
-        console.print(_batches(batches))
+        console.print(_batches(batches), soft_wrap=True)
     if sentence is not None:
-        console.print(f"\n{sentence}")
+        console.print(f"\n{sentence}", soft_wrap=True)
 
 
 def _batches(batches: BatchImbalance) -> str:
     return (
-        f"\n{batches.batches:,} batches of {batches.sequences:,.0f} sequences and {batches.tokens:,.0f} tokens in "
-        f"the mean; the longest sequence of a batch is {_spread(batches.longest, ',.0f')} tokens.\n"
+        f"\n{batches.batches:,} batches of {batches.sequences:,.0f} sequences and {batches.tokens:,.0f} "
+        f"tokens in the mean; the longest sequence of a batch is {_spread(batches.longest, ',.0f')} tokens.\n"
         f"Dealt out in turn to {batches.replicas} equal replicas, the fullest one has "
         f"{_spread(batches.token_imbalance, '.2f')} times the mean tokens and "
         f"{_spread(batches.square_imbalance, '.2f')} times the mean attention."

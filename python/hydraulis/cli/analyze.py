@@ -1,4 +1,4 @@
-"""`hydraulis analyze`: what the lengths of a data set look like, and what a static set-up would lose on them."""
+"""`hydraulis analyze`: the lengths of a data set, and what a static set-up would lose on them."""
 
 import argparse
 import dataclasses
@@ -69,7 +69,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = commands.add_parser(
         "analyze",
         help="look at the lengths of a data set",
-        description="Show the lengths of a data set, how uneven its batches are, and what a static set-up loses.",
+        description="Show a data set's lengths, how uneven its batches are, and what a static set-up loses.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -85,9 +85,15 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--tokenizer", default="bytes", metavar="FILE|FOLDER", help="tokenizer.json (default: bytes)"
     )
     parser.add_argument("--chat-template", default="", metavar="FILE", help="Jinja file, or chatml")
-    parser.add_argument("--max-tokens", type=count, metavar="T", help="split longer documents (default: none)")
-    parser.add_argument("--tokens-per-batch", type=count, metavar="T", help="look at batches of so many tokens")
-    parser.add_argument("--count", type=count, default=50, metavar="N", help="batches to look at (default: 50)")
+    parser.add_argument(
+        "--max-tokens", type=count, metavar="T", help="split longer documents (default: none)"
+    )
+    parser.add_argument(
+        "--tokens-per-batch", type=count, metavar="T", help="look at batches of so many tokens"
+    )
+    parser.add_argument(
+        "--count", type=count, default=50, metavar="N", help="batches to look at (default: 50)"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the batches (default: 0)")
     parser.add_argument(
         "--replicas", type=count, default=8, metavar="R", help="deal batches out to so many (default: 8)"
@@ -126,9 +132,9 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.figure is not None:
         # Only now: most calls draw nothing, and the command works without matplotlib.
-        from hydraulis.report.lengths import length_figure
+        from hydraulis.report.data import data_figure
 
-        length_figure(analysis.lengths, analysis.batches).save(arguments.figure)
+        data_figure(analysis.lengths, analysis.batches).save(arguments.figure)
     if arguments.json:
         sys.stdout.write(json.dumps(_document(analysis)) + "\n")
     else:
@@ -167,13 +173,13 @@ def _read(
 def _of_run(arguments: argparse.Namespace) -> DataConfig:
     config = load(arguments.data[0]).data
     if not config.sources:
-        message = f"'{arguments.data[0]}' has no data.sources, so there is nothing to read; name files instead"
+        message = (
+            f"'{arguments.data[0]}' has no data.sources, so there is nothing to read; name files instead"
+        )
         raise InvalidInputError(message, code="analyze_arguments")
     if arguments.tokens_per_batch is None:
         return config
-    return dataclasses.replace(
-        config, tokens_per_batch=arguments.tokens_per_batch, sequences_per_batch=None
-    )
+    return dataclasses.replace(config, tokens_per_batch=arguments.tokens_per_batch, sequences_per_batch=None)
 
 
 def _of_options(arguments: argparse.Namespace) -> DataConfig:
@@ -202,9 +208,9 @@ def _sentence(comparison: Comparison | None) -> str | None:
         return None
     return (
         f"On {comparison.profile} with {comparison.gpus} GPUs the best static strategy, "
-        f"{comparison.static.name.removeprefix('static ')}, is predicted to take {comparison.static.mean_ms:,.0f} ms "
-        f"an iteration in the mean, and a strategy for each batch {comparison.search.mean_ms:,.0f} ms: the static "
-        f"one takes {comparison.ratio:.2f} times as long."
+        f"{comparison.static.name.removeprefix('static ')}, is predicted to take "
+        f"{comparison.static.mean_ms:,.0f} ms an iteration in the mean, and a strategy for each batch "
+        f"{comparison.search.mean_ms:,.0f} ms: the static one takes {comparison.ratio:.2f} times as long."
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -145,5 +146,5 @@ def _bins(values: Integers, counts: Integers) -> list[LengthBin]:
     return bins
 
 
-def _over_mean(loads: npt.NDArray[np.float64]) -> float:
+def _over_mean(loads: npt.NDArray[Any]) -> float:
     return float(loads.max() / loads.mean())

@@ -135,23 +135,28 @@ def make_data(
         trained, kept = [half[0] for half in halves], [half[1] for half in halves]
 
     def dataset(chosen: Sequence[npt.NDArray[np.int64] | None], which: str) -> Dataset:
-        # A corpus of a single document is not divided.
-        used = [number for number, documents in enumerate(chosen) if documents is None or len(documents)]
+        cuts = [
+            cut_documents(corpus, config.max_tokens, config.too_long, documents)
+            for corpus, documents in zip(corpora, chosen, strict=True)
+        ]
+        # A corpus of a single document is not divided, so that nothing of it is held out.
+        used = [number for number, cut in enumerate(cuts) if which == "train" or len(cut.lengths)]
         return Dataset(
             corpora=[corpora[number] for number in used],
-            cuts=[
-                cut_documents(corpora[number], config.max_tokens, config.too_long, chosen[number])
-                for number in used
-            ],
+            cuts=[cuts[number] for number in used],
             sources=[sources[number] for number in used],
             weights=weights,
             settings=[which, config.max_tokens, config.too_long, config.held_out, config.held_out_seed],
         )
 
-    return Data(
-        train=dataset(trained, "train"),
-        held_out=dataset(kept, "held out") if any(map(len, kept)) else None,
-    )
+    held_out = dataset(kept, "held out") if config.held_out else None
+    if held_out is not None and not held_out.corpora:
+        message = (
+            f"data.held_out = {config.held_out}: no document that is held out has a target within "
+            f"data.max_tokens = {config.max_tokens}; raise either, or hold nothing out"
+        )
+        raise InvalidInputError(message, code="corpus_empty")
+    return Data(train=dataset(trained, "train"), held_out=held_out)
 
 
 def _job(config: DataConfig, source: SourceConfig, records: Sequence[Path]) -> IndexJob:
