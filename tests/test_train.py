@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from helpers import ROOT
 from hydraulis import Plan, train
 from hydraulis.planner.profile import load_profile
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
@@ -346,11 +347,30 @@ def test_a_run_over_context_ranks_measures_trains_and_ends_well(tmp_path: Path) 
     overrides = ['planner.strategies=["1x<cp2>"]', "data.tokens_per_batch=120", "data.max_tokens=64"]
     overrides.append('train.checkpointing="selective"')
     arguments = [str(write_config(tmp_path)), *(part for one in overrides for part in ("--set", one))]
-    first, second = (ended for (ended,) in run_ranks(2, run_commands, [arguments]))
-    assert (first.code, second.code) == (0, 0), first.err
+    own_data = [f'planner.profile="{tmp_path}/run/profile.json"', 'data.chat_template="chatml"']
+    own_data += [
+        f'data.sources=[{{files=["{ROOT}/examples/chat.jsonl"], format="chat"}}]',
+        "data.held_out=0.3",
+    ]
+    own_data += [f'data.index_directory="{tmp_path}/index"']
+    own = [*arguments, *(part for one in own_data for part in ("--set", one))]
+    (first, chat), (second, _) = run_ranks(2, run_commands, [arguments, own])
+    assert (first.code, second.code, chat.code) == (0, 0, 0), first.err + chat.err
+    check_run_on_chats(tmp_path / "run-2")
     plans = [Plan.from_json(json.dumps(plan)) for plan in read_lines(tmp_path / "run" / "plans.jsonl")]
     assert [plan.replicas[0].context for plan in plans] == ["ring"] * STEPS
     assert load_profile(tmp_path / "run" / "profile.json").checkpointing == "selective"
+
+
+def check_run_on_chats(directory: Path) -> None:
+    """Three conversations train, in pieces, of which what the assistant wrote counts; one is held out."""
+    facts = json.loads((directory / "corpus.json").read_text())
+    assert facts["documents"] == 4
+    assert facts["too_long"] == 3
+    assert 0 < facts["targets"] < facts["tokens"]
+    plans = [Plan.from_json(json.dumps(plan)) for plan in read_lines(directory / "plans.jsonl")]
+    assert len(plans) == STEPS
+    assert all(0 < plan.targets.sum() < plan.lengths.sum() - len(plan.lengths) for plan in plans)
 
 
 def test_a_full_disk_ends_every_rank(tmp_path: Path) -> None:

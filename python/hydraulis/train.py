@@ -15,8 +15,7 @@ from hydraulis._core import Cluster, CostProfile, Planner, Scheme, Strategy
 from hydraulis.cli.display import TrainingDisplay
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED, report
 from hydraulis.config.run import RunConfig, load, to_dict
-from hydraulis.data.corpus import Corpus
-from hydraulis.data.stdlib import StandardLibrary
+from hydraulis.data.dataset import Dataset
 from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.planner.profile import load_profile
@@ -32,8 +31,9 @@ from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.distributed import joined
 from hydraulis.runtime.hugging_face.files import carry
 from hydraulis.runtime.loop import iterations
-from hydraulis.runtime.rank_zero import corpus_from_rank_zero, from_rank_zero, on_rank_zero
+from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.recorder import Recorder
+from hydraulis.runtime.run_data import load_data
 from hydraulis.runtime.run_directory import RunDirectory
 from hydraulis.runtime.stop import StopRequest
 from hydraulis.runtime.worker import Worker
@@ -99,10 +99,12 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         strategies = [Strategy(text) for text in config.planner.strategies]
         for strategy in strategies:
             strategy.place(cluster)
-        display.note("reading Python's standard library")
-        corpus = corpus_from_rank_zero(lambda: StandardLibrary.load(config.data.max_tokens))
-        display.note(_describe(corpus))
-        position = DataPosition(config, corpus)
+        data = load_data(config.data, display.indexing, stop.agreed)
+        if data is None:
+            display.note("stopped before the first iteration; the next run goes on with the index")
+            return EXIT_INTERRUPTED
+        display.data(json.loads(from_rank_zero(lambda: json.dumps(data.train.describe()))))
+        position = DataPosition(config, data.train)
         resumed = _resumed(config, position, display)
         worker = begin(config, _schemes(strategies), resumed)
         profile = _profile(config, worker, strategies, display, stop, resumed)
@@ -110,11 +112,11 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
             display.note("stopped before the first iteration; nothing was written")
             return EXIT_INTERRUPTED
         planner = Planner(profile, cluster, strategies=[str(strategy) for strategy in strategies])
-        _check_longest(corpus, planner)
-        recorder = _recorder(config, profile, cluster, planner, corpus, resumed)
+        _check_longest(data.train, planner)
+        recorder = _recorder(config, profile, cluster, planner, data.train, resumed)
         saver = _saver(config, worker, position, recorder)
         first = completed = resumed.manifest.step if resumed else 0
-        for iteration in iterations(config, corpus, worker, planner, stop, first):
+        for iteration in iterations(config, data.train, worker, planner, stop, first):
             completed += 1
             display.step(iteration.metrics)
             on_rank_zero(partial(recorder.add, iteration))
@@ -124,16 +126,6 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
     if rank == 0 and completed > first:
         display.summary(recorder.summary())
     return 0 if completed >= config.train.steps else EXIT_INTERRUPTED
-
-
-def _describe(corpus: Corpus) -> str:
-    facts = corpus.describe()
-    return (
-        f"corpus: {facts['documents']:,} documents, {facts['tokens']:,} tokens; "
-        f"median {facts['median']:,.0f}, 99 % up to {facts['p99']:,.0f}, longest {facts['longest']:,}; "
-        f"{facts['cut']} cut, {facts['skipped_files']} files skipped; "
-        f"unigram entropy {facts['unigram_entropy_nats']:.2f} nats; fingerprint {facts['fingerprint']}"
-    )
 
 
 def _resumed(config: RunConfig, position: DataPosition, display: TrainingDisplay) -> ResumedRun | None:
@@ -177,7 +169,7 @@ def _profile(
         context=config.planner.context,
         memory_bytes=config.planner.memory_mib * MIB,
         longest=config.data.max_tokens,
-        micro_batch_tokens=config.data.tokens_per_batch,
+        micro_batch_tokens=config.data.batch_tokens,
         seconds=config.planner.profile_seconds,
     )
     display.note(f"measuring what each scheme costs, about {limits.seconds:.0f} s")
@@ -214,11 +206,11 @@ def _schemes(strategies: Sequence[Strategy]) -> list[Scheme]:
     return sorted({scheme for strategy in strategies for scheme in strategy.schemes})
 
 
-def _check_longest(corpus: Corpus, planner: Planner) -> None:
-    longest, limit = int(corpus.lengths.max()), planner.longest_admitted
+def _check_longest(data: Dataset, planner: Planner) -> None:
+    longest, limit = int(data.lengths.max()), planner.longest_admitted
     if longest > limit:
         message = (
-            f"the longest document has {longest} tokens, and no strategy admits more than {limit}: lower "
+            f"the longest sequence has {longest} tokens, and no strategy admits more than {limit}: lower "
             "data.max_tokens, raise planner.memory_mib, or add a wider strategy to planner.strategies"
         )
         raise InfeasibleError(message, code="document_too_long")
@@ -229,7 +221,7 @@ def _recorder(
     profile: CostProfile,
     cluster: Cluster,
     planner: Planner,
-    corpus: Corpus,
+    data: Dataset,
     resumed: ResumedRun | None,
 ) -> Recorder:
     """Make the run's folder, or go on in it, and write its first files. Collective; rank 0 writes."""
@@ -237,14 +229,14 @@ def _recorder(
     def create() -> str:
         directory = RunDirectory.create(config.output.directory) if not resumed else RunDirectory(resumed.run)
         directory.write("config.json", json.dumps(to_dict(config), indent=2) + "\n")
-        directory.write("corpus.json", json.dumps(corpus.describe(), indent=2) + "\n")
+        directory.write("corpus.json", json.dumps(data.describe(), indent=2) + "\n")
         directory.write(PROFILE, profile.to_json() + "\n")
         if config.checkpoint.weights:
             carry(Path(config.checkpoint.weights), directory.path)
         return str(directory.path)
 
     directory = RunDirectory(Path(from_rank_zero(create)))
-    static = StaticComparison.over(profile, cluster, planner.strategies, int(corpus.lengths.max()))
+    static = StaticComparison.over(profile, cluster, planner.strategies, int(data.lengths.max()))
     traced = config.train.trace_step
     # A shorter run than the configuration was written for still leaves a trace.
     recorder = Recorder(

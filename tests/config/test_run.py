@@ -41,7 +41,16 @@ directory = "runs/test"
 BAD_VALUES = {
     "data.source": '"web"',
     "data.max_tokens": "1",
+    "data.sources": '[{files=["x"], weight=0}]',
+    "data.tokenizer": '""',
+    "data.too_long": '"drop"',
     "data.tokens_per_batch": "0",
+    "data.sequences_per_batch": "0",
+    "data.epoch_end": '"stop"',
+    "data.held_out": "1.0",
+    "data.held_out_seed": "-1",
+    "data.index_directory": '""',
+    "data.index_processes": "-1",
     "train.steps": "0",
     "train.seed": "-1",
     "train.dtype": '"float16"',
@@ -68,7 +77,13 @@ BAD_VALUES = {
     "output.directory": '""',
 }
 # Any string may be a path; what is wrong with it shows when it is opened.
-WITHOUT_BAD_VALUE = {"planner.profile", "checkpoint.resume", "checkpoint.weights"}
+WITHOUT_BAD_VALUE = {
+    "planner.profile",
+    "checkpoint.resume",
+    "checkpoint.weights",
+    "data.chat_template",
+    "data.eos_token",
+}
 
 
 def field_names() -> list[str]:
@@ -106,8 +121,11 @@ def test_the_lists_of_this_file_name_every_field() -> None:
 
 @pytest.mark.parametrize("name", sorted(BAD_VALUES))
 def test_refuses_a_bad_value_in_every_field(tmp_path: Path, name: str) -> None:
+    # A batch is full by one of two fields.
+    text = MINIMAL.replace("tokens_per_batch = 16384", "") if "sequences_per_batch" in name else MINIMAL
+    path = write(tmp_path, text)
     with pytest.raises(InvalidInputError) as refusal:
-        load(write(tmp_path), [f"{name}={BAD_VALUES[name]}"])
+        load(path, [f"{name}={BAD_VALUES[name]}"])
     assert refusal.value.code == "config_value"
     assert str(refusal.value).startswith(name)
 
@@ -115,7 +133,7 @@ def test_refuses_a_bad_value_in_every_field(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", field_names())
 def test_refuses_another_type_in_every_field(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInputError) as refusal:
-        load(write(tmp_path), [f"{name}=[{{}}]"])
+        load(write(tmp_path), [f"{name}=3" if name == "data.sources" else f"{name}=[{{}}]"])
     # The choices of a field say its type as well.
     assert refusal.value.code == ("config_value" if "must be one of" in str(refusal.value) else "config_type")
     assert str(refusal.value).startswith(name)
@@ -137,13 +155,44 @@ def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: s
         ('optimizer.schedule="wsd"', "optimizer.decay_steps = 0 and optimizer.schedule = 'wsd'"),
         ("optimizer.decay_steps=5", "optimizer.decay_steps = 5 and optimizer.schedule = 'constant'"),
         ('planner.strategies=["a", " "]', r"planner.strategies\[1\] = ' '"),
+        (
+            "data.tokens_per_batch=3\0data.sequences_per_batch=2",
+            "exactly one of them says when a batch is full",
+        ),
+        ('data.sources=[{files=[""]}]', r"data.sources.files\[0\] = ''"),
+        (
+            'data.sources=[{files=["a"], fields=["b", "c"]}]',
+            r"data.sources.fields = \['b', 'c'\] must be 1 to 1",
+        ),
+        ('data.sources=[{files=["a"], weight=1}, {files=["b"]}]', r"data.sources\[1\].weight is absent"),
         ("model.vocab_size=255", "model.vocab_size = 255 must be a finite number of at least 256"),
     ],
 )
 def test_refuses_values_that_do_not_go_together(tmp_path: Path, override: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as refusal:
-        load(write(tmp_path), [override])
+        load(write(tmp_path), override.split("\0"))
     assert refusal.value.code == "config_value"
+
+
+def test_either_tokens_or_sequences_fill_a_batch(tmp_path: Path) -> None:
+    path = write(tmp_path, MINIMAL.replace("tokens_per_batch = 16384", ""))
+    with pytest.raises(InvalidInputError, match=r"data\.tokens_per_batch = None and .*; set one") as refusal:
+        load(path)
+    assert refusal.value.code == "config_value"
+    assert load(path, ["data.sequences_per_batch=3"]).data.batch_tokens == 3 * 8192
+    assert load(write(tmp_path)).data.batch_tokens == 16384
+
+
+def test_sources_are_tables_with_the_fields_of_their_format(tmp_path: Path) -> None:
+    sources = '[[data.sources]]\nfiles = ["a.jsonl", "b/*.parquet"]\nformat = "completion"\nweight = 2\n'
+    config = load(write(tmp_path, MINIMAL + sources))
+    (source,) = config.data.sources
+    assert source.files == ("a.jsonl", "b/*.parquet")
+    assert source.fields == ("prompt", "completion")
+    assert source.weight == 2.0
+    assert from_table(RunConfig, json.loads(json.dumps(to_dict(config))), "") == config
+    # What the bytes need, a tokenizer may not.
+    assert load(write(tmp_path, MINIMAL + sources), ["model.vocab_size=60"]).model.vocab_size == 60
 
 
 def test_the_model_checks_itself(tmp_path: Path) -> None:
@@ -170,7 +219,6 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(tmp_path: Path, overrid
     ("line", "section"),
     [
         ("vocab_size = 256", "model"),
-        ("tokens_per_batch = 16384", "data"),
         ("steps = 10", "train"),
         ("memory_mib = 512", "planner"),
         ('[output]\ndirectory = "runs/test"', "output"),

@@ -69,6 +69,7 @@ def test_every_iteration_is_on_disk_as_soon_as_it_is_recorded(directory: RunDire
         assert Plan.from_json(plans[-1]) == one.plan
         assert (directory.path / "trace.json").exists() is (step >= 1)
     trace = json.loads((directory.path / "trace.json").read_text())
+    assert trace["otherData"] == {"step": 1}
     assert iteration(recorder, 1).plan.strategy in trace["traceEvents"][0]["args"]["name"]
 
 

@@ -23,7 +23,7 @@ from hydraulis.config.table import from_table
 from hydraulis.config.train import TrainConfig
 from hydraulis.errors import InvalidInputError
 
-# Tokens are bytes, so the embedding must have a row for each.
+# Without files tokens are bytes, so the embedding must have a row for each.
 NUM_BYTE_TOKENS = 256
 
 
@@ -40,7 +40,9 @@ class RunConfig:
     output: OutputConfig
 
     def __post_init__(self) -> None:
-        at_least("model.vocab_size", self.model.vocab_size, NUM_BYTE_TOKENS)
+        # Files may hold tokens of any tokenizer: those are compared with the model when they are read.
+        if not self.data.sources:
+            at_least("model.vocab_size", self.model.vocab_size, NUM_BYTE_TOKENS)
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:

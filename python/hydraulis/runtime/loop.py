@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from hydraulis._core import Plan, Planner
 from hydraulis.config.run import RunConfig
-from hydraulis.data.corpus import Corpus
-from hydraulis.data.sampler import BatchSampler
+from hydraulis.data.dataset import SequenceSource
+from hydraulis.data.open import sampler_for
+from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.adamw import Update
 from hydraulis.runtime.metrics import StepMetrics
@@ -31,7 +32,7 @@ class Iteration:
 
 def iterations(
     config: RunConfig,
-    corpus: Corpus,
+    data: SequenceSource,
     worker: Worker,
     planner: Planner,
     stop: StopRequest,
@@ -43,7 +44,7 @@ def iterations(
 
     Args:
         config: of the run.
-        corpus: the same on every rank.
+        data: the same on every rank; each reads only what plans give it.
         worker: of this rank.
         planner: asked on rank 0 alone.
         stop: ends the loop after the step at hand.
@@ -57,15 +58,15 @@ def iterations(
             or the gradient's norm is not a finite number (codes `loss_not_finite`, `gradient_not_finite`); on
             every rank.
     """
-    sampler = BatchSampler(corpus.lengths, config.data.tokens_per_batch, config.train.seed)
+    sampler = sampler_for(config.data, data, config.train.seed)
     for step in range(first, config.train.steps):
         if stop.agreed():
             return
         start = time.perf_counter()
         documents = sampler.batch(step).documents
-        request = PlanRequest(planner, corpus.lengths[documents], corpus.target_counts[documents])
+        request = PlanRequest(planner, data.lengths[documents], data.target_counts[documents])
         plan = Plan.from_json(from_rank_zero(request.make))
-        outcome = worker.accumulate(plan, TokenReader(corpus, documents))
+        outcome = worker.accumulate(plan, TokenReader(data, documents))
         # Before the step: what made the loss not finite must not get into the master parameters.
         check_loss(step, outcome.loss)
         update = worker.home.step()
@@ -78,12 +79,12 @@ def iterations(
 class TokenReader:
     """Reads the sequences of one batch, by their ids."""
 
-    corpus: Corpus
+    data: SequenceSource
     documents: npt.NDArray[np.int64]
 
-    def __call__(self, sequence: int) -> npt.NDArray[np.uint8]:
+    def __call__(self, sequence: int) -> SequenceTokens:
         """Return the tokens of a sequence."""
-        return self.corpus.tokens(int(self.documents[sequence]))
+        return self.data.read(int(self.documents[sequence]))
 
 
 class PlanRequest:

@@ -10,7 +10,7 @@ from hydraulis.planner.static import StaticComparison, StaticTotal
 from hydraulis.runtime.loop import Iteration
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.run_directory import RunDirectory
-from hydraulis.runtime.trace import chrome_trace
+from hydraulis.runtime.trace import MEASURED, PLANNED, chrome_trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +67,11 @@ class Recorder:
         self.directory.append("metrics.jsonl", metrics.to_json())
         self.directory.append("plans.jsonl", iteration.plan.to_json())
         if metrics.step == self.trace_step:
-            planned = self.planner.timeline(iteration.plan)
-            trace = chrome_trace(iteration.plan, planned, iteration.outcome.timelines)
-            self.directory.write("trace.json", trace)
+            timelines = {
+                PLANNED: self.planner.timeline(iteration.plan),
+                MEASURED: iteration.outcome.timelines,
+            }
+            self.directory.write("trace.json", chrome_trace(iteration.plan, timelines, metrics.step))
 
     def go_on(self, step: int) -> None:
         """Go on in the folder of a run of which so many iterations count; later ones are forgotten."""

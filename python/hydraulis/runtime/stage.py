@@ -6,8 +6,6 @@ Legend: T tokens of this context rank, t = T/tp tokens of this rank, H hidden, v
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 from torch import Tensor, device, nn
 
 from hydraulis._core import HeldSlice, Position, held_slices
@@ -15,6 +13,7 @@ from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
+from hydraulis.data.tokens import SequenceTokens
 from hydraulis.model.decoder import Decoder, master_parameter_name
 from hydraulis.parallel.checkpointing import apply_checkpointing
 from hydraulis.parallel.context.context_parallel import ContextParallel
@@ -85,7 +84,7 @@ class Stage:
         apply_tensor_parallel(self.module, group, position.tensor_rank, scheme.tp)
         apply_checkpointing(self.module, kinds.checkpointing)
 
-    def collate(self, documents: Sequence[npt.NDArray[np.uint8]]) -> PackedMicroBatch:
+    def collate(self, documents: Sequence[SequenceTokens]) -> PackedMicroBatch:
         """Pack documents into a micro-batch that the scheme can share out, and take this rank's part."""
         return collate(documents, multiple=self._padding_multiple, shared=self._context)
 

@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-import numpy as np
-import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
@@ -14,6 +12,7 @@ from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
+from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups
@@ -23,11 +22,10 @@ from hydraulis.runtime.executor import Execution, execute
 from hydraulis.runtime.frozen import FrozenParameters
 from hydraulis.runtime.home import HomeShare, HomeState
 from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.planned_sequences import PlannedSequences
 from hydraulis.runtime.stage import Stage, StageKinds
 from hydraulis.runtime.transfers import Transfers
 from hydraulis.runtime.values import InitialValues, ParameterValues
-
-Tokens = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +117,7 @@ class Worker:
         self.groups.ensure(position.tensor_group(rank) for position, rank in placed)
         self.groups.ensure(position.context_group(rank) for position, rank in placed)
 
-    def accumulate(self, plan: Plan, tokens: Callable[[int], Tokens]) -> Outcome:
+    def accumulate(self, plan: Plan, tokens: Callable[[int], SequenceTokens]) -> Outcome:
         """Carry a plan out, all but the step: the batch's gradients end at home. Collective.
 
         Args:
@@ -128,9 +126,9 @@ class Worker:
 
         Raises:
             InvalidInputError: the plan is for another number of ranks (code `plan_cluster`), was made with
-                exact memory (`memory_untrained`), counts other targets than each sequence's tokens but the
-                last (`plan_targets`), or has a context degree that the model does not admit
-                (`context_degree`); on every rank.
+                exact memory (`memory_untrained`), has a context degree that the model does not admit
+                (`context_degree`), or does not go with the sequences that are read (see
+                `PlannedSequences.check`); on every rank.
         """
         _check_plan(plan, self.parameters.config)
         self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
@@ -139,11 +137,13 @@ class Worker:
         self._transfers.send_parameters(buckets)
         if self.frozen:
             self.frozen.send(plan)
-        execution = self._execute(plan, tokens)
+        sequences = PlannedSequences(plan, tokens, self.parameters.config.vocab_size)
+        execution = self._execute(plan, sequences)
         self._transfers.collect_gradients(buckets)
+        sequences.check()
         return _outcome(plan, execution)
 
-    def _execute(self, plan: Plan, tokens: Callable[[int], Tokens]) -> Execution:
+    def _execute(self, plan: Plan, tokens: Callable[[int], SequenceTokens]) -> Execution:
         rank = dist.get_rank()
         position = plan.position(rank)
         if position is None:
@@ -170,16 +170,6 @@ def _check_plan(plan: Plan, config: ModelConfig) -> None:
             "make the planner without memory='exact'"
         )
         raise InvalidInputError(message, code="memory_untrained")
-    # Else the loss would be divided by another number than that of the targets that enter it.
-    differing = np.flatnonzero(plan.targets != plan.lengths - 1)
-    if len(differing):
-        sequence = int(differing[0])
-        message = (
-            f"the plan counts {plan.targets[sequence]} targets in sequence {sequence} of "
-            f"{plan.lengths[sequence]} tokens; the limit is each token but the last: give Planner.plan the "
-            "targets lengths - 1"
-        )
-        raise InvalidInputError(message, code="plan_targets")
     for replica in plan.replicas:
         check_context_degree(config, replica.scheme, replica.context)
 

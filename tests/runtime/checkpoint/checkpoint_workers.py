@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis.config.checkpoint import CheckpointConfig
+from hydraulis.data.open import make_data
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint import saver as saver_module
 from hydraulis.runtime.checkpoint.description import Description
@@ -37,7 +38,8 @@ def make_home(values: ParameterValues | None = None) -> HomeState:
 
 def make_saver(folder: Path, home: HomeState, **config: Any) -> CheckpointSaver:
     run = run_config(4, ["2x<1>"])
-    description = Description(run, DataPosition(run, made_up_corpus(256)), torch.float64)
+    data = make_data(run.data, [[made_up_corpus(256)]]).train
+    description = Description(run, DataPosition(run, data), torch.float64)
     return CheckpointSaver(CheckpointFolder(folder), CheckpointConfig(**config), [home], description)
 
 

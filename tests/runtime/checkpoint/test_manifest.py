@@ -17,7 +17,15 @@ MANIFEST = Manifest(
     world_size=2,
     dtype="float32",
     model=small_config(**FAMILIES["qwen3"]),
-    data=DataCursor(fingerprint="ab", seed=3, tokens_per_batch=120, max_tokens=64, next_batch="cd"),
+    data=DataCursor(
+        fingerprint="ab",
+        seed=3,
+        tokens_per_batch=120,
+        sequences_per_batch=None,
+        epoch_end="continue",
+        max_tokens=64,
+        next_batch="cd",
+    ),
     shards=(ShardRecord(file="a.safetensors", bytes=10), ShardRecord(file="b.safetensors", bytes=12)),
     parameters=(
         ParameterRecord(name="w", shape=(3, 4), trained=True, intervals=((0, 0, 7), (1, 7, 12))),

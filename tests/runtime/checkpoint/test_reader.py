@@ -44,7 +44,15 @@ def write(folder: Path, edges: Sequence[int]) -> Manifest:
         world_size=len(shards),
         dtype="float64",
         model=small_config(),
-        data=DataCursor(fingerprint="", seed=0, tokens_per_batch=1, max_tokens=2, next_batch=""),
+        data=DataCursor(
+            fingerprint="",
+            seed=0,
+            tokens_per_batch=1,
+            sequences_per_batch=None,
+            epoch_end="continue",
+            max_tokens=2,
+            next_batch="",
+        ),
         shards=tuple(shards),
         parameters=(ParameterRecord(name="w", shape=(5, 6), trained=True, intervals=tuple(intervals)),),
     )

@@ -7,6 +7,7 @@ import torch
 
 from hydraulis.config.checkpoint import CheckpointConfig
 from hydraulis.config.hugging_face import from_hugging_face
+from hydraulis.data.open import make_data
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.position import DataPosition
@@ -26,6 +27,8 @@ def to_checkpoints(models: Sequence[Path]) -> None:
             home = HomeState(parameters, OPTIMIZER, torch.float32, weights, 1)
         config = run_config(1, ["2x<1>"])
         object.__setattr__(config, "model", parameters.config)
-        description = Description(config, DataPosition(config, made_up_corpus(53)), torch.float32)
+        description = Description(
+            config, DataPosition(config, make_data(config.data, [[made_up_corpus(53)]]).train), torch.float32
+        )
         run = CheckpointFolder.of_run(folder / "run")
         CheckpointSaver(run, CheckpointConfig(), [home], description).close(1)

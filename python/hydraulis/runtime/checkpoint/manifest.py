@@ -26,17 +26,21 @@ class DataCursor:
     """Which batches come next.
 
     Attributes:
-        fingerprint: of the corpus.
-        seed: of the order of its documents.
-        tokens_per_batch: the budget of a global batch.
-        max_tokens: of a sequence; longer documents are cut.
-        next_batch: SHA-256 of the documents of the next batch, as little-endian 64-bit integers: numpy's
+        fingerprint: of the data set, and of how sequences are made of its documents.
+        seed: of their order.
+        tokens_per_batch: the budget of a global batch; None if sequences are counted.
+        sequences_per_batch: likewise the other way round.
+        epoch_end: what becomes of the end of an epoch that does not fill a batch.
+        max_tokens: of the longest sequence.
+        next_batch: SHA-256 of the sequences of the next batch, as little-endian 64-bit integers: numpy's
             permutations may change with its version, and this tells.
     """
 
     fingerprint: str
     seed: int
-    tokens_per_batch: int
+    tokens_per_batch: int | None
+    sequences_per_batch: int | None
+    epoch_end: str
     max_tokens: int
     next_batch: str
 

@@ -155,9 +155,11 @@ def _refuse_model(resumed: ResumedRun, name: str, before: object, now: object) -
 
 
 _DATA_NAMES = {
-    "fingerprint": "the corpus's fingerprint",
+    "fingerprint": "the data's fingerprint",
     "seed": "train.seed",
     "tokens_per_batch": "data.tokens_per_batch",
+    "sequences_per_batch": "data.sequences_per_batch",
+    "epoch_end": "data.epoch_end",
     "max_tokens": "data.max_tokens",
-    "next_batch": "the next batch's digest, of documents in numpy's order,",
+    "next_batch": "the next batch's digest, of sequences in numpy's order,",
 }
