@@ -29,6 +29,7 @@ from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed
 from hydraulis.runtime.checkpoint.saver import CheckpointSaver
 from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.distributed import joined
+from hydraulis.runtime.evaluator import Evaluator
 from hydraulis.runtime.hugging_face.files import carry
 from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
@@ -112,14 +113,21 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
             display.note("stopped before the first iteration; nothing was written")
             return EXIT_INTERRUPTED
         planner = Planner(profile, cluster, strategies=[str(strategy) for strategy in strategies])
-        _check_longest(data.train, planner)
+        for dataset in (data.train, data.held_out):
+            if dataset is not None:
+                _check_longest(dataset, planner)
         recorder = _recorder(config, profile, cluster, planner, data.train, resumed)
         saver = _saver(config, worker, position, recorder)
+        evaluator = Evaluator(config, data.held_out, worker, planner)
         first = completed = resumed.manifest.step if resumed else 0
         for iteration in iterations(config, data.train, worker, planner, stop, first):
             completed += 1
             display.step(iteration.metrics)
             on_rank_zero(partial(recorder.add, iteration))
+            evaluation = evaluator.after(completed)
+            if evaluation is not None:
+                display.note(f"after step {completed}: loss {evaluation.loss:.3f} on what is held out")
+                on_rank_zero(partial(recorder.evaluated, evaluation))
             saver.after(completed)
         if completed > first:
             saver.close(completed)

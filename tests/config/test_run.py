@@ -56,6 +56,7 @@ BAD_VALUES = {
     "train.dtype": '"float16"',
     "train.checkpointing": '"some"',
     "train.frozen": '[" "]',
+    "train.evaluate_every": "0",
     "train.timeout_s": "0",
     "train.trace_step": "-1",
     "optimizer.learning_rate": "0.0",
@@ -151,6 +152,7 @@ def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: s
     [
         ("optimizer.betas=[-0.1, 0.9]", r"optimizer.betas\[0\] = -0.1"),
         ("optimizer.betas=[nan, 0.9]", r"optimizer.betas\[0\] = nan"),
+        ("train.evaluate_every=5", "data.held_out = 0.0 must be a finite number above 0"),
         ("optimizer.min_learning_rate=1.0", "optimizer.min_learning_rate = 1.0 must be at most"),
         ('optimizer.schedule="wsd"', "optimizer.decay_steps = 0 and optimizer.schedule = 'wsd'"),
         ("optimizer.decay_steps=5", "optimizer.decay_steps = 5 and optimizer.schedule = 'constant'"),
@@ -307,6 +309,7 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
         "dtype": "float32",
         "checkpointing": "none",
         "frozen": [],
+        "evaluate_every": None,
         "timeout_s": 600.0,
         "trace_step": None,
     }

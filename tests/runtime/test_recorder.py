@@ -7,6 +7,7 @@ import pytest
 
 from hydraulis import Cluster, Plan, Planner
 from hydraulis.planner.static import StaticComparison
+from hydraulis.runtime.evaluator import Evaluation
 from hydraulis.runtime.loop import Iteration
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.recorder import Recorder
@@ -77,8 +78,12 @@ def test_going_on_forgets_what_does_not_count(directory: RunDirectory) -> None:
     earlier = record(directory, 60, trace_step=None)
     for step in range(3):
         earlier.add(iteration(earlier, step))
+    for step in (1, 2, 3):
+        earlier.evaluated(Evaluation(step, 5.0 - step))
     recorder = record(directory, 60, trace_step=None)
     recorder.go_on(2)
+    evaluations = (directory.path / "evaluations.jsonl").read_text()
+    assert evaluations == '{"step": 1, "loss": 4.0}\n{"step": 2, "loss": 3.0}\n'
     recorder.add(iteration(recorder, 2))
     recorder.add(iteration(recorder, 3))
     lines = (directory.path / "metrics.jsonl").read_text().splitlines()

@@ -132,6 +132,7 @@ class TrainingDisplay:
 FILE_MEANINGS = {
     "metrics.jsonl": "metrics",
     "plans.jsonl": "plans",
+    "evaluations.jsonl": "losses on what is held out",
     "trace.json": "trace (open in Perfetto)",
     "profile.json": "cost profile",
     "config.json": "configuration",

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydraulis.config.check import at_least
+from hydraulis.config.check import above, at_least
 from hydraulis.config.checkpoint import CheckpointConfig
 from hydraulis.config.data import DataConfig
 from hydraulis.config.hugging_face import from_hugging_face
@@ -43,6 +43,9 @@ class RunConfig:
         # Files may hold tokens of any tokenizer: those are compared with the model when they are read.
         if not self.data.sources:
             at_least("model.vocab_size", self.model.vocab_size, NUM_BYTE_TOKENS)
+        if self.train.evaluate_every is not None:
+            # Nothing else says what to evaluate on.
+            above("data.held_out", self.data.held_out, 0)
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:

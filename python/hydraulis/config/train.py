@@ -20,6 +20,8 @@ class TrainConfig:
             (`none`), all but attention and matrix products (`selective`), or all (`full`).
         frozen: patterns of parameters that are not trained, by their names in checkpoints, such as
             `model.embed_tokens.*`; they have neither gradients nor optimizer state.
+        evaluate_every: iterations from one evaluation on the held-out sequences (`data.held_out`) to the
+            next; absent for none.
         timeout_s: how long a process group waits before it gives up, in seconds.
         trace_step: the iteration whose timeline is exported, counted from 0, or the last of a shorter run;
             absent for none.
@@ -30,6 +32,7 @@ class TrainConfig:
     dtype: Literal["bfloat16", "float32", "float64"] = "float32"
     checkpointing: CheckpointingKind = "none"
     frozen: tuple[str, ...] = ()
+    evaluate_every: int | None = None
     timeout_s: float = 600.0
     trace_step: int | None = None
 
@@ -38,6 +41,8 @@ class TrainConfig:
         at_least("train.seed", self.seed, 0)
         for i, pattern in enumerate(self.frozen):
             not_empty(f"train.frozen[{i}]", pattern)
+        if self.evaluate_every is not None:
+            at_least("train.evaluate_every", self.evaluate_every, 1)
         above("train.timeout_s", self.timeout_s, 0)
         if self.trace_step is not None:
             at_least("train.trace_step", self.trace_step, 0)

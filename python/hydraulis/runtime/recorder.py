@@ -1,5 +1,6 @@
 """Writes what a run leaves behind, and sums it up."""
 
+import json
 import statistics
 from collections import Counter
 from dataclasses import dataclass, field
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from hydraulis._core import Planner
 from hydraulis.planner.static import StaticComparison, StaticTotal
+from hydraulis.runtime.evaluator import Evaluation
 from hydraulis.runtime.loop import Iteration
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.run_directory import RunDirectory
@@ -73,10 +75,19 @@ class Recorder:
             }
             self.directory.write("trace.json", chrome_trace(iteration.plan, timelines, metrics.step))
 
+    def evaluated(self, evaluation: Evaluation) -> None:
+        """Record an evaluation."""
+        self.directory.append("evaluations.jsonl", evaluation.to_json())
+
     def go_on(self, step: int) -> None:
         """Go on in the folder of a run of which so many iterations count; later ones are forgotten."""
         for name in ("metrics.jsonl", "plans.jsonl"):
             self.directory.keep_lines(name, step)
+        path = self.directory.path / "evaluations.jsonl"
+        if path.exists():
+            whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+            kept = [line for line in whole if json.loads(line)["step"] <= step]
+            self.directory.keep_lines(path.name, len(kept))
 
     def summary(self) -> RunSummary:
         """Sum up a run of at least one step."""

@@ -12,6 +12,7 @@ from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
+from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
@@ -19,6 +20,7 @@ from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.executor import Execution, execute
+from hydraulis.runtime.forward_only import execute_forward
 from hydraulis.runtime.frozen import FrozenParameters
 from hydraulis.runtime.home import HomeShare, HomeState
 from hydraulis.runtime.parameters import ModelParameters
@@ -143,17 +145,47 @@ class Worker:
         sequences.check()
         return _outcome(plan, execution)
 
+    def evaluate(self, plan: Plan, tokens: Callable[[int], SequenceTokens]) -> float:
+        """Give the batch's mean loss over its target tokens, and learn nothing from it. Collective.
+
+        Args:
+            plan: the same on every rank; its backward passes are left out.
+            tokens: as for `accumulate`, which raises the same.
+        """
+        _check_plan(plan, self.parameters.config)
+        self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
+        self._transfers.send_parameters(self._transfers.prepare(plan))
+        if self.frozen:
+            self.frozen.send(plan)
+        sequences = PlannedSequences(plan, tokens, self.parameters.config.vocab_size)
+        work = self._work(plan, sequences)
+        loss = 0.0
+        if work is not None:
+            instructions = plan.instructions(dist.get_rank())
+            loss = execute_forward(instructions, *work, int(plan.targets.sum()))
+        sequences.check()
+        return _whole_loss(plan, loss)
+
     def _execute(self, plan: Plan, tokens: Callable[[int], SequenceTokens]) -> Execution:
+        work = self._work(plan, tokens)
+        if work is None:
+            return Execution()
+        return execute(plan.instructions(dist.get_rank()), *work, int(plan.targets.sum()))
+
+    def _work(
+        self, plan: Plan, tokens: Callable[[int], SequenceTokens]
+    ) -> tuple[Stage, list[PackedMicroBatch]] | None:
+        """Give this rank's stage and micro-batches; None if it has neither."""
         rank = dist.get_rank()
         position = plan.position(rank)
         if position is None:
-            return Execution()
+            return None
         replica = next(replica for replica in plan.replicas if rank in replica.ranks)
         stage = self.stage(position, replica.context)
         micro_batches = [
             stage.collate([tokens(sequence) for sequence in sequences]) for sequences in replica.micro_batches
         ]
-        return execute(plan.instructions(rank), stage, micro_batches, int(plan.targets.sum()))
+        return stage, micro_batches
 
 
 def _check_plan(plan: Plan, config: ModelConfig) -> None:
@@ -176,17 +208,23 @@ def _check_plan(plan: Plan, config: ModelConfig) -> None:
 
 def _outcome(plan: Plan, execution: Execution) -> Outcome:
     """Bring losses and durations of all ranks together. Collective."""
-    position = plan.position(dist.get_rank())
-    # The tensor ranks of a last stage all know the loss of its tokens: one of them speaks for it.
-    speaks = position is not None and position.tensor_rank == 0
-    loss = torch.tensor(execution.loss if speaks else 0.0, dtype=torch.float64)
-    dist.all_reduce(loss)
+    loss = _whole_loss(plan, execution.loss)
     durations: list[list[float]] | None = None
     if dist.get_rank() == 0:
         durations = [[]] * dist.get_world_size()
     dist.gather_object(execution.durations_ms, durations)
     timelines = [] if durations is None else plan.measured_timeline(_by_stage(plan, durations))
-    return Outcome(loss=loss.item(), timelines=timelines)
+    return Outcome(loss=loss, timelines=timelines)
+
+
+def _whole_loss(plan: Plan, share: float) -> float:
+    """Add the shares of all ranks up. Collective."""
+    position = plan.position(dist.get_rank())
+    # The tensor ranks of a last stage all know the loss of its tokens: one of them speaks for it.
+    speaks = position is not None and position.tensor_rank == 0
+    loss = torch.tensor(share if speaks else 0.0, dtype=torch.float64)
+    dist.all_reduce(loss)
+    return loss.item()
 
 
 def _by_stage(plan: Plan, durations: list[list[float]]) -> list[list[list[float]]]:
