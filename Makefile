@@ -34,11 +34,11 @@ export TORCHINDUCTOR_CACHE_DIR := $(CURDIR)/target/torchinductor
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench scale fuzz wheel clean set-up format
+.PHONY: help demo test check bench scale simulate-rate fuzz wheel clean set-up format
 
 help: ## list the commands
 	@echo "Usage: make COMMAND [PYTHON=python3.x] [TORCH_INDEX=URL]"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: set-up ## train a small model on 4 local CPU ranks (CONFIG=file.toml, RUN=folder, PROFILE=file.json)
 	@OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo $(BIN)/torchrun --standalone --local-addr 127.0.0.1 --log-dir target/torchrun \
@@ -85,6 +85,9 @@ bench: set-up ## compare the planner with eight other methods on 100 drawn batch
 scale: ## measure how planning time grows from 64 to 16,384 GPUs
 	cargo run --release --locked --quiet -p hydraulis-bench --bin plan-scale
 
+simulate-rate: ## measure how many instructions a second are simulated
+	cargo run --release --locked --quiet -p hydraulis-bench --bin simulate-rate
+
 fuzz: ## look for inputs that break a promise (SECONDS=60 a target, TARGETS='planner documents')
 	RUSTFLAGS='$(COVERAGE)' cargo build --locked --quiet --profile fuzz --target $(HOST) --target-dir target/fuzz \
 		-p hydraulis-fuzz --features libfuzzer
@@ -111,5 +114,5 @@ $(VENV)/installed: pyproject.toml constraints.txt $(RUST)
 	@echo "installing into $(VENV): torch is by far the largest part, TORCH_INDEX names a smaller one"
 	@index=$$(cat $(VENV)/torch-index); [ -z "$$index" ] || $(PIP) install --index-url "$$index" torch
 	@$(PIP) install maturin
-	@PATH="$(BIN):$$PATH" $(PIP) install --no-build-isolation --editable '.[train,dev]'
+	@PATH="$(BIN):$$PATH" $(PIP) install --no-build-isolation --editable '.[train,data,report,dev]'
 	@touch $@

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import safetensors.torch
 
+from helpers import ROOT
 from hydraulis import Plan, train
 from hydraulis.planner.profile import load_profile
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder
+from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
 from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS
@@ -56,10 +58,10 @@ profile_seconds = 1.0
 directory = "{directory}"
 """
 FILES = {
+    "checkpoints",
     "config.json",
     "corpus.json",
     "metrics.jsonl",
-    "model.safetensors",
     "plans.jsonl",
     "profile.json",
     "trace.json",
@@ -191,15 +193,17 @@ def test_plans_and_trace_are_those_of_the_steps(first: Run) -> None:
     assert max(ends) == pytest.approx(1e3 * first.metrics[1]["measured_ms"], rel=1e-6)
 
 
-def test_the_trained_parameters_can_be_read(first: Run) -> None:
-    parameters = safetensors.torch.load_file(first.directory / "model.safetensors")
-    assert parameters["model.embed_tokens.weight"].shape == (256, 32)
-    assert parameters["model.layers.1.self_attn.k_proj.weight"].shape == (16, 32)
-    assert parameters["lm_head.weight"].shape == (256, 32)
-    assert len(parameters) == 2 * 9 + 3
-    # Trained: norms start as ones.
-    assert all(value.isfinite().all() for value in parameters.values())
-    assert parameters["model.norm.weight"].ne(1).any()
+def test_the_trained_parameters_are_in_a_checkpoint_of_the_end(first: Run) -> None:
+    (checkpoint,) = CheckpointFolder.of_run(first.directory).complete()
+    manifest = read_manifest(checkpoint)
+    assert manifest.step == STEPS
+    assert len(manifest.parameters) == 2 * 9 + 3
+    with CheckpointReader(checkpoint, manifest) as reader:
+        for parameter in manifest.parameters:
+            values = reader.read(parameter.name, 0, parameter.intervals[-1][2])
+            assert values.isfinite().all()
+        # Trained: norms start as ones.
+        assert reader.read("norm.weight", 0, 32).ne(1).any()
 
 
 def test_the_log_shows_each_step_once_and_where_the_files_are(first: Run) -> None:
@@ -249,7 +253,8 @@ def test_an_interrupt_ends_the_run_between_two_steps_with_whole_files(second: Ru
     assert steps == list(range(len(steps)))
     assert STEPS <= len(steps) < ENDLESS
     assert len(read_lines(second.directory / "plans.jsonl")) == len(steps)
-    assert len(safetensors.torch.load_file(second.directory / "model.safetensors")) == 21
+    (checkpoint,) = CheckpointFolder.of_run(second.directory).complete()
+    assert read_manifest(checkpoint).step == len(steps)
     assert f"{len(steps)} iterations, each planned anew" in second.out
 
 
@@ -342,11 +347,30 @@ def test_a_run_over_context_ranks_measures_trains_and_ends_well(tmp_path: Path) 
     overrides = ['planner.strategies=["1x<cp2>"]', "data.tokens_per_batch=120", "data.max_tokens=64"]
     overrides.append('train.checkpointing="selective"')
     arguments = [str(write_config(tmp_path)), *(part for one in overrides for part in ("--set", one))]
-    first, second = (ended for (ended,) in run_ranks(2, run_commands, [arguments]))
-    assert (first.code, second.code) == (0, 0), first.err
+    own_data = [f'planner.profile="{tmp_path}/run/profile.json"', 'data.chat_template="chatml"']
+    own_data += [
+        f'data.sources=[{{files=["{ROOT}/examples/chat.jsonl"], format="chat"}}]',
+        "data.held_out=0.3",
+    ]
+    own_data += [f'data.index_directory="{tmp_path}/index"']
+    own = [*arguments, *(part for one in own_data for part in ("--set", one))]
+    (first, chat), (second, _) = run_ranks(2, run_commands, [arguments, own])
+    assert (first.code, second.code, chat.code) == (0, 0, 0), first.err + chat.err
+    check_run_on_chats(tmp_path / "run-2")
     plans = [Plan.from_json(json.dumps(plan)) for plan in read_lines(tmp_path / "run" / "plans.jsonl")]
     assert [plan.replicas[0].context for plan in plans] == ["ring"] * STEPS
     assert load_profile(tmp_path / "run" / "profile.json").checkpointing == "selective"
+
+
+def check_run_on_chats(directory: Path) -> None:
+    """Three conversations train, in pieces, of which what the assistant wrote counts; one is held out."""
+    facts = json.loads((directory / "corpus.json").read_text())
+    assert facts["documents"] == 4
+    assert facts["too_long"] == 3
+    assert 0 < facts["targets"] < facts["tokens"]
+    plans = [Plan.from_json(json.dumps(plan)) for plan in read_lines(directory / "plans.jsonl")]
+    assert len(plans) == STEPS
+    assert all(0 < plan.targets.sum() < plan.lengths.sum() - len(plan.lengths) for plan in plans)
 
 
 def test_a_full_disk_ends_every_rank(tmp_path: Path) -> None:

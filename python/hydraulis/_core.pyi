@@ -1,6 +1,6 @@
 """The native core: what `hydraulis._core` exports, checked against the built module by stubtest."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Literal, final
 
 import numpy as np
@@ -16,11 +16,13 @@ __all__ = [
     "Effort",
     "Exchange",
     "Forward",
+    "GpuTime",
     "HeldSlice",
     "Home",
     "HomeSlice",
     "LengthHistogram",
     "Link",
+    "Network",
     "PaperStrategy",
     "Parameter",
     "ParameterTable",
@@ -31,7 +33,9 @@ __all__ = [
     "ProposedStrategy",
     "Replica",
     "Scheme",
+    "Simulation",
     "Span",
+    "StageRun",
     "Strategy",
     "WindowPlan",
     "Windows",
@@ -197,6 +201,13 @@ class Planner:
         previous: str | None = None,
     ) -> list[str]: ...
     def timeline(self, plan: Plan) -> list[list[Span]]: ...
+    def simulate(
+        self,
+        plan: Plan,
+        *,
+        slowdowns: Mapping[int, float] | None = None,
+        network: Network | None = None,
+    ) -> Simulation: ...
 
 @final
 class Plan:
@@ -459,6 +470,61 @@ class Span:
     def start_ms(self) -> float: ...
     @property
     def end_ms(self) -> float: ...
+
+# Simulation
+
+@final
+class Network:
+    def __new__(
+        cls,
+        *,
+        token_bytes: float,
+        inside_gigabytes_per_s: float,
+        between_gigabytes_per_s: float,
+        inside_latency_ms: float = 0.0,
+        between_latency_ms: float = 0.0,
+    ) -> Network: ...
+
+@final
+class Simulation:
+    @property
+    def iteration_ms(self) -> float: ...
+    @property
+    def replica_ms(self) -> list[float]: ...
+    @property
+    def timelines(self) -> list[list[Span]]: ...
+    @property
+    def stages(self) -> list[list[StageRun]]: ...
+    @property
+    def gpu_time(self) -> GpuTime: ...
+
+@final
+class StageRun:
+    @property
+    def busy_ms(self) -> float: ...
+    @property
+    def bubble_ms(self) -> float: ...
+    @property
+    def peak_tokens(self) -> int: ...
+    @property
+    def peak_bytes(self) -> float: ...
+    @property
+    def held_from_ms(self) -> NDArray[np.float64]: ...
+    @property
+    def held_tokens(self) -> NDArray[np.int64]: ...
+
+@final
+class GpuTime:
+    @property
+    def compute_ms(self) -> float: ...
+    @property
+    def slower_rank_ms(self) -> float: ...
+    @property
+    def bubble_ms(self) -> float: ...
+    @property
+    def slower_replica_ms(self) -> float: ...
+    @property
+    def unused_ms(self) -> float: ...
 
 # Layout
 

@@ -9,31 +9,39 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-import safetensors.torch
 import torch.distributed as dist
 
 from hydraulis._core import Cluster, CostProfile, Planner, Scheme, Strategy
 from hydraulis.cli.display import TrainingDisplay
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED, report
 from hydraulis.config.run import RunConfig, load, to_dict
-from hydraulis.data.corpus import Corpus
-from hydraulis.data.stdlib import StandardLibrary
+from hydraulis.data.dataset import Dataset
 from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
-from hydraulis.model.decoder import checkpoint_name
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.planner.profile import load_profile
 from hydraulis.planner.static import StaticComparison
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
+from hydraulis.runtime.beginning import begin
+from hydraulis.runtime.checkpoint.description import Description
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder
+from hydraulis.runtime.checkpoint.position import DataPosition
+from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed
+from hydraulis.runtime.checkpoint.saver import CheckpointSaver
+from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.distributed import joined
+from hydraulis.runtime.evaluator import Evaluator
+from hydraulis.runtime.hugging_face.files import carry
 from hydraulis.runtime.loop import iterations
-from hydraulis.runtime.rank_zero import corpus_from_rank_zero, from_rank_zero, on_rank_zero
+from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.recorder import Recorder
+from hydraulis.runtime.run_data import load_data
 from hydraulis.runtime.run_directory import RunDirectory
 from hydraulis.runtime.stop import StopRequest
 from hydraulis.runtime.worker import Worker
 
 REFUSAL_TIMEOUT = timedelta(seconds=60)
 MIB = 1 << 20
+PROFILE = "profile.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,9 +62,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="SECTION.KEY=VALUE",
         help="override a value of the configuration; may be repeated",
     )
+    parser.add_argument(
+        "--resume",
+        metavar="RUN",
+        help="the folder of a run to go on with, or 'latest' for the newest that the configuration names, if "
+        "there is one; short for --set checkpoint.resume",
+    )
     parsed = parser.parse_args(arguments)
+    overrides = parsed.set + ([f"checkpoint.resume={json.dumps(parsed.resume)}"] if parsed.resume else [])
     try:
-        config = _config(parsed.config, parsed.set)
+        config = _config(parsed.config, overrides)
         with StopRequest() as stop, joined(timedelta(seconds=config.train.timeout_s)) as rank:
             return train(config, rank, stop)
     except HydraulisError as error:
@@ -85,41 +100,60 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         strategies = [Strategy(text) for text in config.planner.strategies]
         for strategy in strategies:
             strategy.place(cluster)
-        display.note("reading Python's standard library")
-        corpus = corpus_from_rank_zero(lambda: StandardLibrary.load(config.data.max_tokens))
-        display.note(_describe(corpus))
-        worker = _worker(config, strategies)
-        profile = _profile(config, worker, strategies, display, stop)
+        data = load_data(config.data, display.indexing, stop.agreed)
+        if data is None:
+            display.note("stopped before the first iteration; the next run goes on with the index")
+            return EXIT_INTERRUPTED
+        display.data(json.loads(from_rank_zero(lambda: json.dumps(data.train.describe()))))
+        position = DataPosition(config, data.train)
+        resumed = _resumed(config, position, display)
+        worker = begin(config, _schemes(strategies), resumed)
+        profile = _profile(config, worker, strategies, display, stop, resumed)
         if profile is None:
             display.note("stopped before the first iteration; nothing was written")
             return EXIT_INTERRUPTED
         planner = Planner(profile, cluster, strategies=[str(strategy) for strategy in strategies])
-        _check_longest(corpus, planner)
-        recorder = _recorder(config, profile, cluster, planner, corpus)
-        completed = 0
-        for iteration in iterations(config, corpus, worker, planner, stop):
+        for dataset in (data.train, data.held_out):
+            if dataset is not None:
+                _check_longest(dataset, planner)
+        recorder = _recorder(config, profile, cluster, planner, data.train, resumed)
+        saver = _saver(config, worker, position, recorder)
+        evaluator = Evaluator(config, data.held_out, worker, planner)
+        first = completed = resumed.manifest.step if resumed else 0
+        for iteration in iterations(config, data.train, worker, planner, stop, first):
             completed += 1
             display.step(iteration.metrics)
             on_rank_zero(partial(recorder.add, iteration))
-        if completed:
-            _save(worker, recorder)
-    if rank == 0 and completed:
+            evaluation = evaluator.after(completed)
+            if evaluation is not None:
+                display.note(f"after step {completed}: loss {evaluation.loss:.3f} on what is held out")
+                on_rank_zero(partial(recorder.evaluated, evaluation))
+            saver.after(completed)
+        if completed > first:
+            saver.close(completed)
+    if rank == 0 and completed > first:
         display.summary(recorder.summary())
-    return 0 if completed == config.train.steps else EXIT_INTERRUPTED
+    return 0 if completed >= config.train.steps else EXIT_INTERRUPTED
 
 
-def _describe(corpus: Corpus) -> str:
-    facts = corpus.describe()
-    return (
-        f"corpus: {facts['documents']:,} documents, {facts['tokens']:,} tokens; "
-        f"median {facts['median']:,.0f}, 99 % up to {facts['p99']:,.0f}, longest {facts['longest']:,}; "
-        f"{facts['cut']} cut, {facts['skipped_files']} files skipped; "
-        f"unigram entropy {facts['unigram_entropy_nats']:.2f} nats; fingerprint {facts['fingerprint']}"
-    )
+def _resumed(config: RunConfig, position: DataPosition, display: TrainingDisplay) -> ResumedRun | None:
+    """Find the run to go on with, and check that it is this one. Collective."""
+    resumed = find_resumed(config.checkpoint.resume, config.output.directory)
+    if resumed is not None:
+        step = resumed.manifest.step
+        on_rank_zero(lambda: resumed.check(config, position.cursor(step)))
+        display.note(f"going on after step {step} of {resumed.run}")
+    elif config.checkpoint.resume:
+        display.note("there is no checkpoint to go on with: beginning anew")
+    return resumed
 
 
-def _worker(config: RunConfig, strategies: Sequence[Strategy]) -> Worker:
-    return Worker(config.model, config.optimizer, config.train, schemes=_schemes(strategies))
+def _saver(config: RunConfig, worker: Worker, position: DataPosition, recorder: Recorder) -> CheckpointSaver:
+    """Make what writes the checkpoints of the run. Collective."""
+    check_shared(recorder.directory.path)
+    folder = CheckpointFolder.of_run(recorder.directory.path)
+    describe = Description(config, position, worker.home.master.dtype)
+    return CheckpointSaver(folder, config.checkpoint, worker.shares, describe)
 
 
 def _profile(
@@ -128,10 +162,11 @@ def _profile(
     strategies: Sequence[Strategy],
     display: TrainingDisplay,
     stop: StopRequest,
+    resumed: ResumedRun | None,
 ) -> CostProfile | None:
-    """Read the profile that the configuration names, or measure one; None if that was stopped."""
-    path = config.planner.profile
+    """Read the profile that the configuration or the run names, or measure one; None if that was stopped."""
     schemes = _schemes(strategies)
+    path = config.planner.profile or _profile_of(resumed, schemes, config)
     if path:
         profile = CostProfile.from_json(from_rank_zero(lambda: load_profile(path).to_json()))
         _check_checkpointing(config, profile)
@@ -142,11 +177,25 @@ def _profile(
         context=config.planner.context,
         memory_bytes=config.planner.memory_mib * MIB,
         longest=config.data.max_tokens,
-        micro_batch_tokens=config.data.tokens_per_batch,
+        micro_batch_tokens=config.data.batch_tokens,
         seconds=config.planner.profile_seconds,
     )
     display.note(f"measuring what each scheme costs, about {limits.seconds:.0f} s")
     return measure_profile(worker, schemes, limits, display.measuring, stop.agreed)
+
+
+def _profile_of(resumed: ResumedRun | None, schemes: Sequence[Scheme], config: RunConfig) -> str:
+    """Give the profile of a resumed run if it serves this one too, so that plans stay what they were."""
+    if resumed is None:
+        return ""
+    path = resumed.run / PROFILE
+
+    def serving() -> str:
+        profile = load_profile(path)
+        known = {str(scheme) for scheme in schemes} <= set(profile.schemes)
+        return str(path) if known and profile.checkpointing == config.train.checkpointing else ""
+
+    return from_rank_zero(serving)
 
 
 def _check_checkpointing(config: RunConfig, profile: CostProfile) -> None:
@@ -165,42 +214,45 @@ def _schemes(strategies: Sequence[Strategy]) -> list[Scheme]:
     return sorted({scheme for strategy in strategies for scheme in strategy.schemes})
 
 
-def _check_longest(corpus: Corpus, planner: Planner) -> None:
-    longest, limit = int(corpus.lengths.max()), planner.longest_admitted
+def _check_longest(data: Dataset, planner: Planner) -> None:
+    longest, limit = int(data.lengths.max()), planner.longest_admitted
     if longest > limit:
         message = (
-            f"the longest document has {longest} tokens, and no strategy admits more than {limit}: lower "
+            f"the longest sequence has {longest} tokens, and no strategy admits more than {limit}: lower "
             "data.max_tokens, raise planner.memory_mib, or add a wider strategy to planner.strategies"
         )
         raise InfeasibleError(message, code="document_too_long")
 
 
 def _recorder(
-    config: RunConfig, profile: CostProfile, cluster: Cluster, planner: Planner, corpus: Corpus
+    config: RunConfig,
+    profile: CostProfile,
+    cluster: Cluster,
+    planner: Planner,
+    data: Dataset,
+    resumed: ResumedRun | None,
 ) -> Recorder:
-    """Make the run's folder and its first files. Collective; rank 0 writes."""
+    """Make the run's folder, or go on in it, and write its first files. Collective; rank 0 writes."""
 
     def create() -> str:
-        directory = RunDirectory.create(config.output.directory)
+        directory = RunDirectory.create(config.output.directory) if not resumed else RunDirectory(resumed.run)
         directory.write("config.json", json.dumps(to_dict(config), indent=2) + "\n")
-        directory.write("corpus.json", json.dumps(corpus.describe(), indent=2) + "\n")
-        directory.write("profile.json", profile.to_json() + "\n")
+        directory.write("corpus.json", json.dumps(data.describe(), indent=2) + "\n")
+        directory.write(PROFILE, profile.to_json() + "\n")
+        if config.checkpoint.weights:
+            carry(Path(config.checkpoint.weights), directory.path)
         return str(directory.path)
 
     directory = RunDirectory(Path(from_rank_zero(create)))
-    static = StaticComparison.over(profile, cluster, planner.strategies, int(corpus.lengths.max()))
+    static = StaticComparison.over(profile, cluster, planner.strategies, int(data.lengths.max()))
     traced = config.train.trace_step
     # A shorter run than the configuration was written for still leaves a trace.
-    return Recorder(
+    recorder = Recorder(
         directory, planner, static, None if traced is None else min(traced, config.train.steps - 1)
     )
-
-
-def _save(worker: Worker, recorder: Recorder) -> None:
-    """Write the trained parameters under the names of Hugging Face. Collective; rank 0 writes."""
-    gathered = worker.home.gather(worker.home.master) or {}
-    parameters = {checkpoint_name(name): value for name, value in gathered.items()}
-    on_rank_zero(lambda: recorder.save(safetensors.torch.save(parameters)))
+    if resumed is not None:
+        on_rank_zero(lambda: recorder.go_on(resumed.manifest.step))
+    return recorder
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-HEAVY = {"torch", "rich", "pandas", "safetensors"}
+HEAVY = {"torch", "rich", "pandas", "safetensors", "pyarrow", "tokenizers", "jinja2", "matplotlib"}
 
 
 @pytest.mark.parametrize(

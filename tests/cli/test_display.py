@@ -11,7 +11,7 @@ from hydraulis.runtime.recorder import RunSummary
 from runtime.test_metrics import made_up_metrics
 
 LONG_FOLDER = Path("/home/somebody/[experiments]/" + "a-rather-long-folder-name/" * 6 + "run")
-FILES = ("metrics.jsonl", "plans.jsonl", "trace.json", "profile.json", "config.json", "model.safetensors")
+FILES = ("metrics.jsonl", "plans.jsonl", "trace.json", "profile.json", "config.json", "checkpoints")
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +29,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made_up_summary(**changes: Any) -> RunSummary:
     fields: dict[str, Any] = {
+        "first_step": 0,
         "steps": 48,
         "first_loss": 5.801,
         "last_loss": 2.702,

@@ -66,6 +66,19 @@ def test_reads_arrays_and_records(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert one == other
 
 
+def test_the_timeline_is_written_as_a_trace_and_drawn(
+    lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, figure = tmp_path / "plan.json", tmp_path / "plan.svg"
+    assert main(options(lengths, "--json", "--trace", str(trace), "--figure", str(figure))) == 0
+    plan = Plan.from_json(capsys.readouterr().out)
+    events = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert max(event["ts"] + event["dur"] for event in events) == pytest.approx(1e3 * plan.iteration_ms)
+    assert "<title>backward of micro-batch 0: " in figure.read_text(encoding="utf-8")
+    assert main(options(lengths, "--trace", str(tmp_path / "missing" / "plan.json"))) == 2
+    assert "[file_unwritable]" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("more", "code"),
     [

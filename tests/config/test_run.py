@@ -41,18 +41,36 @@ directory = "runs/test"
 BAD_VALUES = {
     "data.source": '"web"',
     "data.max_tokens": "1",
+    "data.sources": '[{files=["x"], weight=0}]',
+    "data.tokenizer": '""',
+    "data.too_long": '"drop"',
     "data.tokens_per_batch": "0",
+    "data.sequences_per_batch": "0",
+    "data.epoch_end": '"stop"',
+    "data.held_out": "1.0",
+    "data.held_out_seed": "-1",
+    "data.index_directory": '""',
+    "data.index_processes": "-1",
     "train.steps": "0",
     "train.seed": "-1",
     "train.dtype": '"float16"',
     "train.checkpointing": '"some"',
+    "train.frozen": '[" "]',
+    "train.evaluate_every": "0",
     "train.timeout_s": "0",
     "train.trace_step": "-1",
     "optimizer.learning_rate": "0.0",
     "optimizer.warmup_steps": "-1",
+    "optimizer.schedule": '"step"',
+    "optimizer.decay_steps": "-1",
+    "optimizer.min_learning_rate": "-0.1",
+    "optimizer.no_decay": '[""]',
+    "optimizer.clip_norm": "-1",
     "optimizer.betas": "[0.9, 1.0]",
     "optimizer.eps": "0.0",
     "optimizer.weight_decay": "-0.1",
+    "checkpoint.every_steps": "0",
+    "checkpoint.keep": "-1",
     "planner.strategies": "[]",
     "planner.context": '"both"',
     "planner.profile_seconds": "0",
@@ -60,7 +78,13 @@ BAD_VALUES = {
     "output.directory": '""',
 }
 # Any string may be a path; what is wrong with it shows when it is opened.
-WITHOUT_BAD_VALUE = {"planner.profile"}
+WITHOUT_BAD_VALUE = {
+    "planner.profile",
+    "checkpoint.resume",
+    "checkpoint.weights",
+    "data.chat_template",
+    "data.eos_token",
+}
 
 
 def field_names() -> list[str]:
@@ -98,8 +122,11 @@ def test_the_lists_of_this_file_name_every_field() -> None:
 
 @pytest.mark.parametrize("name", sorted(BAD_VALUES))
 def test_refuses_a_bad_value_in_every_field(tmp_path: Path, name: str) -> None:
+    # A batch is full by one of two fields.
+    text = MINIMAL.replace("tokens_per_batch = 16384", "") if "sequences_per_batch" in name else MINIMAL
+    path = write(tmp_path, text)
     with pytest.raises(InvalidInputError) as refusal:
-        load(write(tmp_path), [f"{name}={BAD_VALUES[name]}"])
+        load(path, [f"{name}={BAD_VALUES[name]}"])
     assert refusal.value.code == "config_value"
     assert str(refusal.value).startswith(name)
 
@@ -107,7 +134,7 @@ def test_refuses_a_bad_value_in_every_field(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", field_names())
 def test_refuses_another_type_in_every_field(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInputError) as refusal:
-        load(write(tmp_path), [f"{name}=[{{}}]"])
+        load(write(tmp_path), [f"{name}=3" if name == "data.sources" else f"{name}=[{{}}]"])
     # The choices of a field say its type as well.
     assert refusal.value.code == ("config_value" if "must be one of" in str(refusal.value) else "config_type")
     assert str(refusal.value).startswith(name)
@@ -125,14 +152,49 @@ def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: s
     [
         ("optimizer.betas=[-0.1, 0.9]", r"optimizer.betas\[0\] = -0.1"),
         ("optimizer.betas=[nan, 0.9]", r"optimizer.betas\[0\] = nan"),
+        ("train.evaluate_every=5", "data.held_out = 0.0 must be a finite number above 0"),
+        ("optimizer.min_learning_rate=1.0", "optimizer.min_learning_rate = 1.0 must be at most"),
+        ('optimizer.schedule="wsd"', "optimizer.decay_steps = 0 and optimizer.schedule = 'wsd'"),
+        ("optimizer.decay_steps=5", "optimizer.decay_steps = 5 and optimizer.schedule = 'constant'"),
         ('planner.strategies=["a", " "]', r"planner.strategies\[1\] = ' '"),
+        (
+            "data.tokens_per_batch=3\0data.sequences_per_batch=2",
+            "exactly one of them says when a batch is full",
+        ),
+        ('data.sources=[{files=[""]}]', r"data.sources.files\[0\] = ''"),
+        (
+            'data.sources=[{files=["a"], fields=["b", "c"]}]',
+            r"data.sources.fields = \['b', 'c'\] must be 1 to 1",
+        ),
+        ('data.sources=[{files=["a"], weight=1}, {files=["b"]}]', r"data.sources\[1\].weight is absent"),
         ("model.vocab_size=255", "model.vocab_size = 255 must be a finite number of at least 256"),
     ],
 )
 def test_refuses_values_that_do_not_go_together(tmp_path: Path, override: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as refusal:
-        load(write(tmp_path), [override])
+        load(write(tmp_path), override.split("\0"))
     assert refusal.value.code == "config_value"
+
+
+def test_either_tokens_or_sequences_fill_a_batch(tmp_path: Path) -> None:
+    path = write(tmp_path, MINIMAL.replace("tokens_per_batch = 16384", ""))
+    with pytest.raises(InvalidInputError, match=r"data\.tokens_per_batch = None and .*; set one") as refusal:
+        load(path)
+    assert refusal.value.code == "config_value"
+    assert load(path, ["data.sequences_per_batch=3"]).data.batch_tokens == 3 * 8192
+    assert load(write(tmp_path)).data.batch_tokens == 16384
+
+
+def test_sources_are_tables_with_the_fields_of_their_format(tmp_path: Path) -> None:
+    sources = '[[data.sources]]\nfiles = ["a.jsonl", "b/*.parquet"]\nformat = "completion"\nweight = 2\n'
+    config = load(write(tmp_path, MINIMAL + sources))
+    (source,) = config.data.sources
+    assert source.files == ("a.jsonl", "b/*.parquet")
+    assert source.fields == ("prompt", "completion")
+    assert source.weight == 2.0
+    assert from_table(RunConfig, json.loads(json.dumps(to_dict(config))), "") == config
+    # What the bytes need, a tokenizer may not.
+    assert load(write(tmp_path, MINIMAL + sources), ["model.vocab_size=60"]).model.vocab_size == 60
 
 
 def test_the_model_checks_itself(tmp_path: Path) -> None:
@@ -159,7 +221,6 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(tmp_path: Path, overrid
     ("line", "section"),
     [
         ("vocab_size = 256", "model"),
-        ("tokens_per_batch = 16384", "data"),
         ("steps = 10", "train"),
         ("memory_mib = 512", "planner"),
         ('[output]\ndirectory = "runs/test"', "output"),
@@ -247,6 +308,8 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
         "seed": 0,
         "dtype": "float32",
         "checkpointing": "none",
+        "frozen": [],
+        "evaluate_every": None,
         "timeout_s": 600.0,
         "trace_step": None,
     }
@@ -287,3 +350,40 @@ def test_a_model_whose_config_json_is_not_a_path_or_is_refused(tmp_path: Path) -
     with pytest.raises(InvalidInputError) as refusal:
         load(write(tmp_path), [f"model.hf_config='{path}'"])
     assert refusal.value.code == "model_unsupported"
+
+
+HF_CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 320,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+}
+
+
+def without_shape(folder: Path) -> Path:
+    (folder / "config.json").write_text(json.dumps(HF_CONFIG))
+    shape = re.compile(r"\[model\]\n(\w+ = \d+\n)+")
+    return write(folder, shape.sub(f'[model]\npath = "{folder}"\n', MINIMAL))
+
+
+def test_a_model_folder_gives_the_shape_and_where_the_parameters_are(tmp_path: Path) -> None:
+    config = load(without_shape(tmp_path))
+    assert config.model == from_hugging_face(HF_CONFIG)
+    assert config.checkpoint.weights == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("override", "code", "message"),
+    [
+        ('model.hf_config="config.json"', "config_value", "hf_config = 'config.json' both say"),
+        ('checkpoint.weights="there"', "config_value", "weights = 'there' both say"),
+        ("model.path=3", "config_type", "model.path = 3"),
+        ('model.path="nowhere"', "config_file", "nowhere/config.json"),
+    ],
+)
+def test_a_model_folder_is_named_once(tmp_path: Path, override: str, code: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as refusal:
+        load(without_shape(tmp_path), [override])
+    assert refusal.value.code == code

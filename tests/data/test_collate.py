@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hydraulis.data.collate import PADDING_TOKEN, PackedMicroBatch, collate
+from hydraulis.data.tokens import MaskedTokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.loss import IGNORE_INDEX
 from hydraulis.model.packed import PackedSequences
@@ -111,11 +112,27 @@ def test_takes_read_only_documents() -> None:
     assert collate([document], multiple=2).token_t.tolist() == [1, 2]
 
 
+def test_a_mask_says_which_tokens_are_targets() -> None:
+    masked = MaskedTokens(np.array([5, 6, 7, 8]), np.array([True, False, True, True]))
+    nowhere = MaskedTokens(np.array([3, 4]), np.array([True, False]))
+    packed = collate([np.array([70_000, 2]), masked, nowhere], multiple=3)
+    ignored = IGNORE_INDEX
+    assert packed.token_t.tolist() == [70_000, 2, 5, 6, 7, 8, 3, 4, PADDING_TOKEN]
+    assert packed.target_t.tolist() == [2, ignored, ignored, 7, 8, ignored, ignored, ignored, ignored]
+    assert packed.num_targets == 3
+
+
+def test_a_mask_of_another_length_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"documents\[0\] has 2 tokens and a mask of 3") as refusal:
+        collate([MaskedTokens(np.array([1, 2]), np.ones(3, dtype=bool))], multiple=1)
+    assert refusal.value.code == "collate_input"
+
+
 @pytest.mark.parametrize(
     ("documents", "multiple", "message"),
     [
-        ([], 1, "holds 0 documents"),
-        ([b"a", b""], 1, r"token_arrays\[1\] has 0 tokens"),
+        ([], 1, "documents holds 0"),
+        ([b"a", b""], 1, r"documents\[1\] has 0 tokens"),
         ([b"a"], 0, "multiple = 0 must be at least 1"),
     ],
 )

@@ -1,19 +1,19 @@
 import hashlib
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hydraulis.data.corpus import Corpus
+from hydraulis.data.tokens import MaskedTokens, num_targets, plain_tokens
 from hydraulis.errors import InvalidInputError
 
 
-def corpus_of(*documents: bytes, num_cut: int = 0, num_skipped_files: int = 0) -> Corpus:
+def corpus_of(*documents: bytes) -> Corpus:
     return Corpus(
         token_T=np.frombuffer(b"".join(documents), dtype=np.uint8),
         offset=np.cumsum([0, *map(len, documents)], dtype=np.int64),
-        num_cut=num_cut,
-        num_skipped_files=num_skipped_files,
     )
 
 
@@ -21,7 +21,7 @@ def test_documents_come_back_as_they_went_in() -> None:
     documents = [b"def f(): pass\n", b"x", b"async def g(): ...\n"]
     corpus = corpus_of(*documents)
     assert len(corpus) == 3
-    assert [corpus.tokens(i).tobytes() for i in range(3)] == documents
+    assert [plain_tokens(corpus.read(i)).tobytes() for i in range(3)] == documents
 
 
 def test_lengths_and_target_counts() -> None:
@@ -35,12 +35,12 @@ def test_lengths_and_target_counts() -> None:
 @pytest.mark.parametrize("index", [-1, 2])
 def test_refuses_a_document_that_is_not_there(index: int) -> None:
     with pytest.raises(IndexError, match=f"document {index} must be one of the 2"):
-        corpus_of(b"a", b"b").tokens(index)
+        corpus_of(b"a", b"b").read(index)
 
 
 def test_views_cannot_change_the_corpus() -> None:
     corpus = Corpus(token_T=np.zeros(4, dtype=np.uint8), offset=np.array([0, 4]))
-    for array in (corpus.tokens(0), corpus.offset, corpus.lengths, corpus.target_counts):
+    for array in (plain_tokens(corpus.read(0)), corpus.offset, corpus.lengths, corpus.target_counts):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
 
@@ -53,7 +53,18 @@ def test_the_arrays_of_the_caller_stay_writable() -> None:
 
 def test_tokens_are_views_not_copies() -> None:
     corpus = corpus_of(b"abc", b"de")
-    assert np.shares_memory(corpus.tokens(1), corpus.token_T)
+    assert np.shares_memory(plain_tokens(corpus.read(1)), corpus.token_T)
+
+
+def test_a_mask_of_another_length_or_kind_is_refused() -> None:
+    given: list[tuple[Any, str]] = [
+        (np.ones(3, dtype=bool), "3 values for 4"),
+        (np.ones(4), "counts_T is 1-dimensional float64"),
+    ]
+    for counts, message in given:
+        with pytest.raises(InvalidInputError, match=message) as refusal:
+            Corpus(token_T=np.zeros(4, dtype=np.uint8), offset=np.array([0, 4]), counts_T=counts)
+        assert refusal.value.code == "corpus_arrays"
 
 
 def test_fingerprint_covers_the_tokens_and_the_cuts() -> None:
@@ -69,28 +80,29 @@ def test_fingerprint_is_the_same_on_every_machine() -> None:
     assert corpus_of(b"abc").fingerprint == hashlib.sha256(one_document).hexdigest()
 
 
-def test_describe() -> None:
-    corpus = corpus_of(b"aaaa", b"bb", b"ab", num_cut=1, num_skipped_files=2)
-    statistics = corpus.describe()
-    assert statistics.pop("unigram_entropy_nats") == pytest.approx(
-        -(5 / 8) * math.log(5 / 8) - (3 / 8) * math.log(3 / 8)
-    )
-    assert statistics == {
-        "documents": 3,
-        "tokens": 8,
-        "median": 2.0,
-        "p99": pytest.approx(3.96),
-        "longest": 4,
-        "cut": 1,
-        "skipped_files": 2,
-        "fingerprint": corpus.fingerprint,
-    }
+def test_unigram_entropy() -> None:
+    expected = -(5 / 8) * math.log(5 / 8) - (3 / 8) * math.log(3 / 8)
+    assert corpus_of(b"aaaa", b"bb", b"ab").unigram_entropy() == pytest.approx(expected)
+    # Of the first tokens alone.
+    assert corpus_of(b"aaaa", b"bb").unigram_entropy(most_tokens=4) == 0
+
+
+def test_a_mask_goes_with_its_tokens() -> None:
+    counts = np.array([1, 0, 1, 1, 1, 0], dtype=bool)
+    corpus = Corpus(token_T=np.arange(6), offset=np.array([0, 3, 4, 6]), counts_T=counts)
+    documents = [corpus.read(index) for index in range(3)]
+    assert all(isinstance(document, MaskedTokens) for document in documents)
+    assert [num_targets(document) for document in documents] == [1, 0, 0]
+    assert corpus.target_counts.tolist() == [1, 0, 0]
+    plain = Corpus(token_T=np.arange(6), offset=np.array([0, 3, 4, 6]))
+    assert plain.target_counts.tolist() == [2, 0, 1]
+    assert plain.fingerprint != corpus.fingerprint
 
 
 @pytest.mark.parametrize(
     ("tokens", "offset", "code", "message"),
     [
-        (np.zeros(2, np.int64), np.array([0, 2]), "corpus_arrays", "token_T is 1-dimensional int64"),
+        (np.zeros(2), np.array([0, 2]), "corpus_arrays", "token_T is 1-dimensional float64"),
         (np.zeros((1, 2), np.uint8), np.array([0, 2]), "corpus_arrays", "token_T is 2-dimensional uint8"),
         (np.zeros(2, np.uint8), np.array([0, 2], np.int32), "corpus_arrays", "offset is 1-dimensional int32"),
         (np.zeros(0, np.uint8), np.array([0]), "corpus_empty", "describes 0 documents"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hydraulis.data.sampler import BatchSampler
+from hydraulis.data.sampler import BatchSampler, batches_in_order
 from hydraulis.errors import InvalidInputError
 
 LENGTHS = st.lists(st.integers(1, 50), min_size=1, max_size=40)
@@ -125,9 +125,9 @@ def test_no_epoch_is_made_anew_on_the_way_to_a_late_step_and_around_it(
 @pytest.mark.parametrize(
     ("lengths", "budget", "seed", "message"),
     [
-        ([], 1, 0, "lengths holds 0 documents"),
-        ([3, 0, 2], 1, 0, "document 1 has 0 tokens"),
-        ([3], 0, 0, "tokens_per_batch = 0"),
+        ([], 1, 0, "sizes holds 0 sequences"),
+        ([3, 0, 2], 1, 0, "sequence 1 has size 0"),
+        ([3], 0, 0, "per_batch = 0"),
         ([3], 1, -1, "seed = -1"),
     ],
 )
@@ -141,3 +141,49 @@ def test_refuses_a_negative_step() -> None:
     with pytest.raises(InvalidInputError, match="step = -1 must be at least 0") as refusal:
         sampler_of([1], 1, 0).batch(-1)
     assert refusal.value.code == "sampler_input"
+
+
+@no_deadline
+@given(LENGTHS, BUDGETS, SEEDS)
+def test_an_end_that_does_not_fill_a_batch_is_dropped_and_counted(
+    lengths: list[int], budget: int, seed: int
+) -> None:
+    sizes = np.array(lengths, dtype=np.int64)
+    sampler = BatchSampler(sizes, budget, seed, epoch_end="drop")
+    if sum(lengths) < budget:
+        with pytest.raises(InvalidInputError, match="do not reach it") as refusal:
+            sampler.batch(0)
+        assert refusal.value.code == "sampler_input"
+        return
+    seen: dict[int, list[int]] = {0: []}
+    for step in range(STEPS):
+        batch = sampler.batch(step)
+        assert sizes[batch.documents].sum() >= budget
+        assert len(set(batch.documents.tolist())) == len(batch.documents)
+        seen.setdefault(batch.epoch, []).extend(batch.documents.tolist())
+        dropped = sum(len(lengths) - len(seen[epoch]) for epoch in range(batch.epoch))
+        assert sampler.num_dropped(step) == dropped
+    assert all(len(set(documents)) == len(documents) for documents in seen.values())
+    assert BatchSampler(sizes, budget, seed).num_dropped(STEPS) == 0
+
+
+def test_batches_of_sequences_are_equally_many() -> None:
+    sampler = BatchSampler(np.ones(10, dtype=np.int64), 4, 0)
+    assert [len(sampler.batch(step).documents) for step in range(5)] == [4] * 5
+
+
+def test_steps_of_some_epochs() -> None:
+    # 5 batches of 4 are two epochs of 10; the end of one of them is dropped, or not.
+    sizes = np.ones(10, dtype=np.int64)
+    assert BatchSampler(sizes, 4, 0).num_steps(2) == 5
+    assert BatchSampler(sizes, 4, 0).num_steps(1) == 3
+    assert BatchSampler(sizes, 4, 0, epoch_end="drop").num_steps(2) == 4
+
+
+@given(LENGTHS, BUDGETS)
+def test_in_order_every_sequence_comes_once(lengths: list[int], budget: int) -> None:
+    batches = batches_in_order(np.array(lengths, dtype=np.int64), budget)
+    assert np.concatenate(batches).tolist() == list(range(len(lengths)))
+    for batch in batches[:-1]:
+        tokens = [lengths[document] for document in batch]
+        assert sum(tokens) >= budget > sum(tokens[:-1])

@@ -5,8 +5,10 @@ import pytest
 
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.stdlib import StandardLibrary
+from hydraulis.data.tokens import plain_tokens
 from hydraulis.errors import InvalidInputError
 
+UNREAD = "files that do not parse"
 SHAPES = b'''\
 """A module."""
 import functools
@@ -70,18 +72,17 @@ def write(root: Path, files: dict[str, bytes]) -> Path:
 
 
 def documents(corpus: Corpus) -> list[bytes]:
-    return [corpus.tokens(i).tobytes() for i in range(len(corpus))]
+    return [plain_tokens(corpus.read(i)).tobytes() for i in range(len(corpus))]
 
 
 def test_each_outermost_function_is_one_document(tmp_path: Path) -> None:
-    corpus = StandardLibrary.load(8192, root=write(tmp_path, {"shapes.py": SHAPES}))
+    corpus = StandardLibrary.load(root=write(tmp_path, {"shapes.py": SHAPES}))
     assert documents(corpus) == SHAPES_DOCUMENTS
-    assert corpus.num_cut == 0
-    assert corpus.num_skipped_files == 0
+    assert corpus.left_out == {UNREAD: 0}
 
 
 def test_no_line_comes_twice(tmp_path: Path) -> None:
-    corpus = StandardLibrary.load(8192, root=write(tmp_path, {"shapes.py": SHAPES}))
+    corpus = StandardLibrary.load(root=write(tmp_path, {"shapes.py": SHAPES}))
     assert b"".join(documents(corpus)).count(b"def inner") == 1
     assert b"".join(documents(corpus)).count(b"def hidden") == 1
 
@@ -89,7 +90,7 @@ def test_no_line_comes_twice(tmp_path: Path) -> None:
 def test_files_are_read_in_the_order_of_their_paths(tmp_path: Path) -> None:
     names = ["b.py", "a/z.py", "a/a.py", "c.txt", "a.py"]
     root = write(tmp_path, {name: f"def f(): '{name}'\n".encode() for name in names})
-    found = b"".join(documents(StandardLibrary.load(8192, root=root))).decode().split("'")[1::2]
+    found = b"".join(documents(StandardLibrary.load(root=root))).decode().split("'")[1::2]
     assert found == ["a/a.py", "a/z.py", "a.py", "b.py"]
 
 
@@ -97,7 +98,7 @@ def test_installed_packages_tests_and_caches_are_left_out(tmp_path: Path) -> Non
     folders = ["site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "x/tests/y"]
     files = {f"{folder}/m.py": b"def f(): pass\n" for folder in folders}
     root = write(tmp_path, {**files, "kept/m.py": b"def kept(): pass\n"})
-    assert documents(StandardLibrary.load(8192, root=root)) == [b"def kept(): pass\n"]
+    assert documents(StandardLibrary.load(root=root)) == [b"def kept(): pass\n"]
 
 
 def test_files_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
@@ -108,39 +109,32 @@ def test_files_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
         "python2.py": b"def f():\n    print 'x'\n",
     }
     (tmp_path / "dangling.py").symlink_to(tmp_path / "gone.py")
-    corpus = StandardLibrary.load(8192, root=write(tmp_path, files))
+    corpus = StandardLibrary.load(root=write(tmp_path, files))
     assert documents(corpus) == [b"def f(): pass\n"]
-    assert corpus.num_skipped_files == 4
+    assert corpus.left_out == {UNREAD: 4}
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 def test_line_ends_are_kept(tmp_path: Path, end: bytes) -> None:
     function = end.join([b"@cache", b"def f():", b"    return '\x0c'", b""])
     root = write(tmp_path, {"m.py": end.join([b"import x", b"", function + b"y = 1"])})
-    assert documents(StandardLibrary.load(8192, root=root)) == [function]
+    assert documents(StandardLibrary.load(root=root)) == [function]
 
 
 def test_a_function_may_end_with_its_file(tmp_path: Path) -> None:
     root = write(tmp_path, {"m.py": b"def f(): pass"})
-    assert documents(StandardLibrary.load(8192, root=root)) == [b"def f(): pass"]
-
-
-def test_long_documents_are_cut_and_counted(tmp_path: Path) -> None:
-    source = b"def f(): pass\ndef gg(): pass\ndef hhh(): pass\n"
-    corpus = StandardLibrary.load(15, root=write(tmp_path, {"m.py": source}))
-    assert documents(corpus) == [b"def f(): pass\n", b"def gg(): pass\n", b"def hhh(): pass"]
-    assert corpus.num_cut == 1
+    assert documents(StandardLibrary.load(root=root)) == [b"def f(): pass"]
 
 
 def test_warnings_of_the_source_do_not_matter(tmp_path: Path) -> None:
     root = write(tmp_path, {"m.py": b"def f(): return '\\d' is 1\n"})
-    assert StandardLibrary.load(8192, root=root).num_skipped_files == 0
+    assert StandardLibrary.load(root=root).left_out == {UNREAD: 0}
 
 
 def test_progress_counts_the_files(tmp_path: Path) -> None:
     root = write(tmp_path, {f"{name}.py": b"def f(): pass\n" for name in "abc"})
     calls: list[tuple[int, int]] = []
-    StandardLibrary.load(8192, lambda done, total: calls.append((done, total)), root=root)
+    StandardLibrary.load(lambda done, total: calls.append((done, total)), root=root)
     assert calls == [(1, 3), (2, 3), (3, 3)]
 
 
@@ -149,25 +143,17 @@ def test_refuses_a_folder_without_functions(tmp_path: Path, files: dict[str, byt
     with pytest.raises(
         InvalidInputError, match=f"must have a function in its {len(files)} source files"
     ) as refusal:
-        StandardLibrary.load(8192, root=write(tmp_path, files))
+        StandardLibrary.load(root=write(tmp_path, files))
     assert refusal.value.code == "corpus_empty"
 
 
-def test_refuses_documents_without_tokens() -> None:
-    with pytest.raises(InvalidInputError, match="max_tokens = 0 must be at least 1") as refusal:
-        StandardLibrary.load(0)
-    assert refusal.value.code == "corpus_max_tokens"
-
-
 def test_the_library_of_this_interpreter() -> None:
-    corpus = StandardLibrary.load(8192)
-    statistics = corpus.describe()
+    corpus = StandardLibrary.load()
     # Python 3.11 has 16,033 documents, 8.1 MB, a median of 254, an entropy of 3.04; others are not far off.
     assert len(corpus) > 8_000
     assert len(corpus.token_T) > 4_000_000
-    assert 150 < float(statistics["median"]) < 500
+    assert 150 < float(np.median(corpus.lengths)) < 500
     assert 0.005 < np.mean(corpus.lengths > 3_000) < 0.05
-    assert 2.5 < float(statistics["unigram_entropy_nats"]) < 3.5
-    assert corpus.num_skipped_files < 20
-    assert int(corpus.lengths.max()) == 8192
-    assert 0 < corpus.num_cut < 100
+    assert 2.5 < corpus.unigram_entropy() < 3.5
+    assert corpus.left_out[UNREAD] < 20
+    assert 0 < np.count_nonzero(corpus.lengths > 8192) < 100

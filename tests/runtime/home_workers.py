@@ -8,6 +8,7 @@ from torch import Tensor
 
 from hydraulis.runtime.home import HomeState
 from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.values import InitialValues
 from runtime.tiny import OPTIMIZER, SEED
 from small_model import small_config
 
@@ -25,7 +26,7 @@ class HomeReport(NamedTuple):
 def gather_and_step(dtype: torch.dtype, num_steps: int) -> HomeReport:
     """Gather the initial values, a gradient of twice those values, and what each step makes of it."""
     parameters = ModelParameters.of(small_config())
-    home = HomeState(parameters, OPTIMIZER, dtype, SEED)
+    home = HomeState(parameters, OPTIMIZER, dtype, InitialValues(parameters, SEED, dtype), num_steps)
     initial = home.gather(home.master)
     home.gradient.copy_(2 * home.master)
     gradient = home.gather(home.gradient)
@@ -44,4 +45,7 @@ def gather_and_step(dtype: torch.dtype, num_steps: int) -> HomeReport:
 def master_dtypes() -> list[torch.dtype]:
     parameters = ModelParameters.of(small_config())
     dtypes = (torch.bfloat16, torch.float32, torch.float64)
-    return [HomeState(parameters, OPTIMIZER, dtype, SEED).master.dtype for dtype in dtypes]
+    return [
+        HomeState(parameters, OPTIMIZER, dtype, InitialValues(parameters, SEED, dtype), 1).master.dtype
+        for dtype in dtypes
+    ]

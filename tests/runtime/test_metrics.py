@@ -10,6 +10,8 @@ from hydraulis.runtime.metrics import StepMetrics
 def made_up_metrics(step: int = 0, **changes: float | str) -> StepMetrics:
     values = {
         "loss": 5.5,
+        "gradient_norm": 1.5,
+        "learning_rate": 1e-3,
         "sequences": 3,
         "tokens": 1_000,
         "longest": 700,

@@ -7,6 +7,7 @@ import pytest
 
 from hydraulis import Cluster, Plan, Planner
 from hydraulis.planner.static import StaticComparison
+from hydraulis.runtime.evaluator import Evaluation
 from hydraulis.runtime.loop import Iteration
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.recorder import Recorder
@@ -36,6 +37,8 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
     metrics = StepMetrics(
         step=step,
         loss=6.0 - step,
+        gradient_norm=1.0,
+        learning_rate=1e-3,
         sequences=len(BATCHES[step]),
         tokens=sum(BATCHES[step]),
         longest=max(BATCHES[step]),
@@ -67,7 +70,27 @@ def test_every_iteration_is_on_disk_as_soon_as_it_is_recorded(directory: RunDire
         assert Plan.from_json(plans[-1]) == one.plan
         assert (directory.path / "trace.json").exists() is (step >= 1)
     trace = json.loads((directory.path / "trace.json").read_text())
+    assert trace["otherData"] == {"step": 1}
     assert iteration(recorder, 1).plan.strategy in trace["traceEvents"][0]["args"]["name"]
+
+
+def test_going_on_forgets_what_does_not_count(directory: RunDirectory) -> None:
+    earlier = record(directory, 60, trace_step=None)
+    for step in range(3):
+        earlier.add(iteration(earlier, step))
+    for step in (1, 2, 3):
+        earlier.evaluated(Evaluation(step, 5.0 - step))
+    recorder = record(directory, 60, trace_step=None)
+    recorder.go_on(2)
+    evaluations = (directory.path / "evaluations.jsonl").read_text()
+    assert evaluations == '{"step": 1, "loss": 4.0}\n{"step": 2, "loss": 3.0}\n'
+    recorder.add(iteration(recorder, 2))
+    recorder.add(iteration(recorder, 3))
+    lines = (directory.path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 1, 2, 3]
+    assert len((directory.path / "plans.jsonl").read_text().splitlines()) == 4
+    summary = recorder.summary()
+    assert (summary.first_step, summary.steps, summary.first_loss) == (2, 2, 4.0)
 
 
 def test_no_trace_is_written_unless_it_is_wanted(directory: RunDirectory) -> None:
@@ -82,7 +105,8 @@ def test_the_summary_adds_up(directory: RunDirectory) -> None:
         recorder.add(iteration(recorder, step))
     summary = recorder.summary()
     assert summary is not None
-    assert (summary.steps, summary.first_loss, summary.last_loss) == (4, 6.0, 3.0)
+    assert (summary.first_step, summary.steps) == (0, 4)
+    assert (summary.first_loss, summary.last_loss) == (6.0, 3.0)
     assert summary.strategies == [("2x<1>", 3), ("1x<tp2>", 1)]
     assert (summary.planned_ms, summary.measured_ms) == (400.0, 430.0)
     # Relative to the measured time: 0, 0.5, 0.25 and 1.

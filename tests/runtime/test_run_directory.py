@@ -104,3 +104,18 @@ def test_lines_are_appended_and_can_be_read_at_once(tmp_path: Path) -> None:
         directory.append("log", line)
         assert len((directory.path / "log").read_text(encoding="utf-8").splitlines()) == number
     assert (directory.path / "log").read_text(encoding="utf-8") == f"one\n{long}\nü\n"
+
+
+def test_a_file_is_cut_behind_its_first_lines_and_the_last_whole_one(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    directory.keep_lines("log", 3)
+    assert not (directory.path / "log").exists()
+    for line in ("one", "two", "three"):
+        directory.append("log", line)
+    directory.keep_lines("log", 2)
+    assert (directory.path / "log").read_text() == "one\ntwo\n"
+    (directory.path / "log").write_text("one\ntwo\nthr")
+    directory.keep_lines("log", 3)
+    assert (directory.path / "log").read_text() == "one\ntwo\n"
+    directory.keep_lines("log", 0)
+    assert (directory.path / "log").read_text() == ""

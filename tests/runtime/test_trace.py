@@ -8,7 +8,7 @@ import pytest
 
 from hydraulis import Plan
 from hydraulis._core import Span
-from hydraulis.runtime.trace import chrome_trace
+from hydraulis.runtime.trace import MEASURED, PLANNED, chrome_trace, measured_durations, traced_step
 from runtime.tiny import planner_for
 
 STRATEGY = "1x<tp2,pp2>+1x<pp2>+2x<1>"
@@ -41,7 +41,8 @@ def _order(plan: Plan, ranks: list[int], stage: int) -> list[bool]:
 @pytest.fixture(scope="module")
 def document(plan: Plan) -> dict[str, Any]:
     planned = planner_for(16, [STRATEGY]).timeline(plan)
-    parsed: dict[str, Any] = json.loads(chrome_trace(plan, planned, measured(plan)))
+    timelines = {PLANNED: planned, MEASURED: measured(plan)}
+    parsed: dict[str, Any] = json.loads(chrome_trace(plan, timelines, step=7))
     return parsed
 
 
@@ -58,7 +59,7 @@ def test_it_is_the_object_form_with_complete_events(document: dict[str, Any]) ->
     complete = [event for event in document["traceEvents"] if event["ph"] == "X"]
     assert len(complete) > 20
     for event in complete:
-        assert set(event) == {"ph", "name", "cat", "pid", "tid", "ts", "dur"}
+        assert set(event) == {"ph", "name", "cat", "pid", "tid", "ts", "dur", "args"}
         assert event["ts"] >= 0
         assert event["dur"] > 0
         assert event["name"][0] == {"forward": "F", "backward": "B"}[event["cat"]]
@@ -117,5 +118,39 @@ def test_planned_and_measured_are_two_processes(plan: Plan, document: dict[str, 
 def test_a_replica_without_work_has_no_spans() -> None:
     plan = planner_for(2, ["2x<1>"]).plan([9])
     timeline = planner_for(2, ["2x<1>"]).timeline(plan)
-    document = json.loads(chrome_trace(plan, timeline, timeline))
+    document = json.loads(chrome_trace(plan, {PLANNED: timeline}))
+    assert "otherData" not in document
     assert set(spans_of(document, 0)) == {next(r.ranks[0] for r in plan.replicas if r.micro_batches)}
+
+
+def test_each_span_says_what_its_micro_batch_holds(plan: Plan, document: dict[str, Any]) -> None:
+    for replica in plan.replicas:
+        for rank in replica.ranks:
+            for span in spans_of(document, 0)[rank]:
+                lengths = plan.lengths[replica.micro_batches[int(span["name"][1:])]]
+                assert span["args"] == {
+                    "tokens": lengths.sum(),
+                    "sequences": len(lengths),
+                    "longest": lengths.max(),
+                }
+
+
+def test_ranks_and_processes_stand_in_order(plan: Plan, document: dict[str, Any]) -> None:
+    places = {
+        (event["name"], event["pid"], event["tid"]): event["args"]["sort_index"]
+        for event in document["traceEvents"]
+        if event["name"].endswith("_sort_index")
+    }
+    ranks = [rank for replica in plan.replicas for rank in replica.ranks]
+    threads = {("thread_sort_index", process, rank): rank for process in (0, 1) for rank in ranks}
+    assert places == threads | {("process_sort_index", process, 0): process for process in (0, 1)}
+
+
+def test_what_a_run_measured_is_read_back(plan: Plan, document: dict[str, Any]) -> None:
+    assert traced_step(document) == 7
+    again = plan.measured_timeline(measured_durations(plan, document))
+    for spans, expected in zip(again, measured(plan), strict=True):
+        assert [(span.stage, span.forward, span.micro_batch) for span in spans] == [
+            (span.stage, span.forward, span.micro_batch) for span in expected
+        ]
+        assert [span.end_ms for span in spans] == pytest.approx([span.end_ms for span in expected])

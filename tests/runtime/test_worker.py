@@ -13,9 +13,11 @@ from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
+from hydraulis.data.tokens import MaskedTokens, SequenceTokens, num_targets, plain_tokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
+from hydraulis.model.loss import IGNORE_INDEX
 from hydraulis.model.packed import PackedSequences
 from ranks import run_ranks
 from runtime.worker_workers import CAPS, SEED, Batch, Step, refusals, train
@@ -50,7 +52,7 @@ CONTEXT_STRATEGIES = (
 KINDS: tuple[ContextKind, ...] = ("ulysses", "ring")
 CHECKPOINTED = [("selective", "ulysses"), ("selective", "ring"), ("full", "ulysses"), ("full", "ring")]
 FAMILY_STRATEGIES = ("1x<tp4>+1x<tp2>+2x<1>", "1x<tp4,cp2>", "1x<tp2,pp4>", "1x<tp2,cp2,pp2>")
-OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=3, weight_decay=0.1)
+OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=3, weight_decay=0.1, no_decay=(), clip_norm=0)
 
 
 def model_config(**changes: Any) -> ModelConfig:
@@ -79,6 +81,17 @@ def context_steps(vocab_size: int) -> list[tuple[str, Batch]]:
     rng = np.random.default_rng(6)
     few = [[rng.integers(vocab_size, size=n).astype(np.uint8) for n in batch] for batch in ([3, 1], [3])]
     return list(zip(CONTEXT_STRATEGIES, [*batches(8, vocab_size), *few], strict=True))
+
+
+def masked(batch: Batch, seed: int) -> Batch:
+    """Let every second sequence count in some places only, and one of them nowhere."""
+    rng = np.random.default_rng(seed)
+    mixed: list[SequenceTokens] = list(batch)
+    for number, tokens in enumerate(batch):
+        if number % 2:
+            counts = rng.random(len(tokens)) < (0.0 if number == 3 else 0.4)
+            mixed[number] = MaskedTokens(plain_tokens(tokens), counts)
+    return mixed
 
 
 def random_strategies(count: int, seed: int) -> list[str]:
@@ -113,8 +126,8 @@ def one_process(config: ModelConfig, dtype: torch.dtype, steps: Sequence[tuple[s
     records = []
     for number, (strategy, batch) in enumerate(steps, start=1):
         adamw.zero_grad()
-        denominator = sum(len(tokens) - 1 for tokens in batch)
-        loss = sum(sequence_loss(model, tokens, denominator) for tokens in batch)
+        denominator = sum(num_targets(sequence) for sequence in batch)
+        loss = sum(sequence_loss(model, sequence, denominator) for sequence in batch)
         adamw.param_groups[0]["lr"] = OPTIMIZER.learning_rate * min(1, number / OPTIMIZER.warmup_steps)
         gradients = {name: gradient_of(parameter).clone() for name, parameter in model.named_parameters()}
         adamw.step()
@@ -123,12 +136,15 @@ def one_process(config: ModelConfig, dtype: torch.dtype, steps: Sequence[tuple[s
     return records
 
 
-def sequence_loss(model: Decoder, tokens: np.ndarray, denominator: int) -> float:
-    if len(tokens) < 2:
+def sequence_loss(model: Decoder, sequence: SequenceTokens, denominator: int) -> float:
+    if len(sequence) < 2:
         return 0.0
-    token_T = torch.from_numpy(tokens.astype(np.int64))
-    logits_TV = logits_of(model, token_T, PackedSequences.from_lengths([len(tokens)], "cpu"))
-    loss = token_loss(logits_TV[:-1], token_T[1:], denominator)
+    token_T = torch.from_numpy(plain_tokens(sequence).astype(np.int64))
+    target_T = token_T.clone()
+    if isinstance(sequence, MaskedTokens):
+        target_T[~torch.from_numpy(sequence.counts)] = IGNORE_INDEX
+    logits_TV = logits_of(model, token_T, PackedSequences.from_lengths([len(sequence)], "cpu"))
+    loss = token_loss(logits_TV[:-1], target_T[1:], denominator)
     loss.backward()
     return loss.item()
 
@@ -186,11 +202,12 @@ def test_context_parallel_strategies_equal_one_process_in_float64(kind: ContextK
 
 
 @pytest.mark.parametrize(("kind", "seed"), [("ulysses", 1), ("ring", 2)])
-def test_random_strategies_equal_one_process_in_float64(kind: ContextKind, seed: int) -> None:
+def test_random_strategies_equal_one_process_in_float64_with_loss_masks(kind: ContextKind, seed: int) -> None:
     config = model_config(attention_bias=True)
     strategies = random_strategies(12, seed)
     assert sum("cp" in strategy for strategy in strategies) >= 6
-    steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
+    drawn = batches(len(strategies), config.vocab_size)
+    steps = list(zip(strategies, [masked(batch, n) for n, batch in enumerate(drawn)], strict=True))
     result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
 
@@ -262,6 +279,14 @@ def test_two_runs_are_equal_to_the_bit(dtype: torch.dtype, kind: ContextKind) ->
             assert torch.equal(one.parameters[name], other.parameters[name]), name
 
 
-def test_a_plan_that_does_not_go_with_ranks_targets_or_model_is_refused_on_every_rank() -> None:
-    codes = ["plan_cluster", "plan_targets", "context_degree", "memory_untrained"]
+def test_a_plan_that_does_not_go_with_ranks_model_or_sequences_is_refused_on_every_rank() -> None:
+    codes = ["plan_cluster", "context_degree", "memory_untrained", "no_targets"]
+    # What one rank alone finds out when it reads.
+    codes += [
+        "plan_targets",
+        "plan_lengths",
+        "token_out_of_range",
+        "token_out_of_range",
+        "sequence_unreadable",
+    ]
     assert run_ranks(2, refusals) == [codes] * 2

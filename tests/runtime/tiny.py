@@ -28,7 +28,7 @@ CAPS = {
     "<tp4>": 96,
     "<cp2>": 64,
 }
-OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=4, weight_decay=0.1)
+OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=4, weight_decay=0.1, no_decay=(), clip_norm=0)
 
 
 def planner_for(world_size: int, strategies: Sequence[str]) -> Planner:
@@ -68,8 +68,7 @@ def made_up_corpus(vocab_size: int, *, longest: int = 64) -> Corpus:
     return Corpus(
         token_T=rng.integers(vocab_size, size=lengths.sum()).astype(np.uint8),
         offset=np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
-        num_cut=4,
-        num_skipped_files=2,
+        left_out={"files": 2},
     )
 
 

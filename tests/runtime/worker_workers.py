@@ -1,10 +1,10 @@
 """What the ranks of the runtime's tests do."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
@@ -14,7 +14,8 @@ from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
-from hydraulis.errors import InvalidInputError
+from hydraulis.data.tokens import MaskedTokens, SequenceTokens, num_targets
+from hydraulis.errors import HydraulisError
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
@@ -42,7 +43,7 @@ CAPS = {
     "<tp4,cp2>": 256,
     "<tp2,cp2,pp2>": 160,
 }
-Batch = Sequence[npt.NDArray[np.uint8]]
+Batch = Sequence[SequenceTokens]
 
 
 class Step(NamedTuple):
@@ -74,10 +75,11 @@ def train(
 
 def _step(worker: Worker, profile: CostProfile, strategy: str, batch: Batch) -> Any:
     lengths = np.array([len(tokens) for tokens in batch])
+    targets = np.array([num_targets(tokens) for tokens in batch])
     cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=8)
     planner = Planner(profile, cluster, strategies=[strategy])
-    plan = Plan.from_json(from_rank_zero(lambda: planner.plan(lengths, lengths - 1).to_json()))
-    assert planner.check(plan, lengths, lengths - 1) == []
+    plan = Plan.from_json(from_rank_zero(lambda: planner.plan(lengths, targets).to_json()))
+    assert planner.check(plan, lengths, targets) == []
     outcome = worker.accumulate(plan, lambda sequence: batch[sequence])
     gradients = worker.home.gather(worker.home.gradient)
     worker.home.step()
@@ -87,7 +89,7 @@ def _step(worker: Worker, profile: CostProfile, strategy: str, batch: Batch) -> 
 
 
 def refusals() -> list[str]:
-    """Offer plans that do not go with the ranks, the targets or the model; give the codes of the refusals."""
+    """Offer plans that do not go with ranks, model or sequences; give the codes of the refusals."""
     config = ModelConfig(
         vocab_size=61,
         hidden_size=32,
@@ -98,19 +100,39 @@ def refusals() -> list[str]:
     )
     scheme = Strategy("1x<1>").schemes[0]
     worker = Worker(config, OptimizerConfig(), TrainConfig(steps=1), schemes=[scheme])
-    codes = []
     cap: Literal["cap"] = "cap"
     exact: Literal["exact"] = "exact"
-    for gpus, strategy, targets, memory in (
-        (4, "2x<1>", [2, 3], cap),
-        (2, "2x<1>", None, cap),
-        (2, "1x<cp2>", [2, 3], cap),
-        (2, "2x<1>", [2, 3], exact),
+    sound = [np.full(3, 60), np.full(4, 60)]
+    masked = MaskedTokens(np.zeros(4, dtype=np.int64), np.array([True, False, True, False]))
+    codes = []
+    for gpus, strategy, targets, memory, last in (
+        (4, "2x<1>", [2, 3], cap, sound[1]),
+        (2, "1x<cp2>", [2, 3], cap, sound[1]),
+        (2, "2x<1>", [2, 3], exact, sound[1]),
+        (2, "2x<1>", [0, 0], cap, sound[1]),
+        (2, "2x<1>", [2, 3], cap, masked),
+        (2, "2x<1>", [2, 3], cap, np.zeros(5, dtype=np.int64)),
+        (2, "2x<1>", [2, 3], cap, np.array([0, 61, 0, 0])),
+        (2, "2x<1>", [2, 3], cap, np.array([0, 60, -1, 0])),
+        (2, "2x<1>", [2, 3], cap, None),
     ):
         cluster = Cluster(gpus=gpus, gpus_per_node=8)
         planner = Planner(made_up_profile(CAPS), cluster, strategies=[strategy], memory=memory)
         try:
-            worker.accumulate(planner.plan([3, 4], targets), lambda _: np.zeros(3, dtype=np.uint8))
-        except InvalidInputError as error:
+            worker.accumulate(planner.plan([3, 4], targets), partial(_given, [sound[0], last]))
+        except HydraulisError as error:
             codes.append(error.code)
+    # The ranks are still in step with each other.
+    worker.accumulate(
+        Planner(made_up_profile(CAPS), Cluster(2, 8), strategies=["2x<1>"]).plan([3, 4], [2, 3]),
+        sound.__getitem__,
+    )
     return codes
+
+
+def _given(sequences: Sequence[SequenceTokens | None], sequence: int) -> SequenceTokens:
+    tokens = sequences[sequence]
+    if tokens is None:
+        message = "the file is gone"
+        raise HydraulisError(message, code="sequence_unreadable")
+    return tokens

@@ -12,6 +12,7 @@
 //! | a run | one record per batch and contender | [`run`], [`record`] |
 //! | records | a table | [`summary`] |
 //! | records of clusters and batches of several sizes | how planning time grows | [`scale`] |
+//! | pipelines of several sizes | how fast they are simulated | [`simulation_rate`] |
 //!
 //! Baselines are re-implemented from the descriptions of their methods. Each decides by its own rules, and then
 //! all are judged alike: the core's caps, the core's simulated time, the core's checker. Where a description
@@ -59,5 +60,7 @@ pub mod run;
 pub mod summary;
 
 pub mod scale;
+
+pub mod simulation_rate;
 
 pub use error::{Error, Result};

@@ -18,6 +18,7 @@
 //!
 //! Around stage 6, over more than one batch: [`propose`] chooses a short list of strategies for a run, [`lookahead`] plans
 //! the batches of several iterations together.
+//! [`simulation`] runs a plan's iteration where ranks are slow and links take time, and says where the time goes.
 //! Beside that way stand [`windows`], the offline packing of whole data sets, and [`balance`], plain data parallelism
 //! over equal replicas, without a profile.
 //!
@@ -72,6 +73,8 @@ pub mod pack;
 pub mod dispatch;
 
 pub mod plan;
+
+pub mod simulation;
 
 pub mod propose;
 

@@ -16,6 +16,7 @@ mod plan;
 mod planner;
 mod propose;
 mod schedule;
+mod simulation;
 mod spec;
 mod windows;
 
@@ -42,6 +43,8 @@ mod _core {
     use crate::propose::{LengthHistogram, PaperStrategy, Proposal, ProposedStrategy, propose, propose_paper};
     #[pymodule_export]
     use crate::schedule::{Backward, Exchange, Forward, Span};
+    #[pymodule_export]
+    use crate::simulation::{GpuTime, Network, Simulation, StageRun};
     #[pymodule_export]
     use crate::spec::{Cluster, Scheme, Strategy};
     #[pymodule_export]

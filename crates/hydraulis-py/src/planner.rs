@@ -1,5 +1,7 @@
 //! `Planner`.
 
+use std::collections::BTreeMap;
+
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{self, Limit};
 use hydraulis_core::spec::{MemoryRule, Strategy};
@@ -13,6 +15,7 @@ use crate::gil::detached;
 use crate::lookahead::{Link, Request, WindowPlan};
 use crate::plan::Plan;
 use crate::schedule::{Span, spans};
+use crate::simulation::{Network, Simulation, simulate};
 use crate::spec::Cluster;
 
 /// Plans batches for one model on one cluster: over the profile's list of strategies, over another list, or with
@@ -198,6 +201,32 @@ impl Planner {
         let plan = plan.inner();
         let timelines = detached(py, || plan::predicted_timeline(plan, self.core.cost()))?;
         Ok(timelines.iter().map(spans).collect())
+    }
+
+    /// The plan's iteration where ranks are slow and links take time, and where its time goes.
+    ///
+    /// Without either it is what the plan was predicted with. Transfers and the optimizer are not part of it.
+    ///
+    /// Args:
+    ///     plan: for the cluster of this planner.
+    ///     slowdowns: for each slow rank how many times as long it takes; a stage takes as long as its slowest rank.
+    ///     network: what carries activations between stages; left out, they arrive at once.
+    ///
+    /// Raises:
+    ///     InvalidInputError: a rank or factor is out of range (code `slowdown`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+    #[pyo3(signature = (plan, *, slowdowns=None, network=None))]
+    fn simulate(
+        &self,
+        py: Python<'_>,
+        plan: &Plan,
+        slowdowns: Option<BTreeMap<u32, f64>>,
+        network: Option<&Network>,
+    ) -> PyResult<Simulation> {
+        let slowdowns: Vec<(u32, f64)> = slowdowns.unwrap_or_default().into_iter().collect();
+        let plan = plan.inner();
+        let iteration = detached(py, || simulate(plan, self.core.cost(), &slowdowns, network))?;
+        Simulation::new(py, iteration)
     }
 
     fn __repr__(&self) -> String {

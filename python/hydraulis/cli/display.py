@@ -1,7 +1,9 @@
 """What a training run shows: a live progress line on a terminal, plain lines anywhere else."""
 
+import time
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -19,6 +21,8 @@ CPU_TIME_NOTE = (
 )
 # A file has no edge to wrap at; wide enough for any row of the table.
 FILE_WIDTH = 1000
+# Between two lines about the same long job, in a file.
+PAUSE_S = 10.0
 
 
 class TrainingDisplay:
@@ -32,6 +36,7 @@ class TrainingDisplay:
     def __init__(self, rank: int, num_steps: int) -> None:
         self._console = Console(quiet=rank != 0, highlight=False)
         self._num_steps = num_steps
+        self._said = time.monotonic()
         self._live = self._console.is_terminal and rank == 0
         if not self._live:
             self._console.width = FILE_WIDTH
@@ -45,6 +50,7 @@ class TrainingDisplay:
         # A line of its own: beside the bar it would push count and clock off an 80-column terminal.
         self._status = Text()
         self._screen = Live(Group(self._progress, self._status), console=self._console, transient=True)
+        self._indexing = self._progress.add_task("indexing", total=100, visible=False)
         self._measuring = self._progress.add_task("measuring", total=100, visible=False)
         self._training = self._progress.add_task("training", total=num_steps, visible=False)
 
@@ -61,6 +67,29 @@ class TrainingDisplay:
     def note(self, text: str) -> None:
         """Print a line that stays."""
         self._console.print(text, soft_wrap=True, markup=False)
+
+    def indexing(self, share: float) -> None:
+        """Show how much of the data is indexed."""
+        if not self._live and share < 1 and time.monotonic() - self._said > PAUSE_S:
+            self._said = time.monotonic()
+            self.note(f"indexing the data: {share:.0%}")
+        self._progress.update(self._indexing, completed=round(100 * share), visible=share < 1)
+
+    def data(self, facts: Mapping[str, Any]) -> None:
+        """Print what the sequences of a run are, as `Dataset.describe` gives it."""
+        accounts = {
+            "too_long": "documents too long",
+            "lost_tokens": "tokens lost",
+            "without_target": "without a target",
+        }
+        counted = [f"{facts[key]:,} {what}" for key, what in accounts.items() if facts[key]]
+        self.note(
+            f"data: {facts['documents']:,} documents, {facts['sequences']:,} sequences of "
+            f"{facts['tokens']:,} tokens, {facts['targets']:,} of them targets; median "
+            f"{facts['median']:,.0f}, 99 % up to {facts['p99']:,.0f}, longest {facts['longest']:,}; "
+            f"{', '.join([*counted, ''])}unigram entropy {facts['unigram_entropy_nats']:.2f} nats; "
+            f"fingerprint {facts['fingerprint']}"
+        )
 
     def measuring(self, share: float) -> None:
         """Show how much of the measurement is done."""
@@ -79,8 +108,10 @@ class TrainingDisplay:
 
     def summary(self, summary: RunSummary) -> None:
         """Print the table at the end of a run."""
-        stopped = "" if summary.steps == self._num_steps else f" (stopped; {self._num_steps} were asked for)"
-        title = f"{summary.steps} iterations, each planned anew{stopped}"
+        end = summary.first_step + summary.steps
+        stopped = "" if end == self._num_steps else f" (stopped; {self._num_steps} were asked for)"
+        resumed = f" from step {summary.first_step + 1} on" if summary.first_step else ""
+        title = f"{summary.steps} iterations{resumed}, each planned anew{stopped}"
         table = Table(title=title, show_header=False, title_justify="left")
         table.add_row(
             "loss", f"{summary.first_loss:.3f} at the start, {summary.last_loss:.3f} nats at the end"
@@ -101,11 +132,12 @@ class TrainingDisplay:
 FILE_MEANINGS = {
     "metrics.jsonl": "metrics",
     "plans.jsonl": "plans",
+    "evaluations.jsonl": "losses on what is held out",
     "trace.json": "trace (open in Perfetto)",
     "profile.json": "cost profile",
     "config.json": "configuration",
     "corpus.json": "corpus statistics",
-    "model.safetensors": "parameters",
+    "checkpoints": "checkpoints (hydraulis export makes a model of one)",
 }
 
 

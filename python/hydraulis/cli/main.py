@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from hydraulis.cli import pack, plan, propose
+from hydraulis.cli import analyze, export, pack, plan, propose, simulate
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, report
 from hydraulis.errors import HydraulisError
 
-COMMANDS = (plan, propose, pack)
+COMMANDS = (analyze, plan, propose, simulate, pack, export)
 
 _EPILOG = """\
 exit codes:

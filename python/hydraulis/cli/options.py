@@ -1,9 +1,15 @@
-"""Options that several subcommands take: a cost profile on a cluster, and a file of lengths."""
+"""Options that several subcommands take: a profile on a cluster, lengths, batches, strategies, figures."""
 
 import argparse
 from pathlib import Path
+from typing import Literal
 
-from hydraulis._core import Cluster, CostProfile
+import numpy as np
+import numpy.typing as npt
+
+from hydraulis._core import Cluster, CostProfile, LengthHistogram
+
+FIGURE_KINDS = (".png", ".svg", ".pdf")
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +41,44 @@ def add_lengths(parser: argparse.ArgumentParser) -> None:
         help="the lengths in tokens (text, .npy, .jsonl)",
     )
     parser.add_argument("--field", metavar="NAME", help="the field of each .jsonl record")
+
+
+def add_batches(parser: argparse.ArgumentParser) -> None:
+    """Declare `--tokens-per-batch`, `--count` and `--seed`: batches drawn from the lengths."""
+    parser.add_argument(
+        "--tokens-per-batch",
+        required=True,
+        type=count,
+        metavar="T",
+        help="tokens of a global batch, at least",
+    )
+    parser.add_argument("--count", type=count, default=50, metavar="N", help="batches to draw (default: 50)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the batches (default: 0)")
+
+
+def drawn(arguments: argparse.Namespace, lengths: LengthHistogram) -> list[npt.NDArray[np.int64]]:
+    """Draw the batches that were asked for."""
+    return lengths.sample(
+        tokens_per_batch=arguments.tokens_per_batch, count=arguments.count, seed=arguments.seed
+    )
+
+
+def strategies_of(text: str | None) -> list[str] | Literal["search"] | None:
+    """Take apart what `--strategies` was given: a list, `search`, or nothing."""
+    if text is None:
+        return None
+    if text == "search":
+        return "search"
+    return [strategy.strip() for strategy in text.split(";") if strategy.strip()]
+
+
+def figure_path(text: str) -> Path:
+    """Take the path of a figure, whose ending says its kind."""
+    path = Path(text)
+    if path.suffix.lower() not in FIGURE_KINDS:
+        message = f"{text!r} must end with {', '.join(FIGURE_KINDS)}: that says what kind of file it is"
+        raise argparse.ArgumentTypeError(message)
+    return path
 
 
 def count(text: str) -> int:

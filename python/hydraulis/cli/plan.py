@@ -2,17 +2,22 @@
 
 import argparse
 import sys
-from typing import Literal
+from pathlib import Path
 
 from hydraulis._core import Planner
 from hydraulis.cli.exit import EXIT_INTERNAL
-from hydraulis.cli.options import add_cluster, add_lengths, cluster_of
+from hydraulis.cli.options import add_cluster, add_lengths, cluster_of, figure_path, strategies_of
 from hydraulis.planner import load_profile, read_lengths
+from hydraulis.planner.files import whole_file
+from hydraulis.report.style import require_matplotlib
+from hydraulis.report.timeline import timeline_figure
+from hydraulis.runtime.trace import PLANNED, chrome_trace
 
 _EXAMPLES = """\
 examples:
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --strategies search
+  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --trace plan.json --figure plan.png
   hydraulis plan --profile my-profile.json --gpus 16 --lengths lengths.npy --json > plan.json
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths records.jsonl --field num_tokens \\
       --strategies "1x<tp16>+12x<tp4>;8x<tp4,pp2>"
@@ -40,6 +45,12 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "else mixes of two schemes)",
     )
     parser.add_argument("--json", action="store_true", help="print the plan itself, as JSON on one line")
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="write the predicted timeline as a trace for Perfetto"
+    )
+    parser.add_argument(
+        "--figure", type=figure_path, metavar="FILE", help="draw it (.png, .svg, .pdf; needs matplotlib)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -49,8 +60,11 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         0, or 1 when the plan breaks one of its promises, which is a defect of the planner.
     """
+    if arguments.figure:
+        # Before the work, not after it.
+        require_matplotlib()
     profile = load_profile(arguments.profile)
-    planner = Planner(profile, cluster_of(arguments, profile), strategies=_strategies(arguments.strategies))
+    planner = Planner(profile, cluster_of(arguments, profile), strategies=strategies_of(arguments.strategies))
     lengths = read_lengths(arguments.lengths, arguments.field)
     plan = planner.plan(lengths)
     broken = planner.check(plan, lengths)
@@ -60,13 +74,12 @@ def run(arguments: argparse.Namespace) -> int:
         )
         sys.stderr.writelines(f"  {promise}\n" for promise in broken)
         return EXIT_INTERNAL
+    timelines = {PLANNED: planner.timeline(plan)}
+    if arguments.trace:
+        with whole_file(arguments.trace) as file:
+            file.write(chrome_trace(plan, timelines).encode())
+    if arguments.figure:
+        title = f"{plan.strategy}: {len(lengths):,} sequences of {int(lengths.sum()):,} tokens"
+        timeline_figure(plan, timelines, title).save(arguments.figure)
     sys.stdout.write(plan.to_json() + "\n" if arguments.json else plan.explain())
     return 0
-
-
-def _strategies(text: str | None) -> list[str] | Literal["search"] | None:
-    if text is None:
-        return None
-    if text == "search":
-        return "search"
-    return [strategy.strip() for strategy in text.split(";") if strategy.strip()]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import Cluster, CostProfile, LengthHistogram, Planner, propose, propose_paper
-from hydraulis.cli.options import add_cluster, add_lengths, cluster_of, count
+from hydraulis.cli.options import add_batches, add_cluster, add_lengths, cluster_of, count, drawn
 from hydraulis.cli.progress import Progress
 from hydraulis.planner import load_profile, read_lengths
 
@@ -38,15 +38,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     add_cluster(parser)
     add_lengths(parser)
-    parser.add_argument(
-        "--tokens-per-batch",
-        required=True,
-        type=count,
-        metavar="T",
-        help="tokens of a global batch, at least",
-    )
-    parser.add_argument("--count", type=count, default=50, metavar="N", help="batches to draw (default: 50)")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the batches (default: 0)")
+    add_batches(parser)
     parser.add_argument("-k", type=count, default=8, metavar="K", help="most strategies (default: 8)")
     parser.add_argument(
         "--context",
@@ -80,9 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         cluster=cluster_of(arguments, profile),
         lengths=lengths,
         context=arguments.context or lengths.longest,
-        batches=lengths.sample(
-            tokens_per_batch=arguments.tokens_per_batch, count=arguments.count, seed=arguments.seed
-        ),
+        batches=drawn(arguments, lengths),
     )
     listed = _by_search(task, arguments.k) if arguments.method == "search" else _by_paper(task)
     sys.stdout.write(listed.to_json() + "\n" if arguments.json else listed.explain())

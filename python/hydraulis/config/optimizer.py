@@ -1,33 +1,70 @@
 """The section `optimizer`."""
 
 import dataclasses
+from typing import Literal
 
-from hydraulis.config.check import above, at_least, below
+from hydraulis.config.check import above, at_least, below, not_empty
+from hydraulis.errors import InvalidInputError
+
+Schedule = Literal["constant", "cosine", "linear", "wsd"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerConfig:
-    """AdamW and its warm-up.
+    """AdamW, what it decays, clipping, and the learning rate's schedule.
 
     Attributes:
         learning_rate: the rate after the warm-up.
+        schedule: how the rate goes on from there: it stays (`constant`), falls along half a cosine or a line
+            until the run's end (`cosine`, `linear`), or stays and falls along a line over the last
+            `decay_steps` (`wsd`: warm-up, stable, decay).
         warmup_steps: the number of iterations over which the rate grows linearly from 0.
+        decay_steps: of `wsd`, the iterations at the end in which the rate falls.
+        min_learning_rate: what the rate falls to.
         betas: the decay rates of the two moments.
         eps: added to the root of the second moment.
         weight_decay: decoupled from the gradient.
+        no_decay: patterns of parameters without weight decay, by their names in checkpoints; norms, biases
+            and the embedding unless said otherwise.
+        clip_norm: gradients whose norm over the whole model is greater are scaled down to it; 0 for never.
     """
 
     learning_rate: float = 3e-4
+    schedule: Schedule = "constant"
     warmup_steps: int = 0
+    decay_steps: int = 0
+    min_learning_rate: float = 0.0
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-8
     weight_decay: float = 0.1
+    no_decay: tuple[str, ...] = ("*norm.weight", "*.bias", "model.embed_tokens.*")
+    clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
         above("optimizer.learning_rate", self.learning_rate, 0)
         at_least("optimizer.warmup_steps", self.warmup_steps, 0)
+        at_least("optimizer.decay_steps", self.decay_steps, 0)
+        at_least("optimizer.min_learning_rate", self.min_learning_rate, 0)
         for i, beta in enumerate(self.betas):
             at_least(f"optimizer.betas[{i}]", beta, 0)
             below(f"optimizer.betas[{i}]", beta, 1)
         above("optimizer.eps", self.eps, 0)
         at_least("optimizer.weight_decay", self.weight_decay, 0)
+        for i, pattern in enumerate(self.no_decay):
+            not_empty(f"optimizer.no_decay[{i}]", pattern)
+        at_least("optimizer.clip_norm", self.clip_norm, 0)
+        self._check_schedule()
+
+    def _check_schedule(self) -> None:
+        if self.min_learning_rate > self.learning_rate:
+            message = (
+                f"optimizer.min_learning_rate = {self.min_learning_rate!r} must be at most "
+                f"optimizer.learning_rate = {self.learning_rate!r}; lower it"
+            )
+            raise InvalidInputError(message, code="config_value")
+        if (self.schedule == "wsd") != (self.decay_steps > 0):
+            message = (
+                f"optimizer.decay_steps = {self.decay_steps} and optimizer.schedule = {self.schedule!r}: "
+                "'wsd' needs at least 1, and the others have none; change one of them"
+            )
+            raise InvalidInputError(message, code="config_value")

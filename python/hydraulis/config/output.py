@@ -10,7 +10,7 @@ class OutputConfig:
     """What a run leaves behind.
 
     Attributes:
-        directory: the folder for metrics, plans, a trace, the profile, the parameters and the effective
+        directory: the folder for metrics, plans, a trace, the profile, checkpoints and the effective
             configuration; where it exists, a number is added to its name.
     """
 

@@ -10,7 +10,8 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydraulis.config.check import at_least
+from hydraulis.config.check import above, at_least
+from hydraulis.config.checkpoint import CheckpointConfig
 from hydraulis.config.data import DataConfig
 from hydraulis.config.hugging_face import from_hugging_face
 from hydraulis.config.model import ModelConfig
@@ -22,7 +23,7 @@ from hydraulis.config.table import from_table
 from hydraulis.config.train import TrainConfig
 from hydraulis.errors import InvalidInputError
 
-# Tokens are bytes, so the embedding must have a row for each.
+# Without files tokens are bytes, so the embedding must have a row for each.
 NUM_BYTE_TOKENS = 256
 
 
@@ -35,17 +36,24 @@ class RunConfig:
     train: TrainConfig
     optimizer: OptimizerConfig
     planner: PlannerConfig
+    checkpoint: CheckpointConfig
     output: OutputConfig
 
     def __post_init__(self) -> None:
-        at_least("model.vocab_size", self.model.vocab_size, NUM_BYTE_TOKENS)
+        # Files may hold tokens of any tokenizer: those are compared with the model when they are read.
+        if not self.data.sources:
+            at_least("model.vocab_size", self.model.vocab_size, NUM_BYTE_TOKENS)
+        if self.train.evaluate_every is not None:
+            # Nothing else says what to evaluate on.
+            above("data.held_out", self.data.held_out, 0)
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a run configuration; of two overrides of the same key the later one counts.
 
     In the section `model` the key `hf_config` names a `config.json` of Hugging Face, whose values the other
-    keys of the section override.
+    keys of the section override; `path` names a whole model folder, from which the parameters come too, as
+    `checkpoint.weights` says then.
 
     Args:
         path: the TOML file.
@@ -62,6 +70,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     tables = _read(Path(path))
     for override in overrides:
         apply_override(tables, override)
+    _take_model_folder(tables)
     tables["model"] = _with_hugging_face(tables.get("model"))
     return from_table(RunConfig, tables, "")
 
@@ -69,6 +78,26 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
 def to_dict(config: RunConfig) -> dict[str, dict[str, object]]:
     """Return the effective configuration, defaults included, as plain values for JSON."""
     return dataclasses.asdict(config)
+
+
+def _take_model_folder(tables: dict[str, object]) -> None:
+    """Replace `path` in the model's section by what it stands for: the shape, and where parameters are."""
+    section, checkpoint = tables.get("model"), tables.setdefault("checkpoint", {})
+    if not isinstance(section, dict) or not isinstance(checkpoint, dict) or "path" not in section:
+        return
+    path = section.pop("path")
+    if type(path) is not str:
+        message = f"model.path = {path!r} must be the folder of a model; write it as a string"
+        raise InvalidInputError(message, code="config_type")
+    for name, table in (("hf_config", section), ("weights", checkpoint)):
+        if name in table:
+            message = (
+                f"model.path = {path!r} and {name} = {table[name]!r} both say what the model is; "
+                "leave one of them out"
+            )
+            raise InvalidInputError(message, code="config_value")
+    section["hf_config"] = str(Path(path) / "config.json")
+    checkpoint["weights"] = path
 
 
 def _with_hugging_face(section: object) -> object:

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from hydraulis.config.check import above, at_least
+from hydraulis.config.check import above, at_least, not_empty
 from hydraulis.config.checkpointing import CheckpointingKind
 
 
@@ -18,6 +18,10 @@ class TrainConfig:
             at least float32.
         checkpointing: what each decoder layer computes again in backward instead of keeping it: nothing
             (`none`), all but attention and matrix products (`selective`), or all (`full`).
+        frozen: patterns of parameters that are not trained, by their names in checkpoints, such as
+            `model.embed_tokens.*`; they have neither gradients nor optimizer state.
+        evaluate_every: iterations from one evaluation on the held-out sequences (`data.held_out`) to the
+            next; absent for none.
         timeout_s: how long a process group waits before it gives up, in seconds.
         trace_step: the iteration whose timeline is exported, counted from 0, or the last of a shorter run;
             absent for none.
@@ -27,12 +31,18 @@ class TrainConfig:
     seed: int = 0
     dtype: Literal["bfloat16", "float32", "float64"] = "float32"
     checkpointing: CheckpointingKind = "none"
+    frozen: tuple[str, ...] = ()
+    evaluate_every: int | None = None
     timeout_s: float = 600.0
     trace_step: int | None = None
 
     def __post_init__(self) -> None:
         at_least("train.steps", self.steps, 1)
         at_least("train.seed", self.seed, 0)
+        for i, pattern in enumerate(self.frozen):
+            not_empty(f"train.frozen[{i}]", pattern)
+        if self.evaluate_every is not None:
+            at_least("train.evaluate_every", self.evaluate_every, 1)
         above("train.timeout_s", self.timeout_s, 0)
         if self.trace_step is not None:
             at_least("train.trace_step", self.trace_step, 0)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from hydraulis.data.tokens import MaskedTokens, SequenceTokens, num_targets, plain_tokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.loss import IGNORE_INDEX
 from hydraulis.model.packed import PackedSequences
@@ -28,7 +29,8 @@ class PackedMicroBatch:
 
     Attributes:
         token_t: the tokens, as int64.
-        target_t: the next token of the same document, as int64; `IGNORE_INDEX` where there is none.
+        target_t: the next token of the same document, as int64; `IGNORE_INDEX` where there is none, or where
+            it does not count.
         sequences: which of the documents, and of the padding behind them, the tokens belong to.
         num_tokens: T, of the whole micro-batch.
         num_targets: how many tokens of the whole micro-batch have a target.
@@ -49,12 +51,12 @@ class TokenShare(Protocol):
 
 
 def collate(
-    token_arrays: Sequence[npt.NDArray[np.uint8]], *, multiple: int, shared: TokenShare | None = None
+    documents: Sequence[SequenceTokens], *, multiple: int, shared: TokenShare | None = None
 ) -> PackedMicroBatch:
     """Pack documents end to end, in the given order, pad the end, and take this rank's tokens.
 
     Args:
-        token_arrays: the tokens of each document.
+        documents: the tokens of each; where a mask goes with them, only those that it names are targets.
         multiple: the packed length is the next multiple of this.
         shared: says which tokens are this rank's; None if all are.
 
@@ -62,42 +64,54 @@ def collate(
         The micro-batch.
 
     Raises:
-        InvalidInputError: there is no document, one of them is empty, or `multiple` is less than 1
-            (code `collate_input`).
+        InvalidInputError: there is no document, one of them is empty or has a mask of another length, or
+            `multiple` is less than 1 (code `collate_input`).
     """
-    _check(token_arrays, multiple)
-    lengths = [len(tokens) for tokens in token_arrays]
+    _check(documents, multiple)
+    lengths = [len(document) for document in documents]
     num_tokens = sum(lengths)
     num_padding = -num_tokens % multiple
     token = np.full(num_tokens + num_padding, PADDING_TOKEN, dtype=np.int64)
-    np.concatenate(token_arrays, out=token[:num_tokens])
+    np.concatenate([plain_tokens(document) for document in documents], out=token[:num_tokens])
     segments = (*lengths, num_padding) if num_padding else tuple(lengths)
     whole = PackedSequences.from_lengths(segments, torch.device("cpu"))
     index_t, sequences = (slice(None), whole) if shared is None else shared.share(whole)
     return PackedMicroBatch(
         token_t=torch.from_numpy(token)[index_t],
-        target_t=torch.from_numpy(_targets(token, lengths))[index_t],
+        target_t=torch.from_numpy(_targets(token, documents, lengths))[index_t],
         sequences=sequences,
         num_tokens=len(token),
-        num_targets=num_tokens - len(lengths),
+        num_targets=sum(num_targets(document) for document in documents),
     )
 
 
-def _targets(token: npt.NDArray[np.int64], lengths: Sequence[int]) -> npt.NDArray[np.int64]:
+def _targets(
+    token: npt.NDArray[np.int64], documents: Sequence[SequenceTokens], lengths: Sequence[int]
+) -> npt.NDArray[np.int64]:
     end = np.cumsum(lengths)
     target = np.full_like(token, IGNORE_INDEX)
     target[: end[-1] - 1] = token[1 : end[-1]]
     target[end - 1] = IGNORE_INDEX
+    for document, stop in zip(documents, end, strict=True):
+        if isinstance(document, MaskedTokens):
+            # A view: what predicts token i stands at place i - 1.
+            target[stop - len(document) : stop - 1][~document.counts[1:]] = IGNORE_INDEX
     return target
 
 
-def _check(token_arrays: Sequence[npt.NDArray[np.uint8]], multiple: int) -> None:
-    if not token_arrays:
-        message = "token_arrays holds 0 documents and must hold at least 1; leave empty micro-batches out"
+def _check(documents: Sequence[SequenceTokens], multiple: int) -> None:
+    if not documents:
+        message = "documents holds 0 of them and must hold at least 1; leave empty micro-batches out"
         raise InvalidInputError(message, code="collate_input")
-    for index, tokens in enumerate(token_arrays):
-        if len(tokens) == 0:
-            message = f"token_arrays[{index}] has 0 tokens and must have at least 1; leave the document out"
+    for index, document in enumerate(documents):
+        if len(document) == 0:
+            message = f"documents[{index}] has 0 tokens and must have at least 1; leave the document out"
+            raise InvalidInputError(message, code="collate_input")
+        if isinstance(document, MaskedTokens) and len(document.counts) != len(document):
+            message = (
+                f"documents[{index}] has {len(document)} tokens and a mask of {len(document.counts)}; "
+                "give one value for each token"
+            )
             raise InvalidInputError(message, code="collate_input")
     if multiple < 1:
         message = f"multiple = {multiple} must be at least 1; use 1 for no padding"

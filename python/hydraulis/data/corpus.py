@@ -1,19 +1,20 @@
-"""A corpus in memory: all documents end to end in one array, and where each of them starts.
+"""Documents as tokens: all of them end to end in one array, and where each of them starts.
 
-It is two arrays and two counts, so one process can read the documents and send them to the others; what
-else there is to know, the fingerprint included, each process derives from the arrays it holds. The arrays
-are read-only: documents are handed out as views, never copied. It does not know where documents come from,
-nor which tokens follow which in training.
+The arrays are in memory, or files that are mapped: then a document is read when it is asked for. They are
+read-only, and documents are handed out as views, never copied. A corpus does not know where documents come
+from, how long a sequence may be, nor which tokens follow which in training.
 """
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from hydraulis.data.tokens import MaskedTokens, SequenceTokens, Tokens
 from hydraulis.errors import InvalidInputError
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -21,36 +22,51 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Corpus:
-    """Documents as byte-level tokens.
+    """Documents as tokens.
 
     Attributes:
-        token_T: the tokens of all documents, one after the other, as uint8.
+        token_T: the tokens of all documents, one after the other, of any integer dtype.
         offset: where each document starts, as int64, and behind the last one the number of tokens.
-        num_cut: how many documents were longer than the limit and lost their end.
-        num_skipped_files: how many source files could not be read.
+        counts_T: as bool, which tokens count in the loss when they are predicted; None if all do.
+        left_out: how much was left out on the way here, by what it is; for the account of a run.
+        known_lengths: those that `offset` gives, where they are at hand; else they are computed.
+        known_target_counts: the number of targets of each document, likewise.
+        known_fingerprint: of the tokens, likewise; computing it reads all of them.
 
     Raises:
         InvalidInputError: there is no document (code `corpus_empty`), or the arrays do not fit together
             (`corpus_arrays`).
     """
 
-    token_T: npt.NDArray[np.uint8]
+    token_T: Tokens
     offset: npt.NDArray[np.int64]
-    num_cut: int = 0
-    num_skipped_files: int = 0
+    counts_T: npt.NDArray[np.bool_] | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    known_lengths: npt.NDArray[np.int64] | None = None
+    known_target_counts: npt.NDArray[np.int64] | None = None
+    known_fingerprint: str | None = None
 
     def __post_init__(self) -> None:
-        _check_array("token_T", self.token_T, np.uint8)
+        _check_array("token_T", self.token_T, np.integer)
         _check_array("offset", self.offset, np.int64)
         _check_offset(self.offset, len(self.token_T))
         object.__setattr__(self, "token_T", _read_only(self.token_T))
         object.__setattr__(self, "offset", _read_only(self.offset))
+        if self.counts_T is not None:
+            _check_array("counts_T", self.counts_T, np.bool_)
+            if len(self.counts_T) != len(self.token_T):
+                message = (
+                    f"counts_T has {len(self.counts_T)} values for {len(self.token_T)} tokens; "
+                    "give one for each"
+                )
+                raise InvalidInputError(message, code="corpus_arrays")
+            object.__setattr__(self, "counts_T", _read_only(self.counts_T))
 
     def __len__(self) -> int:
         return len(self.offset) - 1
 
-    def tokens(self, index: int) -> npt.NDArray[np.uint8]:
-        """Return the tokens of one document, as a read-only view.
+    def read(self, index: int) -> SequenceTokens:
+        """Return the tokens of one document, as a read-only view, with their mask if there is one.
 
         Raises:
             IndexError: there is no such document.
@@ -58,52 +74,56 @@ class Corpus:
         if not 0 <= index < len(self):
             message = f"document {index} must be one of the {len(self)} in the corpus; count them from 0"
             raise IndexError(message)
-        return self.token_T[self.offset[index] : self.offset[index + 1]]
+        return self.slice(int(self.offset[index]), int(self.offset[index + 1]))
+
+    def slice(self, start: int, stop: int) -> SequenceTokens:
+        """Return tokens by their places among all of the corpus, as `read` does."""
+        tokens = self.token_T[start:stop]
+        return tokens if self.counts_T is None else MaskedTokens(tokens, self.counts_T[start:stop])
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
         """The number of tokens of each document."""
-        return _read_only(np.diff(self.offset))
+        known = self.known_lengths
+        return _read_only(np.diff(self.offset) if known is None else known)
 
     @cached_property
     def target_counts(self) -> npt.NDArray[np.int64]:
-        """The number of targets of each document: its last token predicts nothing."""
-        return _read_only(self.lengths - 1)
+        """The number of targets of each document: its first token is predicted by nothing."""
+        if self.known_target_counts is not None:
+            return _read_only(self.known_target_counts)
+        if self.counts_T is None:
+            return _read_only(self.lengths - 1)
+        inside = np.add.reduceat(self.counts_T, self.offset[:-1], dtype=np.int64)
+        return _read_only(inside - self.counts_T[self.offset[:-1]])
 
     @cached_property
     def fingerprint(self) -> str:
-        """The SHA-256 of the tokens and of where they are cut, the same on every machine."""
-        digest = hashlib.sha256(self.token_T.tobytes())
+        """The SHA-256 of the tokens, of where they are cut and of what counts, the same on every machine."""
+        if self.known_fingerprint is not None:
+            return self.known_fingerprint
+        digest = hashlib.sha256(self.token_T.astype(self.token_T.dtype.newbyteorder("<")).tobytes())
         digest.update(self.offset.astype("<i8").tobytes())
+        if self.counts_T is not None:
+            digest.update(self.counts_T.tobytes())
         return digest.hexdigest()
 
-    def describe(self) -> dict[str, int | float | str]:
-        """Return the statistics that belong in the log of a run."""
-        median, p99 = np.percentile(self.lengths, (50, 99))
-        return {
-            "documents": len(self),
-            "tokens": len(self.token_T),
-            "median": float(median),
-            "p99": float(p99),
-            "longest": int(self.lengths.max()),
-            "cut": self.num_cut,
-            "skipped_files": self.num_skipped_files,
-            "unigram_entropy_nats": self._unigram_entropy(),
-            "fingerprint": self.fingerprint,
-        }
+    def unigram_entropy(self, most_tokens: int = 1 << 24) -> float:
+        """The loss, in nats, of a model that knows how often each token occurs and nothing more.
 
-    def _unigram_entropy(self) -> float:
-        """The loss, in nats, of a model that knows how often each token occurs and nothing more."""
-        counts = np.bincount(self.token_T)
-        shares = counts[counts > 0] / len(self.token_T)
+        Args:
+            most_tokens: only so many of the first tokens are looked at.
+        """
+        _, counts = np.unique(self.token_T[:most_tokens], return_counts=True)
+        shares = counts / counts.sum()
         return float(-(shares * np.log(shares)).sum())
 
 
-def _check_array(name: str, array: npt.NDArray[np.generic], dtype: type[np.generic]) -> None:
-    if array.dtype != dtype or array.ndim != 1:
+def _check_array(name: str, array: npt.NDArray[Any], dtype: type[Any]) -> None:
+    if not np.issubdtype(array.dtype, dtype) or array.ndim != 1:
         message = (
             f"{name} is {array.ndim}-dimensional {array.dtype} and must be "
-            f"1-dimensional {np.dtype(dtype)}; convert it first"
+            f"1-dimensional {dtype.__name__}; convert it first"
         )
         raise InvalidInputError(message, code="corpus_arrays")
 

@@ -1,36 +1,37 @@
-"""Which documents make the global batch of a step.
+"""Which sequences make the global batch of a step.
 
-The documents form an endless stream: one permutation per epoch, one epoch after the other. A batch takes
-them from the stream until its token budget is reached; the last one is kept whole, and the next batch goes
-on behind it. So nothing is dropped, each document comes once per epoch, and a batch may hold the end of an
-epoch and the start of the next.
+They form an endless stream: the order of one epoch after that of the other. A batch takes them from the
+stream until its budget of tokens, or of sequences, is reached; the last one is kept whole, and the next batch
+goes on behind it. So nothing is dropped, and a batch may hold the end of an epoch and the start of the next;
+unless the end of an epoch that does not fill a batch is to be dropped, which is then counted.
 
-Batch i depends on the lengths, the budget, the seed and i alone. Steps may be asked for in any order: the
-first question about a late step walks there once, at about 5 microseconds per step; what it learns is kept.
-A sampler belongs to one thread; another one with the same arguments gives the same batches. Permutations
-are those of NumPy's default generator, which a new NumPy version may change.
+Batch i depends on the sizes, the budget, the order and i alone: the whole state of a run's data is its step.
+Steps may be asked for in any order: the first question about a late step walks there once, at about 5
+microseconds per step; what it learns is kept. A sampler belongs to one thread; another one with the same
+arguments gives the same batches.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from hydraulis.data.epoch_order import Documents, Shuffle
 from hydraulis.errors import InvalidInputError
-
-Documents = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GlobalBatch:
-    """The documents of one step.
+    """The sequences of one step.
 
     Attributes:
         step: the iteration the batch is for.
-        epoch: the epoch of its first document.
-        documents: indices into the corpus, in the order of the stream. In a batch that crosses into the
-            next epoch a document can occur twice, so it is the place in this array that names a sequence.
+        epoch: the epoch of its first sequence.
+        documents: places in the data set, in the order of the stream. In a batch that crosses into the next
+            epoch one can occur twice, so it is the place in this array that names a sequence of the batch.
     """
 
     step: int
@@ -40,30 +41,42 @@ class GlobalBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """A place in the stream: the document at `index` of an epoch's permutation."""
+    """A place in the stream: the one at `index` of an epoch's order, and how many were dropped before."""
 
     epoch: int
     index: int
+    dropped: int = 0
 
 
 class BatchSampler:
     """Gives the global batch of any step.
 
     Args:
-        lengths: the number of tokens of each document.
-        tokens_per_batch: the budget: a batch is complete with the document that reaches it.
+        sizes: what each sequence takes of the budget: its tokens, or 1.
+        per_batch: the budget: a batch is complete with the sequence that reaches it.
         seed: fixes the permutations.
+        order: gives the sequences of an epoch in their order; all of them, shuffled, when None.
+        epoch_end: what becomes of the end of an epoch that does not fill a batch.
 
     Raises:
-        InvalidInputError: there is no document, one of them is empty, the budget is less than 1, or the
-            seed is negative (code `sampler_input`).
+        InvalidInputError: there is no sequence, one of them is empty, the budget is less than 1 or, where the
+            end of an epoch is dropped, more than an epoch, or the seed is negative (code `sampler_input`).
     """
 
-    def __init__(self, lengths: npt.NDArray[np.int64], tokens_per_batch: int, seed: int) -> None:
-        _check(lengths, tokens_per_batch, seed)
-        self._lengths = lengths
-        self._tokens_per_batch = tokens_per_batch
-        self._seed = seed
+    def __init__(
+        self,
+        sizes: npt.NDArray[np.int64],
+        per_batch: int,
+        seed: int,
+        *,
+        order: Callable[[int], Documents] | None = None,
+        epoch_end: Literal["continue", "drop"] = "continue",
+    ) -> None:
+        _check(sizes, per_batch, seed)
+        self._sizes = sizes
+        self._per_batch = per_batch
+        self._order = Shuffle(len(sizes), seed) if order is None else order
+        self._drops = epoch_end == "drop"
         self._starts = [_Position(epoch=0, index=0)]
         # Two epochs, so that a step at the border and those around it do not make them anew.
         self._epoch = lru_cache(maxsize=2)(self._make_epoch)
@@ -74,44 +87,97 @@ class BatchSampler:
         Raises:
             InvalidInputError: the step is negative (code `sampler_input`).
         """
+        documents, start, _ = self._take(self._start(step))
+        return GlobalBatch(step=step, epoch=start.epoch, documents=documents)
+
+    def num_dropped(self, step: int) -> int:
+        """Count the sequences that were dropped at the ends of epochs up to the batch of a step."""
+        _, start, _ = self._take(self._start(step))
+        return start.dropped
+
+    def num_steps(self, epochs: int) -> int:
+        """Count the batches that begin in the first epochs: as many steps as go through the data so often."""
+        step = 0
+        while self._take(self._start(step))[1].epoch < epochs:
+            step += 1
+        return step
+
+    def _start(self, step: int) -> _Position:
         if step < 0:
             message = f"step = {step} must be at least 0; count steps from 0"
             raise InvalidInputError(message, code="sampler_input")
         while len(self._starts) <= step:
-            self._starts.append(self._take(self._starts[-1])[1])
-        start = self._starts[step]
-        documents, _ = self._take(start)
-        return GlobalBatch(step=step, epoch=start.epoch, documents=documents)
+            self._starts.append(self._take(self._starts[-1])[2])
+        return self._starts[step]
 
-    def _take(self, start: _Position) -> tuple[Documents, _Position]:
-        """Take documents from `start` on until the budget is reached; also return where the next start."""
+    def _take(self, start: _Position) -> tuple[Documents, _Position, _Position]:
+        """Take sequences from `start` on until the budget is reached.
+
+        Returns:
+            The sequences, where the first of them stands, and where the next batch starts.
+        """
         pieces = []
-        epoch, first, missing = start.epoch, start.index, self._tokens_per_batch
+        epoch, first, missing = start.epoch, start.index, self._per_batch
         while missing > 0:
-            order, tokens_before = self._epoch(epoch)
-            reached = int(np.searchsorted(tokens_before, tokens_before[first] + missing))
+            order, before = self._epoch(epoch)
+            reached = int(np.searchsorted(before, before[first] + missing))
+            if self._drops and reached > len(order):
+                start = self._next_epoch(epoch, first, len(order), start.dropped)
+                epoch, first = start.epoch, 0
+                continue
             stop = min(reached, len(order))
             pieces.append(order[first:stop])
-            missing -= int(tokens_before[stop] - tokens_before[first])
+            missing -= int(before[stop] - before[first])
             epoch, first = (epoch, stop) if stop < len(order) else (epoch + 1, 0)
-        return np.concatenate(pieces), _Position(epoch, first)
+        return np.concatenate(pieces), start, _Position(epoch, first, start.dropped)
+
+    def _next_epoch(self, epoch: int, first: int, length: int, dropped: int) -> _Position:
+        """Drop what is left of an epoch, which must be its end and not all of it."""
+        if first == 0:
+            message = (
+                f"the budget of a batch is {self._per_batch}, and all {length} sequences of epoch {epoch} do "
+                "not reach it, so every epoch would be dropped; lower the budget, or let epochs continue"
+            )
+            raise InvalidInputError(message, code="sampler_input")
+        return _Position(epoch + 1, 0, dropped + length - first)
 
     def _make_epoch(self, epoch: int) -> tuple[Documents, npt.NDArray[np.int64]]:
-        """Return an epoch's permutation, and how many tokens come before each place in it and its end."""
-        order = np.random.default_rng([self._seed, epoch]).permutation(len(self._lengths))
-        return order, np.concatenate(([0], np.cumsum(self._lengths[order])))
+        """Return an epoch's order, and how much of a budget comes before each place in it and its end."""
+        order = self._order(epoch)
+        return order, np.concatenate(([0], np.cumsum(self._sizes[order])))
 
 
-def _check(lengths: npt.NDArray[np.int64], tokens_per_batch: int, seed: int) -> None:
-    if len(lengths) == 0:
-        message = "lengths holds 0 documents and must hold at least 1; check where the documents come from"
+def batches_in_order(sizes: npt.NDArray[np.int64], per_batch: int) -> list[Documents]:
+    """Divide all sequences into batches once, in their own order: what evaluation goes through.
+
+    Args:
+        sizes: what each sequence takes of the budget.
+        per_batch: the budget: a batch is complete with the sequence that reaches it; the last one may not be.
+
+    Raises:
+        InvalidInputError: as `BatchSampler`.
+    """
+    _check(sizes, per_batch, 0)
+    before = np.concatenate(([0], np.cumsum(sizes)))
+    batches = []
+    first = 0
+    while first < len(sizes):
+        stop = min(int(np.searchsorted(before, before[first] + per_batch)), len(sizes))
+        batches.append(np.arange(first, stop, dtype=np.int64))
+        first = stop
+    return batches
+
+
+def _check(sizes: npt.NDArray[np.int64], per_batch: int, seed: int) -> None:
+    if len(sizes) == 0:
+        message = "sizes holds 0 sequences and must hold at least 1; check where the data comes from"
         raise InvalidInputError(message, code="sampler_input")
-    shortest = int(np.argmin(lengths))
-    if lengths[shortest] < 1:
-        message = f"document {shortest} has {lengths[shortest]} tokens and must have at least 1; leave it out"
+    shortest = int(np.argmin(sizes))
+    if sizes[shortest] < 1:
+        message = f"sequence {shortest} has size {sizes[shortest]} and must have at least 1; leave it out"
         raise InvalidInputError(message, code="sampler_input")
-    if tokens_per_batch < 1:
-        message = f"tokens_per_batch = {tokens_per_batch} must be at least 1; raise it"
+    if per_batch < 1:
+        message = f"per_batch = {per_batch} must be at least 1; raise it"
         raise InvalidInputError(message, code="sampler_input")
     if seed < 0:
         message = f"seed = {seed} must be at least 0; choose another"

@@ -27,16 +27,10 @@ class StandardLibrary:
     """The source of the running interpreter's standard library."""
 
     @staticmethod
-    def load(
-        max_tokens: int,
-        progress: Callable[[int, int], None] | None = None,
-        *,
-        root: Path | None = None,
-    ) -> Corpus:
+    def load(progress: Callable[[int, int], None] | None = None, *, root: Path | None = None) -> Corpus:
         """Read every function and method, in the order of the files' paths and then of their lines.
 
         Args:
-            max_tokens: the longest document; the end of a longer one is cut off, and the cut is counted.
             progress: called after each file with the number of files done and of all files.
             root: the folder to read; the standard library when None.
 
@@ -44,12 +38,8 @@ class StandardLibrary:
             The corpus. Files that cannot be opened, are not UTF-8 or do not parse are left out and counted.
 
         Raises:
-            InvalidInputError: `max_tokens` is less than 1 (code `corpus_max_tokens`), or there is no function
-                (`corpus_empty`).
+            InvalidInputError: there is no function (code `corpus_empty`).
         """
-        if max_tokens < 1:
-            message = f"max_tokens = {max_tokens} must be at least 1; raise it"
-            raise InvalidInputError(message, code="corpus_max_tokens")
         root = Path(sysconfig.get_path("stdlib")) if root is None else root
         documents: list[bytes] = []
         num_skipped_files = 0
@@ -64,7 +54,7 @@ class StandardLibrary:
         if not documents:
             message = f"root = '{root}' must have a function in its {len(paths)} source files; choose another"
             raise InvalidInputError(message, code="corpus_empty")
-        return _corpus(documents, max_tokens, num_skipped_files)
+        return _corpus(documents, num_skipped_files)
 
 
 def _source_files(root: Path) -> list[Path]:
@@ -103,11 +93,9 @@ def _outermost_functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncF
             yield from _outermost_functions(child)
 
 
-def _corpus(documents: list[bytes], max_tokens: int, num_skipped_files: int) -> Corpus:
-    kept = [document[:max_tokens] for document in documents]
+def _corpus(documents: list[bytes], num_skipped_files: int) -> Corpus:
     return Corpus(
-        token_T=np.frombuffer(b"".join(kept), dtype=np.uint8),
-        offset=np.cumsum([0, *map(len, kept)], dtype=np.int64),
-        num_cut=sum(len(document) > max_tokens for document in documents),
-        num_skipped_files=num_skipped_files,
+        token_T=np.frombuffer(b"".join(documents), dtype=np.uint8),
+        offset=np.cumsum([0, *map(len, documents)], dtype=np.int64),
+        left_out={"files that do not parse": num_skipped_files},
     )

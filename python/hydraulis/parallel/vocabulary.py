@@ -73,6 +73,8 @@ def vocab_parallel_loss(
     """
     check_denominator(denominator)
     hidden_TH = all_gather_tokens(hidden_tH, share.group)
+    if not torch.is_grad_enabled():
+        return _loss_alone(hidden_TH, weight_vH, target_T, share) / denominator
     return _head_loss(hidden_TH, weight_vH, target_T, denominator, share)
 
 
@@ -109,6 +111,15 @@ class _HeadLoss(torch.autograd.Function):
 
 
 _head_loss: Callable[[Tensor, Tensor, Tensor, int, VocabularyShare], Tensor] = _HeadLoss.apply
+
+
+def _loss_alone(hidden_TH: Tensor, weight_vH: Tensor, target_T: Tensor, share: VocabularyShare) -> Tensor:
+    """Sum the loss without its gradients, which are two thirds of the work."""
+    wide = torch.promote_types(hidden_TH.dtype, torch.float32)
+    total = hidden_TH.new_zeros((), dtype=wide)
+    for chunk in _chunks(hidden_TH, share):
+        total += _cross_entropy_((hidden_TH[chunk] @ weight_vH.T).to(wide), target_T[chunk], share)
+    return total
 
 
 def _chunks(hidden_TH: Tensor, share: VocabularyShare) -> Iterator[slice]:

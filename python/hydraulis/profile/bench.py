@@ -90,7 +90,9 @@ class SchemeBench:
         start = time.thread_time()
         output = self._stage.forward(input_tH, micro_batch, max(1, micro_batch.num_targets))
         middle = time.thread_time()
-        torch.autograd.backward(output, None if self._stage.is_last else torch.ones_like(output))
+        # A first stage whose parameters are all frozen has no backward.
+        if output.requires_grad:
+            torch.autograd.backward(output, None if self._stage.is_last else torch.ones_like(output))
         return Timing(1e3 * (middle - start), 1e3 * (time.thread_time() - middle))
 
     def _micro_batch(self, lengths: list[int]) -> PackedMicroBatch:

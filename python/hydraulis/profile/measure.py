@@ -27,6 +27,8 @@ from hydraulis.runtime.worker import Worker
 MEMORY_TOKENS = 512
 # Master parameters, their gradients and two moments.
 HOME_BUFFERS = 4
+# Of frozen parameters the master alone.
+FROZEN_HOME_BUFFERS = 1
 # What a rank sends and what it receives, each at most one bucket.
 STAGING_BUFFERS = 2
 
@@ -108,14 +110,18 @@ def measure_profile(
 
 
 def _model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
-    elements: dict[int, int] = {}
-    for parameter in worker.parameters.table.parameters:
-        bucket = parameter.blocks[0]
-        elements[bucket] = elements.get(bucket, 0) + parameter.rows * parameter.row_elements
+    staging = home = 0
+    for share in worker.shares:
+        elements: dict[int, int] = {}
+        for parameter in share.parameters.table.parameters:
+            bucket = parameter.blocks[0]
+            elements[bucket] = elements.get(bucket, 0) + parameter.rows * parameter.row_elements
+        staging += STAGING_BUFFERS * max(elements.values())
+        home += (HOME_BUFFERS if share.parameters.trained else FROZEN_HOME_BUFFERS) * sum(elements.values())
     return ModelMemory(
         memory_bytes=memory_bytes,
-        reserved_bytes=STAGING_BUFFERS * max(elements.values()) * worker.buffers.gradient.itemsize,
-        home_bytes=HOME_BUFFERS * sum(elements.values()) * worker.home.master.itemsize,
+        reserved_bytes=staging * worker.buffers.gradient.itemsize,
+        home_bytes=home * worker.home.master.itemsize,
     )
 
 
@@ -125,7 +131,8 @@ def _scheme_memory(worker: Worker, bench: SchemeBench) -> MemoryMeasurement:
     per_token, constant = kept.tolist()
     return MemoryMeasurement(
         # The buffers are those of the largest stage of all schemes, whichever a rank is in.
-        held_bytes=worker.buffers.parameter.nbytes + worker.buffers.gradient.nbytes + math.ceil(constant),
+        held_bytes=sum(part.parameter.nbytes + part.gradient.nbytes for part in worker.all_buffers)
+        + math.ceil(constant),
         activation_bytes_per_token=per_token,
     )
 

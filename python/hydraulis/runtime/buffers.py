@@ -16,11 +16,13 @@ class StrategyBuffers:
     """Parameters and gradients of the stage that this rank is in the current iteration.
 
     Attributes:
+        parameters: all that any stage holds here.
         parameter: flat, in the model's dtype.
         gradient: flat, of as many elements, in at least float32: many small gradients are added up here, and
-            bfloat16 would lose them. `param.grad` of every stage are views of it.
+            bfloat16 would lose them. `param.grad` of every stage are views of it. Empty if they are frozen.
     """
 
+    parameters: ModelParameters
     parameter: Tensor
     gradient: Tensor
 
@@ -37,5 +39,7 @@ class StrategyBuffers:
             for position in Position.all(scheme)
             if position.context_rank == 0  # the others hold the same
         ]
+        size = max(sizes)
         wide = torch.promote_types(dtype, torch.float32)
-        return cls(torch.zeros(max(sizes), dtype=dtype), torch.zeros(max(sizes), dtype=wide))
+        gradient = torch.zeros(size if parameters.trained else 0, dtype=wide)
+        return cls(parameters, torch.zeros(size, dtype=dtype), gradient)

@@ -87,8 +87,11 @@ class _Run:
 
     def backward(self, micro_batch: int) -> None:
         output = self._output.pop(micro_batch)
-        # Of a loss the gradient is 1, which backward() takes for granted.
-        torch.autograd.backward(output, self._output_gradient.pop(micro_batch, None))
+        gradient = self._output_gradient.pop(micro_batch, None)
+        # A first stage whose parameters are all frozen has nothing to do. Of a loss the gradient is 1, which
+        # backward() takes for granted.
+        if output.requires_grad:
+            torch.autograd.backward(output, gradient)
         input_tH = self._input.pop(micro_batch, None)
         if input_tH is not None and input_tH.grad is not None:
             self._input_gradient[micro_batch] = input_tH.grad

@@ -10,9 +10,11 @@ import numpy.typing as npt
 
 from hydraulis._core import Plan, Planner
 from hydraulis.config.run import RunConfig
-from hydraulis.data.corpus import Corpus
-from hydraulis.data.sampler import BatchSampler
+from hydraulis.data.dataset import SequenceSource
+from hydraulis.data.open import sampler_for
+from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.adamw import Update
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.stop import StopRequest
@@ -29,7 +31,12 @@ class Iteration:
 
 
 def iterations(
-    config: RunConfig, corpus: Corpus, worker: Worker, planner: Planner, stop: StopRequest
+    config: RunConfig,
+    data: SequenceSource,
+    worker: Worker,
+    planner: Planner,
+    stop: StopRequest,
+    first: int = 0,
 ) -> Iterator[Iteration]:
     """Train, and give each iteration after its step. Collective: every rank iterates.
 
@@ -37,32 +44,34 @@ def iterations(
 
     Args:
         config: of the run.
-        corpus: the same on every rank.
+        data: the same on every rank; each reads only what plans give it.
         worker: of this rank.
         planner: asked on rank 0 alone.
         stop: ends the loop after the step at hand.
+        first: the step to begin with, before which all are done.
 
     Yields:
         Each iteration; measured times and timelines are known on rank 0 alone.
 
     Raises:
         HydraulisError: the planner refuses a batch, a plan breaks a promise (code `plan_broken`), or the loss
-            is not a finite number (code `loss_not_finite`); on every rank.
+            or the gradient's norm is not a finite number (codes `loss_not_finite`, `gradient_not_finite`); on
+            every rank.
     """
-    sampler = BatchSampler(corpus.lengths, config.data.tokens_per_batch, config.train.seed)
-    for step in range(config.train.steps):
+    sampler = sampler_for(config.data, data, config.train.seed)
+    for step in range(first, config.train.steps):
         if stop.agreed():
             return
         start = time.perf_counter()
         documents = sampler.batch(step).documents
-        request = PlanRequest(planner, corpus.lengths[documents], corpus.target_counts[documents])
+        request = PlanRequest(planner, data.lengths[documents], data.target_counts[documents])
         plan = Plan.from_json(from_rank_zero(request.make))
-        outcome = worker.accumulate(plan, TokenReader(corpus, documents))
+        outcome = worker.accumulate(plan, TokenReader(data, documents))
         # Before the step: what made the loss not finite must not get into the master parameters.
         check_loss(step, outcome.loss)
-        worker.home.step()
+        update = worker.home.step()
         wall_ms = 1e3 * (time.perf_counter() - start)
-        metrics = _metrics(step, plan, outcome, wall_ms=wall_ms, plan_ms=request.plan_ms)
+        metrics = _metrics(step, plan, outcome, update, wall_ms=wall_ms, plan_ms=request.plan_ms)
         yield Iteration(plan=plan, outcome=outcome, metrics=metrics)
 
 
@@ -70,12 +79,12 @@ def iterations(
 class TokenReader:
     """Reads the sequences of one batch, by their ids."""
 
-    corpus: Corpus
+    data: SequenceSource
     documents: npt.NDArray[np.int64]
 
-    def __call__(self, sequence: int) -> npt.NDArray[np.uint8]:
+    def __call__(self, sequence: int) -> SequenceTokens:
         """Return the tokens of a sequence."""
-        return self.corpus.tokens(int(self.documents[sequence]))
+        return self.data.read(int(self.documents[sequence]))
 
 
 class PlanRequest:
@@ -104,10 +113,14 @@ class PlanRequest:
         return plan.to_json()
 
 
-def _metrics(step: int, plan: Plan, outcome: Outcome, *, wall_ms: float, plan_ms: float) -> StepMetrics:
+def _metrics(
+    step: int, plan: Plan, outcome: Outcome, update: Update, *, wall_ms: float, plan_ms: float
+) -> StepMetrics:
     return StepMetrics(
         step=step,
         loss=outcome.loss,
+        gradient_norm=update.gradient_norm,
+        learning_rate=update.learning_rate,
         sequences=len(plan.lengths),
         tokens=int(plan.lengths.sum()),
         longest=int(plan.lengths.max()),

@@ -11,6 +11,8 @@ class StepMetrics:
     Attributes:
         step: counted from 0.
         loss: mean over the target tokens of the global batch, in nats.
+        gradient_norm: over the whole model, before clipping.
+        learning_rate: of the step.
         sequences: of the global batch.
         tokens: of the global batch, padding not counted.
         longest: tokens of the longest sequence.
@@ -27,6 +29,8 @@ class StepMetrics:
 
     step: int
     loss: float
+    gradient_norm: float
+    learning_rate: float
     sequences: int
     tokens: int
     longest: int

@@ -4,8 +4,9 @@ A parameter's *canonical order* is row-major with the dim that tensor parallelis
 so that the slice of a tensor rank is an interval whatever the degree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Self
 
 import torch
@@ -13,25 +14,30 @@ from torch import Tensor
 
 from hydraulis._core import Parameter, ParameterTable
 from hydraulis.config.model import ModelConfig
-from hydraulis.model.decoder import EMBEDDING_WEIGHT, Decoder
+from hydraulis.errors import InvalidInputError
+from hydraulis.model.decoder import EMBEDDING_WEIGHT, Decoder, checkpoint_name
 from hydraulis.parallel.tensor import split_dim, split_units
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelParameters:
-    """Every master parameter of a model, with its shape and its place in the core's table.
+    """Master parameters of a model, with their shapes and their places in the core's table.
+
+    All of them, or either part where some are frozen: each part has a home, buffers and transfers of its own.
 
     Attributes:
         config: of the model.
         table: the parameters in bucket order; slices name them by their index in it.
         names: by that index.
         shapes: of the whole parameters, by name.
+        trained: whether they are; of frozen ones there is neither gradient nor optimizer state.
     """
 
     config: ModelConfig
     table: ParameterTable
     names: tuple[str, ...]
     shapes: Mapping[str, torch.Size]
+    trained: bool
 
     @classmethod
     def of(cls, config: ModelConfig) -> Self:
@@ -39,9 +45,35 @@ class ModelParameters:
         with torch.device("meta"):
             model = Decoder(config)
         shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+        return cls._of(config, shapes, trained=True)
+
+    @classmethod
+    def parted(cls, config: ModelConfig, frozen: Sequence[str]) -> tuple[Self, Self | None]:
+        """List the parameters that are trained, and those that are frozen; None if none is.
+
+        Args:
+            config: of the model.
+            frozen: patterns of names as checkpoints have them, such as `model.embed_tokens.*`; `*` stands for
+                anything.
+
+        Raises:
+            InvalidInputError: a pattern names no parameter, or nothing is left to train (code
+                `frozen_parameters`).
+        """
+        shapes = cls.of(config).shapes
+        names = {name for pattern in frozen for name in _matching(pattern, shapes)}
+        if len(names) == len(shapes):
+            message = f"train.frozen = {list(frozen)} names every parameter: leave out what is to be trained"
+            raise InvalidInputError(message, code="frozen_parameters")
+        kept = {name: shape for name, shape in shapes.items() if name not in names}
+        rest = {name: shape for name, shape in shapes.items() if name in names}
+        return cls._of(config, kept, trained=True), cls._of(config, rest, trained=False) if rest else None
+
+    @classmethod
+    def _of(cls, config: ModelConfig, shapes: Mapping[str, torch.Size], *, trained: bool) -> Self:
         entries = [_entry(name, shape, config) for name, shape in shapes.items()]
         table = ParameterTable(entries, config.num_hidden_layers)
-        return cls(config, table, tuple(entry.name for entry in table.parameters), shapes)
+        return cls(config, table, tuple(entry.name for entry in table.parameters), shapes, trained)
 
     def view(self, canonical: Tensor, name: str) -> Tensor:
         """View canonical elements, of all or some whole rows, as the parameter or that slice of it.
@@ -57,6 +89,17 @@ class ModelParameters:
     def canonical(self, value: Tensor, name: str) -> Tensor:
         """Flatten a whole parameter into its canonical order."""
         return value.movedim(split_dim(name) or 0, 0).reshape(-1)
+
+
+def _matching(pattern: str, names: Iterable[str]) -> list[str]:
+    matching = [name for name in names if fnmatchcase(checkpoint_name(name), pattern)]
+    if not matching:
+        message = (
+            f"train.frozen: pattern {pattern!r} names no parameter of the model; write names as checkpoints "
+            "have them, such as 'model.layers.0.*' (a tied head is 'model.embed_tokens.weight')"
+        )
+        raise InvalidInputError(message, code="frozen_parameters")
+    return matching
 
 
 def _entry(name: str, shape: torch.Size, config: ModelConfig) -> Parameter:

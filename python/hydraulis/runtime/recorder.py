@@ -1,5 +1,6 @@
 """Writes what a run leaves behind, and sums it up."""
 
+import json
 import statistics
 from collections import Counter
 from dataclasses import dataclass, field
@@ -7,10 +8,11 @@ from pathlib import Path
 
 from hydraulis._core import Planner
 from hydraulis.planner.static import StaticComparison, StaticTotal
+from hydraulis.runtime.evaluator import Evaluation
 from hydraulis.runtime.loop import Iteration
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.run_directory import RunDirectory
-from hydraulis.runtime.trace import chrome_trace
+from hydraulis.runtime.trace import MEASURED, PLANNED, chrome_trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +20,9 @@ class RunSummary:
     """A run in a few numbers.
 
     Attributes:
+        first_step: counted from 0; above it where an earlier run was resumed.
         steps: that were run.
-        first_loss: of the first step, in nats.
+        first_loss: of the first of them, in nats.
         last_loss: of the last one.
         strategies: how often each was chosen, the most frequent first.
         planned_ms: of all iterations together.
@@ -29,6 +32,7 @@ class RunSummary:
         files: what was written, by what it is.
     """
 
+    first_step: int
     steps: int
     first_loss: float
     last_loss: float
@@ -65,19 +69,32 @@ class Recorder:
         self.directory.append("metrics.jsonl", metrics.to_json())
         self.directory.append("plans.jsonl", iteration.plan.to_json())
         if metrics.step == self.trace_step:
-            planned = self.planner.timeline(iteration.plan)
-            trace = chrome_trace(iteration.plan, planned, iteration.outcome.timelines)
-            self.directory.write("trace.json", trace)
+            timelines = {
+                PLANNED: self.planner.timeline(iteration.plan),
+                MEASURED: iteration.outcome.timelines,
+            }
+            self.directory.write("trace.json", chrome_trace(iteration.plan, timelines, metrics.step))
 
-    def save(self, parameters: bytes) -> None:
-        """Record the trained parameters, in the safetensors format."""
-        self.directory.write("model.safetensors", parameters)
+    def evaluated(self, evaluation: Evaluation) -> None:
+        """Record an evaluation."""
+        self.directory.append("evaluations.jsonl", evaluation.to_json())
+
+    def go_on(self, step: int) -> None:
+        """Go on in the folder of a run of which so many iterations count; later ones are forgotten."""
+        for name in ("metrics.jsonl", "plans.jsonl"):
+            self.directory.keep_lines(name, step)
+        path = self.directory.path / "evaluations.jsonl"
+        if path.exists():
+            whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+            kept = [line for line in whole if json.loads(line)["step"] <= step]
+            self.directory.keep_lines(path.name, len(kept))
 
     def summary(self) -> RunSummary:
         """Sum up a run of at least one step."""
         counts = Counter(metrics.strategy for metrics in self._metrics)
         errors = [abs(metrics.planned_ms / metrics.measured_ms - 1) for metrics in self._metrics]
         return RunSummary(
+            first_step=self._metrics[0].step,
             steps=len(self._metrics),
             first_loss=self._metrics[0].loss,
             last_loss=self._metrics[-1].loss,

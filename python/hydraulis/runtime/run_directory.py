@@ -10,7 +10,7 @@ from hydraulis.errors import HydraulisError, InvalidInputError
 
 
 class RunDirectory:
-    """A new folder of a run; nothing in it is ever half-written.
+    """The folder of a run; nothing in it is ever half-written.
 
     Attributes:
         path: of the folder.
@@ -73,6 +73,23 @@ class RunDirectory:
             except OSError:
                 file.truncate(end)
                 raise
+
+    def keep_lines(self, name: str, lines: int) -> None:
+        """Cut a file behind its first lines, and behind the last one that is whole; it need not be there.
+
+        Raises:
+            HydraulisError: it cannot be written (code `run_directory_write`).
+        """
+        path = self.path / name
+        if not path.exists():
+            return
+        with _named(path), path.open("r+b") as file:
+            end = 0
+            for _ in range(lines):
+                if not file.readline().endswith(b"\n"):
+                    break
+                end = file.tell()
+            file.truncate(end)
 
 
 @contextmanager

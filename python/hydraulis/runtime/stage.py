@@ -6,14 +6,14 @@ Legend: T tokens of this context rank, t = T/tp tokens of this rank, H hidden, v
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 from torch import Tensor, device, nn
 
 from hydraulis._core import HeldSlice, Position, held_slices
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
+from hydraulis.config.model import ModelConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
+from hydraulis.data.tokens import SequenceTokens
 from hydraulis.model.decoder import Decoder, master_parameter_name
 from hydraulis.parallel.checkpointing import apply_checkpointing
 from hydraulis.parallel.context.context_parallel import ContextParallel
@@ -49,7 +49,7 @@ class Stage:
         kinds: of context parallelism and of checkpointing.
         rank: of this process, which with the position fixes its tensor and its context group.
         groups: where these have been ensured.
-        buffers: large enough for the position.
+        buffers: large enough for the position; those of frozen parameters, if any, stand last.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class Stage:
         kinds: StageKinds,
         rank: int,
         groups: ProcessGroups,
-        buffers: StrategyBuffers,
+        *buffers: StrategyBuffers,
     ) -> None:
         scheme, config = position.scheme, parameters.config
-        slices = held_slices(parameters.table, position)
+        slices = [(part, held) for part in buffers for held in held_slices(part.parameters.table, position)]
         self.is_first = position.stage == 0
         self.is_last = position.stage == scheme.pp - 1
         self.hidden_size = config.hidden_size
-        self.dtype = buffers.parameter.dtype
+        self.dtype = buffers[0].parameter.dtype
         self._tp, self._padding_multiple = scheme.tp, scheme.tp * scheme.cp
         group = groups.get(position.tensor_group(rank))
         context_group = groups.get(position.context_group(rank))
@@ -78,13 +78,13 @@ class Stage:
         self._vocabulary = VocabularyShare(config.vocab_size, rows.start, group)
         with device("meta"):
             self.module = Decoder(config)
-        layers = _layers([parameters.names[held.parameter] for held in slices])
+        layers = _layers([part.parameters.names[held.parameter] for part, held in slices])
         cut_stage(self.module, layers, first=self.is_first, last=self.is_last)
-        _bind(self.module, parameters, slices, buffers)
+        _bind(self.module, config, slices)
         apply_tensor_parallel(self.module, group, position.tensor_rank, scheme.tp)
         apply_checkpointing(self.module, kinds.checkpointing)
 
-    def collate(self, documents: Sequence[npt.NDArray[np.uint8]]) -> PackedMicroBatch:
+    def collate(self, documents: Sequence[SequenceTokens]) -> PackedMicroBatch:
         """Pack documents into a micro-batch that the scheme can share out, and take this rank's part."""
         return collate(documents, multiple=self._padding_multiple, shared=self._context)
 
@@ -118,18 +118,19 @@ def _layers(names: list[str]) -> range:
     return range(min(indices), max(indices) + 1)
 
 
-def _bind(
-    module: Decoder, parameters: ModelParameters, slices: list[HeldSlice], buffers: StrategyBuffers
-) -> None:
+def _bind(module: Decoder, config: ModelConfig, slices: list[tuple[StrategyBuffers, HeldSlice]]) -> None:
     """Replace every parameter of the module by a view of the buffers; both ends of tied weights share one."""
     bound = {}
-    for held in slices:
+    for part, held in slices:
+        parameters = part.parameters
         name = parameters.names[held.parameter]
         place = slice(held.offset, held.offset + held.elements)
-        parameter = nn.Parameter(parameters.view(buffers.parameter[place], name))
-        parameter.grad_dtype = buffers.gradient.dtype
-        parameter.grad = parameters.view(buffers.gradient[place], name)
+        view = parameters.view(part.parameter[place], name)
+        parameter = nn.Parameter(view, requires_grad=parameters.trained)
+        if parameters.trained:
+            parameter.grad_dtype = part.gradient.dtype
+            parameter.grad = parameters.view(part.gradient[place], name)
         bound[name] = parameter
     for name, _ in list(module.named_parameters(remove_duplicate=False)):
         owner, _, leaf = name.rpartition(".")
-        setattr(module.get_submodule(owner), leaf, bound[master_parameter_name(name, parameters.config)])
+        setattr(module.get_submodule(owner), leaf, bound[master_parameter_name(name, config)])

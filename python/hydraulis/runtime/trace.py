@@ -1,42 +1,95 @@
-"""One iteration as a Chrome trace: the predicted timeline above the measured one, rank by rank.
+"""One iteration as a Chrome trace: its timelines one below the other, rank by rank.
 
 The format is the Trace Event Format's JSON object form, which Perfetto and chrome://tracing open.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hydraulis._core import Plan, Span
+from hydraulis._core import Plan, Replica, Span
 
 Timelines = Sequence[Sequence[Span]]
+PLANNED, MEASURED = "planned", "measured"
 
 
-def chrome_trace(plan: Plan, planned: Timelines, measured: Timelines) -> str:
-    """Write the timelines of a plan's replicas as JSON.
+def chrome_trace(plan: Plan, timelines: Mapping[str, Timelines], step: int | None = None) -> str:
+    """Write timelines of a plan's replicas as JSON; each is a process, each rank a thread of it.
 
     Args:
         plan: of the iteration.
-        planned: by replica, as the cost model predicts them.
-        measured: by replica, with the durations that were measured.
+        timelines: by what they are, `planned` or `measured`: a timeline for each replica.
+        step: the iteration, counted from 0, if it was one of a run; `otherData` then names it.
     """
     events: list[dict[str, Any]] = []
-    for process, (name, timelines) in enumerate((("planned", planned), ("measured", measured))):
-        events.append(_name("process_name", process, 0, f"{name}: {plan.strategy}"))
-        for number, (replica, spans) in enumerate(zip(plan.replicas, timelines, strict=True)):
+    for process, (name, of_replicas) in enumerate(timelines.items()):
+        events += _named("process", process, 0, f"{name}: {plan.strategy}", process)
+        for number, (replica, spans) in enumerate(zip(plan.replicas, of_replicas, strict=True)):
+            contents = [_content(plan, ids) for ids in replica.micro_batches]
             for stage, ranks in enumerate(replica.stages):
                 for rank in ranks:
-                    label = f"rank {rank}: replica {number} {replica.scheme}, stage {stage}"
-                    events.append(_name("thread_name", process, rank, label))
-                    events += [_complete(process, rank, span) for span in spans if span.stage == stage]
-    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
+                    events += _named("thread", process, rank, _label(number, replica, stage, rank), rank)
+                    events += [
+                        _complete(process, rank, span, contents[span.micro_batch])
+                        for span in spans
+                        if span.stage == stage
+                    ]
+    document: dict[str, Any] = {"traceEvents": events, "displayTimeUnit": "ms"}
+    if step is not None:
+        document["otherData"] = {"step": step}
+    return json.dumps(document)
 
 
-def _name(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
+def traced_step(document: dict[str, Any]) -> int:
+    """Return the step of a trace that a run wrote."""
+    step: int = document["otherData"]["step"]
+    return step
 
 
-def _complete(process: int, thread: int, span: Span) -> dict[str, Any]:
+def measured_durations(plan: Plan, document: dict[str, Any]) -> list[list[list[float]]]:
+    """Return how long each computation took, as `Plan.measured_timeline` takes it.
+
+    Args:
+        plan: of the traced step.
+        document: the trace, as `chrome_trace` wrote it.
+
+    Returns:
+        Milliseconds by replica, stage and computation.
+    """
+    named = {
+        event["args"]["name"].partition(":")[0]: event["pid"]
+        for event in document["traceEvents"]
+        if event["name"] == "process_name"
+    }
+    process = named[MEASURED]
+    by_rank: dict[int, list[float]] = {}
+    for event in document["traceEvents"]:
+        if event["ph"] == "X" and event["pid"] == process:
+            by_rank.setdefault(event["tid"], []).append(event["dur"] / 1e3)
+    # All ranks of a stage show the time of its slowest.
+    return [[by_rank.get(ranks[0], []) for ranks in replica.stages] for replica in plan.replicas]
+
+
+def _named(kind: str, process: int, thread: int, name: str, place: int) -> list[dict[str, Any]]:
+    """Name a process or a thread, and say where it stands."""
+    return [
+        {"ph": "M", "name": f"{kind}_{what}", "pid": process, "tid": thread, "args": {what: value}}
+        for what, value in (("name", name), ("sort_index", place))
+    ]
+
+
+def _label(number: int, replica: Replica, stage: int, rank: int) -> str:
+    return f"rank {rank}: replica {number} {replica.scheme}, stage {stage}"
+
+
+def _content(plan: Plan, sequences: Sequence[int]) -> dict[str, int]:
+    """Say what a micro-batch holds."""
+    lengths = plan.lengths[list(sequences)]
+    longest = int(lengths.max(initial=0))
+    return {"tokens": int(lengths.sum()), "sequences": len(lengths), "longest": longest}
+
+
+def _complete(process: int, thread: int, span: Span, content: dict[str, int]) -> dict[str, Any]:
     # The format counts in microseconds.
     return {
         "ph": "X",
@@ -46,4 +99,5 @@ def _complete(process: int, thread: int, span: Span) -> dict[str, Any]:
         "tid": thread,
         "ts": 1e3 * span.start_ms,
         "dur": 1e3 * (span.end_ms - span.start_ms),
+        "args": content,
     }

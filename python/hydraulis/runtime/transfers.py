@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hydraulis._core import BucketTransfer, Plan, transfer
 from hydraulis.runtime.buffers import StrategyBuffers
-from hydraulis.runtime.home import HomeState
+from hydraulis.runtime.home import HomeShare
 from hydraulis.runtime.parameters import ModelParameters
 
 
@@ -26,7 +26,7 @@ class Transfers:
         buffers: this rank's strategy buffers.
     """
 
-    def __init__(self, parameters: ModelParameters, home: HomeState, buffers: StrategyBuffers) -> None:
+    def __init__(self, parameters: ModelParameters, home: HomeShare, buffers: StrategyBuffers) -> None:
         self._parameters = parameters
         self._home = home
         self._buffers = buffers

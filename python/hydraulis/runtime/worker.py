@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-import numpy as np
-import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
@@ -14,18 +12,22 @@ from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
+from hydraulis.data.collate import PackedMicroBatch
+from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.executor import Execution, execute
-from hydraulis.runtime.home import HomeState
+from hydraulis.runtime.forward_only import execute_forward
+from hydraulis.runtime.frozen import FrozenParameters
+from hydraulis.runtime.home import HomeShare, HomeState
 from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.planned_sequences import PlannedSequences
 from hydraulis.runtime.stage import Stage, StageKinds
 from hydraulis.runtime.transfers import Transfers
-
-Tokens = npt.NDArray[np.uint8]
+from hydraulis.runtime.values import InitialValues, ParameterValues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +54,15 @@ class Worker:
     Args:
         model: the model's shape.
         optimizer: AdamW's settings.
-        train: gives the type of parameters and activations, the seed of the initial parameters, the timeout
-            of every process group, and the kind of checkpointing of every stage.
+        train: gives the number of steps, the type of parameters and activations, the seed of the initial
+            parameters, the timeout of every process group, the kind of checkpointing of every stage, and
+            which parameters are frozen.
         schemes: every scheme that a plan of the run may use.
+        values: of the parameters at the start; None draws them by the seed.
 
     Raises:
         InvalidInputError: the model cannot be cut by one of the schemes (codes `tensor_degree`,
-            `too_many_stages`).
+            `too_many_stages`), or what is frozen is not (`frozen_parameters`).
     """
 
     def __init__(
@@ -68,17 +72,31 @@ class Worker:
         train: TrainConfig,
         *,
         schemes: Sequence[Scheme],
+        values: ParameterValues | None = None,
     ) -> None:
         for scheme in schemes:
             check_tensor_degree(model, scheme.tp)
         dtype: torch.dtype = getattr(torch, train.dtype)
+        wide = torch.promote_types(dtype, torch.float32)
         self.checkpointing = train.checkpointing
-        self.parameters = ModelParameters.of(model)
+        self.parameters, frozen = ModelParameters.parted(model, train.frozen)
         self.groups = ProcessGroups(timedelta(seconds=train.timeout_s))
         self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype)
-        self.home = HomeState(self.parameters, optimizer, dtype, train.seed)
+        values = values or InitialValues(ModelParameters.of(model), train.seed, wide)
+        self.home = HomeState(self.parameters, optimizer, dtype, values, train.steps)
+        self.frozen = FrozenParameters(frozen, schemes, dtype, values) if frozen else None
         self._transfers = Transfers(self.parameters, self.home, self.buffers)
         self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}
+
+    @property
+    def shares(self) -> Sequence[HomeShare]:
+        """What this rank keeps of the model's state."""
+        return (self.home, self.frozen.share) if self.frozen else (self.home,)
+
+    @property
+    def all_buffers(self) -> Sequence[StrategyBuffers]:
+        """What this rank holds of the model in a strategy."""
+        return (self.buffers, self.frozen.buffers) if self.frozen else (self.buffers,)
 
     def stage(self, position: Position, context: ContextKind | None) -> Stage:
         """Return what this rank computes at a position; built on first use, then kept.
@@ -91,7 +109,7 @@ class Worker:
         if key not in self._stages:
             kinds = StageKinds(context, self.checkpointing)
             self._stages[key] = Stage(
-                self.parameters, position, kinds, dist.get_rank(), self.groups, self.buffers
+                self.parameters, position, kinds, dist.get_rank(), self.groups, *self.all_buffers
             )
         return self._stages[key]
 
@@ -101,7 +119,7 @@ class Worker:
         self.groups.ensure(position.tensor_group(rank) for position, rank in placed)
         self.groups.ensure(position.context_group(rank) for position, rank in placed)
 
-    def accumulate(self, plan: Plan, tokens: Callable[[int], Tokens]) -> Outcome:
+    def accumulate(self, plan: Plan, tokens: Callable[[int], SequenceTokens]) -> Outcome:
         """Carry a plan out, all but the step: the batch's gradients end at home. Collective.
 
         Args:
@@ -110,30 +128,64 @@ class Worker:
 
         Raises:
             InvalidInputError: the plan is for another number of ranks (code `plan_cluster`), was made with
-                exact memory (`memory_untrained`), counts other targets than each sequence's tokens but the
-                last (`plan_targets`), or has a context degree that the model does not admit
-                (`context_degree`); on every rank.
+                exact memory (`memory_untrained`), has a context degree that the model does not admit
+                (`context_degree`), or does not go with the sequences that are read (see
+                `PlannedSequences.check`); on every rank.
         """
         _check_plan(plan, self.parameters.config)
         self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
         buckets = self._transfers.prepare(plan)
         self.buffers.gradient.zero_()
         self._transfers.send_parameters(buckets)
-        execution = self._execute(plan, tokens)
+        if self.frozen:
+            self.frozen.send(plan)
+        sequences = PlannedSequences(plan, tokens, self.parameters.config.vocab_size)
+        execution = self._execute(plan, sequences)
         self._transfers.collect_gradients(buckets)
+        sequences.check()
         return _outcome(plan, execution)
 
-    def _execute(self, plan: Plan, tokens: Callable[[int], Tokens]) -> Execution:
+    def evaluate(self, plan: Plan, tokens: Callable[[int], SequenceTokens]) -> float:
+        """Give the batch's mean loss over its target tokens, and learn nothing from it. Collective.
+
+        Args:
+            plan: the same on every rank; its backward passes are left out.
+            tokens: as for `accumulate`, which raises the same.
+        """
+        _check_plan(plan, self.parameters.config)
+        self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
+        self._transfers.send_parameters(self._transfers.prepare(plan))
+        if self.frozen:
+            self.frozen.send(plan)
+        sequences = PlannedSequences(plan, tokens, self.parameters.config.vocab_size)
+        work = self._work(plan, sequences)
+        loss = 0.0
+        if work is not None:
+            instructions = plan.instructions(dist.get_rank())
+            loss = execute_forward(instructions, *work, int(plan.targets.sum()))
+        sequences.check()
+        return _whole_loss(plan, loss)
+
+    def _execute(self, plan: Plan, tokens: Callable[[int], SequenceTokens]) -> Execution:
+        work = self._work(plan, tokens)
+        if work is None:
+            return Execution()
+        return execute(plan.instructions(dist.get_rank()), *work, int(plan.targets.sum()))
+
+    def _work(
+        self, plan: Plan, tokens: Callable[[int], SequenceTokens]
+    ) -> tuple[Stage, list[PackedMicroBatch]] | None:
+        """Give this rank's stage and micro-batches; None if it has neither."""
         rank = dist.get_rank()
         position = plan.position(rank)
         if position is None:
-            return Execution()
+            return None
         replica = next(replica for replica in plan.replicas if rank in replica.ranks)
         stage = self.stage(position, replica.context)
         micro_batches = [
             stage.collate([tokens(sequence) for sequence in sequences]) for sequences in replica.micro_batches
         ]
-        return execute(plan.instructions(rank), stage, micro_batches, int(plan.targets.sum()))
+        return stage, micro_batches
 
 
 def _check_plan(plan: Plan, config: ModelConfig) -> None:
@@ -150,33 +202,29 @@ def _check_plan(plan: Plan, config: ModelConfig) -> None:
             "make the planner without memory='exact'"
         )
         raise InvalidInputError(message, code="memory_untrained")
-    # Else the loss would be divided by another number than that of the targets that enter it.
-    differing = np.flatnonzero(plan.targets != plan.lengths - 1)
-    if len(differing):
-        sequence = int(differing[0])
-        message = (
-            f"the plan counts {plan.targets[sequence]} targets in sequence {sequence} of "
-            f"{plan.lengths[sequence]} tokens; the limit is each token but the last: give Planner.plan the "
-            "targets lengths - 1"
-        )
-        raise InvalidInputError(message, code="plan_targets")
     for replica in plan.replicas:
         check_context_degree(config, replica.scheme, replica.context)
 
 
 def _outcome(plan: Plan, execution: Execution) -> Outcome:
     """Bring losses and durations of all ranks together. Collective."""
-    position = plan.position(dist.get_rank())
-    # The tensor ranks of a last stage all know the loss of its tokens: one of them speaks for it.
-    speaks = position is not None and position.tensor_rank == 0
-    loss = torch.tensor(execution.loss if speaks else 0.0, dtype=torch.float64)
-    dist.all_reduce(loss)
+    loss = _whole_loss(plan, execution.loss)
     durations: list[list[float]] | None = None
     if dist.get_rank() == 0:
         durations = [[]] * dist.get_world_size()
     dist.gather_object(execution.durations_ms, durations)
     timelines = [] if durations is None else plan.measured_timeline(_by_stage(plan, durations))
-    return Outcome(loss=loss.item(), timelines=timelines)
+    return Outcome(loss=loss, timelines=timelines)
+
+
+def _whole_loss(plan: Plan, share: float) -> float:
+    """Add the shares of all ranks up. Collective."""
+    position = plan.position(dist.get_rank())
+    # The tensor ranks of a last stage all know the loss of its tokens: one of them speaks for it.
+    speaks = position is not None and position.tensor_rank == 0
+    loss = torch.tensor(share if speaks else 0.0, dtype=torch.float64)
+    dist.all_reduce(loss)
+    return loss.item()
 
 
 def _by_stage(plan: Plan, durations: list[list[float]]) -> list[list[list[float]]]:

@@ -73,6 +73,16 @@ impl CostModel {
         cost.ok_or_else(|| self.too_large(entry))
     }
 
+    /// Bytes on a rank of the fullest stage while it holds `tokens` of micro-batches: margin, share of the home state,
+    /// weights, gradients, and activations.
+    ///
+    /// The profile counts a token's bytes for `pp` micro-batches in flight, each stage with its `pp`-th of the layers.
+    pub fn held_bytes(&self, scheme: Scheme, tokens: Tokens) -> Result<f64> {
+        let entry = self.profile.scheme(scheme)?;
+        let activations = tokens.as_f64() * entry.activation_bytes_per_token / f64::from(scheme.pp());
+        Ok(self.profile.static_bytes(entry, self.cluster.gpus()) + activations)
+    }
+
     /// The error for a cluster on which no scheme is of use: it names the scheme that needs least memory.
     pub fn nothing_fits(&self) -> Error {
         let static_bytes = |entry: &&SchemeProfile| whole(self.profile.static_bytes(entry, self.cluster.gpus()));

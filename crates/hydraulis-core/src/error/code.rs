@@ -55,6 +55,8 @@ impl Error {
             Error::RankOutOfBlock { .. } => "rank_out_of_block",
             Error::RanksMismatch { .. } => "ranks_mismatch",
             Error::LinkRate { .. } => "link_rate",
+            Error::Slowdown { .. } => "slowdown",
+            Error::NetworkValue { .. } => "network_value",
             Error::SwitchCost { .. } => "switch_cost",
             Error::TooManyStages { .. } => "too_many_stages",
         }

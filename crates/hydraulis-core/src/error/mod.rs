@@ -393,6 +393,28 @@ pub enum Error {
         /// The rate given.
         value: String,
     },
+    /// A slowdown of a rank that does not exist, or that is no factor.
+    #[error(
+        "rank {rank} has slowdown {factor}: ranks are 0 to {}, factors finite and above 0; mend the one that is not", .gpus - 1
+    )]
+    Slowdown {
+        /// The rank given.
+        rank: u32,
+        /// The factor given.
+        factor: String,
+        /// Ranks of the cluster.
+        gpus: u32,
+    },
+    /// A value of a network that no wire has.
+    #[error("{field} of the network is {value}: it must be finite and {limit}; correct it, or leave the network out")]
+    NetworkValue {
+        /// The field.
+        field: &'static str,
+        /// The value given.
+        value: String,
+        /// What it must be.
+        limit: &'static str,
+    },
     /// A cost of a switch that is no time.
     #[error("switch_ms is {value}: the limits are 0 and any finite number; give what a change of strategy takes")]
     SwitchCost {

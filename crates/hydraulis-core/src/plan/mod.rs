@@ -21,5 +21,6 @@ pub use effort::Effort;
 pub use explain::explain;
 pub use limited::Limit;
 pub use planner::Planner;
+pub(crate) use timeline::predicted_times;
 pub use timeline::{measured_timeline, predicted_timeline};
 pub(crate) use times::Times;

@@ -8,18 +8,20 @@ use crate::units::Millis;
 
 /// The timeline of each replica by the cost model: what the plan's times come from.
 pub fn predicted_timeline(plan: &Plan, cost: &CostModel) -> Result<Vec<Timeline>> {
-    let timeline = |replica: &ReplicaPlan| {
-        let scheme = cost.scheme(replica.scheme)?;
-        let tokens = |ids: &Vec<usize>| scheme.micro_batch_ms(ids.iter().map(|&id| plan.batch.tokens()[id]));
-        let times: Vec<Millis> = replica.micro_batches.iter().map(tokens).collect();
-        let scaled = |factor: f64| times.iter().map(|&time| time * factor).collect();
-        let stages = scheme.stage_multipliers().iter().map(|&multiplier| StageTimes {
-            forward: scaled(multiplier * scheme.forward_share()),
-            backward: scaled(multiplier * (1.0 - scheme.forward_share())),
-        });
-        Ok(simulate(&stages.collect::<Vec<_>>()))
+    plan.replicas.iter().map(|replica| Ok(simulate(&predicted_times(plan, replica, cost)?))).collect()
+}
+
+/// How long each computation of a replica takes by the cost model, stage by stage.
+pub(crate) fn predicted_times(plan: &Plan, replica: &ReplicaPlan, cost: &CostModel) -> Result<Vec<StageTimes>> {
+    let scheme = cost.scheme(replica.scheme)?;
+    let tokens = |ids: &Vec<usize>| scheme.micro_batch_ms(ids.iter().map(|&id| plan.batch.tokens()[id]));
+    let times: Vec<Millis> = replica.micro_batches.iter().map(tokens).collect();
+    let scaled = |factor: f64| times.iter().map(|&time| time * factor).collect();
+    let stage = |&multiplier: &f64| StageTimes {
+        forward: scaled(multiplier * scheme.forward_share()),
+        backward: scaled(multiplier * (1.0 - scheme.forward_share())),
     };
-    plan.replicas.iter().map(timeline).collect()
+    Ok(scheme.stage_multipliers().iter().map(stage).collect())
 }
 
 /// The timeline of each replica when its computations take the durations that were measured.

@@ -39,38 +39,55 @@ impl Timeline {
     }
 }
 
-/// The timeline of a replica whose stages compute for these times.
-///
-/// A message arrives the moment it is sent, and a stage waits only for what it receives: sends are parked.
-/// Link times belong to the transfer model and are not part of it yet.
+/// The timeline of a replica whose stages compute for these times, and whose messages arrive the moment they are sent.
 pub fn simulate(stages: &[StageTimes]) -> Timeline {
-    let mut run = Run::new(stages);
+    simulate_over(stages, &[])
+}
+
+/// The timeline of a replica whose stages compute for these times, and whose messages travel.
+///
+/// `travel[j][m]` is how long the tensor of micro-batch `m` is on its way between stages `j` and `j + 1`, as an activation
+/// or as a gradient; without any, messages arrive at once. A stage waits only for what it receives: sends are parked.
+/// Messages of one direction between two stages travel one after another, those of the other direction beside them.
+pub fn simulate_over(stages: &[StageTimes], travel: &[Vec<Millis>]) -> Timeline {
+    let mut run = Run::new(stages, travel);
     while run.advance_all() {}
     Timeline { spans: run.spans.concat() }
 }
 
 struct Run<'a> {
     stages: &'a [StageTimes],
+    travel: &'a [Vec<Millis>],
     lists: Vec<Vec<Instruction>>,
     at: Vec<usize>,
     clock: Vec<Millis>,
-    /// When the tensor of each micro-batch left a stage, towards the next (0) and the previous one (1).
-    sent: [Vec<Vec<Option<Millis>>>; 2],
+    /// What is on its way from each stage, towards the next (0) and the previous one (1).
+    wires: [Vec<Wire>; 2],
     spans: Vec<Vec<Span>>,
 }
 
+/// One direction between two stages.
+#[derive(Clone)]
+struct Wire {
+    /// When the tensor of each micro-batch arrives, once it has left.
+    arrivals: Vec<Option<Millis>>,
+    /// When the last one does.
+    free: Millis,
+}
+
 impl<'a> Run<'a> {
-    fn new(stages: &'a [StageTimes]) -> Run<'a> {
+    fn new(stages: &'a [StageTimes], travel: &'a [Vec<Millis>]) -> Run<'a> {
         let micro_batches = stages.first().map_or(0, |stage| stage.forward.len());
         let list = |stage| instructions(stage, stages.len(), micro_batches);
-        let unsent = vec![vec![None; micro_batches]; stages.len()];
+        let wires = vec![Wire { arrivals: vec![None; micro_batches], free: Millis::ZERO }; stages.len()];
         Run {
             stages,
+            travel,
             lists: (0..stages.len()).map(list).collect(),
             at: vec![0; stages.len()],
             clock: vec![Millis::ZERO; stages.len()],
-            sent: [unsent.clone(), unsent],
-            spans: vec![Vec::new(); stages.len()],
+            wires: [wires.clone(), wires],
+            spans: vec![Vec::with_capacity(2 * micro_batches); stages.len()],
         }
     }
 
@@ -115,12 +132,15 @@ impl<'a> Run<'a> {
             Neighbour::Next => (0, 1, stage + 1),
             Neighbour::Previous => (1, 0, stage - 1),
         };
-        if let Some(micro_batch) = send {
-            // A waiting exchange is tried again, and its tensor has left at the first try.
-            self.sent[outward][stage][micro_batch].get_or_insert(self.clock[stage]);
+        // A waiting exchange is tried again, and its tensor has left at the first try.
+        if let Some(micro_batch) = send.filter(|&sent| self.wires[outward][stage].arrivals[sent].is_none()) {
+            let travel = self.travel.get(stage.min(other)).map_or(Millis::ZERO, |times| times[micro_batch]);
+            let wire = &mut self.wires[outward][stage];
+            wire.free = wire.free.max(self.clock[stage]) + travel;
+            wire.arrivals[micro_batch] = Some(wire.free);
         }
         let Some(micro_batch) = receive else { return true };
-        let Some(arrival) = self.sent[inward][other][micro_batch] else { return false };
+        let Some(arrival) = self.wires[inward][other].arrivals[micro_batch] else { return false };
         self.clock[stage] = self.clock[stage].max(arrival);
         true
     }

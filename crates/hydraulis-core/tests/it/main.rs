@@ -21,6 +21,7 @@ mod presets;
 mod propose;
 mod schedule;
 mod search;
+mod simulation;
 mod transfers;
 mod windows;
 mod world;

@@ -1,0 +1,17 @@
+//! A plan's iteration under stated conditions: slow ranks, links that take time; and where its time goes.
+//!
+//! The instruction lists are those that the runtime executes, their times those of the cost model. A stage computes as
+//! slowly as the slowest of its ranks, which meet in every layer. Activations and gradients travel between stages while
+//! stages compute. Transfers between home and replicas, and the optimizer, are not part of it.
+
+mod conditions;
+mod gpu_time;
+mod held;
+mod iteration;
+mod network;
+
+pub use conditions::{Conditions, Slowdowns};
+pub use gpu_time::GpuTime;
+pub use held::Held;
+pub use iteration::{Iteration, ReplicaRun, StageRun, simulate_iteration};
+pub use network::{Network, Wire};

@@ -1,0 +1,50 @@
+"""`hydraulis export`: makes a Hugging Face model folder of a checkpoint."""
+
+import argparse
+import sys
+from pathlib import Path
+
+_EXAMPLES = """\
+examples:
+  hydraulis export runs/demo --output model
+  hydraulis export runs/demo/checkpoints/step-00000040 --output model --dtype bfloat16
+
+Of a run it is the newest complete checkpoint. The folder has config.json, the parameters as safetensors, and
+the tokenizer's files if the run was begun from a model that had them; transformers loads it.
+"""
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Declare the subcommand and its options."""
+    parser = commands.add_parser(
+        "export",
+        help="make a Hugging Face model of a checkpoint",
+        description="Write the parameters of a checkpoint as a Hugging Face model folder.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source", metavar="RUN|CHECKPOINT", type=Path, help="the folder of either")
+    parser.add_argument("--output", required=True, metavar="DIR", type=Path, help="the folder to make")
+    parser.add_argument(
+        "--dtype", choices=DTYPES, default="float32", help="of the parameters (default: float32)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the folder, and say where it is.
+
+    Raises:
+        InvalidInputError: there is no checkpoint (code `checkpoint_missing`), or see `export`.
+    """
+    # Here, because the other commands start without torch.
+    import torch
+
+    from hydraulis.runtime.checkpoint.folder import checkpoint_of
+    from hydraulis.runtime.hugging_face.export import export
+
+    checkpoint = checkpoint_of(arguments.source)
+    export(checkpoint, arguments.output, getattr(torch, arguments.dtype))
+    sys.stdout.write(f"{checkpoint} as {arguments.dtype}: {arguments.output}\n")
+    return 0

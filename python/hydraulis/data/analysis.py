@@ -1,0 +1,150 @@
+"""What the lengths of a data set look like, and how uneven the batches are that are drawn from it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+
+QUANTILES = (0.5, 0.9, 0.99, 0.999)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthBin:
+    """The sequences of one range of lengths.
+
+    Attributes:
+        first: the shortest length of the range.
+        last: the longest one.
+        sequences: in it.
+        tokens: of them.
+        squares: the sum of their squared lengths, to which attention's time is proportional.
+    """
+
+    first: int
+    last: int
+    sequences: int
+    tokens: int
+    squares: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthStatistics:
+    """Lengths in numbers.
+
+    Attributes:
+        sequences: there are.
+        tokens: of all.
+        targets: tokens that count in the loss.
+        mean: tokens of a sequence.
+        quantiles: by share, the length that so many sequences do not exceed, by nearest rank.
+        longest: tokens of the longest sequence.
+        bins: whose bounds are powers of two; no empty ones at either end.
+    """
+
+    sequences: int
+    tokens: int
+    targets: int
+    mean: float
+    quantiles: dict[float, int]
+    longest: int
+    bins: Sequence[LengthBin]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchImbalance:
+    """How uneven batches are when their sequences are dealt out in turn to equal replicas.
+
+    That is what a plain data-parallel sampler does: as many sequences for each replica, whatever they are.
+
+    Attributes:
+        batches: that were looked at.
+        replicas: to which they were dealt.
+        sequences: of a batch, in the mean.
+        tokens: of a batch, in the mean.
+        longest: the longest sequence of each batch, in rising order.
+        token_imbalance: by batch, the tokens of the fullest replica over those of the mean one.
+        square_imbalance: by batch, the same of the sums of squared lengths.
+    """
+
+    batches: int
+    replicas: int
+    sequences: float
+    tokens: float
+    longest: Sequence[int]
+    token_imbalance: Sequence[float]
+    square_imbalance: Sequence[float]
+
+
+def length_statistics(lengths: Integers, target_counts: Integers) -> LengthStatistics:
+    """Sum up lengths.
+
+    Args:
+        lengths: tokens of each sequence, at least one, each at least 1.
+        target_counts: targets of each.
+    """
+    values, counts = np.unique(lengths, return_counts=True)
+    ranks = np.cumsum(counts)
+    quantiles = {
+        share: int(values[np.searchsorted(ranks, np.ceil(share * len(lengths)))]) for share in QUANTILES
+    }
+    tokens = int((values * counts).sum())
+    return LengthStatistics(
+        sequences=len(lengths),
+        tokens=tokens,
+        targets=int(target_counts.sum()),
+        mean=tokens / len(lengths),
+        quantiles=quantiles,
+        longest=int(values[-1]),
+        bins=_bins(values, counts),
+    )
+
+
+def batch_imbalance(batches: Sequence[Integers], replicas: int) -> BatchImbalance:
+    """Deal the sequences of each batch out in turn, and compare the replicas.
+
+    Args:
+        batches: the lengths of each, in their order.
+        replicas: to which they are dealt.
+    """
+    tokens, squares = [], []
+    for batch in batches:
+        replica = np.arange(len(batch)) % replicas
+        tokens.append(_over_mean(np.bincount(replica, weights=batch, minlength=replicas)))
+        work = batch.astype(np.float64) ** 2
+        squares.append(_over_mean(np.bincount(replica, weights=work, minlength=replicas)))
+    return BatchImbalance(
+        batches=len(batches),
+        replicas=replicas,
+        sequences=float(np.mean([len(batch) for batch in batches])),
+        tokens=float(np.mean([batch.sum() for batch in batches])),
+        longest=sorted(int(batch.max()) for batch in batches),
+        token_imbalance=tokens,
+        square_imbalance=squares,
+    )
+
+
+def _bins(values: Integers, counts: Integers) -> list[LengthBin]:
+    bins = []
+    first = 1 << (int(values[0]).bit_length() - 1)
+    while first <= values[-1]:
+        inside = slice(*np.searchsorted(values, (first, 2 * first)))
+        length, count = values[inside], counts[inside]
+        bins.append(
+            LengthBin(
+                first=first,
+                last=2 * first - 1,
+                sequences=int(count.sum()),
+                tokens=int((length * count).sum()),
+                squares=float((length.astype(np.float64) ** 2 * count).sum()),
+            )
+        )
+        first *= 2
+    return bins
+
+
+def _over_mean(loads: npt.NDArray[Any]) -> float:
+    return float(loads.max() / loads.mean())

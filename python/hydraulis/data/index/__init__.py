@@ -1,0 +1,1 @@
+"""The length index: documents are tokenised once, by several processes, and then mapped."""

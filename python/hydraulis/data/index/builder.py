@@ -1,0 +1,97 @@
+"""Builds an index: tokenises the records of a source once, and keeps tokens and lengths on the disk.
+
+Work is shared out over processes by pieces of files, and written in the order of the files, so an index is
+the same bytes however many processes there were. An attempt that was killed is gone on with: at most the
+pieces of the last few seconds are done again. Memory is bounded by the number of processes, not by the data.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from hydraulis.data.index.files import Extent, IndexWriter, complete_extent
+from hydraulis.data.index.job import IndexJob
+from hydraulis.data.index.worker import WorkerProcesses
+from hydraulis.errors import HydraulisError
+
+# Between two journals: bringing data to the disk costs more than doing so much work again.
+_SAVE_S = 2.0
+
+
+def ensure_index(
+    job: IndexJob, directory: Path, processes: int, progress: Callable[[float], None] = lambda _: None
+) -> Path:
+    """Return the folder of an index, which is built unless it is there already.
+
+    Args:
+        job: what is indexed.
+        directory: where indexes are kept, each in a folder of its own.
+        processes: that tokenise; 0 for one on each core.
+        progress: called after each block with the share that is done, from 0 to 1.
+
+    Raises:
+        InvalidInputError: a record, a file or the tokenizer is refused; what was done so far is kept.
+        HydraulisError: another program builds this index (code `index_busy`), a process died
+            (`index_process`), or the disk refuses a file (`index_files`).
+    """
+    folder = directory / job.key()[:16]
+    try:
+        if complete_extent(folder) is None:
+            folder.mkdir(parents=True, exist_ok=True)
+            with _locked(folder):
+                # Another program may have completed it meanwhile.
+                if complete_extent(folder) is None:
+                    _build(job, folder, processes or _num_cores(), progress)
+    except OSError as error:
+        message = (
+            f"index '{folder}' cannot be written ({error.strerror or error}): make room, or set "
+            "data.index_directory to another place"
+        )
+        raise HydraulisError(message, code="index_files") from error
+    return folder
+
+
+def _build(job: IndexJob, folder: Path, processes: int, progress: Callable[[float], None]) -> None:
+    pieces = job.pieces()
+    encoder = job.encoder()
+    start = Extent(dtype=job.dtype.str, masked=encoder.masked)
+    with ExitStack() as stack:
+        writer = stack.enter_context(IndexWriter(folder, start))
+        remaining = pieces[writer.extent.pieces :]
+        processes = min(processes, len(remaining))
+        workers = None
+        # A single piece takes less time than starting a process.
+        if processes > 1:
+            workers = stack.enter_context(WorkerProcesses(job, remaining, processes))
+        saved = time.monotonic()
+        for place, piece in enumerate(remaining):
+            for block in job.blocks(piece, encoder) if workers is None else workers.blocks(place):
+                writer.add(block)
+                progress(writer.extent.pieces / len(pieces))
+            writer.end_piece()
+            if time.monotonic() - saved > _SAVE_S:
+                writer.save()
+                saved = time.monotonic()
+        writer.save(complete=True)
+    progress(1.0)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other programs away; the lock goes with the process, however that ends."""
+    with (folder / "lock").open("wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            message = (
+                f"another program is building index '{folder}': wait for it, or set data.index_directory"
+            )
+            raise HydraulisError(message, code="index_busy") from error
+        yield
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0))

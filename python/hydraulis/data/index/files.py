@@ -1,0 +1,189 @@
+"""The files of an index, and how far one has come that is not complete.
+
+`tokens.bin` holds all tokens, `counts.bin` one byte for each that says whether it counts (where there is a
+mask), `offsets.bin`, `lengths.bin` and `targets.bin` an int64 for each document, little-endian all of them.
+`journal.json` says how much of them is sound while an index is built; `index.json` stands in its place when
+it is complete. What was written after the last journal is cut off, and made again.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+
+from hydraulis.data.corpus import Corpus
+from hydraulis.data.index.job import Block
+from hydraulis.errors import HydraulisError, InvalidInputError
+
+_JOURNAL, _COMPLETE = "journal.json", "index.json"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """How much an index holds.
+
+    Attributes:
+        dtype: of the tokens.
+        masked: whether there is a mask.
+        pieces: that are done.
+        documents: that it holds.
+        tokens: of them.
+        without_target: documents that were left out because they train nothing.
+        fingerprint: of all that it holds: each block's digest is taken together with the one before.
+    """
+
+    dtype: str
+    masked: bool
+    pieces: int = 0
+    documents: int = 0
+    tokens: int = 0
+    without_target: int = 0
+    fingerprint: str = ""
+
+    def file_sizes(self) -> dict[str, int]:
+        """Give the size of each file in bytes."""
+        sizes = {
+            "tokens.bin": self.tokens * np.dtype(self.dtype).itemsize,
+            "offsets.bin": 8 * (self.documents + 1),
+            "lengths.bin": 8 * self.documents,
+            "targets.bin": 8 * self.documents,
+        }
+        return sizes | ({"counts.bin": self.tokens} if self.masked else {})
+
+
+class IndexWriter:
+    """Appends blocks to an index, and goes on where an earlier attempt stopped.
+
+    Args:
+        folder: of the index.
+        start: the extent of an empty index.
+
+    Attributes:
+        extent: of what is written.
+    """
+
+    def __init__(self, folder: Path, start: Extent) -> None:
+        self._folder = folder
+        self._files: dict[str, BinaryIO] = {}
+        self.extent = _read_extent(folder / _JOURNAL) or start
+
+    def __enter__(self) -> Self:
+        fresh = self.extent.pieces == 0
+        for name, size in self.extent.file_sizes().items():
+            path = self._folder / name
+            file = self._files[name] = path.open("wb" if fresh else "r+b")
+            file.truncate(0 if fresh else size)
+            file.seek(0, os.SEEK_END)
+        if fresh:
+            self._write("offsets.bin", np.zeros(1, dtype="<i8"))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def add(self, block: Block) -> None:
+        """Append the documents of a block."""
+        extent = self.extent
+        digest = hashlib.sha256(extent.fingerprint.encode())
+        offsets = extent.tokens + np.cumsum(block.lengths)
+        self._write("tokens.bin", block.tokens, digest)
+        self._write("lengths.bin", block.lengths.astype("<i8"), digest)
+        self._write("targets.bin", block.target_counts.astype("<i8"))
+        self._write("offsets.bin", offsets.astype("<i8"))
+        if block.counts is not None:
+            self._write("counts.bin", block.counts, digest)
+        self.extent = dataclasses.replace(
+            extent,
+            documents=extent.documents + len(block.lengths),
+            tokens=extent.tokens + len(block.tokens),
+            without_target=extent.without_target + block.num_without_target,
+            fingerprint=digest.hexdigest(),
+        )
+
+    def end_piece(self) -> None:
+        """Count a piece as done."""
+        self.extent = dataclasses.replace(self.extent, pieces=self.extent.pieces + 1)
+
+    def save(self, *, complete: bool = False) -> None:
+        """Bring everything to the disk, and then say so."""
+        for file in self._files.values():
+            file.flush()
+            os.fsync(file.fileno())
+        name = _COMPLETE if complete else _JOURNAL
+        unfinished = self._folder / f".{name}.unfinished"
+        unfinished.write_text(json.dumps(dataclasses.asdict(self.extent)) + "\n", encoding="utf-8")
+        unfinished.replace(self._folder / name)
+        if complete:
+            (self._folder / _JOURNAL).unlink(missing_ok=True)
+
+    def _write(self, name: str, array: np.ndarray[Any, Any], digest: Any = None) -> None:
+        content = np.ascontiguousarray(array).tobytes()
+        self._files[name].write(content)
+        if digest is not None:
+            digest.update(content)
+
+
+def complete_extent(folder: Path) -> Extent | None:
+    """Return the extent of a complete index; None if it is not complete, or there is none."""
+    return _read_extent(folder / _COMPLETE)
+
+
+def open_index(folder: Path) -> Corpus:
+    """Map a complete index.
+
+    Raises:
+        InvalidInputError: it holds no document (code `corpus_empty`).
+        HydraulisError: it is not there, or its files are not those that it says (code `index_files`).
+    """
+    extent = complete_extent(folder)
+    if extent is None:
+        message = (
+            f"index '{folder}' is not complete on this machine: put data.index_directory where every node "
+            "sees it"
+        )
+        raise HydraulisError(message, code="index_files")
+    for name, size in extent.file_sizes().items():
+        have = (folder / name).stat().st_size if (folder / name).exists() else -1
+        if have != size:
+            message = (
+                f"index file '{folder / name}' has {max(have, 0)} bytes and must have {size}: remove the "
+                "folder, and it is built anew"
+            )
+            raise HydraulisError(message, code="index_files")
+    if extent.documents == 0:
+        message = (
+            f"the files give no document with a target, {extent.without_target} were left out: check them, "
+            "and what counts in the loss"
+        )
+        raise InvalidInputError(message, code="corpus_empty")
+
+    def mapped(name: str, dtype: str) -> Any:
+        return np.memmap(folder / name, dtype=dtype, mode="r").view(np.ndarray)
+
+    return Corpus(
+        token_T=mapped("tokens.bin", extent.dtype),
+        offset=mapped("offsets.bin", "<i8"),
+        counts_T=mapped("counts.bin", "?") if extent.masked else None,
+        left_out={"documents without a target": extent.without_target},
+        known_lengths=mapped("lengths.bin", "<i8"),
+        known_target_counts=mapped("targets.bin", "<i8"),
+        known_fingerprint=extent.fingerprint,
+    )
+
+
+def _read_extent(path: Path) -> Extent | None:
+    try:
+        return Extent(**json.loads(path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        message = f"'{path}' cannot be read ({error}): remove its folder, and the index is built anew"
+        raise HydraulisError(message, code="index_files") from error

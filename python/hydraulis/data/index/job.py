@@ -1,0 +1,207 @@
+"""What an index is made of, and the part of that work which one process does at a time."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hydraulis.config.data import RecordFormat
+from hydraulis.data.records.record_file import RecordFile, open_records
+from hydraulis.data.text.chat_template import CHATML, ChatTemplate
+from hydraulis.data.text.encoder import (
+    ChatEncoder,
+    CompletionEncoder,
+    Encoder,
+    TextEncoder,
+    TokensEncoder,
+)
+from hydraulis.data.text.tokenizer import Tokenizer, load_tokenizer
+from hydraulis.data.tokens import MaskedTokens, num_targets, plain_tokens
+from hydraulis.errors import InvalidInputError
+
+# Of what this code makes of the same files; raised when that changes.
+FORMAT = 1
+# A block is handed on when it holds this many tokens, so that no piece need fit into memory.
+_BLOCK_TOKENS = 1 << 20
+_CHATML = "chatml"
+
+
+class Piece(NamedTuple):
+    """A range of one file, in the numbers of its kind."""
+
+    file: int
+    start: int
+    stop: int
+
+
+class Block(NamedTuple):
+    """Some documents of a piece, one after the other.
+
+    Attributes:
+        tokens: of all of them, in the dtype of the job.
+        counts: which of them count; None if the job has no mask.
+        lengths: tokens of each document.
+        target_counts: targets of each.
+        num_without_target: documents that were left out because they train nothing.
+    """
+
+    tokens: npt.NDArray[np.generic]
+    counts: npt.NDArray[np.bool_] | None
+    lengths: npt.NDArray[np.int64]
+    target_counts: npt.NDArray[np.int64]
+    num_without_target: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexJob:
+    """Everything that decides what an index holds.
+
+    Attributes:
+        paths: of the files with the records, in order.
+        format: what a record is.
+        fields: where in a record that stands.
+        tokenizer: its name; not used if the records are tokens.
+        chat_template: `chatml`, a file's path, or empty for the tokenizer's own; for conversations alone.
+        eos_token: ends a document; empty for the tokenizer's own.
+    """
+
+    paths: tuple[Path, ...]
+    format: RecordFormat
+    fields: tuple[str, ...]
+    tokenizer: str
+    chat_template: str
+    eos_token: str
+
+    @cached_property
+    def loaded_tokenizer(self) -> Tokenizer:
+        """The tokenizer itself."""
+        return load_tokenizer(self.tokenizer)
+
+    @cached_property
+    def template_source(self) -> str:
+        """The chat template as Jinja.
+
+        Raises:
+            InvalidInputError: there is none, or its file cannot be read (code `chat_template`).
+        """
+        if self.chat_template == _CHATML:
+            return CHATML
+        if self.chat_template:
+            try:
+                return Path(self.chat_template).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                message = f"data.chat_template = '{self.chat_template}' cannot be read ({error}); name a file"
+                raise InvalidInputError(message, code="chat_template") from error
+        template = self.loaded_tokenizer.special.chat_template
+        if not template:
+            message = (
+                f"data.tokenizer = '{self.tokenizer}' brings no chat template: set data.chat_template to a "
+                f"Jinja file, or to '{_CHATML}'"
+            )
+            raise InvalidInputError(message, code="chat_template")
+        return template
+
+    def encoder(self) -> Encoder:
+        """Make what turns a record into tokens."""
+        if self.format == "tokens":
+            return TokensEncoder(masked=len(self.fields) > 1)
+        if self.format == "chat":
+            template = ChatTemplate(self.template_source, self.loaded_tokenizer.special.named)
+            return ChatEncoder(self.loaded_tokenizer, template)
+        kind = TextEncoder if self.format == "text" else CompletionEncoder
+        return kind(self.loaded_tokenizer, self._eos())
+
+    def _eos(self) -> int | None:
+        written = self.eos_token or self.loaded_tokenizer.special.eos
+        return self.loaded_tokenizer.token(written) if written else None
+
+    @cached_property
+    def dtype(self) -> np.dtype[np.generic]:
+        """The smallest type of the tokens, little-endian on every machine."""
+        largest = np.iinfo(np.int32).max if self.format == "tokens" else self.loaded_tokenizer.vocab_size - 1
+        for name in ("<u1", "<u2"):
+            if largest <= np.iinfo(name).max:
+                return np.dtype(name)
+        return np.dtype("<i4")
+
+    def key(self) -> str:
+        """Name the index: files (path, size and time of change), tokenizer and settings, as a SHA-256."""
+        facts = {key: value for key, value in asdict(self).items() if key != "paths"}
+        facts["format_version"] = FORMAT
+        facts["files"] = [_stamp(path) for path in self.paths]
+        if self.format != "tokens":
+            facts["tokenizer"] = self.loaded_tokenizer.fingerprint
+        if self.format == "chat":
+            facts["chat_template"] = self.template_source
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def open(self, file: int) -> RecordFile:
+        """Open one of the files."""
+        return open_records(self.paths[file], self.fields)
+
+    def pieces(self) -> list[Piece]:
+        """Cut all files into pieces, the same ones each time."""
+        return [Piece(file, *ends) for file in range(len(self.paths)) for ends in self.open(file).pieces()]
+
+    def blocks(self, piece: Piece, encoder: Encoder) -> Iterator[Block]:
+        """Read and tokenise the records of a piece.
+
+        Raises:
+            InvalidInputError: a record is refused; the message begins with its place.
+        """
+        file = self.open(piece.file)
+        documents: list[_Document] = []
+        tokens = without_target = 0
+        for where, values in file.records(piece.start, piece.stop):
+            document = _encoded(encoder, values, file, where)
+            if document.num_targets == 0:
+                without_target += 1
+                continue
+            documents.append(document)
+            tokens += len(document.tokens)
+            if tokens >= _BLOCK_TOKENS:
+                yield self._block(documents, without_target)
+                documents, tokens, without_target = [], 0, 0
+        yield self._block(documents, without_target)
+
+    def _block(self, documents: Sequence["_Document"], without_target: int) -> Block:
+        empty = np.zeros(0, dtype=self.dtype)
+        masks = [document.counts for document in documents if document.counts is not None]
+        return Block(
+            tokens=np.concatenate([empty, *(document.tokens for document in documents)]).astype(self.dtype),
+            counts=np.concatenate(masks) if masks else None,
+            lengths=np.array([len(document.tokens) for document in documents], dtype=np.int64),
+            target_counts=np.array([document.num_targets for document in documents], dtype=np.int64),
+            num_without_target=without_target,
+        )
+
+
+class _Document(NamedTuple):
+    tokens: npt.NDArray[np.generic]
+    counts: npt.NDArray[np.bool_] | None
+    num_targets: int
+
+
+def _encoded(encoder: Encoder, values: Sequence[object], file: RecordFile, where: int) -> _Document:
+    try:
+        sequence = encoder.encode(values)
+    except InvalidInputError as error:
+        message = f"{file.place(where)} {error}"
+        raise InvalidInputError(message, code=error.code) from None
+    counts = sequence.counts if isinstance(sequence, MaskedTokens) else None
+    return _Document(plain_tokens(sequence), counts, num_targets(sequence))
+
+
+def _stamp(path: Path) -> tuple[str, int, int]:
+    try:
+        status = path.stat()
+    except OSError as error:
+        message = f"file '{path}' cannot be read ({error.strerror or error}); check the path and the file"
+        raise InvalidInputError(message, code="source_file") from error
+    return str(path.resolve()), status.st_size, status.st_mtime_ns

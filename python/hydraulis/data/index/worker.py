@@ -1,0 +1,151 @@
+"""A process that tokenises: `python -m hydraulis.data.index.worker`, spoken to over its pipes.
+
+It is a program of its own, because a forked process shares locks with threads that it does not have, and a
+spawned one imports the program that started it: of a training run that is torch, once for each process.
+
+Whoever starts it writes a job, then pieces, and closes the pipe when there are no more; for each piece it
+answers with blocks and then None, or with the error that ends it.
+"""
+
+import contextlib
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from hydraulis.data.index.job import Block, IndexJob, Piece
+from hydraulis.errors import HydraulisError
+
+# A process works on one piece while the next one waits for it.
+_AHEAD = 2
+
+
+class WorkerProcesses:
+    """Processes that tokenise pieces; the blocks come in the order of the pieces.
+
+    Each process works ahead until its first block is taken, so as much is in memory as there are processes.
+
+    Args:
+        job: what is indexed.
+        pieces: to tokenise, in order.
+        number: of processes.
+    """
+
+    def __init__(self, job: IndexJob, pieces: Sequence[Piece], number: int) -> None:
+        self._job, self._pieces = job, pieces
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._number = number
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def _start(self) -> None:
+        # The tokenizers' own threads would fight over the cores that other processes use.
+        environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "hydraulis.data.index.worker"]
+        for number in range(self._number):
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                # An interrupt at the terminal is for the program that started it, which ends this one.
+                start_new_session=True,
+            )
+            self._processes.append(process)
+            self._send(number, self._job)
+            for piece in self._pieces[number :: self._number][:_AHEAD]:
+                self._send(number, piece)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self._processes:
+            if kind is not None:
+                process.kill()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    # What was not read any more is of no use.
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
+        for process in self._processes:
+            process.wait()
+
+    def blocks(self, place: int) -> Iterator[Block]:
+        """Give the blocks of a piece; pieces are asked for in order.
+
+        Args:
+            place: of the piece among the pieces.
+
+        Raises:
+            HydraulisError: a record was refused, or the process died (code `index_process`).
+        """
+        number = place % self._number
+        while (answer := self._receive(number)) is not None:
+            if isinstance(answer, HydraulisError):
+                raise answer
+            yield answer
+        later = place + _AHEAD * self._number
+        if later < len(self._pieces):
+            self._send(number, self._pieces[later])
+
+    def _send(self, number: int, message: IndexJob | Piece) -> None:
+        pipe = self._processes[number].stdin
+        assert pipe is not None  # asked for above
+        try:
+            pickle.dump(message, pipe)
+            pipe.flush()
+        except BrokenPipeError as error:
+            raise self._died(number) from error
+
+    def _receive(self, number: int) -> Block | HydraulisError | None:
+        pipe = self._processes[number].stdout
+        assert pipe is not None  # asked for above
+        try:
+            answer: Block | HydraulisError | None = pickle.load(pipe)
+        except (EOFError, pickle.UnpicklingError) as error:
+            raise self._died(number) from error
+        return answer
+
+    def _died(self, number: int) -> HydraulisError:
+        code = self._processes[number].wait()
+        message = (
+            f"a process that tokenises ended with code {code}, perhaps for lack of memory: start again to go "
+            "on where it stopped, with fewer data.index_processes"
+        )
+        return HydraulisError(message, code="index_process")
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer until there are no more requests."""
+    job: IndexJob = pickle.load(requests)
+    encoder = None
+    while True:
+        try:
+            piece: Piece = pickle.load(requests)
+        except EOFError:
+            return
+        try:
+            encoder = encoder or job.encoder()
+            for block in job.blocks(piece, encoder):
+                pickle.dump(block, answers, protocol=pickle.HIGHEST_PROTOCOL)
+        except HydraulisError as error:
+            pickle.dump(error, answers)
+        else:
+            pickle.dump(None, answers)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    # What a library prints must not get between the answers.
+    answers_pipe = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    serve(sys.stdin.buffer, answers_pipe)

@@ -1,0 +1,76 @@
+"""Arrow files: streams of record batches, as Hugging Face's datasets keeps them, and Feather."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydraulis.data.extras import extra_module
+from hydraulis.data.records.columns import check_fields, rows
+from hydraulis.errors import InvalidInputError
+
+_PIECE_ROWS = 4096
+_RANDOM_ACCESS = b"ARROW1"
+
+
+class ArrowFile:
+    """An `.arrow` file, mapped and cut at its record batches.
+
+    Args:
+        path: the file.
+        fields: that are wanted of each record.
+
+    Raises:
+        InvalidInputError: it is no Arrow file (code `source_file`), or lacks a field (`record_field`).
+        HydraulisError: pyarrow is not installed (code `extra_missing`).
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, path: Path, fields: Sequence[str]) -> None:
+        self._pyarrow: Any = extra_module("pyarrow", f"the Arrow file '{path}'")
+        self._path = path
+        self._fields = fields
+        with path.open("rb") as file:
+            self._is_stream = file.read(len(_RANDOM_ACCESS)) != _RANDOM_ACCESS
+        try:
+            names = self._open().schema.names
+        except self._pyarrow.ArrowInvalid as error:
+            message = f"file '{path}' is no Arrow file ({error}); write it anew"
+            raise InvalidInputError(message, code="source_file") from error
+        check_fields(names, fields, f"file '{path}'")
+
+    def pieces(self) -> list[tuple[int, int]]:
+        """Cut the file into runs of record batches; of each batch only its head is looked at."""
+        pieces, first, number_of_rows, number = [], 0, 0, -1
+        for number, batch in enumerate(self._batches()):
+            number_of_rows += batch.num_rows
+            if number_of_rows >= _PIECE_ROWS:
+                pieces.append((first, number + 1))
+                first, number_of_rows = number + 1, 0
+        return pieces if first > number else [*pieces, (first, number + 1)]
+
+    def records(self, start: int, stop: int) -> Iterator[tuple[int, Sequence[object]]]:
+        """Read the rows of some record batches."""
+        where = 0
+        for number, batch in enumerate(self._batches()):
+            if number >= stop:
+                return
+            if number >= start:
+                yield from enumerate(rows(batch, self._fields), start=where)
+            where += batch.num_rows
+
+    def place(self, where: int) -> str:
+        """Name a row, counted from 0."""
+        return f"file '{self._path}', row {where}"
+
+    def _open(self) -> Any:
+        ipc: Any = extra_module("pyarrow.ipc", f"the Arrow file '{self._path}'")
+        mapped = self._pyarrow.memory_map(str(self._path))
+        return ipc.open_stream(mapped) if self._is_stream else ipc.open_file(mapped)
+
+    def _batches(self) -> Iterator[Any]:
+        reader = self._open()
+        if self._is_stream:
+            yield from reader
+        else:
+            for number in range(reader.num_record_batches):
+                yield reader.get_batch(number)

@@ -1,0 +1,56 @@
+"""Parquet files."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydraulis.data.extras import extra_module
+from hydraulis.data.records.columns import check_fields, rows
+from hydraulis.errors import InvalidInputError
+
+# Rows that are decoded together.
+_ROWS = 1024
+
+
+class ParquetFile:
+    """A `.parquet` file, cut at its row groups; only the columns of the wanted fields are read.
+
+    Args:
+        path: the file.
+        fields: that are wanted of each record.
+
+    Raises:
+        InvalidInputError: it is no Parquet file (code `source_file`), or lacks a field (`record_field`).
+        HydraulisError: pyarrow is not installed (code `extra_missing`).
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, path: Path, fields: Sequence[str]) -> None:
+        pyarrow: Any = extra_module("pyarrow", f"the Parquet file '{path}'")
+        parquet: Any = extra_module("pyarrow.parquet", f"the Parquet file '{path}'")
+        try:
+            self._file = parquet.ParquetFile(path)
+        except pyarrow.ArrowInvalid as error:
+            message = f"file '{path}' is no Parquet file ({error}); write it anew"
+            raise InvalidInputError(message, code="source_file") from error
+        check_fields(self._file.schema_arrow.names, fields, f"file '{path}'")
+        self._path = path
+        self._fields = fields
+
+    def pieces(self) -> list[tuple[int, int]]:
+        """Cut the file into its row groups."""
+        return [(group, group + 1) for group in range(self._file.num_row_groups)]
+
+    def records(self, start: int, stop: int) -> Iterator[tuple[int, Sequence[object]]]:
+        """Read the rows of some row groups."""
+        metadata = self._file.metadata
+        where = sum(metadata.row_group(group).num_rows for group in range(start))
+        groups = list(range(start, stop))
+        for batch in self._file.iter_batches(_ROWS, row_groups=groups, columns=list(self._fields)):
+            for values in rows(batch, self._fields):
+                yield where, values
+                where += 1
+
+    def place(self, where: int) -> str:
+        """Name a row, counted from 0."""
+        return f"file '{self._path}', row {where}"

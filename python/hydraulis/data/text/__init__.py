@@ -1,0 +1,1 @@
+"""From text, conversations and completions to tokens and loss masks."""

@@ -1,0 +1,236 @@
+"""Writes a conversation as one text, and says which characters of it the assistant wrote.
+
+Templates come from the model's files, so they run in a sandbox: they cannot reach attributes that begin
+with an underscore, nor change what they are given. The date is not at hand: the same conversation gives the
+same text on any day.
+
+What the assistant wrote is known in one of two ways. A template may mark it: between `{% generation %}` and
+`{% endgeneration %}`. Of any other one the beginnings of the conversation are rendered: what the text gains
+with an assistant's message, beyond the prompt that asks for it, is the assistant's. Where a template writes
+an earlier message differently once others follow (as those do that drop earlier reasoning), the content of
+each message is marked instead, and found again in the whole text.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydraulis.data.extras import extra_module
+from hydraulis.errors import InvalidInputError
+
+# Characters that Unicode keeps free for such uses inside of a program.
+_BEGIN, _END = "\ufdd0", "\ufdd1"
+
+CHATML = """\
+{%- for message in messages %}
+{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+
+Message = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedChat:
+    """A conversation as text.
+
+    Attributes:
+        text: all of it.
+        spans: where the assistant's parts start and end, in characters, in rising order.
+    """
+
+    text: str
+    spans: Sequence[tuple[int, int]]
+
+
+class ChatTemplate:
+    """A compiled template.
+
+    Args:
+        source: in Jinja.
+        special_tokens: by name, as the template may use them.
+
+    Raises:
+        InvalidInputError: it is no template (code `chat_template`).
+        HydraulisError: the library is not installed (code `extra_missing`).
+    """
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        self._jinja: Any = extra_module("jinja2", "a chat template")
+        try:
+            self._template = _environment(self._jinja).from_string(source)
+        except self._jinja.TemplateError as error:
+            message = f"the chat template is no Jinja template ({error}); mend it, or give another one"
+            raise InvalidInputError(message, code="chat_template") from error
+        self._marks_assistant = "endgeneration" in source
+        self._special_tokens = dict(special_tokens)
+
+    def render(self, messages: Sequence[Message], tools: Sequence[Any] | None = None) -> RenderedChat:
+        """Write a conversation.
+
+        Args:
+            messages: each with a `role` and, as a rule, a `content`.
+            tools: that the template may describe.
+
+        Raises:
+            InvalidInputError: the template refuses the messages, or what the assistant wrote cannot be told
+                (code `chat_template`).
+        """
+        _check_messages(messages, tools)
+        marked = self._text(messages, tools)
+        if self._marks_assistant:
+            return _without_marks(marked)
+        spans = self._by_beginnings(messages, tools, marked)
+        return RenderedChat(marked, spans if spans is not None else self._by_marks(messages, tools, marked))
+
+    def _by_beginnings(
+        self, messages: Sequence[Message], tools: Sequence[Any] | None, text: str
+    ) -> list[tuple[int, int]] | None:
+        """Render what stands before each assistant's message, and that with it; None if `text` differs."""
+        spans = []
+        for number in _assistant_places(messages):
+            before = self._before(messages[:number], tools)
+            with_it = self._text(messages[: number + 1], tools)
+            if not (with_it.startswith(before) and text.startswith(with_it)):
+                return None
+            spans.append((len(before), len(with_it)))
+        return spans
+
+    def _by_marks(
+        self, messages: Sequence[Message], tools: Sequence[Any] | None, text: str
+    ) -> list[tuple[int, int]]:
+        """Put marks around the content of each assistant's message; the rest of its turn is around them."""
+        marked = list(messages)
+        places = _assistant_places(messages)
+        for number in places:
+            content = messages[number].get("content")
+            if not isinstance(content, str):
+                raise _cannot_tell(number)
+            marked[number] = {**messages[number], "content": _marked(content)}
+        found = _without_marks(self._text(marked, tools))
+        if found.text != text or len(found.spans) != len(places):
+            raise _cannot_tell(places[0])
+        prompt = self._generation_prompt(messages, tools)
+        spans: list[tuple[int, int]] = []
+        for number, (start, end) in zip(places, found.spans, strict=True):
+            turn = text.rfind(prompt, spans[-1][1] if spans else 0, start) if prompt else -1
+            # What ends a turn stands behind the last one of a conversation.
+            ending = _without_marks(self._text(marked[: number + 1], tools))
+            behind = ending.text[ending.spans[-1][1] :]
+            spans.append((start if turn < 0 else turn + len(prompt), end + _common_start(behind, text[end:])))
+        return spans
+
+    def _before(self, messages: Sequence[Message], tools: Sequence[Any] | None) -> str:
+        return self._text(messages, tools, add_generation_prompt=True)
+
+    def _generation_prompt(self, messages: Sequence[Message], tools: Sequence[Any] | None) -> str:
+        """Return what asks for an assistant's message."""
+        first = _assistant_places(messages)[0]
+        if first == 0:
+            return ""
+        return self._before(messages[:first], tools).removeprefix(self._text(messages[:first], tools))
+
+    def _text(
+        self, messages: Sequence[Message], tools: Sequence[Any] | None, *, add_generation_prompt: bool = False
+    ) -> str:
+        if not messages:
+            return ""
+        try:
+            text: str = self._template.render(
+                messages=messages,
+                tools=tools,
+                documents=None,
+                add_generation_prompt=add_generation_prompt,
+                **self._special_tokens,
+            )
+        except (self._jinja.TemplateError, TypeError, ValueError, KeyError) as error:
+            message = f"the chat template refuses the messages: {error}; mend the messages or the template"
+            raise InvalidInputError(message, code="chat_template") from error
+        return text
+
+
+def _check_messages(messages: Sequence[Message], tools: Sequence[Any] | None) -> None:
+    written = json.dumps([messages, tools], ensure_ascii=False, default=str)
+    if _BEGIN in written or _END in written:
+        message = "the messages hold the character U+FDD0 or U+FDD1, which is no text; replace it"
+        raise InvalidInputError(message, code="record_value")
+
+
+def _assistant_places(messages: Sequence[Message]) -> list[int]:
+    return [number for number, message in enumerate(messages) if message.get("role") == "assistant"]
+
+
+def _marked(content: str) -> str:
+    # Templates strip what is around a message.
+    core = content.strip()
+    before, _, after = content.partition(core) if core else (content, "", "")
+    return f"{before}{_BEGIN}{core}{_END}{after}"
+
+
+def _without_marks(marked: str) -> RenderedChat:
+    """Take the marks out, and return where they stood."""
+    parts: list[str] = []
+    spans: list[tuple[int, int]] = []
+    length = 0
+    for number, part in enumerate(marked.split(_BEGIN)):
+        inside, mark, outside = part.partition(_END) if number else ("", "", part)
+        if bool(mark) != bool(number) or _END in outside:
+            message = "what the chat template marks as the assistant's is nested; mark each part by itself"
+            raise InvalidInputError(message, code="chat_template")
+        if number:
+            spans.append((length, length + len(inside)))
+        parts += [inside, outside]
+        length += len(inside) + len(outside)
+    return RenderedChat("".join(parts), spans)
+
+
+def _common_start(one: str, other: str) -> int:
+    for place, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return place
+    return min(len(one), len(other))
+
+
+def _cannot_tell(number: int) -> InvalidInputError:
+    message = (
+        f"what the chat template makes of assistant's message {number} cannot be told from the rest: mark it "
+        "there with {% generation %} and {% endgeneration %}"
+    )
+    return InvalidInputError(message, code="chat_template")
+
+
+def _environment(jinja: Any) -> Any:
+    """Make the sandbox, with what templates of Hugging Face expect in it."""
+    sandbox: Any = extra_module("jinja2.sandbox", "a chat template")
+    nodes: Any = extra_module("jinja2.nodes", "a chat template")
+    extension: Any = extra_module("jinja2.ext", "a chat template")
+
+    class Generation(extension.Extension):  # type: ignore[misc]
+        """The statement around what the assistant wrote."""
+
+        tags = frozenset({"generation"})
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+            return nodes.CallBlock(self.call_method("_mark"), [], [], body).set_lineno(line)
+
+        def _mark(self, caller: Any) -> str:
+            return f"{_BEGIN}{caller()}{_END}"
+
+    environment = sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, extension.loopcontrols]
+    )
+
+    def refuse(message: str) -> None:
+        raise jinja.TemplateError(message)
+
+    environment.globals["raise_exception"] = refuse
+    environment.filters["tojson"] = _to_json
+    return environment
+
+
+def _to_json(value: object, indent: int | None = None, **options: Any) -> str:
+    # Jinja's own one escapes for HTML.
+    return json.dumps(value, ensure_ascii=False, indent=indent, **options)

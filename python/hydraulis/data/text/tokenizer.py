@@ -1,0 +1,212 @@
+"""Tokenizers: bytes, or a `tokenizer.json` as Hugging Face writes it.
+
+A tokenizer is a pure function of its files. Those beside `tokenizer.json` are read too: what ends a document
+and how a conversation is written stand in `tokenizer_config.json` and `chat_template.jinja`.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from hydraulis.data.extras import extra_module
+from hydraulis.data.tokens import Tokens
+from hydraulis.errors import InvalidInputError
+
+Places = npt.NDArray[np.int64]
+
+BYTES = "bytes"
+_NUM_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecialTokens:
+    """What a tokenizer's own files say about its use.
+
+    Attributes:
+        eos: ends a document; empty if there is none.
+        named: every special token by its name, such as `bos_token`, for templates.
+        chat_template: the Jinja source; empty if there is none.
+    """
+
+    eos: str = ""
+    named: dict[str, str] = field(default_factory=dict)
+    chat_template: str = ""
+
+
+class Tokenizer(Protocol):
+    """Turns text into tokens."""
+
+    @property
+    def special(self) -> SpecialTokens:
+        """What its own files say about its use."""
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest token."""
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of its files; whatever they hold decides which tokens come out."""
+
+    def token(self, text: str) -> int:
+        """Return the one token that is written so."""
+
+    def encode(self, text: str, *, special: bool) -> Tokens:
+        """Return the tokens of a text; with `special`, those too that the tokenizer puts around one."""
+
+    def encode_with_places(self, text: str) -> tuple[Tokens, Places]:
+        """Return the tokens of a text, and at which character each of them starts."""
+
+
+class ByteTokenizer:
+    """Every byte of UTF-8 is a token."""
+
+    special = SpecialTokens()
+    vocab_size = _NUM_BYTES
+    fingerprint = BYTES
+
+    def token(self, text: str) -> int:
+        """Return the one byte of the text."""
+        encoded = _utf8(text)
+        if len(encoded) != 1:
+            raise _no_token(text, BYTES)
+        return encoded[0]
+
+    def encode(self, text: str, *, special: bool) -> Tokens:  # noqa: ARG002
+        """Return the bytes."""
+        return np.frombuffer(_utf8(text), dtype=np.uint8)
+
+    def encode_with_places(self, text: str) -> tuple[Tokens, Places]:
+        """Return the bytes, and the character that each belongs to."""
+        tokens = np.frombuffer(_utf8(text), dtype=np.uint8)
+        # The bytes behind the first one of a character begin with the bits 10.
+        return tokens, np.cumsum((tokens & 0xC0) != 0x80) - 1
+
+
+class JsonTokenizer:
+    """A `tokenizer.json`, by the library that wrote it.
+
+    Args:
+        path: the file, or the folder that holds it.
+
+    Raises:
+        InvalidInputError: it, or a file beside it, cannot be read (code `tokenizer_file`).
+        HydraulisError: the library is not installed (code `extra_missing`).
+    """
+
+    def __init__(self, path: Path) -> None:
+        file = path / "tokenizer.json" if path.is_dir() else path
+        library = extra_module("tokenizers", f"the tokenizer '{file}'")
+        content = _read(file)
+        try:
+            self._tokenizer: Any = library.Tokenizer.from_str(content.decode())
+        except Exception as error:  # the library raises plain Exception
+            message = f"tokenizer '{file}' cannot be read ({error}); give a tokenizer.json of Hugging Face"
+            raise InvalidInputError(message, code="tokenizer_file") from error
+        # A document is taken whole: what is too long is cut, and counted, later.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._file = file
+        self.special, beside = _special_tokens(file.parent)
+        self.vocab_size: int = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values())
+        self.fingerprint = hashlib.sha256(content + beside).hexdigest()
+
+    def token(self, text: str) -> int:
+        """Return the id of a token of the vocabulary.
+
+        Raises:
+            InvalidInputError: there is none that is written so (code `tokenizer_token`).
+        """
+        token: int | None = self._tokenizer.token_to_id(text)
+        if token is None:
+            raise _no_token(text, str(self._file))
+        return token
+
+    def encode(self, text: str, *, special: bool) -> Tokens:
+        """Return the tokens of a text; with `special`, those too that the tokenizer puts around one."""
+        _utf8(text)
+        return np.array(self._tokenizer.encode(text, add_special_tokens=special).ids, dtype=np.int64)
+
+    def encode_with_places(self, text: str) -> tuple[Tokens, Places]:
+        """Return the tokens of a text, and at which character each of them starts."""
+        _utf8(text)
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        places = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)[:, 0]
+        return np.array(encoding.ids, dtype=np.int64), places
+
+
+def load_tokenizer(name: str) -> Tokenizer:
+    """Return the tokenizer of a name.
+
+    Args:
+        name: `bytes`, a `tokenizer.json`, or a folder that holds one.
+
+    Raises:
+        InvalidInputError: the file cannot be read (code `tokenizer_file`).
+        HydraulisError: the library is not installed (code `extra_missing`).
+    """
+    return ByteTokenizer() if name == BYTES else JsonTokenizer(Path(name))
+
+
+def _special_tokens(folder: Path) -> tuple[SpecialTokens, bytes]:
+    """Read what stands beside `tokenizer.json`, if anything does; also return the bytes read."""
+    path = folder / "tokenizer_config.json"
+    content = _read(path) if path.exists() else b"{}"
+    try:
+        settings = json.loads(content)
+    except ValueError as error:
+        message = f"'{path}' is no JSON ({error}); mend it, or give a copy of tokenizer.json alone"
+        raise InvalidInputError(message, code="tokenizer_file") from error
+    named = {
+        key: _written(value)
+        for key, value in settings.items()
+        if key.endswith("_token") and isinstance(value, str | dict)
+    }
+    template = settings.get("chat_template") or ""
+    file = folder / "chat_template.jinja"
+    if file.exists():
+        beside = _read(file)
+        content, template = content + beside, beside.decode()
+    eos = named.get("eos_token", "")
+    return SpecialTokens(eos=eos, named=named, chat_template=_default_template(template)), content
+
+
+def _written(value: str | dict[str, Any]) -> str:
+    return value if isinstance(value, str) else str(value.get("content", ""))
+
+
+def _default_template(template: str | Sequence[dict[str, str]]) -> str:
+    """Return the template, or of several named ones that which is for plain conversations."""
+    if isinstance(template, str):
+        return template
+    return {one["name"]: one["template"] for one in template}.get("default", "")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        why = error.strerror or error
+        message = (
+            f"tokenizer file '{path}' cannot be read ({why}); give a tokenizer.json, its folder, or '{BYTES}'"
+        )
+        raise InvalidInputError(message, code="tokenizer_file") from error
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        message = f"character {error.start} is half of a surrogate pair, which is no text; replace it"
+        raise InvalidInputError(message, code="record_value") from error
+
+
+def _no_token(text: str, tokenizer: str) -> InvalidInputError:
+    message = f"tokenizer '{tokenizer}' has no token '{text}'; name one of its vocabulary"
+    return InvalidInputError(message, code="tokenizer_token")

@@ -1,0 +1,169 @@
+"""Planners side by side over many batches, each iteration simulated under the same conditions."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from hydraulis._core import Cluster, CostProfile, GpuTime, Network, Planner, Scheme
+from hydraulis.errors import HydraulisError, InfeasibleError
+from hydraulis.planner.static import StaticComparison
+
+Batch = npt.NDArray[np.int64]
+PARTS = ("compute", "slower_rank", "bubble", "slower_replica", "unused")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What all planners of a comparison plan for, and what their plans run under.
+
+    Attributes:
+        profile: of the model.
+        cluster: of all ranks.
+        batches: the lengths of each batch.
+        listed: strategies that `list` chooses from; None for those of the profile.
+        slowdowns: for each slow rank how many times as long it takes; no planner knows of them.
+        network: what carries activations between stages; None if they arrive at once.
+    """
+
+    profile: CostProfile
+    cluster: Cluster
+    batches: Sequence[Batch]
+    listed: Sequence[str] | None = None
+    slowdowns: Mapping[int, float] = field(default_factory=dict)
+    network: Network | None = None
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence of all batches."""
+        return max(int(batch.max()) for batch in self.batches)
+
+
+@dataclass(slots=True)
+class Contestant:
+    """One planner's iterations over the batches.
+
+    Attributes:
+        name: as asked for; of `static` with the strategy that it settled on.
+        iteration_ms: simulated time of each batch.
+        strategies: how often each was chosen.
+        parts_ms: where all ranks' time went, by part, summed over the batches and divided by the ranks:
+            together as long as all iterations.
+    """
+
+    name: str
+    iteration_ms: list[float] = field(default_factory=list)
+    strategies: Counter[str] = field(default_factory=Counter)
+    parts_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
+
+    @property
+    def mean_ms(self) -> float:
+        """The mean iteration."""
+        return float(np.mean(self.iteration_ms))
+
+    def percentile_ms(self, percent: float) -> float:
+        """The iteration that so many percent of them do not exceed, by nearest rank."""
+        return float(np.percentile(self.iteration_ms, percent, method="inverted_cdf"))
+
+    @property
+    def utilisation(self) -> float:
+        """The share of all ranks' time in which they compute."""
+        return self.parts_ms["compute"] / sum(self.parts_ms.values())
+
+    def add(self, strategy: str, iteration_ms: float, time: GpuTime, ranks: int) -> None:
+        """Add an iteration."""
+        self.strategies[strategy] += 1
+        self.iteration_ms.append(iteration_ms)
+        for part in PARTS:
+            self.parts_ms[part] += getattr(time, f"{part}_ms") / ranks
+
+
+def compare(
+    setting: Setting, names: Sequence[str], progress: Callable[[str], object] = lambda _: None
+) -> list[Contestant]:
+    """Plan and simulate every batch with every planner.
+
+    Args:
+        setting: what they plan for.
+        names: `list`, `search`, `static` (the homogeneous strategy that is best for all batches together),
+            or a strategy as written, which then is kept for all batches.
+        progress: called with a line that says how far it has come.
+
+    Raises:
+        InvalidInputError: a strategy is none, or does not fit (as `Planner`); a rank or factor is out of
+            range (code `slowdown`).
+        InfeasibleError: a batch has a sequence that the planner's strategies do not admit
+            (`sequence_too_long`), or no homogeneous strategy admits the longest (`no_static`).
+    """
+    return [_run(name, setting, progress) for name in names]
+
+
+def _run(name: str, setting: Setting, progress: Callable[[str], object]) -> Contestant:
+    planner, full_name = _planner(name, setting, progress)
+    contestant = Contestant(full_name)
+    for done, batch in enumerate(setting.batches):
+        progress(f"{name}: simulated {done} of {len(setting.batches)} batches")
+        plan = planner.plan(batch)
+        run = planner.simulate(plan, slowdowns=setting.slowdowns, network=setting.network)
+        contestant.add(plan.strategy, run.iteration_ms, run.gpu_time, setting.cluster.gpus)
+    return contestant
+
+
+def _planner(name: str, setting: Setting, progress: Callable[[str], object]) -> tuple[Planner, str]:
+    """Make the planner of a name, and say which strategy `static` stands for."""
+    strategies: Sequence[str] | Literal["search"] | None
+    full_name = name
+    match name:
+        case "search":
+            strategies = "search"
+        case "list":
+            strategies = setting.listed
+        case "static":
+            best = best_static(setting, progress)
+            strategies, full_name = [best], f"static {best}"
+        case _:
+            strategies = [name]
+    return Planner(setting.profile, setting.cluster, strategies=strategies), full_name
+
+
+def best_static(setting: Setting, progress: Callable[[str], object] = lambda _: None) -> str:
+    """Return the homogeneous strategy under which all batches together are planned to take least.
+
+    Raises:
+        InfeasibleError: none admits the longest sequence (code `no_static`).
+    """
+    candidates = homogeneous(setting.profile, setting.cluster)
+    comparison = StaticComparison.over(setting.profile, setting.cluster, candidates, setting.longest)
+    for done, batch in enumerate(setting.batches):
+        progress(f"static: planned {done} of {len(setting.batches)} batches under each strategy")
+        comparison.add(batch)
+    best = comparison.best()
+    if best is None:
+        message = (
+            f"no homogeneous strategy on {setting.cluster.gpus} GPUs admits {setting.longest} tokens, the "
+            "longest sequence: leave static out, or drop that sequence"
+        )
+        raise InfeasibleError(message, code="no_static")
+    return best.strategy
+
+
+def homogeneous(profile: CostProfile, cluster: Cluster) -> list[str]:
+    """Return, for each scheme that fits, as many replicas of it as the cluster has room for."""
+    usable = [text for text in profile.schemes if _fits(profile, cluster, f"1x{text}")]
+    # Placement may leave ranks of a node over, so that fewer fit than the ranks alone would say.
+    counts = ((text, range(cluster.gpus // Scheme(text).ranks, 0, -1)) for text in usable)
+    return [
+        next(f"{count}x{text}" for count in most if _fits(profile, cluster, f"{count}x{text}"))
+        for text, most in counts
+    ]
+
+
+def _fits(profile: CostProfile, cluster: Cluster, strategy: str) -> bool:
+    try:
+        Planner(profile, cluster, strategies=[strategy])
+    except HydraulisError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Figures, and the HTML report of a run. Importing it does not import matplotlib: drawing does."""

@@ -1,0 +1,98 @@
+"""How long planners' iterations are, and where the time goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hydraulis.planner.compare import PARTS, Contestant
+from hydraulis.report import style
+from hydraulis.report.style import Drawing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
+_NAMES = {
+    "compute": "computing",
+    "slower_rank": "waiting for a slower rank",
+    "bubble": "pipeline bubble",
+    "slower_replica": "waiting for the slowest replica",
+    "unused": "ranks left out",
+}
+_COLOURS = {
+    "compute": "#0072B2",
+    "slower_rank": "#CC79A7",
+    "bubble": "#E69F00",
+    "slower_replica": "#D55E00",
+    "unused": "#BDBDBD",
+}
+
+
+def comparison_figure(contestants: Sequence[Contestant], title: str) -> Drawing:
+    """Draw the mean iteration of each planner in parts, and below it every single iteration.
+
+    Args:
+        contestants: at least one, over the same batches.
+        title: what was compared.
+
+    Raises:
+        HydraulisError: matplotlib is missing (code `extra_missing`).
+    """
+    rows = len(contestants)
+    with Drawing(8.0, 2.2 + 0.75 * rows, rows=(1, 1.15)) as drawing:
+        parts, singles = drawing.panels
+        _parts(parts, contestants)
+        _singles(singles, contestants)
+        longest = max(max(one.iteration_ms) for one in contestants)
+        for panel in drawing.panels:
+            panel.set_xlim(0, 1.06 * longest)
+            panel.grid(visible=True, axis="x")
+            panel.grid(visible=False, axis="y")
+            style.thousands(panel, "x")
+        singles.set_xlabel("iteration, ms")
+        drawing.figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=style.FAINT)
+        return drawing
+
+
+def _parts(panel: Axes, contestants: Sequence[Contestant]) -> None:
+    panel.set_title("Where the mean iteration of a GPU goes")
+    for row, one in enumerate(contestants):
+        left = 0.0
+        for part in PARTS:
+            width = one.parts_ms[part] / len(one.iteration_ms)
+            panel.barh(row, width, left=left, height=0.62, color=_COLOURS[part])
+            left += width
+        text = f"{one.mean_ms:,.0f} ms, {100 * one.utilisation:.0f} % computing"
+        panel.annotate(text, (left, row), (5, 0), textcoords="offset points", va="center", fontsize=8)
+    _rows(panel, contestants)
+    from matplotlib.patches import Patch
+
+    present = [part for part in PARTS if any(one.parts_ms[part] > 0 for one in contestants)]
+    handles = [Patch(color=_COLOURS[part], label=_NAMES[part]) for part in present]
+    panel.legend(
+        handles=handles, loc="lower left", bbox_to_anchor=(0, -0.36), ncols=3, handlelength=1, borderaxespad=0
+    )
+    panel.tick_params(labelbottom=False)
+
+
+def _singles(panel: Axes, contestants: Sequence[Contestant]) -> None:
+    batches = len(contestants[0].iteration_ms)
+    panel.set_title(f"Each of {batches} iterations (bar: median, triangle: 99th percentile)")
+    for row, one in enumerate(contestants):
+        # Spread by the golden ratio: evenly, and the same each time.
+        spread = (np.arange(batches) * 0.618034) % 1 - 0.5
+        panel.scatter(
+            one.iteration_ms, row + 0.5 * spread, s=9, color=style.PLANNED, alpha=0.45, linewidths=0
+        )
+        panel.plot([one.percentile_ms(50)] * 2, [row - 0.34, row + 0.34], color=style.INK, linewidth=2)
+        panel.plot(one.percentile_ms(99), row + 0.38, marker="v", color=style.MEASURED, markersize=5)
+    _rows(panel, contestants)
+
+
+def _rows(panel: Axes, contestants: Sequence[Contestant]) -> None:
+    labels = [one.name.replace(" ", "\n", 1) for one in contestants]
+    panel.set_yticks(range(len(contestants)), labels)
+    panel.set_ylim(len(contestants) - 0.45, -0.55)

@@ -1,0 +1,165 @@
+"""Finds the state that a run goes on from, checks that it belongs to the run, and puts it in place."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from hydraulis.config.model import ModelConfig
+from hydraulis.config.run import RunConfig
+from hydraulis.errors import InvalidInputError
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint
+from hydraulis.runtime.checkpoint.manifest import DataCursor, Manifest, torn
+from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
+from hydraulis.runtime.checkpoint.shared import check_shared
+from hydraulis.runtime.home import HomeShare
+from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.rank_zero import from_rank_zero
+
+LATEST = "latest"
+# It fixes the first values alone.
+_NOT_OF_THE_MODEL = "initializer_range"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResumedRun:
+    """A run to go on with.
+
+    Attributes:
+        run: its folder.
+        checkpoint: the newest complete one.
+        manifest: of that.
+    """
+
+    run: Path
+    checkpoint: Path
+    manifest: Manifest
+
+    def check(self, config: RunConfig, cursor: DataCursor) -> None:
+        """Refuse the checkpoint of another model, or one that was made on other data.
+
+        Args:
+            config: of the run.
+            cursor: of its data, at the checkpoint's step.
+
+        Raises:
+            InvalidInputError: the model or the type of its master parameters differs (code
+                `checkpoint_model`), or the data or its order does (`checkpoint_data`).
+        """
+        _check_model(self, config)
+        for field in dataclasses.fields(DataCursor):
+            before, now = (getattr(data, field.name) for data in (self.manifest.data, cursor))
+            if before != now:
+                message = (
+                    f"checkpoint {self.checkpoint} has {_DATA_NAMES[field.name]} = {before!r} and the run "
+                    f"{now!r}: its batches would be others; set it back, or begin anew without resuming"
+                )
+                raise InvalidInputError(message, code="checkpoint_data")
+
+    def reader(self) -> CheckpointReader:
+        """Open the checkpoint."""
+        return CheckpointReader(self.checkpoint, self.manifest)
+
+
+def find_resumed(resume: str, directory: str) -> ResumedRun | None:
+    """Find the newest complete checkpoint of the run that is meant. Collective.
+
+    Args:
+        resume: the folder of a run, or `latest`, or empty for none.
+        directory: what `output.directory` says.
+
+    Returns:
+        The run; None if none is meant, or if `latest` finds no checkpoint.
+
+    Raises:
+        InvalidInputError: the folder has no complete checkpoint (code `checkpoint_missing`), its format is
+            another one (`checkpoint_format`), or not all ranks see it (`checkpoint_not_shared`).
+        HydraulisError: its manifest is not whole (code `checkpoint_torn`).
+    """
+    if not resume:
+        return None
+    found = from_rank_zero(lambda: str(_newest_of(resume, directory) or ""))
+    if not found:
+        return None
+    checkpoint = Path(found)
+    run = checkpoint.parents[1]
+    check_shared(run)
+    text = from_rank_zero(lambda: read_manifest(checkpoint).to_json())
+    return ResumedRun(run, checkpoint, Manifest.from_json(text, found))
+
+
+def restore_moments(reader: CheckpointReader, manifest: Manifest, shares: Sequence[HomeShare]) -> None:
+    """Fill this rank's home buffers but for the master parameters, which are read when a share is made.
+
+    Raises:
+        InvalidInputError: a parameter that is trained was frozen (code `checkpoint_model`).
+        HydraulisError: a shard is not whole (code `checkpoint_torn`).
+    """
+    trained = {record.name for record in manifest.parameters if record.trained}
+    for share in shares:
+        moments = {kind: flat for kind, flat in share.buffers().items() if kind != "master"}
+        for held in share.slices:
+            name = share.parameters.names[held.parameter]
+            if moments and name not in trained:
+                message = (
+                    f"{name} is trained and was frozen in the checkpoint, which has no optimizer state of "
+                    "it; keep it in train.frozen, or begin anew from an exported model"
+                )
+                raise InvalidInputError(message, code="checkpoint_model")
+            for kind, flat in moments.items():
+                place = slice(held.offset, held.offset + held.end - held.start)
+                flat[place] = reader.read(name, held.start, held.end, kind)
+
+
+def _newest_of(resume: str, directory: str) -> Path | None:
+    if resume != LATEST:
+        return newest_checkpoint(Path(resume)).absolute()
+    for run in reversed(_runs(Path(directory))):
+        newest = CheckpointFolder.of_run(run).newest()
+        if newest is not None:
+            return newest.absolute()
+    return None
+
+
+def _runs(first: Path) -> list[Path]:
+    """List the runs that `output.directory` named so far, in the order in which they were begun."""
+    numbered = re.compile(re.escape(first.name) + r"-(\d+)")
+    matches = [(numbered.fullmatch(path.name), path) for path in first.parent.glob("*")]
+    later = sorted((int(match[1]), path) for match, path in matches if match)
+    return [first, *(path for _, path in later)]
+
+
+def _check_model(resumed: ResumedRun, config: RunConfig) -> None:
+    manifest, model = resumed.manifest, config.model
+    for field in dataclasses.fields(ModelConfig):
+        before, now = getattr(manifest.model, field.name), getattr(model, field.name)
+        if field.name != _NOT_OF_THE_MODEL and before != now:
+            _refuse_model(resumed, f"model.{field.name}", before, now)
+    shapes = {name: tuple(shape) for name, shape in ModelParameters.of(model).shapes.items()}
+    if {record.name: record.shape for record in manifest.parameters} != shapes:
+        raise torn(str(resumed.checkpoint), "its parameters are not those of its model")
+    wide = torch.promote_types(getattr(torch, config.train.dtype), torch.float32)
+    dtype = str(wide).removeprefix("torch.")
+    if manifest.dtype != dtype:
+        _refuse_model(resumed, "the type of master parameters (by train.dtype)", manifest.dtype, dtype)
+
+
+def _refuse_model(resumed: ResumedRun, name: str, before: object, now: object) -> None:
+    message = (
+        f"checkpoint {resumed.checkpoint} has {name} = {before!r} and the run has {now!r}; "
+        "set it back, or begin anew without resuming"
+    )
+    raise InvalidInputError(message, code="checkpoint_model")
+
+
+_DATA_NAMES = {
+    "fingerprint": "the data's fingerprint",
+    "seed": "train.seed",
+    "tokens_per_batch": "data.tokens_per_batch",
+    "sequences_per_batch": "data.sequences_per_batch",
+    "epoch_end": "data.epoch_end",
+    "max_tokens": "data.max_tokens",
+    "next_batch": "the next batch's digest, of sequences in numpy's order,",
+}

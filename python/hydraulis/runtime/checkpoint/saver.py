@@ -1,0 +1,141 @@
+"""Writes checkpoints while training goes on.
+
+The training thread copies the state and goes on; one thread of each rank writes the copy. That thread calls
+no collective. Whether all have written is asked between later steps, and then rank 0 writes the manifest.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from hydraulis.config.checkpoint import CheckpointConfig
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.checkpoint.description import Description
+from hydraulis.runtime.checkpoint.durable import write_durably
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder
+from hydraulis.runtime.checkpoint.manifest import MANIFEST, ShardRecord
+from hydraulis.runtime.checkpoint.shard import parameter_records, shard_name, snapshot, write_shard
+from hydraulis.runtime.every_rank import raise_everywhere
+from hydraulis.runtime.home import HomeShare
+from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
+
+CONFIG = "config.json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A checkpoint that is being written."""
+
+    step: int
+    path: Path
+    written: Future[int]
+
+
+class CheckpointSaver:
+    """Writes the checkpoints of one run, one at a time. Every method is collective.
+
+    Args:
+        folder: of the run's checkpoints; all ranks see it.
+        config: when they are written, and how many stay.
+        shares: the state of this rank.
+        description: makes the manifests; asked on rank 0 alone.
+    """
+
+    def __init__(
+        self,
+        folder: CheckpointFolder,
+        config: CheckpointConfig,
+        shares: Sequence[HomeShare],
+        description: Description,
+    ) -> None:
+        self._folder = folder
+        self._config = config
+        self._shares = shares
+        self._description = description
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._pending: _Pending | None = None
+        self._begun: int | None = None
+
+    def after(self, step: int) -> None:
+        """Do what is due between two steps, so many iterations being completed.
+
+        Raises:
+            HydraulisError: a rank could not write its shard, or rank 0 the manifest (code
+                `checkpoint_write`).
+        """
+        self._poll()
+        if self._config.every_steps is not None and step % self._config.every_steps == 0:
+            self._begin(step)
+
+    def close(self, step: int) -> None:
+        """Leave a checkpoint of the end, so many iterations being completed; raises what `after` does."""
+        if step != self._begun:
+            self._begin(step)
+        self._finish()
+
+    def _begin(self, step: int) -> None:
+        """Copy the state, and have it written."""
+        self._finish()
+        path = Path(from_rank_zero(lambda: str(self._make_folder(step))))
+        tensors = snapshot(self._shares)
+        file = path / shard_name(dist.get_rank(), dist.get_world_size())
+        self._begun = step
+        self._pending = _Pending(step, path, self._writer.submit(write_shard, file, tensors))
+
+    def _poll(self) -> None:
+        """Complete the checkpoint that is being written if all ranks have written."""
+        if self._pending is None:
+            return
+        done = torch.tensor(int(self._pending.written.done()))
+        dist.all_reduce(done, op=dist.ReduceOp.MIN)
+        if done:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Wait for the checkpoint that is being written, if any, and complete it."""
+        if self._pending is None:
+            return
+        pending, self._pending = self._pending, None
+        raise_everywhere(_failure(pending.written))
+        bytes_by_rank = torch.zeros(dist.get_world_size(), dtype=torch.int64)
+        bytes_by_rank[dist.get_rank()] = pending.written.result()
+        dist.all_reduce(bytes_by_rank)
+        on_rank_zero(lambda: self._complete(pending, bytes_by_rank.tolist()))
+
+    def _make_folder(self, step: int) -> Path:
+        try:
+            return self._folder.begin(step)
+        except OSError as error:
+            raise _unwritten(error) from error
+
+    def _complete(self, pending: _Pending, bytes_by_rank: Sequence[int]) -> None:
+        shards = tuple(
+            ShardRecord(file=shard_name(rank, len(bytes_by_rank)), bytes=size)
+            for rank, size in enumerate(bytes_by_rank)
+        )
+        manifest = self._description.manifest(pending.step, shards, parameter_records(self._shares))
+        write_durably(pending.path / CONFIG, lambda path: path.write_text(self._description.config_json()))
+        write_durably(pending.path / MANIFEST, lambda path: path.write_text(manifest.to_json()))
+        try:
+            self._folder.rotate(self._config.keep)
+        except OSError as error:
+            raise _unwritten(error) from error
+
+
+def _failure(written: "Future[int]") -> HydraulisError | None:
+    """Wait for the writer; give what it failed with."""
+    error = written.exception()
+    if error is None or isinstance(error, HydraulisError):
+        return error
+    return _unwritten(error)
+
+
+def _unwritten(error: BaseException) -> HydraulisError:
+    message = (
+        f"the checkpoint cannot be written: {error!r}; make room, or set output.directory to another disk"
+    )
+    return HydraulisError(message, code="checkpoint_write")

@@ -1,0 +1,75 @@
+"""The loss on sequences that are not trained on."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from hydraulis._core import Plan, Planner
+from hydraulis.config.run import RunConfig
+from hydraulis.data.dataset import SequenceSource
+from hydraulis.data.open import budget
+from hydraulis.data.sampler import batches_in_order
+from hydraulis.runtime.loop import PlanRequest, TokenReader
+from hydraulis.runtime.rank_zero import from_rank_zero
+from hydraulis.runtime.worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What an evaluation came to: one line of `evaluations.jsonl`.
+
+    Attributes:
+        step: iterations that were completed before it.
+        loss: mean over all target tokens that are held out, in nats.
+    """
+
+    step: int
+    loss: float
+
+    def to_json(self) -> str:
+        """Give the line, without its end."""
+        return json.dumps(dataclasses.asdict(self))
+
+
+class Evaluator:
+    """Goes through all held-out sequences once, in batches as large as those of training, planned like them.
+
+    Args:
+        config: of the run; says when to evaluate, and how large a batch is.
+        data: the sequences that are held out, the same on every rank; None if none are.
+        worker: of this rank.
+        planner: asked on rank 0 alone.
+    """
+
+    def __init__(
+        self, config: RunConfig, data: SequenceSource | None, worker: Worker, planner: Planner
+    ) -> None:
+        self._config = config.data
+        self._every = config.train.evaluate_every
+        self._data = data
+        self._worker = worker
+        self._planner = planner
+
+    def after(self, step: int) -> Evaluation | None:
+        """Evaluate if it is due after so many completed iterations. Collective; raises what `loss` does."""
+        if self._data is None or self._every is None or step % self._every:
+            return None
+        return Evaluation(step, self.loss(self._data))
+
+    def loss(self, data: SequenceSource) -> float:
+        """Give the mean over all target tokens, in nats. Collective.
+
+        Raises:
+            HydraulisError: as in training (see `iterations`).
+        """
+        total = targets = 0.0
+        for documents in batches_in_order(*budget(self._config, data.lengths)):
+            counts = data.target_counts[documents]
+            request = PlanRequest(self._planner, data.lengths[documents], counts)
+            plan = Plan.from_json(from_rank_zero(request.make))
+            num_targets = float(np.sum(counts))
+            total += num_targets * self._worker.evaluate(plan, TokenReader(data, documents))
+            targets += num_targets
+        return total / targets

@@ -1,0 +1,42 @@
+"""What fails on one rank fails on all: the others would wait for it until their collectives time out."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from hydraulis.errors import HydraulisError
+
+T = TypeVar("T")
+
+
+def raise_everywhere(error: HydraulisError | None) -> None:
+    """Raise the error of the lowest rank that has one, on every rank; return if none has. Collective.
+
+    Where nothing failed it costs one all-reduce of a number.
+
+    Raises:
+        HydraulisError: of the lowest rank that has one.
+    """
+    failed = torch.tensor(int(error is not None))
+    dist.all_reduce(failed, op=dist.ReduceOp.MAX)
+    if failed:
+        errors: list[HydraulisError | None] = [None] * dist.get_world_size()
+        dist.all_gather_object(errors, error)
+        raise next(one for one in errors if one is not None)
+
+
+def on_every_rank(make: Callable[[], T]) -> T:
+    """Call `make` on every rank, and give this rank what it made. Collective.
+
+    Raises:
+        HydraulisError: what `make` raised on the lowest rank on which it did, on every rank.
+    """
+    try:
+        made = make()
+    except HydraulisError as error:
+        raise_everywhere(error)
+        raise
+    raise_everywhere(None)
+    return made

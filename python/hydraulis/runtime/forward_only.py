@@ -1,0 +1,78 @@
+"""Runs an instruction list without its backward half, for a loss that nothing is learnt from.
+
+Legend: t tokens of this rank, H hidden.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hydraulis._core import Backward, Exchange, Forward
+from hydraulis.data.collate import PackedMicroBatch
+from hydraulis.runtime.stage import Stage
+
+
+def execute_forward(
+    instructions: Sequence[Forward | Backward | Exchange],
+    stage: Stage,
+    micro_batches: Sequence[PackedMicroBatch],
+    denominator: int,
+) -> float:
+    """Run the forwards of a rank's list, and the exchanges as far as they carry activations.
+
+    In that order no rank waits for one that comes later in the pipeline but to take what it is sent, so the
+    lists finish as they did.
+
+    Args:
+        instructions: of this rank.
+        stage: of this rank.
+        micro_batches: by their numbers in the list.
+        denominator: target tokens of the whole batch.
+
+    Returns:
+        This rank's share of the batch's mean loss; 0 but on a last stage.
+    """
+    loss = 0.0
+    inputs: dict[int, Tensor] = {}
+    outputs: dict[int, Tensor] = {}
+    sent: tuple[dist.Work, Tensor] | None = None
+    for instruction in instructions:
+        match instruction:
+            case Forward(micro_batch):
+                output = _forward(
+                    stage, inputs.pop(micro_batch, None), micro_batches[micro_batch], denominator
+                )
+                if stage.is_last:
+                    loss += output.item()
+                else:
+                    outputs[micro_batch] = output
+            case Exchange(peer, next=False, receive=int(received)):
+                inputs[received] = _receive(stage, micro_batches[received], peer)
+            case Exchange(peer, next=True, send=int(leaving)):
+                # One at a time: a send is done when the peer has received.
+                _wait(sent)
+                sent = _send(outputs.pop(leaving), peer)
+    _wait(sent)
+    return loss
+
+
+def _forward(stage: Stage, input_tH: Tensor | None, batch: PackedMicroBatch, denominator: int) -> Tensor:
+    with torch.no_grad():
+        return stage.forward(input_tH, batch, denominator)
+
+
+def _receive(stage: Stage, batch: PackedMicroBatch, peer: int) -> Tensor:
+    arriving_tH = torch.empty(stage.hidden_shape(batch), dtype=stage.dtype)
+    dist.batch_isend_irecv([dist.P2POp(dist.irecv, arriving_tH, peer)])[0].wait()
+    return arriving_tH
+
+
+def _send(leaving_tH: Tensor, peer: int) -> tuple[dist.Work, Tensor]:
+    return dist.batch_isend_irecv([dist.P2POp(dist.isend, leaving_tH, peer)])[0], leaving_tH
+
+
+def _wait(sent: tuple[dist.Work, Tensor] | None) -> None:
+    if sent is not None:
+        sent[0].wait()

@@ -1,0 +1,1 @@
+"""Models of Hugging Face: their parameters read slice by slice, and written."""

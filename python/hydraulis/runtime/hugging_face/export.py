@@ -1,0 +1,127 @@
+"""Writes the master parameters of a checkpoint as a Hugging Face model folder."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from hydraulis.config.hugging_face import from_hugging_face
+from hydraulis.config.to_hugging_face import to_hugging_face
+from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.model.decoder import checkpoint_name
+from hydraulis.runtime.checkpoint.manifest import Manifest
+from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
+from hydraulis.runtime.hugging_face.files import CONFIG, carried_files, carried_folder
+from hydraulis.runtime.hugging_face.weights import INDEX, SINGLE
+from hydraulis.runtime.parameters import ModelParameters
+
+SHARD_BYTES = 5_000_000_000
+
+
+def export(checkpoint: Path, output: Path, dtype: torch.dtype, shard_bytes: int = SHARD_BYTES) -> None:
+    """Write a model folder that transformers loads; it appears under its name when it is complete.
+
+    Beside config.json and the parameters it has whatever tokenizer the run was begun with. One shard at a
+    time is in memory.
+
+    Args:
+        checkpoint: complete.
+        output: the folder to make.
+        dtype: of the parameters in it.
+        shard_bytes: a file has at most so many, or one tensor.
+
+    Raises:
+        InvalidInputError: the folder exists or cannot be made (code `export_output`), or no family of
+            transformers is the model's (`export_unsupported`).
+        HydraulisError: the checkpoint is not whole (code `checkpoint_torn`), or the folder cannot be written
+            (`export_output`).
+    """
+    manifest = read_manifest(checkpoint)
+    carried = carried_folder(checkpoint)
+    config = _config(manifest, carried) | {"dtype": str(dtype).removeprefix("torch.")}
+    with _made_whole(output) as folder:
+        for file in carried_files(carried):
+            shutil.copyfile(file, folder / file.name)
+        (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+        with CheckpointReader(checkpoint, manifest) as reader:
+            _write_parameters(folder, _parameters(manifest, reader, dtype), shard_bytes)
+
+
+def _config(manifest: Manifest, carried: Path) -> dict[str, Any]:
+    """Give the config.json that the model came with, if it still describes it, else one made for it."""
+    path = carried / CONFIG
+    if path.is_file():
+        given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if from_hugging_face(given) == manifest.model:
+            # The old name of the type would contradict the one that is written.
+            return {name: value for name, value in given.items() if name != "torch_dtype"}
+    return to_hugging_face(manifest.model, manifest.data.max_tokens)
+
+
+def _parameters(
+    manifest: Manifest, reader: CheckpointReader, dtype: torch.dtype
+) -> Iterator[tuple[str, Tensor]]:
+    """Give every parameter under its name in transformers, whole."""
+    parameters = ModelParameters.of(manifest.model)
+    for record in manifest.parameters:
+        elements = parameters.shapes[record.name].numel()
+        values = reader.read(record.name, 0, elements).to(dtype)
+        yield checkpoint_name(record.name), parameters.view(values, record.name).contiguous()
+
+
+def _write_parameters(folder: Path, parameters: Iterator[tuple[str, Tensor]], shard_bytes: int) -> None:
+    shards: list[list[str]] = []
+    total = 0
+    for number, tensors in enumerate(_shards(parameters, shard_bytes)):
+        # Named once their number is known.
+        safetensors.torch.save_file(tensors, folder / str(number), metadata={"format": "pt"})
+        shards.append(list(tensors))
+        total += sum(value.nbytes for value in tensors.values())
+    if len(shards) == 1:
+        (folder / "0").rename(folder / SINGLE)
+        return
+    weight_map: dict[str, str] = {}
+    for number, names in enumerate(shards):
+        file = f"model-{number + 1:05d}-of-{len(shards):05d}.safetensors"
+        (folder / str(number)).rename(folder / file)
+        weight_map |= dict.fromkeys(names, file)
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n")
+
+
+def _shards(parameters: Iterator[tuple[str, Tensor]], shard_bytes: int) -> Iterator[dict[str, Tensor]]:
+    shard: dict[str, Tensor] = {}
+    size = 0
+    for name, value in parameters:
+        if shard and size + value.nbytes > shard_bytes:
+            yield shard
+            shard, size = {}, 0
+        shard[name] = value
+        size += value.nbytes
+    yield shard
+
+
+@contextmanager
+def _made_whole(output: Path) -> Iterator[Path]:
+    """Give a folder under another name, and give it its own when all went well; else remove it."""
+    if output.exists():
+        message = f"output {output} exists; name a folder that does not"
+        raise InvalidInputError(message, code="export_output")
+    unfinished = output.with_name(f".{output.name}.unfinished")
+    try:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        yield unfinished
+        unfinished.rename(output)
+    except (OSError, SafetensorError) as error:
+        message = f"output {output} cannot be written: {error}; make room, or name another folder"
+        raise HydraulisError(message, code="export_output") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,0 +1,38 @@
+"""The small files of a Hugging Face model that a run carries along, so that an export has them too."""
+
+import shutil
+from pathlib import Path
+
+CARRIED = "hugging_face"
+CONFIG = "config.json"
+TOKENIZER_FILES = (
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+)
+
+
+def carry(model: Path, run: Path) -> None:
+    """Copy them from the folder of a model into that of a run."""
+    folder = run / CARRIED
+    folder.mkdir(exist_ok=True)
+    for name in (CONFIG, *TOKENIZER_FILES):
+        if (model / name).is_file():
+            shutil.copyfile(model / name, folder / name)
+
+
+def carried_folder(checkpoint: Path) -> Path:
+    """Give the folder in which the run of a checkpoint has them; it need not be there."""
+    return checkpoint.absolute().parents[1] / CARRIED
+
+
+def carried_files(folder: Path) -> list[Path]:
+    """List those of the tokenizer that are there."""
+    return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]

@@ -1,0 +1,144 @@
+"""Reads master parameters from the safetensors of a Hugging Face model folder.
+
+A rank reads only what its home share needs: of a tensor that tensor parallelism splits by rows those rows, of
+one that it splits by columns those columns.
+"""
+
+import json
+import re
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from hydraulis.errors import InvalidInputError
+from hydraulis.model.decoder import EMBEDDING_WEIGHT, HEAD_WEIGHT, checkpoint_name
+from hydraulis.parallel.tensor import split_dim
+from hydraulis.runtime.parameters import ModelParameters
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+FLOATS = ("BF16", "F16", "F32", "F64")
+# Tables that old checkpoints carry along: they follow from config.json.
+_DERIVED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
+_COMPARED_ROWS = 4096
+
+
+class HuggingFaceWeights:
+    """The tensors of a model folder, as `ParameterValues` of the whole model.
+
+    Args:
+        folder: with `model.safetensors`, or with shards and their index.
+        parameters: of the model.
+
+    Raises:
+        InvalidInputError: a file is not there, or not whole (code `weights_file`).
+    """
+
+    def __init__(self, folder: Path, parameters: ModelParameters) -> None:
+        self._folder = folder
+        self._parameters = parameters
+        self._files: dict[str, Any] = {}
+        self._open = ExitStack()
+        self._file_of = self._index()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._files.clear()
+        self._open.close()
+
+    def check(self) -> None:
+        """Refuse a folder whose tensors are not the parameters of the model.
+
+        Raises:
+            InvalidInputError: a tensor is missing, or not known, has another shape or is of a type that holds
+                no parameters (code `weights_tensors`).
+        """
+        shapes = {checkpoint_name(name): list(shape) for name, shape in self._parameters.shapes.items()}
+        given = {name for name in self._file_of if not _DERIVED.fullmatch(name)}
+        if HEAD_WEIGHT not in shapes and HEAD_WEIGHT in given:
+            self._check_tied()
+            given.remove(HEAD_WEIGHT)
+        for name in sorted(shapes.keys() - given):
+            self._refuse(name, "it is missing", "the model has it by its config.json")
+        for name in sorted(given - shapes.keys()):
+            self._refuse(name, "it is there", "the model has no such parameter by its config.json")
+        for name, shape in shapes.items():
+            tensor = self._slice(name)
+            if tensor.get_shape() != shape:
+                self._refuse(name, f"it has shape {tensor.get_shape()}", f"the model's is {shape}")
+            if tensor.get_dtype() not in FLOATS:
+                limit = f"parameters are one of {', '.join(FLOATS)}"
+                self._refuse(name, f"it is of type {tensor.get_dtype()}", limit)
+
+    def read(self, name: str, start: int, end: int) -> Tensor:
+        """Give the canonical elements from `start` to `end` of a parameter, in the file's type."""
+        shape = self._parameters.shapes[name]
+        dim = split_dim(name) or 0
+        width = shape.numel() // shape[dim]
+        first, last = start // width, -(-end // width)
+        tensor = self._slice(checkpoint_name(name))
+        rows: Tensor = tensor[first:last] if dim == 0 else tensor[:, first:last]
+        return self._parameters.canonical(rows, name)[start - first * width : end - first * width]
+
+    def _check_tied(self) -> None:
+        """Refuse a head that is told apart from the embedding, though config.json ties them."""
+        head, embedding = self._slice(HEAD_WEIGHT), self._slice(checkpoint_name(EMBEDDING_WEIGHT))
+        rows = head.get_shape()[0]
+        same = head.get_shape() == embedding.get_shape() and all(
+            torch.equal(head[row : row + _COMPARED_ROWS], embedding[row : row + _COMPARED_ROWS])
+            for row in range(0, rows, _COMPARED_ROWS)
+        )
+        if not same:
+            self._refuse(HEAD_WEIGHT, "it differs from the embedding", "config.json ties them")
+
+    def _slice(self, name: str) -> Any:
+        file = self._file_of[name]
+        try:
+            if file not in self._files:
+                opened = safe_open(self._folder / file, framework="pt")
+                self._files[file] = self._open.enter_context(opened)
+            return self._files[file].get_slice(name)
+        except (OSError, SafetensorError) as error:
+            raise _unreadable(self._folder / file, str(error)) from error
+
+    def _index(self) -> dict[str, str]:
+        """Give the file of each tensor."""
+        index = self._folder / INDEX
+        try:
+            if not index.exists():
+                with safe_open(self._folder / SINGLE, framework="pt") as file:
+                    return dict.fromkeys(file.keys(), SINGLE)
+            return _weight_map(index)
+        except (OSError, SafetensorError, ValueError) as error:
+            path = index if index.exists() else self._folder / SINGLE
+            raise _unreadable(path, str(error)) from error
+
+    def _refuse(self, name: str, what: str, limit: str) -> None:
+        message = (
+            f"tensor {name} of {self._folder}: {what}, and {limit}; give the folder of one whole "
+            "model, saved with save_pretrained"
+        )
+        raise InvalidInputError(message, code="weights_tensors")
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    document = json.loads(index.read_text(encoding="utf-8"))
+    entries = document.get("weight_map") if isinstance(document, dict) else None
+    if not isinstance(entries, dict) or not all(type(file) is str for file in entries.values()):
+        message = "it has no weight_map from tensors to files"
+        raise ValueError(message)
+    return entries
+
+
+def _unreadable(path: Path, cause: str) -> InvalidInputError:
+    message = f"{path} cannot be read: {cause}; give a folder with {SINGLE}, or with shards and {INDEX}"
+    return InvalidInputError(message, code="weights_file")

@@ -1,0 +1,57 @@
+"""The data of a run, the same on every rank: made once, and read by each for itself."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+
+from hydraulis.config.data import DataConfig
+from hydraulis.data.open import Data, PreparedSource, make_data, open_sources, prepare
+from hydraulis.data.stdlib import StandardLibrary
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.every_rank import on_every_rank
+from hydraulis.runtime.rank_zero import corpus_from_rank_zero, from_rank_zero, from_rank_zero_slowly
+
+
+def load_data(config: DataConfig, progress: Callable[[float], None], stop: Callable[[], bool]) -> Data | None:
+    """Index what is not indexed yet, on rank 0, and map it on all. Collective.
+
+    Args:
+        config: the section `data`.
+        progress: called on rank 0 with the share of the indexes that is done.
+        stop: whether the run is to stop, the same answer on all ranks. Collective.
+
+    Returns:
+        The sequences; None if the run is to stop. What was indexed until then is kept.
+
+    Raises:
+        HydraulisError: a file, a record or the configuration is refused (see `prepare` and `open_sources`),
+            or a rank sees other data than rank 0 (code `index_files`); on every rank.
+    """
+    if not config.sources:
+        corpus = corpus_from_rank_zero(StandardLibrary.load)
+        return on_every_rank(lambda: make_data(config, [[corpus]]))
+
+    def make(alive: Callable[[], None]) -> str:
+        def both(share: float) -> None:
+            progress(share)
+            alive()
+
+        return json.dumps([dataclasses.asdict(source) for source in prepare(config, both)])
+
+    made = from_rank_zero_slowly(make, stop)
+    if made is None:
+        return None
+    prepared = [PreparedSource(**source) for source in json.loads(made)]
+    data = on_every_rank(lambda: open_sources(config, prepared))
+    fingerprint = from_rank_zero(lambda: data.train.fingerprint)
+    on_every_rank(lambda: _check_fingerprint(data.train.fingerprint, fingerprint))
+    return data
+
+
+def _check_fingerprint(seen: str, wanted: str) -> None:
+    if seen != wanted:
+        message = (
+            f"this node sees data of fingerprint {seen[:16]}, and rank 0 of {wanted[:16]}: put the files and "
+            "data.index_directory where every node sees the same ones"
+        )
+        raise HydraulisError(message, code="index_files")

@@ -1,0 +1,120 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers import ROOT
+from hydraulis.cli.main import main
+
+TEXT = str(ROOT / "examples/text.jsonl")
+CHAT = str(ROOT / "examples/chat.jsonl")
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The index is kept in the folder of the command.
+    monkeypatch.chdir(tmp_path)
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["analyze", *arguments, "--json"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("\n") == 1
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def lengths_of(path: str) -> list[int]:
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    return [len(json.loads(line)["text"].encode()) for line in lines]
+
+
+def test_the_lengths_are_those_of_the_documents(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, TEXT)["lengths"]
+    lengths = lengths_of(TEXT)
+    assert (found["sequences"], found["tokens"]) == (len(lengths), sum(lengths))
+    assert found["longest"] == max(lengths)
+    assert sum(one["sequences"] for one in found["bins"]) == len(lengths)
+    split = document(capsys, TEXT, "--max-tokens", "100")["lengths"]
+    assert split["longest"] == 100
+    assert split["tokens"] == sum(lengths)
+
+
+def test_of_chats_the_targets_are_fewer(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, CHAT, "--format", "chat", "--chat-template", "chatml")["lengths"]
+    assert found["sequences"] == 4
+    assert 0 < found["targets"] < found["tokens"]
+
+
+def test_batches_are_drawn_if_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert document(capsys, TEXT)["batches"] is None
+    found = document(capsys, TEXT, "--tokens-per-batch", "600", "--count", "9", "--replicas", "2")["batches"]
+    assert (found["batches"], found["replicas"]) == (9, 2)
+    assert found["tokens"] >= 600
+    assert 1 < np.mean(found["token_imbalance"]) <= 2
+
+
+def test_a_static_set_up_is_compared_on_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    lengths = str(ROOT / "examples/lengths.txt")
+    options = ("--lengths", lengths, "--tokens-per-batch", "100000", "--count", "3")
+    found = document(capsys, *options, "--profile", "llama-32b-a800", "--gpus", "64")["comparison"]
+    assert found["ratio"] == pytest.approx(found["static_ms"] / found["search_ms"])
+    assert found["ratio"] > 1.05
+    assert found["static"].count("x<") == 1
+    assert main(["analyze", *options, "--profile", "llama-32b-a800", "--gpus", "64"]) == 0
+    text = capsys.readouterr().out
+    assert f"best static strategy, {found['static']}, is predicted to take" in text
+    assert f"{found['ratio']:.2f} times as long" in text
+
+
+def test_a_run_says_everything_about_its_data(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "examples/demo.toml").read_text(encoding="utf-8")
+    Path("run.toml").write_text(f'{text}\n[[data.sources]]\nfiles = ["{TEXT}"]\n')
+    found = document(capsys, "run.toml", "--count", "2")
+    assert found["lengths"]["sequences"] == 8
+    assert found["batches"]["tokens"] >= 16384
+
+
+def test_the_table_has_a_row_for_each_range(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", TEXT]) == 0
+    out = capsys.readouterr().out
+    lengths = lengths_of(TEXT)
+    assert f"{len(lengths)} sequences, {sum(lengths):,} tokens" in out
+    rows = [line for line in out.splitlines() if "%" in line and "-" in line.split()[0]]
+    assert len(rows) == 7
+    assert rows[-1].split()[:3] == ["512-1,023", "1", "12.5%"]
+    assert "█" in rows[-1]
+
+
+@pytest.mark.parametrize("name", ["lengths.png", "lengths.svg"])
+def test_a_figure_is_drawn(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    document(capsys, TEXT, "--tokens-per-batch", "600", "--count", "3", "--figure", name)
+    content = Path(name).read_bytes()
+    assert content.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
+    if name.endswith("svg"):
+        assert b"512 to 1,023 tokens: 12.5 % of the sequences" in content
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ([], "analyze_arguments"),
+        ([TEXT, "--lengths", "x"], "analyze_arguments"),
+        ([TEXT, "--gpus", "8"], "analyze_arguments"),
+        ([str(ROOT / "examples/demo.toml")], "analyze_arguments"),
+        (["missing.jsonl"], "source_missing"),
+        ([TEXT, "--field", "body"], "record_field"),
+        ([TEXT, "--tokenizer", "missing"], "tokenizer_file"),
+        (["--lengths", "missing.txt"], "file_unreadable"),
+    ],
+)
+def test_what_is_refused_is_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], code: str
+) -> None:
+    assert main(["analyze", *arguments]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(f"hydraulis: error [{code}]: ")
+    assert output.err.count("\n") == 1

@@ -1,0 +1,142 @@
+"""`hydraulis simulate`: the table, the document, the figure, and what is refused."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hydraulis.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def lengths(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lengths") / "lengths.npy"
+    np.save(path, np.random.default_rng(0).lognormal(6.2, 1.2, 5_000).astype(int).clip(1, 30_000))
+    return path
+
+
+def options(lengths: Path, *more: str) -> list[str]:
+    given = {
+        "--profile": "llama-32b-a800",
+        "--gpus": "64",
+        "--lengths": str(lengths),
+        "--tokens-per-batch": "60000",
+        "--count": "3",
+    }
+    return ["simulate", *(word for pair in given.items() for word in pair), *more]
+
+
+def planners(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> list[dict[str, Any]]:
+    assert main([*arguments, "--json"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("\n") == 1
+    found: list[dict[str, Any]] = json.loads(text)["planners"]
+    return found
+
+
+def test_a_row_for_each_planner(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(options(lengths, "--slow", "5=1.5")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == (
+        "3 batches of 60,000 tokens (seed 0), llama-32b-a800 on 64 GPUs; rank 5 1.5 times as slow"
+    )
+    static, listed, search = lines[3:]
+    assert static.startswith("static 4x<tp16>")
+    assert [row.split()[0] for row in (listed, search)] == ["list", "search"]
+    assert "1.00x" in static
+    for row in (static, listed, search):
+        shares = [
+            float(word) for word, unit in zip(row.split(), row.split()[1:], strict=False) if unit == "%"
+        ]
+        assert len(shares) == 5
+        assert sum(shares) == pytest.approx(100, abs=0.3)
+        assert shares[1] > 0
+
+
+def test_the_document_says_the_same(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = "1x<tp16>+12x<tp4>"
+    found = planners(capsys, options(lengths, "--compare", f"search;{kept}"))
+    assert [one["planner"] for one in found] == ["search", kept]
+    for one in found:
+        assert one["mean_ms"] == pytest.approx(np.mean(one["iteration_ms"]))
+        assert one["p50_ms"] == sorted(one["iteration_ms"])[1]
+        assert sum(one["shares"].values()) == pytest.approx(1)
+        assert one["utilisation"] == one["shares"]["compute"]
+    assert found[1]["strategies"] == {kept: 3}
+    assert found[0]["mean_ms"] <= found[1]["mean_ms"]
+
+
+def test_slow_ranks_and_links_take_time(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    only = ["--compare", "8x<tp4,pp2>", "--strategies", "4x<tp16>"]
+    short = [*only, "--count", "1"]
+    np.save(lengths.with_name("short.npy"), np.full(50, 700))
+    arguments = options(lengths.with_name("short.npy"), *short)
+    (plain,) = planners(capsys, arguments)
+    wires = ["--token-bytes", "13312", "--inside-gb-per-s", "5", "--between-gb-per-s", "5"]
+    (linked,) = planners(capsys, [*arguments, *wires])
+    assert linked["mean_ms"] > plain["mean_ms"]
+    (slow,) = planners(capsys, [*arguments, "--slow", "0=3", "--slow", "1=2"])
+    assert plain["mean_ms"] < slow["mean_ms"] <= 3 * plain["mean_ms"]
+
+
+def test_the_list_is_that_of_strategies(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (one,) = planners(
+        capsys, options(lengths, "--compare", "list", "--strategies", "4x<tp16>;2x<tp16>+4x<tp8>")
+    )
+    assert set(one["strategies"]) <= {"4x<tp16>", "2x<tp16>+4x<tp8>"}
+
+
+@pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
+def test_the_figure_is_what_its_name_says(lengths: Path, tmp_path: Path, kind: str, start: bytes) -> None:
+    path = tmp_path / f"comparison.{kind}"
+    assert main(options(lengths, "--compare", "4x<tp16>;list", "--count", "2", "--figure", str(path))) == 0
+    assert path.read_bytes().startswith(start)
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_figure_without_matplotlib_is_refused_before_the_work(
+    lengths: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(options(lengths, "--figure", str(tmp_path / "c.png"))) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("hydraulis: error [extra_missing]: figures need matplotlib")
+    assert "pip install 'hydraulis[report]'" in output.err
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (["--slow", "64=2"], "slowdown"),
+        (["--slow", "3=0.0"], "slowdown"),
+        (["--token-bytes", "4"], "network_incomplete"),
+        (["--token-bytes", "4", "--inside-gb-per-s", "0", "--between-gb-per-s", "1"], "network_value"),
+        (["--compare", "12x"], "strategy_syntax"),
+        (["--compare", "8x<tp4>"], "sequence_too_long"),
+        (["--figure", "missing/c.png", "--count", "1", "--compare", "4x<tp16>"], "file_unwritable"),
+        (["--lengths", "missing.txt"], "file_unreadable"),
+    ],
+)
+def test_what_is_refused_is_one_line(
+    lengths: Path, capsys: pytest.CaptureFixture[str], more: list[str], code: str
+) -> None:
+    assert main(options(lengths, *more)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"hydraulis: error [{code}]: ")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "more", [["--slow", "5"], ["--slow", "x=2"], ["--slow", "5=fast"], ["--figure", "c.jpg"]]
+)
+def test_wrong_arguments_are_refused(
+    lengths: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(options(lengths, *more))
+    assert end.value.code == 2
+    assert more[1] in capsys.readouterr().err

@@ -1,0 +1,279 @@
+"""An index is built once, by any number of processes and attempts, and is the same bytes each time."""
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data.small_tokenizer import write_tokenizer
+from hydraulis.data.corpus import Corpus
+from hydraulis.data.index import builder
+from hydraulis.data.index.builder import ensure_index
+from hydraulis.data.index.files import complete_extent, open_index
+from hydraulis.data.index.job import IndexJob
+from hydraulis.data.records import json_lines
+from hydraulis.data.text.tokenizer import load_tokenizer
+from hydraulis.data.tokens import MaskedTokens, plain_tokens
+from hydraulis.errors import HydraulisError, InvalidInputError
+
+NUM_DOCUMENTS = 200
+
+
+def write_documents(folder: Path) -> list[str]:
+    rng = np.random.default_rng(0)
+    texts = ["the fox " * int(n) + f"#{i}" for i, n in enumerate(rng.integers(0, 30, NUM_DOCUMENTS))]
+    half = NUM_DOCUMENTS // 2
+    for name, part in (("a", texts[:half]), ("b", texts[half:])):
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in part)
+        (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+    return texts
+
+
+def job_of(folder: Path, **changes: Any) -> IndexJob:
+    job = IndexJob(
+        paths=(folder / "a.jsonl", folder / "b.jsonl"),
+        format="text",
+        fields=("text",),
+        tokenizer="bytes",
+        chat_template="",
+        eos_token="",
+    )
+    return replace(job, **changes)
+
+
+def texts_of(corpus: Corpus) -> list[str]:
+    return [plain_tokens(corpus.read(index)).tobytes().decode() for index in range(len(corpus))]
+
+
+def digest(folder: Path) -> str:
+    files = sorted(path for path in folder.iterdir() if path.name != "lock")
+    return hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in files)).hexdigest()
+
+
+@pytest.fixture
+def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_lines, "PIECE_BYTES", 2000)
+    monkeypatch.setattr(builder, "_SAVE_S", 0.0)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_an_index_holds_every_document_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hydraulis.data.index.job._BLOCK_TOKENS", 700)
+    texts = write_documents(tmp_path)
+    shares: list[float] = []
+    folder = ensure_index(job_of(tmp_path), tmp_path / "index", 1, shares.append)
+    corpus = open_index(folder)
+    assert texts_of(corpus) == texts
+    assert corpus.lengths.tolist() == [len(text) for text in texts]
+    assert corpus.target_counts.tolist() == [len(text) - 1 for text in texts]
+    assert corpus.token_T.dtype == np.uint8
+    assert not corpus.token_T.flags.owndata
+    assert not (folder / "journal.json").exists()
+    assert shares == sorted(shares)
+    assert len(shares) > 10
+    assert shares[-1] == 1.0
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_several_processes_give_the_same_bytes(tmp_path: Path) -> None:
+    write_documents(tmp_path)
+    # Pieces are cut here alone: the processes take them as they come.
+    alone, together = (ensure_index(job_of(tmp_path), tmp_path / str(number), number) for number in (1, 2))
+    assert digest(alone) == digest(together)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_an_attempt_that_was_ended_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_documents(tmp_path)
+    expected = digest(ensure_index(job_of(tmp_path), tmp_path / "at-once", 1))
+    read: list[Any] = []
+    blocks = IndexJob.blocks
+
+    def counted(job: IndexJob, piece: Any, encoder: Any) -> Any:
+        read.append(piece)
+        return blocks(job, piece, encoder)
+
+    monkeypatch.setattr(IndexJob, "blocks", counted)
+
+    def interrupted(share: float) -> None:
+        # In the middle of a piece, so that more is written than the journal knows.
+        if share > 0.4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ensure_index(job_of(tmp_path), tmp_path / "index", 1, interrupted)
+    first = list(read)
+    folder = ensure_index(job_of(tmp_path), tmp_path / "index", 1)
+    assert digest(folder) == expected
+    pieces = job_of(tmp_path).pieces()
+    # The one that was not complete comes again, and no other.
+    assert first + read[len(first) :] == [*pieces[: len(first)], *pieces[len(first) - 1 :]]
+    assert 2 < len(first) < len(pieces) - 2
+
+
+KILLED = """\
+import os, pathlib, signal, sys
+import hydraulis.data.index.builder as builder
+import hydraulis.data.records.json_lines as json_lines
+from hydraulis.data.index.job import IndexJob
+
+builder._SAVE_S, json_lines.PIECE_BYTES = 0.0, 2000
+folder, until = pathlib.Path(sys.argv[1]), float(sys.argv[2])
+paths = (folder / "a.jsonl", folder / "b.jsonl")
+kind = {"format": "text", "fields": ("text",), "tokenizer": "bytes", "chat_template": "", "eos_token": ""}
+job = IndexJob(paths=paths, **kind)
+
+def progress(share):
+    if share > until:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+builder.ensure_index(job, folder / "index", 2, progress)
+"""
+
+
+def test_a_build_that_is_killed_leaves_what_the_next_one_goes_on_with(tmp_path: Path) -> None:
+    texts = write_documents(tmp_path)
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    folder = tmp_path / "index" / job_of(tmp_path).key()[:16]
+    assert subprocess.run([*command, "0.5"], check=False).returncode == -signal.SIGKILL
+    assert complete_extent(folder) is None
+    assert json.loads((folder / "journal.json").read_text())["pieces"] > 2
+    subprocess.run([*command, "2"], check=True)
+    assert texts_of(open_index(folder)) == texts
+
+
+def test_a_complete_index_is_not_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_documents(tmp_path)
+    folder = ensure_index(job_of(tmp_path), tmp_path / "index", 1)
+    monkeypatch.setattr(IndexJob, "pieces", lambda _: pytest.fail("read again"))
+    assert ensure_index(job_of(tmp_path), tmp_path / "index", 1) == folder
+
+
+def test_whatever_decides_the_tokens_names_the_index(tmp_path: Path) -> None:
+    write_documents(tmp_path)
+    write_tokenizer(tmp_path / "one")
+    write_tokenizer(tmp_path / "two", eos_token="</s>")
+    template = tmp_path / "chat.jinja"
+    template.write_text("{{ messages }}")
+    chat = {"format": "chat", "fields": ("text",)}
+    jobs = [
+        job_of(tmp_path),
+        job_of(tmp_path, paths=(tmp_path / "b.jsonl", tmp_path / "a.jsonl")),
+        job_of(tmp_path, fields=("txt",)),
+        job_of(tmp_path, eos_token="\n"),
+        job_of(tmp_path, tokenizer=str(tmp_path / "one")),
+        job_of(tmp_path, tokenizer=str(tmp_path / "two")),
+        job_of(tmp_path, format="tokens"),
+        job_of(tmp_path, **chat, chat_template="chatml"),
+        job_of(tmp_path, **chat, chat_template=str(template)),
+    ]
+    keys = [job.key() for job in jobs]
+    template.write_text("{{ messages }} ")
+    keys.append(job_of(tmp_path, **chat, chat_template=str(template)).key())
+    with (tmp_path / "b.jsonl").open("a") as file:
+        file.write('{"text": "more"}\n')
+    keys.append(job_of(tmp_path).key())
+    assert len(set(keys)) == len(keys) == 11
+    assert keys[0] != job_of(tmp_path).key() == keys[-1]
+
+
+def test_the_smallest_type_that_holds_the_tokens_is_taken(tmp_path: Path) -> None:
+    write_documents(tmp_path)
+    write_tokenizer(tmp_path / "tokenizer")
+    job = job_of(tmp_path, tokenizer=str(tmp_path / "tokenizer"))
+    corpus = open_index(ensure_index(job, tmp_path / "index", 1))
+    assert corpus.token_T.dtype == np.uint16
+    tokenizer = load_tokenizer(str(tmp_path / "tokenizer"))
+    expected = tokenizer.encode(write_documents(tmp_path)[7], special=True)
+    assert plain_tokens(corpus.read(7)).tolist() == expected.tolist()
+
+
+def write_lines(path: Path, records: Sequence[object]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def test_a_mask_is_kept_and_what_trains_nothing_is_left_out_and_counted(tmp_path: Path) -> None:
+    records = [
+        {"prompt": "a", "completion": "bc"},
+        {"prompt": "a", "completion": ""},
+        {"prompt": "", "completion": "x"},
+    ]
+    path = write_lines(tmp_path / "x.jsonl", [*records, {"prompt": "no ", "completion": "yes"}])
+    job = job_of(tmp_path, paths=(path,), format="completion", fields=("prompt", "completion"))
+    corpus = open_index(ensure_index(job, tmp_path / "index", 1))
+    documents = [corpus.read(index) for index in range(len(corpus))]
+    assert [plain_tokens(document).tobytes() for document in documents] == [b"abc", b"no yes"]
+    assert all(isinstance(document, MaskedTokens) for document in documents)
+    assert corpus.target_counts.tolist() == [2, 3]
+    assert corpus.left_out == {"documents without a target": 2}
+
+
+def test_files_without_any_target_are_refused(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "x.jsonl", [{"text": ""}, {"text": "a"}])
+    with pytest.raises(InvalidInputError, match="no document with a target, 2 were left out") as refusal:
+        open_index(ensure_index(job_of(tmp_path, paths=(path,)), tmp_path / "index", 1))
+    assert refusal.value.code == "corpus_empty"
+
+
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_record_that_is_refused_is_named_by_file_and_line(tmp_path: Path, processes: int) -> None:
+    write_documents(tmp_path)
+    with (tmp_path / "b.jsonl").open("a") as file:
+        file.write('{"text": 3}\n')
+    with pytest.raises(InvalidInputError, match=r"b\.jsonl', line 101 holds 3 where a string") as refusal:
+        ensure_index(job_of(tmp_path), tmp_path / "index", processes)
+    assert refusal.value.code == "record_value"
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_a_process_that_dies_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_documents(tmp_path)
+    # Every program that the tests start does the same, and this one ends at once.
+    monkeypatch.setattr("hydraulis.data.index.worker.sys.executable", "/bin/false")
+    with pytest.raises(HydraulisError, match="ended with code 1") as refusal:
+        ensure_index(job_of(tmp_path), tmp_path / "index", 2)
+    assert refusal.value.code == "index_process"
+
+
+def test_two_programs_do_not_build_the_same_index(tmp_path: Path) -> None:
+    write_documents(tmp_path)
+
+    def again(_: float) -> None:
+        ensure_index(job_of(tmp_path), tmp_path / "index", 1)
+
+    with pytest.raises(HydraulisError, match="another program is building") as refusal:
+        ensure_index(job_of(tmp_path), tmp_path / "index", 1, again)
+    assert refusal.value.code == "index_busy"
+
+
+def test_files_that_are_not_those_of_the_index_are_refused(tmp_path: Path) -> None:
+    write_documents(tmp_path)
+    with pytest.raises(HydraulisError, match="is not complete on this machine") as refusal:
+        open_index(tmp_path / "elsewhere")
+    assert refusal.value.code == "index_files"
+    folder = ensure_index(job_of(tmp_path), tmp_path / "index", 1)
+    with (folder / "tokens.bin").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(HydraulisError, match=r"tokens\.bin' has \d+ bytes and must have"):
+        open_index(folder)
+    (folder / "index.json").write_text("{}")
+    with pytest.raises(HydraulisError, match="cannot be read"):
+        ensure_index(job_of(tmp_path), tmp_path / "index", 1)
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    write_documents(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HydraulisError, match=r"set data\.index_directory") as refusal:
+        ensure_index(job_of(tmp_path), tmp_path / "file" / "index", 1)
+    assert refusal.value.code == "index_files"

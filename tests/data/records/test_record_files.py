@@ -1,0 +1,166 @@
+"""Every kind of file gives the same records, in pieces that together are the whole."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hydraulis.data.records import json_lines
+from hydraulis.data.records.record_file import RecordFile, open_records
+from hydraulis.errors import HydraulisError, InvalidInputError
+
+ROWS: list[dict[str, Any]] = [
+    {
+        "text": f"row {n} ü",
+        "ids": list(range(n % 5)),
+        "other": n,
+        "messages": [{"role": "user", "content": "x"}],
+    }
+    for n in range(20)
+]
+
+
+def write_json_lines(folder: Path) -> Path:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
+    return path
+
+
+def write_parquet(folder: Path) -> Path:
+    path = folder / "rows.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), path, row_group_size=7)
+    return path
+
+
+def write_stream(folder: Path) -> Path:
+    path = folder / "rows.arrow"
+    table = pyarrow.Table.from_pylist(ROWS)
+    with pyarrow.ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=3)
+    return path
+
+
+def write_feather(folder: Path) -> Path:
+    path = folder / "feather.arrow"
+    pyarrow.feather.write_feather(pyarrow.Table.from_pylist(ROWS), path, compression="lz4", chunksize=6)
+    return path
+
+
+WRITERS = (write_json_lines, write_parquet, write_stream, write_feather)
+Writer = Callable[[Path], Path]
+
+
+def read(file: RecordFile) -> list[list[Any]]:
+    return [
+        [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
+        for piece in file.pieces()
+        for _, values in file.records(*piece)
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_lines, "PIECE_BYTES", 100)
+    monkeypatch.setattr("hydraulis.data.records.arrow._PIECE_ROWS", 5)
+    monkeypatch.setattr("hydraulis.data.records.parquet._ROWS", 4)
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_every_record_comes_once_and_in_order(tmp_path: Path, write: Writer) -> None:
+    file = open_records(write(tmp_path), ("text", "ids", "messages"))
+    assert len(file.pieces()) >= 3
+    assert read(file) == [[row["text"], row["ids"], row["messages"]] for row in ROWS]
+    assert read(open_records(write(tmp_path), ("other", "text")))[3] == [3, "row 3 ü"]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_place_names_file_and_row(tmp_path: Path, write: Writer) -> None:
+    path = write(tmp_path)
+    file = open_records(path, ("other",))
+    places = [
+        (file.place(where), values[0]) for piece in file.pieces() for where, values in file.records(*piece)
+    ]
+    first, word = (1, "line") if path.suffix == ".jsonl" else (0, "row")
+    assert places == [(f"file '{path}', {word} {n + first}", n) for n in range(20)]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_field_that_is_not_there_is_named_with_those_that_are(tmp_path: Path, write: Writer) -> None:
+    with pytest.raises(
+        InvalidInputError, match=r"(rows|feather).* has no field 'txt', its fields are text, ids"
+    ) as no:
+        read(open_records(write(tmp_path), ("txt",)))
+    assert no.value.code == "record_field"
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.one_of(st.integers(0, 99).map(lambda n: json.dumps({"n": n})), st.sampled_from(["", "  "]))),
+    st.integers(1, 30),
+    st.sampled_from(["\n", "\r\n"]),
+    st.booleans(),
+)
+def test_lines_come_once_however_the_file_is_cut(
+    tmp_path_factory: pytest.TempPathFactory,
+    lines: list[str],
+    size: int,
+    end: str,
+    last: bool,  # noqa: FBT001
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "cut.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" * last + (end.join(lines) + end * last).encode())
+    file = json_lines.JsonLines(path, ("n",))
+    starts: Sequence[int] = range(0, path.stat().st_size, size)
+    found = [values[0] for start in starts for _, values in file.records(start, start + size)]
+    assert found == [json.loads(line)["n"] for line in lines if line.strip()]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{", r"line 3 is no JSON \(.*\): write one object per line"),
+        ("[1]", "line 3 is no JSON object"),
+        ("[" * 5000, "line 3 is no JSON"),
+    ],
+)
+def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str, says: str) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text(f'{{"a": 1}}\n\n{line}\n')
+    with pytest.raises(InvalidInputError, match=says) as refusal:
+        read(open_records(path, ("a",)))
+    assert refusal.value.code == "record_syntax"
+
+
+def test_integers_with_nulls_among_them_do_not_become_floats(tmp_path: Path) -> None:
+    path = tmp_path / "nulls.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"ids": [[1, None], None, [2]]}), path)
+    assert read(open_records(path, ("ids",))) == [[[1, None]], [None], [[2]]]
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.arrow", "x.jsonl"])
+def test_files_that_cannot_be_read_are_named(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with pytest.raises(InvalidInputError, match=name) as refusal:
+        open_records(path, ("a",))
+    assert refusal.value.code == "source_file"
+    path.write_bytes(b"this is none of them")
+    if name != "x.jsonl":
+        with pytest.raises(InvalidInputError, match=f"{name}' is no (Parquet|Arrow) file") as refusal:
+            open_records(path, ("a",))
+        assert refusal.value.code == "source_file"
+
+
+def test_the_extra_is_named_where_pyarrow_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_parquet(tmp_path)
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(HydraulisError, match=r"needs the library 'pyarrow'.*hydraulis\[data\]") as refusal:
+        open_records(path, ("a",))
+    assert refusal.value.code == "extra_missing"

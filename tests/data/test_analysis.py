@@ -1,0 +1,41 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hydraulis.data.analysis import batch_imbalance, length_statistics
+
+LENGTHS = st.lists(st.integers(1, 5000), min_size=1, max_size=60)
+
+
+@given(LENGTHS)
+def test_the_bins_hold_every_sequence_once(lengths: list[int]) -> None:
+    found = length_statistics(np.array(lengths), np.array(lengths) - 1)
+    assert (found.sequences, found.tokens, found.longest) == (len(lengths), sum(lengths), max(lengths))
+    assert found.targets == sum(lengths) - len(lengths)
+    for one in found.bins:
+        inside = [length for length in lengths if one.first <= length <= one.last]
+        assert (one.sequences, one.tokens) == (len(inside), sum(inside))
+        assert one.squares == sum(length**2 for length in inside)
+    assert sum(one.sequences for one in found.bins) == len(lengths)
+    assert found.bins[0].sequences > 0
+    assert found.bins[-1].sequences > 0
+
+
+@given(LENGTHS)
+def test_so_many_sequences_are_no_longer_than_a_quantile(lengths: list[int]) -> None:
+    found = length_statistics(np.array(lengths), np.array(lengths))
+    for share, length in found.quantiles.items():
+        assert length in lengths
+        assert sum(one <= length for one in lengths) >= share * len(lengths)
+        assert sum(one < length for one in lengths) < share * len(lengths)
+
+
+def test_sequences_dealt_in_turn() -> None:
+    found = batch_imbalance([np.array([6, 1, 2, 3]), np.array([2, 2])], 2)
+    # (6 + 2) against (1 + 3), and their squares: 40 against 10.
+    assert found.token_imbalance == pytest.approx([8 / 6, 1])
+    assert found.square_imbalance == pytest.approx([40 / 25, 1])
+    assert (found.sequences, found.tokens, found.longest) == (3, 8, [2, 6])
+    # A replica without any sequence counts.
+    assert batch_imbalance([np.array([5])], 4).token_imbalance == [4]

@@ -1,0 +1,206 @@
+"""From a configuration to sequences, over every kind of file."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from data.small_tokenizer import write_tokenizer
+from data.test_megatron import write_megatron
+from hydraulis.config.data import DataConfig
+from hydraulis.config.table import from_table
+from hydraulis.data.dataset import Dataset
+from hydraulis.data.open import Data, open_sources, prepare, sampler_for
+from hydraulis.data.text.tokenizer import load_tokenizer
+from hydraulis.data.tokens import MaskedTokens, SequenceTokens, plain_tokens
+from hydraulis.errors import InvalidInputError
+
+TEXTS = ["the fox", "over the lazy dog", "then", "the brown fox jumps"]
+TALK = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "the fox"}]
+IDS = [[1, 2, 3], [4, 5, 6]]
+
+
+def config_of(folder: Path, *sources: dict[str, Any], **settings: Any) -> DataConfig:
+    table = {"sources": list(sources), "tokens_per_batch": 8, "index_processes": 1} | settings
+    return from_table(DataConfig, table | {"index_directory": str(folder / "index")}, "data")
+
+
+def load(config: DataConfig) -> Data:
+    return open_sources(config, prepare(config))
+
+
+def all_tokens(dataset: Dataset) -> list[list[int]]:
+    return [plain_tokens(dataset.read(index)).tolist() for index in range(len(dataset))]
+
+
+def write_lines(path: Path, records: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return str(path)
+
+
+def text_lines(folder: Path) -> str:
+    return write_lines(folder / "t.jsonl", [{"text": text} for text in TEXTS])
+
+
+def text_parquet(folder: Path) -> str:
+    pyarrow.parquet.write_table(pyarrow.table({"text": TEXTS}), folder / "t.parquet")
+    return str(folder / "t.parquet")
+
+
+def text_folder(folder: Path) -> str:
+    table = pyarrow.table({"text": TEXTS})
+    with pyarrow.ipc.new_stream(folder / "data-0.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=3)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-0.arrow"}]}))
+    return str(folder)
+
+
+@pytest.mark.parametrize("write", [text_lines, text_parquet, text_folder])
+def test_text_comes_through_the_tokenizer_from_every_kind_of_file(
+    tmp_path: Path, write: Callable[[Path], str]
+) -> None:
+    folder = write_tokenizer(tmp_path / "tokenizer", eos_token="</s>")
+    tokenizer = load_tokenizer(str(folder))
+    data = load(config_of(tmp_path, {"files": [write(tmp_path)]}, tokenizer=str(folder)))
+    eos = tokenizer.token("</s>")
+    assert all_tokens(data.train) == [[*tokenizer.encode(text, special=True), eos] for text in TEXTS]
+    assert data.held_out is None
+
+
+def ids_lines(folder: Path) -> str:
+    return write_lines(folder / "i.jsonl", [{"input_ids": ids} for ids in IDS])
+
+
+def ids_parquet(folder: Path) -> str:
+    pyarrow.parquet.write_table(pyarrow.table({"input_ids": IDS}), folder / "i.parquet")
+    return str(folder / "i.parquet")
+
+
+def ids_numpy(folder: Path) -> str:
+    np.save(folder / "i.npy", np.array(IDS))
+    return str(folder / "i.npy")
+
+
+def ids_megatron(folder: Path) -> str:
+    return str(write_megatron(folder, IDS, (0, 1, 2)).with_suffix(".bin"))
+
+
+@pytest.mark.parametrize("write", [ids_lines, ids_parquet, ids_numpy, ids_megatron])
+def test_tokens_come_as_they_are_from_every_kind_of_file(
+    tmp_path: Path, write: Callable[[Path], str]
+) -> None:
+    data = load(config_of(tmp_path, {"files": [write(tmp_path)], "format": "tokens"}))
+    assert all_tokens(data.train) == IDS
+    assert data.train.target_counts.tolist() == [2, 2]
+
+
+def counted(sequence: SequenceTokens) -> bytes:
+    assert isinstance(sequence, MaskedTokens)
+    return sequence.tokens[sequence.counts].tobytes()
+
+
+def test_chats_completions_and_labels_count_in_part(tmp_path: Path) -> None:
+    chat = write_lines(tmp_path / "c.jsonl", [{"messages": TALK}])
+    completion = write_lines(tmp_path / "p.jsonl", [{"q": "2 + 2 = ", "a": "4!"}])
+    labels = write_lines(tmp_path / "l.jsonl", [{"input_ids": [7, 8, 9], "labels": [-100, -100, 9]}])
+    config = config_of(
+        tmp_path,
+        {"files": [chat], "format": "chat"},
+        {"files": [completion], "format": "completion", "fields": ["q", "a"]},
+        {"files": [labels], "format": "tokens", "fields": ["input_ids", "labels"]},
+        chat_template="chatml",
+        eos_token="\n",
+    )
+    train = load(config).train
+    assert [counted(train.read(index)) for index in range(2)] == [b"the fox<|im_end|>\n", b"4!\n"]
+    assert train.target_counts.tolist() == [18, 3, 1]
+    assert train.source_bounds.tolist() == [0, 1, 2, 3]
+
+
+def test_files_of_both_kinds_in_one_source_are_one_source(tmp_path: Path) -> None:
+    config = config_of(
+        tmp_path,
+        {"files": [ids_lines(tmp_path), ids_numpy(tmp_path)], "format": "tokens", "weight": 3},
+        {"files": [ids_megatron(tmp_path)], "format": "tokens", "weight": 1},
+    )
+    train = load(config).train
+    assert all_tokens(train) == IDS * 3
+    assert train.source_bounds.tolist() == [0, 4, 6]
+    seen = np.concatenate([sampler_for(config, train, 0).batch(step).documents for step in range(40)])
+    assert np.mean(seen < 4) == pytest.approx(0.75, abs=0.05)
+
+
+def test_tokens_need_the_format_that_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"data\.sources\[0\]\.format = 'text'") as refusal:
+        load(config_of(tmp_path, {"files": [ids_numpy(tmp_path)]}))
+    assert refusal.value.code == "config_value"
+
+
+def test_held_out_documents_are_read_nowhere_else_and_whole(tmp_path: Path) -> None:
+    texts = [f"{n:02d} " + "x" * (n % 7 * 3) for n in range(60)]
+    path = write_lines(tmp_path / "t.jsonl", [{"text": text} for text in texts])
+    data = load(config_of(tmp_path, {"files": [path]}, held_out=0.2, max_tokens=8))
+    assert data.held_out is not None
+    halves = [[bytes(tokens).decode() for tokens in all_tokens(half)] for half in (data.train, data.held_out)]
+    assert sorted(halves[0] + halves[1]) == sorted(
+        text[first : first + 8] for text in texts for first in range(0, len(text), 8) if len(text[first:]) > 1
+    )
+    firsts = [{text[:2] for text in half if text[0].isdigit()} for half in halves]
+    assert len(firsts[1]) == 12
+    assert firsts[0] & firsts[1] == set()
+    assert data.train.fingerprint != data.held_out.fingerprint
+
+
+def test_nothing_to_hold_out_is_refused_and_a_source_of_one_document_is_not_divided(tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", np.arange(9))
+    one = {"files": [str(tmp_path / "one.npy")], "format": "tokens"}
+    with pytest.raises(InvalidInputError, match=r"data\.held_out = 0\.5: no document") as refusal:
+        load(config_of(tmp_path, one, held_out=0.5))
+    assert refusal.value.code == "corpus_empty"
+    data = load(config_of(tmp_path, one, {"files": [ids_lines(tmp_path)], "format": "tokens"}, held_out=0.5))
+    assert data.held_out is not None
+    assert len(data.train) == 2
+    assert all_tokens(data.held_out)[0] in IDS
+
+
+def test_what_is_cut_or_left_out_is_counted_and_decides_the_fingerprint(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "t.jsonl", [{"text": text} for text in ["abcdefgh", "a", "", "abc"]])
+    facts = {}
+    for too_long in ("split", "truncate"):
+        train = load(config_of(tmp_path, {"files": [path]}, max_tokens=3, too_long=too_long)).train
+        facts[too_long] = train.describe()
+    split, truncated = facts["split"], facts["truncate"]
+    assert (split["sequences"], split["tokens"], split["targets"]) == (4, 11, 7)
+    assert (truncated["sequences"], truncated["tokens"], truncated["lost_tokens"]) == (2, 6, 5)
+    for one in facts.values():
+        assert one["documents"] == 2
+        assert one["too_long"] == 1
+        assert one["documents without a target"] == 2
+        assert (one["longest"], one["sources"]) == (3, 1)
+    assert split["fingerprint"] != truncated["fingerprint"]
+
+
+def test_a_source_that_trains_nothing_is_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "ones.npy", np.ones((3, 1), dtype=int))
+    config = config_of(
+        tmp_path,
+        {"files": [ids_lines(tmp_path)], "format": "tokens"},
+        {"files": [str(tmp_path / "ones.npy")], "format": "tokens"},
+    )
+    with pytest.raises(
+        InvalidInputError, match=r"data\.sources\[1\] has 3 documents and no sequence"
+    ) as refusal:
+        load(config)
+    assert refusal.value.code == "corpus_empty"
+
+
+def test_no_other_sequence_is_there(tmp_path: Path) -> None:
+    train = load(config_of(tmp_path, {"files": [ids_lines(tmp_path)], "format": "tokens"})).train
+    for index in (-1, 2):
+        with pytest.raises(IndexError, match=f"sequence {index} must be one of the 2"):
+            train.read(index)

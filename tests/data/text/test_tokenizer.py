@@ -1,0 +1,102 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.small_tokenizer import write_tokenizer
+from hydraulis.data.text.tokenizer import ByteTokenizer, JsonTokenizer, load_tokenizer
+from hydraulis.errors import HydraulisError, InvalidInputError
+
+
+@given(st.text())
+def test_bytes_are_those_of_utf8_and_know_their_character(text: str) -> None:
+    tokens, places = ByteTokenizer().encode_with_places(text)
+    assert tokens.tobytes().decode() == text
+    assert np.array_equal(tokens, ByteTokenizer().encode(text, special=True))
+    assert [text[place] for place in places] == [c for c in text for _ in c.encode()]
+
+
+def test_a_tokenizer_json_gives_what_its_library_gives(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(str(write_tokenizer(tmp_path, bos=True) / "tokenizer.json"))
+    assert isinstance(tokenizer, JsonTokenizer)
+    plain = tokenizer.encode("the fox", special=False)
+    assert tokenizer.encode("the fox", special=True).tolist() == [tokenizer.token("<s>"), *plain]
+    assert plain.max() < tokenizer.vocab_size <= 310
+    text = "then 火 🚰 the"
+    tokens, places = tokenizer.encode_with_places(text)
+    assert np.array_equal(tokens, tokenizer.encode(text, special=False))
+    # The bytes of one character may be several tokens: all of them are at its place.
+    assert (np.diff(places) >= 0).all()
+    assert set(places[np.isin(places, [5])]) == {5}
+    assert places[0] == 0
+
+
+def test_what_stands_beside_it_is_read_and_counts(tmp_path: Path) -> None:
+    plain = load_tokenizer(str(write_tokenizer(tmp_path / "plain")))
+    assert plain.special.eos == plain.special.chat_template == ""
+    written = write_tokenizer(
+        tmp_path / "written", eos_token={"content": "</s>"}, bos_token="<s>", chat_template="{{ messages }}"
+    )
+    tokenizer = load_tokenizer(str(written))
+    assert tokenizer.special.eos == "</s>"
+    assert tokenizer.special.named == {"eos_token": "</s>", "bos_token": "<s>"}
+    assert tokenizer.special.chat_template == "{{ messages }}"
+    (written / "chat_template.jinja").write_text("{{ 3 }}")
+    beside = load_tokenizer(str(written))
+    assert beside.special.chat_template == "{{ 3 }}"
+    assert len({plain.fingerprint, tokenizer.fingerprint, beside.fingerprint}) == 3
+    named = [{"name": "tool_use", "template": "b"}, {"name": "default", "template": "a"}]
+    (written / "chat_template.jinja").unlink()
+    (written / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
+    assert load_tokenizer(str(written)).special.chat_template == "a"
+
+
+def test_truncation_that_the_file_asks_for_is_not_done(tmp_path: Path) -> None:
+    folder = write_tokenizer(tmp_path)
+    settings = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    settings["truncation"] = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    (folder / "tokenizer.json").write_text(json.dumps(settings), encoding="utf-8")
+    assert len(load_tokenizer(str(folder)).encode("one two three four", special=True)) > 2
+
+
+def test_files_that_are_no_tokenizer_are_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(InvalidInputError, match=r"tokenizer\.json' cannot be read") as refusal:
+        load_tokenizer(str(tmp_path))
+    assert refusal.value.code == "tokenizer_file"
+    with pytest.raises(InvalidInputError, match="No such file") as refusal:
+        load_tokenizer(str(tmp_path / "missing.json"))
+    assert refusal.value.code == "tokenizer_file"
+    write_tokenizer(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text("{")
+    with pytest.raises(InvalidInputError, match=r"tokenizer_config\.json' is no JSON"):
+        load_tokenizer(str(tmp_path))
+
+
+def test_a_token_that_is_not_in_the_vocabulary_is_refused(tmp_path: Path) -> None:
+    for tokenizer in (ByteTokenizer(), load_tokenizer(str(write_tokenizer(tmp_path)))):
+        with pytest.raises(InvalidInputError, match="has no token '<end>'") as refusal:
+            tokenizer.token("<end>")
+        assert refusal.value.code == "tokenizer_token"
+    assert ByteTokenizer().token("\n") == 10
+
+
+def test_half_a_surrogate_pair_is_no_text(tmp_path: Path) -> None:
+    for tokenizer in (ByteTokenizer(), load_tokenizer(str(write_tokenizer(tmp_path)))):
+        for encode in (lambda text, t=tokenizer: t.encode(text, special=True), tokenizer.encode_with_places):
+            with pytest.raises(InvalidInputError, match="character 2 is half") as refusal:
+                encode("ab\ud800")
+            assert refusal.value.code == "record_value"
+
+
+def test_a_library_that_is_missing_is_named_with_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_tokenizer(tmp_path)
+    monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
+    with pytest.raises(HydraulisError, match=r"pip install 'hydraulis\[data\]'") as refusal:
+        load_tokenizer(str(folder))
+    assert refusal.value.code == "extra_missing"

@@ -1,0 +1,63 @@
+"""Every example of docs/data.md, run."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from data.test_megatron import SEQUENCES, write_megatron
+from helpers import ROOT, at_least
+from hydraulis.cli.main import main
+from hydraulis.config.data import DataConfig, RecordFormat, TooLong
+from hydraulis.config.table import from_table
+from hydraulis.data.open import open_sources, prepare
+
+TEXT = (ROOT / "docs/data.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"(?:^`([\w.]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCKS = at_least(15, BLOCK.findall(TEXT))
+
+
+def of_kind(kind: str) -> list[str]:
+    return [body for _, found, body in BLOCKS if found == kind]
+
+
+@pytest.fixture
+def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, kind, body in BLOCKS:
+        if kind == "jsonl":
+            Path(name).write_text(body, encoding="utf-8")
+    write_megatron(tmp_path, SEQUENCES)
+    for suffix in (".bin", ".idx"):
+        (tmp_path / f"x{suffix}").rename(f"corpus{suffix}")
+    for body in at_least(3, of_kind("python")):
+        exec(compile(body, "docs/data.md", "exec"), {})
+
+
+@pytest.mark.usefixtures("_files")
+def test_every_configuration_gives_sequences() -> None:
+    formats = set()
+    for body in at_least(8, of_kind("toml")):
+        (section,) = tomllib.loads(body).values()
+        config = from_table(DataConfig, section | {"index_processes": 1}, "data")
+        data = open_sources(config, prepare(config))
+        assert len(data.train) > 0, body
+        assert (data.held_out is not None) == ("held_out" in body)
+        formats |= {source.format for source in config.sources}
+    assert formats == set(get_args(RecordFormat))
+
+
+@pytest.mark.usefixtures("_files")
+def test_every_command_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [line for body in of_kind("sh") for line in body.splitlines() if line.startswith("hydraulis ")]
+    for line in at_least(2, lines):
+        assert main(line.split()[1:]) == 0, line
+        assert "sequences" in capsys.readouterr().out
+
+
+def test_the_page_names_every_key_and_choice() -> None:
+    keys = [field for field in DataConfig.__dataclass_fields__ if field != "source"]
+    for word in at_least(15, [*keys, *get_args(TooLong), *get_args(RecordFormat)]):
+        assert re.search(rf"\b{word}\b", TEXT), word

@@ -1,0 +1,79 @@
+"""Planners side by side, on the same batches and under the same conditions."""
+
+import numpy as np
+import pytest
+
+from hydraulis import Cluster, InfeasibleError, InvalidInputError, Network, Planner
+from hydraulis.planner.compare import PARTS, Setting, best_static, compare, homogeneous
+from profiles import made_up_profile
+
+CAPS = {"<1>": 60, "<tp2>": 150, "<tp4>": 400, "<pp2>": 90, "<tp3>": 200}
+PROFILE = made_up_profile(CAPS)
+CLUSTER = Cluster(gpus=8, gpus_per_node=4)
+BATCHES = [np.array(lengths) for lengths in ([40] * 20, [380, 20, 20, 9], [140, 130, 60, 33, 20, 8, 8, 7])]
+SETTING = Setting(profile=PROFILE, cluster=CLUSTER, batches=BATCHES, listed=["8x<1>", "1x<tp4>+4x<1>"])
+
+
+def test_homogeneous_strategies_fill_the_cluster_as_far_as_nodes_let_them() -> None:
+    # Three ranks of a node of four are one <tp3>: two of them fit, not the 2 2/3 that eight ranks would hold.
+    assert homogeneous(PROFILE, CLUSTER) == ["8x<1>", "4x<tp2>", "2x<tp4>", "4x<pp2>", "2x<tp3>"]
+
+
+def test_the_best_static_strategy_admits_the_longest_and_is_the_best() -> None:
+    assert best_static(SETTING) == "2x<tp4>"
+    short = Setting(profile=PROFILE, cluster=CLUSTER, batches=[BATCHES[0], BATCHES[2]])
+    totals = {
+        strategy: sum(
+            Planner(PROFILE, CLUSTER, strategies=[strategy]).plan(batch).iteration_ms
+            for batch in short.batches
+        )
+        for strategy in ("4x<tp2>", "2x<tp4>", "2x<tp3>")
+    }
+    assert best_static(short) == min(totals, key=lambda name: totals[name])
+
+
+def test_each_contestant_runs_every_batch() -> None:
+    said: list[str] = []
+    static, listed, search, kept = compare(SETTING, ["static", "list", "search", "2x<tp4>"], said.append)
+    assert static.name == "static 2x<tp4>"
+    assert [one.name for one in (listed, search, kept)] == ["list", "search", "2x<tp4>"]
+    assert static.iteration_ms == kept.iteration_ms
+    planner = Planner(PROFILE, CLUSTER, strategies="search")
+    assert search.iteration_ms == pytest.approx([planner.plan(batch).iteration_ms for batch in BATCHES])
+    assert search.mean_ms <= listed.mean_ms
+    assert set(listed.strategies) <= {"8x<1>", "1x<tp4>+4x<1>"}
+    for one in (static, listed, search):
+        assert one.strategies.total() == len(one.iteration_ms) == 3
+        assert sum(one.parts_ms.values()) == pytest.approx(sum(one.iteration_ms))
+        assert one.utilisation == pytest.approx(one.parts_ms["compute"] / sum(one.iteration_ms))
+        assert tuple(one.parts_ms) == PARTS
+    assert "search: simulated 2 of 3 batches" in said
+
+
+def test_percentiles_are_iterations_that_were() -> None:
+    (one,) = compare(SETTING, ["search"])
+    assert one.percentile_ms(50) == sorted(one.iteration_ms)[1]
+    assert one.percentile_ms(99) == max(one.iteration_ms)
+
+
+def test_conditions_slow_the_runs_and_not_the_plans() -> None:
+    slow = Setting(profile=PROFILE, cluster=CLUSTER, batches=BATCHES, slowdowns=dict.fromkeys(range(8), 2.0))
+    (before,), (after,) = compare(SETTING, ["search"]), compare(slow, ["search"])
+    assert after.iteration_ms == pytest.approx([2 * ms for ms in before.iteration_ms])
+    assert after.strategies == before.strategies
+    wire = Network(token_bytes=1e4, inside_gigabytes_per_s=0.01, between_gigabytes_per_s=0.01)
+    linked = Setting(profile=PROFILE, cluster=CLUSTER, batches=BATCHES[:1], network=wire)
+    alone = Setting(profile=PROFILE, cluster=CLUSTER, batches=BATCHES[:1])
+    (slower,), (plain,) = compare(linked, ["4x<pp2>"]), compare(alone, ["4x<pp2>"])
+    assert slower.mean_ms > plain.mean_ms
+    assert slower.parts_ms["compute"] == pytest.approx(plain.parts_ms["compute"])
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    long = Setting(profile=PROFILE, cluster=CLUSTER, batches=[np.array([401])])
+    with pytest.raises(InfeasibleError, match="no homogeneous strategy on 8 GPUs admits 401 tokens") as error:
+        compare(long, ["static"])
+    assert error.value.code == "no_static"
+    with pytest.raises(InvalidInputError) as refused:
+        compare(SETTING, ["fastest"])
+    assert refused.value.code == "strategy_syntax"

@@ -1,0 +1,72 @@
+"""A plan's iteration under stated conditions, from Python."""
+
+import numpy as np
+import pytest
+
+from hydraulis import Cluster, CostProfile, InvalidInputError, Network, Plan, Planner, Simulation
+from profiles import made_up_profile
+
+CAPS = {"<1>": 400, "<pp2>": 500}
+PLANNER = Planner(made_up_profile(CAPS), Cluster(gpus=8, gpus_per_node=4), strategies=["2x<pp2>+3x<1>"])
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return PLANNER.plan([400, 300, 300, 220, 150, 90, 60, 60, 20, 7])
+
+
+def parts(simulation: Simulation) -> list[float]:
+    time = simulation.gpu_time
+    return [time.compute_ms, time.slower_rank_ms, time.bubble_ms, time.slower_replica_ms, time.unused_ms]
+
+
+def test_alone_it_is_the_prediction(plan: Plan) -> None:
+    simulation = PLANNER.simulate(plan)
+    assert simulation.iteration_ms == pytest.approx(plan.iteration_ms)
+    assert simulation.replica_ms == pytest.approx([replica.predicted_ms for replica in plan.replicas])
+    spans = [[(s.stage, s.micro_batch, s.end_ms) for s in spans] for spans in simulation.timelines]
+    assert spans == [[(s.stage, s.micro_batch, s.end_ms) for s in spans] for spans in PLANNER.timeline(plan)]
+    assert sum(parts(simulation)) == pytest.approx(8 * simulation.iteration_ms)
+    assert simulation.gpu_time.unused_ms == pytest.approx(simulation.iteration_ms)
+
+
+def test_stages_hold_what_their_micro_batches_have(plan: Plan) -> None:
+    for replica, stages in zip(plan.replicas, PLANNER.simulate(plan).stages, strict=True):
+        tokens = [int(plan.lengths[ids].sum()) for ids in replica.micro_batches]
+        assert [stage.held_tokens.max() for stage in stages] == [stage.peak_tokens for stage in stages]
+        assert stages[-1].peak_tokens == max(tokens)
+        assert stages[0].peak_tokens == max(
+            sum(tokens[at : at + len(stages)]) for at in range(max(1, len(tokens) - len(stages) + 1))
+        )
+        for stage in stages:
+            assert stage.held_from_ms.shape == stage.held_tokens.shape == (2 * len(tokens),)
+            assert (np.diff(stage.held_from_ms) >= 0).all()
+            assert stage.peak_bytes <= 10_000_000_000
+
+
+def test_a_slow_rank_and_slow_links_cost_time(plan: Plan) -> None:
+    busy = [[stage.busy_ms for stage in stages] for stages in PLANNER.simulate(plan).stages]
+    slow = PLANNER.simulate(plan, slowdowns=dict.fromkeys(plan.replicas[0].ranks[1:], 1.5))
+    assert [stage.busy_ms for stage in slow.stages[0]] == pytest.approx([busy[0][0], 1.5 * busy[0][1]])
+    assert [stage.busy_ms for stage in slow.stages[1]] == busy[1]
+    everyone = PLANNER.simulate(plan, slowdowns=dict.fromkeys(range(8), 1.5))
+    assert everyone.iteration_ms == pytest.approx(1.5 * plan.iteration_ms)
+    wires = {"token_bytes": 8192.0, "inside_gigabytes_per_s": 0.5, "between_gigabytes_per_s": 0.1}
+    linked = PLANNER.simulate(plan, network=Network(**wires, inside_latency_ms=1.0))
+    assert linked.gpu_time.bubble_ms > PLANNER.simulate(plan).gpu_time.bubble_ms
+
+
+def test_what_is_no_condition_is_refused(plan: Plan) -> None:
+    with pytest.raises(InvalidInputError, match="rank 8 has slowdown 2: ranks are 0 to 7") as error:
+        PLANNER.simulate(plan, slowdowns={8: 2.0})
+    assert error.value.code == "slowdown"
+    with pytest.raises(InvalidInputError, match="inside gigabytes_per_s of the network is 0") as error:
+        Network(token_bytes=1, inside_gigabytes_per_s=0, between_gigabytes_per_s=1)
+    assert error.value.code == "network_value"
+
+
+def test_a_plan_of_another_profile_is_refused(plan: Plan) -> None:
+    other = Planner(CostProfile.preset("llama-32b-a800"), Cluster(gpus=64, gpus_per_node=8))
+    with pytest.raises(InvalidInputError) as error:
+        other.simulate(plan)
+    assert error.value.code == "scheme_unknown"

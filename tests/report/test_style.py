@@ -1,0 +1,59 @@
+"""The look of all figures, and what happens without matplotlib."""
+
+import subprocess
+import sys
+
+import matplotlib as mpl
+import pytest
+
+from hydraulis import HydraulisError
+from hydraulis.report import style
+from hydraulis.report.style import Drawing
+
+
+def test_the_callers_settings_are_left_alone() -> None:
+    before = dict(mpl.rcParams)
+    with Drawing(2, 1) as drawing:
+        assert mpl.rcParams["font.size"] == 9
+        drawing.panels[0].plot([1, 2])
+    assert drawing.render("png").startswith(b"\x89PNG")
+    assert dict(mpl.rcParams) == before
+
+
+def test_tips_are_text_and_not_markup() -> None:
+    with Drawing(2, 1, rows=(1, 2)) as drawing:
+        assert len(drawing.panels) == 2
+        (line,) = drawing.panels[0].plot([1, 2])
+        drawing.tip(line, "a < b & c")
+    assert "<title>a &lt; b &amp; c</title>" in drawing.render("svg").decode()
+
+
+def test_numbers_have_commas() -> None:
+    with Drawing(2, 1) as drawing:
+        drawing.panels[0].plot([0, 20_000])
+        style.thousands(drawing.panels[0])
+        drawing.render("svg")
+    assert "20,000" in [label.get_text() for label in drawing.panels[0].get_yticklabels()]
+
+
+def test_colours_differ() -> None:
+    assert len(set(style.CATEGORIES)) == len(style.CATEGORIES) == 8
+
+
+def test_without_matplotlib_it_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(HydraulisError, match=r"pip install 'hydraulis\[report\]'") as error:
+        Drawing(2, 1)
+    assert error.value.code == "extra_missing"
+
+
+def test_importing_the_figures_does_not_import_matplotlib() -> None:
+    code = (
+        "import pkgutil as p, sys, importlib, hydraulis.report as r; "
+        "[importlib.import_module(f'hydraulis.report.{m.name}') for m in p.iter_modules(r.__path__)]; "
+        "print(len(list(p.iter_modules(r.__path__))), *(n in sys.modules for n in ('matplotlib', 'torch')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    count, *heavy = done.stdout.split()
+    assert int(count) >= 3
+    assert heavy == ["False", "False"]

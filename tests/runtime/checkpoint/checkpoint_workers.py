@@ -1,0 +1,188 @@
+"""What the ranks of the tests of checkpoints do."""
+
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hydraulis.config.checkpoint import CheckpointConfig
+from hydraulis.data.open import make_data
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.checkpoint import saver as saver_module
+from hydraulis.runtime.checkpoint.description import Description
+from hydraulis.runtime.checkpoint.durable import write_durably
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder
+from hydraulis.runtime.checkpoint.position import DataPosition
+from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
+from hydraulis.runtime.checkpoint.resume import restore_moments
+from hydraulis.runtime.checkpoint.saver import CheckpointSaver
+from hydraulis.runtime.checkpoint.shard import write_shard
+from hydraulis.runtime.checkpoint.shared import check_shared
+from hydraulis.runtime.home import HomeState
+from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.values import InitialValues, ParameterValues
+from runtime.tiny import OPTIMIZER, SEED, made_up_corpus, run_config
+from small_model import small_config
+
+State = dict[str, dict[str, Tensor]]
+
+
+def make_home(values: ParameterValues | None = None) -> HomeState:
+    parameters = ModelParameters.of(small_config())
+    drawn = InitialValues(parameters, SEED, torch.float64)
+    return HomeState(parameters, OPTIMIZER, torch.float64, values or drawn, 4)
+
+
+def make_saver(folder: Path, home: HomeState, **config: Any) -> CheckpointSaver:
+    run = run_config(4, ["2x<1>"])
+    data = make_data(run.data, [[made_up_corpus(256)]]).train
+    description = Description(run, DataPosition(run, data), torch.float64)
+    return CheckpointSaver(CheckpointFolder(folder), CheckpointConfig(**config), [home], description)
+
+
+def gathered(home: HomeState) -> State | None:
+    whole = {kind: home.gather(flat) for kind, flat in home.buffers().items()}
+    return {kind: values for kind, values in whole.items() if values is not None} or None
+
+
+class Loaded(NamedTuple):
+    """What a rank wrote or read, and has after one more step; whole on rank 0 alone."""
+
+    state: State | None
+    stepped: State | None
+
+
+def save(folder: Path) -> Loaded:
+    """Make two steps with a gradient of twice the parameters, leave a checkpoint, and make a third."""
+    home = make_home()
+    for _ in range(2):
+        home.gradient.copy_(2 * home.master)
+        home.step()
+    make_saver(folder, home).close(2)
+    return _one_more(home)
+
+
+def load(folder: Path) -> Loaded:
+    checkpoint = CheckpointFolder(folder).step(2)
+    manifest = read_manifest(checkpoint)
+    with CheckpointReader(checkpoint, manifest) as reader:
+        home = make_home(reader)
+        restore_moments(reader, manifest, [home])
+    home.optimizer.resume(2)
+    return _one_more(home)
+
+
+def _one_more(home: HomeState) -> Loaded:
+    state = gathered(home)
+    home.gradient.copy_(2 * home.master)
+    home.step()
+    return Loaded(state, gathered(home))
+
+
+class Written(NamedTuple):
+    """Which checkpoints were complete, after which call."""
+
+    while_writing: list[str]
+    at_the_next_step: list[str]
+    after_another: list[str]
+    at_the_end: list[str]
+    values: list[bool]
+    failure: str
+    after_failure: list[str]
+
+
+def write_slowly(folder: Path) -> Written:
+    """Change the state while rank 1's writer is held up; then let another one fail on rank 1."""
+    home = make_home()
+    saver = make_saver(folder, home, every_steps=2, keep=2)
+    released = threading.Event()
+
+    def held_up(*arguments: Any) -> int:
+        if dist.get_rank() == 1:
+            released.wait()
+        return write_shard(*arguments)
+
+    def complete() -> list[str]:
+        dist.barrier()
+        return [path.name for path in CheckpointFolder(folder).complete()]
+
+    setattr(saver_module, "write_shard", held_up)  # noqa: B010
+    home.master.fill_(2.0)
+    saver.after(2)
+    home.master.fill_(3.0)
+    saver.after(3)
+    while_writing = complete()
+    released.set()
+    saver._pending.written.result()  # type: ignore[union-attr]
+    dist.barrier()
+    saver.after(5)
+    at_the_next_step = complete()
+    saver.after(6)
+    # The one after 6 is waited for, since only one is written at a time.
+    saver.after(8)
+    after_another = complete()
+    saver.close(8)
+    at_the_end = complete()
+    values = [_all_are(folder, step, 3.0) for step in (6, 8)]
+    failure = _failure(saver)
+    return Written(while_writing, at_the_next_step, after_another, at_the_end, values, failure, complete())
+
+
+def first_copy(folder: Path) -> bool:
+    """Change the state as soon as a checkpoint is begun; say if the copy is of before."""
+    home = make_home()
+    home.master.fill_(2.0)
+    saver = make_saver(folder, home, every_steps=1)
+    saver.after(1)
+    home.master.fill_(3.0)
+    saver.close(1)
+    return _all_are(folder, 1, 2.0)
+
+
+def _failure(saver: CheckpointSaver) -> str:
+    def fail(file: Path, _tensors: Any) -> int:
+        def full(_path: Path) -> None:
+            message = "no space left"
+            raise OSError(message)
+
+        if dist.get_rank() == 1:
+            write_durably(file, full)
+        return 0
+
+    setattr(saver_module, "write_shard", fail)  # noqa: B010
+    try:
+        saver.close(9)
+    except HydraulisError as error:
+        return f"{error.code}: {error}"
+    return ""
+
+
+def _all_are(folder: Path, step: int, value: float) -> bool:
+    checkpoint = CheckpointFolder(folder).step(step)
+    manifest = read_manifest(checkpoint)
+    with CheckpointReader(checkpoint, manifest) as reader:
+        return all(
+            reader.read(record.name, 0, record.intervals[-1][2]).eq(value).all()
+            for record in manifest.parameters
+        )
+
+
+def look_at(folders: list[Path]) -> list[str]:
+    """Give each rank a folder of its own to look at: only if it is one and the same is that well."""
+    results = []
+    for mine in (folders[0], folders[dist.get_rank()]):
+        # Rank 1 looks for rank 0's file by its name in a folder of its own.
+        setattr(Path, "is_file", _in_own(mine))  # noqa: B010
+        try:
+            check_shared(folders[0], patience_s=0.2)
+            results.append("")
+        except HydraulisError as error:
+            results.append(f"{error.code}: {error}")
+    return results
+
+
+def _in_own(folder: Path) -> Any:
+    return lambda path: (folder / path.name).exists()

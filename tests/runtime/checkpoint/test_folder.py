@@ -1,0 +1,76 @@
+"""Which folders are checkpoints, and which go."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder, remove
+from hydraulis.runtime.checkpoint.manifest import MANIFEST
+
+
+def make(folder: CheckpointFolder, *steps: int, torn: int | None = None) -> None:
+    for step in steps:
+        path = folder.begin(step)
+        (path / "state.safetensors").write_text("")
+        if step != torn:
+            (path / MANIFEST).write_text("")
+
+
+def names(folder: CheckpointFolder) -> list[str]:
+    return sorted(path.name for path in folder.path.iterdir())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> CheckpointFolder:
+    return CheckpointFolder.of_run(tmp_path / "run")
+
+
+def test_a_run_without_any_has_none(folder: CheckpointFolder) -> None:
+    assert folder.complete() == []
+    assert folder.newest() is None
+    folder.rotate(1)
+    assert not folder.path.exists()
+
+
+def test_only_a_folder_with_a_manifest_is_a_checkpoint(folder: CheckpointFolder) -> None:
+    make(folder, 5, 10, 15, torn=15)
+    (folder.path / "notes").mkdir()
+    assert folder.complete() == [folder.step(5), folder.step(10)]
+    assert folder.newest() == folder.step(10)
+
+
+def test_they_are_ordered_by_their_numbers(folder: CheckpointFolder) -> None:
+    make(folder, 99_999_999, 100_000_000)
+    assert folder.newest() == folder.step(100_000_000)
+
+
+def test_rotation_keeps_the_newest_and_removes_what_was_never_completed(folder: CheckpointFolder) -> None:
+    make(folder, 5, 10, 15, 20, torn=15)
+    (folder.path / "notes").mkdir()
+    folder.rotate(0)
+    assert names(folder) == ["notes", "step-00000005", "step-00000010", "step-00000020"]
+    folder.rotate(2)
+    assert names(folder) == ["notes", "step-00000010", "step-00000020"]
+    folder.rotate(7)
+    assert len(folder.complete()) == 2
+
+
+def test_a_checkpoint_is_begun_in_an_empty_folder(folder: CheckpointFolder) -> None:
+    make(folder, 5)
+    assert list(folder.begin(5).iterdir()) == []
+    assert folder.newest() is None
+
+
+def test_a_removal_that_is_cut_short_leaves_no_checkpoint(
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(folder, 5)
+
+    def killed(_path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        remove(folder.step(5))
+    assert folder.complete() == []

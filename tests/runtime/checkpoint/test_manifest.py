@@ -1,0 +1,90 @@
+"""A manifest comes back as it was written, and whatever is no whole one is refused by name."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.checkpoint.manifest import DataCursor, Manifest, ParameterRecord, ShardRecord
+from small_model import FAMILIES, small_config
+
+MANIFEST = Manifest(
+    version="0.1.0",
+    step=20,
+    world_size=2,
+    dtype="float32",
+    model=small_config(**FAMILIES["qwen3"]),
+    data=DataCursor(
+        fingerprint="ab",
+        seed=3,
+        tokens_per_batch=120,
+        sequences_per_batch=None,
+        epoch_end="continue",
+        max_tokens=64,
+        next_batch="cd",
+    ),
+    shards=(ShardRecord(file="a.safetensors", bytes=10), ShardRecord(file="b.safetensors", bytes=12)),
+    parameters=(
+        ParameterRecord(name="w", shape=(3, 4), trained=True, intervals=((0, 0, 7), (1, 7, 12))),
+        ParameterRecord(name="v", shape=(5,), trained=False, intervals=((1, 0, 5),)),
+    ),
+)
+
+
+def test_it_comes_back_as_it_was_written() -> None:
+    assert Manifest.from_json(MANIFEST.to_json(), "here") == MANIFEST
+
+
+def intervals(*of_w: tuple[int, int, int]) -> Callable[[dict[str, Any]], None]:
+    return lambda document: document["parameters"][0].update(intervals=of_w)
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "says"),
+    [
+        (lambda document: document.update(format="hydraulis.checkpoint/2"), "checkpoint_format", "/2'"),
+        (lambda document: document.pop("format"), "checkpoint_format", "None"),
+        (lambda document: document.pop("step"), "checkpoint_torn", "'step'"),
+        (lambda document: document.update(step="20"), "checkpoint_torn", "manifest.step = '20'"),
+        (lambda document: document.update(more=1), "checkpoint_torn", "'more'"),
+        (lambda document: document["model"].update(hidden_size=-1), "checkpoint_torn", "hidden_size"),
+        (intervals((0, 0, 7)), "checkpoint_torn", "intervals of w do not cover its 12 elements"),
+        (intervals((0, 0, 7), (1, 6, 12)), "checkpoint_torn", "intervals of w"),
+        (intervals((0, 0, 7), (1, 8, 12)), "checkpoint_torn", "intervals of w"),
+        (intervals((0, 1, 12)), "checkpoint_torn", "intervals of w"),
+        (intervals((2, 0, 12)), "checkpoint_torn", "w is in a shard beyond the 2"),
+    ],
+)
+def test_what_is_no_whole_manifest_is_refused(
+    change: Callable[[dict[str, Any]], None], code: str, says: str
+) -> None:
+    document = json.loads(MANIFEST.to_json())
+    change(document)
+    with pytest.raises(HydraulisError, match="here") as refusal:
+        Manifest.from_json(json.dumps(document), "here")
+    assert refusal.value.code == code
+    assert says in str(refusal.value)
+
+
+@pytest.mark.parametrize("length", [0, 1, 100, 700])
+def test_a_manifest_that_was_cut_off_is_torn(length: int) -> None:
+    with pytest.raises(HydraulisError, match="remove its folder") as refusal:
+        Manifest.from_json(MANIFEST.to_json()[:length], "here")
+    assert refusal.value.code == "checkpoint_torn"
+
+
+def test_a_list_is_no_manifest() -> None:
+    with pytest.raises(HydraulisError) as refusal:
+        Manifest.from_json("[]", "here")
+    assert refusal.value.code == "checkpoint_torn"
+
+
+def test_every_field_is_needed() -> None:
+    for field in dataclasses.fields(Manifest):
+        document = json.loads(MANIFEST.to_json())
+        del document[field.name]
+        with pytest.raises(HydraulisError, match=field.name):
+            Manifest.from_json(json.dumps(document), "here")

@@ -1,0 +1,112 @@
+"""Any slice of a checkpoint, whatever the shards it was cut into; and shards that are not whole."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.checkpoint.manifest import (
+    MANIFEST,
+    DataCursor,
+    Interval,
+    Manifest,
+    ParameterRecord,
+    ShardRecord,
+)
+from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
+from small_model import small_config
+
+ELEMENTS = 30
+VALUES = torch.arange(ELEMENTS, dtype=torch.float64)
+
+
+def write(folder: Path, edges: Sequence[int]) -> Manifest:
+    """Write one parameter cut at these edges, a shard for each piece; an empty piece is in no shard."""
+    bounds = [0, *sorted(edges), ELEMENTS]
+    intervals: list[Interval] = []
+    shards = []
+    for rank, (start, end) in enumerate(pairwise(bounds)):
+        path = folder / f"{rank}.safetensors"
+        tensors = {"master/w": VALUES[start:end], "exp_avg/w": -VALUES[start:end]} if start < end else {}
+        safetensors.torch.save_file(tensors, path)
+        shards.append(ShardRecord(file=path.name, bytes=path.stat().st_size))
+        if start < end:
+            intervals.append((rank, start, end))
+    return Manifest(
+        version="0.1.0",
+        step=1,
+        world_size=len(shards),
+        dtype="float64",
+        model=small_config(),
+        data=DataCursor(
+            fingerprint="",
+            seed=0,
+            tokens_per_batch=1,
+            sequences_per_batch=None,
+            epoch_end="continue",
+            max_tokens=2,
+            next_batch="",
+        ),
+        shards=tuple(shards),
+        parameters=(ParameterRecord(name="w", shape=(5, 6), trained=True, intervals=tuple(intervals)),),
+    )
+
+
+@given(
+    edges=st.lists(st.integers(0, ELEMENTS), max_size=6),
+    ends=st.lists(st.integers(0, ELEMENTS), min_size=2, max_size=2, unique=True).map(sorted),
+)
+def test_any_slice_of_any_cut(
+    tmp_path_factory: pytest.TempPathFactory, edges: list[int], ends: list[int]
+) -> None:
+    folder = tmp_path_factory.mktemp("checkpoint")
+    with CheckpointReader(folder, write(folder, edges)) as reader:
+        start, end = ends
+        assert torch.equal(reader.read("w", start, end), VALUES[start:end])
+        assert torch.equal(reader.read("w", start, end, "exp_avg"), -VALUES[start:end])
+
+
+def test_only_the_shards_that_are_needed_are_opened(tmp_path: Path) -> None:
+    manifest = write(tmp_path, [10, 20])
+    (tmp_path / "2.safetensors").unlink()
+    with CheckpointReader(tmp_path, manifest) as reader:
+        assert torch.equal(reader.read("w", 3, 20), VALUES[3:20])
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "grown", "other", "short"])
+def test_a_shard_that_is_not_whole_is_refused_by_name(tmp_path: Path, damage: str) -> None:
+    manifest = write(tmp_path, [10, 20])
+    shard = tmp_path / "1.safetensors"
+    content = shard.read_bytes()
+    if damage == "missing":
+        shard.unlink()
+    elif damage == "cut":
+        shard.write_bytes(content[:-5])
+    elif damage == "grown":
+        shard.write_bytes(content + b"\0")
+    elif damage == "other":
+        shard.write_bytes(b"\xff" * len(content))
+    else:
+        safetensors.torch.save_file({"master/w": VALUES[:9].clone(), "exp_avg/w": VALUES[:11].clone()}, shard)
+        assert shard.stat().st_size == len(content)
+    with (
+        CheckpointReader(tmp_path, manifest) as reader,
+        pytest.raises(HydraulisError, match=r"1\.safetensors") as refusal,
+    ):
+        reader.read("w", 0, ELEMENTS)
+    assert refusal.value.code == "checkpoint_torn"
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe", b"{}"])
+def test_a_manifest_that_is_not_there_or_not_whole_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / MANIFEST).write_bytes(content)
+    with pytest.raises(HydraulisError, match=r"manifest\.json") as refusal:
+        read_manifest(tmp_path)
+    assert refusal.value.code == ("checkpoint_format" if content == b"{}" else "checkpoint_torn")

@@ -1,0 +1,243 @@
+"""A run that is resumed is the run that was never stopped; whatever does not belong to it is refused."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from helpers import at_least
+from hydraulis import Plan
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder
+from hydraulis.runtime.checkpoint.manifest import MANIFEST
+from profiles import made_up_profile
+from ranks import run_ranks
+from runtime.tiny import CAPS
+from train_workers import Ended, run_commands
+
+STEPS = 7
+STOPPED = 4
+CONFIG = """
+[model]
+vocab_size = 256
+hidden_size = 16
+intermediate_size = 20
+num_hidden_layers = 2
+num_attention_heads = 4
+num_key_value_heads = 2
+
+[data]
+max_tokens = 64
+tokens_per_batch = 120
+
+[train]
+steps = {steps}
+timeout_s = 60
+
+[optimizer]
+learning_rate = 1e-2
+warmup_steps = 6
+
+[planner]
+memory_mib = 6
+strategies = ["2x<1>", "1x<tp2>"]
+profile = "{folder}/profile.json"
+
+[checkpoint]
+every_steps = 3
+keep = 0
+
+[output]
+directory = "{folder}/run"
+"""
+
+
+def lines(run: Path, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / name).read_text().splitlines()]
+
+
+def plans(run: Path) -> list[Plan]:
+    return [Plan.from_json(line) for line in (run / "plans.jsonl").read_text().splitlines()]
+
+
+def command(config: Path, *overrides: str, resume: str = "") -> list[str]:
+    options = [part for override in overrides for part in ("--set", override)]
+    return [str(config), *options, *(["--resume", resume] if resume else [])]
+
+
+class Runs(NamedTuple):
+    """A run that was never stopped, and one that was: it ended early, wrote lines more, and was resumed."""
+
+    folder: Path
+    ended: list[list[Ended]]
+
+    @property
+    def whole(self) -> Path:
+        return self.folder / "run"
+
+    @property
+    def resumed(self) -> Path:
+        return self.folder / "run-2"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    folder = tmp_path_factory.mktemp("resume")
+    config = folder / "run.toml"
+    config.write_text(CONFIG.format(steps=STEPS, folder=folder))
+    (folder / "profile.json").write_text(made_up_profile(CAPS).to_json())
+    begun = [
+        command(config, resume="latest"),
+        command(config, f"train.steps={STOPPED}"),
+    ]
+    ended = run_ranks(2, run_commands, begun)
+    # As if it had been killed in its sixth step, while a line was being written.
+    later = (folder / "run" / "metrics.jsonl").read_text().splitlines()[STOPPED : STOPPED + 2]
+    with (folder / "run-2" / "metrics.jsonl").open("a") as metrics:
+        metrics.write("\n".join(later)[:-9])
+    (CheckpointFolder.of_run(folder / "run-2").begin(5) / "state.safetensors").write_text("torn")
+    shutil.copytree(folder / "run-2", folder / "stopped")
+    # Without the configuration's profile it is the run's own that counts.
+    again = [command(config, 'planner.profile=""', resume="latest")]
+    ended = [first + more for first, more in zip(ended, run_ranks(2, run_commands, again), strict=True)]
+    return Runs(folder, ended)
+
+
+def test_it_ends_well_and_says_where_it_goes_on(runs: Runs) -> None:
+    for rank in runs.ended:
+        assert [ended.code for ended in rank] == [0, 0, 0], rank
+    anew, _, resumed = runs.ended[0]
+    assert "there is no checkpoint to go on with: beginning anew" in anew.out
+    assert f"going on after step {STOPPED} of {runs.resumed}" in resumed.out
+    assert f"{STEPS - STOPPED} iterations from step {STOPPED + 1} on, each planned anew" in resumed.out
+    assert sorted(path.name for path in runs.folder.iterdir()) == [
+        "profile.json",
+        "run",
+        "run-2",
+        "run.toml",
+        "stopped",
+    ]
+
+
+def test_it_has_the_same_losses_to_the_bit_and_the_same_plans(runs: Runs) -> None:
+    whole, resumed = (lines(run, "metrics.jsonl") for run in (runs.whole, runs.resumed))
+    assert [line["step"] for line in resumed] == list(range(STEPS))
+    assert [line["loss"] for line in resumed] == [line["loss"] for line in whole]
+    assert (runs.whole / "plans.jsonl").read_bytes() == (runs.resumed / "plans.jsonl").read_bytes()
+
+
+def test_it_leaves_the_same_state(runs: Runs) -> None:
+    checkpoints = [CheckpointFolder.of_run(run).complete() for run in (runs.whole, runs.resumed)]
+    assert [path.name for path in checkpoints[0]] == ["step-00000003", "step-00000006", "step-00000007"]
+    assert [path.name for path in checkpoints[1]] == [
+        "step-00000003",
+        "step-00000004",
+        "step-00000006",
+        "step-00000007",
+    ]
+    one, other = (of_run[-1] for of_run in checkpoints)
+    files = sorted(path.name for path in one.glob("*.safetensors"))
+    assert files == ["state-00000-of-00002.safetensors", "state-00001-of-00002.safetensors"]
+    for name in files:
+        assert (one / name).read_bytes() == (other / name).read_bytes()
+    configuration = json.loads((other / "config.json").read_text())
+    assert configuration["planner"]["strategies"] == ["2x<1>", "1x<tp2>"]
+
+
+def test_another_number_of_ranks_sees_the_same_batches(runs: Runs, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs.folder / "stopped", run)
+    profile = tmp_path / "profile.json"
+    profile.write_text(made_up_profile({"<1>": 64}).to_json())
+    overrides = ('planner.strategies=["1x<1>"]', f'planner.profile="{profile}"')
+    arguments = command(runs.folder / "run.toml", *overrides, resume=str(run))
+    ((ended,),) = run_ranks(1, run_commands, [arguments])
+    assert ended.code == 0, ended.err
+    before, after = (plans(folder) for folder in (runs.whole, run))
+    assert [plan.lengths.tolist() for plan in after] == [plan.lengths.tolist() for plan in before]
+    assert [plan.cluster.gpus for plan in after] == [2] * STOPPED + [1] * (STEPS - STOPPED)
+    losses = [[line["loss"] for line in lines(folder, "metrics.jsonl")] for folder in (runs.whole, run)]
+    # In float32, whose sums are in another order.
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+def test_a_run_that_is_done_stays_as_it_is(runs: Runs) -> None:
+    # But for the configuration, which says that it was resumed.
+    files = [path for path in runs.whole.rglob("*") if path.is_file() and path.parent != runs.whole]
+    files += [runs.whole / "metrics.jsonl", runs.whole / "plans.jsonl"]
+    before = {path: path.read_bytes() for path in at_least(10, files)}
+    (ended,), _ = run_ranks(2, run_commands, [command(runs.folder / "run.toml", resume=str(runs.whole))])
+    assert ended.code == 0
+    assert {path: path.read_bytes() for path in before} == before
+
+
+class Refusal(NamedTuple):
+    """What does not go with the run, and what must come of it."""
+
+    overrides: Sequence[str]
+    code: str
+    says: str
+
+
+REFUSALS = {
+    "seed": Refusal(["train.seed=5"], "checkpoint_data", "train.seed = 0 and the run 5"),
+    "batch": Refusal(["data.tokens_per_batch=60"], "checkpoint_data", "data.tokens_per_batch = 120"),
+    "corpus": Refusal(["data.max_tokens=63"], "checkpoint_data", "fingerprint"),
+    "model": Refusal(["model.hidden_size=32"], "checkpoint_model", "model.hidden_size = 16"),
+    "tied": Refusal(["model.tie_word_embeddings=true"], "checkpoint_model", "tie_word_embeddings = False"),
+    "dtype": Refusal(['train.dtype="float64"'], "checkpoint_model", "train.dtype) = 'float32'"),
+    "nowhere": Refusal([], "checkpoint_missing", "no complete checkpoint"),
+    "newer": Refusal([], "checkpoint_format", "hydraulis.checkpoint/9"),
+    "torn": Refusal([], "checkpoint_torn", "state-00001-of-00002.safetensors is not whole"),
+    "order": Refusal([], "checkpoint_data", "the next batch's digest"),
+}
+
+
+def damage(run: Path, kind: str) -> None:
+    checkpoint = CheckpointFolder.of_run(run).newest()
+    assert checkpoint is not None
+    manifest = checkpoint / MANIFEST
+    document = json.loads(manifest.read_text())
+    if kind == "nowhere":
+        shutil.rmtree(run)
+    elif kind == "newer":
+        document["format"] = "hydraulis.checkpoint/9"
+        manifest.write_text(json.dumps(document))
+    elif kind == "order":
+        document["data"]["next_batch"] = "0" * 64
+        manifest.write_text(json.dumps(document))
+    elif kind == "torn":
+        shard = checkpoint / "state-00001-of-00002.safetensors"
+        shard.write_bytes(shard.read_bytes()[:-1])
+
+
+@pytest.fixture(scope="module")
+def refused(
+    runs: Runs, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, tuple[Ended, Ended]]]:
+    folder = tmp_path_factory.mktemp("refused")
+    commands = []
+    for kind, refusal in REFUSALS.items():
+        run = folder / kind
+        shutil.copytree(runs.folder / "stopped", run)
+        damage(run, kind)
+        commands.append(command(runs.folder / "run.toml", *refusal.overrides, resume=str(run)))
+    first, second = run_ranks(2, run_commands, commands)
+    return folder, {kind: (first[i], second[i]) for i, kind in enumerate(REFUSALS)}
+
+
+@pytest.mark.parametrize("kind", REFUSALS)
+def test_what_does_not_belong_to_the_run_is_refused(
+    runs: Runs, refused: tuple[Path, dict[str, tuple[Ended, Ended]]], kind: str
+) -> None:
+    folder, ended = refused
+    first, second = ended[kind]
+    assert (first.code, second.code) == (2, 2)
+    assert first.err.startswith(f"hydraulis.train: error [{REFUSALS[kind].code}]: ")
+    assert REFUSALS[kind].says in first.err
+    assert second.err == ""
+    if kind != "nowhere":
+        metrics = (folder / kind / "metrics.jsonl").read_bytes()
+        assert metrics == (runs.folder / "stopped" / "metrics.jsonl").read_bytes()

@@ -1,0 +1,85 @@
+"""Checkpoints are written beside training, one at a time, and read by any number of ranks."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ranks import run_ranks
+from runtime.checkpoint.checkpoint_workers import (
+    Loaded,
+    State,
+    Written,
+    first_copy,
+    load,
+    look_at,
+    save,
+    write_slowly,
+)
+
+
+def assert_same(one: State | None, other: State | None) -> None:
+    assert one is not None
+    assert other is not None
+    assert one.keys() == other.keys() == {"master", "exp_avg", "exp_avg_sq"}
+    for kind, values in one.items():
+        assert values.keys() == other[kind].keys()
+        for name, value in values.items():
+            assert torch.equal(value, other[kind][name]), (kind, name)
+            assert value.ne(0).any(), (kind, name)
+
+
+def test_what_three_ranks_wrote_any_number_reads(tmp_path: Path) -> None:
+    saved: Loaded = run_ranks(3, save, tmp_path)[0]
+    assert saved.stepped is not None
+    for number in (1, 3, 4):
+        loaded: Loaded = run_ranks(number, load, tmp_path)[0]
+        assert_same(loaded.state, saved.state)
+        assert loaded.stepped is not None
+        # AdamW's correction depends on the number of steps made, the rate too.
+        for kind, values in saved.stepped.items():
+            for name, value in values.items():
+                torch.testing.assert_close(loaded.stepped[kind][name], value, rtol=1e-14, atol=1e-16)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> list[Written]:
+    result: list[Written] = run_ranks(2, write_slowly, tmp_path_factory.mktemp("checkpoints"))
+    return result
+
+
+def test_a_checkpoint_is_complete_once_every_rank_has_written(written: list[Written]) -> None:
+    for rank in written:
+        assert rank.while_writing == []
+        assert rank.at_the_next_step == ["step-00000002"]
+
+
+def test_one_is_written_at_a_time_and_the_oldest_go(written: list[Written]) -> None:
+    for rank in written:
+        assert rank.after_another == ["step-00000002", "step-00000006"]
+        assert rank.at_the_end == ["step-00000006", "step-00000008"]
+        assert rank.values == [True, True]
+
+
+def test_a_rank_that_cannot_write_ends_all_and_the_last_checkpoint_stays(written: list[Written]) -> None:
+    assert written[0].failure == written[1].failure
+    assert written[0].failure.startswith("checkpoint_write: ")
+    assert "state-00001-of-00002.safetensors cannot be written: no space left" in written[0].failure
+    for rank in written:
+        assert rank.after_failure == rank.at_the_end
+
+
+def test_what_is_written_is_the_state_of_the_step(tmp_path: Path) -> None:
+    assert run_ranks(2, first_copy, tmp_path) == [True, True]
+
+
+def test_a_folder_that_a_rank_does_not_see_is_refused_on_all(tmp_path: Path) -> None:
+    folders = [tmp_path / "shared", tmp_path / "own"]
+    for folder in folders:
+        folder.mkdir()
+    first, second = run_ranks(2, look_at, folders)
+    assert first == second
+    assert first[0] == ""
+    assert first[1].startswith("checkpoint_not_shared: rank 1 on ")
+    assert str(folders[0]) in first[1]
+    assert list(folders[0].iterdir()) == []

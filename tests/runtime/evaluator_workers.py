@@ -1,0 +1,56 @@
+"""What the ranks of test_evaluator.py do."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from hydraulis import Strategy
+from hydraulis.runtime.evaluator import Evaluator
+from hydraulis.runtime.loop import TokenReader
+from hydraulis.runtime.worker import Worker
+from runtime.tiny import made_up_corpus, planner_for, run_config, train_config
+
+
+class Evaluated(NamedTuple):
+    """What one rank saw.
+
+    Attributes:
+        losses: by strategy.
+        trained: by strategy, the loss of the same sequences in one batch that is trained on.
+        untouched: whether master parameters and gradients stayed what they were.
+        due: after which of ten steps an evaluation was made.
+    """
+
+    losses: list[float]
+    trained: list[float]
+    untouched: bool
+    due: list[int]
+
+
+def evaluate(strategies: Sequence[str], frozen: Sequence[str]) -> Evaluated:
+    config, corpus = run_config(1, strategies), made_up_corpus(256, longest=32)
+    config = dataclasses.replace(
+        config,
+        train=dataclasses.replace(config.train, evaluate_every=3),
+        data=dataclasses.replace(config.data, held_out=0.1),
+    )
+    schemes = sorted({scheme for text in strategies for scheme in Strategy(text).schemes})
+    settings = train_config(dtype=torch.float64, frozen=tuple(frozen))
+    worker = Worker(config.model, config.optimizer, settings, schemes=schemes)
+    planners = [planner_for(dist.get_world_size(), [text]) for text in strategies]
+    worker.home.gradient.fill_(7.0)
+    before = worker.home.master.clone()
+    evaluators = [Evaluator(config, corpus, worker, planner) for planner in planners]
+    losses = [evaluator.loss(corpus) for evaluator in evaluators]
+    evaluations = [evaluators[0].after(step) for step in range(1, 11)]
+    due = [evaluation.step for evaluation in evaluations if evaluation is not None]
+    assert Evaluator(config, None, worker, planners[0]).after(3) is None
+    untouched = torch.equal(worker.home.master, before) and bool(worker.home.gradient.eq(7.0).all())
+    everything = TokenReader(corpus, np.arange(len(corpus)))
+    plans = [planner.plan(corpus.lengths, corpus.target_counts) for planner in planners]
+    trained = [worker.accumulate(plan, everything).loss for plan in plans]
+    return Evaluated(losses, trained, untouched, due)

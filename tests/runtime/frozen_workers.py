@@ -1,0 +1,92 @@
+"""What the ranks of test_frozen.py do."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from hydraulis import Strategy
+from hydraulis.config.checkpointing import CheckpointingKind
+from hydraulis.config.model import ModelConfig
+from hydraulis.config.optimizer import OptimizerConfig
+from hydraulis.profile.bench import SchemeBench
+from hydraulis.profile.measure import _model_memory
+from hydraulis.runtime.worker import Worker
+from profiles import made_up_profile
+from runtime.tiny import train_config
+from runtime.worker_workers import CAPS, SEED, Batch, Step, _step
+
+
+class Frozen(NamedTuple):
+    """What rank 0 saw.
+
+    Attributes:
+        steps: of the parameters that are trained.
+        before: the frozen ones at the start.
+        after: likewise at the end.
+        sent: how many times they were, after each step.
+        home_bytes: as a profile would count them.
+        elements: in this rank's buffers of gradients and moments.
+    """
+
+    steps: list[Step]
+    before: dict[str, Tensor]
+    after: dict[str, Tensor]
+    sent: list[int]
+    home_bytes: int
+    elements: tuple[int, int]
+
+
+def train_frozen(
+    config: ModelConfig,
+    optimizer: Any,
+    frozen: Sequence[str],
+    steps: Sequence[tuple[str, Batch]],
+    checkpointing: CheckpointingKind = "none",
+) -> Frozen:
+    """Run each batch under its strategy."""
+    schemes = {scheme for strategy, _ in steps for scheme in Strategy(strategy).schemes}
+    settings = train_config(dtype=torch.float64, seed=SEED, frozen=tuple(frozen), checkpointing=checkpointing)
+    worker = Worker(config, optimizer, settings, schemes=sorted(schemes))
+    assert worker.frozen is not None
+    calls: list[int] = []
+    send = worker.frozen._transfers.send_parameters
+
+    def counted(buckets: Any) -> None:
+        calls.append(1)
+        send(buckets)
+
+    setattr(worker.frozen._transfers, "send_parameters", counted)  # noqa: B010
+    before = worker.frozen.share.gather(worker.frozen.share.master) or {}
+    records, sent = [], []
+    for strategy, batch in steps:
+        records.append(_step(worker, made_up_profile(CAPS, "ring"), strategy, batch))
+        sent.append(len(calls))
+    after = worker.frozen.share.gather(worker.frozen.share.master) or {}
+    elements = (
+        worker.home.gradient.numel(),
+        sum(len(moment) for moment in worker.home.optimizer.moments.values()),
+    )
+    home_bytes = _model_memory(worker, 1).home_bytes
+    return Frozen(records, before, after, sent, home_bytes, elements)
+
+
+def time_a_frozen_stage() -> tuple[bool, bool]:
+    """Time a stage that has no backward, and the one behind it; say if it takes time and keeps bytes."""
+    config = ModelConfig(
+        vocab_size=256,
+        hidden_size=16,
+        intermediate_size=20,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+    )
+    frozen = ("model.embed_tokens.*", "model.layers.0.*")
+    settings = train_config(dtype=torch.float32, frozen=frozen)
+    (scheme,) = Strategy("1x<pp2>").schemes
+    bench = SchemeBench(Worker(config, OptimizerConfig(), settings, schemes=[scheme]), scheme, None)
+    bench.fill()
+    timing = bench.time([9, 5])
+    assert timing is not None
+    return timing.forward_ms > 0, bench.kept_bytes(16).per_token > 0

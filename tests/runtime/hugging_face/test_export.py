@@ -1,0 +1,150 @@
+"""A model of transformers, read by two ranks, written as a checkpoint, exported: the logits are the same."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from hydraulis.cli.main import main
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder
+from hydraulis.runtime.hugging_face.export import export
+from hydraulis.runtime.hugging_face.files import CARRIED, carry
+from ranks import run_ranks
+from runtime.hugging_face.hugging_face_workers import to_checkpoints
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 53,
+    "hidden_size": 48,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.2,
+}
+YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 16}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 5e5,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {"rope_parameters": LLAMA3}),
+    "llama tied": ("Llama", {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True}),
+    "mistral": ("Mistral", {"sliding_window": None, "head_dim": 10}),
+    "mistral tied": ("Mistral", {"sliding_window": None, "tie_word_embeddings": True}),
+    "qwen2": ("Qwen2", {"rope_parameters": YARN}),
+    "qwen2 tied": ("Qwen2", {"tie_word_embeddings": True}),
+    "qwen3": ("Qwen3", {"head_dim": 16}),
+    "qwen3 tied": ("Qwen3", {"head_dim": 16, "tie_word_embeddings": True, "attention_bias": True}),
+}
+TOKENS = torch.arange(53)[None].flip(1)
+
+
+def make(family: str, changes: dict[str, Any]) -> PreTrainedModel:
+    config = getattr(transformers, f"{family}Config")(**SHAPE | changes)
+    torch.manual_seed(0)
+    model: PreTrainedModel = getattr(transformers, f"{family}ForCausalLM")(config).float().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.3 * torch.randn(len(parameter)))
+    return model
+
+
+def logits(folder: Path) -> torch.Tensor:
+    model: PreTrainedModel = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        result: torch.Tensor = model(TOKENS).logits
+    return result
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a folder for each model, with its files and a run that has a checkpoint of it."""
+    path = tmp_path_factory.mktemp("models")
+    for name, (family, changes) in FAMILIES.items():
+        # In several files, but for one.
+        size = "10GB" if name == "llama" else "20KB"
+        make(family, changes).save_pretrained(path / name, max_shard_size=size)
+        (path / name / "tokenizer.json").write_text(name)
+    run_ranks(2, to_checkpoints, [path / name for name in FAMILIES])
+    return path
+
+
+@pytest.mark.parametrize("carried", [True, False])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_transformers_gives_the_same_logits(
+    folder: Path, tmp_path: Path, name: str, *, carried: bool
+) -> None:
+    run = folder / name / "run"
+    shutil.rmtree(run / CARRIED, ignore_errors=True)
+    if carried:
+        carry(folder / name, run)
+    checkpoint = CheckpointFolder.of_run(run).newest()
+    assert checkpoint is not None
+    export(checkpoint, tmp_path / "model", torch.float32, shard_bytes=30_000)
+    assert len(list((tmp_path / "model").glob("model-*.safetensors"))) > 1
+    torch.testing.assert_close(logits(tmp_path / "model"), logits(folder / name), rtol=0, atol=1e-4)
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert config["tie_word_embeddings"] is ("tied" in name)
+    if carried:
+        assert config["model_type"] == name.split()[0]
+        assert (tmp_path / "model" / "tokenizer.json").read_text() == name
+
+
+def test_the_command_takes_a_run_or_a_checkpoint(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = folder / "qwen3" / "run"
+    shutil.rmtree(run / CARRIED, ignore_errors=True)
+    newest = CheckpointFolder.of_run(run).newest()
+    for source, dtype in ((run, torch.float32), (newest, torch.bfloat16)):
+        name = str(dtype).removeprefix("torch.")
+        assert main(["export", str(source), "--output", str(tmp_path / name), "--dtype", name]) == 0
+        assert str(tmp_path / name) in capsys.readouterr().out
+        model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / name)
+        assert model.dtype == dtype
+        assert sorted(path.name for path in (tmp_path / name).iterdir()) == [
+            "config.json",
+            "model.safetensors",
+        ]
+
+
+def test_what_cannot_be_exported_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = folder / "llama" / "run"
+    (tmp_path / "file").write_text("")
+    for source, output, code in (
+        (tmp_path, tmp_path / "model", "checkpoint_missing"),
+        (run, tmp_path, "export_output"),
+        (run, tmp_path / "file" / "model", "export_output"),
+    ):
+        assert main(["export", str(source), "--output", str(output)]) == 2
+        assert capsys.readouterr().err.startswith(f"hydraulis: error [{code}]: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_torn_checkpoint_leaves_no_folder(folder: Path, tmp_path: Path) -> None:
+    checkpoint = CheckpointFolder.of_run(folder / "mistral" / "run").newest()
+    assert checkpoint is not None
+    shard = checkpoint / "state-00001-of-00002.safetensors"
+    content = shard.read_bytes()
+    shard.write_bytes(content[:-1])
+    try:
+        with pytest.raises(HydraulisError) as refusal:
+            export(checkpoint, tmp_path / "model", torch.float32)
+    finally:
+        shard.write_bytes(content)
+    assert refusal.value.code == "checkpoint_torn"
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,130 @@
+"""Slices of a model folder, and folders that hold another model."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from hydraulis.errors import InvalidInputError
+from hydraulis.model.decoder import checkpoint_name
+from hydraulis.runtime.hugging_face.weights import INDEX, SINGLE, HuggingFaceWeights
+from hydraulis.runtime.parameters import ModelParameters
+from small_model import FAMILIES, small_config
+
+PARAMETERS = ModelParameters.of(small_config(**FAMILIES["every bias"]))
+
+
+def tensors(parameters: ModelParameters = PARAMETERS) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return {
+        checkpoint_name(name): torch.randn(shape, generator=generator)
+        for name, shape in parameters.shapes.items()
+    }
+
+
+def write(folder: Path, files: int, values: dict[str, Tensor]) -> None:
+    if files == 1:
+        safetensors.torch.save_file(values, folder / SINGLE)
+        return
+    weight_map = {name: f"{number % files}.safetensors" for number, name in enumerate(values)}
+    for file in set(weight_map.values()):
+        held = {name: value for name, value in values.items() if weight_map[name] == file}
+        safetensors.torch.save_file(held, folder / file)
+    (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    write(path, request.param, tensors())
+    return path
+
+
+@given(data=st.data())
+def test_any_slice_is_that_of_the_whole(folder: Path, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(PARAMETERS.names))
+    elements = PARAMETERS.shapes[name].numel()
+    start, end = sorted(data.draw(st.lists(st.integers(0, elements), min_size=2, max_size=2, unique=True)))
+    whole = PARAMETERS.canonical(tensors()[checkpoint_name(name)], name)
+    with HuggingFaceWeights(folder, PARAMETERS) as weights:
+        weights.check()
+        assert torch.equal(weights.read(name, start, end), whole[start:end])
+
+
+K_PROJ = "model.layers.1.self_attn.k_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda values: values.pop(K_PROJ), f"{K_PROJ} of .*: it is missing"),
+        (lambda values: values.update({"model.layers.3.mlp.x": torch.ones(1)}), "mlp.x of .*: it is there"),
+        (lambda values: values.update({K_PROJ: torch.ones(3, 24)}), r"shape \[3, 24\]"),
+        (lambda values: values.update({K_PROJ: values[K_PROJ].to(torch.int8)}), "of type I8"),
+    ],
+)
+def test_tensors_of_another_model_are_refused(
+    tmp_path: Path, change: Callable[[dict[str, Tensor]], Any], says: str
+) -> None:
+    values = tensors()
+    change(values)
+    write(tmp_path, 1, values)
+    with (
+        HuggingFaceWeights(tmp_path, PARAMETERS) as weights,
+        pytest.raises(InvalidInputError, match=says) as refusal,
+    ):
+        weights.check()
+    assert refusal.value.code == "weights_tensors"
+
+
+def test_tables_that_old_checkpoints_carry_are_no_parameters(tmp_path: Path) -> None:
+    write(tmp_path, 1, tensors() | {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(3)})
+    with HuggingFaceWeights(tmp_path, PARAMETERS) as weights:
+        weights.check()
+
+
+def test_a_tied_head_may_be_there_if_it_is_the_embedding(tmp_path: Path) -> None:
+    parameters = ModelParameters.of(small_config(tie_word_embeddings=True))
+    values = tensors(parameters)
+    head = values["model.embed_tokens.weight"].clone()
+    write(tmp_path, 1, values | {"lm_head.weight": head})
+    with HuggingFaceWeights(tmp_path, parameters) as weights:
+        weights.check()
+    head[-1, -1] += 1
+    write(tmp_path, 1, values | {"lm_head.weight": head})
+    with (
+        HuggingFaceWeights(tmp_path, parameters) as weights,
+        pytest.raises(InvalidInputError, match=r"lm_head\.weight .* differs from the embedding"),
+    ):
+        weights.check()
+
+
+@pytest.mark.parametrize("damage", ["nothing", "cut", "index", "no map", "shard"])
+def test_files_that_are_not_whole_are_refused_by_name(tmp_path: Path, damage: str) -> None:
+    if damage == "cut":
+        write(tmp_path, 1, tensors())
+        content = (tmp_path / SINGLE).read_bytes()
+        (tmp_path / SINGLE).write_bytes(content[:-7])
+    elif damage == "index":
+        (tmp_path / INDEX).write_text("{")
+    elif damage == "no map":
+        (tmp_path / INDEX).write_text('{"weight_map": [1]}')
+    elif damage == "shard":
+        write(tmp_path, 3, tensors())
+        (tmp_path / "1.safetensors").unlink()
+    with (
+        pytest.raises(InvalidInputError, match=r"cannot be read") as refusal,
+        HuggingFaceWeights(tmp_path, PARAMETERS) as weights,
+    ):
+        weights.check()
+    assert refusal.value.code == "weights_file"
+    assert {"index": INDEX, "no map": INDEX, "shard": "1.safetensors"}.get(damage, SINGLE) in str(
+        refusal.value
+    )

@@ -1,0 +1,94 @@
+"""What the ranks of test_run_data.py do."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch.distributed as dist
+
+from hydraulis.config.data import DataConfig
+from hydraulis.config.table import from_table
+from hydraulis.data.records import json_lines
+from hydraulis.data.stdlib import StandardLibrary
+from hydraulis.data.tokens import plain_tokens
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime import rank_zero
+from hydraulis.runtime.run_data import load_data
+from runtime.tiny import made_up_corpus
+
+
+class Report(NamedTuple):
+    """What one rank saw."""
+
+    texts: list[str]
+    standard_library: int
+    codes: list[str]
+    heartbeats: int
+
+
+def config_of(folder: str, name: str, index: str, **settings: Any) -> DataConfig:
+    table: dict[str, Any] = {
+        "tokens_per_batch": 8,
+        "index_processes": 1,
+        "index_directory": f"{folder}/{index}",
+    }
+    if name:
+        table["sources"] = [{"files": [f"{folder}/{name}"]}]
+    return from_table(DataConfig, table | settings, "data")
+
+
+def load_and_refuse(folder: str) -> Report:
+    setattr(rank_zero, "_HEARTBEAT_S", 0.0)  # noqa: B010
+    setattr(json_lines, "PIECE_BYTES", 200)  # noqa: B010
+    setattr(StandardLibrary, "load", lambda: made_up_corpus(256))  # noqa: B010
+    beats = 0
+
+    def go_on() -> bool:
+        nonlocal beats
+        beats += 1
+        return False
+
+    good = config_of(folder, "t.jsonl", "index")
+    data = load_data(good, _only_on_rank_zero, go_on)
+    assert data is not None
+    train = data.train
+    texts = [plain_tokens(train.read(index)).tobytes().decode() for index in range(len(train))]
+    codes = [_code(lambda: load_data(config_of(folder, "bad.jsonl", "index"), _silent, go_on))]
+    codes.append(_code(lambda: _load_from_another_folder(folder)))
+    stopped = load_data(config_of(folder, "t.jsonl", "stopped"), _silent, lambda: True)
+    codes.append("stopped" if stopped is None else "went on")
+    short = config_of(folder, "", "index", max_tokens=60, too_long="refuse")
+    codes.append(_code(lambda: load_data(short, _silent, go_on)))
+    library = load_data(config_of(folder, "", "index"), _silent, go_on)
+    assert library is not None
+    return Report(texts, len(library.train), codes, beats)
+
+
+def _load_from_another_folder(folder: str) -> None:
+    """Name the index relative to a folder of the rank's own, as on nodes that share no disk."""
+    here = Path.cwd()
+    place = Path(folder, f"node-{dist.get_rank()}")
+    place.mkdir()
+    os.chdir(place)
+    try:
+        load_data(replace(config_of(folder, "t.jsonl", ""), index_directory="index"), _silent, lambda: False)
+    finally:
+        os.chdir(here)
+
+
+def _code(load: Callable[[], object]) -> str:
+    try:
+        load()
+    except HydraulisError as error:
+        return error.code
+    return "none"
+
+
+def _only_on_rank_zero(_: float) -> None:
+    assert dist.get_rank() == 0
+
+
+def _silent(_: float) -> None:
+    pass

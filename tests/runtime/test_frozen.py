@@ -1,0 +1,117 @@
+"""Frozen parameters: the others train as they would in one process, and nothing is kept or sent for them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from hydraulis.config.model import ModelConfig
+from hydraulis.errors import InvalidInputError
+from hydraulis.model.decoder import Decoder
+from hydraulis.model.init import initial_value
+from hydraulis.runtime.parameters import ModelParameters
+from ranks import run_ranks
+from runtime.frozen_workers import Frozen, time_a_frozen_stage, train_frozen
+from runtime.test_worker import OPTIMIZER, assert_equal, batches, gradient_of, model_config, sequence_loss
+from runtime.worker_workers import SEED, Batch, Step
+from small_model import bind_parameters, small_config
+
+# In the third a first stage has nothing to train.
+STRATEGIES = (
+    "2x<tp2>",
+    "2x<tp2>",
+    "1x<pp4>",
+    "1x<tp2,pp2>",
+    "1x<cp2>+2x<1>",
+    "2x<tp2>",
+)
+CASES: dict[str, tuple[tuple[str, ...], dict[str, Any], Any]] = {
+    "what the first stage has, tied": (
+        ("model.embed_tokens.*", "model.layers.[01].*"),
+        {"tie_word_embeddings": True},
+        "full",
+    ),
+    "all but attention": (("*mlp*", "*norm*", "lm_head.weight"), {"attention_bias": True}, "selective"),
+}
+
+
+def one_process(
+    config: ModelConfig, trained: Sequence[str], steps: Sequence[tuple[str, Batch]]
+) -> list[Step]:
+    """Train with gradients from autograd and torch's own AdamW."""
+    with torch.device("meta"):
+        model = Decoder(config)
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    bind_parameters(model, lambda name: initial_value(name, shapes[name], config, SEED, torch.float64))
+    parameters = dict(model.named_parameters())
+    for name, parameter in parameters.items():
+        parameter.requires_grad_(name in trained)
+    kept = {name: parameters[name] for name in trained}
+    adamw = torch.optim.AdamW(
+        kept.values(), betas=OPTIMIZER.betas, eps=OPTIMIZER.eps, weight_decay=OPTIMIZER.weight_decay
+    )
+    records = []
+    for number, (strategy, batch) in enumerate(steps, start=1):
+        adamw.zero_grad()
+        denominator = sum(len(tokens) - 1 for tokens in batch)
+        loss = sum(sequence_loss(model, tokens, denominator) for tokens in batch)
+        adamw.param_groups[0]["lr"] = OPTIMIZER.learning_rate * min(1, number / OPTIMIZER.warmup_steps)
+        gradients = {name: gradient_of(parameter).clone() for name, parameter in kept.items()}
+        adamw.step()
+        values = {name: parameter.detach().clone() for name, parameter in kept.items()}
+        records.append(Step(strategy, 0, loss, gradients, values))
+    return records
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_others_train_as_in_one_process(case: str) -> None:
+    frozen, changes, checkpointing = CASES[case]
+    config = model_config(**changes)
+    steps = list(zip(STRATEGIES, batches(len(STRATEGIES), config.vocab_size), strict=True))
+    result: Frozen = run_ranks(4, train_frozen, config, OPTIMIZER, frozen, steps, checkpointing)[0]
+    trained, rest = ModelParameters.parted(config, frozen)
+    assert rest is not None
+    assert_equal(result.steps, one_process(config, trained.names, steps), 1e-10, 1e-10)
+    assert result.before.keys() == result.after.keys() == set(rest.names)
+    for name, value in result.before.items():
+        assert torch.equal(result.after[name], value), name
+    # Nothing moves where the ranks stay where they are.
+    assert result.sent == [1, 1, 2, 3, 4, 5]
+    num_trained, num_frozen = (
+        sum(shape.numel() for shape in part.shapes.values()) for part in (trained, rest)
+    )
+    assert result.home_bytes == 8 * (4 * num_trained + num_frozen)
+    assert result.elements[0] == pytest.approx(num_trained / 4, abs=6)
+    assert result.elements[1] == 2 * result.elements[0]
+
+
+def test_a_stage_without_anything_to_train_can_be_measured() -> None:
+    # It keeps nothing for a backward that it does not have.
+    assert run_ranks(2, time_a_frozen_stage) == [(True, False), (True, True)]
+
+
+def test_every_parameter_is_in_one_part() -> None:
+    config = small_config()
+    trained, frozen = ModelParameters.parted(config, ["model.layers.1.*", "lm_head.weight"])
+    assert frozen is not None
+    assert (trained.trained, frozen.trained) == (True, False)
+    assert sorted((*trained.names, *frozen.names)) == sorted(ModelParameters.of(config).names)
+    assert {name.split(".")[0] for name in frozen.names} == {"layers", "lm_head"}
+    assert len(frozen.names) == 10
+    assert ModelParameters.parted(config, [])[1] is None
+
+
+@pytest.mark.parametrize(
+    ("patterns", "says"),
+    [
+        (["model.embed.*"], "'model.embed.*' names no parameter"),
+        (["layers.0.*"], "'layers.0.*' names no parameter"),
+        (["lm_head.weight"], "'lm_head.weight' names no parameter"),
+        (["*"], "names every parameter"),
+    ],
+)
+def test_patterns_that_freeze_nothing_or_all_are_refused(patterns: list[str], says: str) -> None:
+    with pytest.raises(InvalidInputError, match=says.replace("*", r"\*").replace(".", r"\.")) as refusal:
+        ModelParameters.parted(small_config(tie_word_embeddings=True), patterns)
+    assert refusal.value.code == "frozen_parameters"
