@@ -89,6 +89,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         if data is None:
             display.note("stopped before the first iteration; the next run goes on with the index")
             return EXIT_INTERRUPTED
+        data.train.check_vocabulary(config.model.vocab_size)
         display.data(json.loads(from_rank_zero(lambda: json.dumps(data.train.describe()))))
         worker = _worker(config, strategies)
         profile = _profile(config, worker, strategies, display, stop)
@@ -98,11 +99,14 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         planner = Planner(profile, cluster, strategies=[str(strategy) for strategy in strategies])
         _check_longest(data.train, planner)
         recorder = _recorder(config, profile, cluster, planner, data.train)
-        completed = 0
+        completed = dropped = 0
         for iteration in iterations(config, data.train, worker, planner, stop):
             completed += 1
+            dropped = iteration.num_dropped
             display.step(iteration.metrics)
             on_rank_zero(partial(recorder.add, iteration))
+        if dropped:
+            display.note(f"{dropped:,} sequences at the ends of epochs filled no batch and were dropped")
         if completed:
             _save(worker, recorder)
     if rank == 0 and completed:
