@@ -81,6 +81,7 @@ bench: set-up ## compare the planner with eight other methods on 100 drawn batch
 		--lengths lognormal:6.2,1.2,32768 --tokens-per-batch 200000 --count 48 --windows 8 --max-delay 0,3
 	$(BIN)/python benches/balancing.py
 	$(BIN)/python benches/packing.py
+	$(BIN)/python benches/indexing.py
 
 scale: ## measure how planning time grows from 64 to 16,384 GPUs
 	cargo run --release --locked --quiet -p hydraulis-bench --bin plan-scale

@@ -104,6 +104,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         if data is None:
             display.note("stopped before the first iteration; the next run goes on with the index")
             return EXIT_INTERRUPTED
+        data.train.check_vocabulary(config.model.vocab_size)
         display.data(json.loads(from_rank_zero(lambda: json.dumps(data.train.describe()))))
         position = DataPosition(config, data.train)
         resumed = _resumed(config, position, display)
@@ -120,8 +121,10 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         saver = _saver(config, worker, position, recorder)
         evaluator = Evaluator(config, data.held_out, worker, planner)
         first = completed = resumed.manifest.step if resumed else 0
+        dropped = 0
         for iteration in iterations(config, data.train, worker, planner, stop, first):
             completed += 1
+            dropped = iteration.num_dropped
             display.step(iteration.metrics)
             on_rank_zero(partial(recorder.add, iteration))
             evaluation = evaluator.after(completed)
@@ -129,6 +132,8 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
                 display.note(f"after step {completed}: loss {evaluation.loss:.3f} on what is held out")
                 on_rank_zero(partial(recorder.evaluated, evaluation))
             saver.after(completed)
+        if dropped:
+            display.note(f"{dropped:,} sequences at the ends of epochs filled no batch and were dropped")
         if completed > first:
             saver.close(completed)
     if rank == 0 and completed > first:

@@ -199,6 +199,16 @@ def test_a_source_that_trains_nothing_is_named(tmp_path: Path) -> None:
     assert refusal.value.code == "corpus_empty"
 
 
+def test_tokens_that_the_model_does_not_have_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    train = load(config_of(tmp_path, {"files": [ids_lines(tmp_path)], "format": "tokens"})).train
+    train.check_vocabulary(7)
+    with pytest.raises(
+        InvalidInputError, match=r"data\.sources\[0\] holds token 6, and the limit is 5"
+    ) as refusal:
+        train.check_vocabulary(6)
+    assert refusal.value.code == "token_out_of_range"
+
+
 def test_no_other_sequence_is_there(tmp_path: Path) -> None:
     train = load(config_of(tmp_path, {"files": [ids_lines(tmp_path)], "format": "tokens"})).train
     for index in (-1, 2):

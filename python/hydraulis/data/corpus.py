@@ -32,6 +32,7 @@ class Corpus:
         known_lengths: those that `offset` gives, where they are at hand; else they are computed.
         known_target_counts: the number of targets of each document, likewise.
         known_fingerprint: of the tokens, likewise; computing it reads all of them.
+        known_largest_token: where it was seen on the way here; never computed.
 
     Raises:
         InvalidInputError: there is no document (code `corpus_empty`), or the arrays do not fit together
@@ -45,6 +46,7 @@ class Corpus:
     known_lengths: npt.NDArray[np.int64] | None = None
     known_target_counts: npt.NDArray[np.int64] | None = None
     known_fingerprint: str | None = None
+    known_largest_token: int | None = None
 
     def __post_init__(self) -> None:
         _check_array("token_T", self.token_T, np.integer)

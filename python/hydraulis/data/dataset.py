@@ -114,6 +114,21 @@ class Dataset:
         facts = [[corpus.fingerprint for corpus in self.corpora], self.weights, self.settings]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """Refuse tokens that a model has no row for, as far as they are known without reading them.
+
+        Raises:
+            InvalidInputError: a source holds one (code `token_out_of_range`).
+        """
+        for source, corpus in zip(self.sources, self.corpora, strict=True):
+            largest = corpus.known_largest_token
+            if largest is not None and largest >= vocab_size:
+                message = (
+                    f"data.sources[{source}] holds token {largest}, and the limit is {vocab_size - 1}: use "
+                    "the tokenizer of the model, or raise model.vocab_size"
+                )
+                raise InvalidInputError(message, code="token_out_of_range")
+
     def describe(self) -> dict[str, int | float | str]:
         """Return the statistics that belong in the log of a run; it reads some of the tokens."""
         median, p99 = np.percentile(self.lengths, (50, 99))

@@ -23,11 +23,19 @@ from hydraulis.runtime.worker import Outcome, Worker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iteration:
-    """What happened in one iteration."""
+    """What happened in one iteration.
+
+    Attributes:
+        plan: that was carried out.
+        outcome: of it.
+        metrics: of it.
+        num_dropped: sequences that filled no batch at the ends of all epochs so far.
+    """
 
     plan: Plan
     outcome: Outcome
     metrics: StepMetrics
+    num_dropped: int = 0
 
 
 def iterations(
@@ -72,7 +80,7 @@ def iterations(
         update = worker.home.step()
         wall_ms = 1e3 * (time.perf_counter() - start)
         metrics = _metrics(step, plan, outcome, update, wall_ms=wall_ms, plan_ms=request.plan_ms)
-        yield Iteration(plan=plan, outcome=outcome, metrics=metrics)
+        yield Iteration(plan=plan, outcome=outcome, metrics=metrics, num_dropped=sampler.num_dropped(step))
 
 
 @dataclass(frozen=True, slots=True)

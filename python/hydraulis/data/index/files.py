@@ -34,6 +34,7 @@ class Extent:
         documents: that it holds.
         tokens: of them.
         without_target: documents that were left out because they train nothing.
+        largest_token: of all.
         fingerprint: of all that it holds: each block's digest is taken together with the one before.
     """
 
@@ -43,6 +44,7 @@ class Extent:
     documents: int = 0
     tokens: int = 0
     without_target: int = 0
+    largest_token: int = 0
     fingerprint: str = ""
 
     def file_sizes(self) -> dict[str, int]:
@@ -71,6 +73,7 @@ class IndexWriter:
         self._folder = folder
         self._files: dict[str, BinaryIO] = {}
         self.extent = _read_extent(folder / _JOURNAL) or start
+        self._whole_pieces = self.extent
 
     def __enter__(self) -> Self:
         fresh = self.extent.pieces == 0
@@ -86,6 +89,8 @@ class IndexWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None:
+            self.save()
         for file in self._files.values():
             file.close()
 
@@ -105,21 +110,23 @@ class IndexWriter:
             documents=extent.documents + len(block.lengths),
             tokens=extent.tokens + len(block.tokens),
             without_target=extent.without_target + block.num_without_target,
+            largest_token=max(extent.largest_token, int(block.tokens.max(initial=0))),
             fingerprint=digest.hexdigest(),
         )
 
     def end_piece(self) -> None:
         """Count a piece as done."""
         self.extent = dataclasses.replace(self.extent, pieces=self.extent.pieces + 1)
+        self._whole_pieces = self.extent
 
     def save(self, *, complete: bool = False) -> None:
-        """Bring everything to the disk, and then say so."""
+        """Bring everything to the disk, and then say how much of it is whole pieces."""
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
         name = _COMPLETE if complete else _JOURNAL
         unfinished = self._folder / f".{name}.unfinished"
-        unfinished.write_text(json.dumps(dataclasses.asdict(self.extent)) + "\n", encoding="utf-8")
+        unfinished.write_text(json.dumps(dataclasses.asdict(self._whole_pieces)) + "\n", encoding="utf-8")
         unfinished.replace(self._folder / name)
         if complete:
             (self._folder / _JOURNAL).unlink(missing_ok=True)
@@ -176,6 +183,7 @@ def open_index(folder: Path) -> Corpus:
         known_lengths=mapped("lengths.bin", "<i8"),
         known_target_counts=mapped("targets.bin", "<i8"),
         known_fingerprint=extent.fingerprint,
+        known_largest_token=extent.largest_token,
     )
 
 

@@ -22,7 +22,7 @@ from hydraulis.data.text.encoder import (
     TokensEncoder,
 )
 from hydraulis.data.text.tokenizer import Tokenizer, load_tokenizer
-from hydraulis.data.tokens import MaskedTokens, num_targets, plain_tokens
+from hydraulis.data.tokens import MaskedTokens, Tokens, num_targets, plain_tokens
 from hydraulis.errors import InvalidInputError
 
 # Of what this code makes of the same files; raised when that changes.
@@ -51,7 +51,7 @@ class Block(NamedTuple):
         num_without_target: documents that were left out because they train nothing.
     """
 
-    tokens: npt.NDArray[np.generic]
+    tokens: Tokens
     counts: npt.NDArray[np.bool_] | None
     lengths: npt.NDArray[np.int64]
     target_counts: npt.NDArray[np.int64]

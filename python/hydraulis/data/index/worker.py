@@ -148,4 +148,8 @@ if __name__ == "__main__":
     # What a library prints must not get between the answers.
     answers_pipe = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    serve(sys.stdin.buffer, answers_pipe)
+    try:
+        serve(sys.stdin.buffer, answers_pipe)
+    except BrokenPipeError:
+        # Whoever asked is gone; closing the pipe would try once more.
+        os._exit(1)
