@@ -55,6 +55,7 @@ impl Error {
             Error::RankOutOfBlock { .. } => "rank_out_of_block",
             Error::RanksMismatch { .. } => "ranks_mismatch",
             Error::LinkRate { .. } => "link_rate",
+            Error::MessageTime { .. } => "message_time",
             Error::SwitchCost { .. } => "switch_cost",
             Error::TooManyStages { .. } => "too_many_stages",
         }

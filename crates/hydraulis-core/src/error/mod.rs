@@ -387,10 +387,20 @@ pub enum Error {
     },
     /// Links that carry nothing, or whatever one likes.
     #[error(
-        "gigabytes_per_s is {value}: the limit is any finite number above 0; give what each node sends a second, in 1e9 bytes"
+        "{field} is {value}: the limit is any finite number above 0; give what is sent a second, in 1e9 bytes, from each node (gigabytes_per_s) and from each GPU inside one (gpu_gigabytes_per_s)"
     )]
     LinkRate {
+        /// Which rate.
+        field: &'static str,
         /// The rate given.
+        value: String,
+    },
+    /// A time of a message that is none.
+    #[error(
+        "message_us is {value}: the limits are 0 and any finite number; give what a message takes beside its bytes"
+    )]
+    MessageTime {
+        /// The time given.
         value: String,
     },
     /// A cost of a switch that is no time.

@@ -13,6 +13,7 @@ mod golden;
 mod hostile;
 mod layers;
 mod limited;
+mod linked;
 mod lookahead;
 mod oracle;
 mod paper;
