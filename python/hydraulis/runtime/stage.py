@@ -3,7 +3,7 @@
 Legend: T tokens of this context rank, t = T/tp tokens of this rank, H hidden, v vocabulary rows of this rank.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +43,10 @@ class Stage:
 
     Its parameters are views of the buffers, so it is built once and computes with whatever the buffers hold.
 
+    Attributes:
+        module: the part of a decoder that it is.
+        held: its parameters, by their index in the core's table.
+
     Args:
         parameters: of the model.
         position: in a replica.
@@ -80,9 +84,18 @@ class Stage:
             self.module = Decoder(config)
         layers = _layers([parameters.names[held.parameter] for held in slices])
         cut_stage(self.module, layers, first=self.is_first, last=self.is_last)
-        _bind(self.module, parameters, slices, buffers)
+        self.held = _bind(self.module, parameters, slices, buffers)
         apply_tensor_parallel(self.module, group, position.tensor_rank, scheme.tp)
         apply_checkpointing(self.module, kinds.checkpointing)
+
+    def blocks(self) -> Iterator[tuple[int, nn.Module]]:
+        """Give each block's number and the module that its forward begins with, in the order of forward."""
+        if self.module.embed_tokens is not None:
+            yield 0, self.module.embed_tokens
+        for name, layer in self.module.layers.items():
+            yield int(name) + 1, layer
+        if self.module.norm is not None:
+            yield self.module.config.num_hidden_layers + 1, self.module.norm
 
     def collate(self, documents: Sequence[npt.NDArray[np.uint8]]) -> PackedMicroBatch:
         """Pack documents into a micro-batch that the scheme can share out, and take this rank's part."""
@@ -120,7 +133,7 @@ def _layers(names: list[str]) -> range:
 
 def _bind(
     module: Decoder, parameters: ModelParameters, slices: list[HeldSlice], buffers: StrategyBuffers
-) -> None:
+) -> dict[int, nn.Parameter]:
     """Replace every parameter of the module by a view of the buffers; both ends of tied weights share one."""
     bound = {}
     for held in slices:
@@ -133,3 +146,4 @@ def _bind(
     for name, _ in list(module.named_parameters(remove_duplicate=False)):
         owner, _, leaf = name.rpartition(".")
         setattr(module.get_submodule(owner), leaf, bound[master_parameter_name(name, parameters.config)])
+    return {held.parameter: bound[parameters.names[held.parameter]] for held in slices}

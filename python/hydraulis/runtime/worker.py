@@ -35,10 +35,12 @@ class Outcome:
     Attributes:
         loss: the mean over the target tokens of the global batch, the same on every rank.
         timelines: each replica's measured timeline, on rank 0; empty elsewhere.
+        transfer_ms: time on the wall that this rank did nothing but transfers: waiting, packing, adding up.
     """
 
     loss: float
     timelines: Sequence[Sequence[Span]]
+    transfer_ms: float
 
     @property
     def measured_ms(self) -> float:
@@ -77,7 +79,8 @@ class Worker:
         self.groups = ProcessGroups(timedelta(seconds=train.timeout_s))
         self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype)
         self.home = HomeState(self.parameters, optimizer, dtype, train.seed)
-        self._transfers = Transfers(self.parameters, self.home, self.buffers)
+        timeout = timedelta(seconds=train.timeout_s)
+        self._transfers = Transfers(self.parameters, self.home, self.buffers, timeout)
         self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}
 
     def stage(self, position: Position, context: ContextKind | None) -> Stage:
@@ -93,6 +96,7 @@ class Worker:
             self._stages[key] = Stage(
                 self.parameters, position, kinds, dist.get_rank(), self.groups, self.buffers
             )
+            self._transfers.attach(self._stages[key])
         return self._stages[key]
 
     def ensure_groups(self, positions: Sequence[Position | None]) -> None:
@@ -116,24 +120,31 @@ class Worker:
         """
         _check_plan(plan, self.parameters.config)
         self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
-        buckets = self._transfers.prepare(plan)
-        self.buffers.gradient.zero_()
-        self._transfers.send_parameters(buckets)
         execution = self._execute(plan, tokens)
-        self._transfers.collect_gradients(buckets)
-        return _outcome(plan, execution)
+        self._transfers.finish_gradients()
+        return _outcome(plan, execution, self._transfers.waited_ms)
 
     def _execute(self, plan: Plan, tokens: Callable[[int], Tokens]) -> Execution:
         rank = dist.get_rank()
         position = plan.position(rank)
+        buckets = self._transfers.prepare(plan)
         if position is None:
+            self._transfers.begin(buckets)
+            self._transfers.finish_parameters()
             return Execution()
         replica = next(replica for replica in plan.replicas if rank in replica.ranks)
         stage = self.stage(position, replica.context)
+        self._transfers.begin(buckets, stage, len(replica.micro_batches))
         micro_batches = [
             stage.collate([tokens(sequence) for sequence in sequences]) for sequences in replica.micro_batches
         ]
-        return execute(plan.instructions(rank), stage, micro_batches, int(plan.targets.sum()))
+        return execute(
+            plan.instructions(rank),
+            stage,
+            micro_batches,
+            int(plan.targets.sum()),
+            self._transfers.finish_parameters,
+        )
 
 
 def _check_plan(plan: Plan, config: ModelConfig) -> None:
@@ -164,7 +175,7 @@ def _check_plan(plan: Plan, config: ModelConfig) -> None:
         check_context_degree(config, replica.scheme, replica.context)
 
 
-def _outcome(plan: Plan, execution: Execution) -> Outcome:
+def _outcome(plan: Plan, execution: Execution, transfer_ms: float) -> Outcome:
     """Bring losses and durations of all ranks together. Collective."""
     position = plan.position(dist.get_rank())
     # The tensor ranks of a last stage all know the loss of its tokens: one of them speaks for it.
@@ -176,7 +187,7 @@ def _outcome(plan: Plan, execution: Execution) -> Outcome:
         durations = [[]] * dist.get_world_size()
     dist.gather_object(execution.durations_ms, durations)
     timelines = [] if durations is None else plan.measured_timeline(_by_stage(plan, durations))
-    return Outcome(loss=loss.item(), timelines=timelines)
+    return Outcome(loss=loss.item(), timelines=timelines, transfer_ms=transfer_ms)
 
 
 def _by_stage(plan: Plan, durations: list[list[float]]) -> list[list[list[float]]]:
