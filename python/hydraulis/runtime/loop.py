@@ -117,6 +117,8 @@ def _metrics(step: int, plan: Plan, outcome: Outcome, *, wall_ms: float, plan_ms
         measured_ms=outcome.measured_ms,
         wall_ms=wall_ms,
         plan_ms=plan_ms,
+        transfer_ms=outcome.transfer_ms,
+        groups_ms=outcome.groups_ms,
     )
 
 

@@ -1,7 +1,9 @@
 """Parameters on their way from home to this iteration's layout."""
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch.distributed as dist
 from torch import Tensor
@@ -42,12 +44,10 @@ class ParameterArrival:
 
     def start(self, buckets: Sequence[BucketTransfer]) -> None:
         """Start every bucket. Collective."""
-        total = sum(int(bucket.home_counts.sum()) for bucket in buckets)
-        if total > len(self._staging) + len(self._overflow):
-            self._overflow = self._overflow.new_empty(total - len(self._staging))
-        rooms = [self._staging, self._overflow]
-        for number, bucket in enumerate(buckets):
-            outgoing = self._packed(bucket, rooms)
+        rooms = self._rooms([int(bucket.home_counts.sum()) for bucket in buckets])
+        for number, (bucket, outgoing) in enumerate(zip(buckets, rooms, strict=True)):
+            for values, place in pieces(self._home.master, bucket.home, outgoing):
+                place.copy_(values)
             incoming = region(self._buffers.parameter, bucket.held)
             work = self._exchange.start(outgoing, incoming, bucket.home_counts, bucket.held_counts)
             self._in_flight.append((number, work))
@@ -65,12 +65,16 @@ class ParameterArrival:
             self.wait_for(self._in_flight[-1][0])
         self._buffers.gradient.zero_()
 
-    def _packed(self, bucket: BucketTransfer, rooms: list[Tensor]) -> Tensor:
-        """Put what this rank sends of a bucket into the first room that is left for it."""
-        elements = int(bucket.home_counts.sum())
-        if elements > len(rooms[0]) and len(rooms) > 1:
-            rooms.pop(0)
-        packed, rooms[0] = rooms[0][:elements], rooms[0][elements:]
-        for values, place in pieces(self._home.master, bucket.home, packed):
-            place.copy_(values)
-        return packed
+    def _rooms(self, sizes: Sequence[int]) -> list[Tensor]:
+        """Find room for so many elements of each bucket: in the gradient buffer, then in the overflow."""
+        ends = list(accumulate(sizes))
+        num_fitting = bisect_right(ends, len(self._staging))
+        fitting = ends[num_fitting - 1] if num_fitting else 0
+        missing = sum(sizes) - fitting
+        if missing > len(self._overflow):
+            self._overflow = self._overflow.new_empty(missing)
+        rest = [*sizes[num_fitting:], len(self._overflow) - missing]
+        return [
+            *self._staging[:fitting].split(list(sizes[:num_fitting])),
+            *self._overflow.split(rest)[:-1],
+        ]

@@ -36,11 +36,13 @@ class Outcome:
         loss: the mean over the target tokens of the global batch, the same on every rank.
         timelines: each replica's measured timeline, on rank 0; empty elsewhere.
         transfer_ms: time on the wall that this rank did nothing but transfers: waiting, packing, adding up.
+        groups_ms: time on the wall of making the process groups that no plan before had used.
     """
 
     loss: float
     timelines: Sequence[Sequence[Span]]
     transfer_ms: float
+    groups_ms: float
 
     @property
     def measured_ms(self) -> float:
@@ -119,10 +121,17 @@ class Worker:
                 (`context_degree`); on every rank.
         """
         _check_plan(plan, self.parameters.config)
+        made_ms = self.groups.made_ms
         self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
         execution = self._execute(plan, tokens)
         self._transfers.finish_gradients()
-        return _outcome(plan, execution, self._transfers.waited_ms)
+        loss, timelines = _gathered(plan, execution)
+        return Outcome(
+            loss=loss,
+            timelines=timelines,
+            transfer_ms=self._transfers.waited_ms,
+            groups_ms=self.groups.made_ms - made_ms,
+        )
 
     def _execute(self, plan: Plan, tokens: Callable[[int], Tokens]) -> Execution:
         rank = dist.get_rank()
@@ -175,7 +184,7 @@ def _check_plan(plan: Plan, config: ModelConfig) -> None:
         check_context_degree(config, replica.scheme, replica.context)
 
 
-def _outcome(plan: Plan, execution: Execution, transfer_ms: float) -> Outcome:
+def _gathered(plan: Plan, execution: Execution) -> tuple[float, Sequence[Sequence[Span]]]:
     """Bring losses and durations of all ranks together. Collective."""
     position = plan.position(dist.get_rank())
     # The tensor ranks of a last stage all know the loss of its tokens: one of them speaks for it.
@@ -187,7 +196,7 @@ def _outcome(plan: Plan, execution: Execution, transfer_ms: float) -> Outcome:
         durations = [[]] * dist.get_world_size()
     dist.gather_object(execution.durations_ms, durations)
     timelines = [] if durations is None else plan.measured_timeline(_by_stage(plan, durations))
-    return Outcome(loss=loss.item(), timelines=timelines, transfer_ms=transfer_ms)
+    return loss.item(), timelines
 
 
 def _by_stage(plan: Plan, durations: list[list[float]]) -> list[list[list[float]]]:

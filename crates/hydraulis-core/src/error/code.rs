@@ -54,6 +54,7 @@ impl Error {
             Error::PositionOutOfRange { .. } => "position_out_of_range",
             Error::RankOutOfBlock { .. } => "rank_out_of_block",
             Error::RanksMismatch { .. } => "ranks_mismatch",
+            Error::ElementUnheld { .. } => "element_unheld",
             Error::LinkRate { .. } => "link_rate",
             Error::MessageTime { .. } => "message_time",
             Error::SwitchCost { .. } => "switch_cost",

@@ -385,6 +385,16 @@ pub enum Error {
         /// Ranks of the home layout.
         home: u64,
     },
+    /// Elements to be moved that nobody has.
+    #[error(
+        "rank {rank} needs element {element}, which no rank holds: the limit is what the sources hold together; give the holdings of all ranks"
+    )]
+    ElementUnheld {
+        /// Who needs it.
+        rank: u32,
+        /// The first that is missing.
+        element: u64,
+    },
     /// Links that carry nothing, or whatever one likes.
     #[error(
         "{field} is {value}: the limit is any finite number above 0; give what is sent a second, in 1e9 bytes, from each node (gigabytes_per_s) and from each GPU inside one (gpu_gigabytes_per_s)"

@@ -18,6 +18,7 @@
 mod held;
 mod home;
 mod link;
+mod movement;
 mod parameter;
 mod position;
 mod step;
@@ -28,6 +29,7 @@ mod volume;
 pub use held::{HeldSlice, held_slices};
 pub use home::{Home, HomeSlice};
 pub use link::Link;
+pub use movement::{Holding, Move, NodeGather, gather, gather_by_node, spread};
 pub use parameter::{Parameter, ParameterTable};
 pub use position::{Position, positions_of, strategy_positions};
 pub use step::{ReplicaWork, StepTimeline};

@@ -15,6 +15,7 @@ mod layers;
 mod limited;
 mod linked;
 mod lookahead;
+mod movement;
 mod oracle;
 mod paper;
 mod planner;

@@ -50,6 +50,20 @@ proptest! {
         prop_assert_eq!(parameters, world.strategy_buffers(|_, parameter, element| mark(0, parameter, element)));
     }
 
+    /// So a rank sends a bucket's gradients as they lie in its buffer, and parameters arrive there in place.
+    #[test]
+    fn what_a_rank_holds_of_a_bucket_lies_in_one_piece_in_the_order_of_homes(world in world()) {
+        for buckets in &world.transfers {
+            let mut end = 0;
+            for trade in buckets {
+                for segment in &trade.held {
+                    prop_assert_eq!(segment.offset, end);
+                    end += segment.elements;
+                }
+            }
+        }
+    }
+
     /// Counted element by element in what the transfers move, each once for a node that holds it.
     #[test]
     fn nodes_trade_what_their_ranks_do_without_repeats(world in world(), node in 1..9_usize) {
