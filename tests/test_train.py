@@ -17,9 +17,9 @@ import pytest
 from helpers import ROOT
 from hydraulis import Plan, train
 from hydraulis.planner.profile import load_profile
+from hydraulis.report.run import read_run
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
-from hydraulis.report.run import read_run
 from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS

@@ -159,6 +159,7 @@ class Planner:
         strategies: Sequence[str] | Literal["search"] | None = None,
         max_strategies: int | None = None,
         memory: Literal["cap", "exact"] = "cap",
+        link: Link | None = None,
         effort: Effort | None = None,
         prove: bool = False,
     ) -> Planner: ...
@@ -184,7 +185,6 @@ class Planner:
         *,
         max_delay: int = 0,
         switch_ms: float = 0.0,
-        link: Link | None = None,
         previous: str | None = None,
         progress: Callable[[str, int, int], object] | None = None,
     ) -> WindowPlan: ...
@@ -197,7 +197,6 @@ class Planner:
         *,
         max_delay: int = 0,
         switch_ms: float = 0.0,
-        link: Link | None = None,
         previous: str | None = None,
     ) -> list[str]: ...
     def timeline(self, plan: Plan) -> list[list[Span]]: ...
@@ -226,6 +225,14 @@ class Plan:
     def profile(self) -> str: ...
     @property
     def iteration_ms(self) -> float: ...
+    @property
+    def step_ms(self) -> float: ...
+    @property
+    def transfer_ms(self) -> float | None: ...
+    @property
+    def hidden(self) -> float | None: ...
+    @property
+    def moved_bytes(self) -> int | None: ...
     @property
     def lower_bound_ms(self) -> float: ...
     @property
@@ -297,6 +304,8 @@ class Link:
         table: ParameterTable,
         *,
         gigabytes_per_s: float,
+        gpu_gigabytes_per_s: float = 200.0,
+        message_us: float = 10.0,
         parameter_bytes: int = 2,
         gradient_bytes: int = 4,
     ) -> Link: ...

@@ -1,9 +1,14 @@
+import contextlib
 from datetime import timedelta
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from hydraulis import Cluster, Scheme, Strategy
+from hydraulis._core import Position
 from hydraulis.errors import InvalidInputError
-from hydraulis.parallel.groups import ProcessGroups
+from hydraulis.parallel.groups import ProcessGroups, most_groups
 from parallel.groups_workers import created_groups, refusal, sums_of_groups
 from ranks import run_ranks
 
@@ -41,6 +46,59 @@ def test_a_group_of_others_is_refused_to_this_rank_alone() -> None:
 def test_a_group_that_was_not_made_is_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"ranks \(0, 1\): it was not made"):
         ProcessGroups(timedelta(seconds=1)).get([0, 1])
+
+
+DEGREES = (1, 2, 3, 4, 6, 8, 16)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.sampled_from(DEGREES), st.sampled_from(DEGREES), st.integers(1, 3)), max_size=8
+        ),
+        max_size=12,
+    ),
+    st.sampled_from([(6, 8), (8, 8), (48, 8), (24, 6)]),
+)
+def test_whatever_strategies_a_run_takes_its_groups_are_bounded(
+    strategies: list[list[tuple[int, int, int]]], shape: tuple[int, int]
+) -> None:
+    cluster = Cluster(gpus=shape[0], gpus_per_node=shape[1])
+    groups: set[tuple[int, ...]] = set()
+    used: set[tuple[int, int]] = set()
+    for replicas in strategies:
+        with contextlib.suppress(InvalidInputError):
+            strategy = Strategy("+".join(f"1x<tp{tp},cp{cp},pp{pp}>" for tp, cp, pp in replicas))
+            placed = list(zip(strategy.schemes, strategy.place(cluster), strict=True))
+            used |= {(scheme.tp, scheme.cp) for scheme, _ in placed}
+            groups |= {group for scheme, ranks in placed for group in groups_of(scheme, ranks)}
+    assert len(groups) <= most_groups(used, *shape)
+
+
+def groups_of(scheme: Scheme, ranks: list[int]) -> set[tuple[int, ...]]:
+    """Name the tensor and context groups of a replica that have more than one rank."""
+    groups = set()
+    for position, rank in zip(Position.all(scheme), ranks, strict=True):
+        groups |= {tuple(position.tensor_group(rank)), tuple(position.context_group(rank))}
+    return {group for group in groups if len(group) > 1}
+
+
+def test_the_bound_is_reached_and_small() -> None:
+    # Tensor degrees of 2, 4 and 8 on 64 ranks in nodes of 8, and one of two nodes.
+    assert most_groups([(2, 1), (4, 1), (8, 1), (16, 1), (2, 1)], 64, 8) == 32 + 16 + 8 + 7
+    # In each of eight places of <tp2, cp4> four pairs and two strided groups of four.
+    assert most_groups([(2, 4)], 64, 8) == 8 * (4 + 2)
+    assert most_groups([(1, 1), (32, 1)], 16, 8) == 0
+    cluster = Cluster(gpus=16, gpus_per_node=8)
+    reached = {
+        group
+        for text in ("8x<tp2>", "2x<tp2,cp4>")
+        for scheme, ranks in zip(Strategy(text).schemes, Strategy(text).place(cluster), strict=True)
+        for group in groups_of(scheme, ranks)
+    }
+    # The pairs are the same.
+    assert len(reached) == most_groups([(2, 4)], 16, 8) == 8 + 4
 
 
 @pytest.mark.parametrize("ranks", [[], [1, 1]])

@@ -55,7 +55,6 @@ def _run_plan(strategy: str, lengths: Sequence[int], vocab_size: int) -> Report:
     plan = plan_for(dist.get_world_size(), strategy, lengths)
     worker = make_worker([strategy])
     worker.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
-    worker._transfers.send_parameters(worker._transfers.prepare(plan))
     execution = worker._execute(plan, lambda sequence: tokens_of(sequence, lengths, vocab_size))
     (run,) = RUNS
     instructions = plan.instructions(dist.get_rank())
@@ -88,7 +87,6 @@ def timed_rank_that_waits() -> tuple[float, float]:
     """Make the last stage wait for a slow first one; return this rank's durations and how long it slept."""
     plan = plan_for(2, "1x<pp2>", [30, 30, 30])
     worker = make_worker(["1x<pp2>"])
-    worker._transfers.send_parameters(worker._transfers.prepare(plan))
     slept_ms = 0.0
     if dist.get_rank() == 0:
         stage = worker.stage(plan.position(0), None)  # type: ignore[arg-type]

@@ -21,6 +21,8 @@ def made_up_metrics(step: int = 0, **changes: float | str) -> StepMetrics:
         "measured_ms": 110.0,
         "wall_ms": 250.0,
         "plan_ms": 1.5,
+        "transfer_ms": 20.0,
+        "groups_ms": 0.5,
     }
     return StepMetrics(step=step, **(values | changes))  # type: ignore[arg-type]
 
@@ -30,7 +32,17 @@ def test_a_line_is_one_json_object_with_every_field() -> None:
     line = metrics.to_json()
     assert "\n" not in line
     assert json.loads(line) == dataclasses.asdict(metrics)
-    promised = {"step", "loss", "tokens", "strategy", "planned_ms", "measured_ms", "wall_ms", "plan_ms"}
+    promised = {
+        "step",
+        "loss",
+        "tokens",
+        "strategy",
+        "planned_ms",
+        "measured_ms",
+        "wall_ms",
+        "plan_ms",
+        "transfer_ms",
+    }
     assert promised <= json.loads(line).keys()
     assert json.loads(line)["loss"] == math.pi
 

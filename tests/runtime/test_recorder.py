@@ -48,9 +48,15 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
         measured_ms=MEASURED[step],
         wall_ms=500.0,
         plan_ms=1.0,
+        transfer_ms=2.0,
+        groups_ms=3.0,
     )
     timelines = recorder.planner.timeline(plan)
-    return Iteration(plan=plan, outcome=Outcome(loss=6.0 - step, timelines=timelines), metrics=metrics)
+    return Iteration(
+        plan=plan,
+        outcome=Outcome(loss=6.0 - step, timelines=timelines, transfer_ms=2.0, groups_ms=3.0),
+        metrics=metrics,
+    )
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_home_has_the_sum_over_all_holders(by_rank: list[list[Pass]]) -> None:
 def test_staging_does_not_grow_after_the_first_round(by_rank: list[list[Pass]]) -> None:
     for one in by_rank:
         half = len(one) // 2
-        assert one[half - 1].staging[0][0] > 0
+        assert one[half - 1].staging[0] > 0
         assert all(later.staging == one[half - 1].staging for later in one[half:])
 
 

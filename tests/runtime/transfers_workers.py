@@ -22,14 +22,15 @@ class Pass(NamedTuple):
         gradients: likewise, what this rank contributed.
         gathered: whole parameters' gradients, in canonical order, on rank 0.
         master: likewise the master parameters.
-        staging: elements and addresses of the staging buffers.
+        staging: elements that the staging buffers have room for, and those that leave from elsewhere than the
+            gradient buffer.
     """
 
     parameters: dict[str, tuple[int, Tensor]]
     gradients: dict[str, tuple[int, Tensor]]
     gathered: dict[str, Tensor]
     master: dict[str, Tensor]
-    staging: list[tuple[int, int]]
+    staging: list[int]
 
 
 def passes(config: ModelConfig, strategies: Sequence[str], lengths: Sequence[int]) -> list[Pass]:
@@ -42,22 +43,22 @@ def _pass(worker: Worker, plan: Plan) -> Pass:
     transfers, buffers, home = worker._transfers, worker.buffers, worker.home
     buckets = transfers.prepare(plan)
     buffers.parameter.fill_(torch.nan)
-    transfers.send_parameters(buckets)
+    # Leftovers must not count.
+    home.gradient.fill_(1e6)
+    transfers.begin(buckets)
+    transfers.finish_parameters()
+    assert not buffers.gradient.any()
     parameters = _held(worker, plan, buffers.parameter)
-    # Whole numbers, so that their sum is exact in any order; and leftovers, which must not count.
+    # Whole numbers, so that their sum is exact in any order.
     generator = torch.Generator().manual_seed(dist.get_rank())
     buffers.gradient.random_(-1000, 1000, generator=generator)
-    home.gradient.fill_(1e6)
-    transfers.collect_gradients(buckets)
+    transfers.finish_gradients()
     return Pass(
         parameters,
         _held(worker, plan, buffers.gradient),
         _canonical(worker, home.gather(home.gradient)),
         _canonical(worker, home.gather(home.master)),
-        [
-            (staging._bytes.numel(), staging._bytes.data_ptr())
-            for staging in (transfers._outgoing, transfers._incoming)
-        ],
+        [*transfers.departure.staging_elements, transfers.arrival.overflow_elements],
     )
 
 
@@ -85,8 +86,10 @@ def sum_of_large_and_small() -> tuple[float, float] | None:
     """Contribute 2^60, -2^60 and 1 from ranks 0, 1 and 2: only in rank order is the sum 1."""
     worker = make_worker(["3x<1>"])
     buckets = worker._transfers.prepare(plan_for(3, "3x<1>", [20, 20, 20]))
+    worker._transfers.begin(buckets)
+    worker._transfers.finish_parameters()
     worker.buffers.gradient.fill_([2.0**60, -(2.0**60), 1.0][dist.get_rank()])
-    worker._transfers.collect_gradients(buckets)
+    worker._transfers.finish_gradients()
     return worker.home.gradient.min().item(), worker.home.gradient.max().item()
 
 
@@ -103,7 +106,8 @@ def travelled_in_bfloat16() -> tuple[bool, bool, set[torch.dtype], set[torch.dty
     worker = make_worker(["1x<tp2>"], dtype=torch.bfloat16)
     plan = plan_for(2, "1x<tp2>", [20, 20])
     buckets = worker._transfers.prepare(plan)
-    worker._transfers.send_parameters(buckets)
+    worker._transfers.begin(buckets)
+    worker._transfers.finish_parameters()
     master = worker.home.gather(worker.home.master) or {}
     rounded = {name: value.bfloat16() for name, value in _canonical(worker, master).items()}
     held = _held(worker, plan, worker.buffers.parameter)
@@ -115,7 +119,7 @@ def travelled_in_bfloat16() -> tuple[bool, bool, set[torch.dtype], set[torch.dty
     dtypes.clear()
     third = 1.0 / 3.0
     worker.buffers.gradient.fill_(third)
-    worker._transfers.collect_gradients(buckets)
+    worker._transfers.finish_gradients()
     sums = {value.item() for value in worker.home.gradient.unique()}
     # One holder of what is split, two of norms.
     exact = {torch.tensor(times * third, dtype=torch.float32).item() for times in (1, 2)}

@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 use hydraulis_core::Tokens;
 use hydraulis_core::cost::CostModel;
+use hydraulis_core::layout::Link;
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{Plan, Planner};
 use hydraulis_core::spec::Strategy;
@@ -96,12 +97,13 @@ impl<'a> Contender<'a> {
     ///
     /// `strategies` are those to choose from, the profile's own where none are given. A baseline that keeps one
     /// strategy chooses it here, in hindsight over all batches. Refused where some sequence of the run could not be
-    /// planned.
+    /// planned. By a `link` the core's planners count transfers.
     pub fn new(
         name: Name,
         cost: &'a CostModel,
         strategies: Option<&[Strategy]>,
         batches: &[Batch],
+        link: Option<&Link>,
     ) -> Result<Contender<'a>> {
         let (_, _, longest) = longest(batches).ok_or(Error::WorkloadEmpty)?;
         let over_list = || -> hydraulis_core::Result<Planner> {
@@ -109,9 +111,13 @@ impl<'a> Contender<'a> {
             Ok(planner.with_memory(cost.memory()))
         };
         let search = || Planner::search(cost.profile().clone(), cost.cluster());
+        let linked = |planner: Planner| match link {
+            Some(link) => planner.with_link(link.clone()),
+            None => Ok(planner),
+        };
         let method = match (name, name.deal()) {
             (_, Some(deal)) => Method::Fixed(Fixed::best(name.as_str(), deal, cost, batches, longest)?),
-            (Name::Search, _) => Method::Core(Box::new(search()?.with_memory(cost.memory()))),
+            (Name::Search, _) => Method::Core(Box::new(linked(search()?.with_memory(cost.memory()))?)),
             (Name::Buckets, _) => Method::Buckets(Buckets::best(name.as_str(), cost, batches, longest)?),
             (Name::FlexibleGroups, _) => {
                 let groups = FlexibleGroups::new(cost);
@@ -123,7 +129,7 @@ impl<'a> Contender<'a> {
                 admitted(name, list.longest_admitted(), batches)?;
                 Method::Paper(Paper::new(cost, list.strategies())?)
             }
-            _ => Method::Core(Box::new(over_list()?)),
+            _ => Method::Core(Box::new(linked(over_list()?)?)),
         };
         if let Method::Core(planner) = &method {
             admitted(name, planner.longest_admitted(), batches)?;

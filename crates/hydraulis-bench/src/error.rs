@@ -86,7 +86,7 @@ pub enum Error {
     },
     /// A profile of a model whose parameters are not known.
     #[error(
-        "the parameters of the model behind profile '{profile}' are not known, so its transfers have no volume: leave out --link-gb-per-s, or use one of {known}"
+        "the parameters of the model behind profile '{profile}' are not known, so its transfers have no volume: leave out --link, or use one of {known}"
     )]
     ModelUnknown {
         /// The profile's name.

@@ -3,15 +3,17 @@
 //! A baseline's decision is written into the frame of a plan that the core makes for the same strategy, so that
 //! the core's checker judges it whole: each sequence once, caps, ranks, times, schedules. That frame bears the
 //! core's lower bound for the strategy, which was never meant for the baseline: a baseline below it would prove the
-//! bound wrong. Only that phases share out the sequences of a batch is checked here, since no plan has phases.
+//! bound wrong. Where transfers count, its replicas without a pipeline run in the order that hides most of them, as the
+//! core's do: it changes nothing else. Only that phases share out the sequences of a batch is checked here, since no plan has phases.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use hydraulis_core::Millis;
 use hydraulis_core::cost::CostModel;
-use hydraulis_core::layout::positions;
+use hydraulis_core::layout;
 use hydraulis_core::lengths::Batch;
+use hydraulis_core::pack::hide_at_both_ends;
 use hydraulis_core::plan::{Plan, Planner, ReplicaPlan, Violation, check};
 use hydraulis_core::schedule::{MakespanBuffers, makespan};
 use hydraulis_core::spec::Strategy;
@@ -19,13 +21,14 @@ use hydraulis_core::spec::Strategy;
 use crate::baseline::{Decision, Phase, part};
 use crate::contender::Answer;
 use crate::error::Result;
-use crate::link::Layout;
+use crate::link::{Transfers, of_phases};
 use crate::numbers::count;
 
 /// Judges answers under one cost model.
 #[derive(Clone, Debug)]
 pub struct Judge<'a> {
     cost: &'a CostModel,
+    link: Option<&'a layout::Link>,
     /// One planner for each strategy that was met, which makes its frames.
     planners: BTreeMap<Strategy, Planner>,
     buffers: MakespanBuffers,
@@ -42,8 +45,8 @@ pub struct Verdict {
     pub bound: Option<(Millis, f64)>,
     /// Number of micro-batches.
     pub micro_batches: usize,
-    /// Each distinct layout in which parameters are held during the iteration.
-    pub layouts: Vec<Layout>,
+    /// What transfers add, where they count.
+    pub transfers: Option<Transfers>,
     /// Every promise that is broken.
     pub violations: Vec<Violation>,
 }
@@ -58,9 +61,9 @@ impl Verdict {
 }
 
 impl<'a> Judge<'a> {
-    /// A judge under these costs.
-    pub fn new(cost: &'a CostModel) -> Judge<'a> {
-        Judge { cost, planners: BTreeMap::new(), buffers: MakespanBuffers::default() }
+    /// A judge under these costs, and by this link, where transfers count.
+    pub fn new(cost: &'a CostModel, link: Option<&'a layout::Link>) -> Judge<'a> {
+        Judge { cost, link, planners: BTreeMap::new(), buffers: MakespanBuffers::default() }
     }
 
     /// Judges an answer to a batch.
@@ -71,8 +74,10 @@ impl<'a> Judge<'a> {
                 iteration_ms: plan.iteration_ms,
                 bound: Some((plan.lower_bound.ms, plan.gap())),
                 micro_batches: plan.replicas.iter().map(|replica| replica.micro_batches.len()).sum(),
-                layouts: vec![positions(plan)],
-                violations: check(plan, batch, self.cost),
+                transfers: plan
+                    .transfers
+                    .map(|transfers| Transfers { transfer_ms: transfers.transfer_ms, alone_ms: transfers.alone_ms }),
+                violations: check(plan, batch, self.cost, self.link),
             }),
             Answer::Decision(decision) => self.judge_decision(decision, batch),
         }
@@ -81,25 +86,23 @@ impl<'a> Judge<'a> {
     fn judge_decision(&mut self, decision: &Decision, batch: &Batch) -> Result<Verdict> {
         let mut violations = unshared(decision, batch);
         let mut iteration_ms = Millis::ZERO;
-        let mut layouts = Vec::new();
+        let mut phases = Vec::new();
         // Ids that point nowhere have no time.
         if violations.is_empty() {
             for phase in &decision.phases {
                 let plan = self.framed(phase, batch)?;
                 iteration_ms += plan.iteration_ms;
-                layouts.push(positions(&plan));
-                violations.extend(check(&plan, &plan.batch, self.cost));
+                violations.extend(check(&plan, &plan.batch, self.cost, None));
+                phases.push(plan);
             }
         }
-        // Phases may run in any order: those of one layout follow each other.
-        layouts.sort_unstable();
-        layouts.dedup();
+        let transfers = self.link.map(|link| of_phases(&phases, self.cost, link)).transpose()?;
         Ok(Verdict {
             strategy: decision.strategy(),
             iteration_ms,
             bound: None,
             micro_batches: decision.micro_batches(),
-            layouts,
+            transfers,
             violations,
         })
     }
@@ -121,6 +124,11 @@ impl<'a> Judge<'a> {
         let local = |id: &usize| ids.partition_point(|other| other < id);
         for (replica, work) in plan.replicas.iter_mut().zip(&phase.work) {
             replica.micro_batches = work.iter().map(|micro_batch| micro_batch.iter().map(local).collect()).collect();
+            if self.link.is_some() && replica.scheme.pp() == 1 {
+                let cost = self.cost.scheme(replica.scheme)?;
+                let time = |ids: &Vec<usize>| cost.micro_batch_ms(ids.iter().map(|&id| part.tokens()[id]));
+                hide_at_both_ends(&mut replica.micro_batches, time);
+            }
             self.time(replica, &part)?;
         }
         plan.iteration_ms = plan.replicas.iter().map(|replica| replica.predicted_ms).max().unwrap_or_default();

@@ -26,9 +26,9 @@
 //! let cost = cost::CostModel::new(cost::preset("llama-32b-a800")?, spec::Cluster::new(64, 8)?);
 //! let batches = workload::draw(&workload::Lognormal { mu: 6.2, sigma: 1.2, longest: 32_768 }, 0, 200_000, 2)?;
 //!
-//! let balanced = Contender::new(Name::StaticBalanced, &cost, None, &batches)?;
+//! let balanced = Contender::new(Name::StaticBalanced, &cost, None, &batches, None)?;
 //! let decision = balanced.decide(&batches[0])?;
-//! let verdict = Judge::new(&cost).judge(&decision, &batches[0])?;
+//! let verdict = Judge::new(&cost, None).judge(&decision, &batches[0])?;
 //! assert_eq!(verdict.status(), "ok");
 //! # Ok::<(), hydraulis_bench::Error>(())
 //! ```

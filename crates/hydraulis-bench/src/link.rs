@@ -1,54 +1,124 @@
-//! What an iteration's transfers take, by the core's link model with both ways in bf16.
+//! The links of a run, and what transfers add to an answer by the core's model of them.
 
-use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use hydraulis_core::Millis;
 use hydraulis_core::cost::CostModel;
-use hydraulis_core::layout::{self, Position, Traffic};
-use hydraulis_core::spec::Cluster;
+use hydraulis_core::layout::{self, Position, ReplicaWork, StepTimeline, Traffic, TransferTimes};
+use hydraulis_core::plan::{Plan, ReplicaPlan};
+use hydraulis_core::schedule::MakespanBuffers;
 
 use crate::error::Result;
 use crate::model::ModelShape;
 
-/// Where each rank of the cluster stands, none for those that hold nothing.
-pub type Layout = Vec<Option<Position>>;
+/// What a GPU sends inside its node, in GB/s, where nothing else is given: NVLink of an A800, 400 GB/s both ways.
+const GPU_GIGABYTES_PER_S: f64 = 200.0;
+/// What a message takes beside its bytes, in microseconds, where nothing else is given.
+const MESSAGE_US: f64 = 10.0;
 
-/// The links between the nodes of a cluster, for one model; what was asked once is known.
-#[derive(Clone, Debug)]
-pub struct Link {
-    core: layout::Link,
-    cluster: Cluster,
-    known: BTreeMap<Layout, Millis>,
+/// Rates of links as the command line gives them: `NODE[,GPU[,MESSAGE]]` in GB/s, GB/s and microseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    gigabytes_per_s: f64,
+    gpu_gigabytes_per_s: f64,
+    message_us: f64,
 }
 
-/// The links of the profile's model that carry `gigabytes_per_s` (1e9 bytes a second) from and to each node.
-///
-/// Gradients travel in bf16 too: that is what the methods compared with do.
-pub fn of_profile(cost: &CostModel, gigabytes_per_s: f64) -> Result<layout::Link> {
-    let table = ModelShape::of_profile(&cost.profile().name)?.table()?;
-    let traffic = Traffic { gigabytes_per_s, parameter_bytes: 2, gradient_bytes: 2 };
-    Ok(layout::Link::new(table, traffic)?)
-}
+impl FromStr for Rates {
+    type Err = String;
 
-impl Link {
-    /// See [`of_profile`].
-    pub fn new(cost: &CostModel, gigabytes_per_s: f64) -> Result<Link> {
-        Ok(Link { core: of_profile(cost, gigabytes_per_s)?, cluster: cost.cluster(), known: BTreeMap::new() })
-    }
-
-    /// The transfers of an iteration that uses these layouts, each of them filled and emptied once.
-    pub fn transfer_ms(&mut self, layouts: &[Layout]) -> Result<Millis> {
-        layouts.iter().map(|layout| self.there_and_back(layout)).sum()
-    }
-
-    fn there_and_back(&mut self, layout: &Layout) -> Result<Millis> {
-        if let Some(&known) = self.known.get(layout) {
-            return Ok(known);
+    fn from_str(text: &str) -> std::result::Result<Rates, String> {
+        let numbers: std::result::Result<Vec<f64>, _> = text.split(',').map(str::parse).collect();
+        let numbers = numbers.unwrap_or_default();
+        // Below a byte a second nothing would ever end.
+        let is_rate = |rate: &f64| (1e-9..=1e9).contains(rate);
+        let [gigabytes_per_s, gpu_gigabytes_per_s, message_us] = match numbers[..] {
+            [node] => [node, GPU_GIGABYTES_PER_S, MESSAGE_US],
+            [node, gpu] => [node, gpu, MESSAGE_US],
+            [node, gpu, message] => [node, gpu, message],
+            _ => return Err("links are NODE[,GPU[,MESSAGE]]: GB/s, GB/s and microseconds".into()),
+        };
+        if !is_rate(&gigabytes_per_s) || !is_rate(&gpu_gigabytes_per_s) {
+            return Err("a rate is a number from 1e-9 to 1e9".into());
         }
-        let ms = self.core.transfer_ms(layout, self.cluster)?;
-        self.known.insert(layout.clone(), ms);
-        Ok(ms)
+        if !(0.0..=1e9).contains(&message_us) {
+            return Err("the time of a message is a number from 0 to 1e9".into());
+        }
+        Ok(Rates { gigabytes_per_s, gpu_gigabytes_per_s, message_us })
     }
+}
+
+impl Rates {
+    /// The links of these rates for the profile's model.
+    ///
+    /// Gradients travel in bf16 too: that is what the methods compared with do.
+    pub fn link(self, cost: &CostModel) -> Result<layout::Link> {
+        let table = ModelShape::of_profile(&cost.profile().name)?.table()?;
+        let Rates { gigabytes_per_s, gpu_gigabytes_per_s, message_us } = self;
+        let traffic =
+            Traffic { gigabytes_per_s, gpu_gigabytes_per_s, message_us, parameter_bytes: 2, gradient_bytes: 2 };
+        Ok(layout::Link::new(table, traffic)?)
+    }
+}
+
+/// What transfers add to an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Transfers {
+    /// What is not hidden.
+    pub transfer_ms: Millis,
+    /// What all of them take, nothing hidden.
+    pub alone_ms: Millis,
+}
+
+/// The transfers of phases that run one after another.
+///
+/// Phases in one layout follow each other, whatever their order in the answer: it is filled before the first of them and
+/// emptied after the last. Layouts do not overlap, since the next one needs the memory of the one before.
+pub fn of_phases(phases: &[Plan], cost: &CostModel, link: &layout::Link) -> Result<Transfers> {
+    let mut layouts: Vec<(Vec<Option<Position>>, Vec<&Plan>)> = Vec::new();
+    for phase in phases {
+        let positions = phase.positions();
+        match layouts.iter_mut().find(|(known, _)| *known == positions) {
+            Some((_, alike)) => alike.push(phase),
+            None => layouts.push((positions, vec![phase])),
+        }
+    }
+    let mut all = Transfers::default();
+    for (positions, alike) in layouts {
+        let times = link.transfer_times(&positions, cost.cluster())?;
+        all.alone_ms += times.total();
+        all.transfer_ms += match alike[..] {
+            [only] => timeline(only, &times, cost, link)?.end - only.iteration_ms,
+            [first, .., last] => {
+                let still = vec![Millis::ZERO; times.parameters.len()];
+                let filled = TransferTimes { gradients: still.clone(), ..times.clone() };
+                let emptied = TransferTimes { parameters: still, ..times };
+                (timeline(first, &filled, cost, link)?.end - first.iteration_ms)
+                    + (timeline(last, &emptied, cost, link)?.end - last.iteration_ms)
+            }
+            [] => Millis::ZERO,
+        };
+    }
+    Ok(all)
+}
+
+/// A phase with the transfers that it has.
+fn timeline(phase: &Plan, times: &TransferTimes, cost: &CostModel, link: &layout::Link) -> Result<StepTimeline> {
+    let at_work: Vec<&ReplicaPlan> =
+        phase.replicas.iter().filter(|replica| !replica.micro_batches.is_empty()).collect();
+    let micro_batches = |replica: &&ReplicaPlan| {
+        let cost = cost.scheme(replica.scheme)?;
+        let time = |ids: &Vec<usize>| cost.micro_batch_ms(ids.iter().map(|&id| phase.batch.tokens()[id]));
+        Ok(replica.micro_batches.iter().map(time).collect())
+    };
+    let durations: Vec<Vec<Millis>> = at_work.iter().map(micro_batches).collect::<Result<_>>()?;
+    let work = at_work.iter().zip(&durations).map(|(replica, times)| {
+        let cost = cost.scheme(replica.scheme)?;
+        let (stage_multipliers, forward_share) = (cost.stage_multipliers(), cost.forward_share());
+        Ok(ReplicaWork { scheme: replica.scheme, times, stage_multipliers, forward_share })
+    });
+    let work: Vec<ReplicaWork> = work.collect::<Result<_>>()?;
+    Ok(StepTimeline::new(link.layers(), times, work, &mut MakespanBuffers::default()))
 }
 
 #[cfg(test)]
@@ -58,24 +128,32 @@ mod tests {
     use hydraulis_core::cost::preset;
     use hydraulis_core::lengths::Batch;
     use hydraulis_core::plan::Planner;
+    use hydraulis_core::spec::Cluster;
 
-    /// What a strategy all of whose replicas have work takes on 64 GPUs, over the time of the whole model's bytes.
-    fn share(strategy: &str) -> f64 {
-        let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+    fn cost() -> CostModel {
+        CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap())
+    }
+
+    /// A plan in which each replica of a strategy has work on 64 GPUs.
+    fn plan(strategy: &str) -> Plan {
+        let cost = cost();
         let planner =
             Planner::new(cost.profile().clone(), cost.cluster(), Some(vec![strategy.parse().unwrap()])).unwrap();
         let plan = planner.plan(&Batch::new(&[3_000; 64], None).unwrap()).unwrap();
         assert!(plan.replicas.iter().all(|replica| replica.sequences() > 0));
-        let layout = layout::positions(&plan);
-        let mut link = Link::new(&cost, 200.0).unwrap();
-        let once = link.transfer_ms(std::slice::from_ref(&layout)).unwrap();
-        assert!(link.transfer_ms(&[layout.clone(), layout]).unwrap().is_close(once * 2.0));
+        plan
+    }
+
+    /// What its transfers take alone, over the time of the whole model's bytes.
+    fn share(strategy: &str) -> f64 {
+        let link = "200,1e9,0".parse::<Rates>().unwrap().link(&cost()).unwrap();
+        let alone = of_phases(&[plan(strategy)], &cost(), &link).unwrap().alone_ms;
         // 32.5 billion parameters of two bytes at 200 gigabytes a second: 325 ms each way.
-        let table = ModelShape::of_profile(&cost.profile().name).unwrap().table().unwrap();
+        let table = ModelShape::of_profile("llama-32b-a800").unwrap().table().unwrap();
         let elements: u64 = table.parameters().iter().map(layout::Parameter::elements).sum();
         let whole = 4.0 * count(elements) / 200e6;
         assert!((whole / 650.0 - 1.0).abs() < 0.01, "{whole}");
-        once.0 / whole
+        alone.0 / whole
     }
 
     /// Each node holds the whole model, an eighth of which is at home there.
@@ -86,7 +164,7 @@ mod tests {
         }
     }
 
-    /// A node holds half the model, and between nothing and all of its own eighth is part of that half.
+    /// A node holds half the model, and between nothing and all of its own eighth of a bucket is part of that half.
     #[test]
     fn wide_replicas_move_half_as_much() {
         for strategy in ["4x<tp16>", "1x<tp16>"] {
@@ -95,10 +173,30 @@ mod tests {
     }
 
     #[test]
-    fn one_node_has_no_links() {
-        let cost = CostModel::new(preset("llama-7b-a800").unwrap(), Cluster::new(8, 8).unwrap());
-        let whole = Position::new("<tp8>".parse().unwrap(), 0, 0, 0).unwrap();
-        let layouts = [vec![Some(whole); 8]];
-        assert_eq!(Link::new(&cost, 200.0).unwrap().transfer_ms(&layouts).unwrap(), Millis::ZERO);
+    fn a_layout_is_filled_and_emptied_once() {
+        let link = "200".parse::<Rates>().unwrap().link(&cost()).unwrap();
+        let (wide, narrow) = (plan("4x<tp16>"), plan("16x<tp4>"));
+        let of = |phases: &[&Plan]| {
+            let phases: Vec<Plan> = phases.iter().copied().cloned().collect();
+            of_phases(&phases, &cost(), &link).unwrap()
+        };
+        let (one, other) = (of(&[&wide]), of(&[&narrow]));
+        let turns = of(&[&wide, &narrow, &wide]);
+        assert!(turns.alone_ms.is_close(one.alone_ms + other.alone_ms), "{turns:?}");
+        let (again, once) = (of(&[&wide, &wide]), of(&[&wide]));
+        assert!(again.alone_ms.is_close(once.alone_ms) && (again.transfer_ms.0 / once.transfer_ms.0 - 1.0).abs() < 0.1);
+        assert!(turns.transfer_ms > other.transfer_ms);
+    }
+
+    #[test]
+    fn rates_are_up_to_three_numbers() {
+        let rates = |text: &str| {
+            text.parse::<Rates>().map(|one| [one.gigabytes_per_s, one.gpu_gigabytes_per_s, one.message_us])
+        };
+        assert_eq!(rates("100"), Ok([100.0, 200.0, 10.0]));
+        assert_eq!(rates("100,300,0"), Ok([100.0, 300.0, 0.0]));
+        for bad in ["", "0", "100,0", "100,200,-1", "1,2,3,4", "fast", "NaN", "1e10"] {
+            assert!(rates(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -21,9 +21,12 @@ pub struct Record {
     pub plan_ms: f64,
     /// The simulated time of the iteration.
     pub iteration_ms: f64,
-    /// Parameters out and gradients back by the link model, nothing hidden; null without one.
+    /// What parameters on their way out and gradients on their way back add to the iteration by the link model; null
+    /// without one.
     pub transfer_ms: Option<f64>,
-    /// The iteration and its transfers; null without a link model.
+    /// What they take one after another, nothing hidden; null without a link model.
+    pub transfer_alone_ms: Option<f64>,
+    /// From new parameters at home to all gradients at home: the iteration and what transfers add; null without a link model.
     pub step_ms: Option<f64>,
     /// What no plan over the planner's strategies can beat; null for baselines.
     pub lower_bound_ms: Option<f64>,

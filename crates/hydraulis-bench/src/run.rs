@@ -1,6 +1,7 @@
 //! Every contender on every batch.
 
 use hydraulis_core::cost::CostModel;
+use hydraulis_core::layout::Link;
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::Violation;
 
@@ -8,7 +9,6 @@ use crate::clock::timed;
 use crate::contender::Contender;
 use crate::error::Result;
 use crate::judge::{Judge, Verdict};
-use crate::link::Link;
 use crate::record::Record;
 
 /// Lets each contender plan each batch, and judges what comes of it.
@@ -19,19 +19,15 @@ pub fn run(
     cost: &CostModel,
     contenders: &[Contender],
     batches: &[Batch],
-    mut link: Option<Link>,
+    link: Option<&Link>,
     mut report: impl FnMut(Record, &[Violation]) -> Result<()>,
 ) -> Result<()> {
-    let mut judge = Judge::new(cost);
+    let mut judge = Judge::new(cost, link);
     for (index, batch) in batches.iter().enumerate() {
         for contender in contenders {
             let (answer, plan_ms) = timed(|| contender.decide(batch));
             let verdict = judge.judge(&answer?, batch)?;
-            let transfer = link.as_mut().map(|link| link.transfer_ms(&verdict.layouts)).transpose()?;
-            let transfer_ms = transfer.map(|ms| ms.0);
-            let step_ms = transfer.map(|ms| (verdict.iteration_ms + ms).0);
-            let record = Record { transfer_ms, step_ms, ..record(index, batch, contender, plan_ms, &verdict) };
-            report(record, &verdict.violations)?;
+            report(record(index, batch, contender, plan_ms, &verdict), &verdict.violations)?;
         }
     }
     Ok(())
@@ -47,8 +43,9 @@ fn record(index: usize, batch: &Batch, contender: &Contender, plan_ms: f64, verd
         strategy: verdict.strategy.clone(),
         plan_ms,
         iteration_ms: verdict.iteration_ms.0,
-        transfer_ms: None,
-        step_ms: None,
+        transfer_ms: verdict.transfers.map(|transfers| transfers.transfer_ms.0),
+        transfer_alone_ms: verdict.transfers.map(|transfers| transfers.alone_ms.0),
+        step_ms: verdict.transfers.map(|transfers| (verdict.iteration_ms + transfers.transfer_ms).0),
         lower_bound_ms: verdict.bound.map(|(ms, _)| ms.0),
         gap: verdict.bound.map(|(_, gap)| gap),
         micro_batches: verdict.micro_batches,

@@ -27,6 +27,8 @@ pub struct Row {
     pub iteration: Comparison,
     /// Its iterations with their transfers, where the run has a link model.
     pub step: Option<Comparison>,
+    /// The share of all transfers' own time that iterations hide, where the run has a link model.
+    pub hidden: Option<f64>,
     /// Median planning time.
     pub plan_p50_ms: f64,
     /// Planning time that one batch in a hundred exceeds.
@@ -69,12 +71,20 @@ fn row(own: &[&Record], first: &[&Record]) -> Row {
     Row {
         planner: own[0].planner,
         iteration: Comparison::of(&iterations(own), &iterations(first)),
+        hidden: hidden(own),
         step: steps(own).zip(steps(first)).map(|(own, first)| Comparison::of(&own, &first)),
         plan_p50_ms: percentile(&plan_ms, 0.5).unwrap_or_default(),
         plan_p99_ms: percentile(&plan_ms, 0.99).unwrap_or_default(),
         median_gap: percentile(&sorted(&|record| record.gap), 0.5),
         broken: own.iter().filter(|record| !record.is_ok()).count(),
     }
+}
+
+/// The share of transfers that is hidden, over all batches: all of it where nothing moves.
+fn hidden(records: &[&Record]) -> Option<f64> {
+    let sum = |value: fn(&Record) -> Option<f64>| records.iter().map(|record| value(record)).sum::<Option<f64>>();
+    let (added, alone) = (sum(|record| record.transfer_ms)?, sum(|record| record.transfer_alone_ms)?);
+    Some(if alone > 0.0 { 1.0 - added / alone } else { 1.0 })
 }
 
 impl Comparison {
@@ -102,12 +112,13 @@ impl fmt::Display for Summary {
         self.rows.iter().try_for_each(|row| row.fmt(f))?;
         if self.rows.iter().any(|row| row.step.is_some()) {
             writeln!(f)?;
-            writeln!(f, "{:<17} {:>10} {:>7} {:>7} {:>7}", "with transfers", "step", "ratio", "least", "worst")?;
+            let columns = format!("{:>10} {:>7} {:>7} {:>7}", "step", "ratio", "least", "worst");
+            writeln!(f, "{:<17} {columns} {:>9} {:>8}", "with transfers", "transfer", "hidden")?;
         }
-        self.rows
-            .iter()
-            .filter_map(|row| Some((row.planner, row.step?)))
-            .try_for_each(|(planner, step)| writeln!(f, "{planner:<17} {step}"))
+        self.rows.iter().filter_map(|row| Some((row, row.step?, row.hidden?))).try_for_each(|(row, step, hidden)| {
+            let transfer = step.mean_ms - row.iteration.mean_ms;
+            writeln!(f, "{:<17} {step} {transfer:>9.1} {:>6.1} %", row.planner, 100.0 * hidden)
+        })
     }
 }
 
@@ -145,6 +156,7 @@ mod tests {
             plan_ms,
             iteration_ms,
             transfer_ms: None,
+            transfer_alone_ms: None,
             step_ms: None,
             lower_bound_ms: gap.map(|_| 1.0),
             gap,
@@ -178,6 +190,7 @@ mod tests {
         let with = |record: Record, transfer: f64| Record {
             step_ms: Some(record.iteration_ms + transfer),
             transfer_ms: Some(transfer),
+            transfer_alone_ms: Some(4.0 * transfer),
             ..record
         };
         let records = [
@@ -189,6 +202,7 @@ mod tests {
         let summary = Summary::of(&records);
         let expected = Comparison { mean_ms: 500.0, ratio: 2.0, least_ratio: 2.0, worst_ratio: 2.0 };
         assert_eq!(summary.rows[1].step, Some(expected));
+        assert_eq!(summary.rows[1].hidden, Some(0.75));
         assert_eq!(summary.to_string().lines().count(), 9);
     }
 

@@ -22,14 +22,14 @@
 //! Beside that way stand [`windows`], the offline packing of whole data sets, and [`balance`], plain data parallelism
 //! over equal replicas, without a profile.
 //!
-//! A module uses only those before it in the list below; packing looks ahead with the simulator of stage 7,
-//! which is why `schedule` stands before it.
+//! A module uses only those before it in the list below; packing looks ahead with the simulator of stage 7, and
+//! planning with the transfers of stage 8, which is why `schedule` and `layout` stand before them.
 //!
 //! The core knows no Python, opens no file, prints nothing and reads no clock: a plan depends on its inputs
 //! alone, and the same inputs give the same bytes.
 //!
 //! ```
-//! use hydraulis_core::{cost, layout, lengths, plan, schedule, spec};
+//! use hydraulis_core::{cost, lengths, plan, schedule, spec};
 //!
 //! let cluster = spec::Cluster::new(64, 8)?;
 //! let planner = plan::Planner::new(cost::preset("llama-32b-a800")?, cluster, None)?;
@@ -42,7 +42,7 @@
 //! let first = &plan.replicas[0];
 //! let list = schedule::instructions(0, first.scheme.stages(), first.micro_batches.len());
 //! assert!(matches!(list[0], schedule::Instruction::Forward { micro_batch: 0 }));
-//! assert_eq!(layout::positions(&plan).len(), 64);
+//! assert_eq!(plan.positions().len(), 64);
 //! # Ok::<(), hydraulis_core::Error>(())
 //! ```
 
@@ -66,6 +66,8 @@ pub mod strategy;
 
 pub mod schedule;
 
+pub mod layout;
+
 pub mod capacity;
 
 pub mod pack;
@@ -77,8 +79,6 @@ pub mod plan;
 pub mod simulation;
 
 pub mod propose;
-
-pub mod layout;
 
 pub mod lookahead;
 

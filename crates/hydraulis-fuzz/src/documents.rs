@@ -8,7 +8,6 @@ use std::sync::LazyLock;
 
 use arbitrary::{Result, Unstructured};
 use hydraulis_core::cost::{CostModel, CostProfile, preset};
-use hydraulis_core::layout::positions;
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{Plan, Planner, check, explain, predicted_timeline};
 use hydraulis_core::spec::{Cluster, Scheme, Strategy};
@@ -51,8 +50,9 @@ pub fn probe(bytes: &[u8]) {
 
 /// Calls everything that takes a plan read from text.
 fn use_plan(plan: &Plan) {
-    let _ = (check(plan, &BATCH, &MODEL), check(plan, &plan.batch, &MODEL), predicted_timeline(plan, &MODEL));
-    let _ = (explain(plan), plan.gap(), positions(plan));
+    let _ =
+        (check(plan, &BATCH, &MODEL, None), check(plan, &plan.batch, &MODEL, None), predicted_timeline(plan, &MODEL));
+    let _ = (explain(plan), plan.gap(), plan.positions());
     assert_eq!(Plan::from_json(&plan.to_json()).map(|again| again.to_json()), Ok(plan.to_json()));
 }
 

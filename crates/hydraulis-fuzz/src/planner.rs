@@ -1,7 +1,6 @@
 //! What must hold for a planner, whatever it is made from.
 
 use hydraulis_core::cost::CostProfile;
-use hydraulis_core::layout::positions;
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{Plan, Planner, explain, predicted_timeline};
 use hydraulis_core::spec::{Cluster, Strategy};
@@ -63,7 +62,7 @@ fn probe_plan(planner: &Planner, batch: &Batch) {
     let json = plan.to_json();
     assert_eq!(Plan::from_json(&json).as_ref(), Ok(&plan), "a plan reads back as it was written");
     assert_eq!(planner.clone().plan(batch).map(|again| again.to_json()), Ok(json), "a plan is repeatable");
-    assert_eq!(positions(&plan).len(), planner.cost().cluster().gpus() as usize);
+    assert_eq!(plan.positions().len(), planner.cost().cluster().gpus() as usize);
     let timelines = predicted_timeline(&plan, planner.cost()).expect("the planner's own schemes have a cost");
     assert_eq!(timelines.len(), plan.replicas.len());
 }

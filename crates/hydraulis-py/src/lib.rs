@@ -11,6 +11,7 @@ mod effort;
 mod errors;
 mod gil;
 mod layout;
+mod link;
 mod lookahead;
 mod plan;
 mod planner;
@@ -34,7 +35,9 @@ mod _core {
         BucketTransfer, HeldSlice, Home, HomeSlice, Parameter, ParameterTable, Position, held_slices, transfer,
     };
     #[pymodule_export]
-    use crate::lookahead::{Link, WindowPlan};
+    use crate::link::Link;
+    #[pymodule_export]
+    use crate::lookahead::WindowPlan;
     #[pymodule_export]
     use crate::plan::{Plan, Replica};
     #[pymodule_export]

@@ -1,50 +1,17 @@
-//! `WindowPlan` and `Link`, and what a planner is asked for a window of batches.
+//! `WindowPlan`, and what a planner is asked for a window of batches.
 
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::lookahead::{self, Progress, Window};
 use hydraulis_core::plan::Planner;
 use hydraulis_core::spec::Strategy;
-use hydraulis_core::{Millis, Result, layout};
+use hydraulis_core::{Millis, Result};
 use numpy::PyArray2;
 use pyo3::prelude::*;
 
 use crate::arrays::{batches, from_zero, lists, pairs};
 use crate::errors::invalid;
 use crate::gil::{detached, watched};
-use crate::layout::ParameterTable;
 use crate::plan::Plan;
-
-/// The links between nodes: what an iteration's transfers take, where nothing of them is hidden.
-///
-/// Each node sends and receives `gigabytes_per_s` (1e9 bytes a second) at the same time; the busiest one sets the time.
-/// Parameters go out from home and gradients come back, one after the other. Links inside a node are free.
-#[pyclass(frozen, module = "hydraulis")]
-#[derive(Debug)]
-pub(crate) struct Link {
-    core: layout::Link,
-    gigabytes_per_s: f64,
-}
-
-#[pymethods]
-impl Link {
-    #[new]
-    #[pyo3(signature = (table, *, gigabytes_per_s, parameter_bytes=2, gradient_bytes=4))]
-    fn new(
-        py: Python<'_>,
-        table: &ParameterTable,
-        gigabytes_per_s: f64,
-        parameter_bytes: u32,
-        gradient_bytes: u32,
-    ) -> PyResult<Link> {
-        let traffic = layout::Traffic { gigabytes_per_s, parameter_bytes, gradient_bytes };
-        let core = detached(py, || layout::Link::new(table.0.clone(), traffic))?;
-        Ok(Link { core, gigabytes_per_s })
-    }
-
-    fn __repr__(&self) -> String {
-        format!("Link({} GB/s)", self.gigabytes_per_s)
-    }
-}
 
 /// The plans of several iterations that were planned together.
 #[pyclass(frozen, module = "hydraulis")]
@@ -88,7 +55,7 @@ impl WindowPlan {
         self.core.switch_ms().0
     }
 
-    /// All transfers by the link model, with every replica of a strategy at work, in ms.
+    /// What transfers add to all iterations, in ms; 0 where the planner has no link.
     #[getter]
     fn transfer_ms(&self) -> f64 {
         self.core.transfer_ms().0
@@ -134,7 +101,6 @@ pub(crate) struct Request {
     targets: Option<Vec<Vec<i64>>>,
     max_delay: usize,
     switch_ms: f64,
-    link: Option<Py<Link>>,
     previous: Option<String>,
 }
 
@@ -144,7 +110,7 @@ impl Request {
         given: &Bound<'_, PyAny>,
         targets: Option<&Bound<'_, PyAny>>,
         max_delay: i64,
-        (switch_ms, link, previous): (f64, Option<Py<Link>>, Option<String>),
+        (switch_ms, previous): (f64, Option<String>),
     ) -> PyResult<Request> {
         let py = given.py();
         let lengths = batches(given)?;
@@ -158,7 +124,7 @@ impl Request {
             return Err(invalid(py, &message, "targets_mismatch"));
         }
         let max_delay = from_zero(py, "max_delay", max_delay)?;
-        Ok(Request { lengths, targets, max_delay, switch_ms, link, previous })
+        Ok(Request { lengths, targets, max_delay, switch_ms, previous })
     }
 
     /// The window's plan.
@@ -180,7 +146,7 @@ impl Request {
 
     /// Every promise that the plan of a window breaks.
     pub(crate) fn check(&self, py: Python<'_>, planner: &Planner, plan: &WindowPlan) -> PyResult<Vec<String>> {
-        let check = |window: &Window| Ok(lookahead::check_window(&plan.core, window, planner.cost()));
+        let check = |window: &Window| Ok(lookahead::check_window(&plan.core, window, planner.cost(), planner.link()));
         let broken = detached(py, || self.with(check))?;
         Ok(broken.iter().map(ToString::to_string).collect())
     }
@@ -191,7 +157,6 @@ impl Request {
         work(&Window {
             batches: &batches,
             switch: Millis(self.switch_ms),
-            link: self.link.as_ref().map(|link| &link.get().core),
             previous: previous.as_ref(),
             max_delay: self.max_delay,
         })

@@ -51,7 +51,7 @@ impl Plan {
     pub(crate) fn new(py: Python<'_>, plan: plan::Plan) -> Plan {
         let micro_batches = || plan.replicas.iter().flat_map(|replica| &replica.micro_batches);
         Plan {
-            positions: layout::positions(&plan),
+            positions: plan.positions(),
             lengths: Column::from_counts(py, plan.batch.tokens().iter().map(|tokens| tokens.0)),
             targets: Column::from_counts(py, plan.batch.targets().iter().copied()),
             sequences: Column::from_counts(py, plan.sequences()),
@@ -124,7 +124,31 @@ impl Plan {
         self.core.iteration_ms.0
     }
 
-    /// No plan over the strategies of the planner's list is shorter; after a search, over any strategy.
+    /// From new parameters at home to all gradients at home, by the planner's link; `iteration_ms` where it has none.
+    #[getter]
+    fn step_ms(&self) -> f64 {
+        self.core.step_ms().0
+    }
+
+    /// What transfers add to the iteration; None where the planner has no link.
+    #[getter]
+    fn transfer_ms(&self) -> Option<f64> {
+        self.core.transfers.map(|transfers| transfers.transfer_ms.0)
+    }
+
+    /// The share of the transfers' own time that computation hides; None where the planner has no link.
+    #[getter]
+    fn hidden(&self) -> Option<f64> {
+        self.core.transfers.map(|transfers| transfers.hidden())
+    }
+
+    /// Bytes that cross between nodes, both ways; None where the planner has no link.
+    #[getter]
+    fn moved_bytes(&self) -> Option<u64> {
+        self.core.transfers.map(|transfers| transfers.moved_bytes)
+    }
+
+    /// No iteration over the strategies of the planner's list is shorter, and no step; after a search, over any strategy.
     #[getter]
     fn lower_bound_ms(&self) -> f64 {
         self.core.lower_bound.ms.0

@@ -12,7 +12,8 @@ use crate::cost::CostProfile;
 use crate::effort::Effort;
 use crate::errors::{invalid, raise};
 use crate::gil::detached;
-use crate::lookahead::{Link, Request, WindowPlan};
+use crate::link::Link;
+use crate::lookahead::{Request, WindowPlan};
 use crate::plan::Plan;
 use crate::schedule::{Span, spans};
 use crate::simulation::{Network, Simulation, simulate};
@@ -23,6 +24,8 @@ use crate::spec::Cluster;
 ///
 /// `memory` says how micro-batches fit: with "cap" each of them by itself, with "exact" any consecutive ones that a
 /// pipeline of even stages holds at once, so that it admits longer sequences. Training runs plans made with "cap".
+///
+/// By a `link` transfers count: plans of the shortest step are made, which is the iteration and what transfers add to it.
 ///
 /// `effort` limits what is looked at for each plan, counted in work. `prove` stands for `Effort.PROOF`: each plan takes
 /// several times as long, and is proven to be nearer to the best.
@@ -36,7 +39,7 @@ pub(crate) struct Planner {
 #[pymethods]
 impl Planner {
     #[new]
-    #[pyo3(signature = (profile, cluster, *, strategies=None, max_strategies=None, memory="cap", effort=None, prove=false))]
+    #[pyo3(signature = (profile, cluster, *, strategies=None, max_strategies=None, memory="cap", link=None, effort=None, prove=false))]
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     fn new(
         py: Python<'_>,
@@ -45,6 +48,7 @@ impl Planner {
         strategies: Option<&Bound<'_, PyAny>>,
         max_strategies: Option<i64>,
         memory: &str,
+        link: Option<&Link>,
         effort: Option<&Effort>,
         prove: bool,
     ) -> PyResult<Planner> {
@@ -61,15 +65,23 @@ impl Planner {
         let memory: MemoryRule = memory.parse().map_err(|error| raise(py, &error))?;
         let strategies = strategies.map(|strategies| Strategies::take(strategies)).transpose()?;
         let (profile, cluster) = (profile.0.clone(), cluster.0);
-        let core = detached(py, move || match strategies {
-            None => plan::Planner::new(profile, cluster, None),
-            Some(Strategies::Search) => plan::Planner::search(profile, cluster),
-            Some(Strategies::List(texts)) => {
-                let list = texts.iter().map(|text| text.parse()).collect::<Result<Vec<Strategy>, _>>()?;
-                plan::Planner::new(profile, cluster, Some(list))
+        let link = link.map(Link::core);
+        let core = detached(py, move || {
+            let core = match strategies {
+                None => plan::Planner::new(profile, cluster, None),
+                Some(Strategies::Search) => plan::Planner::search(profile, cluster),
+                Some(Strategies::List(texts)) => {
+                    let list = texts.iter().map(|text| text.parse()).collect::<Result<Vec<Strategy>, _>>()?;
+                    plan::Planner::new(profile, cluster, Some(list))
+                }
+            }?;
+            let core = core.with_memory(memory).with_effort(effort);
+            match link {
+                Some(link) => core.with_link(link),
+                None => Ok(core),
             }
         })?;
-        Ok(Planner { core: core.with_memory(memory).with_effort(effort), max_strategies })
+        Ok(Planner { core, max_strategies })
     }
 
     /// The strategies chosen from; for a search, those that it can fall back on.
@@ -96,7 +108,8 @@ impl Planner {
         self.max_strategies
     }
 
-    /// The plan of least iteration time found for sequences of these lengths; with `max_strategies`, in a run that
+    /// The plan of least iteration time found, or of least step time by a link, for sequences of these lengths; with
+    /// `max_strategies`, in a run that
     /// used the strategies of `used` so far.
     #[pyo3(signature = (lengths, targets=None, *, used=None))]
     fn plan(
@@ -119,7 +132,8 @@ impl Planner {
         Ok(Plan::new(py, plan))
     }
 
-    /// The plans of several batches that take least together: iterations, changes of strategy, transfers.
+    /// The plans of several batches that take least together: iterations, changes of strategy, transfers by the planner's
+    /// link.
     ///
     /// Nothing moves by default, and nothing but iterations counts. A sequence may be trained up to `max_delay` batches
     /// later or earlier than it came, never outside of these batches; long ones are then gathered in few of them. Each
@@ -131,18 +145,17 @@ impl Planner {
     ///     targets: the target tokens of each batch's sequences; all tokens, when left out.
     ///     max_delay: how many batches later or earlier than it came a sequence may be trained.
     ///     switch_ms: what an iteration takes more if its strategy is another than that of the one before.
-    ///     link: the links between nodes, by which each iteration's transfers count; left out, they do not.
     ///     previous: the strategy of the iteration before these, so that the first may be a change too.
     ///     progress: called with a step ("plan" or "exchange"), how much of it is done, and of how much at most; what
     ///         it raises ends the planning.
     ///
     /// Raises:
     ///     InvalidInputError: as `plan`; `no_batches`, `count_negative`, `switch_cost`, `strategy_syntax`,
-    ///         `targets_mismatch`, `too_many_stages`, or `window_limited` for a planner with `max_strategies`.
+    ///         `targets_mismatch`, or `window_limited` for a planner with `max_strategies`.
     ///     InfeasibleError: no strategy admits a sequence (`sequence_too_long`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
-    #[pyo3(signature = (batches, targets=None, *, max_delay=0, switch_ms=0.0, link=None, previous=None, progress=None))]
+    #[pyo3(signature = (batches, targets=None, *, max_delay=0, switch_ms=0.0, previous=None, progress=None))]
     fn plan_window(
         &self,
         py: Python<'_>,
@@ -150,7 +163,6 @@ impl Planner {
         targets: Option<&Bound<'_, PyAny>>,
         max_delay: i64,
         switch_ms: f64,
-        link: Option<Py<Link>>,
         previous: Option<String>,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<WindowPlan> {
@@ -159,13 +171,13 @@ impl Planner {
                            out, or give the planner a list of so many strategies";
             return Err(invalid(py, message, "window_limited"));
         }
-        let request = Request::take(batches, targets, max_delay, (switch_ms, link, previous))?;
+        let request = Request::take(batches, targets, max_delay, (switch_ms, previous))?;
         request.plan(py, &self.core, progress)
     }
 
     /// Every promise that a window's plan breaks, as `code: detail`; the arguments are those of `plan_window`.
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
-    #[pyo3(signature = (plan, batches, targets=None, *, max_delay=0, switch_ms=0.0, link=None, previous=None))]
+    #[pyo3(signature = (plan, batches, targets=None, *, max_delay=0, switch_ms=0.0, previous=None))]
     fn check_window(
         &self,
         py: Python<'_>,
@@ -174,10 +186,9 @@ impl Planner {
         targets: Option<&Bound<'_, PyAny>>,
         max_delay: i64,
         switch_ms: f64,
-        link: Option<Py<Link>>,
         previous: Option<String>,
     ) -> PyResult<Vec<String>> {
-        let request = Request::take(batches, targets, max_delay, (switch_ms, link, previous))?;
+        let request = Request::take(batches, targets, max_delay, (switch_ms, previous))?;
         request.check(py, &self.core, plan)
     }
 

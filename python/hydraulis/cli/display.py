@@ -121,6 +121,11 @@ class TrainingDisplay:
         table.add_row("planned time", f"{summary.planned_ms / 1e3:,.2f} s in all")
         error = f"the median iteration is off by {100 * summary.median_error:.1f} %"
         table.add_row("measured time", f"{summary.measured_ms / 1e3:,.2f} s in all; {error}")
+        table.add_row(
+            "transfers",
+            f"{100 * summary.transfer_share:.1f} % of the time on the wall is spent on them alone",
+        )
+        table.add_row("process groups", f"{summary.groups_ms:,.0f} ms to make them, each on first use")
         table.add_row("best static strategy", _static(summary))
         self._console.print(table)
         for name, path in summary.files.items():

@@ -1,5 +1,6 @@
 """The process groups of a run: made on first use by all ranks together, then kept."""
 
+import time
 from collections.abc import Iterable
 from datetime import timedelta
 
@@ -12,10 +13,8 @@ class ProcessGroups:
     """Process groups by their ranks; a group of one rank is None and costs nothing.
 
     A group takes file descriptors and threads (gloo: 955 descriptors for 127 groups of 8 ranks) or device
-    memory (NCCL: more than 500 MB each), so few may exist. Aligned blocks keep them few. With W ranks and
-    degrees that are powers of two, blocks of every size make at most W/2 + W/4 + ... + 1 = W - 1 groups,
-    and a rank is in log2(W) of them. If the ranks of a block are also cut into strided groups (context
-    parallel across tensor parallel), there are fewer than W log2(W) in all.
+    memory (NCCL: more than 500 MB each), so few may exist. Aligned blocks keep them few, however many
+    strategies a run takes: `most_groups` says how many there are at most.
 
     Ranks inside a group are in ascending order, whatever order they were named in.
 
@@ -26,6 +25,7 @@ class ProcessGroups:
     def __init__(self, timeout: timedelta) -> None:
         self._timeout = timeout
         self._groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {}
+        self._made_s = 0.0
 
     def ensure(self, rank_sets: Iterable[Iterable[int]]) -> None:
         """Make the groups that are missing. Collective: every rank of WORLD calls it with the same sets.
@@ -40,9 +40,11 @@ class ProcessGroups:
         missing = sorted(ranks for ranks in wanted if len(ranks) > 1 and ranks not in self._groups)
         # In one global order and by every rank, members or not. `use_local_synchronization` would let
         # the others stay out, but it deadlocks on overlapping groups (torch 2.13, pytorch#189073).
+        start = time.perf_counter()
         for ranks in missing:
             group = dist.new_group(list(ranks), timeout=self._timeout)
             self._groups[ranks] = None if group is dist.GroupMember.NON_GROUP_MEMBER else group
+        self._made_s += time.perf_counter() - start
 
     def get(self, ranks: Iterable[int]) -> dist.ProcessGroup | None:
         """Return the group of these ranks, or None for a single rank.
@@ -61,9 +63,35 @@ class ProcessGroups:
             raise InvalidInputError(message, code="process_group")
         return group
 
+    @property
+    def made_ms(self) -> float:
+        """Time on the wall that making all groups so far took this rank."""
+        return 1e3 * self._made_s
+
     def __len__(self) -> int:
         """The number of groups made, those without this rank included."""
         return len(self._groups)
+
+
+def most_groups(degrees: Iterable[tuple[int, int]], num_ranks: int, ranks_per_node: int) -> int:
+    """Bound the groups of all strategies whose replicas have these degrees.
+
+    The `b = tp cp` ranks of a stage are a block: inside a node at a multiple of `b`, or whole nodes. So it
+    has `W // n` times `n // b` places on `W` ranks in nodes of `n`, or `W / n - b / n + 1` if it is wider
+    than a node. In each of them it has `cp` tensor groups and `tp` context groups.
+
+    Args:
+        degrees: tp and cp of each scheme; repeats are fine.
+        num_ranks: of the cluster.
+        ranks_per_node: of a node.
+    """
+    node = min(num_ranks, ranks_per_node)
+    num_nodes = num_ranks // node
+
+    def places(block: int) -> int:
+        return num_nodes * (node // block) if block <= node else max(0, num_nodes - block // node + 1)
+
+    return sum(places(tp * cp) * ((cp if tp > 1 else 0) + (tp if cp > 1 else 0)) for tp, cp in set(degrees))
 
 
 def _key(ranks: Iterable[int]) -> tuple[int, ...]:

@@ -35,6 +35,7 @@ def execute(
     stage: Stage,
     micro_batches: Sequence[PackedMicroBatch],
     denominator: int,
+    before_backward: Callable[[], None],
 ) -> Execution:
     """Run a rank's instruction list; gradients accumulate in the stage's buffers.
 
@@ -43,8 +44,9 @@ def execute(
         stage: of this rank's position, its parameters in place.
         micro_batches: of this rank's replica, in the plan's order.
         denominator: target tokens of the whole global batch.
+        before_backward: called once, before the first backward: from then on gradients are added up.
     """
-    run = _Run(stage, micro_batches, denominator)
+    run = _Run(stage, micro_batches, denominator, before_backward)
     for instruction in instructions:
         match instruction:
             case Forward(micro_batch):
@@ -60,11 +62,19 @@ def execute(
 class _Run:
     """The tensors in flight while one list runs."""
 
-    def __init__(self, stage: Stage, micro_batches: Sequence[PackedMicroBatch], denominator: int) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        micro_batches: Sequence[PackedMicroBatch],
+        denominator: int,
+        before_backward: Callable[[], None],
+    ) -> None:
         self.result = Execution()
         self._stage = stage
         self._micro_batches = micro_batches
         self._denominator = denominator
+        self._before_backward = before_backward
+        self._has_gone_back = False
         self._input: dict[int, Tensor] = {}
         self._output: dict[int, Tensor] = {}
         self._output_gradient: dict[int, Tensor] = {}
@@ -86,6 +96,9 @@ class _Run:
         self._output[micro_batch] = output
 
     def backward(self, micro_batch: int) -> None:
+        if not self._has_gone_back:
+            self._has_gone_back = True
+            self._before_backward()
         output = self._output.pop(micro_batch)
         gradient = self._output_gradient.pop(micro_batch, None)
         # A first stage whose parameters are all frozen has nothing to do. Of a loss the gradient is 1, which

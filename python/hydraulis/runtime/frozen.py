@@ -1,15 +1,17 @@
 """Parameters that are not trained: no gradient, no optimizer state, and no transfer while nothing moves."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
-from hydraulis._core import Plan, Position, Scheme
+from hydraulis._core import Plan, Position, Scheme, transfer
+from hydraulis.runtime.bucket_exchange import BucketExchange
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.home import HomeShare
+from hydraulis.runtime.parameter_arrival import ParameterArrival
 from hydraulis.runtime.parameters import ModelParameters
-from hydraulis.runtime.transfers import Transfers
 from hydraulis.runtime.values import ParameterValues
 
 
@@ -28,6 +30,7 @@ class FrozenParameters:
         schemes: every scheme that a plan of the run may use.
         dtype: of the model.
         values: of the parameters.
+        timeout: of each transfer.
     """
 
     def __init__(
@@ -36,15 +39,18 @@ class FrozenParameters:
         schemes: Sequence[Scheme],
         dtype: torch.dtype,
         values: ParameterValues,
+        timeout: timedelta,
     ) -> None:
         self.share = HomeShare(parameters, dtype, values)
         self.buffers = StrategyBuffers.for_schemes(parameters, schemes, dtype)
-        self._transfers = Transfers(parameters, self.share, self.buffers)
+        self._arrival = ParameterArrival(BucketExchange(timeout), self.share, self.buffers)
         self._positions: list[Position | None] | None = None
 
     def send(self, plan: Plan) -> None:
         """Fill every rank's buffers for a plan, unless they are. Collective."""
         positions = [plan.position(rank) for rank in range(dist.get_world_size())]
         if positions != self._positions:
-            self._transfers.send_parameters(self._transfers.prepare(plan))
+            table = self.share.parameters.table
+            self._arrival.start(transfer(table, self.share.layout, plan, dist.get_rank()))
+            self._arrival.finish()
             self._positions = positions

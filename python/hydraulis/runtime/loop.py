@@ -138,6 +138,8 @@ def _metrics(
         measured_ms=outcome.measured_ms,
         wall_ms=wall_ms,
         plan_ms=plan_ms,
+        transfer_ms=outcome.transfer_ms,
+        groups_ms=outcome.groups_ms,
     )
 
 

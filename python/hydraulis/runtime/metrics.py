@@ -26,6 +26,9 @@ class StepMetrics:
         wall_ms: what the clock on the wall showed from the batch to the end of the optimizer's step, waiting
             included; keeping records is not.
         plan_ms: what planning took, on the wall.
+        transfer_ms: what rank 0 did nothing but transfers for, on the wall: waiting for parameters and
+            gradients, packing and adding them up.
+        groups_ms: what making process groups took that were not used before, on the wall.
     """
 
     step: int
@@ -41,6 +44,8 @@ class StepMetrics:
     measured_ms: float
     wall_ms: float
     plan_ms: float
+    transfer_ms: float
+    groups_ms: float
 
     @property
     def tokens_per_s(self) -> float:

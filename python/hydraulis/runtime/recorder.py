@@ -28,6 +28,8 @@ class RunSummary:
         planned_ms: of all iterations together.
         measured_ms: of all iterations together.
         median_error: of the planned time relative to the measured one.
+        transfer_share: of all time on the wall, what rank 0 did nothing but transfers for.
+        groups_ms: what making process groups took on the wall, each on its first use.
         static: the best static strategy for the same batches; None if none admits the longest sequence.
         files: what was written, by what it is.
     """
@@ -40,6 +42,8 @@ class RunSummary:
     planned_ms: float
     measured_ms: float
     median_error: float
+    transfer_share: float
+    groups_ms: float
     static: StaticTotal | None
     files: dict[str, Path]
 
@@ -102,6 +106,9 @@ class Recorder:
             planned_ms=sum(metrics.planned_ms for metrics in self._metrics),
             measured_ms=sum(metrics.measured_ms for metrics in self._metrics),
             median_error=statistics.median(errors),
+            transfer_share=sum(metrics.transfer_ms for metrics in self._metrics)
+            / sum(metrics.wall_ms for metrics in self._metrics),
+            groups_ms=sum(metrics.groups_ms for metrics in self._metrics),
             static=self.static.best(),
             files={path.name: path for path in sorted(self.directory.path.iterdir())},
         )

@@ -3,7 +3,7 @@
 Legend: T tokens of this context rank, t = T/tp tokens of this rank, H hidden, v vocabulary rows of this rank.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, device, nn
@@ -43,6 +43,10 @@ class Stage:
 
     Its parameters are views of the buffers, so it is built once and computes with whatever the buffers hold.
 
+    Attributes:
+        module: the part of a decoder that it is.
+        held: its parameters, by their index in the core's table.
+
     Args:
         parameters: of the model.
         position: in a replica.
@@ -80,9 +84,18 @@ class Stage:
             self.module = Decoder(config)
         layers = _layers([part.parameters.names[held.parameter] for part, held in slices])
         cut_stage(self.module, layers, first=self.is_first, last=self.is_last)
-        _bind(self.module, config, slices)
+        self.held = _bind(self.module, config, slices)
         apply_tensor_parallel(self.module, group, position.tensor_rank, scheme.tp)
         apply_checkpointing(self.module, kinds.checkpointing)
+
+    def blocks(self) -> Iterator[tuple[int, nn.Module]]:
+        """Give each block's number and the module that its forward begins with, in the order of forward."""
+        if self.module.embed_tokens is not None:
+            yield 0, self.module.embed_tokens
+        for name, layer in self.module.layers.items():
+            yield int(name) + 1, layer
+        if self.module.norm is not None:
+            yield self.module.config.num_hidden_layers + 1, self.module.norm
 
     def collate(self, documents: Sequence[SequenceTokens]) -> PackedMicroBatch:
         """Pack documents into a micro-batch that the scheme can share out, and take this rank's part."""
@@ -118,7 +131,9 @@ def _layers(names: list[str]) -> range:
     return range(min(indices), max(indices) + 1)
 
 
-def _bind(module: Decoder, config: ModelConfig, slices: list[tuple[StrategyBuffers, HeldSlice]]) -> None:
+def _bind(
+    module: Decoder, config: ModelConfig, slices: list[tuple[StrategyBuffers, HeldSlice]]
+) -> dict[int, nn.Parameter]:
     """Replace every parameter of the module by a view of the buffers; both ends of tied weights share one."""
     bound = {}
     for part, held in slices:
@@ -134,3 +149,5 @@ def _bind(module: Decoder, config: ModelConfig, slices: list[tuple[StrategyBuffe
     for name, _ in list(module.named_parameters(remove_duplicate=False)):
         owner, _, leaf = name.rpartition(".")
         setattr(module.get_submodule(owner), leaf, bound[master_parameter_name(name, config)])
+    trained = [(part, held) for part, held in slices if part.parameters.trained]
+    return {held.parameter: bound[part.parameters.names[held.parameter]] for part, held in trained}

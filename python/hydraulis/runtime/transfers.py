@@ -1,95 +1,125 @@
-"""Moves parameters from home to this iteration's layout, and gradients back, bucket by bucket.
+"""Moves parameters from home to this iteration's layout, and gradients back, while it computes.
 
-One uneven all-to-all per bucket each way. A rank sends only elements that the other one needs, the volume
-of a reduce-scatter and an all-gather; contributions are added at home in rank order, so a run is
-bit-reproducible. Parameters travel in the model's dtype, gradients in that of their sums.
+One uneven all-to-all per bucket each way, in one order on all ranks: parameters of all buckets from the first
+to the last, then gradients from the last to the first. A rank sends only elements that the other one needs,
+the volume of a reduce-scatter and an all-gather. Parameters travel in the model's dtype, gradients in that of
+their sums.
+
+What a stage computes waits for nothing but its own blocks: hooks on the modules of a block wait for its
+parameters before its first forward, and hooks on the parameters see when the last backward has gone through
+it.
 """
 
-import numpy as np
-import torch
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+
 import torch.distributed as dist
-from numpy.typing import NDArray
-from torch import Tensor
+from torch import nn
 
 from hydraulis._core import BucketTransfer, Plan, transfer
+from hydraulis.runtime.bucket_exchange import BucketExchange
 from hydraulis.runtime.buffers import StrategyBuffers
+from hydraulis.runtime.gradient_departure import GradientDeparture
 from hydraulis.runtime.home import HomeShare
+from hydraulis.runtime.parameter_arrival import ParameterArrival
 from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.stage import Stage
 
 
 class Transfers:
-    """The transfers of one rank.
+    """The transfers of one rank. Collective to make: they have a process group of their own.
 
     Args:
         parameters: of the model.
         home: this rank's share.
         buffers: this rank's strategy buffers.
+        timeout: of each bucket's trade.
     """
 
-    def __init__(self, parameters: ModelParameters, home: HomeShare, buffers: StrategyBuffers) -> None:
+    def __init__(
+        self,
+        parameters: ModelParameters,
+        home: HomeShare,
+        buffers: StrategyBuffers,
+        timeout: timedelta,
+    ) -> None:
         self._parameters = parameters
         self._home = home
-        self._buffers = buffers
-        self._outgoing = _Staging()
-        self._incoming = _Staging()
+        exchange = BucketExchange(timeout)
+        self.arrival = ParameterArrival(exchange, home, buffers)
+        self.departure = GradientDeparture(exchange, home, buffers)
+        self._waited_s = 0.0
+
+    @property
+    def waited_ms(self) -> float:
+        """Time on the wall for transfers alone since `begin`: waiting, packing, adding up."""
+        return 1e3 * self._waited_s
 
     def prepare(self, plan: Plan) -> list[BucketTransfer]:
         """Work out what this rank trades under a plan."""
         return transfer(self._parameters.table, self._home.layout, plan, dist.get_rank())
 
-    def send_parameters(self, buckets: list[BucketTransfer]) -> None:
-        """Fill every rank's strategy buffer from home. Collective."""
-        for bucket in buckets:
-            outgoing = self._outgoing.pack(self._home.master, bucket.home, self._buffers.parameter.dtype)
-            received = self._exchange(outgoing, bucket.home_counts, bucket.held_counts)
-            for target, values in _pieces(self._buffers.parameter, bucket.held, received):
-                target.copy_(values)
+    def attach(self, stage: Stage) -> None:
+        """Let a stage wait for its parameters and report its gradients, whenever it computes from now on."""
+        for number, module in stage.blocks():
+            module.register_forward_pre_hook(partial(self._before_block, number))
+        for number, parameter in self._by_bucket(stage):
+            parameter.register_post_accumulate_grad_hook(partial(self._after_gradient, number))
 
-    def collect_gradients(self, buckets: list[BucketTransfer]) -> None:
-        """Sum every rank's gradients at home. Collective."""
-        self._home.gradient.zero_()
-        for bucket in buckets:
-            gradient = self._buffers.gradient
-            outgoing = self._outgoing.pack(gradient, bucket.held, gradient.dtype)
-            received = self._exchange(outgoing, bucket.held_counts, bucket.home_counts)
-            for target, values in _pieces(self._home.gradient, bucket.home, received):
-                target += values
+    def begin(
+        self, buckets: list[BucketTransfer], stage: Stage | None = None, num_micro_batches: int = 0
+    ) -> None:
+        """Start all parameters on their way, and expect the gradients of so many micro-batches. Collective.
 
-    def _exchange(
-        self, outgoing: Tensor, send_counts: NDArray[np.int64], receive_counts: NDArray[np.int64]
-    ) -> Tensor:
-        """Send so many elements to each rank, and return what arrives."""
-        incoming = self._incoming.take(int(receive_counts.sum()), outgoing.dtype)
-        dist.all_to_all_single(incoming, outgoing, receive_counts.tolist(), send_counts.tolist())
-        return incoming
+        Args:
+            buckets: as `prepare` gives them.
+            stage: that this rank computes; None for a rank without work.
+            num_micro_batches: of its replica.
+        """
+        self._waited_s = 0.0
+        with self._waiting():
+            self.arrival.start(buckets)
+            numbers = () if stage is None else (number for number, _ in self._by_bucket(stage))
+            accumulations = {number: count * num_micro_batches for number, count in Counter(numbers).items()}
+            self.departure.begin(buckets, accumulations)
 
+    def fill(self, buckets: list[BucketTransfer]) -> None:
+        """Bring all parameters, and expect no gradients. Collective."""
+        self.arrival.start(buckets)
+        self.arrival.finish()
 
-class _Staging:
-    """Memory that grows to the largest bucket's share, and then stays, whatever dtypes pass through it."""
+    def finish_parameters(self) -> None:
+        """Wait for every parameter of this iteration, and zero the gradients: before the first backward."""
+        with self._waiting():
+            self.arrival.finish()
 
-    def __init__(self) -> None:
-        self._bytes = torch.empty(0, dtype=torch.uint8)
+    def finish_gradients(self) -> None:
+        """Wait until all gradients are at home. Collective; every parameter has been waited for."""
+        with self._waiting():
+            self.departure.finish()
 
-    def take(self, elements: int, dtype: torch.dtype) -> Tensor:
-        """Give so many elements; their values mean nothing."""
-        size = elements * dtype.itemsize
-        if len(self._bytes) < size:
-            self._bytes = self._bytes.new_empty(size)
-        return self._bytes[:size].view(dtype)
+    def _by_bucket(self, stage: Stage) -> Iterator[tuple[int, nn.Parameter]]:
+        table = self._parameters.table.parameters
+        for index, parameter in stage.held.items():
+            yield table[index].blocks[0], parameter
 
-    def pack(self, flat: Tensor, segments: NDArray[np.int64], dtype: torch.dtype) -> Tensor:
-        """Put segments of a flat buffer one after another, in this dtype."""
-        packed = self.take(int(segments[:, 1].sum()), dtype)
-        for values, place in _pieces(flat, segments, packed):
-            place.copy_(values)
-        return packed
+    def _before_block(self, number: int, _module: nn.Module, _args: object) -> None:
+        with self._waiting():
+            self.arrival.wait_for(number)
+            self.departure.advance()
 
+    def _after_gradient(self, number: int, _parameter: object) -> None:
+        with self._waiting():
+            self.departure.accumulated(number)
 
-def _pieces(flat: Tensor, segments: NDArray[np.int64], packed: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Pair each segment of a flat buffer with its place in a packed one."""
-    pieces = []
-    end = 0
-    for offset, elements in segments.tolist():
-        pieces.append((flat[offset : offset + elements], packed[end : end + elements]))
-        end += elements
-    return pieces
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._waited_s += time.perf_counter() - start

@@ -7,7 +7,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from hydraulis._core import Plan, Position, Scheme, Span
+from hydraulis._core import Plan, Position, Replica, Scheme, Span
 from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
@@ -37,10 +37,14 @@ class Outcome:
     Attributes:
         loss: the mean over the target tokens of the global batch, the same on every rank.
         timelines: each replica's measured timeline, on rank 0; empty elsewhere.
+        transfer_ms: time on the wall that this rank did nothing but transfers: waiting, packing, adding up.
+        groups_ms: time on the wall of making the process groups that no plan before had used.
     """
 
     loss: float
     timelines: Sequence[Sequence[Span]]
+    transfer_ms: float
+    groups_ms: float
 
     @property
     def measured_ms(self) -> float:
@@ -82,10 +86,11 @@ class Worker:
         self.parameters, frozen = ModelParameters.parted(model, train.frozen)
         self.groups = ProcessGroups(timedelta(seconds=train.timeout_s))
         self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype)
+        timeout = timedelta(seconds=train.timeout_s)
         values = values or InitialValues(ModelParameters.of(model), train.seed, wide)
         self.home = HomeState(self.parameters, optimizer, dtype, values, train.steps)
-        self.frozen = FrozenParameters(frozen, schemes, dtype, values) if frozen else None
-        self._transfers = Transfers(self.parameters, self.home, self.buffers)
+        self.frozen = FrozenParameters(frozen, schemes, dtype, values, timeout) if frozen else None
+        self._transfers = Transfers(self.parameters, self.home, self.buffers, timeout)
         self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}
 
     @property
@@ -111,6 +116,7 @@ class Worker:
             self._stages[key] = Stage(
                 self.parameters, position, kinds, dist.get_rank(), self.groups, *self.all_buffers
             )
+            self._transfers.attach(self._stages[key])
         return self._stages[key]
 
     def ensure_groups(self, positions: Sequence[Position | None]) -> None:
@@ -133,17 +139,20 @@ class Worker:
                 `PlannedSequences.check`); on every rank.
         """
         _check_plan(plan, self.parameters.config)
+        made_ms = self.groups.made_ms
         self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
-        buckets = self._transfers.prepare(plan)
-        self.buffers.gradient.zero_()
-        self._transfers.send_parameters(buckets)
         if self.frozen:
             self.frozen.send(plan)
         sequences = PlannedSequences(plan, tokens, self.parameters.config.vocab_size)
         execution = self._execute(plan, sequences)
-        self._transfers.collect_gradients(buckets)
+        self._transfers.finish_gradients()
         sequences.check()
-        return _outcome(plan, execution)
+        return Outcome(
+            loss=_whole_loss(plan, execution.loss),
+            timelines=_timelines(plan, execution),
+            transfer_ms=self._transfers.waited_ms,
+            groups_ms=self.groups.made_ms - made_ms,
+        )
 
     def evaluate(self, plan: Plan, tokens: Callable[[int], SequenceTokens]) -> float:
         """Give the batch's mean loss over its target tokens, and learn nothing from it. Collective.
@@ -154,38 +163,53 @@ class Worker:
         """
         _check_plan(plan, self.parameters.config)
         self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
-        self._transfers.send_parameters(self._transfers.prepare(plan))
+        self._transfers.fill(self._transfers.prepare(plan))
         if self.frozen:
             self.frozen.send(plan)
         sequences = PlannedSequences(plan, tokens, self.parameters.config.vocab_size)
-        work = self._work(plan, sequences)
         loss = 0.0
+        work = self._work(plan)
         if work is not None:
+            stage, replica = work
+            micro_batches = _collated(stage, replica, sequences)
             instructions = plan.instructions(dist.get_rank())
-            loss = execute_forward(instructions, *work, int(plan.targets.sum()))
+            loss = execute_forward(instructions, stage, micro_batches, int(plan.targets.sum()))
         sequences.check()
         return _whole_loss(plan, loss)
 
     def _execute(self, plan: Plan, tokens: Callable[[int], SequenceTokens]) -> Execution:
-        work = self._work(plan, tokens)
+        buckets = self._transfers.prepare(plan)
+        work = self._work(plan)
         if work is None:
+            self._transfers.begin(buckets)
+            self._transfers.finish_parameters()
             return Execution()
-        return execute(plan.instructions(dist.get_rank()), *work, int(plan.targets.sum()))
+        stage, replica = work
+        self._transfers.begin(buckets, stage, len(replica.micro_batches))
+        return execute(
+            plan.instructions(dist.get_rank()),
+            stage,
+            _collated(stage, replica, tokens),
+            int(plan.targets.sum()),
+            self._transfers.finish_parameters,
+        )
 
-    def _work(
-        self, plan: Plan, tokens: Callable[[int], SequenceTokens]
-    ) -> tuple[Stage, list[PackedMicroBatch]] | None:
-        """Give this rank's stage and micro-batches; None if it has neither."""
+    def _work(self, plan: Plan) -> tuple[Stage, Replica] | None:
+        """Give this rank's stage and its replica; None if it has neither."""
         rank = dist.get_rank()
         position = plan.position(rank)
         if position is None:
             return None
         replica = next(replica for replica in plan.replicas if rank in replica.ranks)
-        stage = self.stage(position, replica.context)
-        micro_batches = [
-            stage.collate([tokens(sequence) for sequence in sequences]) for sequences in replica.micro_batches
-        ]
-        return stage, micro_batches
+        return self.stage(position, replica.context), replica
+
+
+def _collated(
+    stage: Stage, replica: Replica, tokens: Callable[[int], SequenceTokens]
+) -> list[PackedMicroBatch]:
+    return [
+        stage.collate([tokens(sequence) for sequence in sequences]) for sequences in replica.micro_batches
+    ]
 
 
 def _check_plan(plan: Plan, config: ModelConfig) -> None:
@@ -206,15 +230,13 @@ def _check_plan(plan: Plan, config: ModelConfig) -> None:
         check_context_degree(config, replica.scheme, replica.context)
 
 
-def _outcome(plan: Plan, execution: Execution) -> Outcome:
-    """Bring losses and durations of all ranks together. Collective."""
-    loss = _whole_loss(plan, execution.loss)
+def _timelines(plan: Plan, execution: Execution) -> Sequence[Sequence[Span]]:
+    """Bring the durations of all ranks together on rank 0. Collective."""
     durations: list[list[float]] | None = None
     if dist.get_rank() == 0:
         durations = [[]] * dist.get_world_size()
     dist.gather_object(execution.durations_ms, durations)
-    timelines = [] if durations is None else plan.measured_timeline(_by_stage(plan, durations))
-    return Outcome(loss=loss, timelines=timelines)
+    return [] if durations is None else plan.measured_timeline(_by_stage(plan, durations))
 
 
 def _whole_loss(plan: Plan, share: float) -> float:

@@ -77,7 +77,7 @@ fn scale(arguments: &Arguments) -> Result<bool> {
 fn planned(arguments: &Arguments, profile: &CostProfile, gpus: u32, tokens_per_gpu: u64) -> Result<Vec<Record>> {
     let cost = CostModel::new(profile.clone(), Cluster::new(gpus, profile.hardware.gpus_per_node)?);
     let batches = arguments.lengths.batches(u64::from(gpus) * tokens_per_gpu, arguments.count, None, None)?;
-    let contender = Contender::new(arguments.planner, &cost, None, &batches)?;
+    let contender = Contender::new(arguments.planner, &cost, None, &batches, None)?;
     let mut records = Vec::new();
     run(&cost, &[contender], &batches, None, |record, violations| {
         for violation in violations {

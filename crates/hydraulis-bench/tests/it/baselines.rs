@@ -82,12 +82,12 @@ fn differencing_deals_equal_sequences_evenly() {
 fn buckets_run_one_after_another() {
     let cost = model("llama-32b-a800", 64);
     let batches = [Batch::new(&[32_768, 10_000, 500, 500, 500], None).unwrap()];
-    let buckets = Contender::new(Name::Buckets, &cost, None, &batches).unwrap();
+    let buckets = Contender::new(Name::Buckets, &cost, None, &batches, None).unwrap();
     let Answer::Decision(decision) = buckets.decide(&batches[0]).unwrap() else { panic!("a plan") };
     let ids: Vec<Vec<usize>> = decision.phases.iter().map(|phase| phase.work.concat().concat()).collect();
     assert_eq!(ids.len(), 3);
     assert_eq!((&ids[0][..], &ids[1][..]), (&[0][..], &[1][..]));
-    let verdict = Judge::new(&cost).judge(&Answer::Decision(decision.clone()), &batches[0]).unwrap();
+    let verdict = Judge::new(&cost, None).judge(&Answer::Decision(decision.clone()), &batches[0]).unwrap();
     let one_by_one = decision.phases.iter().map(|phase| {
         let planner = hydraulis_core::plan::Planner::new(cost.profile().clone(), cost.cluster(), None).unwrap();
         let cost = planner.cost().scheme(phase.strategy.schemes()[0]).unwrap();
@@ -104,7 +104,7 @@ fn groups_take_sorted_sequences_step_by_step() {
     // Seven <tp16> would be needed at once for the long ones; steps of four and three take them.
     let lengths = [&[30_000; 7][..], &[700; 60]].concat();
     let batch = Batch::new(&lengths, None).unwrap();
-    let groups = Contender::new(Name::FlexibleGroups, &cost, None, std::slice::from_ref(&batch)).unwrap();
+    let groups = Contender::new(Name::FlexibleGroups, &cost, None, std::slice::from_ref(&batch), None).unwrap();
     let Answer::Decision(decision) = groups.decide(&batch).unwrap() else { panic!("a plan") };
     assert!(decision.phases.len() >= 2, "{}", decision.strategy());
     let mut before = 0;
@@ -118,7 +118,7 @@ fn groups_take_sorted_sequences_step_by_step() {
     }
     assert_eq!(before, lengths.len());
     // Two steps for the long ones, and less than a third for the short ones beside or after them.
-    let verdict = Judge::new(&cost).judge(&Answer::Decision(decision), &batch).unwrap();
+    let verdict = Judge::new(&cost, None).judge(&Answer::Decision(decision), &batch).unwrap();
     let alone = cost.scheme("<tp16>".parse().unwrap()).unwrap().micro_batch_ms([batch.tokens()[0]].into_iter());
     assert!(verdict.iteration_ms >= alone * 2.0 && verdict.iteration_ms < alone * 3.0, "{verdict:?}");
 }
@@ -142,9 +142,9 @@ fn the_core_is_never_longer_than_a_method_over_the_same_list() {
     let cost = model("llama-32b-a800", 64);
     let lognormal = Lognormal { mu: 6.2, sigma: 1.2, longest: 32_768 };
     let batches = draw(&lognormal, 11, 200_000, 12).unwrap();
-    let ready = |name| Contender::new(name, &cost, None, &batches).unwrap();
+    let ready = |name| Contender::new(name, &cost, None, &batches, None).unwrap();
     let (hydraulis, search, paper) = (ready(Name::Hydraulis), ready(Name::Search), ready(Name::Paper));
-    let mut judge = Judge::new(&cost);
+    let mut judge = Judge::new(&cost, None);
     for batch in &batches {
         let mut ms =
             |contender: &Contender| judge.judge(&contender.decide(batch).unwrap(), batch).unwrap().iteration_ms;
@@ -177,9 +177,9 @@ proptest! {
     #[test]
     fn every_answer_keeps_its_promises((cost, lengths) in any_workload()) {
         let batches: Vec<Batch> = lengths.iter().map(|lengths| Batch::new(lengths, None).unwrap()).collect();
-        let mut judge = Judge::new(&cost);
+        let mut judge = Judge::new(&cost, None);
         for name in NAMES {
-            let Ok(contender) = Contender::new(name, &cost, None, &batches) else {
+            let Ok(contender) = Contender::new(name, &cost, None, &batches, None) else {
                 panic!("{} is not ready", name.as_str());
             };
             for batch in &batches {

@@ -71,17 +71,19 @@ fn exact_memory_admits_longer_sequences_for_every_planner() {
 
 #[test]
 fn links_add_transfers_to_every_iteration() {
-    let planners = ["--planner", "search,static-balanced,flexible-groups,buckets", "--link-gb-per-s", "200"];
+    let planners = ["--planner", "search,static-balanced,flexible-groups,buckets", "--link", "200"];
     let given = [&CLUSTER[..], &DRAWN, &planners].concat();
     let records = lines(&plan_bench(&[&given[..], &["--json", "-"]].concat()));
     assert_eq!(records.len(), 12);
     for record in &records {
         let time = |field: &str| record[field].as_f64().unwrap();
         assert!((time("iteration_ms") + time("transfer_ms") - time("step_ms")).abs() < 1e-6);
-        // No layout of this model takes longer than twice 325 ms, and each of some steps may have its own.
+        // Inside a node alone 1.3 ms a layer; no layout of this model takes longer than twice 325 ms and its messages,
+        // and each of some steps may have its own. Something is hidden, and never all.
         let layouts = record["strategy"].as_str().unwrap().split(';').count();
-        let most = 650.0 * f64::from(u32::try_from(layouts).unwrap());
-        assert!((100.0..=most).contains(&time("transfer_ms")), "{record}");
+        let most = 700.0 * f64::from(u32::try_from(layouts).unwrap());
+        assert!((100.0..=most).contains(&time("transfer_alone_ms")), "{record}");
+        assert!((1.0..0.9 * time("transfer_alone_ms")).contains(&time("transfer_ms")), "{record}");
     }
     let table = String::from_utf8(plan_bench(&given).stdout).unwrap();
     assert_eq!(table.lines().filter(|line| line.starts_with("static-balanced")).count(), 2, "{table}");
@@ -144,11 +146,8 @@ fn what_is_wrong_is_named_and_ends_with_two() {
         ("strategy_syntax", with(&["--strategies", "4x<tp16>;5y<tp4>"])),
         ("strategy_too_large", with(&["--strategies", "5x<tp16>"])),
         ("output_unwritable", with(&["--json", "no/such/folder/out"])),
-        (
-            "model_unknown",
-            [&["--profile", &measured, "--gpus", "64", "--link-gb-per-s", "200"][..], &DRAWN, &planner].concat(),
-        ),
-        ("Usage", with(&["--link-gb-per-s", "0"])),
+        ("model_unknown", [&["--profile", &measured, "--gpus", "64", "--link", "200"][..], &DRAWN, &planner].concat()),
+        ("Usage", with(&["--link", "0"])),
         ("Usage", with(&["--planner", "the-best"])),
         ("Usage", [&CLUSTER[..], &planner].concat()),
     ];

@@ -17,7 +17,7 @@ fn status(lengths: &[i64], first: Vec<Vec<usize>>, second: Vec<Vec<usize>>) -> S
 fn judged(lengths: &[i64], decision: Decision) -> (String, f64) {
     let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
     let batch = Batch::new(lengths, None).unwrap();
-    let verdict = Judge::new(&cost).judge(&Answer::Decision(decision), &batch).unwrap();
+    let verdict = Judge::new(&cost, None).judge(&Answer::Decision(decision), &batch).unwrap();
     assert_eq!(verdict.bound, None);
     (verdict.status(), verdict.iteration_ms.0)
 }
@@ -58,7 +58,7 @@ fn phases_in_one_layout_fill_it_once() {
     let phase = |strategy: &str, id: usize| Phase { strategy: strategy.parse().unwrap(), work: vec![vec![vec![id]]] };
     let phases = vec![phase("1x<tp8>", 0), phase("1x<tp16>", 1), phase("1x<tp8>", 2)];
     let batch = Batch::new(&[900, 800, 700], None).unwrap();
-    let verdict = Judge::new(&cost).judge(&Answer::Decision(Decision { phases }), &batch).unwrap();
+    let verdict = Judge::new(&cost, None).judge(&Answer::Decision(Decision { phases }), &batch).unwrap();
     let holding = |layout: &Vec<_>| layout.iter().filter(|position: &&Option<_>| position.is_some()).count();
     let mut ranks: Vec<usize> = verdict.layouts.iter().map(holding).collect();
     ranks.sort_unstable();

@@ -54,9 +54,11 @@ impl Error {
             Error::PositionOutOfRange { .. } => "position_out_of_range",
             Error::RankOutOfBlock { .. } => "rank_out_of_block",
             Error::RanksMismatch { .. } => "ranks_mismatch",
+            Error::ElementUnheld { .. } => "element_unheld",
             Error::LinkRate { .. } => "link_rate",
             Error::Slowdown { .. } => "slowdown",
             Error::NetworkValue { .. } => "network_value",
+            Error::MessageTime { .. } => "message_time",
             Error::SwitchCost { .. } => "switch_cost",
             Error::TooManyStages { .. } => "too_many_stages",
         }

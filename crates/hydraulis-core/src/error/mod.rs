@@ -385,11 +385,23 @@ pub enum Error {
         /// Ranks of the home layout.
         home: u64,
     },
+    /// Elements to be moved that nobody has.
+    #[error(
+        "rank {rank} needs element {element}, which no rank holds: the limit is what the sources hold together; give the holdings of all ranks"
+    )]
+    ElementUnheld {
+        /// Who needs it.
+        rank: u32,
+        /// The first that is missing.
+        element: u64,
+    },
     /// Links that carry nothing, or whatever one likes.
     #[error(
-        "gigabytes_per_s is {value}: the limit is any finite number above 0; give what each node sends a second, in 1e9 bytes"
+        "{field} is {value}: the limit is any finite number above 0; give what is sent a second, in 1e9 bytes, from each node (gigabytes_per_s) and from each GPU inside one (gpu_gigabytes_per_s)"
     )]
     LinkRate {
+        /// Which rate.
+        field: &'static str,
         /// The rate given.
         value: String,
     },
@@ -414,6 +426,14 @@ pub enum Error {
         value: String,
         /// What it must be.
         limit: &'static str,
+    },
+    /// A time of a message that is none.
+    #[error(
+        "message_us is {value}: the limits are 0 and any finite number; give what a message takes beside its bytes"
+    )]
+    MessageTime {
+        /// The time given.
+        value: String,
     },
     /// A cost of a switch that is no time.
     #[error("switch_ms is {value}: the limits are 0 and any finite number; give what a change of strategy takes")]

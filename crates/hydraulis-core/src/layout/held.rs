@@ -36,7 +36,8 @@ pub fn held_slices(table: &ParameterTable, position: Position) -> Result<Vec<Hel
     Ok(slices)
 }
 
-fn stage_blocks(layers: u32, scheme: Scheme, stage: u16) -> Result<RangeInclusive<u32>> {
+/// The blocks of a stage: layers are shared evenly, the first has the embedding, the last the head.
+pub(super) fn stage_blocks(layers: u32, scheme: Scheme, stage: u16) -> Result<RangeInclusive<u32>> {
     let stages = scheme.pp();
     if u32::from(stages) > layers {
         return Err(Error::TooManyStages { scheme, stages, layers });

@@ -1,54 +1,66 @@
-//! What an iteration's transfers take between nodes, where nothing of them is hidden.
+//! What an iteration's transfers take on the links of a cluster.
 //!
-//! Each node sends and receives at the same time, each way at one rate; a transfer ends when the busiest node is done.
-//! Parameters go out from home and gradients come back, one after the other. What crosses between nodes is counted
-//! once for each node that holds it ([`node_volumes`]). Links inside a node are free, and so is everything where there
-//! is only one node.
+//! The model, stated:
+//! - the links of a node send and receive at the same time, each way at one rate. What crosses between nodes is counted
+//!   once for each node that holds it ([`bucket_volumes`]);
+//! - inside a node each GPU sends and receives at one rate. It takes in all that it holds and is not the home of, while
+//!   links between nodes work too, and sends no more than that, since what is shared out is shared evenly;
+//! - a rank has one message for each other rank of its node and for each other node, in every bucket, and they follow
+//!   each other;
+//! - buckets follow each other in one order on all ranks, each beginning when the one before is there, and each as long
+//!   as its busiest node or GPU. That is how collectives of one group run. Buckets of different stages, which different
+//!   nodes hold, could overlap; so this counts too much rather than too little.
+//!
+//! What of it an iteration has to wait for, a [`StepTimeline`](crate::layout::StepTimeline) tells.
 
 use crate::error::{Error, Result};
-use crate::layout::{Home, NodeVolume, ParameterTable, Position, node_volumes};
-use crate::spec::Cluster;
-use crate::units::{Millis, count};
+use crate::layout::held::stage_blocks;
+use crate::layout::{Home, ParameterTable, Position, Traffic, TransferTimes, bucket_volumes};
+use crate::spec::{Cluster, Scheme};
 
-/// The links between nodes, and what travels over them.
+/// The links of a cluster, and what travels over them.
 #[derive(Clone, Debug)]
 pub struct Link {
     table: ParameterTable,
     traffic: Traffic,
 }
 
-/// How much an element weighs, and how fast it travels.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Traffic {
-    /// What each node sends, and at the same time receives: 1e9 bytes a second.
-    pub gigabytes_per_s: f64,
-    /// Bytes of a parameter on its way out.
-    pub parameter_bytes: u32,
-    /// Bytes of its gradient on the way back.
-    pub gradient_bytes: u32,
-}
-
 impl Link {
-    /// Links for the model of `table`; refused with `link_rate` unless the rate is above 0 and finite.
+    /// Links for the model of `table`; refused with `link_rate` unless rates are above 0 and finite, and the time of a
+    /// message 0 or more and finite.
     pub fn new(table: ParameterTable, traffic: Traffic) -> Result<Link> {
-        let rate = traffic.gigabytes_per_s;
-        if !(rate > 0.0 && rate.is_finite()) {
-            return Err(Error::LinkRate { value: rate.to_string() });
+        for (field, rate) in
+            [("gigabytes_per_s", traffic.gigabytes_per_s), ("gpu_gigabytes_per_s", traffic.gpu_gigabytes_per_s)]
+        {
+            if !(rate > 0.0 && rate.is_finite()) {
+                return Err(Error::LinkRate { field, value: rate.to_string() });
+            }
+        }
+        if !(traffic.message_us >= 0.0 && traffic.message_us.is_finite()) {
+            return Err(Error::MessageTime { value: traffic.message_us.to_string() });
         }
         Ok(Link { table, traffic })
     }
 
-    /// The transfers of an iteration in which each rank of the cluster stands at its position: parameters out,
-    /// gradients back.
+    /// Refuses a scheme with more stages than the model has layers, with `too_many_stages`.
+    pub fn admits(&self, scheme: Scheme) -> Result<()> {
+        stage_blocks(self.table.layers(), scheme, 0).map(drop)
+    }
+
+    /// Layers of the model.
+    pub fn layers(&self) -> u32 {
+        self.table.layers()
+    }
+
+    /// What the transfers of an iteration take in which each rank of the cluster stands at its position.
     ///
     /// Refused where the positions are not those of all ranks, or of a pipeline that the model has too few layers for.
-    pub fn transfer_ms(&self, positions: &[Option<Position>], cluster: Cluster) -> Result<Millis> {
+    pub fn transfer_times(&self, positions: &[Option<Position>], cluster: Cluster) -> Result<TransferTimes> {
         let home = Home::new(&self.table, cluster.gpus());
-        let volumes = node_volumes(&self.table, &home, positions, cluster.gpus_per_node())?;
-        // What a node sends one way it receives the other, so the busiest one is the same.
-        let busiest = volumes.iter().map(|&NodeVolume { sent, received }| sent.max(received)).max();
-        let bytes = f64::from(self.traffic.parameter_bytes) + f64::from(self.traffic.gradient_bytes);
-        Ok(Millis(count(busiest.unwrap_or_default()) * bytes / (self.traffic.gigabytes_per_s * 1e6)))
+        let volumes = bucket_volumes(&self.table, &home, positions, cluster.gpus_per_node())?;
+        let (gpus, node) = (u64::from(cluster.gpus()), u64::from(cluster.gpus_per_node()));
+        let messages = (gpus.min(node) - 1) + (gpus.div_ceil(node) - 1);
+        Ok(TransferTimes::new(&volumes, self.traffic, messages))
     }
 }
 
@@ -56,39 +68,91 @@ impl Link {
 mod tests {
     use super::*;
     use crate::layout::{Parameter, strategy_positions};
+    use crate::units::Millis;
 
-    /// One matrix of 8 rows in each of two layers, on two nodes of two ranks.
-    fn link(gigabytes_per_s: f64) -> Result<Link> {
+    const SLOW_NODES: Traffic = Traffic {
+        gigabytes_per_s: 1.0,
+        gpu_gigabytes_per_s: 1e3,
+        message_us: 0.0,
+        parameter_bytes: 2,
+        gradient_bytes: 4,
+    };
+
+    /// One matrix of 8 rows of 1,000 in each of two layers, on two nodes of two ranks.
+    fn link(traffic: Traffic) -> Result<Link> {
         let matrix =
             |block| Parameter { name: "matrix".into(), rows: 8, row_elements: 1_000, units: 8, blocks: vec![block] };
-        let table = ParameterTable::new(vec![matrix(1), matrix(2)], 2).unwrap();
-        let traffic = Traffic { gigabytes_per_s, parameter_bytes: 2, gradient_bytes: 4 };
-        Link::new(table, traffic)
+        Link::new(ParameterTable::new(vec![matrix(1), matrix(2)], 2).unwrap(), traffic)
     }
 
-    fn ms(strategy: &str) -> f64 {
+    fn times(strategy: &str, traffic: Traffic) -> TransferTimes {
         let cluster = Cluster::new(4, 2).unwrap();
         let positions = strategy_positions(&strategy.parse().unwrap(), cluster).unwrap();
-        link(1.0).unwrap().transfer_ms(&positions, cluster).unwrap().0
+        link(traffic).unwrap().transfer_times(&positions, cluster).unwrap()
     }
 
-    /// Each node is the home of half of the 16,000 elements; six bytes for each element that crosses, at a million a ms.
+    fn is_close(times: &[Millis], expected: [f64; 4]) -> bool {
+        times.len() == 4 && times.iter().zip(expected).all(|(ms, expected)| (ms.0 - expected).abs() < 1e-12)
+    }
+
+    /// Each node is the home of half of a bucket's 8,000 elements, which the other holds; at a million bytes a ms.
     #[test]
     fn what_crosses_between_nodes_takes_its_time() {
-        assert!((ms("2x<tp2>") - 0.048).abs() < 1e-12);
-        assert!((ms("4x<1>") - 0.048).abs() < 1e-12, "once for each node, not for each rank");
+        let halves = times("2x<tp2>", SLOW_NODES);
+        assert!(is_close(&halves.parameters, [0.0, 0.008, 0.008, 0.0]), "{halves:?}");
+        assert!(is_close(&halves.gradients, [0.0, 0.016, 0.016, 0.0]), "{halves:?}");
+        assert!(halves.total().is_close(Millis(0.048)));
+        // 4,000 elements of each of two buckets, to each of two nodes, six bytes both ways.
+        assert_eq!(halves.moved_bytes, 96_000);
+        // Once for each node, not for each rank.
+        assert_eq!(times("4x<1>", SLOW_NODES), halves);
         // One node holds everything: half of it comes from the other, which holds nothing.
-        assert!((ms("1x<tp2>") - 0.048).abs() < 1e-12);
+        let one_sided = times("1x<tp2>", SLOW_NODES);
+        assert!(is_close(&one_sided.parameters, [0.0, 0.008, 0.008, 0.0]), "{one_sided:?}");
+        assert_eq!(one_sided.moved_bytes, 48_000);
         // Each node holds one layer, half of which is at home there.
-        assert!((ms("1x<tp2,pp2>") - 0.024).abs() < 1e-12);
+        assert_eq!(times("1x<tp2,pp2>", SLOW_NODES), one_sided);
+    }
+
+    /// A rank of <1> holds 8,000 elements and is the home of 2,000; one of <tp2> holds half as much, all or none of its
+    /// own share among it.
+    #[test]
+    fn what_a_gpu_takes_in_sets_the_time_where_it_is_slower() {
+        let slow_gpus = Traffic { gigabytes_per_s: 1e3, gpu_gigabytes_per_s: 1.0, ..SLOW_NODES };
+        assert!(is_close(&times("4x<1>", slow_gpus).parameters, [0.0, 0.012, 0.012, 0.0]));
+        assert!(is_close(&times("2x<tp2>", slow_gpus).parameters, [0.0, 0.008, 0.008, 0.0]));
+    }
+
+    /// One other rank in the node, one other node.
+    #[test]
+    fn each_message_takes_its_time_in_each_bucket_that_moves() {
+        let messages = Traffic { message_us: 3.0, ..SLOW_NODES };
+        assert!(is_close(&times("2x<tp2>", messages).parameters, [0.0, 0.014, 0.014, 0.0]));
+    }
+
+    #[test]
+    fn alone_nothing_moves() {
+        let cluster = Cluster::new(1, 8).unwrap();
+        let positions = strategy_positions(&"1x<1>".parse().unwrap(), cluster).unwrap();
+        let traffic = Traffic { message_us: 3.0, ..SLOW_NODES };
+        let times = link(traffic).unwrap().transfer_times(&positions, cluster).unwrap();
+        assert_eq!((times.total(), times.moved_bytes), (Millis::ZERO, 0));
     }
 
     #[test]
     fn a_rate_that_is_none_is_refused() {
         for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert_eq!(link(rate).unwrap_err().code(), "link_rate");
+            let nodes = Traffic { gigabytes_per_s: rate, ..SLOW_NODES };
+            let gpus = Traffic { gpu_gigabytes_per_s: rate, ..SLOW_NODES };
+            assert_eq!(link(nodes).unwrap_err().code(), "link_rate");
+            assert_eq!(link(gpus).unwrap_err().code(), "link_rate");
         }
-        let short = link(1.0).unwrap().transfer_ms(&[None; 2], Cluster::new(4, 2).unwrap()).unwrap_err();
+        for time in [-1.0, f64::NAN, f64::INFINITY] {
+            let traffic = Traffic { message_us: time, ..SLOW_NODES };
+            assert_eq!(link(traffic).unwrap_err().code(), "message_time");
+        }
+        let cluster = Cluster::new(4, 2).unwrap();
+        let short = link(SLOW_NODES).unwrap().transfer_times(&[None; 2], cluster).unwrap_err();
         assert_eq!(short.code(), "ranks_mismatch");
     }
 }

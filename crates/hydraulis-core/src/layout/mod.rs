@@ -7,8 +7,9 @@
 //! Two kinds of layout meet here. In a strategy's layout a rank holds slices of the blocks of its stage. In
 //! the *home layout* every block is cut evenly over all ranks, so that each element has exactly one home.
 //! A [`transfer()`] lists, block by block, what a rank trades with every other: gradients go from the holders
-//! to home, where all contributions are added in rank order; parameters take the same way back. [`node_volumes`]
-//! says how much of that leaves each node at least, a [`Link`] how long that takes.
+//! to home, where all contributions are added in rank order; parameters take the same way back. [`bucket_volumes`]
+//! says how much of that leaves each node at least, a [`Link`] how long that takes, and a [`StepTimeline`] what of it an
+//! iteration waits for, which planning minimises with it: that is why this stage stands before those.
 //!
 //! Every held slice's gradient is *partial* here: the replicas saw different sequences, the context ranks different
 //! tokens of them, under sequence parallelism so did the tensor ranks that each hold a whole norm, and of a
@@ -17,15 +18,21 @@
 mod held;
 mod home;
 mod link;
+mod movement;
 mod parameter;
 mod position;
+mod step;
 mod transfer;
+mod transfer_times;
 mod volume;
 
 pub use held::{HeldSlice, held_slices};
 pub use home::{Home, HomeSlice};
-pub use link::{Link, Traffic};
+pub use link::Link;
+pub use movement::{Holding, Move, NodeGather, gather, gather_by_node, spread};
 pub use parameter::{Parameter, ParameterTable};
-pub use position::{Position, positions, strategy_positions};
+pub use position::{Position, positions_of, strategy_positions};
+pub use step::{ReplicaWork, StepTimeline};
 pub use transfer::{BucketTransfer, Segment, transfer};
-pub use volume::{NodeVolume, node_volumes};
+pub use transfer_times::{Traffic, TransferTimes};
+pub use volume::{BucketVolume, NodeVolume, bucket_volumes};

@@ -1,7 +1,6 @@
 //! Where a rank stands in its replica, and which ranks it exchanges with there.
 
 use crate::error::{Error, Result};
-use crate::plan::Plan;
 use crate::spec::{Cluster, Scheme, Strategy};
 use crate::strategy::place;
 
@@ -66,14 +65,6 @@ impl Position {
     }
 }
 
-/// The position of every rank of the cluster under `plan`; none for ranks without work.
-///
-/// A replica that got no sequence holds nothing: its ranks take part in the iteration as homes alone.
-pub fn positions(plan: &Plan) -> Vec<Option<Position>> {
-    let at_work = plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty());
-    positions_of(at_work.map(|replica| (replica.scheme, replica.ranks.as_slice())), plan.cluster)
-}
-
 /// The position of every rank of the cluster where each replica of `strategy` has work.
 pub fn strategy_positions(strategy: &Strategy, cluster: Cluster) -> Result<Vec<Option<Position>>> {
     let ranks = place(strategy, cluster)?;
@@ -81,7 +72,13 @@ pub fn strategy_positions(strategy: &Strategy, cluster: Cluster) -> Result<Vec<O
     Ok(positions_of(replicas, cluster))
 }
 
-fn positions_of<'a>(replicas: impl Iterator<Item = (Scheme, &'a [u32])>, cluster: Cluster) -> Vec<Option<Position>> {
+/// The position of every rank of the cluster where these replicas stand on these ranks; none for ranks of no replica.
+///
+/// A replica without work is left out: it holds nothing, and its ranks take part in the iteration as homes alone.
+pub fn positions_of<'a>(
+    replicas: impl Iterator<Item = (Scheme, &'a [u32])>,
+    cluster: Cluster,
+) -> Vec<Option<Position>> {
     let mut positions = vec![None; cluster.gpus() as usize];
     for (scheme, ranks) in replicas {
         for (&rank, position) in ranks.iter().zip(Position::all(scheme)) {

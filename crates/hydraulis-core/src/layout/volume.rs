@@ -1,11 +1,11 @@
-//! How much each node sends and receives when gradients go home, and parameters come back.
+//! How much each bucket's transfer moves, between nodes and into the busiest GPU.
 //!
 //! Between nodes an element crosses once for each node that holds it, however many of its ranks do: gradients of
 //! ranks that hold the same elements are added inside the node first, and a parameter that came in once is shared
 //! inside it. This counts; [`transfer()`](crate::layout::transfer()), which moves, adds at home alone.
 //!
-//! Nodes whose ranks stand at the same positions hold the same elements, so the cost grows with the distinct ones
-//! among them times the nodes, not with pairs of ranks.
+//! Nodes whose ranks stand at the same positions hold the same elements, and layers that the same stages hold are alike:
+//! so the cost grows with the distinct ones among them times the ranks, not with pairs of ranks or with layers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -13,7 +13,7 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 use crate::layout::{Home, ParameterTable, Position, held_slices};
 
-/// Elements that one node trades with the others, in the direction of gradients; parameters go the other way.
+/// Elements of a bucket that one node trades with the others, in the direction of gradients; parameters go the other way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeVolume {
     /// Elements that leave the node: held there, at home elsewhere.
@@ -22,58 +22,125 @@ pub struct NodeVolume {
     pub received: u64,
 }
 
-/// The volume of each node of `gpus_per_node` ranks, between home and the layout in which each rank stands at its
-/// position.
+/// What one bucket's transfer moves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BucketVolume {
+    /// By node.
+    pub nodes: Vec<NodeVolume>,
+    /// The most elements that one rank holds and is not the home of.
+    pub fullest_rank: u64,
+}
+
+/// The volume of each bucket over nodes of `gpus_per_node` ranks, between home and the layout in which each rank stands
+/// at its position.
 ///
 /// Refused with `ranks_mismatch` where home is not over the same ranks, with `too_many_stages` where a position is
 /// of a pipeline that the model has too few layers for.
-pub fn node_volumes(
+pub fn bucket_volumes(
     table: &ParameterTable,
     home: &Home,
     positions: &[Option<Position>],
     gpus_per_node: u32,
-) -> Result<Vec<NodeVolume>> {
+) -> Result<Vec<BucketVolume>> {
     let gpus = positions.len() as u64;
     if gpus != home.ranks() {
         return Err(Error::RanksMismatch { rank: 0, gpus, home: home.ranks() });
     }
-    let node = gpus_per_node.max(1) as usize;
-    let mut alike: BTreeMap<BTreeSet<Position>, Vec<usize>> = BTreeMap::new();
-    for (index, ranks) in positions.chunks(node).enumerate() {
-        alike.entry(ranks.iter().flatten().copied().collect()).or_default().push(index);
-    }
-    let mut volumes = vec![NodeVolume::default(); positions.len().div_ceil(node)];
-    for (held, nodes) in &alike {
-        let shared = shared_with_homes(table, home, &held_runs(table, held)?, node);
-        let all: u64 = shared.iter().sum();
-        for &holder in nodes {
-            volumes[holder].sent = all - shared[holder];
-        }
-        for (index, volume) in volumes.iter_mut().enumerate() {
-            let others = nodes.len() - usize::from(nodes.binary_search(&index).is_ok());
-            volume.received += shared[index] * others as u64;
-        }
+    let holders = Holders::new(table, positions, gpus_per_node.max(1) as usize)?;
+    let elements = table.bucket_elements();
+    let mut volumes: Vec<BucketVolume> = Vec::with_capacity(table.buckets());
+    for bucket in 0..table.buckets() {
+        let is_as_before = bucket > 0 && elements[bucket] == elements[bucket - 1] && holders.are_alike(bucket);
+        let volume = match volumes.last() {
+            Some(before) if is_as_before => before.clone(),
+            _ => holders.volume(bucket, home),
+        };
+        volumes.push(volume);
     }
     Ok(volumes)
 }
 
-/// What ranks at these positions hold together: by bucket, disjoint runs of its elements in order.
-fn held_runs(table: &ParameterTable, positions: &BTreeSet<Position>) -> Result<Vec<Vec<Range<u64>>>> {
-    let mut runs: Vec<Vec<Range<u64>>> = vec![Vec::new(); table.buckets()];
-    for &position in positions {
-        for slice in held_slices(table, position)? {
-            let (bucket, place) = table.place(slice.parameter);
-            let width = table.parameters()[slice.parameter].row_elements;
-            runs[bucket].push(place.start + slice.rows.start * width..place.start + slice.rows.end * width);
+/// Disjoint runs of a bucket's elements, in order.
+type Runs = Vec<Range<u64>>;
+
+/// Who holds what.
+struct Holders {
+    /// By distinct position and bucket. Context ranks hold the same, and count as one position.
+    runs: Vec<Vec<Runs>>,
+    /// The position of each rank, as its place in `runs`.
+    of_rank: Vec<Option<usize>>,
+    /// Nodes by what their ranks hold together.
+    nodes: BTreeMap<BTreeSet<usize>, Vec<usize>>,
+    gpus_per_node: usize,
+}
+
+impl Holders {
+    fn new(table: &ParameterTable, positions: &[Option<Position>], gpus_per_node: usize) -> Result<Holders> {
+        let of_parameters = |position: Position| Position { context_rank: 0, ..position };
+        let distinct: BTreeSet<Position> = positions.iter().flatten().copied().map(of_parameters).collect();
+        let places: BTreeMap<Position, usize> = distinct.iter().copied().zip(0..).collect();
+        let of_rank: Vec<Option<usize>> =
+            positions.iter().map(|position| position.map(|position| places[&of_parameters(position)])).collect();
+        let runs = distinct.into_iter().map(|position| held_runs(table, position)).collect::<Result<_>>()?;
+        let mut nodes: BTreeMap<BTreeSet<usize>, Vec<usize>> = BTreeMap::new();
+        for (node, ranks) in of_rank.chunks(gpus_per_node).enumerate() {
+            nodes.entry(ranks.iter().flatten().copied().collect()).or_default().push(node);
         }
+        Ok(Holders { runs, of_rank, nodes, gpus_per_node })
+    }
+
+    /// Whether everyone holds the same of a bucket as of the one before.
+    fn are_alike(&self, bucket: usize) -> bool {
+        self.runs.iter().all(|runs| runs[bucket] == runs[bucket - 1])
+    }
+
+    fn volume(&self, bucket: usize, home: &Home) -> BucketVolume {
+        let ranks = self.of_rank.len();
+        let mut nodes = vec![NodeVolume::default(); ranks.div_ceil(self.gpus_per_node)];
+        for (held, alike) in &self.nodes {
+            let runs = joined(held.iter().flat_map(|&place| self.runs[place][bucket].iter().cloned()).collect());
+            let shared: Vec<u64> = (0..ranks)
+                .step_by(self.gpus_per_node)
+                .map(|first| {
+                    let last = (first + self.gpus_per_node).min(ranks) - 1;
+                    let pieces = home.piece(bucket, first as u64).start..home.piece(bucket, last as u64).end;
+                    overlap(&runs, &pieces)
+                })
+                .collect();
+            let all: u64 = shared.iter().sum();
+            for &holder in alike {
+                nodes[holder].sent = all - shared[holder];
+            }
+            for (index, volume) in nodes.iter_mut().enumerate() {
+                let others = alike.len() - usize::from(alike.binary_search(&index).is_ok());
+                volume.received += shared[index] * others as u64;
+            }
+        }
+        let totals: Vec<u64> =
+            self.runs.iter().map(|runs| runs[bucket].iter().map(|run| run.end - run.start).sum()).collect();
+        let foreign = |(rank, place): (usize, &Option<usize>)| {
+            place.map(|place| totals[place] - overlap(&self.runs[place][bucket], &home.piece(bucket, rank as u64)))
+        };
+        let fullest_rank = self.of_rank.iter().enumerate().filter_map(foreign).max().unwrap_or_default();
+        BucketVolume { nodes, fullest_rank }
+    }
+}
+
+/// What a rank at this position holds: by bucket, disjoint runs of its elements in order.
+fn held_runs(table: &ParameterTable, position: Position) -> Result<Vec<Runs>> {
+    let mut runs: Vec<Runs> = vec![Vec::new(); table.buckets()];
+    for slice in held_slices(table, position)? {
+        let (bucket, place) = table.place(slice.parameter);
+        let width = table.parameters()[slice.parameter].row_elements;
+        runs[bucket].push(place.start + slice.rows.start * width..place.start + slice.rows.end * width);
     }
     Ok(runs.into_iter().map(joined).collect())
 }
 
 /// The same elements, each once.
-fn joined(mut runs: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    runs.sort_by_key(|run| run.start);
-    let mut joined: Vec<Range<u64>> = Vec::new();
+fn joined(mut runs: Runs) -> Runs {
+    runs.sort_unstable_by_key(|run| run.start);
+    let mut joined: Runs = Vec::new();
     for run in runs {
         match joined.last_mut() {
             Some(last) if run.start <= last.end => last.end = last.end.max(run.end),
@@ -83,13 +150,7 @@ fn joined(mut runs: Vec<Range<u64>>) -> Vec<Range<u64>> {
     joined
 }
 
-/// How many of these elements are at home in each node.
-fn shared_with_homes(table: &ParameterTable, home: &Home, runs: &[Vec<Range<u64>>], node: usize) -> Vec<u64> {
-    let ranks = 0..home.ranks();
-    let nodes = ranks.clone().step_by(node).map(|first| first..(first + node as u64).min(ranks.end));
-    let in_bucket = |bucket: usize, ranks: &Range<u64>| -> u64 {
-        let (start, end) = (home.piece(bucket, ranks.start).start, home.piece(bucket, ranks.end - 1).end);
-        runs[bucket].iter().map(|run| run.end.min(end).saturating_sub(run.start.max(start))).sum()
-    };
-    nodes.map(|ranks| (0..table.buckets()).map(|bucket| in_bucket(bucket, &ranks)).sum()).collect()
+/// How many of these elements lie in a piece.
+fn overlap(runs: &[Range<u64>], piece: &Range<u64>) -> u64 {
+    runs.iter().map(|run| run.end.min(piece.end).saturating_sub(run.start.max(piece.start))).sum()
 }

@@ -3,22 +3,23 @@
 //! It takes nothing from what makes windows but the document: members, delays, tokens and costs are derived anew.
 
 use crate::cost::CostModel;
-use crate::layout::strategy_positions;
+use crate::layout::Link;
 use crate::lengths::Batch;
 use crate::lookahead::{Step, TOLERANCE_PARTS, Window, WindowPlan};
 use crate::plan::{Violation, check};
 use crate::units::Millis;
 
-/// Everything that is wrong with `plan` as a plan of `window` under `cost`; nothing if it keeps its promises.
-pub fn check_window(plan: &WindowPlan, window: &Window, cost: &CostModel) -> Vec<Violation> {
+/// Everything that is wrong with `plan` as a plan of `window` under `cost` and, where transfers count, by `link`; nothing if
+/// it keeps its promises.
+pub fn check_window(plan: &WindowPlan, window: &Window, cost: &CostModel, link: Option<&Link>) -> Vec<Violation> {
     let mut report = Report::default();
     let (steps, batches) = (plan.steps.len(), window.batches.len());
     report.expect(steps == batches, "window_differs", || format!("{steps} steps for {batches} batches"));
     check_members(plan, window, &mut report);
     for (place, step) in plan.steps.iter().enumerate().take(batches) {
-        check_step(place, step, window, cost, &mut report);
+        check_step(place, step, window, (cost, link), &mut report);
     }
-    check_costs(plan, window, cost, &mut report);
+    check_switches(plan, window, &mut report);
     report.violations
 }
 
@@ -61,7 +62,13 @@ fn check_members(plan: &WindowPlan, window: &Window, report: &mut Report) {
 }
 
 /// The step's plan keeps its promises for its members, which have about the tokens that its batch came with.
-fn check_step(place: usize, step: &Step, window: &Window, cost: &CostModel, report: &mut Report) {
+fn check_step(
+    place: usize,
+    step: &Step,
+    window: &Window,
+    (cost, link): (&CostModel, Option<&Link>),
+    report: &mut Report,
+) {
     let known = |batch: usize, sequence: usize| {
         let batch = window.batches.get(batch)?;
         Some((
@@ -73,7 +80,7 @@ fn check_step(place: usize, step: &Step, window: &Window, cost: &CostModel, repo
     let (tokens, targets): (Vec<i64>, Vec<i64>) = counts.unwrap_or_default().into_iter().unzip();
     match Batch::new(&tokens, Some(&targets)) {
         Ok(batch) => {
-            let wrong = check(&step.plan, &batch, cost).into_iter();
+            let wrong = check(&step.plan, &batch, cost, link).into_iter();
             report
                 .violations
                 .extend(wrong.map(|one| Violation { detail: format!("step {place}: {}", one.detail), ..one }));
@@ -87,8 +94,8 @@ fn check_step(place: usize, step: &Step, window: &Window, cost: &CostModel, repo
     });
 }
 
-/// What changes and transfers take.
-fn check_costs(plan: &WindowPlan, window: &Window, cost: &CostModel, report: &mut Report) {
+/// What changes take.
+fn check_switches(plan: &WindowPlan, window: &Window, report: &mut Report) {
     let mut before = window.previous;
     for (place, step) in plan.steps.iter().enumerate() {
         let strategy = &step.plan.strategy;
@@ -96,12 +103,6 @@ fn check_costs(plan: &WindowPlan, window: &Window, cost: &CostModel, report: &mu
         let switch = if is_change { window.switch } else { Millis::ZERO };
         report.expect(step.switch_ms.is_close(switch), "switch_time_wrong", || {
             format!("step {place}: stated {} ms, it is {} ms", step.switch_ms.0, switch.0)
-        });
-        let transfer = window.link.map_or(Ok(Millis::ZERO), |link| {
-            link.transfer_ms(&strategy_positions(strategy, cost.cluster())?, cost.cluster())
-        });
-        report.expect(transfer.is_ok_and(|ms| step.transfer_ms.is_close(ms)), "transfer_time_wrong", || {
-            format!("step {place}: stated {} ms, which is not what {strategy} takes", step.transfer_ms.0)
         });
         before = Some(strategy);
     }

@@ -1,4 +1,4 @@
-//! Which strategy each batch of a window takes, where changes and transfers cost something.
+//! Which strategy each batch of a window takes, where changes cost something.
 //!
 //! The candidates are all strategies that were considered for any of the batches. Lower bounds of their times are cheap:
 //! the cheapest route over the bounds is found, the entries on it are planned, and this is done again until every entry
@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 
 use crate::error::Result;
-use crate::layout::strategy_positions;
 use crate::lengths::Batch;
 use crate::lookahead::group::Group;
 use crate::lookahead::route::cheapest;
@@ -22,7 +21,6 @@ struct Course<'a> {
     window: &'a Window<'a>,
     groups: Vec<Group>,
     candidates: Vec<Strategy>,
-    transfers: Vec<Millis>,
     /// By batch and candidate: at least this much, and just this much where there is a plan.
     costs: Vec<Vec<Millis>>,
     plans: BTreeMap<(usize, usize), Plan>,
@@ -49,9 +47,7 @@ impl<'a> Course<'a> {
         let candidates = candidates(planner, window.previous, &groups);
         let place = |group: &Group| candidates.binary_search(&group.plan.strategy).unwrap_or_default();
         let own = groups.iter().map(place).collect();
-        let transfers = candidates.iter().map(|strategy| transfer(planner, window, strategy)).collect::<Result<_>>()?;
-        let mut course =
-            Course { planner, window, groups, transfers, own, candidates, costs: Vec::new(), plans: BTreeMap::new() };
+        let mut course = Course { planner, window, groups, own, candidates, costs: Vec::new(), plans: BTreeMap::new() };
         course.costs = course.at_least();
         Ok(course)
     }
@@ -62,16 +58,10 @@ impl<'a> Course<'a> {
         let mut times = Times::new(self.planner, &batches, self.candidates.clone());
         let mut cost = |group: usize, candidate: usize| {
             let own = candidate == self.own[group];
-            let ms = if own { tied(&self.groups[group].plan) } else { times.at_least(candidate, group) };
-            self.cost(candidate, ms)
+            if own { tied(&self.groups[group].plan) } else { times.at_least(candidate, group) }
         };
         let number = self.candidates.len();
         (0..batches.len()).map(|group| (0..number).map(|candidate| cost(group, candidate)).collect()).collect()
-    }
-
-    /// What a batch costs under a candidate whose iteration takes so long, changes aside.
-    fn cost(&self, candidate: usize, iteration: Millis) -> Millis {
-        iteration + self.transfers[candidate]
     }
 
     /// Plans what was not planned yet along a route; false where everything was.
@@ -80,7 +70,7 @@ impl<'a> Course<'a> {
         for (group, &candidate) in route.iter().enumerate() {
             if candidate != self.own[group] && !self.plans.contains_key(&(group, candidate)) {
                 let plan = self.planner.under(&self.groups[group].plan, &self.candidates[candidate])?;
-                self.costs[group][candidate] = self.cost(candidate, plan.iteration_ms);
+                self.costs[group][candidate] = plan.step_ms();
                 self.plans.insert((group, candidate), plan);
                 is_new = true;
             }
@@ -97,7 +87,6 @@ impl<'a> Course<'a> {
                 plan: self.plans.remove(&(index, candidate)).unwrap_or(group.plan),
                 members: group.members,
                 switch_ms: if is_change { self.window.switch } else { Millis::ZERO },
-                transfer_ms: self.transfers[candidate],
             });
             earlier = Some(candidate);
         }
@@ -112,7 +101,7 @@ fn tied(plan: &Plan) -> Millis {
         Outcome::Planned(ms) => Some(ms),
         _ => None,
     });
-    planned.min().unwrap_or(plan.iteration_ms)
+    planned.min().unwrap_or(plan.step_ms())
 }
 
 /// Every strategy of the list, or all that the searches planned, and the one before the window; each once.
@@ -132,10 +121,4 @@ fn candidates(planner: &Planner, previous: Option<&Strategy>, groups: &[Group]) 
     candidates.sort();
     candidates.dedup();
     candidates
-}
-
-fn transfer(planner: &Planner, window: &Window, strategy: &Strategy) -> Result<Millis> {
-    let cluster = planner.cost().cluster();
-    let Some(link) = window.link else { return Ok(Millis::ZERO) };
-    link.transfer_ms(&strategy_positions(strategy, cluster)?, cluster)
 }

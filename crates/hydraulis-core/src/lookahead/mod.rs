@@ -2,7 +2,7 @@
 //!
 //! Alone, each batch gets the strategy that is fastest for it. Over a window two things are worth more than that, and
 //! both are off unless asked for:
-//! - where a change of strategy or its transfers take time, a strategy that is second best may be kept (`course`): the
+//! - where a change of strategy takes time, a strategy that is second best may be kept (`course`): the
 //!   cheapest sequence of the strategies that were considered for any of the batches, by dynamic programming;
 //! - where sequences may be trained a little later or earlier than they came, long ones are gathered in few batches
 //!   (`regroup`): one sequence of 32,768 tokens sets the time of its batch, and another one beside it adds little.

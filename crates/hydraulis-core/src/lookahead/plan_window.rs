@@ -26,15 +26,15 @@ pub enum Progress {
     },
 }
 
-/// The plans of the window's iterations that take least together: iterations, changes of strategy, transfers.
+/// The plans of the window's iterations that take least together: iterations, changes of strategy, and transfers where
+/// the planner has a link.
 ///
 /// Nothing moves unless `max_delay` allows it, and then only where the window gets shorter by it. A sequence is trained
 /// at most `max_delay` batches later or earlier than it came, and never outside of the window; each batch keeps its
 /// tokens to within one part in [`TOLERANCE_PARTS`](crate::lookahead::TOLERANCE_PARTS). A window of one batch, without
 /// costs, is [`Planner::plan`]. `watch` is told of each step and may end the planning by its error.
 ///
-/// Refused: no batches, a cost that is none, a sequence that no strategy admits; a model of `link` with fewer layers
-/// than a candidate has stages.
+/// Refused: no batches, a cost that is none, a sequence that no strategy admits.
 pub fn plan_window(
     planner: &Planner,
     window: &Window,

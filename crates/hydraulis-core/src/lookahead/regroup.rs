@@ -88,8 +88,8 @@ impl<'a> Regrouping<'a> {
         let [left, right] = idea.members;
         let left = Group::of(self.planner, self.window.batches, left)?;
         let right = Group::of(self.planner, self.window.batches, right)?;
-        let before = self.groups[from].plan.iteration_ms + self.groups[to].plan.iteration_ms;
-        if left.plan.iteration_ms + right.plan.iteration_ms > before * (1.0 - GAIN) {
+        let before = self.groups[from].plan.step_ms() + self.groups[to].plan.step_ms();
+        if left.plan.step_ms() + right.plan.step_ms() > before * (1.0 - GAIN) {
             return Ok(false);
         }
         for (place, group) in [(from, left), (to, right)] {

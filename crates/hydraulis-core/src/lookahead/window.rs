@@ -1,7 +1,6 @@
 //! What is asked of a planning window, and what comes of it.
 
 use crate::error::{Error, Result};
-use crate::layout::Link;
 use crate::lengths::Batch;
 use crate::plan::Plan;
 use crate::spec::Strategy;
@@ -17,8 +16,6 @@ pub struct Window<'a> {
     pub batches: &'a [Batch],
     /// What an iteration takes more if its strategy is another than that of the iteration before.
     pub switch: Millis,
-    /// What carries the transfers of each iteration; where there is none, they are not counted.
-    pub link: Option<&'a Link>,
     /// The strategy of the iteration before the first; where there is none, the first is no switch.
     pub previous: Option<&'a Strategy>,
     /// How many batches later or earlier than it came a sequence may be trained.
@@ -41,8 +38,6 @@ pub struct Step {
     pub members: Vec<Member>,
     /// What the change of strategy takes; nothing where there is none.
     pub switch_ms: Millis,
-    /// What the strategy's transfers take by the link model, with every replica at work.
-    pub transfer_ms: Millis,
 }
 
 /// A sequence of the batches as they came.
@@ -57,7 +52,7 @@ pub struct Member {
 impl<'a> Window<'a> {
     /// These batches, each planned as it came, and nothing counted but the iterations.
     pub fn new(batches: &'a [Batch]) -> Window<'a> {
-        Window { batches, switch: Millis::ZERO, link: None, previous: None, max_delay: 0 }
+        Window { batches, switch: Millis::ZERO, previous: None, max_delay: 0 }
     }
 
     pub(super) fn validate(&self) -> Result<()> {
@@ -82,9 +77,9 @@ impl WindowPlan {
         self.steps.iter().map(|step| step.switch_ms).sum()
     }
 
-    /// All transfers.
+    /// What transfers add to all iterations; nothing where the planner had no link.
     pub fn transfer_ms(&self) -> Millis {
-        self.steps.iter().map(|step| step.transfer_ms).sum()
+        self.steps.iter().filter_map(|step| step.plan.transfers).map(|transfers| transfers.transfer_ms).sum()
     }
 
     /// Iterations, changes and transfers: what is minimised.

@@ -3,6 +3,8 @@
 //! Small ones at both ends shorten filling and draining: 0.80 to 1.00 of the closed form `sum + (p - 1) max`,
 //! against 0.83 to 1.81 for a random order (30,000 random cases, p 2-6, v 4-32). Swaps gain a little more.
 
+use std::cmp::Reverse;
+
 use crate::units::Millis;
 
 /// Micro-batch indices in an order that has their times rise and fall as `shape` does: the longest where the shape
@@ -22,6 +24,15 @@ pub(super) fn in_shape(times: &[Millis], shape: Option<&[f64]>) -> Vec<usize> {
         order[place] = index;
     }
     order
+}
+
+/// Puts the longest micro-batch first and the next longest last, where they hide most of what an iteration begins and
+/// ends with. For replicas without a pipeline, whose time is the sum of all in whatever order.
+pub fn hide_at_both_ends(micro_batches: &mut [Vec<usize>], time: impl Fn(&Vec<usize>) -> Millis) {
+    micro_batches.sort_by_cached_key(|ids| Reverse(time(ids)));
+    if let Some(rest) = micro_batches.get_mut(1..) {
+        rest.rotate_left(rest.len().min(1));
+    }
 }
 
 /// Swaps pairs while that shortens the makespan, within `budget` evaluations; returns the best time.
@@ -63,6 +74,17 @@ mod tests {
         let times: Vec<Millis> = [5.0, 1.0, 4.0, 2.0, 3.0].map(Millis).to_vec();
         assert_eq!(in_shape(&times, None), [1, 4, 0, 2, 3]);
         assert_eq!(in_shape(&times, Some(&[0.1, 0.5, 0.4, 0.3, 0.2])), [1, 0, 2, 4, 3]);
+    }
+
+    #[test]
+    fn the_longest_stand_at_both_ends() {
+        let ordered = |times: &[usize]| {
+            let mut micro_batches: Vec<Vec<usize>> = times.iter().map(|&time| vec![time]).collect();
+            hide_at_both_ends(&mut micro_batches, |ids| Millis(crate::units::count(ids[0])));
+            micro_batches.concat()
+        };
+        assert_eq!(ordered(&[1, 5, 3, 4, 2]), [5, 3, 2, 1, 4]);
+        assert_eq!((ordered(&[]), ordered(&[7]), ordered(&[1, 2])), (vec![], vec![7], vec![2, 1]));
     }
 
     #[test]

@@ -5,8 +5,10 @@ use std::cmp::Reverse;
 use crate::capacity::Capacities;
 use crate::dispatch::{Stop, estimate, longest_first, refine};
 use crate::error::Result;
+use crate::layout::Link;
 use crate::lengths::Batch;
-use crate::pack::Packing;
+use crate::pack::{Packing, hide_at_both_ends};
+use crate::plan::PlannedTransfers;
 use crate::spec::{Scheme, Strategy};
 use crate::units::{Millis, Tokens, count};
 
@@ -17,6 +19,7 @@ pub(super) const TIE: f64 = 1e-3;
 pub(super) struct Task<'a> {
     pub(super) batch: &'a Batch,
     pub(super) capacities: &'a Capacities,
+    link: Option<&'a Link>,
     by_length: Vec<usize>,
     refinements: usize,
 }
@@ -27,16 +30,23 @@ pub(super) struct Attempt {
     pub(super) strategy: Strategy,
     pub(super) packings: Vec<Packing>,
     pub(super) iteration_ms: Millis,
+    pub(super) transfers: Option<PlannedTransfers>,
     gpu_ms: f64,
     pub(super) stop: Stop,
 }
 
 impl<'a> Task<'a> {
-    /// `refinements` limits the replicas packed anew while one strategy is refined.
-    pub(super) fn new(batch: &'a Batch, capacities: &'a Capacities, refinements: usize) -> Task<'a> {
+    /// `refinements` limits the replicas packed anew while one strategy is refined; transfers count by `link`, which
+    /// knows the capacities' schemes.
+    pub(super) fn new(
+        batch: &'a Batch,
+        capacities: &'a Capacities,
+        link: Option<&'a Link>,
+        refinements: usize,
+    ) -> Task<'a> {
         let mut by_length: Vec<usize> = (0..batch.len()).collect();
         by_length.sort_by_key(|&id| (Reverse(batch.tokens()[id]), id));
-        Task { batch, capacities, by_length, refinements }
+        Task { batch, capacities, link, by_length, refinements }
     }
 
     /// The batch's ids, longest first.
@@ -55,15 +65,44 @@ impl<'a> Task<'a> {
         let stop = refine(&mut assignment, self.batch.tokens(), self.refinements);
         let sequences = assignment.sequences().to_vec();
         let pack = |(replica, ids): (usize, &Vec<usize>)| assignment.packer(replica).pack(ids);
-        let packings: Vec<Packing> = sequences.iter().enumerate().map(pack).collect();
+        let mut packings: Vec<Packing> = sequences.iter().enumerate().map(pack).collect();
         let weighed = strategy.schemes().iter().zip(&packings);
         let gpu_ms = weighed.map(|(scheme, packing)| count(scheme.ranks()) * packing.ms.0).sum();
         let iteration_ms = packings.iter().map(|packing| packing.ms).max().unwrap_or_default();
-        Ok(Attempt { strategy: strategy.clone(), packings, iteration_ms, gpu_ms, stop })
+        let transfers =
+            self.link.map(|link| self.transfers(link, strategy, &mut packings, iteration_ms)).transpose()?;
+        Ok(Attempt { strategy: strategy.clone(), packings, iteration_ms, transfers, gpu_ms, stop })
+    }
+
+    /// What the transfers add, after the order of micro-batches that hides most of them.
+    fn transfers(
+        &self,
+        link: &Link,
+        strategy: &Strategy,
+        packings: &mut [Packing],
+        iteration_ms: Millis,
+    ) -> Result<PlannedTransfers> {
+        let cost = self.capacities.cost();
+        for (&scheme, packing) in strategy.schemes().iter().zip(packings.iter_mut()).filter(|(one, _)| one.pp() == 1) {
+            let cost = cost.scheme(scheme)?;
+            hide_at_both_ends(&mut packing.micro_batches, |ids| {
+                cost.micro_batch_ms(ids.iter().map(|&id| self.batch.tokens()[id]))
+            });
+        }
+        PlannedTransfers::new((link, cost), self.batch, (strategy, packings), iteration_ms)
     }
 }
 
 impl Attempt {
+    /// What is minimised: the iteration, with its transfers where there is a link.
+    pub(super) fn ms(&self) -> Millis {
+        self.transfers.map_or(self.iteration_ms, |transfers| transfers.step_ms)
+    }
+
+    fn moved_bytes(&self) -> u64 {
+        self.transfers.map_or(0, |transfers| transfers.moved_bytes)
+    }
+
     /// The scheme of the replica that ends last, and the longest of its sequences.
     pub(super) fn bottleneck(&self, task: &Task) -> Option<(Scheme, Tokens)> {
         let replicas = self.strategy.schemes().iter().zip(&self.packings);
@@ -73,12 +112,14 @@ impl Attempt {
     }
 }
 
-/// The best attempt: least time, and among those within [`TIE`] of it fewest GPU-seconds, then name order.
+/// The best attempt: least time, and among those within [`TIE`] of it fewest bytes moved, then fewest GPU-seconds, then
+/// name order.
 pub(super) fn best(attempts: Vec<Attempt>) -> Option<Attempt> {
-    let least = attempts.iter().map(|attempt| attempt.iteration_ms).min()?;
-    let equal = attempts.into_iter().filter(|attempt| attempt.iteration_ms <= least * (1.0 + TIE));
+    let least = attempts.iter().map(Attempt::ms).min()?;
+    let equal = attempts.into_iter().filter(|attempt| attempt.ms() <= least * (1.0 + TIE));
     equal.min_by(|one, other| {
         let names = || one.strategy.to_string().cmp(&other.strategy.to_string());
-        one.gpu_ms.total_cmp(&other.gpu_ms).then_with(names)
+        let moved = one.moved_bytes().cmp(&other.moved_bytes());
+        moved.then(one.gpu_ms.total_cmp(&other.gpu_ms)).then_with(names)
     })
 }

@@ -6,7 +6,9 @@
 use std::fmt;
 
 use crate::cost::{CostModel, SchemeCost};
+use crate::layout::Link;
 use crate::lengths::Batch;
+use crate::plan::check_transfers::derived_transfers;
 use crate::plan::{Plan, ReplicaPlan};
 use crate::schedule::{finishes, instructions};
 use crate::spec::{Cluster, MemoryRule};
@@ -27,8 +29,9 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Everything that is wrong with `plan` as a plan of `batch` under `cost`; nothing if it keeps its promises.
-pub fn check(plan: &Plan, batch: &Batch, cost: &CostModel) -> Vec<Violation> {
+/// Everything that is wrong with `plan` as a plan of `batch` under `cost` and, where transfers count, by `link`; nothing if
+/// it keeps its promises.
+pub fn check(plan: &Plan, batch: &Batch, cost: &CostModel, link: Option<&Link>) -> Vec<Violation> {
     let mut report = Report::default();
     check_inputs(plan, batch, cost, &mut report);
     check_sequences(plan, batch, &mut report);
@@ -43,6 +46,7 @@ pub fn check(plan: &Plan, batch: &Batch, cost: &CostModel) -> Vec<Violation> {
         }
     }
     check_times(plan, &mut report);
+    check_transfers(plan, batch, cost, link, &mut report);
     report.violations
 }
 
@@ -198,6 +202,33 @@ fn check_times(plan: &Plan, report: &mut Report) {
     let bound = plan.lower_bound.ms;
     let sound = bound.0 > 0.0 && (bound <= stated || bound.is_close(stated));
     report.expect(sound, "bound_above_time", || format!("lower bound {} ms, iteration {} ms", bound.0, stated.0));
+}
+
+/// The transfers are stated where they count, and are what a plain account of them gives.
+fn check_transfers(plan: &Plan, batch: &Batch, cost: &CostModel, link: Option<&Link>, report: &mut Report) {
+    let (stated, link) = match (plan.transfers, link) {
+        (None, None) => return,
+        (Some(stated), Some(link)) => (stated, link),
+        (stated, _) => {
+            let planned = if stated.is_some() { "with transfers, checked without a link" } else { "without transfers" };
+            return report.add("transfers_differ", format!("planned {planned}"));
+        }
+    };
+    let derived = match derived_transfers(plan, batch, cost, link) {
+        Ok(derived) => derived,
+        Err(error) => return report.add("transfers_differ", error.to_string()),
+    };
+    for (code, stated, derived) in [
+        ("step_time_wrong", stated.step_ms, derived.step_ms),
+        ("transfer_time_wrong", stated.transfer_ms, derived.transfer_ms),
+        ("transfer_time_wrong", stated.alone_ms, derived.alone_ms),
+    ] {
+        // A difference of two sums is as exact as they are.
+        let is_close = (stated.0 - derived.0).abs() <= 1e-9 * derived.0.max(plan.iteration_ms.0).max(1.0);
+        report.expect(is_close, code, || format!("stated {} ms, computed {} ms", stated.0, derived.0));
+    }
+    let (stated, derived) = (stated.moved_bytes, derived.moved_bytes);
+    report.expect(stated == derived, "moved_bytes_wrong", || format!("stated {stated}, computed {derived}"));
 }
 
 /// The 1F1B makespan as a fixed point: an operation starts when its stage is free and its input is there,

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::dispatch::Stop;
 use crate::error::{Error, Result};
+use crate::layout::{Position, positions_of};
 use crate::lengths::Batch;
-use crate::plan::{Bound, BoundKind};
+use crate::plan::{Bound, BoundKind, PlannedTransfers};
 use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme, Strategy};
 use crate::units::{Millis, Tokens};
 
@@ -31,7 +32,10 @@ pub struct Plan {
     pub replicas: Vec<ReplicaPlan>,
     /// The slowest replica's time.
     pub iteration_ms: Millis,
-    /// No plan over the scope's strategies is shorter than this.
+    /// What the transfers add; none where the planner had no link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transfers: Option<PlannedTransfers>,
+    /// No plan over the scope's strategies has a shorter iteration than this, and none a shorter step.
     pub lower_bound: Bound,
     /// Which strategies the bound covers.
     pub scope: Scope,
@@ -87,7 +91,7 @@ pub struct Considered {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was planned and takes this long.
+    /// It was planned and takes this long, with its transfers where the planner has a link.
     Planned(Millis),
     /// Its lower bound is already above the best plan.
     Pruned(Millis),
@@ -96,6 +100,17 @@ pub enum Outcome {
 }
 
 impl Plan {
+    /// What was minimised: the iteration, with its transfers where the planner had a link.
+    pub fn step_ms(&self) -> Millis {
+        self.transfers.map_or(self.iteration_ms, |transfers| transfers.step_ms)
+    }
+
+    /// The position of every rank of the cluster; none for ranks without work.
+    pub fn positions(&self) -> Vec<Option<Position>> {
+        let at_work = self.replicas.iter().filter(|replica| !replica.micro_batches.is_empty());
+        positions_of(at_work.map(|replica| (replica.scheme, replica.ranks.as_slice())), self.cluster)
+    }
+
     /// How far the iteration may be from the best over the scope's strategies: `iteration / bound - 1`.
     pub fn gap(&self) -> f64 {
         self.iteration_ms.0 / self.lower_bound.ms.0 - 1.0
@@ -150,6 +165,7 @@ impl Plan {
     /// This plan, or the other of the same batch if that is shorter; the rule and the bound, which holds for both, are this
     /// one's.
     pub(super) fn or_shorter(mut self, other: Plan) -> Plan {
+        let is_shorter = other.step_ms() < self.step_ms();
         for tried in other.considered {
             let Outcome::Planned(ms) = tried.outcome else { continue };
             match self.considered.iter_mut().find(|entry| entry.strategy == tried.strategy) {
@@ -158,11 +174,11 @@ impl Plan {
                 None => self.considered.push(tried),
             }
         }
-        if other.iteration_ms >= self.iteration_ms {
+        if !is_shorter {
             return self;
         }
-        let Plan { strategy, replicas, iteration_ms, stop, .. } = other;
-        Plan { strategy, replicas, iteration_ms, stop, ..self }
+        let Plan { strategy, replicas, iteration_ms, transfers, stop, .. } = other;
+        Plan { strategy, replicas, iteration_ms, transfers, stop, ..self }
     }
 
     /// Every sequence id, in running order, replica by replica.

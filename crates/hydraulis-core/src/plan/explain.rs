@@ -24,7 +24,7 @@ fn headline(plan: &Plan) -> String {
         MemoryRule::Exact => ", exact memory",
     };
     format!(
-        "{} sequences, {} tokens, the longest {} (sequence {id})\n{} GPUs in nodes of {}, cost profile {}{memory}\n\nStrategy {}: {} ms an iteration",
+        "{} sequences, {} tokens, the longest {} (sequence {id})\n{} GPUs in nodes of {}, cost profile {}{memory}\n\nStrategy {}: {} ms an iteration{}",
         grouped(plan.batch.len() as u64),
         grouped(plan.batch.total_tokens().0),
         grouped(longest.0),
@@ -33,6 +33,18 @@ fn headline(plan: &Plan) -> String {
         plan.profile,
         plan.strategy,
         millis(plan.iteration_ms.0),
+        transfers(plan),
+    )
+}
+
+fn transfers(plan: &Plan) -> String {
+    let Some(transfers) = plan.transfers else { return String::new() };
+    format!(
+        ",\n{} ms with transfers: {:.1} % of their {} ms are hidden, {} MB cross between nodes",
+        millis(transfers.step_ms.0),
+        100.0 * transfers.hidden(),
+        millis(transfers.alone_ms.0),
+        grouped(transfers.moved_bytes / 1_000_000),
     )
 }
 
@@ -47,7 +59,7 @@ fn why_this_strategy(plan: &Plan) -> String {
         let outcome = match entry.outcome {
             Outcome::Planned(ms) if entry.strategy == plan.strategy => format!("{} ms, chosen", millis(ms.0)),
             Outcome::Planned(ms) => {
-                format!("{} ms, {:+.1} %", millis(ms.0), 100.0 * (ms.0 / plan.iteration_ms.0 - 1.0))
+                format!("{} ms, {:+.1} %", millis(ms.0), 100.0 * (ms.0 / plan.step_ms().0 - 1.0))
             }
             Outcome::Pruned(ms) => format!("not tried: cannot be below {} ms", millis(ms.0)),
             Outcome::TooNarrow(limit) => format!("too narrow: admits {} tokens at most", grouped(limit.0)),

@@ -54,8 +54,8 @@ impl Planner {
             None => self.plan(batch),
             Some(known) => {
                 let found = self.plan(batch)?;
-                let worthwhile = known.iteration_ms * (1.0 - GAIN / count(left));
-                Ok(if found.iteration_ms < worthwhile { found } else { known })
+                let worthwhile = known.step_ms() * (1.0 - GAIN / count(left));
+                Ok(if found.step_ms() < worthwhile { found } else { known })
             }
         }
     }

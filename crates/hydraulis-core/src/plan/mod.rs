@@ -3,6 +3,7 @@
 mod attempt;
 mod bound;
 mod check;
+mod check_transfers;
 mod document;
 mod effort;
 mod explain;
@@ -12,6 +13,7 @@ mod search;
 mod sizing;
 mod timeline;
 mod times;
+mod transfers;
 mod under;
 
 pub use bound::{Bound, BoundKind};
@@ -24,3 +26,4 @@ pub use planner::Planner;
 pub(crate) use timeline::predicted_times;
 pub use timeline::{measured_timeline, predicted_timeline};
 pub(crate) use times::Times;
+pub use transfers::PlannedTransfers;

@@ -21,6 +21,8 @@ use crate::units::Millis;
 /// A plan within this share of the bound is not improved.
 const NEAR: f64 = 1e-3;
 
+/// Transfers that add no more than this share to a plan are not a reason to look further.
+const HIDDEN: f64 = 5e-3;
 /// A plan that may be longer than the best there is by more than this share has its search started anew.
 const FAR: f64 = 0.02;
 /// Strategies planned for that, before the walk. With half as many iterations at 500,000 tokens are 0.5 % longer.
@@ -66,10 +68,10 @@ impl<'a> Search<'a> {
                 search.start(&branches, mixes)?;
                 search.walk(branches.least())?;
                 search.prove(&mut branches);
-                if branches.least() < search.least() * (1.0 - FAR) {
+                if branches.least() < search.least_iteration() * (1.0 - FAR) {
                     search.start_anew(&branches)?;
                 }
-                Some(longest_way.or_work(branches.least().min(search.least())))
+                Some(longest_way.or_work(branches.least().min(search.least_iteration())))
             }
             _ => None,
         };
@@ -93,9 +95,10 @@ impl<'a> Search<'a> {
     /// Walks to neighbours of the best strategy while that gets shorter, but not below `enough`.
     fn walk(&mut self, enough: Millis) -> Result<()> {
         let pool: Vec<Scheme> = self.schemes.iter().map(|capacity| capacity.cost().scheme()).collect();
-        while let Some(best) = self.attempts.iter().min_by_key(|attempt| attempt.iteration_ms) {
-            let before = best.iteration_ms;
-            if enough >= before * (1.0 - NEAR) || self.is_spent() {
+        while let Some(best) = self.attempts.iter().min_by_key(|attempt| attempt.ms()) {
+            let before = best.ms();
+            let is_hidden = before <= best.iteration_ms * (1.0 + HIDDEN);
+            if (is_hidden && enough >= best.iteration_ms * (1.0 - NEAR)) || self.is_spent() {
                 break;
             }
             let mut around = neighbours(&best.strategy, &pool, self.cluster());
@@ -127,7 +130,7 @@ impl<'a> Search<'a> {
 
     /// Divides the market until the best plan is near its bound.
     fn prove(&self, branches: &mut Branches) {
-        let least = self.least();
+        let least = self.least_iteration();
         while branches.least() < least * (1.0 - NEAR) && branches.len() < self.effort.markets {
             if !branches.divide(least) {
                 break;
@@ -165,7 +168,7 @@ impl<'a> Search<'a> {
             Outcome::Pruned(bound)
         } else {
             let attempt = self.task.attempt(&strategy)?;
-            let outcome = Outcome::Planned(attempt.iteration_ms);
+            let outcome = Outcome::Planned(attempt.ms());
             self.attempts.push(attempt);
             outcome
         };
@@ -195,6 +198,11 @@ impl<'a> Search<'a> {
 
     /// The best time so far.
     fn least(&self) -> Millis {
+        self.attempts.iter().map(Attempt::ms).min().unwrap_or(Millis::INFINITY)
+    }
+
+    /// The shortest iteration so far: what bounds say nothing shorter than.
+    fn least_iteration(&self) -> Millis {
         self.attempts.iter().map(|attempt| attempt.iteration_ms).min().unwrap_or(Millis::INFINITY)
     }
 }

@@ -144,7 +144,7 @@ mod tests {
         let of_schemes: Vec<&SchemeCapacity> =
             schemes.iter().map(|&scheme| capacities.scheme(scheme).unwrap()).collect();
         let batch = Batch::new(lengths, None).unwrap();
-        let (bounder, task) = (Bounder::new(&batch), Task::new(&batch, &capacities, 0));
+        let (bounder, task) = (Bounder::new(&batch), Task::new(&batch, &capacities, None, 0));
         let branches = bounder.of_any(&of_schemes, gpus).unwrap();
         let counts = Sizing::new(&task, &of_schemes, branches.root().prices(), gpus).counts(branches.least());
         (schemes, counts)

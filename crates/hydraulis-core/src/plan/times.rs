@@ -68,7 +68,7 @@ impl<'a> Times<'a> {
         }
         let ms = match self.known[place] {
             Known::Exactly(ms) => ms,
-            Known::Nothing | Known::AtLeast(_) => self.tasks[batch].attempt(&self.strategies[strategy])?.iteration_ms,
+            Known::Nothing | Known::AtLeast(_) => self.tasks[batch].attempt(&self.strategies[strategy])?.ms(),
         };
         self.known[place] = Known::Exactly(ms);
         Ok(Some(ms).filter(|&ms| ms < limit))

@@ -13,7 +13,7 @@ impl Planner {
         }
         let attempt = self.task(&plan.batch).attempt(strategy)?;
         let mut considered = plan.considered.clone();
-        let outcome = Outcome::Planned(attempt.iteration_ms);
+        let outcome = Outcome::Planned(attempt.ms());
         match considered.iter_mut().find(|one| one.strategy == *strategy) {
             Some(known) => known.outcome = outcome,
             None => considered.push(Considered { strategy: strategy.clone(), outcome }),
@@ -22,6 +22,7 @@ impl Planner {
             replicas: self.replicas(&plan.batch, &attempt)?,
             strategy: strategy.clone(),
             iteration_ms: attempt.iteration_ms,
+            transfers: attempt.transfers,
             stop: attempt.stop,
             considered,
             ..plan.clone()

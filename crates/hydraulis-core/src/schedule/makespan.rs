@@ -28,15 +28,42 @@ pub fn makespan(
         return times.iter().copied().sum::<Millis>() * stage_multipliers[0];
     }
     buffers.reset(stages, micro_batches);
+    run(times, stage_multipliers, forward_share, |_| 0.0, buffers);
+    Millis(buffers.clock.iter().copied().fold(0.0, f64::max))
+}
+
+/// When the last backward of each stage ends, where the first forward of stage `j` ends no earlier than `first_ends[j]`.
+///
+/// That is what a stage does which begins before all of its parameters are there. No micro-batch ends at 0.
+pub fn delayed_ends(
+    times: &[Millis],
+    stage_multipliers: &[f64],
+    forward_share: f64,
+    first_ends: &[Millis],
+    buffers: &mut MakespanBuffers,
+) -> Vec<Millis> {
+    buffers.reset(stage_multipliers.len(), times.len());
+    run(times, stage_multipliers, forward_share, |stage| first_ends[stage].0, buffers);
+    buffers.clock.iter().copied().map(Millis).collect()
+}
+
+fn run(
+    times: &[Millis],
+    stage_multipliers: &[f64],
+    forward_share: f64,
+    first_end: impl Fn(usize) -> f64,
+    buffers: &mut MakespanBuffers,
+) {
+    let stages = stage_multipliers.len();
     let mut left = stages;
     while left > 0 {
         left = 0;
         for (stage, &multiplier) in stage_multipliers.iter().enumerate() {
-            let work = StageWork { stage, stages, times, multiplier, forward_share };
+            let first_end = first_end(stage);
+            let work = StageWork { stage, stages, times, multiplier, forward_share, first_end };
             left += usize::from(!work.advance(buffers));
         }
     }
-    Millis(buffers.clock.iter().copied().fold(0.0, f64::max))
 }
 
 impl MakespanBuffers {
@@ -61,6 +88,7 @@ struct StageWork<'a> {
     times: &'a [Millis],
     multiplier: f64,
     forward_share: f64,
+    first_end: f64,
 }
 
 impl StageWork<'_> {
@@ -77,7 +105,10 @@ impl StageWork<'_> {
                 return false;
             }
             let share = if is_forward { self.forward_share } else { 1.0 - self.forward_share };
-            let end = buffers.clock[self.stage].max(input) + self.times[micro_batch].0 * self.multiplier * share;
+            let mut end = buffers.clock[self.stage].max(input) + self.times[micro_batch].0 * self.multiplier * share;
+            if buffers.done[self.stage] == 0 {
+                end = end.max(self.first_end);
+            }
             buffers.clock[self.stage] = end;
             let ends = if is_forward { &mut buffers.forward_end } else { &mut buffers.backward_end };
             ends[self.stage * v + micro_batch] = end;
@@ -127,6 +158,23 @@ mod tests {
             let total = makespan(&times, &[1.0, 1.0, 1.0, 1.3], 1.0 / 3.0, &mut MakespanBuffers::default());
             assert!((total.0 - expected).abs() < 1e-9, "{v}: {}", total.0);
         }
+    }
+
+    #[test]
+    fn a_late_first_forward_delays_what_waits_for_it() {
+        let late = |times: &[f64], first_ends: &[f64]| {
+            let times: Vec<Millis> = times.iter().copied().map(Millis).collect();
+            let first_ends: Vec<Millis> = first_ends.iter().copied().map(Millis).collect();
+            let stages = vec![1.0; first_ends.len()];
+            delayed_ends(&times, &stages, 1.0 / 3.0, &first_ends, &mut MakespanBuffers::default())
+        };
+        let are = |ends: &[Millis], expected: &[f64]| ends.iter().map(|end| end.0).eq(expected.iter().copied());
+        // One stage: forwards of 1, backwards of 2; the first forward ends at 4 in place of 1.
+        assert!(are(&late(&[3.0, 3.0], &[4.0]), &[9.0]));
+        // Two stages: the first stage's first forward ends at 1 and the second's at 5 in place of 2.
+        assert!(are(&late(&[3.0], &[0.5, 5.0]), &[9.0, 7.0]));
+        assert!(are(&late(&[3.0], &[0.0, 0.0]), &[6.0, 4.0]));
+        assert!(are(&late(&[], &[4.0, 4.0]), &[0.0, 0.0]));
     }
 
     #[test]

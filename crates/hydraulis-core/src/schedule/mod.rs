@@ -17,7 +17,7 @@ mod simulate;
 pub use fill::Fill;
 pub use fill_table::FillTable;
 pub use instruction::{Instruction, Neighbour, instructions};
-pub use makespan::{MakespanBuffers, makespan};
+pub use makespan::{MakespanBuffers, delayed_ends, makespan};
 pub use one_f_one_b::{Compute, compute_order};
 pub use rendezvous::finishes;
 pub use simulate::{Span, StageTimes, Timeline, simulate, simulate_over};

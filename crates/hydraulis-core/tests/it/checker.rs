@@ -11,6 +11,7 @@ use hydraulis_core::{Millis, Tokens};
 use proptest::prelude::*;
 
 use crate::arbitrary::{any_case, cases};
+use crate::linked;
 
 /// Codes that no plan can provoke: the checker derives the instruction lists from stages and micro-batches
 /// alone, so `schedule_hangs` speaks of the code that makes lists, not of the plan. See the last test.
@@ -141,6 +142,7 @@ fn every_code_of_the_checker_is_provoked() {
     let known: BTreeSet<&str> = source.split('"').skip(1).step_by(2).filter(is_code).collect();
     assert!(known.len() >= 15, "{known:?}");
     let provoked = BREAKS.iter().chain(EXACT_BREAKS).flat_map(|(codes, _)| codes.iter().copied());
+    let provoked = provoked.chain(linked::BREAKS.iter().map(|(code, _)| *code));
     assert_eq!(provoked.chain(UNPROVOKABLE).collect::<BTreeSet<_>>(), known);
 }
 

@@ -1,7 +1,6 @@
 //! Plans read back from damaged or hostile text: refused by name or checked, never a panic.
 
 use hydraulis_core::cost::CostProfile;
-use hydraulis_core::layout::positions;
 use hydraulis_core::plan::{Plan, explain, predicted_timeline};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -43,7 +42,7 @@ fn use_plan(case: &Case, plan: &Plan) {
     let planner = case.planner();
     let _ = planner.check(plan, &case.batch());
     let _ = predicted_timeline(plan, planner.cost());
-    let _ = (explain(plan), plan.gap(), positions(plan), plan.to_json());
+    let _ = (explain(plan), plan.gap(), plan.positions(), plan.to_json());
 }
 
 proptest! {

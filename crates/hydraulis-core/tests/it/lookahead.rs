@@ -1,15 +1,17 @@
 //! Batches that are planned together: what a window promises, and what it gains.
 
 use hydraulis_core::cost::preset;
-use hydraulis_core::layout::{Link, Parameter, ParameterTable, Traffic, strategy_positions};
+use hydraulis_core::layout::{Link, Parameter, ParameterTable, Traffic};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::lookahead::{Member, Progress, Window, WindowPlan, check_window, plan_window};
 use hydraulis_core::plan::{Effort, Planner};
 use hydraulis_core::spec::{self, Cluster, MemoryRule};
 use hydraulis_core::{Error, Millis, Result};
+use proptest::option;
 use proptest::prelude::*;
 
 use crate::arbitrary::{Case, any_case, cases, small_case};
+use crate::linked::{SLOW, slow_link};
 use crate::presets::batch_of_tokens;
 use crate::world::table;
 
@@ -26,9 +28,12 @@ fn batches(case: &Case, most: usize) -> Vec<Batch> {
     parts.map(|lengths| Batch::new(lengths, None).unwrap()).collect()
 }
 
-/// Links so slow that the transfers of a small model matter beside its iterations.
-fn link(table: ParameterTable) -> Link {
-    Link::new(table, Traffic { gigabytes_per_s: 1e-5, parameter_bytes: 2, gradient_bytes: 4 }).unwrap()
+/// The planner as it is, or with links so slow that the transfers of a small model matter beside its iterations.
+fn linked(planner: Planner, table: Option<ParameterTable>) -> Planner {
+    match table {
+        Some(table) => planner.with_link(slow_link(table)).unwrap(),
+        None => planner,
+    }
 }
 
 fn llama_32b() -> Planner {
@@ -36,7 +41,7 @@ fn llama_32b() -> Planner {
 }
 
 fn codes(plan: &WindowPlan, window: &Window, planner: &Planner) -> Vec<&'static str> {
-    check_window(plan, window, planner.cost()).iter().map(|broken| broken.code).collect()
+    check_window(plan, window, planner.cost(), planner.link()).iter().map(|broken| broken.code).collect()
 }
 
 /// Short sequences, and one of 32,768 tokens in each batch.
@@ -55,22 +60,21 @@ proptest! {
     #[test]
     fn every_window_keeps_its_promises(
         case in any_case(),
-        table in table(),
+        table in option::of(table()),
         number in 1..=5_usize,
         max_delay in 0..=3_usize,
-        (switch, is_linked, is_search, has_before) in (0.0..100.0, any::<bool>(), any::<bool>(), any::<bool>()),
+        (switch, is_search, has_before) in (0.0..100.0, any::<bool>(), any::<bool>()),
     ) {
-        let planner = if is_search { case.searching() } else { case.planner() };
-        let (batches, link) = (batches(&case, number), link(table));
+        let planner = linked(if is_search { case.searching() } else { case.planner() }, table);
+        let batches = batches(&case, number);
         let window = Window {
             batches: &batches,
             switch: Millis(switch),
-            link: is_linked.then_some(&link),
             previous: has_before.then_some(&case.strategies[0]),
             max_delay,
         };
         let plan = planned(&planner, &window).unwrap();
-        let violations = check_window(&plan, &window, planner.cost());
+        let violations = check_window(&plan, &window, planner.cost(), planner.link());
         prop_assert!(violations.is_empty(), "{violations:?}");
         prop_assert!(plan.lower_bound_ms() <= plan.iteration_ms());
         prop_assert!(max_delay > 0 || plan.moved() == 0);
@@ -92,19 +96,18 @@ proptest! {
     #[test]
     fn no_sequence_of_strategies_is_cheaper(
         case in small_case(),
-        table in table(),
+        table in option::of(table()),
         number in 1..=3_usize,
         share in prop_oneof![Just(0.0), 0.0..2.0],
-        (is_linked, has_before) in (any::<bool>(), any::<bool>()),
+        has_before in any::<bool>(),
     ) {
-        let (planner, batches, link) = (case.planner(), batches(&case, number), link(table));
+        let (planner, batches) = (linked(case.planner(), table), batches(&case, number));
         let alone: Vec<f64> = batches.iter().map(|batch| planner.plan(batch).unwrap().iteration_ms.0).collect();
         let switch = Millis(share * alone[0]);
-        let link = is_linked.then_some(&link);
         let previous = has_before.then_some(&case.strategies[0]);
-        let window = Window { switch, link, previous, ..Window::new(&batches) };
+        let window = Window { switch, previous, ..Window::new(&batches) };
         let found = planned(&planner, &window).unwrap().step_ms().0;
-        let best = cheapest(&case, &window);
+        let best = cheapest(&case, planner.link(), &window);
         prop_assert!(found <= best * (1.0 + TIE), "{found}, the best is {best}");
         prop_assert!(found >= best * (1.0 - 1e-9), "{found}, the best is {best}");
     }
@@ -122,16 +125,18 @@ proptest! {
 }
 
 /// The least sum over all sequences of the case's strategies, each planned alone.
-fn cheapest(case: &Case, window: &Window) -> f64 {
+fn cheapest(case: &Case, link: Option<&Link>, window: &Window) -> f64 {
     let list = &case.strategies;
-    let alone = |one: &spec::Strategy| case.planner_of(vec![one.clone()]);
-    let transfer = |one: &spec::Strategy| {
-        let positions = strategy_positions(one, case.cluster).unwrap();
-        window.link.map_or(0.0, |link| link.transfer_ms(&positions, case.cluster).unwrap().0)
+    let alone = |one: &spec::Strategy| {
+        let planner = case.planner_of(vec![one.clone()]);
+        match link {
+            Some(link) => planner.with_link(link.clone()).unwrap(),
+            None => planner,
+        }
     };
-    let time = |one: &spec::Strategy, batch| alone(one).plan(batch).map_or(f64::INFINITY, |plan| plan.iteration_ms.0);
+    let time = |one: &spec::Strategy, batch| alone(one).plan(batch).map_or(f64::INFINITY, |plan| plan.step_ms().0);
     let costs: Vec<Vec<f64>> =
-        list.iter().map(|one| window.batches.iter().map(|batch| time(one, batch) + transfer(one)).collect()).collect();
+        list.iter().map(|one| window.batches.iter().map(|batch| time(one, batch)).collect()).collect();
     let steps = u32::try_from(window.batches.len()).unwrap();
     let route = |code: usize| (0..steps).map(move |step| code / list.len().pow(step) % list.len());
     let sum = |code: usize| {
@@ -168,12 +173,12 @@ fn no_sequence_of_strategies_is_cheaper_where_links_are_slow() {
     let previous: spec::Strategy = "2x<tp16>".parse().unwrap();
     let mut taken = Vec::new();
     for gigabytes_per_s in [5.0, 50.0, 500.0] {
-        let link =
-            Link::new(table.clone(), Traffic { gigabytes_per_s, parameter_bytes: 2, gradient_bytes: 4 }).unwrap();
+        let traffic = Traffic { gigabytes_per_s, gpu_gigabytes_per_s: 200.0, message_us: 10.0, ..SLOW };
+        let planner = listed.clone().with_link(Link::new(table.clone(), traffic).unwrap()).unwrap();
         for (switch, previous) in [(0.0, None), (150.0, Some(&previous))] {
-            let window = Window { switch: Millis(switch), link: Some(&link), previous, ..Window::new(&batches) };
-            let plan = planned(&listed, &window).unwrap();
-            let (found, best) = (plan.step_ms().0, cheapest(&case, &window));
+            let window = Window { switch: Millis(switch), previous, ..Window::new(&batches) };
+            let plan = planned(&planner, &window).unwrap();
+            let (found, best) = (plan.step_ms().0, cheapest(&case, planner.link(), &window));
             assert!((best * (1.0 - 1e-9)..=best * (1.0 + TIE)).contains(&found), "{found}, the best is {best}");
             taken.push(plan.steps.into_iter().map(|step| step.plan.strategy).collect::<Vec<_>>());
         }
@@ -262,7 +267,6 @@ fn the_checker_sees_what_is_wrong() {
     assert!(tampered(&|plan| plan.steps.swap(0, 2)).contains(&"sequence_delayed"));
     assert!(tampered(&|plan| plan.steps[1].members.truncate(50)).contains(&"tokens_differ"));
     assert!(tampered(&|plan| plan.steps[1].switch_ms = Millis(7.0)).contains(&"switch_time_wrong"));
-    assert!(tampered(&|plan| plan.steps[1].transfer_ms = Millis(7.0)).contains(&"transfer_time_wrong"));
     assert!(tampered(&|plan| plan.steps[1].plan.iteration_ms = Millis(7.0)).contains(&"iteration_time_wrong"));
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hydraulis_core::layout::{Home, NodeVolume, Position, node_volumes, positions};
+use hydraulis_core::layout::{BucketVolume, Home, NodeVolume, Position, bucket_volumes};
 use proptest::prelude::*;
 
 use crate::arbitrary::{any_case, cases};
@@ -50,23 +50,45 @@ proptest! {
         prop_assert_eq!(parameters, world.strategy_buffers(|_, parameter, element| mark(0, parameter, element)));
     }
 
+    /// So a rank sends a bucket's gradients as they lie in its buffer, and parameters arrive there in place.
+    #[test]
+    fn what_a_rank_holds_of_a_bucket_lies_in_one_piece_in_the_order_of_homes(world in world()) {
+        for buckets in &world.transfers {
+            let mut end = 0;
+            for trade in buckets {
+                for segment in &trade.held {
+                    prop_assert_eq!(segment.offset, end);
+                    end += segment.elements;
+                }
+            }
+        }
+    }
+
     /// Counted element by element in what the transfers move, each once for a node that holds it.
     #[test]
     fn nodes_trade_what_their_ranks_do_without_repeats(world in world(), node in 1..9_usize) {
-        let mut crossing: BTreeSet<(usize, usize, usize)> = BTreeSet::new();
+        let nodes = vec![NodeVolume::default(); world.held.len().div_ceil(node)];
+        let mut expected = vec![BucketVolume { nodes, fullest_rank: 0 }; world.table.buckets()];
+        let mut crossing: BTreeSet<(usize, usize, usize, usize)> = BTreeSet::new();
+        let mut foreign = vec![vec![0_u64; world.held.len()]; world.table.buckets()];
         for (bucket, holder, home) in world.trades() {
+            let (from, at_home) = world.trade(bucket, holder, home);
             if holder / node != home / node {
-                let (_, at_home) = world.trade(bucket, holder, home);
-                crossing.extend(at_home.into_iter().map(|place| (holder / node, home, place)));
+                crossing.extend(at_home.into_iter().map(|place| (bucket, holder / node, home, place)));
+            }
+            if holder != home {
+                foreign[bucket][holder] += from.len() as u64;
             }
         }
-        let mut expected = vec![NodeVolume::default(); world.held.len().div_ceil(node)];
-        for (holder, home, _) in crossing {
-            expected[holder].sent += 1;
-            expected[home / node].received += 1;
+        for (bucket, holder, home, _) in crossing {
+            expected[bucket].nodes[holder].sent += 1;
+            expected[bucket].nodes[home / node].received += 1;
+        }
+        for (volume, foreign) in expected.iter_mut().zip(foreign) {
+            volume.fullest_rank = foreign.into_iter().max().unwrap();
         }
         let gpus_per_node = u32::try_from(node).unwrap();
-        let volumes = node_volumes(&world.table, &world.home, &world.positions, gpus_per_node).unwrap();
+        let volumes = bucket_volumes(&world.table, &world.home, &world.positions, gpus_per_node).unwrap();
         prop_assert_eq!(volumes, expected);
     }
 
@@ -108,7 +130,7 @@ proptest! {
                 expected[rank as usize] = Some(position(replica.scheme, index));
             }
         }
-        prop_assert_eq!(positions(&plan), expected);
+        prop_assert_eq!(plan.positions(), expected);
     }
 
     #[test]

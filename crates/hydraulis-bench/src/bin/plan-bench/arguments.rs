@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Parser};
 use hydraulis_bench::contender::Name;
+use hydraulis_bench::link::Rates;
 use hydraulis_bench::profile::profile;
 use hydraulis_bench::workload::{Lengths, read_batches};
 use hydraulis_bench::{Error, Result};
@@ -61,10 +62,10 @@ pub(crate) struct Arguments {
     /// Joined by ';', as in `4x<tp16>;1x<tp16>+12x<tp4>`, or in a text file with one or more on each line.
     #[arg(long, value_name = "LIST|FILE")]
     strategies: Option<String>,
-    /// Also state the transfers of parameters and gradients between nodes, at this many gigabytes (1e9 bytes) a second
-    /// from and to each node
-    #[arg(long, value_name = "GB_PER_S", value_parser = rate)]
-    pub(crate) link_gb_per_s: Option<f64>,
+    /// Count transfers of parameters and gradients too: gigabytes (1e9 bytes) a second from and to each node, from and to
+    /// each GPU inside one [default: 200], and microseconds of a message [default: 10]
+    #[arg(long, value_name = "NODE[,GPU[,MESSAGE]]")]
+    pub(crate) link: Option<Rates>,
     /// Planners to compare, the first being what the others are compared with
     #[arg(long = "planner", value_name = "NAME[,NAME...]", value_delimiter = ',', required = true)]
     planners: Vec<Name>,
@@ -111,12 +112,6 @@ impl Arguments {
         }
         planners
     }
-}
-
-/// A rate of links; below a byte a second nothing would ever end.
-fn rate(text: &str) -> std::result::Result<f64, String> {
-    let rate = text.parse().ok().filter(|rate: &f64| (1e-9..=1e9).contains(rate));
-    rate.ok_or_else(|| "a rate is a number from 1e-9 to 1e9".into())
 }
 
 fn read(path: &str) -> Result<String> {

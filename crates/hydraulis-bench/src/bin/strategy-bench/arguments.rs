@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use clap::{Args, Parser, Subcommand};
+use hydraulis_bench::link::Rates;
 use hydraulis_bench::workload::Lengths;
 use hydraulis_bench::{Error, Result};
 use hydraulis_core::cost::{CostProfile, preset};
@@ -95,9 +96,10 @@ pub(crate) struct WindowArguments {
     /// Milliseconds that a change of strategy takes
     #[arg(long, value_name = "MS", default_value_t = 0.0)]
     pub(crate) switch_ms: f64,
-    /// What each node sends and receives a second, in 1e9 bytes; without it transfers are not counted
-    #[arg(long, value_name = "R")]
-    pub(crate) link_gb_per_s: Option<f64>,
+    /// Count transfers too: gigabytes (1e9 bytes) a second from and to each node, from and to each GPU inside one
+    /// [default: 200], and microseconds of a message [default: 10]
+    #[arg(long, value_name = "NODE[,GPU[,MESSAGE]]")]
+    pub(crate) link: Option<Rates>,
 }
 
 #[derive(Debug, Args)]

@@ -4,11 +4,9 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use hydraulis_bench::link::of_profile;
 use hydraulis_bench::{Error, Result};
-use hydraulis_core::layout::Link;
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::lookahead::{Window, WindowPlan, check_window, plan_window};
+use hydraulis_core::lookahead::{Member, Step, Window, WindowPlan, check_window, plan_window};
 use hydraulis_core::plan::Planner;
 use hydraulis_core::spec::Strategy;
 use hydraulis_core::{Millis, Tokens};
@@ -19,30 +17,29 @@ use crate::say;
 pub(crate) fn run(arguments: &WindowArguments) -> Result<()> {
     let search = arguments.workload.search()?;
     let batches = arguments.workload.batches()?;
-    let link = arguments.link_gb_per_s.map(|rate| of_profile(search.cost(), rate)).transpose()?;
-    let costs = Costs { switch: Millis(arguments.switch_ms), link: link.as_ref() };
+    let search = match arguments.link {
+        Some(rates) => {
+            let link = rates.link(search.cost())?;
+            search.with_link(link)?
+        }
+        None => search,
+    };
+    let switch = Millis(arguments.switch_ms);
     say(
         &mut io::stdout(),
         "window  delay   step ms  to alone  iteration ms  switches  transfer ms  moved  bound gap  plan ms",
     );
-    let alone = Run::alone(&search, &batches, costs)?;
+    let alone = Run::alone(&search, &batches, switch)?;
     alone.print("alone", 0, &alone);
     for &size in &arguments.windows {
         for &max_delay in &arguments.delays {
             // One batch by itself has nowhere to send a sequence.
             if size.get() > 1 || max_delay == 0 {
-                Run::of(&search, &batches, size, (costs, max_delay))?.print(&size.to_string(), max_delay, &alone);
+                Run::of(&search, &batches, size, (switch, max_delay))?.print(&size.to_string(), max_delay, &alone);
             }
         }
     }
     Ok(())
-}
-
-/// What counts beside iterations.
-#[derive(Clone, Copy)]
-struct Costs<'a> {
-    switch: Millis,
-    link: Option<&'a Link>,
 }
 
 /// What came of planning all batches.
@@ -61,39 +58,37 @@ struct Run {
 
 impl Run {
     /// Each batch planned by itself; what changes and transfers take then is counted after.
-    fn alone(planner: &Planner, batches: &[Batch], costs: Costs) -> Result<Run> {
+    fn alone(planner: &Planner, batches: &[Batch], switch: Millis) -> Result<Run> {
         let mut run = Run::default();
         let mut previous: Option<Strategy> = None;
         for batch in batches {
             let start = Instant::now();
             let plan = planner.plan(batch)?;
             run.plan_ms += start.elapsed().as_secs_f64() * 1e3;
-            let listed =
-                Planner::new(planner.cost().profile().clone(), planner.cost().cluster(), Some(vec![plan.strategy]))?;
-            let window = Window {
-                switch: costs.switch,
-                link: costs.link,
-                previous: previous.as_ref(),
-                ..Window::new(std::slice::from_ref(batch))
-            };
-            let mut counted = plan_window(&listed, &window, &mut |_| Ok(()))?;
-            counted.steps[0].plan.lower_bound = plan.lower_bound;
+            let is_change = previous.as_ref().is_some_and(|previous| *previous != plan.strategy);
+            let switch_ms = if is_change { switch } else { Millis::ZERO };
+            let members = (0..batch.len()).map(|sequence| Member { batch: 0, sequence }).collect();
+            let counted = WindowPlan { steps: vec![Step { plan, members, switch_ms }] };
             previous = run.add(&counted, previous.as_ref());
         }
         Ok(run)
     }
 
     /// The batches in windows of `size`, one after another.
-    fn of(planner: &Planner, batches: &[Batch], size: NonZeroUsize, (costs, max_delay): (Costs, usize)) -> Result<Run> {
+    fn of(
+        planner: &Planner,
+        batches: &[Batch],
+        size: NonZeroUsize,
+        (switch, max_delay): (Millis, usize),
+    ) -> Result<Run> {
         let mut run = Run::default();
         let mut previous: Option<Strategy> = None;
         for batches in batches.chunks(size.get()) {
-            let window =
-                Window { batches, switch: costs.switch, link: costs.link, previous: previous.as_ref(), max_delay };
+            let window = Window { batches, switch, previous: previous.as_ref(), max_delay };
             let start = Instant::now();
             let plan = plan_window(planner, &window, &mut |_| Ok(()))?;
             run.plan_ms += start.elapsed().as_secs_f64() * 1e3;
-            if let Some(broken) = check_window(&plan, &window, planner.cost()).first() {
+            if let Some(broken) = check_window(&plan, &window, planner.cost(), planner.link()).first() {
                 return Err(Error::WindowBroken { code: broken.code, detail: broken.detail.clone() });
             }
             previous = run.add(&plan, previous.as_ref());

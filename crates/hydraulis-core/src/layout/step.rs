@@ -1,0 +1,114 @@
+//! An iteration with its transfers: from new parameters at home to all gradients at home.
+//!
+//! Parameters travel bucket by bucket in the order in which forward needs them, the embedding first. The first forward of
+//! a stage goes through its blocks one after another and waits where the next one's bucket is not there yet. Gradients
+//! travel in the opposite order: a bucket leaves when the last backward has gone through its block on every stage that
+//! holds it, and the bucket before it is at home. So transfers are hidden behind the first forward and the last backward,
+//! but for the first bucket and the last one. The blocks of a stage share its time evenly.
+//!
+//! Parameters that several blocks use need no more than that: they arrive with the first of these blocks, and the last
+//! backward goes through that one last.
+
+use crate::layout::TransferTimes;
+use crate::layout::held::stage_blocks;
+use crate::schedule::{MakespanBuffers, delayed_ends};
+use crate::spec::Scheme;
+use crate::units::{Millis, count};
+
+/// What a replica with work computes.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplicaWork<'a> {
+    /// How it is cut.
+    pub scheme: Scheme,
+    /// The time of each micro-batch on a stage of multiplier 1, in running order; at least one.
+    pub times: &'a [Millis],
+    /// By stage.
+    pub stage_multipliers: &'a [f64],
+    /// The share of a micro-batch's time that is its forward.
+    pub forward_share: f64,
+}
+
+/// The transfers of an iteration on its simulated timeline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepTimeline {
+    /// When the parameters of each bucket have arrived.
+    pub arrivals: Vec<Millis>,
+    /// When the gradients of each bucket leave.
+    pub departures: Vec<Millis>,
+    /// When the last backward ends.
+    pub computed: Millis,
+    /// When all gradients are at home.
+    pub end: Millis,
+}
+
+impl StepTimeline {
+    /// The timeline of these replicas of a model of `layers`, whose transfers take so long.
+    ///
+    /// # Panics
+    ///
+    /// Where a pipeline has more stages than the model has layers; there are no transfer times of such a layout.
+    pub fn new<'a>(
+        layers: u32,
+        transfers: &TransferTimes,
+        replicas: impl IntoIterator<Item = ReplicaWork<'a>>,
+        buffers: &mut MakespanBuffers,
+    ) -> StepTimeline {
+        let travel = transfers.parameters.iter().scan(Millis::ZERO, |end, &ms| {
+            *end += ms;
+            Some(*end)
+        });
+        let arrivals: Vec<Millis> = travel.collect();
+        let mut ready = vec![Millis::ZERO; arrivals.len()];
+        let mut computed = Millis::ZERO;
+        for work in replicas {
+            let ends = stage_ends(layers, &arrivals, work, buffers);
+            computed = computed.max(ends.iter().copied().max().unwrap_or_default());
+            note_ready(layers, work, &ends, &mut ready);
+        }
+        let mut end = Millis::ZERO;
+        let mut departures = ready;
+        for (departure, &ms) in departures.iter_mut().zip(&transfers.gradients).rev() {
+            *departure = end.max(*departure);
+            end = *departure + ms;
+        }
+        StepTimeline { arrivals, departures, computed, end: end.max(computed) }
+    }
+}
+
+/// When the last backward of each stage ends, where the first forward waits for parameters.
+fn stage_ends(layers: u32, arrivals: &[Millis], work: ReplicaWork<'_>, buffers: &mut MakespanBuffers) -> Vec<Millis> {
+    let first = work.times.first().copied().unwrap_or_default() * work.forward_share;
+    let first_end = |(stage, &multiplier): (usize, &f64)| {
+        let blocks = blocks(layers, work.scheme, stage);
+        let number = blocks.len();
+        // From its arrival on, a block and those after it take their share of the time.
+        let after = |(place, &arrival): (usize, &Millis)| {
+            arrival + first * (multiplier * count(number - place) / count(number))
+        };
+        arrivals[blocks].iter().enumerate().map(after).max().unwrap_or_default()
+    };
+    let first_ends: Vec<Millis> = work.stage_multipliers.iter().enumerate().map(first_end).collect();
+    delayed_ends(work.times, work.stage_multipliers, work.forward_share, &first_ends, buffers)
+}
+
+/// Raises when each bucket is ready to when the last backward of this replica has gone through its block.
+fn note_ready(layers: u32, work: ReplicaWork<'_>, ends: &[Millis], ready: &mut [Millis]) {
+    let last = work.times.last().copied().unwrap_or_default() * (1.0 - work.forward_share);
+    for (stage, (&end, &multiplier)) in ends.iter().zip(work.stage_multipliers).enumerate() {
+        let blocks = blocks(layers, work.scheme, stage);
+        let number = blocks.len();
+        for (place, ready) in ready[blocks].iter_mut().enumerate() {
+            let left = last * (multiplier * count(place) / count(number));
+            *ready = (*ready).max(end - left);
+        }
+    }
+}
+
+fn blocks(layers: u32, scheme: Scheme, stage: usize) -> std::ops::Range<usize> {
+    let stage = u16::try_from(stage).unwrap_or(u16::MAX);
+    let blocks = stage_blocks(layers, scheme, stage).expect("a layout with transfer times has layers for its stages");
+    *blocks.start() as usize..*blocks.end() as usize + 1
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! What each bucket's transfer takes by itself.
+
+use crate::layout::BucketVolume;
+use crate::units::{Millis, count};
+
+/// How much an element weighs, and how fast it travels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Traffic {
+    /// What all links of a node together send, and at the same time receive: 1e9 bytes a second.
+    pub gigabytes_per_s: f64,
+    /// What a GPU sends to others of its node, and at the same time receives: 1e9 bytes a second.
+    pub gpu_gigabytes_per_s: f64,
+    /// What each message takes beside its bytes, in microseconds.
+    pub message_us: f64,
+    /// Bytes of a parameter on its way out.
+    pub parameter_bytes: u32,
+    /// Bytes of its gradient on the way back.
+    pub gradient_bytes: u32,
+}
+
+/// How long the transfers of an iteration take, bucket by bucket, if nothing stands in their way.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TransferTimes {
+    /// Of each bucket's parameters, from home.
+    pub parameters: Vec<Millis>,
+    /// Of each bucket's gradients, to their home.
+    pub gradients: Vec<Millis>,
+    /// Bytes that cross between nodes, both ways.
+    pub moved_bytes: u64,
+}
+
+impl TransferTimes {
+    /// The times of these volumes. `messages` are those of the rank that has most in a bucket.
+    pub(super) fn new(volumes: &[BucketVolume], traffic: Traffic, messages: u64) -> TransferTimes {
+        let Traffic { gigabytes_per_s, gpu_gigabytes_per_s, message_us, .. } = traffic;
+        let one_way = |volume: &BucketVolume, bytes: u32| {
+            // What a node sends one way it receives the other, so the busiest one is the same.
+            let busiest = volume.nodes.iter().map(|node| node.sent.max(node.received)).max().unwrap_or_default();
+            let bytes = f64::from(bytes) * 1e-6;
+            let between = count(busiest) * bytes / gigabytes_per_s;
+            let inside = count(volume.fullest_rank) * bytes / gpu_gigabytes_per_s;
+            let alone = if volume.fullest_rank == 0 { 0.0 } else { count(messages) * message_us * 1e-3 };
+            Millis(alone + between.max(inside))
+        };
+        let all = |bytes| volumes.iter().map(|volume| one_way(volume, bytes)).collect();
+        let crossing: u64 = volumes.iter().flat_map(|volume| &volume.nodes).map(|node| node.sent).sum();
+        TransferTimes {
+            parameters: all(traffic.parameter_bytes),
+            gradients: all(traffic.gradient_bytes),
+            moved_bytes: crossing * (u64::from(traffic.parameter_bytes) + u64::from(traffic.gradient_bytes)),
+        }
+    }
+
+    /// All of them, one after another: what an iteration would wait if nothing were hidden.
+    pub fn total(&self) -> Millis {
+        self.parameters.iter().chain(&self.gradients).copied().sum()
+    }
+}

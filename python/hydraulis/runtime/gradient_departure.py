@@ -1,0 +1,143 @@
+"""Gradients on their way home, while backward still runs."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hydraulis._core import BucketTransfer
+from hydraulis.runtime.bucket_exchange import BucketExchange
+from hydraulis.runtime.buffers import StrategyBuffers
+from hydraulis.runtime.home import HomeShare
+from hydraulis.runtime.segments import pieces, region
+
+# One is added up while the other travels.
+NUM_STAGING = 2
+
+
+class _Flight(NamedTuple):
+    bucket: BucketTransfer
+    incoming: Tensor
+    work: dist.Work | None
+
+
+class GradientDeparture:
+    """All buckets' gradients, from the last to the first: the order of backward.
+
+    A bucket is started when this rank's last backward has gone through its block, and those before it are
+    started; of a bucket that this rank holds nothing of, as soon as those before it are. It leaves from the
+    gradient buffer itself. At home contributions are added in rank order in the dtype of the sums, so a run
+    is bit-reproducible.
+
+    What comes in is staged: two buckets' contributions to this rank's share, and no bucket is started before
+    there is room for it. Computation never waits for room: another rank's start may depend on it. So ranks
+    start buckets at different moments, in one order.
+
+    Args:
+        exchange: of all ranks, each of which has started its parameters.
+        home: this rank's share.
+        buffers: this rank's strategy buffers.
+    """
+
+    def __init__(self, exchange: BucketExchange, home: HomeShare, buffers: StrategyBuffers) -> None:
+        self._exchange = exchange
+        self._home = home
+        self._buffers = buffers
+        self._staging = deque(Staging(home.gradient.dtype) for _ in range(NUM_STAGING))
+        self._buckets: Sequence[BucketTransfer] = ()
+        # Of each bucket, how often a gradient of its parameters is still to be added to.
+        self._pending: dict[int, int] = {}
+        self._left = 0
+        self._in_flight: deque[_Flight] = deque()
+
+    @property
+    def staging_elements(self) -> list[int]:
+        """Elements that each of the staging buffers has room for."""
+        return sorted(len(staging) for staging in self._staging)
+
+    @property
+    def num_left(self) -> int:
+        """Buckets that were not started yet."""
+        return self._left
+
+    def begin(self, buckets: Sequence[BucketTransfer], accumulations: Mapping[int, int]) -> None:
+        """Expect the gradients of an iteration.
+
+        Args:
+            buckets: what this rank trades in each.
+            accumulations: how often the gradients of a bucket's parameters will be added to in all
+                micro-batches together; none for buckets that this rank holds nothing of.
+        """
+        self._home.gradient.zero_()
+        self._buckets = buckets
+        self._pending = dict(accumulations)
+        self._left = len(buckets)
+
+    def accumulated(self, number: int) -> None:
+        """Note that the gradient of one of a bucket's parameters was added to."""
+        if number in self._pending:
+            self._pending[number] -= 1
+            if self._pending[number] == 0:
+                del self._pending[number]
+                self.advance()
+
+    def advance(self) -> None:
+        """Start the buckets that are next and ready, as far as there is room."""
+        while self._left and self._left - 1 not in self._pending:
+            if len(self._in_flight) == NUM_STAGING:
+                work = self._in_flight[0].work
+                if work is not None and not work.is_completed():
+                    return
+                self._land()
+            self._start()
+
+    def finish(self) -> None:
+        """Start what is left, and wait until all gradients are at home."""
+        self._pending.clear()
+        while self._left:
+            if len(self._in_flight) == NUM_STAGING:
+                self._land()
+            self._start()
+        while self._in_flight:
+            self._land()
+
+    def _start(self) -> None:
+        self._left -= 1
+        bucket = self._buckets[self._left]
+        outgoing = region(self._buffers.gradient, bucket.held)
+        # The one whose bucket landed longest ago.
+        self._staging.rotate(-1)
+        incoming = self._staging[-1].take(int(bucket.home_counts.sum()))
+        work = self._exchange.start(outgoing, incoming, bucket.held_counts, bucket.home_counts)
+        self._in_flight.append(_Flight(bucket, incoming, work))
+
+    def _land(self) -> None:
+        bucket, incoming, work = self._in_flight.popleft()
+        if work is not None:
+            work.wait()
+        for target, values in pieces(self._home.gradient, bucket.home, incoming):
+            target += values
+
+
+class Staging:
+    """Memory that grows to the largest bucket's share, and then stays.
+
+    Args:
+        dtype: of what is staged.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._room = torch.empty(0, dtype=dtype)
+
+    def __len__(self) -> int:
+        """The elements there is room for."""
+        return len(self._room)
+
+    def take(self, elements: int) -> Tensor:
+        """Give so many elements; their values mean nothing."""
+        if len(self._room) < elements:
+            self._room = self._room.new_empty(elements)
+        return self._room[:elements]

@@ -1,0 +1,78 @@
+"""A trade with oneself, whose end the test decides; and what is traded."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+class FakeWork:
+    """Ends when the test says so, or when it is waited for."""
+
+    def __init__(self, outgoing: Tensor, incoming: Tensor, source: Tensor | None) -> None:
+        self.outgoing = outgoing
+        self.incoming = incoming
+        self.waits = 0
+        self._source = source
+        self._is_done = False
+
+    def end(self) -> None:
+        if not self._is_done and self._source is not None:
+            self.incoming.copy_(self._source)
+        elif not self._is_done and len(self.incoming) == len(self.outgoing):
+            self.incoming.copy_(self.outgoing)
+        self._is_done = True
+
+    def is_completed(self) -> bool:
+        return self._is_done
+
+    def wait(self) -> None:
+        self.waits += 1
+        self.end()
+
+
+class FakeExchange:
+    """Remembers what was started; what comes in is what the test gives, else what went
+    out if that is as much.
+
+    Args:
+        sources: by the number of the start.
+    """
+
+    def __init__(self, sources: Sequence[Tensor] | None = None) -> None:
+        self.works: list[FakeWork] = []
+        self._sources = sources
+
+    def start(self, outgoing: Tensor, incoming: Tensor, *_counts: NDArray[np.int64]) -> FakeWork:
+        source = None if self._sources is None else self._sources[len(self.works)]
+        self.works.append(FakeWork(outgoing, incoming, source))
+        return self.works[-1]
+
+
+def bucket(held: Sequence[tuple[int, int]], home: Sequence[tuple[int, int]]) -> Any:
+    """Stand for a bucket's trade; segments are offset and elements, one for each other rank."""
+
+    def segments(pairs: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+        return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+    return SimpleNamespace(
+        held=segments(held),
+        home=segments(home),
+        held_counts=segments(held)[:, 1],
+        home_counts=segments(home)[:, 1],
+    )
+
+
+def home_and_buffers(home: int, held: int, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
+    """Stand for a rank's home of so many elements, and its strategy buffers."""
+    master = torch.arange(1, home + 1, dtype=torch.float32)
+    share = SimpleNamespace(master=master, gradient=torch.full_like(master, 99.0))
+    wide = torch.promote_types(dtype, torch.float32)
+    buffers = SimpleNamespace(
+        parameter=torch.zeros(held, dtype=dtype), gradient=torch.full((held,), 7.0, dtype=wide)
+    )
+    return share, buffers

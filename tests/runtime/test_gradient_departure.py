@@ -1,0 +1,78 @@
+"""When gradients leave, and how much of them is on its way at once."""
+
+from typing import Any
+
+import torch
+
+from hydraulis.runtime.gradient_departure import NUM_STAGING, GradientDeparture
+from runtime.fake_exchange import FakeExchange, bucket, home_and_buffers
+
+# Four buckets; this rank holds two elements of each but the last, of which it holds nothing, and is the home
+# of one element of each, which two ranks contribute to, to that of the last three.
+BUCKETS = [bucket([(2 * number, 2)], [(number, 1), (number, 1)]) for number in range(3)]
+BUCKETS.append(bucket([], [(3, 1), (3, 1), (3, 1)]))
+
+
+def begun(exchange: Any, accumulations: dict[int, int]) -> tuple[GradientDeparture, Any]:
+    home, buffers = home_and_buffers(home=4, held=6)
+    departure = GradientDeparture(exchange, home, buffers)
+    departure.begin(BUCKETS, accumulations)
+    return departure, home
+
+
+def test_a_bucket_leaves_after_the_last_addition_and_after_those_behind_it() -> None:
+    exchange = FakeExchange()
+    departure, _ = begun(exchange, {0: 2, 1: 1, 2: 2})
+    assert departure.num_left == 4
+    departure.accumulated(2)
+    assert departure.num_left == 4
+    # Bucket 3 is not held, and may go; bucket 1 is ready, and has to wait for bucket 2.
+    departure.accumulated(1)
+    assert departure.num_left == 3
+    departure.accumulated(2)
+    assert departure.num_left == 2
+    exchange.works[0].end()
+    departure.advance()
+    assert departure.num_left == 1
+    departure.accumulated(0)
+    assert departure.num_left == 1
+    assert [len(work.outgoing) for work in exchange.works] == [0, 2, 2]
+
+
+def test_no_more_is_in_flight_than_there_is_room_for_and_nobody_waits() -> None:
+    exchange = FakeExchange()
+    departure, _ = begun(exchange, {})
+    departure.advance()
+    assert len(exchange.works) == NUM_STAGING
+    departure.advance()
+    assert len(exchange.works) == NUM_STAGING
+    assert all(work.waits == 0 for work in exchange.works)
+    exchange.works[0].end()
+    departure.advance()
+    assert len(exchange.works) == NUM_STAGING + 1
+    # Two buffers take turns, and neither is one that is in flight.
+    addresses = [work.incoming.data_ptr() for work in exchange.works]
+    assert addresses[0] == addresses[2] != addresses[1]
+
+
+def test_contributions_are_added_in_rank_order_once_and_leftovers_do_not_count() -> None:
+    # 2^24 + 1 is no float32: in another order the last would be 0.
+    large = 2.0**24
+    sources = [torch.tensor([large, -large, 1.0]), *(torch.tensor([1.0, 2.0]) for _ in range(3))]
+    departure, home = begun(FakeExchange(sources), {0: 1, 1: 1, 2: 1})
+    departure.finish()
+    assert home.gradient.tolist() == [3.0, 3.0, 3.0, 1.0]
+    assert departure.num_left == 0
+
+
+def test_what_was_never_added_to_leaves_at_the_end() -> None:
+    exchange = FakeExchange()
+    departure, _ = begun(exchange, {0: 5, 2: 5})
+    departure.accumulated(0)
+    departure.finish()
+    assert len(exchange.works) == 4
+    assert all(work.waits == 1 for work in exchange.works)
+    # Between iterations hooks find nothing to do.
+    departure.accumulated(0)
+    departure.advance()
+    assert len(exchange.works) == 4

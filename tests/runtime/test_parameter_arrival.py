@@ -1,0 +1,62 @@
+"""Where parameters wait on their way out, where they arrive, and who waits for them."""
+
+import pytest
+import torch
+
+from hydraulis.runtime.parameter_arrival import ParameterArrival
+from hydraulis.runtime.segments import region
+from runtime.fake_exchange import FakeExchange, bucket, home_and_buffers
+
+# Held two and two; the home of one each, which two ranks hold.
+BUCKETS = [bucket([(0, 1), (1, 1)], [(0, 1), (0, 1)]), bucket([(2, 2)], [(1, 1), (1, 1)])]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_parameters_leave_from_the_gradient_buffer_and_arrive_where_they_stay(dtype: torch.dtype) -> None:
+    exchange = FakeExchange()
+    home, buffers = home_and_buffers(home=2, held=4, dtype=dtype)
+    arrival = ParameterArrival(exchange, home, buffers)  # type: ignore[arg-type]
+    arrival.start(BUCKETS)
+    assert len(exchange.works) == 2
+    start, end = buffers.gradient.data_ptr(), buffers.gradient.data_ptr() + buffers.gradient.nbytes
+    for work in exchange.works:
+        assert work.outgoing.dtype == dtype
+        assert start <= work.outgoing.data_ptr() < end
+    arrival.finish()
+    assert buffers.parameter.tolist() == [1, 1, 2, 2]
+    assert not buffers.gradient.any()
+    assert arrival.overflow_elements == 0
+
+
+def test_a_block_waits_for_its_own_parameters_and_those_before() -> None:
+    exchange = FakeExchange()
+    home, buffers = home_and_buffers(home=2, held=4)
+    arrival = ParameterArrival(exchange, home, buffers)  # type: ignore[arg-type]
+    arrival.start(BUCKETS)
+    arrival.wait_for(0)
+    arrival.wait_for(0)
+    assert [work.waits for work in exchange.works] == [1, 0]
+    arrival.wait_for(5)
+    assert [work.waits for work in exchange.works] == [1, 1]
+
+
+def test_what_the_gradient_buffer_has_no_room_for_has_room_of_its_own() -> None:
+    # As many holders of this rank's share as make three times what it holds itself.
+    buckets = [bucket([(0, 1)], [(0, 1)] * 3), bucket([(1, 1)], [(1, 1)] * 3)]
+    exchange = FakeExchange([torch.tensor([5.0]), torch.tensor([6.0])] * 2)
+    home, buffers = home_and_buffers(home=2, held=4)
+    arrival = ParameterArrival(exchange, home, buffers)  # type: ignore[arg-type]
+    for _ in range(2):
+        arrival.start(buckets)
+        assert [work.outgoing.tolist() for work in exchange.works[-2:]] == [[1, 1, 1], [2, 2, 2]]
+        arrival.finish()
+        assert buffers.parameter.tolist() == [5, 6, 0, 0]
+    assert arrival.overflow_elements == 3
+
+
+def test_segments_that_leave_a_gap_are_no_region() -> None:
+    flat = torch.arange(6)
+    assert region(flat, BUCKETS[0].held).tolist() == [0, 1]
+    assert len(region(flat, BUCKETS[0].held[:0])) == 0
+    with pytest.raises(AssertionError):
+        region(flat, bucket([(0, 1), (2, 1)], []).held)
