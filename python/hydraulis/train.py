@@ -16,6 +16,7 @@ from hydraulis.cli.display import TrainingDisplay
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED, report
 from hydraulis.config.run import RunConfig, load, to_dict
 from hydraulis.data.dataset import Dataset
+from hydraulis.data.open import Data
 from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.planner.profile import load_profile
@@ -114,9 +115,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
             display.note("stopped before the first iteration; nothing was written")
             return EXIT_INTERRUPTED
         planner = Planner(profile, cluster, strategies=[str(strategy) for strategy in strategies])
-        for dataset in (data.train, data.held_out):
-            if dataset is not None:
-                _check_longest(dataset, planner)
+        _check_longest(planner, data)
         recorder = _recorder(config, profile, cluster, planner, data.train, resumed)
         saver = _saver(config, worker, position, recorder)
         evaluator = Evaluator(config, data.held_out, worker, planner)
@@ -219,8 +218,9 @@ def _schemes(strategies: Sequence[Strategy]) -> list[Scheme]:
     return sorted({scheme for strategy in strategies for scheme in strategy.schemes})
 
 
-def _check_longest(data: Dataset, planner: Planner) -> None:
-    longest, limit = int(data.lengths.max()), planner.longest_admitted
+def _check_longest(planner: Planner, data: Data) -> None:
+    datasets = [data.train] if data.held_out is None else [data.train, data.held_out]
+    longest, limit = max(int(dataset.lengths.max()) for dataset in datasets), planner.longest_admitted
     if longest > limit:
         message = (
             f"the longest sequence has {longest} tokens, and no strategy admits more than {limit}: lower "

@@ -27,6 +27,8 @@ def loss_figure(metrics: Sequence[StepMetrics]) -> Drawing:
         HydraulisError: matplotlib is missing (code `extra_missing`).
     """
     tokens = np.cumsum([one.tokens for one in metrics])
+    unit, unit_name = (1_000_000, "millions of tokens") if tokens[-1] >= 10_000_000 else (1, "tokens")
+    tokens = tokens / unit
     losses = np.array([one.loss for one in metrics])
     with Drawing(8.0, 2.8) as drawing:
         (panel,) = drawing.panels
@@ -42,7 +44,7 @@ def loss_figure(metrics: Sequence[StepMetrics]) -> Drawing:
             fontsize=8,
         )
         panel.set_title(f"Loss of {len(losses):,} steps: {losses[0]:.3f} to {losses[-1]:.3f} nats a token")
-        panel.set_xlabel("tokens trained")
+        panel.set_xlabel(f"{unit_name} trained")
         panel.set_ylabel("nats")
         panel.margins(x=0.04)
         style.thousands(panel, "x")
