@@ -27,7 +27,7 @@ from hydraulis.runtime.worker import Worker
 MEMORY_TOKENS = 512
 # Master parameters, their gradients and two moments.
 HOME_BUFFERS = 4
-# What a rank sends and what it receives, each at most one bucket.
+# Gradients that come in: what is at home here of two buckets, from each holder, is at most two buckets.
 STAGING_BUFFERS = 2
 
 # The first pass may take longer than the budget: it is not done before its end.
