@@ -29,7 +29,7 @@ MEMORY_TOKENS = 512
 HOME_BUFFERS = 4
 # Of frozen parameters the master alone.
 FROZEN_HOME_BUFFERS = 1
-# What a rank sends and what it receives, each at most one bucket.
+# Gradients that come in: what is at home here of two buckets, from each holder, is at most two buckets.
 STAGING_BUFFERS = 2
 
 # The first pass may take longer than the budget: it is not done before its end.

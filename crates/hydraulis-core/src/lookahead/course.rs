@@ -30,7 +30,7 @@ struct Course<'a> {
 
 /// The plans of these batches under the cheapest sequence of strategies.
 pub(super) fn steps(planner: &Planner, window: &Window, groups: Vec<Group>) -> Result<WindowPlan> {
-    let mut course = Course::new(planner, window, groups)?;
+    let mut course = Course::new(planner, window, groups);
     let before = window.previous.and_then(|previous| course.candidates.iter().position(|one| one == previous));
     // A strategy that no batch can take is a change at the beginning, whatever comes.
     let entry = if before.is_none() && window.previous.is_some() { window.switch } else { Millis::ZERO };
@@ -43,13 +43,13 @@ pub(super) fn steps(planner: &Planner, window: &Window, groups: Vec<Group>) -> R
 }
 
 impl<'a> Course<'a> {
-    fn new(planner: &'a Planner, window: &'a Window<'a>, groups: Vec<Group>) -> Result<Course<'a>> {
+    fn new(planner: &'a Planner, window: &'a Window<'a>, groups: Vec<Group>) -> Course<'a> {
         let candidates = candidates(planner, window.previous, &groups);
         let place = |group: &Group| candidates.binary_search(&group.plan.strategy).unwrap_or_default();
         let own = groups.iter().map(place).collect();
         let mut course = Course { planner, window, groups, own, candidates, costs: Vec::new(), plans: BTreeMap::new() };
         course.costs = course.at_least();
-        Ok(course)
+        course
     }
 
     /// Bounds of all costs; what each batch takes for itself is known.

@@ -114,7 +114,7 @@ proptest! {
 
     #[test]
     fn sums_are_those_of_all_parts(sources in layout(), targets in layout(), node in 1..5_u32) {
-        let sum = |_, element| holders(&sources, element).into_iter().map(|rank| part(rank, element)).sum::<f64>();
+        let sum = |_, element| holders(&sources, element).into_iter().fold(0.0, |sum, rank| sum + part(rank, element));
         let expected = buffers(&targets, sum);
         let parts = buffers(&sources, part);
         let mut sums = buffers(&targets, |_, _| 0.0);
@@ -157,9 +157,9 @@ fn senders_share_the_load() {
     assert_eq!(moves.len(), 12);
     // In nodes of two, ranks 2 and 3 are as far away as ranks 0 and 1.
     assert_eq!(spread(&sources, &targets, 2).unwrap().len(), 12);
-    // A sender of the receiver's own node does it alone.
     let near = spread(&sources, &[holding(4, 0..1000)], 5).unwrap();
     assert_eq!(near.iter().map(|one| one.elements).collect::<Vec<_>>(), [250; 4]);
+    // A sender of the receiver's own node does it alone.
     let nearest = spread(&[holding(0, 0..1000), holding(3, 0..1000)], &[holding(2, 0..1000)], 2).unwrap();
     assert_eq!((nearest.len(), nearest[0].from), (1, 3));
 }

@@ -21,7 +21,9 @@ pub fn gather(sources: &[Holding], targets: &[Holding]) -> Vec<Move> {
     let mut moves = Moves::default();
     let Ok(()) = sweep(sources, targets, |interval, from, to| {
         for target in to {
-            from.iter().for_each(|source| moves.push(Move::of(&interval, source, target)));
+            for source in from {
+                moves.push(Move::of(&interval, source, target));
+            }
         }
         Ok::<(), Infallible>(())
     });
@@ -43,7 +45,9 @@ pub fn gather_by_node(sources: &[Holding], targets: &[Holding], gpus_per_node: u
             // Where every target is near, each part goes straight to it.
             if members.len() == 1 || to.iter().all(is_near) {
                 for target in to {
-                    members.iter().for_each(|source| between.push(Move::of(&interval, source, target)));
+                    for source in members {
+                        between.push(Move::of(&interval, source, target));
+                    }
                 }
                 continue;
             }
@@ -55,7 +59,9 @@ pub fn gather_by_node(sources: &[Holding], targets: &[Holding], gpus_per_node: u
                 for source in members.iter().filter(|one| one.rank != adder.rank) {
                     inside.push(Move::of(&piece, source, adder));
                 }
-                to.iter().for_each(|target| between.push(Move::of(&piece, adder, target)));
+                for target in to {
+                    between.push(Move::of(&piece, adder, target));
+                }
             }
         }
         Ok::<(), Infallible>(())

@@ -1,5 +1,6 @@
 //! Goes through the elements of two layouts, interval by interval.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -34,7 +35,7 @@ struct Active<'a> {
 impl<'a> Active<'a> {
     fn new(holdings: &'a [Holding]) -> Active<'a> {
         let mut ahead: Vec<&Holding> = holdings.iter().filter(|one| !one.elements.is_empty()).collect();
-        ahead.sort_by(|one, other| other.elements.start.cmp(&one.elements.start));
+        ahead.sort_by_key(|one| Reverse(one.elements.start));
         Active { ahead, here: Vec::new() }
     }
 
