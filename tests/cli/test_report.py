@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hydraulis.cli.main import main
+from hydraulis.report.style import Drawing
 from report.made_up_run import write_run
 
 
@@ -17,7 +18,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_page_and_pictures(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_page_and_pictures(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # What figures look like is tested where they are drawn; here, that they are written, and where.
+    drawn = {"png": b"\x89PNG", "svg": b'<svg width="9" height="9"></svg>'}
+    monkeypatch.setattr(Drawing, "render", lambda _, kind: drawn[kind])
     pictures = tmp_path / "new" / "pictures"
     assert main(["report", str(folder), "--png", str(pictures), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -9,7 +9,7 @@ import pytest
 
 from hydraulis import Planner
 from hydraulis.report.imbalance import balances
-from hydraulis.report.page import Section, report
+from hydraulis.report.page import Section, numbers, page, report, sections
 from hydraulis.report.run import Run, read_run
 from report.made_up_run import CLUSTER, PROFILE, write_run
 
@@ -63,7 +63,7 @@ def reported(run: Run) -> tuple[str, list[Section], dict[str, float], list[str]]
 
 
 @pytest.fixture(scope="module")
-def page(reported: tuple[str, list[Section], dict[str, float], list[str]]) -> Page:
+def parsed_page(reported: tuple[str, list[Section], dict[str, float], list[str]]) -> Page:
     parsed = Page()
     parsed.feed(reported[0])
     parsed.close()
@@ -71,29 +71,29 @@ def page(reported: tuple[str, list[Section], dict[str, float], list[str]]) -> Pa
 
 
 def test_every_figure_is_there(
-    reported: tuple[str, list[Section], dict[str, float], list[str]], page: Page
+    reported: tuple[str, list[Section], dict[str, float], list[str]], parsed_page: Page
 ) -> None:
-    text, sections, _, said = reported
-    assert [one.name for one in sections] == NAMES
-    assert [name for name in page.ids if name in NAMES] == NAMES
+    text, shown, _, said = reported
+    assert [one.name for one in shown] == NAMES
+    assert [name for name in parsed_page.ids if name in NAMES] == NAMES
     assert text.count("<svg") == len(NAMES)
-    assert page.open == []
-    assert page.titles > 60
+    assert parsed_page.open == []
+    assert parsed_page.titles > 60
     assert len(said) == 1 + len(NAMES)
 
 
 def test_it_needs_nothing_else(
-    reported: tuple[str, list[Section], dict[str, float], list[str]], page: Page
+    reported: tuple[str, list[Section], dict[str, float], list[str]], parsed_page: Page
 ) -> None:
-    assert [address for address in page.addresses if not address.startswith("data:")] == []
+    assert [address for address in parsed_page.addresses if not address.startswith("data:")] == []
     assert "<script" not in reported[0]
     assert "default-src 'none'" in reported[0]
 
 
-def test_ids_are_given_once_and_references_lead_somewhere(page: Page) -> None:
-    assert len(page.ids) == len(set(page.ids)) > 200
-    assert len(page.references) > 50
-    assert set(page.references) <= set(page.ids)
+def test_ids_are_given_once_and_references_lead_somewhere(parsed_page: Page) -> None:
+    assert len(parsed_page.ids) == len(set(parsed_page.ids)) > 200
+    assert len(parsed_page.references) > 50
+    assert set(parsed_page.references) <= set(parsed_page.ids)
 
 
 def test_names_are_text(reported: tuple[str, list[Section], dict[str, float], list[str]]) -> None:
@@ -104,16 +104,16 @@ def test_names_are_text(reported: tuple[str, list[Section], dict[str, float], li
 def test_the_numbers_are_those_of_the_run(
     run: Run, reported: tuple[str, list[Section], dict[str, float], list[str]]
 ) -> None:
-    text, _, numbers, _ = reported
-    assert (numbers["steps"], numbers["first_loss"], numbers["last_loss"]) == (6, 6.0, 3.5)
-    assert numbers["tokens"] == sum(int(plan.lengths.sum()) for plan in run.plans)
+    text, _, summed, _ = reported
+    assert (summed["steps"], summed["first_loss"], summed["last_loss"]) == (6, 6.0, 3.5)
+    assert summed["tokens"] == sum(int(plan.lengths.sum()) for plan in run.plans)
     # Predicted times are 1.1 and 0.95 of the measured ones, in turn.
-    assert numbers["median_error"] == pytest.approx((0.1 + 0.05) / 2)
-    assert numbers["strategies"] == len({plan.strategy for plan in run.plans}) == 2
+    assert summed["median_error"] == pytest.approx((0.1 + 0.05) / 2)
+    assert summed["strategies"] == len({plan.strategy for plan in run.plans}) == 2
     assert "6.000 → 3.500" in text
     static = Planner(PROFILE, CLUSTER, strategies=["2x<tp2>"])
     kept = sum(static.plan(plan.lengths).iteration_ms for plan in run.plans)
-    assert numbers["static_ratio"] == pytest.approx(kept / sum(plan.iteration_ms for plan in run.plans))
+    assert summed["static_ratio"] == pytest.approx(kept / sum(plan.iteration_ms for plan in run.plans))
 
 
 def test_balance_is_before_and_after(run: Run) -> None:
@@ -131,7 +131,10 @@ def test_without_a_trace_or_a_static_strategy_it_is_shorter(tmp_path: Path) -> N
     write_run(tmp_path / "run", steps=2)
     (tmp_path / "run" / "trace.json").unlink()
     (tmp_path / "run" / "config.json").write_text('{"planner": {"strategies": ["4x<1>"]}}')
-    text, sections, numbers = report(read_run(tmp_path / "run"))
-    assert [one.name for one in sections] == NAMES[:-1]
-    assert "static_ratio" not in numbers
-    assert "best static strategy" not in text
+    run = read_run(tmp_path / "run")
+    (only,) = found = balances(run)
+    assert only.name == "planned anew in each step"
+    assert [one.name for one in sections(run, found, lambda _: None)] == NAMES[:-1]
+    summed = numbers(run, found)
+    assert "static_ratio" not in summed
+    assert "best static strategy" not in page(run, [], summed)
