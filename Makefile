@@ -34,7 +34,7 @@ export TORCHINDUCTOR_CACHE_DIR := $(CURDIR)/target/torchinductor
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench scale simulate-rate fuzz wheel clean set-up format
+.PHONY: help demo test check bench scale simulate-rate check-report fuzz wheel clean set-up format
 
 help: ## list the commands
 	@echo "Usage: make COMMAND [PYTHON=python3.x] [TORCH_INDEX=URL]"
@@ -65,6 +65,9 @@ check: set-up ## run every check that is no test: formats, lints, types, stub, i
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest hydraulis --allowlist tools/stubtest-allowlist.txt
 	$(BIN)/lint-imports --no-logo
+
+check-report: set-up ## open a report in a headless browser, if one is there (RUN=folder of a run)
+	@PYTHONPATH=tests $(BIN)/python tools/check_report.py $(RUN)
 
 format: set-up ## write Rust and Python in their one format
 	cargo fmt --all

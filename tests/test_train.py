@@ -18,6 +18,7 @@ import safetensors.torch
 from helpers import ROOT
 from hydraulis import Plan, train
 from hydraulis.planner.profile import load_profile
+from hydraulis.report.run import read_run
 from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS
@@ -240,6 +241,14 @@ def test_a_refusal_is_reported_once_even_if_rank_zero_is_the_slowest(tmp_path: P
     assert "did you mean 'steps'" in err
     assert_no_traceback_of_ours(err)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_folder_is_what_a_report_reads(second: Run) -> None:
+    run = read_run(second.directory)
+    assert [one.step for one in run.metrics] == [line["step"] for line in second.metrics]
+    assert run.traced is not None
+    measured = max(span.end_ms for spans in run.traced.timelines["measured"] for span in spans)
+    assert measured == pytest.approx(run.metrics[run.traced.step].measured_ms)
 
 
 def test_an_interrupt_ends_the_run_between_two_steps_with_whole_files(second: Run) -> None:

@@ -10,11 +10,12 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from hydraulis.cli import analyze, pack, plan, propose, simulate
-from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, report
+from hydraulis.cli import analyze, pack, plan, propose, report, simulate
+from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
+from hydraulis.cli.exit import report as refuse
 from hydraulis.errors import HydraulisError
 
-COMMANDS = (analyze, plan, propose, simulate, pack)
+COMMANDS = (analyze, plan, propose, simulate, report, pack)
 
 _EPILOG = """\
 exit codes:
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Here and not at exit, where a closed pipe could no longer be caught.
         sys.stdout.flush()
     except HydraulisError as error:
-        return report("hydraulis", error)
+        return refuse("hydraulis", error)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:

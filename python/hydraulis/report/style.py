@@ -32,6 +32,8 @@ CATEGORIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", 
 INK = "#222222"
 FAINT = "#8A8A8A"
 GRID = "#E6E6E6"
+# More artists than these have no tips, and are drawn together: each by itself takes a millisecond.
+MOST_TIPS = 500
 IDLE = "#E6E7E9"
 # From few tokens to many.
 FORWARDS = ("#BFDDF2", "#0072B2", "#00304D")
@@ -136,6 +138,8 @@ class Drawing:
         file = io.BytesIO()
         with mpl.rc_context(_SETTINGS):
             self.figure.savefig(file, format=kind, dpi=200, metadata=dated)
+        # What was laid out once stays where it is, and need not be laid out for another kind.
+        self.figure.set_layout_engine("none")
         return self._with_tips(file.getvalue()) if kind == "svg" else file.getvalue()
 
     def _with_tips(self, svg: bytes) -> bytes:

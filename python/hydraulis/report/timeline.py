@@ -130,7 +130,7 @@ class _Lanes:
                 number.set(ha="center", va="center_baseline", in_layout=False)
 
     def _add(self, block: Rectangle) -> None:
-        # The panel's limits are set, and no block reaches beyond them: asking thousands of them takes seconds.
+        # No block reaches beyond the panel: asking thousands of them for their place takes seconds.
         block.set_in_layout(False)
         self._panel.add_artist(block)
 

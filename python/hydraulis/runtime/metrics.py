@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import Self
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,16 @@ class StepMetrics:
     def tokens_per_s(self) -> float:
         """Real tokens per second on the wall."""
         return 1e3 * self.tokens / self.wall_ms
+
+    @classmethod
+    def from_json(cls, line: str) -> Self:
+        """Read a line of `metrics.jsonl`.
+
+        Raises:
+            ValueError: it is no JSON.
+            TypeError: it is no object, or lacks a field, or has another.
+        """
+        return cls(**json.loads(line))
 
     def to_json(self) -> str:
         """Give the line, without its end."""

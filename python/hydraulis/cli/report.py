@@ -1,0 +1,76 @@
+"""`hydraulis report`: a run's folder as one HTML page with figures."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from hydraulis.cli.progress import Progress
+from hydraulis.errors import InvalidInputError
+from hydraulis.planner.files import whole_file
+from hydraulis.report.page import report
+from hydraulis.report.run import read_run
+from hydraulis.report.style import require_matplotlib
+
+_EXAMPLES = """\
+examples:
+  hydraulis report runs/demo
+  hydraulis report runs/demo --output demo.html --png figures
+
+The page holds all it shows: it can be sent, kept, and opened without a network. A run that is under way can
+be reported too; its files are whole at any time.
+"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Declare the subcommand and its options."""
+    parser = commands.add_parser(
+        "report",
+        help="write a training run's report: an HTML page with figures",
+        description="Draw what a run's folder holds: lengths, loss, strategies, balance, a timeline.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", type=Path, metavar="RUN", help="the folder of a training run")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE.html",
+        help="where the page is written (default: RUN/report.html)",
+    )
+    parser.add_argument("--png", type=Path, metavar="FOLDER", help="write each figure there as a PNG too")
+    parser.add_argument("--json", action="store_true", help="print the run's numbers as JSON on one line")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read, draw, write.
+
+    Returns:
+        0.
+    """
+    require_matplotlib()
+    found = read_run(arguments.folder)
+    if arguments.png:
+        _make(arguments.png)
+    path = arguments.output or arguments.folder / "report.html"
+    with whole_file(path) as file:
+        page, sections, numbers = report(found, Progress())
+        file.write(page.encode())
+    written = [path]
+    for section in sections if arguments.png else ():
+        written.append(arguments.png / f"{section.name}.png")
+        section.drawing.save(written[-1])
+    if arguments.json:
+        sys.stdout.write(json.dumps({**numbers, "files": [str(one) for one in written]}) + "\n")
+    else:
+        sys.stdout.writelines(f"{one}\n" for one in written)
+    return 0
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"folder '{folder}' cannot be made: {error.strerror or error}; name another one"
+        raise InvalidInputError(message, code="file_unwritable") from error

@@ -1,0 +1,114 @@
+"""How far replicas end apart: under one strategy kept for all steps, and planned anew in each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hydraulis._core import Planner
+from hydraulis.planner.static import StaticComparison
+from hydraulis.report import style
+from hydraulis.report.style import Drawing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
+    from hydraulis._core import Plan
+    from hydraulis.report.run import Run
+
+MOST_STEPS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """Predicted ends of all replicas in some steps of a run.
+
+    Attributes:
+        name: what was planned.
+        steps: counted from 0.
+        replica_ms: of each step, when each replica ends.
+        idle: the share of all ranks' time in which they wait or have no work, over these steps.
+    """
+
+    name: str
+    steps: list[int]
+    replica_ms: list[list[float]]
+    idle: float
+
+    @property
+    def mean_ms(self) -> float:
+        """The mean iteration."""
+        return float(np.mean([max(ends) for ends in self.replica_ms]))
+
+
+def balances(run: Run) -> list[Balance]:
+    """Plan the run's batches under the best static strategy, and put what the run did beside it.
+
+    Of a long run, evenly chosen steps. Where no strategy of the run admits its longest sequence, what the run
+    did is all there is.
+    """
+    chosen = sorted({round(place) for place in np.linspace(0, len(run.plans) - 1, MOST_STEPS)})
+    steps = [run.metrics[place].step for place in chosen]
+    plans = [run.plans[place] for place in chosen]
+    after = _balance("planned anew in each step", steps, plans, run)
+    cluster = plans[0].cluster
+    static = StaticComparison.over(run.profile, cluster, run.strategies, int(run.lengths.max()))
+    for plan in plans:
+        static.add(plan.lengths)
+    best = static.best()
+    if best is None:
+        return [after]
+    planner = Planner(run.profile, cluster, strategies=[best.strategy])
+    kept = [planner.plan(plan.lengths, plan.targets) for plan in plans]
+    return [_balance(f"{best.strategy} kept for all steps", steps, kept, run), after]
+
+
+def _balance(name: str, steps: list[int], plans: Sequence[Plan], run: Run) -> Balance:
+    compute = total = 0.0
+    for plan in plans:
+        time = Planner(run.profile, plan.cluster, strategies=[plan.strategy]).simulate(plan).gpu_time
+        compute += time.compute_ms
+        total += plan.cluster.gpus * plan.iteration_ms
+    ends = [[replica.predicted_ms for replica in plan.replicas] for plan in plans]
+    return Balance(name=name, steps=steps, replica_ms=ends, idle=1 - compute / total)
+
+
+def imbalance_figure(found: Sequence[Balance]) -> Drawing:
+    """Draw when replicas end in each step: a dot each; the line from the first to the last to end is waiting.
+
+    Args:
+        found: at least one, on the same steps.
+
+    Raises:
+        HydraulisError: matplotlib is missing (code `extra_missing`).
+    """
+    colours = (style.STATIC, style.PLANNED)[-len(found) :]
+    with Drawing(8.0, 0.6 + 2.0 * len(found), rows=[1] * len(found)) as drawing:
+        high = 1.08 * max(max(ends) for one in found for ends in one.replica_ms)
+        for panel, one, colour in zip(drawing.panels, found, colours, strict=True):
+            _ends(drawing, panel, one, colour)
+            panel.set_ylim(0, high)
+            panel.set_ylabel("ms")
+            style.thousands(panel)
+        drawing.panels[-1].set_xlabel("step")
+        for panel in drawing.panels[:-1]:
+            panel.tick_params(labelbottom=False)
+    return drawing
+
+
+def _ends(drawing: Drawing, panel: Axes, one: Balance, colour: str) -> None:
+    panel.set_title(
+        f"{one.name}: {one.mean_ms:,.0f} ms in the mean, GPUs wait {100 * one.idle:.1f} % of the time"
+    )
+    for step, ends in zip(one.steps, one.replica_ms, strict=True):
+        (bar,) = panel.plot(
+            [step, step], [min(ends), max(ends)], color=style.MEASURED, linewidth=2.2, alpha=0.75
+        )
+        drawing.tip(
+            bar, f"step {step}: {len(ends)} replicas end from {min(ends):,.0f} to {max(ends):,.0f} ms"
+        )
+        panel.plot([step] * len(ends), ends, linestyle="", marker="o", markersize=2.6, color=colour)

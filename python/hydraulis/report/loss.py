@@ -1,0 +1,65 @@
+"""How the loss falls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hydraulis.report import style
+from hydraulis.report.style import Drawing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from hydraulis.runtime.metrics import StepMetrics
+
+
+def loss_figure(metrics: Sequence[StepMetrics]) -> Drawing:
+    """Draw the loss of each step over the tokens seen, and its mean over a twentieth of the steps.
+
+    Args:
+        metrics: of each step, at least one.
+
+    Raises:
+        HydraulisError: matplotlib is missing (code `extra_missing`).
+    """
+    tokens = np.cumsum([one.tokens for one in metrics])
+    unit, unit_name = (1_000_000, "millions of tokens") if tokens[-1] >= 10_000_000 else (1, "tokens")
+    tokens = tokens / unit
+    losses = np.array([one.loss for one in metrics])
+    with Drawing(8.0, 2.8) as drawing:
+        (panel,) = drawing.panels
+        panel.plot(tokens, losses, color=style.PLANNED, alpha=0.35, linewidth=1)
+        panel.plot(tokens, losses, linestyle="", marker=".", markersize=3, color=style.PLANNED, alpha=0.6)
+        panel.plot(tokens, moving_mean(losses, len(losses) // 20), color=style.PLANNED, linewidth=2)
+        panel.annotate(
+            f"{losses[-1]:.3f}",
+            (tokens[-1], losses[-1]),
+            (6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
+        panel.set_title(f"Loss of {len(losses):,} steps: {losses[0]:.3f} to {losses[-1]:.3f} nats a token")
+        panel.set_xlabel(f"{unit_name} trained")
+        panel.set_ylabel("nats")
+        panel.margins(x=0.04)
+        style.thousands(panel, "x")
+    return drawing
+
+
+def moving_mean(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.float64]:
+    """Return the mean around each value, over about `width` of them, fewer at both ends alike.
+
+    Args:
+        values: of shape (values,).
+        width: below 2, the values themselves.
+    """
+    sums = np.concatenate(([0.0], np.cumsum(values)))
+    places = np.arange(len(values))
+    reach = np.minimum(width // 2, np.minimum(places, places[::-1]))
+    means: npt.NDArray[np.float64] = (sums[places + reach + 1] - sums[places - reach]) / (2 * reach + 1)
+    return means

@@ -1,0 +1,206 @@
+"""The report of a run: one HTML page that holds all it shows, and asks nobody for anything."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hydraulis.report.imbalance import Balance, balances, imbalance_figure
+from hydraulis.report.lengths import lengths_figure
+from hydraulis.report.loss import loss_figure
+from hydraulis.report.prediction import prediction_figure
+from hydraulis.report.strategies import strategies_figure
+from hydraulis.report.timeline import timeline_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from hydraulis.report.run import Run
+    from hydraulis.report.style import Drawing
+
+# A page may load nothing at all; styles and pictures are in it.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_STYLE = """
+body { margin: 0 auto; max-width: 60rem; padding: 2rem 1.2rem 4rem; color: #222; background: #fff;
+  font: 16px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
+h1 { font-size: 1.5rem; margin: 0; overflow-wrap: anywhere; }
+h2 { font-size: 1.1rem; margin: 2.6rem 0 0.2rem; }
+p { margin: 0.2rem 0 0.8rem; color: #555; max-width: 52rem; }
+dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: 0.8rem 1.4rem;
+  margin: 1.4rem 0 0; }
+dl div { border-top: 2px solid #0072B2; padding-top: 0.35rem; }
+dt { color: #555; font-size: 0.85rem; }
+dd { margin: 0; font-size: 1.15rem; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+figure { margin: 0; overflow-x: auto; }
+svg { display: block; width: 100%; min-width: 34rem; height: auto; }
+svg [id*="tip-"]:hover { opacity: 0.7; }
+@media print { body { max-width: none; padding: 0; } figure { break-inside: avoid; } }
+""".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A figure of the report.
+
+    Attributes:
+        name: of its file.
+        heading: above it.
+        caption: what to look for.
+        drawing: the figure.
+    """
+
+    name: str
+    heading: str
+    caption: str
+    drawing: Drawing
+
+
+def sections(run: Run, found: Sequence[Balance], progress: Callable[[str], object]) -> Iterator[Section]:
+    """Draw the figures of a run, in the page's order; each when it is asked for.
+
+    Args:
+        run: as it was read.
+        found: as `balances` gave it.
+        progress: called with a line that says what is drawn.
+
+    Raises:
+        HydraulisError: matplotlib is missing (code `extra_missing`).
+    """
+    drawn: list[tuple[str, str, str, Callable[[], Drawing]]] = [
+        (
+            "lengths",
+            "Lengths",
+            "Most sequences are short; most tokens are in long ones, which decide the strategy.",
+            lambda: lengths_figure(run.lengths),
+        ),
+        (
+            "loss",
+            "Loss",
+            "The mean over all target tokens of each global batch.",
+            lambda: loss_figure(run.metrics),
+        ),
+        (
+            "strategies",
+            "Strategies",
+            "Each step runs under the strategy that is planned to be shortest for its lengths.",
+            lambda: strategies_figure(run.metrics),
+        ),
+        (
+            "prediction",
+            "Predicted and measured",
+            "The slowest replica's computation: as the profile predicts it, and as the run took.",
+            lambda: prediction_figure(run.metrics),
+        ),
+        (
+            "imbalance",
+            "Balance of the replicas",
+            "When each replica ends, as predicted: a dot each; from the first to the last, the others wait.",
+            lambda: imbalance_figure(found),
+        ),
+    ]
+    traced = run.traced
+    if traced is not None:
+        title = f"step {traced.step}, {traced.plan.strategy}: {len(traced.plan.lengths):,} sequences"
+        timeline = (
+            "timeline",
+            f"Step {traced.step}, stage by stage",
+            "The same instruction lists with predicted and measured durations; rest the pointer on a block.",
+            lambda: timeline_figure(traced.plan, traced.timelines, title),
+        )
+        drawn.append(timeline)
+    for name, heading, caption, draw in drawn:
+        progress(f"drawing: {heading}")
+        yield Section(name, heading, caption, draw())
+
+
+def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
+    """Sum the run up.
+
+    Returns:
+        `steps`, `tokens`, `first_loss`, `last_loss`, `strategies`, `median_error`, `tokens_per_s` of the
+        median step; and `static_ratio`, how many times as long the best static strategy is planned to take,
+        where there is one.
+    """
+    metrics = run.metrics
+    summed: dict[str, float] = {
+        "steps": len(metrics),
+        "tokens": sum(one.tokens for one in metrics),
+        "first_loss": metrics[0].loss,
+        "last_loss": metrics[-1].loss,
+        "strategies": len({one.strategy for one in metrics}),
+        "median_error": float(np.median([abs(one.planned_ms / one.measured_ms - 1) for one in metrics])),
+        "tokens_per_s": float(np.median([one.tokens_per_s for one in metrics])),
+    }
+    if len(found) > 1:
+        summed["static_ratio"] = found[0].mean_ms / found[-1].mean_ms
+    return summed
+
+
+def page(run: Run, shown: Sequence[Section], summed: dict[str, float]) -> str:
+    """Return the page.
+
+    Args:
+        run: as it was read.
+        shown: its figures.
+        summed: as `numbers` gave it.
+    """
+    name = html.escape(run.path.resolve().name)
+    facts = "".join(f"<div><dt>{label}</dt><dd>{value}</dd></div>" for label, value in _facts(summed))
+    body = "".join(
+        f'<section id="{one.name}"><h2>{html.escape(one.heading)}</h2><p>{html.escape(one.caption)}</p>'
+        f"<figure>{inline_svg(one)}</figure></section>\n"
+        for one in shown
+    )
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{name}: a run of Hydraulis</title><style>{_STYLE}</style></head>\n"
+        f"<body><h1>{name}</h1><p>{html.escape(run.profile.name)} on {run.plans[0].cluster.gpus} ranks</p>"
+        f"<dl>{facts}</dl>\n{body}</body></html>\n"
+    )
+
+
+def _facts(summed: dict[str, float]) -> list[tuple[str, str]]:
+    facts = [
+        ("steps", f"{summed['steps']:,}"),
+        ("tokens", f"{summed['tokens']:,}"),
+        ("loss, nats a token", f"{summed['first_loss']:.3f} → {summed['last_loss']:.3f}"),
+        ("tokens a second", f"{summed['tokens_per_s']:,.0f}"),
+        ("strategies used", f"{summed['strategies']:,}"),
+        ("prediction, median error", f"{100 * summed['median_error']:.1f} %"),
+    ]
+    if "static_ratio" in summed:
+        facts.append(("best static strategy", f"{summed['static_ratio']:.2f} × as long"))
+    return facts
+
+
+def inline_svg(section: Section) -> str:
+    """Return a figure as an element of the page: its ids are its own, its size is the page's."""
+    svg = section.drawing.render("svg").decode()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, count=1, flags=re.DOTALL)
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'\bid="', f'id="{section.name}-', svg)
+    svg = re.sub(r'(href="|url\()#', rf"\1#{section.name}-", svg)
+    return svg.replace("<svg", f'<svg role="img" aria-label="{html.escape(section.heading)}"', 1)
+
+
+def report(
+    run: Run, progress: Callable[[str], object] = lambda _: None
+) -> tuple[str, list[Section], dict[str, float]]:
+    """Make the page of a run, its figures and its numbers.
+
+    Raises:
+        HydraulisError: matplotlib is missing (code `extra_missing`).
+    """
+    progress("planning the run's batches under each static strategy")
+    found = balances(run)
+    shown = list(sections(run, found, progress))
+    summed = numbers(run, found)
+    return page(run, shown, summed), shown, summed

@@ -1,0 +1,132 @@
+"""What a run's folder holds, read for its report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hydraulis._core import CostProfile, Plan, Planner, Span
+from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.planner.files import unreadable
+from hydraulis.runtime.metrics import StepMetrics
+from hydraulis.runtime.trace import MEASURED, PLANNED, measured_durations, traced_step
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedStep:
+    """The iteration whose timeline was kept.
+
+    Attributes:
+        step: counted from 0.
+        plan: of that iteration.
+        timelines: by `planned` and `measured`, for each replica.
+    """
+
+    step: int
+    plan: Plan
+    timelines: dict[str, list[list[Span]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run that was started, whether or not it ended.
+
+    Attributes:
+        path: of its folder.
+        metrics: of each step, at least one.
+        plans: of the same steps.
+        profile: that the plans were made with.
+        strategies: that the planner chose from.
+        traced: the step whose timeline was kept; None if none was.
+    """
+
+    path: Path
+    metrics: list[StepMetrics]
+    plans: list[Plan]
+    profile: CostProfile
+    strategies: list[str]
+    traced: TracedStep | None
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of every sequence that was trained, int64 of shape (sequences,)."""
+        return np.concatenate([plan.lengths for plan in self.plans])
+
+
+def read_run(path: Path) -> Run:
+    """Read a run's folder.
+
+    Raises:
+        InvalidInputError: a file cannot be read (code `file_unreadable`), or is not what a run writes
+            (`run_unreadable`).
+    """
+    metrics = [
+        _parsed(path / "metrics.jsonl", StepMetrics.from_json, line) for line in _lines(path, "metrics.jsonl")
+    ]
+    plans = [_parsed(path / "plans.jsonl", Plan.from_json, line) for line in _lines(path, "plans.jsonl")]
+    # A run that is under way may have written the one and not yet the other.
+    steps = min(len(metrics), len(plans))
+    if steps == 0:
+        raise _not_a_run(path, "no step is recorded in metrics.jsonl and plans.jsonl; let it train one")
+    profile = _parsed(path / "profile.json", CostProfile.from_json, _text(path / "profile.json"))
+    config = _parsed(path / "config.json", json.loads, _text(path / "config.json"))
+    by_step = {one.step: plan for one, plan in zip(metrics, plans, strict=False)}
+    trace = path / "trace.json"
+    return Run(
+        path=path,
+        metrics=metrics[:steps],
+        plans=plans[:steps],
+        profile=profile,
+        strategies=_parsed(path / "config.json", _strategies, config),
+        traced=_traced(trace, by_step, profile) if trace.exists() else None,
+    )
+
+
+def _traced(path: Path, plans: dict[int, Plan], profile: CostProfile) -> TracedStep:
+    document = _parsed(path, json.loads, _text(path))
+    step = _parsed(path, traced_step, document)
+    if step not in plans:
+        raise _not_a_run(path, f"its step {step} is not in metrics.jsonl")
+    plan = plans[step]
+    planner = Planner(profile, plan.cluster, strategies=[plan.strategy])
+    durations = _parsed(path, lambda trace: measured_durations(plan, trace), document)
+    timelines = {
+        PLANNED: planner.timeline(plan),
+        MEASURED: _parsed(path, plan.measured_timeline, durations),
+    }
+    return TracedStep(step=step, plan=plan, timelines=timelines)
+
+
+def _strategies(config: Any) -> list[str]:
+    return [str(strategy) for strategy in config["planner"]["strategies"]]
+
+
+def _lines(path: Path, name: str) -> list[str]:
+    return [line for line in _text(path / name).splitlines() if line.strip()]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(path, error) from error
+
+
+def _parsed(path: Path, parse: Any, content: Any) -> Any:
+    """Parse a file's content; whatever fails names the file."""
+    try:
+        return parse(content)
+    except (HydraulisError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise _not_a_run(path, f"{type(error).__name__}: {error}") from error
+
+
+def _not_a_run(path: Path, why: str) -> InvalidInputError:
+    message = f"'{path}' is not what a run of this version writes: {why}; name the folder of a run"
+    return InvalidInputError(message, code="run_unreadable")

@@ -1,0 +1,58 @@
+"""`hydraulis report`: the page, the pictures, and what is refused."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from hydraulis.cli.main import main
+from report.made_up_run import write_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "demo"
+    write_run(path, steps=2)
+    return path
+
+
+def test_page_and_pictures(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pictures = tmp_path / "new" / "pictures"
+    assert main(["report", str(folder), "--png", str(pictures), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    names = ["lengths", "loss", "strategies", "prediction", "imbalance", "timeline"]
+    page = folder / "report.html"
+    assert document["files"] == [str(page), *(str(pictures / f"{name}.png") for name in names)]
+    assert document["steps"] == 2
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    for name in names:
+        assert (pictures / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (["--output", "missing/page.html"], "file_unwritable"),
+        (["--png", "{folder}/profile.json"], "file_unwritable"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], more: list[str], code: str
+) -> None:
+    assert main(["report", str(folder), *(word.format(folder=folder) for word in more)]) == 2
+    assert capsys.readouterr().err.startswith(f"hydraulis: error [{code}]: ")
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith("hydraulis: error [file_unreadable]: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_matplotlib_it_is_refused_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["report", str(folder)]) == 2
+    assert "error [extra_missing]: " in capsys.readouterr().err

@@ -1,0 +1,56 @@
+"""A run's folder, made without training: two strategies, one of them a pipeline, and made-up measurements."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from hydraulis import Cluster, Plan, Planner
+from hydraulis.runtime.metrics import StepMetrics
+from hydraulis.runtime.trace import MEASURED, PLANNED, chrome_trace
+from profiles import made_up_profile
+
+PROFILE = made_up_profile({"<1>": 200, "<tp2>": 500, "<pp2>": 300})
+CLUSTER = Cluster(gpus=4, gpus_per_node=4)
+STRATEGIES = ["4x<1>", "2x<tp2>", "1x<pp2>+1x<tp2>"]
+TRACED = 1
+
+
+def write_run(path: Path, steps: int = 6) -> list[Plan]:
+    """Write the folder as training does; give the plans."""
+    path.mkdir()
+    # In turn, so that both are there whatever is best.
+    planners = [Planner(PROFILE, CLUSTER, strategies=[one]) for one in ("4x<1>", "1x<pp2>+1x<tp2>")]
+    rng = np.random.default_rng(0)
+    plans = []
+    for step in range(steps):
+        lengths = rng.lognormal(3.6, 0.9, 24).astype(int).clip(2, 190)
+        if step % 2:
+            lengths[0] = 400 + step
+        plans.append(planners[step % 2].plan(lengths))
+    metrics = [_metrics(step, plan) for step, plan in enumerate(plans)]
+    (path / "metrics.jsonl").write_text("".join(f"{one.to_json()}\n" for one in metrics))
+    (path / "plans.jsonl").write_text("".join(f"{plan.to_json()}\n" for plan in plans))
+    (path / "profile.json").write_text(PROFILE.to_json())
+    (path / "config.json").write_text(json.dumps({"planner": {"strategies": STRATEGIES}}))
+    planner, traced = planners[TRACED % 2], plans[TRACED]
+    slow = planner.simulate(traced, slowdowns={0: 1.25}).timelines
+    trace = chrome_trace(traced, {PLANNED: planner.timeline(traced), MEASURED: slow}, TRACED)
+    (path / "trace.json").write_text(trace)
+    return plans
+
+
+def _metrics(step: int, plan: Plan) -> StepMetrics:
+    return StepMetrics(
+        step=step,
+        loss=6.0 - 0.5 * step,
+        sequences=len(plan.lengths),
+        tokens=int(plan.lengths.sum()),
+        longest=int(plan.lengths.max()),
+        strategy=plan.strategy,
+        planned_ms=plan.iteration_ms,
+        lower_bound_ms=plan.lower_bound_ms,
+        measured_ms=plan.iteration_ms / (1.1 if step % 2 else 0.95),
+        wall_ms=1000.0,
+        plan_ms=0.3,
+    )

@@ -1,0 +1,137 @@
+"""The report: whole in one file, every figure in it, and the numbers right."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hydraulis import Planner
+from hydraulis.report.imbalance import balances
+from hydraulis.report.page import Section, report
+from hydraulis.report.run import Run, read_run
+from report.made_up_run import CLUSTER, PROFILE, write_run
+
+NAMES = ["lengths", "loss", "strategies", "prediction", "imbalance", "timeline"]
+VOID = {"meta", "br", "hr", "img"}
+
+
+class Page(HTMLParser):
+    """Collects what a browser would: ids, references, addresses; and whether every element is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.references: list[str] = []
+        self.addresses: list[str] = []
+        self.open: list[str] = []
+        self.titles = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        self.titles += tag == "title"
+        for name, value in attrs:
+            text = value or ""
+            if name == "id":
+                self.ids.append(text)
+            self.references += re.findall(r"url\(#([^)]+)\)", text)
+            if name in ("href", "xlink:href", "src"):
+                (self.references if text.startswith("#") else self.addresses).append(text.removeprefix("#"))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    path = tmp_path_factory.mktemp("runs") / "a <run>"
+    write_run(path)
+    return read_run(path)
+
+
+@pytest.fixture(scope="module")
+def reported(run: Run) -> tuple[str, list[Section], dict[str, float], list[str]]:
+    said: list[str] = []
+    return *report(run, said.append), said
+
+
+@pytest.fixture(scope="module")
+def page(reported: tuple[str, list[Section], dict[str, float], list[str]]) -> Page:
+    parsed = Page()
+    parsed.feed(reported[0])
+    parsed.close()
+    return parsed
+
+
+def test_every_figure_is_there(
+    reported: tuple[str, list[Section], dict[str, float], list[str]], page: Page
+) -> None:
+    text, sections, _, said = reported
+    assert [one.name for one in sections] == NAMES
+    assert [name for name in page.ids if name in NAMES] == NAMES
+    assert text.count("<svg") == len(NAMES)
+    assert page.open == []
+    assert page.titles > 60
+    assert len(said) == 1 + len(NAMES)
+
+
+def test_it_needs_nothing_else(
+    reported: tuple[str, list[Section], dict[str, float], list[str]], page: Page
+) -> None:
+    assert [address for address in page.addresses if not address.startswith("data:")] == []
+    assert "<script" not in reported[0]
+    assert "default-src 'none'" in reported[0]
+
+
+def test_ids_are_given_once_and_references_lead_somewhere(page: Page) -> None:
+    assert len(page.ids) == len(set(page.ids)) > 200
+    assert len(page.references) > 50
+    assert set(page.references) <= set(page.ids)
+
+
+def test_names_are_text(reported: tuple[str, list[Section], dict[str, float], list[str]]) -> None:
+    assert "<h1>a &lt;run&gt;</h1>" in reported[0]
+    assert "a <run>" not in reported[0]
+
+
+def test_the_numbers_are_those_of_the_run(
+    run: Run, reported: tuple[str, list[Section], dict[str, float], list[str]]
+) -> None:
+    text, _, numbers, _ = reported
+    assert (numbers["steps"], numbers["first_loss"], numbers["last_loss"]) == (6, 6.0, 3.5)
+    assert numbers["tokens"] == sum(int(plan.lengths.sum()) for plan in run.plans)
+    # Predicted times are 1.1 and 0.95 of the measured ones, in turn.
+    assert numbers["median_error"] == pytest.approx((0.1 + 0.05) / 2)
+    assert numbers["strategies"] == len({plan.strategy for plan in run.plans}) == 2
+    assert "6.000 → 3.500" in text
+    static = Planner(PROFILE, CLUSTER, strategies=["2x<tp2>"])
+    kept = sum(static.plan(plan.lengths).iteration_ms for plan in run.plans)
+    assert numbers["static_ratio"] == pytest.approx(kept / sum(plan.iteration_ms for plan in run.plans))
+
+
+def test_balance_is_before_and_after(run: Run) -> None:
+    before, after = balances(run)
+    assert before.name == "2x<tp2> kept for all steps"
+    assert before.steps == after.steps == list(range(6))
+    assert after.replica_ms == [[replica.predicted_ms for replica in plan.replicas] for plan in run.plans]
+    assert {len(ends) for ends in before.replica_ms} == {2}
+    assert after.mean_ms == pytest.approx(np.mean([plan.iteration_ms for plan in run.plans]))
+    assert 0 <= after.idle < 1
+    assert 0 <= before.idle < 1
+
+
+def test_without_a_trace_or_a_static_strategy_it_is_shorter(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", steps=2)
+    (tmp_path / "run" / "trace.json").unlink()
+    (tmp_path / "run" / "config.json").write_text('{"planner": {"strategies": ["4x<1>"]}}')
+    text, sections, numbers = report(read_run(tmp_path / "run"))
+    assert [one.name for one in sections] == NAMES[:-1]
+    assert "static_ratio" not in numbers
+    assert "best static strategy" not in text

@@ -1,0 +1,91 @@
+"""Reading a run's folder: all that is in it, and every file that is not as a run writes it."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hydraulis import InvalidInputError, Planner
+from hydraulis.report.run import read_run
+from report.made_up_run import CLUSTER, PROFILE, STRATEGIES, TRACED, write_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "demo"
+    write_run(path)
+    return path
+
+
+def test_it_is_what_was_written(folder: Path, tmp_path: Path) -> None:
+    plans = write_run(tmp_path / "again")
+    run = read_run(folder)
+    assert run.plans == plans
+    assert [one.step for one in run.metrics] == list(range(6))
+    assert run.profile == PROFILE
+    assert run.strategies == STRATEGIES
+    assert run.lengths.tolist() == np.concatenate([plan.lengths for plan in plans]).tolist()
+
+
+def test_the_traced_step_has_both_timelines(folder: Path) -> None:
+    traced = read_run(folder).traced
+    assert traced is not None
+    assert traced.step == TRACED
+    planner = Planner(PROFILE, CLUSTER, strategies=[traced.plan.strategy])
+    for name, timelines in (
+        ("planned", planner.timeline(traced.plan)),
+        ("measured", planner.simulate(traced.plan, slowdowns={0: 1.25}).timelines),
+    ):
+        ends = [[span.end_ms for span in spans] for spans in traced.timelines[name]]
+        for found, expected in zip(ends, timelines, strict=True):
+            assert found == pytest.approx([span.end_ms for span in expected])
+
+
+def test_a_run_under_way_may_lack_a_plan_and_a_trace(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(folder, path)
+    plans = (path / "plans.jsonl").read_text().splitlines(keepends=True)
+    (path / "plans.jsonl").write_text("".join(plans[:-1]))
+    (path / "trace.json").unlink()
+    run = read_run(path)
+    assert len(run.metrics) == len(run.plans) == 5
+    assert run.traced is None
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "plans.jsonl", "profile.json", "config.json"])
+def test_a_missing_file_is_named(folder: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(folder, path)
+    (path / name).unlink()
+    with pytest.raises(InvalidInputError, match=name) as error:
+        read_run(path)
+    assert error.value.code == "file_unreadable"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("metrics.jsonl", ""),
+        ("metrics.jsonl", "{}\n"),
+        ("metrics.jsonl", "[1]\n"),
+        ("metrics.jsonl", '{"step": \n'),
+        ("plans.jsonl", "{}\n"),
+        ("profile.json", "{}"),
+        ("config.json", "{}"),
+        ("config.json", "[]"),
+        ("trace.json", "{}"),
+        ("trace.json", '{"otherData": {"step": 99}, "traceEvents": []}'),
+        ("trace.json", '{"otherData": {"step": 1}, "traceEvents": []}'),
+    ],
+)
+def test_a_file_that_is_something_else_is_named(
+    folder: Path, tmp_path: Path, name: str, content: str
+) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(folder, path)
+    (path / name).write_text(content)
+    with pytest.raises(InvalidInputError, match="is not what a run of this version writes") as error:
+        read_run(path)
+    assert error.value.code == "run_unreadable"
+    assert str(path) in str(error.value)
