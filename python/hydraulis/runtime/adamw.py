@@ -15,6 +15,8 @@ from hydraulis.runtime.learning_rate import learning_rate
 MOMENTS = ("exp_avg", "exp_avg_sq")
 # As torch's clip_grad_norm_ has it.
 _CLIP_EPS = 1e-6
+# Elements whose squares are added up in the gradient's own type.
+_PIECE = 1 << 20
 
 
 class Run(NamedTuple):
@@ -110,7 +112,9 @@ class HomeAdamW:
 
     def _gradient_norm(self) -> float:
         # Every element has one home, so the squares of all homes are those of the model.
-        square = torch.linalg.vector_norm(self._gradient, dtype=torch.float64).square()
+        # In pieces: squares of 21 M float32 add up in 48 ms so, and in 478 if each is made a float64 first.
+        norms = [torch.linalg.vector_norm(piece) for piece in self._gradient.split(_PIECE)]
+        square = torch.stack(norms).double().square().sum()
         dist.all_reduce(square)
         return float(square.sqrt())
 

@@ -1,0 +1,22 @@
+"""What the ranks of test_end_to_end.py do beside running the command."""
+
+import os
+import signal
+from collections.abc import Sequence
+
+from hydraulis.runtime.loop import Iteration
+from hydraulis.runtime.recorder import Recorder
+from train_workers import run_commands
+
+
+def run_until_killed(arguments: Sequence[str], step: int) -> None:
+    """Run the command; rank 0 is killed once it has recorded a step, and the others with it."""
+    add = Recorder.add
+
+    def add_and_die(recorder: Recorder, iteration: Iteration) -> None:
+        add(recorder, iteration)
+        if iteration.metrics.step == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(Recorder, "add", add_and_die)  # noqa: B010
+    run_commands([arguments])
