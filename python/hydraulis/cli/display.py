@@ -101,6 +101,7 @@ class TrainingDisplay:
 FILE_MEANINGS = {
     "metrics.jsonl": "metrics",
     "plans.jsonl": "plans",
+    "times.jsonl": "times of micro-batches",
     "trace.json": "trace (open in Perfetto)",
     "profile.json": "cost profile",
     "config.json": "configuration",

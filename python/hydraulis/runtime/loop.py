@@ -117,6 +117,8 @@ def _metrics(step: int, plan: Plan, outcome: Outcome, *, wall_ms: float, plan_ms
         measured_ms=outcome.measured_ms,
         wall_ms=wall_ms,
         plan_ms=plan_ms,
+        replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),
+        replica_measured_ms=outcome.replica_ms,
     )
 
 

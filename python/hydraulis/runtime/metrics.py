@@ -23,6 +23,8 @@ class StepMetrics:
         wall_ms: what the clock on the wall showed from the batch to the end of the optimizer's step, waiting
             included; keeping records is not.
         plan_ms: what planning took, on the wall.
+        replica_planned_ms: predicted time of each replica, in the plan's order.
+        replica_measured_ms: measured time of each replica; 0 for one without work.
     """
 
     step: int
@@ -36,6 +38,8 @@ class StepMetrics:
     measured_ms: float
     wall_ms: float
     plan_ms: float
+    replica_planned_ms: tuple[float, ...]
+    replica_measured_ms: tuple[float, ...]
 
     @property
     def tokens_per_s(self) -> float:

@@ -1,5 +1,6 @@
 """Writes what a run leaves behind, and sums it up."""
 
+import json
 import statistics
 from collections import Counter
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from hydraulis.planner.static import StaticComparison, StaticTotal
 from hydraulis.runtime.loop import Iteration
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.run_directory import RunDirectory
+from hydraulis.runtime.times import micro_batch_times
 from hydraulis.runtime.trace import chrome_trace
 
 
@@ -64,6 +66,8 @@ class Recorder:
         self.static.add(iteration.plan.lengths)
         self.directory.append("metrics.jsonl", metrics.to_json())
         self.directory.append("plans.jsonl", iteration.plan.to_json())
+        times = micro_batch_times(iteration.plan, iteration.outcome.timelines)
+        self.directory.append("times.jsonl", json.dumps(times))
         if metrics.step == self.trace_step:
             planned = self.planner.timeline(iteration.plan)
             trace = chrome_trace(iteration.plan, planned, iteration.outcome.timelines)
