@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from hydraulis.cli import pack, plan, propose
+from hydraulis.cli import pack, plan, profile, propose
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, report
 from hydraulis.errors import HydraulisError
 
-COMMANDS = (plan, propose, pack)
+COMMANDS = (plan, propose, pack, profile)
 
 _EPILOG = """\
 exit codes:
