@@ -309,6 +309,8 @@ REFUSALS = (
     Refusal('planner.strategies=["1x<pp2>"]\0model.num_hidden_layers=1', "too_many_stages", "1 layers"),
     Refusal("data.max_tokens=90", "document_too_long", "90 tokens, and no strategy admits more than 64"),
     Refusal('train.checkpointing="full"', "checkpointing_differs", "under checkpointing 'none'"),
+    Refusal("model.hidden_size=64", "profile_differs", "hidden_size 32, and the run has 64"),
+    Refusal('train.dtype="bfloat16"', "profile_differs", "dtype float32, and the run has bfloat16"),
     Refusal('planner.profile="nowhere.json"', "file_unreadable", "nowhere.json"),
     Refusal('planner.strategies=["2x<1>"]\0planner.profile="WITHOUT"', "scheme_unknown", "<1>"),
     Refusal('output.directory="FILE/run"', "run_directory", "FILE/run"),

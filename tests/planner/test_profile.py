@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from helpers import ROOT, at_least
-from hydraulis import CostProfile, InvalidInputError
+from hydraulis import Cluster, CostProfile, InvalidInputError, Scheme
 from hydraulis.planner import load_profile
 
 PRESETS = ["llama-7b-a800", "llama-13b-a800", "llama-32b-a800", "llama-7b-a100-40g"]
@@ -93,3 +93,56 @@ def test_the_documented_example_is_a_profile() -> None:
         20, re.findall(r"^\| `([a-z0-9_]+(?:\[\])?(?:\.[a-z0-9_]+)?)` \|", text, re.MULTILINE)
     ):
         assert f'"{field.split(".")[-1]}"' in example
+
+
+def test_an_analytic_profile_is_made_of_a_model_and_a_device(tmp_path: Path) -> None:
+    by_preset = load_profile("analytic:llama-7b-a800:H100")
+    assert (by_preset.device, by_preset.gpus_per_node, by_preset.dtype) == ("H100-80GB", 8, "bfloat16")
+    config = {
+        "model_type": "llama",
+        "vocab_size": 30592,
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    assert load_profile(f"analytic:{path}:h100") == by_preset
+    assert load_profile("analytic:llama-7b-a800:cpu").dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("analytic:", "analytic_syntax"),
+        ("analytic:H100", "analytic_syntax"),
+        ("analytic::H100", "analytic_syntax"),
+        ("analytic:llama-7b-a800:", "analytic_syntax"),
+        ("analytic:llama-7b-a800:V100", "device_unknown"),
+        ("analytic:missing.json:H100", "config_file"),
+    ],
+)
+def test_what_names_no_model_or_device_is_refused(name: str, code: str) -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        load_profile(name)
+    assert refusal.value.code == code
+
+
+def test_efficiencies_are_learnt_from_the_profiles_given() -> None:
+    profiles = [CostProfile.preset(name) for name in PRESETS]
+    model = profiles[0].model
+    assert model is not None
+    assert model.parameters == 32 * (4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096) + 2 * 30592 * 4096 + 4096
+    default = CostProfile.analytic(model, Cluster(64, 8), "H100")
+    assert CostProfile.analytic(model, Cluster(64, 8), "H100", learnt_from=profiles) == default
+    other = CostProfile.analytic(model, Cluster(64, 8), "H100", learnt_from=profiles[1:])
+    assert other != default
+    assert other.micro_batch_ms(Scheme("<tp2>"), [900]) == pytest.approx(
+        default.micro_batch_ms(Scheme("<tp2>"), [900]), rel=0.2
+    )
+    assert other.error(Scheme("<tp2>")) is None
+    assert "H100-80GB" in CostProfile.devices()
+    with pytest.raises(InvalidInputError, match="checkpointing is 'some'"):
+        CostProfile.analytic(model, Cluster(64, 8), "H100", checkpointing="some")  # type: ignore[arg-type]

@@ -8,13 +8,17 @@ import pytest
 import torch
 
 from hydraulis import Cluster, InvalidInputError, Scheme
+from hydraulis.config.checkpointing import CheckpointingKind
+from hydraulis.planner.shape import shape_of
 from hydraulis.profile.document import (
     CAP_MULTIPLE,
     MemoryMeasurement,
     ModelMemory,
     TimeMeasurement,
+    Workload,
     cost_profile,
 )
+from small_model import small_config
 
 MODEL = ModelMemory(memory_bytes=1_000_000, reserved_bytes=20_000, home_bytes=400_000)
 TIME: dict[str, Any] = {
@@ -24,6 +28,18 @@ TIME: dict[str, Any] = {
     "stage_multipliers": [0.9, 1.1],
 }
 PIPELINE = Scheme("<tp2,pp2>")
+SHAPE = shape_of(small_config(qk_norm=True))
+QUALITY = {
+    "points": 8,
+    "outliers": 1,
+    "relative_error": 0.02,
+    "held_out_error": 0.03,
+    "range": {"longest_tokens": 64, "micro_batch_tokens": 128},
+}
+
+
+def workload(checkpointing: CheckpointingKind) -> Workload:
+    return Workload(model=SHAPE, dtype="float32", checkpointing=checkpointing, context="ring")
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +56,7 @@ def build(memory: dict[str, float] | None = None, **changes: Any) -> Any:
         {PIPELINE: measured},
         {PIPELINE: TimeMeasurement(**(TIME | changes))},
         share,
-        "ring",
-        "selective",
+        workload("selective"),
     )
 
 
@@ -50,7 +65,7 @@ def test_schemes_with_context_ranks_say_of_which_kind() -> None:
     sizes = MemoryMeasurement(held_bytes=100_000, activation_bytes_per_token=1_000.5)
     times = TimeMeasurement(**(TIME | {"stage_multipliers": [1.0]}))
     profile = cost_profile(
-        MODEL, dict.fromkeys(schemes, sizes), dict.fromkeys(schemes, times), 0.3, "ring", "none"
+        MODEL, dict.fromkeys(schemes, sizes), dict.fromkeys(schemes, times), 0.3, workload("none")
     )
     assert [profile.context(scheme) for scheme in schemes] == [None, "ring"]
     # Padding to 21 tokens never exceeds a cap.
@@ -58,15 +73,19 @@ def test_schemes_with_context_ranks_say_of_which_kind() -> None:
 
 
 def test_every_measurement_is_in_the_document() -> None:
-    document = json.loads(build().to_json())
+    document = json.loads(build(quality=QUALITY).to_json())
     (entry,) = document["schemes"]
     assert entry == {
         "scheme": "<tp2,pp2>",
         **TIME,
+        "fit": QUALITY,
         "held_bytes": 100_000,
         "activation_bytes_per_token": 1_000.5,
     }
     assert document["checkpointing"] == "selective"
+    assert document["dtype"] == "float32"
+    assert document["model"]["switches"] == ["qk_norm"]
+    assert build().model == SHAPE
     assert document["forward_share"] == 0.3
     assert document["memory"] == {
         "reserved_bytes": 20_000,

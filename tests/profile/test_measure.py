@@ -1,13 +1,15 @@
 """A measured profile: sound, the same on every rank, and one that plans."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hydraulis import Cluster, CostProfile, Planner, Scheme
-from hydraulis.profile.bench import Timing
-from hydraulis.profile.measure import _stage_times
+from hydraulis.profile.links import with_links
+from hydraulis.profile.measure import NUM_MIXES, observed
+from hydraulis.profile.observations import Observation, Observations, Timing
 from ranks import run_ranks
 from runtime.measure_workers import MEMORY, SCHEMES, Report, measure
 from small_model import build_decoder, small_config
@@ -19,8 +21,13 @@ FLOAT32 = 4
 
 
 @pytest.fixture(scope="module")
-def reports() -> list[Report]:
-    result: list[Report] = run_ranks(NUM_RANKS, measure, 0.4)
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("measured") / "measurements.jsonl"
+
+
+@pytest.fixture(scope="module")
+def reports(file: Path) -> list[Report]:
+    result: list[Report] = run_ranks(NUM_RANKS, measure, 1.0, file)
     return result
 
 
@@ -142,20 +149,51 @@ def test_it_measures_with_parameters_that_are_not_all_zero(reports: list[Report]
 @pytest.mark.parametrize("text", ["<tp2,pp2>", "<cp2,pp2>"])
 def test_a_stage_takes_as_long_as_its_slowest_rank_in_the_median_pass(text: str) -> None:
     """Two replicas, two passes; the total tells which of the two ranks of a stage is slower."""
-    scheme = Scheme(text)
-
-    def rank(*passes: tuple[float, float]) -> list[dict[tuple[str, int], Timing]]:
-        return [{(str(scheme), 5): Timing(*timing)} for timing in passes]
-
-    first_stage = (rank((1, 10), (3, 30)), rank((2, 5), (4, 40)))
-    gathered = [
-        *first_stage,
-        *(rank((7, 7), (7, 7)), rank((1, 1), (1, 1))),
-        *first_stage,
-        *(rank((9, 9), (9, 9)), rank((99, 99), (1, 1))),
-    ]
+    first = [(1, 10), (2, 5), (7, 7), (1, 1), (1, 10), (2, 5), (9, 9), (99, 99)]
+    second = [(3, 30), (4, 40), (7, 7), (1, 1), (3, 30), (4, 40), (9, 9), (1, 1)]
+    observations = Observations()
+    for timings in (first, second):
+        gathered = [{(text, 5): Timing(*timing)} for timing in timings]
+        for observation in observed(gathered, Scheme(text), [40, 2], 5):
+            observations.add(observation)
     # Slowest first: (1, 10), (4, 40) twice; then (7, 7), (7, 7), (99, 99), (9, 9).
-    assert _stage_times(gathered, scheme, 5) == [Timing(2.5, 25.0), Timing(8.0, 8.0)]
+    assert observations.stage_times(text, [40, 2]) == [Timing(2.5, 25.0), Timing(8.0, 8.0)]
+
+
+def test_what_was_timed_is_in_the_file_and_a_later_measurement_goes_on_from_it(
+    reports: list[Report], file: Path
+) -> None:
+    header, *lines = file.read_text().splitlines()
+    assert json.loads(header)["ranks"] == NUM_RANKS
+    observations = [Observation.from_json(line) for line in lines]
+    # Three replicas of <1>, one of each other scheme.
+    assert len(observations) % (NUM_MIXES * 6) == 0
+    assert {observation.scheme for observation in observations} == set(SCHEMES)
+    # Nothing was left to measure, so the file alone decides; it holds what the profile was made of.
+    first, resumed = (json.loads(text) for text in (reports[0].profile, reports[0].resumed))
+    assert resumed == first
+
+
+def test_links_are_measured_for_every_number_of_ranks(reports: list[Report]) -> None:
+    links = reports[0].links
+    assert [(link.operation, link.ranks) for link in links] == [
+        ("send", 2),
+        ("all_reduce", 2),
+        ("all_to_all", 2),
+        ("all_reduce", 3),
+        ("all_to_all", 3),
+    ]
+    assert all(link.latency_ms > 0 and link.gigabytes_per_s > 0 for link in links)
+    assert reports[1].links == links
+    written = with_links(CostProfile.from_json(reports[0].profile), links)
+    assert json.loads(written.to_json())["hardware"]["links"][0]["operation"] == "send"
+
+
+def test_a_profile_says_how_far_it_can_be_trusted(entries: dict[str, dict[str, Any]]) -> None:
+    for entry in entries.values():
+        assert entry["fit"]["points"] == NUM_MIXES
+        assert 0 <= entry["fit"]["relative_error"] < 0.5
+        assert entry["fit"]["range"]["longest_tokens"] >= 64
 
 
 def test_too_little_memory_for_a_token_is_refused_on_every_rank(reports: list[Report]) -> None:

@@ -1,22 +1,20 @@
 """Bytes that backward keeps: each storage once, parameters never."""
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from hydraulis import Scheme
-from hydraulis._core import Position
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.data.collate import PackedMicroBatch, collate
-from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.profile.memory import activation_bytes
-from hydraulis.runtime.buffers import StrategyBuffers
-from hydraulis.runtime.parameters import ModelParameters
-from hydraulis.runtime.stage import Stage, StageKinds
 from small_model import small_config
+from stage_bytes import stage_bytes
+
+if TYPE_CHECKING:
+    from hydraulis.runtime.stage import Stage
 
 TOKENS, WIDTH = 6, 4
 FLOAT64 = 8
@@ -83,21 +81,6 @@ class LinearMap(nn.Module):
 )
 def test_counts_are_those_made_by_hand(module: nn.Module, kept_elements: int) -> None:
     assert count(module) == kept_elements * FLOAT64
-
-
-def stage_bytes(
-    tokens: int,
-    dtype: torch.dtype = torch.float64,
-    checkpointing: CheckpointingKind = "none",
-    **changes: Any,
-) -> int:
-    parameters = ModelParameters.of(small_config(**changes))
-    whole = Position.all(Scheme("<1>"))[0]
-    buffers = StrategyBuffers.for_schemes(parameters, [whole.scheme], dtype)
-    buffers.parameter.fill_(0.1)
-    kinds = StageKinds(None, checkpointing)
-    stage = Stage(parameters, whole, kinds, 0, ProcessGroups(timeout=None), buffers)  # type: ignore[arg-type]
-    return activation_bytes(stage, None, micro_batch(tokens))
 
 
 def test_a_stage_keeps_as_much_for_every_token() -> None:

@@ -1,5 +1,6 @@
 """What the ranks of profile/test_measure.py do; not beside it, as `profile` is a standard module too."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -8,6 +9,7 @@ from hydraulis import Scheme
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.errors import HydraulisError
 from hydraulis.profile.bench import SchemeBench
+from hydraulis.profile.links import LinkMeasurement, measure_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from runtime.tiny import make_worker
 from small_model import small_config
@@ -21,6 +23,8 @@ class Report(NamedTuple):
     """What one rank saw of a measurement."""
 
     profile: str
+    resumed: str
+    links: list[LinkMeasurement]
     shares: list[float]
     filled: bool
     stopped: bool
@@ -28,22 +32,35 @@ class Report(NamedTuple):
     kept: list[float]
 
 
-def limits(memory_bytes: int, seconds: float) -> MeasurementLimits:
+def limits(
+    memory_bytes: int, seconds: float, file: Path | None = None, precision: float = 1e-9
+) -> MeasurementLimits:
     return MeasurementLimits(
-        context="ring", memory_bytes=memory_bytes, longest=8192, micro_batch_tokens=16384, seconds=seconds
+        context="ring",
+        memory_bytes=memory_bytes,
+        longest=8192,
+        micro_batch_tokens=16384,
+        seconds=seconds,
+        precision=precision,
+        file=file,
     )
 
 
-def measure(seconds: float) -> Report:
-    """Measure; once more with too little memory for any token; and once more, stopped half-way."""
+def measure(seconds: float, file: Path) -> Report:
+    """Measure; go on from the file; with too little memory for any token; and once more, stopped half-way."""
     # Tokens of the measurement are bytes.
     config = small_config(vocab_size=256, initializer_range=0.1)
     worker = make_worker([f"1x{scheme}" for scheme in SCHEMES], config=config, dtype=torch.float32)
     schemes = [Scheme(text) for text in SCHEMES]
     shares: list[float] = []
-    profile = measure_profile(worker, schemes, limits(MEMORY, seconds), shares.append, lambda: False)
+    profile = measure_profile(worker, schemes, limits(MEMORY, seconds, file), shares.append, lambda: False)
     assert profile is not None
     filled = bool(worker.buffers.parameter.count_nonzero() > 0)
+    # Three timings of each are enough for this precision, and those of the file count.
+    known = limits(MEMORY, 600.0, file, precision=1e9)
+    resumed = measure_profile(worker, schemes, known, lambda _: None, lambda: False)
+    assert resumed is not None
+    links = measure_links(worker.groups)
     refused = ("", "", "")
     try:
         measure_profile(worker, schemes, limits(MEMORY // 8, seconds), lambda _: None, lambda: False)
@@ -52,7 +69,7 @@ def measure(seconds: float) -> Report:
     stop = StopAfter(10)
     stopped = measure_profile(worker, schemes, limits(MEMORY, 600.0), lambda _: None, stop.reached) is None
     kept = [kept_per_token(kind) for kind in CHECKPOINTING]
-    return Report(profile.to_json(), shares, filled, stopped, refused, kept)
+    return Report(profile.to_json(), resumed.to_json(), links, shares, filled, stopped, refused, kept)
 
 
 def kept_per_token(checkpointing: CheckpointingKind) -> float:

@@ -50,6 +50,8 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
         plan_ms=1.0,
         transfer_ms=2.0,
         groups_ms=3.0,
+        replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),
+        replica_measured_ms=tuple(2 * replica.predicted_ms for replica in plan.replicas),
     )
     timelines = recorder.planner.timeline(plan)
     return Iteration(
@@ -117,7 +119,7 @@ def test_the_summary_adds_up(directory: RunDirectory) -> None:
     assert (summary.planned_ms, summary.measured_ms) == (400.0, 430.0)
     # Relative to the measured time: 0, 0.5, 0.25 and 1.
     assert summary.median_error == pytest.approx((0.25 + 0.5) / 2)
-    assert set(summary.files) == {"metrics.jsonl", "plans.jsonl", "trace.json"}
+    assert set(summary.files) == {"metrics.jsonl", "plans.jsonl", "times.jsonl", "trace.json"}
     assert all(path.is_file() for path in summary.files.values())
 
 

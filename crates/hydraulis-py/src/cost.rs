@@ -1,10 +1,10 @@
-//! `CostProfile` and the fit of its coefficients.
+//! `CostProfile`, and what it is of.
 
-use hydraulis_core::spec::ContextKind;
-use hydraulis_core::{Millis, Tokens, cost};
+use hydraulis_core::spec::{CheckpointingKind, ContextKind, Dtype};
+use hydraulis_core::{Tokens, cost, spec};
 use pyo3::prelude::*;
 
-use crate::errors::raise;
+use crate::errors::{invalid, raise};
 use crate::gil::detached;
 use crate::spec::{Cluster, Scheme};
 
@@ -25,6 +25,38 @@ impl CostProfile {
     #[staticmethod]
     fn presets() -> Vec<&'static str> {
         cost::PRESETS.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// Predicts the profile of a model on a device from its data sheet, with efficiencies learnt from measured profiles, the
+    /// shipped ones by default.
+    #[staticmethod]
+    #[pyo3(signature = (model, cluster, device, *, checkpointing = "none", learnt_from = None))]
+    fn analytic(
+        py: Python<'_>,
+        model: &ModelShape,
+        cluster: &Cluster,
+        device: &str,
+        checkpointing: &str,
+        learnt_from: Option<Vec<Py<CostProfile>>>,
+    ) -> PyResult<CostProfile> {
+        let checkpointing = kind(py, checkpointing)?;
+        let (model, cluster) = (model.0.clone(), cluster.0);
+        let profiles: Option<Vec<cost::CostProfile>> =
+            learnt_from.map(|profiles| profiles.iter().map(|profile| profile.get().0.clone()).collect());
+        detached(py, || {
+            let device = cost::device(device)?;
+            let efficiency = match profiles {
+                Some(profiles) => cost::Efficiency::learnt(&profiles)?,
+                None => cost::Efficiency::shipped()?,
+            };
+            cost::CostProfile::analytic(&model, cluster, &device, checkpointing, &efficiency).map(CostProfile)
+        })
+    }
+
+    /// Names of the devices that `analytic` knows.
+    #[staticmethod]
+    fn devices() -> Vec<&'static str> {
+        cost::DEVICES.iter().map(|device| device.name).collect()
     }
 
     /// Reads and checks the JSON form.
@@ -48,6 +80,24 @@ impl CostProfile {
     #[getter]
     fn gpus_per_node(&self) -> u32 {
         self.0.hardware.gpus_per_node
+    }
+
+    /// The device that it was measured on.
+    #[getter]
+    fn device(&self) -> &str {
+        &self.0.hardware.device
+    }
+
+    /// The shape of the model that it is of; None where it does not say.
+    #[getter]
+    fn model(&self) -> Option<ModelShape> {
+        self.0.model.clone().map(ModelShape)
+    }
+
+    /// What the model computed in; None where it does not say.
+    #[getter]
+    fn dtype(&self) -> Option<&'static str> {
+        self.0.dtype.map(Dtype::name)
     }
 
     /// Under which activation checkpointing all of it was measured: `none`, `selective` or `full`.
@@ -74,34 +124,65 @@ impl CostProfile {
         detached(py, move || Ok(cost::CostModel::new(profile, cluster).scheme(scheme)?.cap().0))
     }
 
+    /// The time of one stage's forward and backward of a micro-batch, in ms, on average over the stages.
+    fn micro_batch_ms(&self, py: Python<'_>, scheme: &Scheme, lengths: Vec<u64>) -> PyResult<f64> {
+        let (profile, scheme) = (self.0.clone(), scheme.0);
+        detached(py, move || {
+            let entry = profile.scheme(scheme)?;
+            Ok(entry.micro_batch_ms(lengths.into_iter().map(Tokens)).0)
+        })
+    }
+
+    /// The relative error to expect of a scheme's times: on held-out points, or else that of the fit; None where the profile
+    /// does not say.
+    fn error(&self, py: Python<'_>, scheme: &Scheme) -> PyResult<Option<f64>> {
+        let entry = self.0.scheme(scheme.0).map_err(|error| raise(py, &error))?;
+        Ok(entry.fit.map(|fit| fit.error()))
+    }
+
     fn __repr__(&self) -> String {
         format!("CostProfile('{}', {} schemes)", self.0.name, self.0.schemes.len())
     }
 }
 
-/// Fitted coefficients, and how well they explain the measurements.
-#[pyclass(frozen, get_all, module = "hydraulis._core")]
-#[derive(Clone, Debug)]
-pub(crate) struct CostFit {
-    quadratic_ms_per_token2: f64,
-    linear_ms_per_token: f64,
-    fixed_ms: f64,
-    relative_error: f64,
+fn kind(py: Python<'_>, text: &str) -> PyResult<CheckpointingKind> {
+    let kinds = [CheckpointingKind::None, CheckpointingKind::Selective, CheckpointingKind::Full];
+    kinds.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+        let message = format!("checkpointing is '{text}', it must be 'none', 'selective' or 'full'; give one of them");
+        invalid(py, &message, "config_value")
+    })
 }
 
-/// The coefficients a, b, c >= 0 of least squared relative error over timed micro-batches.
-#[pyfunction]
-pub(crate) fn fit_cost(py: Python<'_>, measurements: Vec<(Vec<u64>, f64)>) -> PyResult<CostFit> {
-    let point = |(sequences, ms): (Vec<u64>, f64)| cost::Measurement {
-        sequences: sequences.into_iter().map(Tokens).collect(),
-        ms: Millis(ms),
-    };
-    let points: Vec<cost::Measurement> = measurements.into_iter().map(point).collect();
-    let fit = detached(py, || cost::fit(&points))?;
-    Ok(CostFit {
-        quadratic_ms_per_token2: fit.quadratic_ms_per_token2,
-        linear_ms_per_token: fit.linear_ms_per_token,
-        fixed_ms: fit.fixed_ms,
-        relative_error: fit.relative_error,
-    })
+/// The shape of a decoder: two models of equal shape cost the same.
+#[pyclass(frozen, eq, module = "hydraulis")]
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ModelShape(pub(crate) spec::ModelShape);
+
+#[pymethods]
+impl ModelShape {
+    /// Reads and checks the JSON form.
+    #[staticmethod]
+    fn from_json(py: Python<'_>, text: &str) -> PyResult<ModelShape> {
+        detached(py, || spec::ModelShape::from_json(text)).map(ModelShape)
+    }
+
+    /// The JSON form, on one line.
+    fn to_json(&self) -> String {
+        self.0.to_json()
+    }
+
+    /// Parameters of the whole model.
+    #[getter]
+    fn parameters(&self) -> u64 {
+        self.0.parameters()
+    }
+
+    /// The first field that another shape has otherwise: its name, the value here and there; None if they are equal.
+    fn difference(&self, other: &ModelShape) -> Option<(&'static str, String, String)> {
+        self.0.difference(&other.0)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("ModelShape.from_json('{}')", self.0.to_json())
+    }
 }

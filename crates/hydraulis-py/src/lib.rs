@@ -9,6 +9,7 @@ mod balance;
 mod cost;
 mod effort;
 mod errors;
+mod fit;
 mod gil;
 mod layout;
 mod link;
@@ -27,9 +28,11 @@ mod _core {
     #[pymodule_export]
     use crate::balance::{Balance, balance};
     #[pymodule_export]
-    use crate::cost::{CostFit, CostProfile, fit_cost};
+    use crate::cost::{CostProfile, ModelShape};
     #[pymodule_export]
     use crate::effort::Effort;
+    #[pymodule_export]
+    use crate::fit::{CostFit, fit_costs, micro_batches_to_measure};
     #[pymodule_export]
     use crate::layout::{
         BucketTransfer, HeldSlice, Home, HomeSlice, Parameter, ParameterTable, Position, held_slices, transfer,

@@ -45,6 +45,9 @@ pub(crate) struct Replica {
     busy_ms: f64,
     /// When its last backward ends.
     predicted_ms: f64,
+    /// The relative error to expect of its times, and how many times further than the measurements it reaches; None where the
+    /// profile does not say.
+    trust: Option<(f64, f64)>,
 }
 
 impl Plan {
@@ -254,6 +257,7 @@ impl Replica {
             cap_tokens: replica.cap_tokens.0,
             busy_ms: replica.busy_ms.0,
             predicted_ms: replica.predicted_ms.0,
+            trust: replica.trust.map(|trust| (trust.error, trust.beyond)),
         })
     }
 }

@@ -138,6 +138,7 @@ FILE_MEANINGS = {
     "metrics.jsonl": "metrics",
     "plans.jsonl": "plans",
     "evaluations.jsonl": "losses on what is held out",
+    "times.jsonl": "times of micro-batches",
     "trace.json": "trace (open in Perfetto)",
     "profile.json": "cost profile",
     "config.json": "configuration",

@@ -18,7 +18,8 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
         "--profile",
         required=True,
         metavar="NAME|FILE",
-        help=f"a preset ({', '.join(CostProfile.presets())}) or a cost profile's JSON file",
+        help=f"a preset ({', '.join(CostProfile.presets())}), a cost profile's JSON file, or "
+        "analytic:MODEL:DEVICE for one from a model's config.json and a device's data sheet",
     )
     parser.add_argument("--gpus", required=True, type=count, metavar="N", help="GPUs of the cluster")
     parser.add_argument(

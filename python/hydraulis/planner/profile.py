@@ -2,29 +2,43 @@
 
 from pathlib import Path
 
-from hydraulis._core import CostProfile
+from hydraulis._core import Cluster, CostProfile, ModelShape
+from hydraulis.config.hugging_face import from_hugging_face
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner.files import unreadable
+from hydraulis.planner.shape import shape_of
+
+_ANALYTIC = "analytic:"
+# Nodes as most are built; of schemes no more than the widest are made.
+_CLUSTER = Cluster(gpus=256, gpus_per_node=8)
 
 
 def load_profile(name_or_path: str | Path) -> CostProfile:
-    """Read a preset by its name, or a profile's JSON file by its path.
+    """Read a preset by its name, or a profile's JSON file by its path; or predict one.
 
     A preset's name wins over a file of the same name; write `./name` for the file.
 
     Args:
-        name_or_path: one of `CostProfile.presets()`, or a path.
+        name_or_path: one of `CostProfile.presets()`, a path, or `analytic:MODEL:DEVICE`: MODEL is the path
+            of a `config.json` of Hugging Face or the name of a preset, whose model is taken, DEVICE one of
+            `CostProfile.devices()`.
 
     Returns:
         The profile, checked.
 
     Raises:
         InvalidInputError: neither a preset nor a file bears the name (code `preset_unknown`), the file cannot
-            be read (`file_unreadable`), or it holds no sound profile (`profile_syntax`, `profile_value`).
+            be read (`file_unreadable`), it holds no sound profile (`profile_syntax`, `profile_value`), or the
+            model or the device of an analytic one is refused (`analytic_syntax`, `model_unsupported`,
+            `device_unknown`).
 
     >>> load_profile("llama-32b-a800").gpus_per_node
     8
+    >>> load_profile("analytic:llama-32b-a800:H100").device
+    'H100-80GB'
     """
+    if isinstance(name_or_path, str) and name_or_path.startswith(_ANALYTIC):
+        return _analytic(name_or_path)
     path = Path(name_or_path)
     if isinstance(name_or_path, str):
         is_name = path.name == name_or_path and not path.suffix and not path.exists()
@@ -40,3 +54,19 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
         # The core knows the field but not the file.
         message = f"file '{path}': {error}"
         raise InvalidInputError(message, code=error.code) from None
+
+
+def _analytic(text: str) -> CostProfile:
+    model, _, device = text.removeprefix(_ANALYTIC).rpartition(":")
+    if not (model and device):
+        message = f"'{text}' names no model and device; write {_ANALYTIC}MODEL:DEVICE"
+        raise InvalidInputError(message, code="analytic_syntax")
+    return CostProfile.analytic(_model(model), _CLUSTER, device)
+
+
+def _model(name_or_path: str) -> ModelShape:
+    if name_or_path in CostProfile.presets():
+        shape = CostProfile.preset(name_or_path).model
+        assert shape is not None  # the core's tests say that every preset has one
+        return shape
+    return shape_of(from_hugging_face(name_or_path))

@@ -12,14 +12,8 @@ from hydraulis._core import Cluster, Position, Scheme, Strategy
 from hydraulis.config.context import ContextKind
 from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.profile.memory import activation_bytes
+from hydraulis.profile.observations import Timing
 from hydraulis.runtime.worker import Worker
-
-
-class Timing(NamedTuple):
-    """CPU time of one micro-batch on one rank, in milliseconds."""
-
-    forward_ms: float
-    backward_ms: float
 
 
 class KeptBytes(NamedTuple):

@@ -3,12 +3,13 @@
 import json
 import math
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 
-from hydraulis._core import CostProfile, Scheme
+from hydraulis._core import CostFit, CostProfile, ModelShape, Scheme
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 
@@ -33,12 +34,59 @@ class MemoryMeasurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeMeasurement:
-    """Fitted coefficients of one scheme, as the cost profile defines them."""
+    """Fitted coefficients of one scheme, as the cost profile defines them.
+
+    Attributes:
+        quadratic_ms_per_token2: `a`.
+        linear_ms_per_token: `b`.
+        fixed_ms: `c`.
+        stage_multipliers: by stage.
+        quality: how far they can be trusted, as the profile's `fit`; None where nobody knows.
+    """
 
     quadratic_ms_per_token2: float
     linear_ms_per_token: float
     fixed_ms: float
     stage_multipliers: Sequence[float]
+    quality: Mapping[str, object] | None = None
+
+    @classmethod
+    def of(cls, fit: CostFit, stage_multipliers: Sequence[float]) -> Self:
+        """Take what was fitted."""
+        return cls(
+            quadratic_ms_per_token2=fit.quadratic_ms_per_token2,
+            linear_ms_per_token=fit.linear_ms_per_token,
+            fixed_ms=fit.fixed_ms,
+            stage_multipliers=stage_multipliers,
+            quality=json.loads(fit.quality_json()),
+        )
+
+    def entry(self) -> dict[str, object]:
+        """Give the fields of a scheme's entry."""
+        fields: dict[str, object] = {
+            "quadratic_ms_per_token2": self.quadratic_ms_per_token2,
+            "linear_ms_per_token": self.linear_ms_per_token,
+            "fixed_ms": self.fixed_ms,
+            "stage_multipliers": list(self.stage_multipliers),
+        }
+        return fields if self.quality is None else fields | {"fit": self.quality}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What was measured, whatever the scheme.
+
+    Attributes:
+        model: its shape.
+        dtype: of parameters and activations.
+        checkpointing: the kind under which all was measured.
+        context: the kind of context parallelism of all schemes that have any.
+    """
+
+    model: ModelShape
+    dtype: str
+    checkpointing: CheckpointingKind
+    context: ContextKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +104,17 @@ class ModelMemory:
     home_bytes: int
 
 
+def device_name() -> str:
+    """Name what this rank computes on."""
+    return f"{platform.machine()} CPU"
+
+
 def cost_profile(
     model: ModelMemory,
-    memory: dict[Scheme, MemoryMeasurement],
-    times: dict[Scheme, TimeMeasurement],
+    memory: Mapping[Scheme, MemoryMeasurement],
+    times: Mapping[Scheme, TimeMeasurement],
     forward_share: float,
-    context: ContextKind,
-    checkpointing: CheckpointingKind,
+    workload: Workload,
 ) -> CostProfile:
     """Build the profile; the core checks it.
 
@@ -71,8 +123,7 @@ def cost_profile(
         memory: of each scheme.
         times: of each scheme.
         forward_share: of a micro-batch's time.
-        context: the kind of context parallelism of all schemes that have any.
-        checkpointing: the kind under which all was measured.
+        workload: what was measured.
 
     Raises:
         InvalidInputError: a measurement is out of its range (code `profile_value`).
@@ -80,14 +131,11 @@ def cost_profile(
     entries = [
         {
             "scheme": str(scheme),
-            "quadratic_ms_per_token2": times[scheme].quadratic_ms_per_token2,
-            "linear_ms_per_token": times[scheme].linear_ms_per_token,
-            "fixed_ms": times[scheme].fixed_ms,
             "held_bytes": memory[scheme].held_bytes,
             "activation_bytes_per_token": memory[scheme].activation_bytes_per_token,
-            "stage_multipliers": list(times[scheme].stage_multipliers),
         }
-        | ({"context": context} if scheme.cp > 1 else {})
+        | times[scheme].entry()
+        | ({"context": workload.context} if scheme.cp > 1 else {})
         for scheme in times
     ]
     document = {
@@ -95,11 +143,13 @@ def cost_profile(
         "name": "measured",
         "source": f"measured by this run: CPU time of one rank, torch {torch.__version__}",
         "hardware": {
-            "device": f"{platform.machine()} CPU",
+            "device": device_name(),
             "gpus_per_node": torch.distributed.get_world_size(),
             "memory_bytes": model.memory_bytes,
         },
-        "checkpointing": checkpointing,
+        "model": json.loads(workload.model.to_json()),
+        "dtype": workload.dtype,
+        "checkpointing": workload.checkpointing,
         "forward_share": forward_share,
         "memory": {
             "reserved_bytes": model.reserved_bytes,

@@ -1,25 +1,37 @@
 """A cost profile of the ranks at hand, while all of them are busy.
 
-For each scheme as many replicas as fit run side by side, every stage on micro-batches of several sizes and
-mixes, pass after pass until the time is up. A time is CPU time of a rank's thread, the slowest rank's for
-each stage, the median over replicas and passes: so it holds although ranks share cores.
+For each scheme as many replicas as fit run side by side, every stage on the micro-batches that tell most
+about the coefficients, pass after pass until the times are known well enough or the time is up. A time is CPU
+time of a rank's thread, the slowest rank's for each stage, the median over replicas and passes: so it holds
+although ranks share cores.
 """
 
+import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from hydraulis._core import Cluster, CostProfile, Scheme, fit_cost
-from hydraulis.config.checkpointing import CheckpointingKind
+from hydraulis._core import Cluster, CostProfile, Scheme, fit_costs, micro_batches_to_measure
 from hydraulis.config.context import ContextKind
 from hydraulis.parallel.context.degree import check_context_degree
-from hydraulis.profile.bench import SchemeBench, Timing
-from hydraulis.profile.document import MemoryMeasurement, ModelMemory, TimeMeasurement, cost_profile
+from hydraulis.planner.shape import shape_of
+from hydraulis.profile.bench import SchemeBench
+from hydraulis.profile.document import (
+    MemoryMeasurement,
+    ModelMemory,
+    TimeMeasurement,
+    Workload,
+    cost_profile,
+    device_name,
+)
+from hydraulis.profile.observations import Conditions, Observation, ObservationFile, Observations, Timing
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
 
@@ -32,10 +44,14 @@ FROZEN_HOME_BUFFERS = 1
 # Gradients that come in: what is at home here of two buckets, from each holder, is at most two buckets.
 STAGING_BUFFERS = 2
 
+# Micro-batches of each scheme: five more than there are coefficients, so that the error can be told.
+NUM_MIXES = 8
+
 # The first pass may take longer than the budget: it is not done before its end.
 LAST_SHARE = 0.99
 
 Progress = Callable[[float], None]
+Mixes = Mapping[Scheme, Sequence[Sequence[int]]]
 # By scheme, as written, and by the number of the mix: what a rank measured in one pass.
 Pass = dict[tuple[str, int], Timing]
 
@@ -50,6 +66,9 @@ class MeasurementLimits:
         longest: tokens of the longest sequence that the run will see.
         micro_batch_tokens: tokens of the largest micro-batch that it can make of a global batch.
         seconds: after which no new pass over the micro-batches is begun; one is always made.
+        precision: a scheme is measured no more once the relative standard error of each micro-batch's median
+            time is at most this.
+        file: of the observations, on rank 0; those that it holds count, and new ones are added.
     """
 
     context: ContextKind
@@ -57,6 +76,8 @@ class MeasurementLimits:
     longest: int
     micro_batch_tokens: int
     seconds: float
+    precision: float = 0.01
+    file: Path | None = None
 
 
 def measure_profile(
@@ -88,25 +109,40 @@ def measure_profile(
     benches = [SchemeBench(worker, scheme, context) for scheme, context in contexts.items()]
     model = _model_memory(worker, limits.memory_bytes)
     memory = {bench.scheme: _scheme_memory(worker, bench) for bench in benches}
-    mixes = _mixes(model, memory, limits, worker.checkpointing)
-    passes = _passes(benches, mixes, limits.seconds, progress, is_stopped)
-    if not passes:
+    workload = _workload(worker, limits.context)
+    mixes = _mixes(model, memory, limits, workload)
+    record = _Record(mixes, limits.precision)
+    if limits.file is not None:
+        from_rank_zero(lambda: record.open(limits.file, _conditions(workload)))
+    if not _measure(benches, record, limits.seconds, progress, is_stopped):
         return None
-    gathered: list[list[Pass]] = [[]] * dist.get_world_size()
-    dist.gather_object(passes, gathered if dist.get_rank() == 0 else None)
 
     def fitted() -> str:
-        stage_times = {
-            scheme: [_stage_times(gathered, scheme, index) for index in range(len(mixes[scheme]))]
-            for scheme in schemes
-        }
-        times = {scheme: _fit(mixes[scheme], stage_times[scheme]) for scheme in schemes}
-        forward_share = _forward_share(stage_times)
-        return cost_profile(
-            model, memory, times, forward_share, limits.context, worker.checkpointing
-        ).to_json()
+        times, forward_share = _fit(mixes, record.observations)
+        return cost_profile(model, memory, times, forward_share, workload).to_json()
 
     return CostProfile.from_json(from_rank_zero(fitted))
+
+
+def _workload(worker: Worker, context: ContextKind) -> Workload:
+    return Workload(
+        model=shape_of(worker.parameters.config),
+        dtype=str(worker.buffers.parameter.dtype).removeprefix("torch."),
+        checkpointing=worker.checkpointing,
+        context=context,
+    )
+
+
+def _conditions(workload: Workload) -> Conditions:
+    return Conditions(
+        model=workload.model.to_json(),
+        dtype=workload.dtype,
+        checkpointing=workload.checkpointing,
+        context=workload.context,
+        device=device_name(),
+        ranks=dist.get_world_size(),
+        torch=torch.__version__,
+    )
 
 
 def _model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
@@ -141,33 +177,18 @@ def _mixes(
     model: ModelMemory,
     memory: dict[Scheme, MemoryMeasurement],
     limits: MeasurementLimits,
-    checkpointing: CheckpointingKind,
+    workload: Workload,
 ) -> dict[Scheme, list[list[int]]]:
-    """Choose micro-batches for each scheme: alone and packed, from a sixteenth to all that it will be given.
-
-    Sequences of one length alone could not tell the fixed cost from the rest, and full packs of short ones
-    are what training runs most.
-    """
+    """Choose micro-batches for each scheme, up to the largest that it will be given."""
     times = {scheme: _unfitted(scheme) for scheme in memory}
-    unfitted = cost_profile(model, memory, times, 0.5, limits.context, checkpointing)
+    unfitted = cost_profile(model, memory, times, 0.5, workload)
     world = dist.get_world_size()
     mixes = {}
     for scheme in memory:
         cap = unfitted.cap_tokens(scheme, Cluster(gpus=world, gpus_per_node=world))
-        mixes[scheme] = _mixes_up_to(min(cap, limits.micro_batch_tokens), min(cap, limits.longest))
+        tokens = min(cap, limits.micro_batch_tokens)
+        mixes[scheme] = micro_batches_to_measure(min(tokens, limits.longest), tokens, NUM_MIXES)
     return mixes
-
-
-def _mixes_up_to(tokens: int, longest: int) -> list[list[int]]:
-    sixteenth, part = max(1, tokens // 16), max(1, longest // 16)
-    return [
-        [part],
-        [4 * part],
-        [8 * part],
-        [longest],
-        [min(4 * sixteenth, longest)] * 4,
-        [min(sixteenth, longest)] * 16,
-    ]
 
 
 def _unfitted(scheme: Scheme) -> TimeMeasurement:
@@ -180,81 +201,173 @@ def _unfitted(scheme: Scheme) -> TimeMeasurement:
     )
 
 
-def _passes(
+@dataclass(slots=True)
+class _Record:
+    """What has been measured, and what is known well enough; on rank 0."""
+
+    mixes: Mixes
+    precision: float
+    observations: Observations = field(default_factory=Observations)
+    file: ObservationFile | None = None
+
+    def open(self, path: Path | None, conditions: Conditions) -> str:
+        """Go on from a file."""
+        assert path is not None
+        self.file = ObservationFile(path, conditions)
+        for observation in self.file.observations:
+            self.observations.add(observation)
+        return ""
+
+    def add(self, observations: Sequence[Observation]) -> None:
+        """Take what one pass has given."""
+        for observation in observations:
+            self.observations.add(observation)
+        if self.file is not None:
+            self.file.append(observations)
+
+    def error(self, scheme: Scheme) -> float:
+        """Give the greatest relative error of a scheme's median times."""
+        return max(self.observations.median_error(str(scheme), lengths) for lengths in self.mixes[scheme])
+
+    def unknown(self) -> list[str]:
+        """Name the schemes that are not known well enough."""
+        return [str(scheme) for scheme in self.mixes if self.error(scheme) > self.precision]
+
+    def is_complete(self) -> bool:
+        """Tell whether every micro-batch was timed at least once."""
+        return all(
+            tuple(lengths) in self.observations.mixes(str(scheme))
+            for scheme, mixes in self.mixes.items()
+            for lengths in mixes
+        )
+
+
+def _measure(
     benches: Sequence[SchemeBench],
-    mixes: dict[Scheme, list[list[int]]],
+    record: _Record,
     seconds: float,
     progress: Progress,
     is_stopped: Callable[[], bool],
-) -> list[Pass]:
-    """Measure every mix once per pass, for as many passes as the time allows; none if it is stopped."""
+) -> bool:
+    """Time the micro-batches of every scheme, pass after pass; tell whether it came to its end. Collective.
+
+    A scheme that is known well enough is left out of the passes that follow.
+    """
     for bench in benches:
         # The first micro-batch of a scheme pays for what is made on first use.
-        bench.time(mixes[bench.scheme][0])
+        bench.time(list(record.mixes[bench.scheme][0]))
     progress(0.0)
-    start = time.perf_counter()
-    passes: list[Pass] = []
-    share = 0.0
+    told = _Told(progress, time.perf_counter(), seconds)
+    share, num_passes = 0.0, 0
     while share < 1.0:
-        timings: Pass = {}
-        for bench in benches:
-            bench.fill()
-            for index, lengths in enumerate(mixes[bench.scheme]):
-                if is_stopped():
-                    return []
-                timing = bench.time(lengths)
-                if timing is not None:
-                    timings[str(bench.scheme), index] = timing
-            progress(min(LAST_SHARE, (time.perf_counter() - start) / seconds))
-        passes.append(timings)
-        share = _share_done(time.perf_counter() - start, len(passes), seconds)
+        unknown = json.loads(from_rank_zero(lambda: json.dumps(record.unknown())))
+        measured = [bench for bench in benches if str(bench.scheme) in unknown]
+        timings = _pass(measured, record.mixes, told, is_stopped)
+        if timings is None:
+            return False
+        gathered: list[Pass] = [{}] * dist.get_world_size()
+        dist.gather_object(timings, gathered if dist.get_rank() == 0 else None)
+        num_passes += 1
+        share = float(from_rank_zero(partial(_recorded, record, measured, gathered, told, num_passes)))
         progress(share)
-    return passes
+    return True
 
 
-def _share_done(elapsed: float, num_passes: int, seconds: float) -> float:
-    """Agree on how much of the budget is used; all of it, once another pass would exceed it. Collective."""
-    expected = elapsed * (num_passes + 1) / num_passes
-    share = torch.tensor(1.0 if expected > seconds else elapsed / seconds, dtype=torch.float64)
-    dist.broadcast(share, src=0)
-    return share.item()
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """How much of the time is used."""
+
+    progress: Progress
+    start: float
+    seconds: float
+
+    def share(self) -> float:
+        return (time.perf_counter() - self.start) / self.seconds
 
 
-def _stage_times(gathered: Sequence[Sequence[Pass]], scheme: Scheme, index: int) -> list[Timing]:
-    """Bring the ranks' timings of one mix together, stage by stage."""
-    num_replicas = len(gathered) // scheme.ranks
-    stages = []
-    for stage in range(scheme.pp):
-        slowest = []
-        for replica in range(num_replicas):
-            block = scheme.tp * scheme.cp
-            first = replica * scheme.ranks + stage * block
-            ranks = gathered[first : first + block]
-            by_rank = [[timings[str(scheme), index] for timings in passes] for passes in ranks]
-            slowest += [max(together, key=sum) for together in zip(*by_rank, strict=True)]
-        stages.append(
-            Timing(
-                statistics.median(timing.forward_ms for timing in slowest),
-                statistics.median(timing.backward_ms for timing in slowest),
-            )
+def _pass(
+    benches: Sequence[SchemeBench], mixes: Mixes, told: _Told, is_stopped: Callable[[], bool]
+) -> Pass | None:
+    """Time every micro-batch once; None if that was stopped."""
+    timings: Pass = {}
+    for bench in benches:
+        bench.fill()
+        for index, lengths in enumerate(mixes[bench.scheme]):
+            if is_stopped():
+                return None
+            timing = bench.time(list(lengths))
+            if timing is not None:
+                timings[str(bench.scheme), index] = timing
+        told.progress(min(LAST_SHARE, told.share()))
+    return timings
+
+
+def _recorded(
+    record: _Record, benches: Sequence[SchemeBench], gathered: Sequence[Pass], told: _Told, num_passes: int
+) -> str:
+    """Record a pass, and give the share that is done: all, if another would be too long or help nothing."""
+    for bench in benches:
+        scheme = bench.scheme
+        for index, lengths in enumerate(record.mixes[scheme]):
+            record.add(observed(gathered, scheme, lengths, index))
+    share = told.share()
+    is_done = share * (num_passes + 1) / num_passes > 1.0 or not record.unknown()
+    return str(1.0 if is_done and record.is_complete() else min(LAST_SHARE, share))
+
+
+def observed(
+    gathered: Sequence[Pass], scheme: Scheme, lengths: Sequence[int], index: int
+) -> list[Observation]:
+    """Bring the ranks' timings of one micro-batch together: an observation for each replica of the scheme.
+
+    A stage takes as long as its slowest rank.
+
+    Args:
+        gathered: one pass, by rank.
+        scheme: of the replicas, which lie side by side.
+        lengths: of the sequences.
+        index: of the micro-batch.
+    """
+    block = scheme.tp * scheme.cp
+    observations = []
+    for first in range(0, len(gathered) // scheme.ranks * scheme.ranks, scheme.ranks):
+        stages = [
+            max((gathered[rank][str(scheme), index] for rank in range(start, start + block)), key=sum)
+            for start in range(first, first + scheme.ranks, block)
+        ]
+        observations.append(Observation(str(scheme), tuple(lengths), tuple(stages)))
+    return observations
+
+
+def _fit(mixes: Mixes, observations: Observations) -> tuple[dict[Scheme, TimeMeasurement], float]:
+    """Fit the mean over the stages; each stage's multiplier is its share of the summed times.
+
+    Returns:
+        What was fitted, by scheme, and the forward pass's share of all times.
+    """
+    timings = {
+        scheme: [observations.stage_times(str(scheme), lengths) for lengths in mixes[scheme]]
+        for scheme in mixes
+    }
+    totals = {scheme: [[sum(timing) for timing in stages] for stages in timings[scheme]] for scheme in mixes}
+    points = [
+        (
+            scheme,
+            [
+                (list(lengths), statistics.fmean(times))
+                for lengths, times in zip(mixes[scheme], totals[scheme], strict=True)
+            ],
         )
-    return stages
+        for scheme in mixes
+    ]
+    fitted = {}
+    for scheme, fit in zip(mixes, fit_costs(points), strict=True):
+        by_stage = [sum(times) for times in zip(*totals[scheme], strict=True)]
+        multipliers = [total / statistics.fmean(by_stage) for total in by_stage]
+        fitted[scheme] = TimeMeasurement.of(fit, multipliers)
+    return fitted, _forward_share([timing for mix in timings.values() for stages in mix for timing in stages])
 
 
-def _forward_share(stage_times: dict[Scheme, list[list[Timing]]]) -> float:
-    timings = [timing for mixes in stage_times.values() for stages in mixes for timing in stages]
+def _forward_share(timings: Sequence[Timing]) -> float:
     forward_ms = sum(timing.forward_ms for timing in timings)
     return forward_ms / (forward_ms + sum(timing.backward_ms for timing in timings))
-
-
-def _fit(mixes: Sequence[list[int]], stage_times: Sequence[Sequence[Timing]]) -> TimeMeasurement:
-    """Fit the mean over the stages; each stage's multiplier is its share of the summed times."""
-    totals = [[sum(timing) for timing in stages] for stages in stage_times]
-    fit = fit_cost([(mix, statistics.fmean(times)) for mix, times in zip(mixes, totals, strict=True)])
-    by_stage = [sum(times) for times in zip(*totals, strict=True)]
-    return TimeMeasurement(
-        quadratic_ms_per_token2=fit.quadratic_ms_per_token2,
-        linear_ms_per_token=fit.linear_ms_per_token,
-        fixed_ms=fit.fixed_ms,
-        stage_multipliers=[total / statistics.fmean(by_stage) for total in by_stage],
-    )

@@ -140,6 +140,8 @@ def _metrics(
         plan_ms=plan_ms,
         transfer_ms=outcome.transfer_ms,
         groups_ms=outcome.groups_ms,
+        replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),
+        replica_measured_ms=outcome.replica_ms,
     )
 
 

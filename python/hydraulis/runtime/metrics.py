@@ -29,6 +29,8 @@ class StepMetrics:
         transfer_ms: what rank 0 did nothing but transfers for, on the wall: waiting for parameters and
             gradients, packing and adding them up.
         groups_ms: what making process groups took that were not used before, on the wall.
+        replica_planned_ms: predicted time of each replica, in the plan's order.
+        replica_measured_ms: measured time of each replica; 0 for one without work.
     """
 
     step: int
@@ -46,6 +48,8 @@ class StepMetrics:
     plan_ms: float
     transfer_ms: float
     groups_ms: float
+    replica_planned_ms: tuple[float, ...]
+    replica_measured_ms: tuple[float, ...]
 
     @property
     def tokens_per_s(self) -> float:

@@ -12,6 +12,7 @@ from hydraulis.runtime.evaluator import Evaluation
 from hydraulis.runtime.loop import Iteration
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.run_directory import RunDirectory
+from hydraulis.runtime.times import micro_batch_times
 from hydraulis.runtime.trace import MEASURED, PLANNED, chrome_trace
 
 
@@ -72,6 +73,8 @@ class Recorder:
         self.static.add(iteration.plan.lengths)
         self.directory.append("metrics.jsonl", metrics.to_json())
         self.directory.append("plans.jsonl", iteration.plan.to_json())
+        times = micro_batch_times(iteration.plan, iteration.outcome.timelines)
+        self.directory.append("times.jsonl", json.dumps(times))
         if metrics.step == self.trace_step:
             timelines = {
                 PLANNED: self.planner.timeline(iteration.plan),
@@ -85,7 +88,7 @@ class Recorder:
 
     def go_on(self, step: int) -> None:
         """Go on in the folder of a run of which so many iterations count; later ones are forgotten."""
-        for name in ("metrics.jsonl", "plans.jsonl"):
+        for name in ("metrics.jsonl", "plans.jsonl", "times.jsonl"):
             self.directory.keep_lines(name, step)
         path = self.directory.path / "evaluations.jsonl"
         if path.exists():

@@ -47,9 +47,14 @@ class Outcome:
     groups_ms: float
 
     @property
+    def replica_ms(self) -> tuple[float, ...]:
+        """When each replica ended, in CPU time: its instruction list with the measured durations."""
+        return tuple(max((span.end_ms for span in timeline), default=0.0) for timeline in self.timelines)
+
+    @property
     def measured_ms(self) -> float:
-        """When the last replica ended, in CPU time: its instruction list with the measured durations."""
-        return max((span.end_ms for timeline in self.timelines for span in timeline), default=0.0)
+        """When the last of them ended."""
+        return max(self.replica_ms, default=0.0)
 
 
 class Worker:

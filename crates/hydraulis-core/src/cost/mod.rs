@@ -5,14 +5,21 @@
 //! forward; stage `j` takes `u_j` times as long. One micro-batch may hold at most `cap_k` tokens, or by the exact rule any `p`
 //! consecutive ones at most `p cap_k`: a [`MemoryWindow`].
 
+mod analytic;
 mod fit;
+mod measured_link;
 mod memory_window;
 mod model;
+mod non_negative;
 mod preset;
 mod profile;
+mod trust;
 
-pub use fit::{CostFit, Measurement, fit};
+pub use analytic::{DEVICES, Device, Efficiency, device};
+pub use fit::{CostFit, Interval, MeasuredRange, Measurement, fit, fit_schemes, micro_batches_to_measure};
+pub use measured_link::MeasuredLink;
 pub use memory_window::MemoryWindow;
 pub use model::{CostModel, SchemeCost};
 pub use preset::{PRESETS, preset};
-pub use profile::{CostProfile, Excluded, Hardware, Memory, SchemeProfile, StrategyList};
+pub use profile::{CostProfile, Excluded, FitQuality, Hardware, Memory, SchemeProfile, StrategyList};
+pub use trust::Trust;

@@ -1,7 +1,7 @@
 //! A profile on a cluster: times, and how many tokens a micro-batch may hold.
 
-use crate::cost::profile::SchemeProfile;
-use crate::cost::{CostProfile, MemoryWindow};
+use crate::cost::profile::{FitQuality, SchemeProfile};
+use crate::cost::{CostProfile, MemoryWindow, Trust};
 use crate::error::{Error, Result};
 use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme};
 use crate::units::{Millis, Tokens, count, whole};
@@ -27,6 +27,7 @@ pub struct SchemeCost {
     window: MemoryWindow,
     forward_share: f64,
     stage_multipliers: Vec<f64>,
+    fit: Option<FitQuality>,
 }
 
 impl CostModel {
@@ -115,6 +116,7 @@ impl SchemeCost {
             window: MemoryWindow { micro_batches: 1, tokens: cap },
             forward_share: profile.forward_share,
             stage_multipliers: multipliers.unwrap_or_else(|| vec![1.0; entry.scheme.stages()]),
+            fit: entry.fit,
         }
     }
 
@@ -184,6 +186,14 @@ impl SchemeCost {
     /// The forward pass's share of a micro-batch's time.
     pub fn forward_share(&self) -> f64 {
         self.forward_share
+    }
+
+    /// How far the times of micro-batches with these longest sequences and tokens can be trusted; none where the profile does
+    /// not say.
+    pub fn trust(&self, micro_batches: impl Iterator<Item = (Tokens, Tokens)>) -> Option<Trust> {
+        let fit = self.fit?;
+        let beyond = micro_batches.map(|(longest, tokens)| fit.range.beyond(longest, tokens)).fold(1.0, f64::max);
+        Some(Trust { error: fit.error(), beyond })
     }
 
     /// How much longer than the coefficients each stage takes.

@@ -4,9 +4,10 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cost::{CostFit, MeasuredLink, MeasuredRange};
 use crate::error::{Error, Result};
-use crate::spec::{CheckpointingKind, ContextKind, Scheme, Strategy};
-use crate::units::count;
+use crate::spec::{CheckpointingKind, ContextKind, Dtype, ModelShape, Scheme, Strategy};
+use crate::units::{Millis, Tokens, count};
 
 /// Far above any measured coefficient, and small enough that no batch's time overflows.
 const MAX_COEFFICIENT: f64 = 1e6;
@@ -27,13 +28,19 @@ const FORMAT: &str = "hydraulis.cost-profile/1";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostProfile {
-    format: String,
+    pub(super) format: String,
     /// What the profile is called in messages.
     pub name: String,
     /// Where its numbers come from.
     pub source: String,
     /// What it was measured on.
     pub hardware: Hardware,
+    /// Of which model; training refuses the profile of another. None where nobody says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelShape>,
+    /// What it computed in; training refuses another type. None where nobody says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<Dtype>,
     /// Under which activation checkpointing times and memory were measured, of every scheme.
     pub checkpointing: CheckpointingKind,
     /// The forward pass's share of a micro-batch's time, without what the backward pass computes again.
@@ -60,6 +67,9 @@ pub struct Hardware {
     pub gpus_per_node: u32,
     /// Bytes of a device that the process may use.
     pub memory_bytes: u64,
+    /// What was measured of its links; empty where nothing was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<MeasuredLink>,
 }
 
 /// What memory holds whatever the scheme.
@@ -97,6 +107,60 @@ pub struct SchemeProfile {
     /// Time of each stage relative to the coefficients; all 1 when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage_multipliers: Option<Vec<f64>>,
+    /// How well the coefficients explain what was measured; none where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fit: Option<FitQuality>,
+}
+
+impl SchemeProfile {
+    /// The time of a micro-batch: the sum over its sequences of `a s^2 + b s`, and `c`.
+    pub fn micro_batch_ms(&self, sequences: impl Iterator<Item = Tokens>) -> Millis {
+        let sequence = |tokens: Tokens| {
+            let tokens = tokens.as_f64();
+            (self.quadratic_ms_per_token2 * tokens + self.linear_ms_per_token) * tokens
+        };
+        Millis(sequences.map(sequence).sum::<f64>() + self.fixed_ms)
+    }
+}
+
+/// How far the coefficients of a scheme can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FitQuality {
+    /// Micro-batches that were timed.
+    pub points: usize,
+    /// Those among them that agreed so little with the rest that they had no say.
+    pub outliers: usize,
+    /// Root mean square of the relative errors.
+    pub relative_error: f64,
+    /// Median of the relative errors on points left out of the fit; none where too few were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_out_error: Option<f64>,
+    /// How far the points reached; a prediction beyond is a guess.
+    pub range: MeasuredRange,
+}
+
+impl FitQuality {
+    /// Of a fit.
+    pub fn of(fit: &CostFit) -> FitQuality {
+        FitQuality {
+            points: fit.residuals.len(),
+            outliers: fit.outliers,
+            relative_error: fit.relative_error,
+            held_out_error: fit.held_out_error,
+            range: fit.range,
+        }
+    }
+
+    /// The JSON form, on one line.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a fit's quality is numbers alone")
+    }
+
+    /// The error to expect of a prediction within the range.
+    pub fn error(&self) -> f64 {
+        self.held_out_error.unwrap_or(self.relative_error)
+    }
 }
 
 /// A scheme that was measured and left out.
@@ -132,6 +196,29 @@ impl CostProfile {
             .map_err(|error| Error::ProfileSyntax { field: "end of the document".into(), why: error.to_string() })?;
         profile.check()?;
         Ok(profile)
+    }
+
+    /// This profile, if every number is in its range.
+    pub(super) fn checked(self) -> Result<CostProfile> {
+        self.check().map(|()| self)
+    }
+
+    /// A profile of nothing, for whoever fills in the rest.
+    pub(super) fn empty() -> CostProfile {
+        CostProfile {
+            format: FORMAT.into(),
+            name: String::new(),
+            source: String::new(),
+            hardware: Hardware { device: String::new(), gpus_per_node: 1, memory_bytes: 1, links: Vec::new() },
+            model: None,
+            dtype: None,
+            checkpointing: CheckpointingKind::None,
+            forward_share: 1.0 / 3.0,
+            memory: Memory { reserved_bytes: 0, home_bytes: 0, token_multiple: 1 },
+            schemes: Vec::new(),
+            excluded: Vec::new(),
+            strategies: Vec::new(),
+        }
     }
 
     /// The JSON form, indented.
@@ -207,6 +294,17 @@ impl CostProfile {
             let number = entry.activation_bytes_per_token.to_string();
             return value("activation_bytes_per_token", number, "a finite number above 0");
         }
+        if let Some(fit) = &entry.fit {
+            for (field, error) in [("relative_error", Some(fit.relative_error)), ("held_out_error", fit.held_out_error)]
+            {
+                if error.is_some_and(|error| !(0.0..=MAX_COEFFICIENT).contains(&error)) {
+                    return value(&format!("fit.{field}"), format!("{error:?}"), "a number from 0 to 1e6");
+                }
+            }
+            if fit.range.longest_tokens.0 == 0 || fit.range.micro_batch_tokens.0 == 0 {
+                return value("fit.range", format!("{:?}", fit.range), "at least 1 token each");
+            }
+        }
         if let Some(multipliers) = &entry.stage_multipliers {
             let sound = multipliers.iter().all(|factor| MULTIPLIERS.contains(factor));
             if multipliers.len() != entry.scheme.stages() || !sound {
@@ -266,10 +364,17 @@ mod tests {
             ("/schemes/0/stage_multipliers", "[1.0, 1.0, 1.0, 1e300]"),
             ("/schemes/0/stage_multipliers", "[1.0, 1.0, 1.0, 1e-300]"),
             ("/schemes/2/scheme", "\"<tp1,pp4>\""),
+            ("/schemes/2/fit/relative_error", "-0.1"),
+            ("/schemes/2/fit/held_out_error", "-0.1"),
+            ("/schemes/2/fit/range", r#"{"longest_tokens": 0, "micro_batch_tokens": 9}"#),
             ("/schemes/2/context", "\"ring\""),
         ] {
             let (parent, field) = pointer.rsplit_once('/').unwrap();
             let error = mended(|document| {
+                document["schemes"][2]["fit"] = serde_json::json!({
+                    "points": 8, "outliers": 1, "relative_error": 0.02, "held_out_error": 0.03,
+                    "range": {"longest_tokens": 8, "micro_batch_tokens": 9}
+                });
                 document.pointer_mut(parent).unwrap()[field] = serde_json::from_str(bad).unwrap();
             })
             .unwrap_err();

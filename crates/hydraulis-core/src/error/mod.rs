@@ -279,11 +279,63 @@ pub enum Error {
         /// Its range.
         limit: &'static str,
     },
+    /// A shape that no model has.
+    #[error("model: {field} is {value}, it must be {limit}; correct the model's shape")]
+    ModelShape {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// Its range.
+        limit: String,
+    },
+    /// A device without a data sheet.
+    #[error("there is no device '{name}': use one of {known}, or measure a profile on yours")]
+    DeviceUnknown {
+        /// The name asked.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// A profile that nothing can be learnt from.
+    #[error("cost profile '{profile}' does not say of which model it is: add its 'model', or learn from another")]
+    NotDescribed {
+        /// Name of the profile.
+        profile: String,
+    },
     /// Too few or unusable measurements.
-    #[error("cannot fit a cost: {why}; measure at least three micro-batches of different lengths")]
+    #[error("cannot fit the cost{of}: {why}; measure at least four micro-batches of different lengths and mixes")]
     FitPoints {
+        /// Of which scheme, if it is known.
+        of: String,
         /// What is wrong with the points.
         why: String,
+    },
+    /// Points that leave a coefficient open.
+    #[error(
+        "cannot fit the cost{of}: {points} timed micro-batches with {totals} different totals do not tell a, b and c apart, which takes three that are no mixture of one another; measure single sequences of several lengths, packs of short ones, or more schemes together"
+    )]
+    FitUnidentified {
+        /// Of which scheme, if it is known.
+        of: String,
+        /// Micro-batches measured.
+        points: usize,
+        /// Different numbers of tokens among them.
+        totals: usize,
+    },
+    /// Times that follow another law.
+    #[error(
+        "cannot fit the cost{of}: measured times differ from a s^2 + b s + c by {:.0} % (root mean square), the limit is {:.0} %; measure again on quieter ranks, with more passes",
+        100.0 * error,
+        100.0 * limit
+    )]
+    FitUnexplained {
+        /// Of which scheme, if it is known.
+        of: String,
+        /// The relative error.
+        error: f64,
+        /// The greatest that is accepted.
+        limit: f64,
     },
     /// A plan that cannot be read.
     #[error("plan: {field}: {why}; it must be the JSON that Plan.to_json wrote")]

@@ -186,6 +186,10 @@ fn check_replica(index: usize, replica: &ReplicaPlan, batch: &Batch, cost: &Sche
             format!("replica {index}: stated {} ms, computed {} ms", stated.0, computed.0)
         });
     }
+    let trust = cost.trust(replica.reach(batch));
+    report.expect(replica.trust == trust, "trust_differs", || {
+        format!("replica {index}: {:?}, the profile has {trust:?}", replica.trust)
+    });
     let stages = replica.scheme.stages();
     let lists: Vec<_> = (0..stages).map(|stage| instructions(stage, stages, times.len())).collect();
     report.expect(finishes(&lists), "schedule_hangs", || {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cost::Trust;
 use crate::dispatch::Stop;
 use crate::error::{Error, Result};
 use crate::layout::{Position, positions_of};
@@ -65,6 +66,9 @@ pub struct ReplicaPlan {
     pub busy_ms: Millis,
     /// When its last backward ends.
     pub predicted_ms: Millis,
+    /// How far that can be trusted; none where the profile does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<Trust>,
 }
 
 /// Which strategies a plan was chosen from.
@@ -195,6 +199,14 @@ impl ReplicaPlan {
     /// Number of sequences.
     pub fn sequences(&self) -> usize {
         self.micro_batches.iter().map(Vec::len).sum()
+    }
+
+    /// The longest sequence and the tokens of each micro-batch.
+    pub fn reach<'a>(&'a self, batch: &'a Batch) -> impl Iterator<Item = (Tokens, Tokens)> + 'a {
+        let length = |id: &usize| batch.tokens().get(*id).copied().unwrap_or_default();
+        self.micro_batches
+            .iter()
+            .map(move |ids| (ids.iter().map(length).max().unwrap_or_default(), ids.iter().map(length).sum()))
     }
 
     /// Tokens of all its micro-batches.

@@ -7,9 +7,12 @@ use crate::plan::{BoundKind, Outcome, Plan, ReplicaPlan, Scope};
 use crate::spec::MemoryRule;
 use crate::units::Tokens;
 
-/// How much longer the plan for a profile is than that for the truth, if the profile's coefficients are 3 % off (six draws
-/// on lognormal batches: 1.6 %, and 3.5 % where they are 10 % off).
-const COST_OF_PROFILE_ERROR: f64 = 0.016;
+/// The error of a profile that does not say its own.
+const USUAL_ERROR: f64 = 0.03;
+
+/// How much longer the plan for a profile is than that for the truth, by the error of the profile's coefficients (six draws
+/// each on lognormal batches; in between and beyond by proportion).
+const COST_OF_ERROR: [(f64, f64); 4] = [(0.0, 0.0), (0.03, 0.016), (0.05, 0.0265), (0.1, 0.035)];
 
 /// A readable account of `plan`, in plain text of at most 110 columns.
 pub fn explain(plan: &Plan) -> String {
@@ -137,12 +140,43 @@ fn what_bounds_it(plan: &Plan) -> String {
             Stop::LocalOptimum => "until no move or swap helped",
             Stop::WorkBudget => "until its budget of work was used up",
         },
-        if plan.gap() < COST_OF_PROFILE_ERROR {
-            "\nCoefficients that are 3 % off cost more than that: on the cluster a shorter plan may be no shorter."
-        } else {
-            ""
-        },
+        what_to_trust(plan),
     )
+}
+
+/// What the profile's own error makes of the gap, and where the plan goes beyond what was measured.
+fn what_to_trust(plan: &Plan) -> String {
+    let trusts = || plan.replicas.iter().filter_map(|replica| replica.trust);
+    let stated = trusts().map(|trust| trust.error).max_by(f64::total_cmp);
+    let error = stated.unwrap_or(USUAL_ERROR);
+    let mut text = String::new();
+    if plan.gap() < cost_of(error) {
+        let whose = if stated.is_some() { "that are off by the profile's own" } else { "that are" };
+        let off = if stated.is_some() { "" } else { " off" };
+        let _ = write!(
+            text,
+            "\nCoefficients {whose} {:.1} %{off} cost more than that: on the cluster a shorter plan may be no shorter.",
+            100.0 * error
+        );
+    }
+    let furthest = plan.replicas.iter().filter_map(|replica| Some((replica, replica.trust?.beyond)));
+    if let Some((replica, beyond)) = furthest.max_by(|one, other| one.1.total_cmp(&other.1))
+        && beyond > 1.0
+    {
+        let _ = write!(
+            text,
+            "\nA micro-batch of {} is {beyond:.1} times as long as what was measured of it: its time is a guess.",
+            replica.scheme
+        );
+    }
+    text
+}
+
+/// What a profile's error costs a plan.
+fn cost_of(error: f64) -> f64 {
+    let segment = COST_OF_ERROR.windows(2).find(|pair| error <= pair[1].0).unwrap_or(&COST_OF_ERROR[2..]);
+    let [(from, low), (to, high)] = [segment[0], segment[1]];
+    low + (high - low) * (error - from) / (to - from)
 }
 
 fn ranks(ranks: &[u32]) -> String {
@@ -175,6 +209,13 @@ fn millis(ms: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_costs_what_was_measured_and_what_lies_between() {
+        for (error, cost) in [(0.0, 0.0), (0.015, 0.008), (0.03, 0.016), (0.05, 0.0265), (0.1, 0.035), (0.2, 0.052)] {
+            assert!((cost_of(error) - cost).abs() < 1e-12, "{error}");
+        }
+    }
 
     #[test]
     fn numbers_are_readable() {

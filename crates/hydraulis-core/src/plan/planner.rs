@@ -259,7 +259,7 @@ impl Planner {
             let cost = self.cost().scheme(scheme)?;
             let time = |ids: &Vec<usize>| cost.micro_batch_ms(ids.iter().map(|&id| batch.tokens()[id]));
             let stage_mean = cost.stage_multipliers().iter().sum::<f64>() / count(scheme.stages());
-            Ok(ReplicaPlan {
+            let mut replica = ReplicaPlan {
                 scheme,
                 context: cost.context(),
                 ranks,
@@ -267,7 +267,10 @@ impl Planner {
                 micro_batches: packing.micro_batches.clone(),
                 cap_tokens: cost.cap(),
                 predicted_ms: packing.ms,
-            })
+                trust: None,
+            };
+            replica.trust = cost.trust(replica.reach(batch));
+            Ok(replica)
         });
         replicas.collect()
     }

@@ -3,13 +3,17 @@
 mod checkpointing_kind;
 mod cluster;
 mod context_kind;
+mod dtype;
 mod memory_rule;
+mod model_shape;
 mod scheme;
 mod strategy;
 
 pub use checkpointing_kind::CheckpointingKind;
 pub use cluster::Cluster;
 pub use context_kind::ContextKind;
+pub use dtype::Dtype;
 pub use memory_rule::MemoryRule;
+pub use model_shape::{ModelShape, ShapeFields};
 pub use scheme::Scheme;
 pub use strategy::Strategy;

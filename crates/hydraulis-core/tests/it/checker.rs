@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hydraulis_core::cost::preset;
+use hydraulis_core::cost::{Trust, preset};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{Plan, Planner};
 use hydraulis_core::schedule::{finishes, instructions};
@@ -54,6 +54,7 @@ const BREAKS: &[Break] = &[
     (&["block_misaligned"], |plan| plan.replicas[4].ranks = vec![41, 42, 43, 44]),
     (&["block_misaligned"], |plan| plan.replicas[4].ranks = vec![40, 41, 43, 42]),
     (&["context_differs"], |plan| plan.replicas[3].context = Some(ContextKind::Ring)),
+    (&["trust_differs"], |plan| plan.replicas[3].trust = Some(Trust { error: 0.01, beyond: 1.0 })),
     (&["cap_wrong"], |plan| plan.replicas[3].cap_tokens = Tokens(7_809)),
     (&["busy_time_wrong", "micro_batch_empty", "replica_time_wrong"], |plan| {
         plan.replicas[3].micro_batches.push(Vec::new());

@@ -4,11 +4,13 @@
 //! the whole binary runs in seconds.
 #![expect(clippy::unwrap_used, reason = "the helpers of a test assert as the tests do")]
 
+mod analytic;
 mod arbitrary;
 mod balance;
 mod bound;
 mod checker;
 mod documents;
+mod fit;
 mod golden;
 mod hostile;
 mod layers;

@@ -1,9 +1,9 @@
 //! The planner on the shipped profiles: realistic batches, and the edges of what it admits.
 
 use hydraulis_core::Tokens;
-use hydraulis_core::cost::{CostProfile, PRESETS, preset};
+use hydraulis_core::cost::{CostProfile, FitQuality, MeasuredRange, PRESETS, Trust, preset};
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::{Plan, Planner};
+use hydraulis_core::plan::{Plan, Planner, explain};
 use hydraulis_core::spec::{Cluster, Strategy};
 
 /// Numbers without a generator's dependency: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
@@ -169,4 +169,29 @@ fn twenty_thousand_sequences_are_planned() {
     let lengths: Vec<i64> = log_normal(5).take(20_000).collect();
     let plan = planned(&llama_32b(&["1x<tp16>+12x<tp4>"]), &lengths);
     assert!(plan.gap() < 0.1, "{}", plan.gap());
+}
+
+/// The profile's error decides whether a gap means anything, and a sequence beyond what was measured is named.
+#[test]
+fn a_plan_says_how_far_its_times_can_be_trusted() {
+    let mut profile = preset("llama-32b-a800").unwrap();
+    let planned_with = |profile: &CostProfile| planned(&planner(profile.clone(), 64, &["4x<tp16>"]), &[31_000; 6]);
+    assert!(explain(&planned_with(&profile)).contains("that are 3.0 % off cost more"));
+    let measured = |longest: u64, error: f64| FitQuality {
+        points: 8,
+        outliers: 0,
+        relative_error: 0.5,
+        held_out_error: Some(error),
+        range: MeasuredRange { longest_tokens: Tokens(longest), micro_batch_tokens: Tokens(longest) },
+    };
+    let wide = profile.schemes.iter().position(|entry| entry.scheme.to_string() == "<tp16>").unwrap();
+    profile.schemes[wide].fit = Some(measured(15_500, 0.1));
+    let plan = planned_with(&profile);
+    assert_eq!(plan.replicas[0].trust, Some(Trust { error: 0.1, beyond: 2.0 }));
+    let text = explain(&plan);
+    assert!(text.contains("own 10.0 % cost more") && text.contains("<tp16> is 2.0 times as long"), "{text}");
+    profile.schemes[wide].fit = Some(measured(62_000, 0.000_001));
+    let text = explain(&planned_with(&profile));
+    assert!(!text.contains("times as long"), "{text}");
+    assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
 }

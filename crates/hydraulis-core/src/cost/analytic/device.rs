@@ -1,0 +1,91 @@
+//! What data sheets say of a device.
+
+use crate::error::{Error, Result};
+use crate::spec::Dtype;
+
+/// The figures of one device. Rates are per device and in one direction, in 1e9 bytes a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Device {
+    /// Its name, as `analytic` takes it.
+    pub name: &'static str,
+    /// The type that the model computes in on it.
+    pub dtype: Dtype,
+    /// Dense matrix products in that type, in 1e12 operations a second.
+    pub peak_tflops: f64,
+    /// Bytes of its memory.
+    pub memory_bytes: u64,
+    /// Its memory's rate.
+    pub memory_gb_per_s: f64,
+    /// What it sends to the others of its node at once.
+    pub link_gb_per_s: f64,
+    /// What it sends to other nodes: no data sheet has it. One network port of 200 Gbit/s a device.
+    pub network_gb_per_s: f64,
+}
+
+const GB: u64 = 1_000_000_000;
+const GIB: u64 = 1 << 30;
+
+const fn gpu(
+    name: &'static str,
+    peak_tflops: f64,
+    memory_bytes: u64,
+    memory_gb_per_s: f64,
+    link_gb_per_s: f64,
+) -> Device {
+    let (dtype, network_gb_per_s) = (Dtype::Bfloat16, 25.0);
+    Device { name, dtype, peak_tflops, memory_bytes, memory_gb_per_s, link_gb_per_s, network_gb_per_s }
+}
+
+/// The devices that are known. Sources: NVIDIA's data sheets "A100 Tensor Core GPU" (2021), "A800 Tensor Core GPU"
+/// (2022), "H100 Tensor Core GPU" (2023, SXM), "H800" (2023), "H200 Tensor Core GPU" (2024), "HGX B200" (2025, an eighth
+/// of the board); AMD's "Instinct MI300X" (2023). Their figures with sparsity are halved, those of links in both directions
+/// too. `cpu` is one core of 3 GHz with two 256-bit fused multiply-adds a cycle, a share of 8 GiB, and shared memory as link.
+pub const DEVICES: [Device; 9] = [
+    gpu("A100-40GB", 312.0, 40 * GIB, 1_555.0, 300.0),
+    gpu("A100-80GB", 312.0, 80 * GIB, 2_039.0, 300.0),
+    gpu("A800-80GB", 312.0, 80 * GIB, 2_039.0, 200.0),
+    gpu("H100-80GB", 989.5, 80 * GIB, 3_350.0, 450.0),
+    gpu("H800-80GB", 989.5, 80 * GIB, 3_350.0, 200.0),
+    gpu("H200-141GB", 989.5, 141 * GB, 4_800.0, 450.0),
+    gpu("B200-180GB", 2_250.0, 180 * GB, 8_000.0, 900.0),
+    gpu("MI300X-192GB", 1_307.4, 192 * GB, 5_300.0, 448.0),
+    Device {
+        name: "cpu",
+        dtype: Dtype::Float32,
+        peak_tflops: 0.096,
+        memory_bytes: 8 * GIB,
+        memory_gb_per_s: 10.0,
+        link_gb_per_s: 2.0,
+        network_gb_per_s: 1.0,
+    },
+];
+
+/// The device of that name; its memory may be left out where that leaves one.
+pub fn device(name: &str) -> Result<Device> {
+    let wanted = name.to_ascii_lowercase();
+    let is_named = |known: &&Device| known.name.to_ascii_lowercase() == wanted;
+    let begins = |known: &&Device| known.name.to_ascii_lowercase().starts_with(&format!("{wanted}-"));
+    let found = DEVICES.iter().find(is_named).or_else(|| {
+        let mut fitting = DEVICES.iter().filter(begins);
+        fitting.next().filter(|_| fitting.next().is_none())
+    });
+    let known = || DEVICES.map(|device| device.name).join(" ");
+    found.copied().ok_or_else(|| Error::DeviceUnknown { name: name.into(), known: known() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_leave_the_memory_out_where_that_is_clear() {
+        assert_eq!(device("h100").unwrap().name, "H100-80GB");
+        assert_eq!(device("A100-40GB").unwrap().memory_bytes, 40 * GIB);
+        assert_eq!(device("cpu").unwrap().dtype, Dtype::Float32);
+        for ambiguous in ["A100", "V100", ""] {
+            let error = device(ambiguous).unwrap_err();
+            assert_eq!(error.code(), "device_unknown");
+            assert!(error.to_string().contains("A100-80GB"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! How much longer than at its peak a device takes, learnt from measured profiles.
+
+use crate::cost::CostProfile;
+use crate::cost::analytic::work::{KINDS, Work};
+use crate::cost::analytic::{Device, device};
+use crate::cost::non_negative::{Row, non_negative};
+use crate::error::{Error, Result};
+use crate::spec::Cluster;
+use crate::units::count;
+
+/// Before any table is seen: half the peak, twice the bytes' time, 1.5 ms for what a layer's kernels take to launch.
+const EXPECTED: [f64; KINDS] = [1.5, 0.1, 2.0, 2.0, 2.0, 2.0, 1.5, 1.5];
+/// What that counts for: as much as one time that is known to 20 times its own size, so it decides only what no table tells.
+const DOUBT: f64 = 20.0;
+/// Lengths that times are compared at, up to a scheme's cap.
+const LENGTHS: [u64; 7] = [512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768];
+/// On a cluster of so many nodes, whose caps say which lengths were measured.
+const NODES: u32 = 8;
+
+/// For each kind of work, how many times as long as at peak it takes; for a layer's launches, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Efficiency {
+    pub(super) times_peak: [f64; KINDS],
+}
+
+/// One time that a table states.
+struct Known {
+    /// By kind of work, at peak.
+    work: [f64; KINDS],
+    ms: f64,
+}
+
+impl Efficiency {
+    /// What explains these profiles best, by least squares of relative errors.
+    ///
+    /// Each must say which model it is of, and be of a known device.
+    pub fn learnt(profiles: &[CostProfile]) -> Result<Efficiency> {
+        let mut rows: Vec<Row<KINDS>> = Vec::new();
+        for profile in profiles {
+            for known in known(profile)? {
+                rows.push(Row { features: known.work.map(|ms| ms / known.ms), target: 1.0 });
+            }
+        }
+        for (kind, expected) in EXPECTED.iter().enumerate() {
+            let mut features = [0.0; KINDS];
+            features[kind] = 1.0 / (DOUBT * expected);
+            rows.push(Row { features, target: 1.0 / DOUBT });
+        }
+        let times_peak = non_negative(&rows).expect("the expectations alone determine every entry");
+        Ok(Efficiency { times_peak })
+    }
+}
+
+/// What a profile states: the time of one sequence under each scheme, at each length that it admits.
+fn known(profile: &CostProfile) -> Result<Vec<Known>> {
+    let (model, device) = described(profile)?;
+    let nodes = profile.hardware.gpus_per_node;
+    let cluster = Cluster::new(NODES * nodes, nodes)?;
+    let mut known = Vec::new();
+    for cost in crate::cost::CostModel::new(profile.clone(), cluster).schemes() {
+        let work = Work::of(model, cost.scheme(), &device, nodes, profile.checkpointing);
+        for tokens in LENGTHS.into_iter().filter(|&tokens| tokens <= cost.cap().0.max(LENGTHS[0])) {
+            let ms = cost.micro_batch_ms([crate::units::Tokens(tokens)].into_iter()).0;
+            known.push(Known { work: work.alone(count(tokens)), ms });
+        }
+    }
+    Ok(known)
+}
+
+fn described(profile: &CostProfile) -> Result<(&crate::spec::ModelShape, Device)> {
+    let Some(model) = &profile.model else {
+        return Err(Error::NotDescribed { profile: profile.name.clone() });
+    };
+    Ok((model, device(&profile.hardware.device)?))
+}

@@ -1,0 +1,74 @@
+//! Bytes of a model's stages, by counting what the runtime keeps.
+
+use crate::cost::analytic::Device;
+use crate::spec::{CheckpointingKind, ModelShape, Scheme};
+use crate::units::count;
+
+/// Buckets in flight: one that is sent, one that arrives.
+const STAGING: u64 = 2;
+/// Master parameters, their gradients, and two moments.
+const HOME: u64 = 4;
+/// Of a device's memory, what its driver, libraries and a fragmented allocator take.
+const MARGIN: f64 = 0.1;
+
+/// Bytes of a device that are in use whatever the scheme: staging buffers, each of the largest bucket, and the margin.
+pub(super) fn reserved_bytes(model: &ModelShape, device: &Device) -> u64 {
+    let bucket = model.layer_parameters().max(model.vocabulary_parameters());
+    STAGING * bucket * device.dtype.wide_bytes() + crate::units::whole(MARGIN * count(device.memory_bytes))
+}
+
+/// Bytes of the whole home state.
+pub(super) fn home_bytes(model: &ModelShape, device: &Device) -> u64 {
+    HOME * model.parameters() * device.dtype.wide_bytes()
+}
+
+/// Bytes of parameters and gradients on the fullest stage's ranks; on the last one also the gradient of the head between the
+/// loss and its backward.
+pub(super) fn held_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> u64 {
+    let (tp, stages) = (u64::from(scheme.tp()), u64::from(scheme.pp()));
+    let layers = model.fields().num_hidden_layers.div_ceil(stages) * model.layer_parameters();
+    let vocabulary = model.vocabulary_parameters();
+    let (bytes, wide) = (device.dtype.bytes(), device.dtype.wide_bytes());
+    let ends = if stages == 1 && !model.is_tied() { 2 * vocabulary } else { vocabulary };
+    ((layers + ends) * (bytes + wide) + vocabulary * wide).div_ceil(tp)
+}
+
+/// Bytes of activations for each token of a micro-batch on the fullest rank: the first stage holds as many micro-batches as
+/// there are stages, each of a stage's share of the layers.
+pub(super) fn activation_bytes(
+    model: &ModelShape,
+    scheme: Scheme,
+    device: &Device,
+    checkpointing: CheckpointingKind,
+) -> f64 {
+    let (tp, stages) = (count(scheme.tp()), scheme.stages());
+    let layers = count(model.fields().num_hidden_layers) * layer_bytes(model, scheme, device, checkpointing);
+    let hidden = count(model.fields().hidden_size);
+    // Two of the last norm, and the gradient that the loss leaves for all tokens of the group.
+    let kept = tp * count(device.dtype.bytes()) + 2.0 * count(device.dtype.wide_bytes());
+    let head = if stages == 1 { hidden * kept } else { 0.0 };
+    (layers + head) / tp
+}
+
+/// Bytes that the tensor ranks of one layer keep together for each token, as `tests/profile/test_analytic.py` counts them.
+fn layer_bytes(model: &ModelShape, scheme: Scheme, device: &Device, checkpointing: CheckpointingKind) -> f64 {
+    let fields = model.fields();
+    let (bytes, wide) = (device.dtype.bytes(), device.dtype.wide_bytes());
+    let (hidden, heads) = (fields.hidden_size, model.query_width() + model.key_width());
+    count(match checkpointing {
+        // Norms compute in at least 32 bits and keep a number each, attention one for each head. What goes into both groups
+        // of matrices is gathered: each tensor rank keeps it of all tokens.
+        CheckpointingKind::None => {
+            hidden * (2 * bytes * u64::from(scheme.tp()) + 4 * wide)
+                + 4 * bytes * fields.intermediate_size
+                + 2 * bytes * heads
+                + wide * fields.num_attention_heads
+                + 2 * wide
+        }
+        CheckpointingKind::Selective => {
+            bytes * (hidden * (1 + u64::from(scheme.tp())) + 2 * fields.intermediate_size + 3 * heads)
+                + wide * fields.num_attention_heads
+        }
+        CheckpointingKind::Full => bytes * hidden,
+    })
+}

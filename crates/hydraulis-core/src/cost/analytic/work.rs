@@ -1,0 +1,116 @@
+//! What there is to do for a micro-batch, by arithmetic: operations, bytes, and how long a device would take at its peak.
+
+use crate::cost::analytic::Device;
+use crate::spec::{CheckpointingKind, ModelShape, Scheme};
+use crate::units::count;
+
+/// Kinds of work, each with its own efficiency.
+pub(super) const KINDS: usize = 8;
+
+/// Milliseconds at peak, by kind of work, of one stage's forward and backward, on average over the stages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Work {
+    /// For each squared token.
+    pub(super) quadratic: [f64; KINDS],
+    /// For each token.
+    pub(super) linear: [f64; KINDS],
+    /// For each micro-batch.
+    pub(super) fixed: [f64; KINDS],
+}
+
+/// The places of the kinds.
+const MATRICES: usize = 0;
+const NARROW: usize = 1;
+const IN_NODE: usize = 2;
+const BETWEEN_NODES: usize = 3;
+const ELEMENTWISE: usize = 4;
+const ATTENTION: usize = 5;
+const LAYERS: usize = 6;
+const WEIGHTS: usize = 7;
+
+/// A matrix product of this width per rank is taken for a wide one.
+const WIDE: f64 = 1024.0;
+
+/// From operations and 1e12 operations a second, or from bytes and 1e9 bytes a second, to milliseconds.
+const MS_PER_TERA: f64 = 1e-9;
+const MS_PER_GIGA: f64 = 1e-6;
+
+impl Work {
+    /// Of a model's scheme on nodes of so many devices.
+    ///
+    /// Each parameter of a matrix takes 2 operations a token forward and 4 backward; causal attention 2 s^2 for each query
+    /// width forward and 5 s^2 backward, which computes the scores again (Dao 2023). A tensor group gathers and scatters the
+    /// hidden states four times each way (Korthikanti et al. 2022, sequence parallelism).
+    pub(super) fn of(
+        model: &ModelShape,
+        scheme: Scheme,
+        device: &Device,
+        gpus_per_node: u32,
+        checkpointing: CheckpointingKind,
+    ) -> Work {
+        let again = Again::of(checkpointing);
+        let fields = model.fields();
+        let (tp, stages) = (f64::from(scheme.tp()), count(scheme.stages()));
+        let layers = count(fields.num_hidden_layers) / stages;
+        let hidden = count(fields.hidden_size);
+        let width = count(device.dtype.bytes());
+        let matrices = 6.0 * again.matrices * layers * count(model.layer_matrices())
+            + 6.0 * count(model.vocabulary_parameters()) / stages;
+        let at_peak = MS_PER_TERA / device.peak_tflops / tp;
+        let mut work = Work::default();
+        work.linear[MATRICES] = matrices * at_peak;
+        work.linear[NARROW] = matrices * at_peak * tp * WIDE / hidden;
+        let (nodes, others) = (tp / f64::from(gpus_per_node).min(tp), (tp - 1.0) / tp);
+        let exchanged = 8.0 * again.communication * layers * hidden * width;
+        work.linear[IN_NODE] = exchanged * others * MS_PER_GIGA / device.link_gb_per_s;
+        let node_rate = device.network_gb_per_s * f64::from(gpus_per_node);
+        work.linear[BETWEEN_NODES] = exchanged * (1.0 - 1.0 / nodes) * MS_PER_GIGA / node_rate;
+        // Read and written once each, forward and backward, of about 12 values for each hidden unit and 5 of the MLP.
+        let touched =
+            layers * (12.0 * hidden + 5.0 * count(fields.intermediate_size)) * width * 4.0 * again.elementwise;
+        work.linear[ELEMENTWISE] = touched * MS_PER_GIGA / device.memory_gb_per_s / tp;
+        work.quadratic[ATTENTION] = 7.0 * again.attention * layers * count(model.query_width()) * at_peak;
+        work.fixed[LAYERS] = layers * again.matrices;
+        let weights = 3.0 * layers * count(model.layer_matrices()) * width;
+        work.fixed[WEIGHTS] = weights * MS_PER_GIGA / device.memory_gb_per_s / tp;
+        work
+    }
+
+    /// The coefficients `a`, `b`, `c`, if each kind takes so many times as long as at peak.
+    pub(super) fn coefficients(&self, times_peak: &[f64; KINDS]) -> [f64; 3] {
+        [&self.quadratic, &self.linear, &self.fixed]
+            .map(|part| part.iter().zip(times_peak).map(|(ms, times)| ms * times).sum())
+    }
+
+    /// The time of one sequence, by kind.
+    pub(super) fn alone(&self, tokens: f64) -> [f64; KINDS] {
+        let mut ms = self.fixed;
+        for (kind, ms) in ms.iter_mut().enumerate() {
+            *ms += (self.quadratic[kind] * tokens + self.linear[kind]) * tokens;
+        }
+        ms
+    }
+}
+
+/// How much more of each kind there is where activations are computed again.
+struct Again {
+    matrices: f64,
+    communication: f64,
+    elementwise: f64,
+    attention: f64,
+}
+
+impl Again {
+    fn of(checkpointing: CheckpointingKind) -> Again {
+        let (one_forward, once_more) = (4.0 / 3.0, 1.5);
+        match checkpointing {
+            CheckpointingKind::None => Again { matrices: 1.0, communication: 1.0, elementwise: 1.0, attention: 1.0 },
+            CheckpointingKind::Selective => {
+                Again { matrices: 1.0, communication: once_more, elementwise: once_more, attention: 1.0 }
+            }
+            CheckpointingKind::Full => {
+                Again { matrices: one_forward, communication: once_more, elementwise: once_more, attention: 9.0 / 7.0 }
+            }
+        }
+    }
+}

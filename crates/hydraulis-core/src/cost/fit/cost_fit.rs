@@ -1,0 +1,79 @@
+//! What a fit gives.
+
+use super::measurement::{features, of};
+use super::{MeasuredRange, Measurement};
+use crate::cost::non_negative::dot;
+use crate::error::{Error, Result};
+use crate::spec::Scheme;
+use crate::units::{Millis, Tokens};
+
+/// Times that are half again as long as predicted, one with another, follow another law.
+const MOST_ERROR: f64 = 0.5;
+
+/// Between which values a coefficient lies in 95 of 100 such measurements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// At least, and not below 0.
+    pub low: f64,
+    /// At most.
+    pub high: f64,
+}
+
+/// Coefficients, how well they explain the measurements, and what is not known of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CostFit {
+    /// `a`, in ms per squared token.
+    pub quadratic_ms_per_token2: f64,
+    /// `b`, in ms per token.
+    pub linear_ms_per_token: f64,
+    /// `c`, in ms per micro-batch.
+    pub fixed_ms: f64,
+    /// Intervals of 95 % for `a`, `b` and `c`, of the points' noise alone: what the law itself leaves out is not in them.
+    pub intervals: [Interval; 3],
+    /// Root mean square of the relative errors, each weighed as in the fit.
+    pub relative_error: f64,
+    /// Median of the relative errors on points that the coefficients were fitted without; none where too few are left over.
+    pub held_out_error: Option<f64>,
+    /// Measured over predicted time, less 1, by point.
+    pub residuals: Vec<f64>,
+    /// Points that agree so little with the rest that they have no say.
+    pub outliers: usize,
+    /// What the points reached to.
+    pub range: MeasuredRange,
+    /// Of the coefficients, all as if none were held at 0.
+    pub(super) covariance: [[f64; 3]; 3],
+    /// Standard errors to each side of an interval.
+    pub(super) t: f64,
+}
+
+impl CostFit {
+    /// The three coefficients in their order.
+    pub(super) fn coefficients(&self) -> [f64; 3] {
+        [self.quadratic_ms_per_token2, self.linear_ms_per_token, self.fixed_ms]
+    }
+
+    /// The time of a micro-batch.
+    pub fn predict(&self, sequences: &[Tokens]) -> Millis {
+        Millis(dot(&features(sequences), &self.coefficients()))
+    }
+
+    /// Half the interval of 95 % of a micro-batch's mean time, relative to it: what the points' noise leaves open.
+    pub fn uncertainty(&self, sequences: &[Tokens]) -> f64 {
+        let features = features(sequences);
+        let spread = self.covariance.map(|row| dot(&row, &features));
+        self.t * dot(&spread, &features).max(0.0).sqrt() / self.predict(sequences).0
+    }
+
+    /// The greatest uncertainty over these micro-batches.
+    pub fn greatest_uncertainty(&self, points: &[Measurement]) -> f64 {
+        points.iter().map(|point| self.uncertainty(&point.sequences)).fold(0.0, f64::max)
+    }
+
+    /// This fit, if the law explains the points at all.
+    pub(super) fn explained(self, scheme: Option<Scheme>) -> Result<CostFit> {
+        if self.relative_error > MOST_ERROR {
+            return Err(Error::FitUnexplained { of: of(scheme), error: self.relative_error, limit: MOST_ERROR });
+        }
+        Ok(self)
+    }
+}

@@ -1,0 +1,66 @@
+//! What a fit is made from, and what it refuses to be made from.
+
+use crate::error::{Error, Result};
+use crate::spec::Scheme;
+use crate::units::{Millis, Tokens};
+
+/// Fewer leave no point over to judge three coefficients by.
+pub(super) const LEAST_POINTS: usize = 4;
+
+/// Times of a fit lie within a few orders of magnitude; beyond these limits its sums would overflow or vanish.
+const TIMES: std::ops::RangeInclusive<f64> = 1e-9..=1e12;
+
+/// One timed micro-batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measurement {
+    /// Lengths of its sequences.
+    pub sequences: Vec<Tokens>,
+    /// Time of one stage, forward and backward.
+    pub ms: Millis,
+}
+
+impl Measurement {
+    /// Sum of squares, sum, one: what `a`, `b` and `c` are multiplied with.
+    pub(super) fn features(&self) -> [f64; 3] {
+        features(&self.sequences)
+    }
+
+    /// Tokens of the micro-batch.
+    pub(super) fn tokens(&self) -> Tokens {
+        self.sequences.iter().copied().sum()
+    }
+}
+
+/// Sum of squares, sum, one: what `a`, `b` and `c` are multiplied with.
+pub(super) fn features(sequences: &[Tokens]) -> [f64; 3] {
+    let squares = sequences.iter().map(|tokens| tokens.as_f64() * tokens.as_f64()).sum();
+    [squares, sequences.iter().map(|tokens| tokens.as_f64()).sum(), 1.0]
+}
+
+/// Refuses points that no fit could use.
+pub(super) fn check(points: &[Measurement], scheme: Option<Scheme>) -> Result<()> {
+    let refuse = |why: String| Err(Error::FitPoints { of: of(scheme), why });
+    if let Some(point) = points.iter().find(|point| !TIMES.contains(&point.ms.0)) {
+        return refuse(format!("a measured time is {} ms, it must be from 1e-9 to 1e12", point.ms.0));
+    }
+    if points.iter().any(|point| point.sequences.is_empty() || point.sequences.contains(&Tokens(0))) {
+        return refuse("a measured micro-batch has no sequence, or one without tokens".into());
+    }
+    if points.len() < LEAST_POINTS {
+        return refuse(format!("there are {} timed micro-batches, at least {LEAST_POINTS} are needed", points.len()));
+    }
+    Ok(())
+}
+
+/// The error for points among which some coefficients cannot be told apart.
+pub(super) fn unidentified(points: &[Measurement], scheme: Option<Scheme>) -> Error {
+    let mut totals: Vec<Tokens> = points.iter().map(Measurement::tokens).collect();
+    totals.sort_unstable();
+    totals.dedup();
+    Error::FitUnidentified { of: of(scheme), points: points.len(), totals: totals.len() }
+}
+
+/// Whose cost it is, for messages.
+pub(super) fn of(scheme: Option<Scheme>) -> String {
+    scheme.map(|scheme| format!(" of {scheme}")).unwrap_or_default()
+}

@@ -1,0 +1,61 @@
+//! The type of parameters and activations.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What a model computes in. Sums of gradients and master parameters are kept in at least 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dtype {
+    /// 16 bits, 8 of them exponent.
+    Bfloat16,
+    /// 32 bits.
+    Float32,
+    /// 64 bits.
+    Float64,
+}
+
+impl Dtype {
+    /// The name, as documents write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Dtype::Bfloat16 => "bfloat16",
+            Dtype::Float32 => "float32",
+            Dtype::Float64 => "float64",
+        }
+    }
+
+    /// Bytes of an element.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Dtype::Bfloat16 => 2,
+            Dtype::Float32 => 4,
+            Dtype::Float64 => 8,
+        }
+    }
+
+    /// Bytes of an element of gradients, master parameters, and what norms keep.
+    pub fn wide_bytes(self) -> u64 {
+        self.bytes().max(4)
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_write_the_name() {
+        for dtype in [Dtype::Bfloat16, Dtype::Float32, Dtype::Float64] {
+            assert_eq!(serde_json::to_string(&dtype).unwrap(), format!("\"{dtype}\""));
+        }
+        assert_eq!((Dtype::Bfloat16.wide_bytes(), Dtype::Float64.wide_bytes()), (4, 8));
+    }
+}

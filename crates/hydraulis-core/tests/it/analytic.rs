@@ -1,0 +1,111 @@
+//! Profiles that nobody measured: near the tables they were not learnt from, and sound for any model and device.
+
+use hydraulis_core::Tokens;
+use hydraulis_core::cost::{CostModel, CostProfile, DEVICES, Efficiency, PRESETS, device, preset};
+use hydraulis_core::lengths::Batch;
+use hydraulis_core::plan::Planner;
+use hydraulis_core::spec::{CheckpointingKind, Cluster, ModelShape, Scheme};
+
+fn shipped() -> Vec<CostProfile> {
+    PRESETS.iter().map(|(name, _)| preset(name).unwrap()).collect()
+}
+
+fn cluster() -> Cluster {
+    Cluster::new(64, 8).unwrap()
+}
+
+fn llama_32b() -> ModelShape {
+    preset("llama-32b-a800").unwrap().model.unwrap()
+}
+
+fn analytic(device_name: &str, checkpointing: CheckpointingKind) -> CostProfile {
+    let efficiency = Efficiency::shipped().unwrap();
+    CostProfile::analytic(&llama_32b(), cluster(), &device(device_name).unwrap(), checkpointing, &efficiency).unwrap()
+}
+
+/// Relative errors of the times of one sequence, under each scheme, at each length that it admits.
+fn errors(predicted: &CostProfile, measured: &CostProfile) -> Vec<f64> {
+    let [predicted, measured] = [predicted, measured].map(|profile| CostModel::new(profile.clone(), cluster()));
+    let mut errors = Vec::new();
+    for truth in measured.schemes() {
+        let guess = predicted.schemes().iter().find(|cost| cost.scheme() == truth.scheme()).unwrap();
+        for tokens in [512, 2_048, 8_192, 32_768].map(Tokens).into_iter().filter(|&tokens| tokens <= truth.cap()) {
+            let ms = |cost: &hydraulis_core::cost::SchemeCost| cost.micro_batch_ms([tokens].into_iter()).0;
+            errors.push((ms(guess) / ms(truth) - 1.0).abs());
+        }
+    }
+    errors.sort_by(f64::total_cmp);
+    errors
+}
+
+#[test]
+fn each_table_is_predicted_from_the_others() {
+    for (place, target) in shipped().iter().enumerate() {
+        let mut others = shipped();
+        others.remove(place);
+        let on = device(&target.hardware.device).unwrap();
+        let efficiency = Efficiency::learnt(&others).unwrap();
+        let model = target.model.as_ref().unwrap();
+        let guess = CostProfile::analytic(model, cluster(), &on, target.checkpointing, &efficiency).unwrap();
+        let errors = errors(&guess, target);
+        assert!(errors.len() >= 10, "{}", errors.len());
+        let (median, worst) = (errors[errors.len() / 2], errors[errors.len() - 1]);
+        assert!(median < 0.06 && worst < 0.3, "{}: median {median}, worst {worst}", target.name);
+    }
+}
+
+#[test]
+fn every_device_plans() {
+    for known in DEVICES {
+        let profile = analytic(known.name, CheckpointingKind::Full);
+        assert_eq!(CostProfile::from_json(&profile.to_json()).unwrap(), profile);
+        // 32 billion parameters fit no 64 cores of 8 GiB.
+        if known.name == "cpu" {
+            continue;
+        }
+        let planner = Planner::search(profile, cluster()).unwrap();
+        let batch = Batch::new(&[4_000, 3_000, 900, 900, 450, 80], None).unwrap();
+        let plan = planner.plan(&batch).unwrap();
+        assert_eq!(planner.check(&plan, &batch), [], "{}", known.name);
+    }
+}
+
+#[test]
+fn a_faster_device_is_faster_and_more_checkpointing_slower_and_smaller() {
+    let of = |profile: &CostProfile| profile.scheme("<tp8,pp2>".parse::<Scheme>().unwrap()).unwrap().clone();
+    let old = of(&analytic("A100-80GB", CheckpointingKind::None));
+    let new = of(&analytic("H100", CheckpointingKind::None));
+    assert!(new.linear_ms_per_token < old.linear_ms_per_token);
+    assert!(new.quadratic_ms_per_token2 < old.quadratic_ms_per_token2);
+    let kinds = [CheckpointingKind::None, CheckpointingKind::Selective, CheckpointingKind::Full];
+    let [none, selective, full] = kinds.map(|kind| of(&analytic("H100", kind)));
+    assert!(none.linear_ms_per_token <= selective.linear_ms_per_token);
+    assert!(selective.linear_ms_per_token < full.linear_ms_per_token);
+    assert!(none.activation_bytes_per_token > selective.activation_bytes_per_token);
+    assert!(selective.activation_bytes_per_token > full.activation_bytes_per_token);
+}
+
+#[test]
+fn schemes_divide_the_model_and_the_last_stage_has_the_head() {
+    let profile = analytic("H100", CheckpointingKind::None);
+    assert!(profile.schemes.len() >= 15);
+    let model = llama_32b();
+    for entry in &profile.schemes {
+        assert!(model.fields().num_hidden_layers.is_multiple_of(entry.scheme.pp().into()), "{}", entry.scheme);
+        assert!(entry.scheme.ranks() <= 64, "{}", entry.scheme);
+        if let Some(multipliers) = &entry.stage_multipliers {
+            let stages = entry.scheme.stages();
+            assert!(multipliers[stages - 1] > multipliers[0]);
+            assert!((multipliers.iter().sum::<f64>() / f64::from(entry.scheme.pp()) - 1.0).abs() < 1e-12);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_learnt_from_a_profile_of_an_unknown_model_or_device() {
+    let mut profile = preset("llama-32b-a800").unwrap();
+    profile.hardware.device = "V100".into();
+    assert_eq!(Efficiency::learnt(std::slice::from_ref(&profile)).unwrap_err().code(), "device_unknown");
+    profile.model = None;
+    assert_eq!(Efficiency::learnt(&[profile]).unwrap_err().code(), "profile_model");
+}

@@ -1,0 +1,227 @@
+"""`hydraulis profile`: measures what a model costs on the ranks at hand, and writes a cost profile."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hydraulis._core import Cluster, CostProfile, Scheme, Strategy
+from hydraulis.cli.exit import EXIT_INTERRUPTED
+from hydraulis.cli.local_ranks import run_local_ranks
+from hydraulis.cli.options import count
+from hydraulis.cli.pack import ProgressBar
+from hydraulis.cli.progress import Progress
+from hydraulis.errors import InvalidInputError
+from hydraulis.planner.files import whole_file
+
+if TYPE_CHECKING:
+    from hydraulis.config.run import RunConfig
+
+_EXAMPLES = """\
+examples:
+  hydraulis profile examples/demo.toml --ranks 4 --output demo-profile.json
+  hydraulis profile run.toml --ranks 2 --schemes '<1>;<tp2>;<pp2>;<cp2>' --seconds 60 --output profile.json
+  torchrun --nnodes 2 --nproc-per-node 8 --rdzv-endpoint HOST:29500 -m hydraulis profile run.toml \\
+      --output profile.json
+  hydraulis profile --refine runs/demo --output refined.json
+
+Model, type, checkpointing, kind of context parallelism, memory and the longest sequence are those of the
+run's configuration, so that training and `hydraulis plan --profile FILE` take the profile. What was timed is
+kept in OUTPUT.measurements.jsonl: the same command again goes on from it. With --refine no rank is started:
+the profile of a finished run is fitted again, to the times that the run recorded.
+"""
+
+MIB = 1 << 20
+# torchrun says so to the ranks that it starts, and run_local_ranks to its own.
+_IS_RANK = "RANK"
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Declare the subcommand and its options."""
+    parser = commands.add_parser(
+        "profile",
+        help="measure a cost profile",
+        description="Measure time, memory and links of each scheme, and write a cost profile.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("config", nargs="?", metavar="RUN.toml", help="the configuration of a run")
+    parser.add_argument(
+        "--refine", type=Path, metavar="RUN", help="the folder of a run to learn from instead"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="override a value of it"
+    )
+    parser.add_argument(
+        "--output", required=True, type=Path, metavar="FILE.json", help="the profile to write"
+    )
+    parser.add_argument(
+        "--ranks", type=count, metavar="N", help="start so many ranks here (under torchrun: leave it out)"
+    )
+    parser.add_argument(
+        "--schemes", metavar="LIST", help="schemes separated by ';' (default: those of the run's strategies)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=_positive,
+        metavar="S",
+        help="begin no new pass after that (default: planner.profile_seconds)",
+    )
+    parser.add_argument(
+        "--precision",
+        type=_positive,
+        default=0.01,
+        metavar="SHARE",
+        help="measure a scheme no more once its median times are known to this (default: 0.01)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, or refine, and write the profile; or start the ranks that do.
+
+    Returns:
+        0; 130 when it was interrupted: what had been measured is kept.
+
+    Raises:
+        InvalidInputError: neither a configuration nor a run was named, or both (code `profile_source`), ranks
+            are missing (`not_torchrun`), or a value is refused.
+    """
+    if (arguments.config is None) == (arguments.refine is None):
+        message = "give either the configuration of a run, to measure, or --refine with the folder of one"
+        raise InvalidInputError(message, code="profile_source")
+    if arguments.refine is not None:
+        return _refine(arguments.refine, arguments.output)
+    if arguments.ranks is not None and _IS_RANK not in os.environ:
+        return run_local_ranks(arguments.ranks, _for_ranks(arguments))
+    return _measure(arguments)
+
+
+def _for_ranks(arguments: argparse.Namespace) -> list[str]:
+    """Write the command's options again, without the number of ranks."""
+    words = ["profile", arguments.config, "--output", str(arguments.output)]
+    words += ["--precision", str(arguments.precision)]
+    words += ["--schemes", arguments.schemes] if arguments.schemes is not None else []
+    words += ["--seconds", str(arguments.seconds)] if arguments.seconds is not None else []
+    return words + [word for override in arguments.set for word in ("--set", override)]
+
+
+def _refine(run_directory: Path, output: Path) -> int:
+    # Only now: the command starts without torch.
+    from hydraulis.profile.refine import refine
+
+    refined = refine(run_directory)
+    _write(output, refined.profile)
+    sys.stdout.write(refined.explain() + f"written to {output}\n")
+    return 0
+
+
+def _measure(arguments: argparse.Namespace) -> int:
+    """Be one rank of the measurement."""
+    from datetime import timedelta
+
+    from hydraulis.config.run import load
+    from hydraulis.profile.links import measure_links, with_links
+    from hydraulis.profile.measure import MeasurementLimits, measure_profile
+    from hydraulis.runtime.distributed import joined
+    from hydraulis.runtime.rank_zero import on_rank_zero
+    from hydraulis.runtime.stop import StopRequest
+    from hydraulis.runtime.worker import Worker
+
+    config = load(arguments.config, arguments.set)
+    schemes = _schemes(arguments.schemes, config)
+    with StopRequest() as stop, joined(timedelta(seconds=config.train.timeout_s)) as rank:
+        worker = Worker(config.model, config.optimizer, config.train, schemes=schemes)
+        limits = MeasurementLimits(
+            context=config.planner.context,
+            memory_bytes=config.planner.memory_mib * MIB,
+            longest=config.data.max_tokens,
+            micro_batch_tokens=config.data.tokens_per_batch,
+            seconds=arguments.seconds or config.planner.profile_seconds,
+            precision=arguments.precision,
+            file=arguments.output.with_name(arguments.output.name + ".measurements.jsonl"),
+        )
+        with ProgressBar("measuring") if rank == 0 else nullcontext() as bar:
+            profile = measure_profile(worker, schemes, limits, _telling(bar), stop.agreed)
+        if profile is None:
+            return EXIT_INTERRUPTED
+        measured = with_links(profile, measure_links(worker.groups))
+        on_rank_zero(lambda: _finish(arguments.output, measured))
+    return 0
+
+
+def _telling(bar: ProgressBar | None) -> Callable[[float], None]:
+    """Give what tells of progress: a bar on a terminal, lines elsewhere, nothing on other ranks."""
+    if bar is None:
+        return lambda _share: None
+    if sys.stderr.isatty():
+        return bar
+    lines = Progress()
+    return lambda share: lines(f"measuring: {share:.0%} of the time")
+
+
+def _schemes(text: str | None, config: "RunConfig") -> list[Scheme]:
+    if text is None:
+        strategies = [Strategy(strategy) for strategy in config.planner.strategies]
+        return sorted({scheme for strategy in strategies for scheme in strategy.schemes})
+    schemes = [Scheme(part.strip()) for part in text.split(";") if part.strip()]
+    if not schemes:
+        message = f"--schemes {text!r} names no scheme; write some, such as '<1>;<tp2>'"
+        raise InvalidInputError(message, code="scheme_syntax")
+    return sorted(set(schemes))
+
+
+def _finish(output: Path, profile: CostProfile) -> None:
+    _write(output, profile)
+    sys.stdout.write(describe(profile) + f"written to {output}\n")
+
+
+def _write(output: Path, profile: CostProfile) -> None:
+    with whole_file(output) as file:
+        file.write((profile.to_json() + "\n").encode())
+
+
+def describe(profile: CostProfile) -> str:
+    """Give a profile's schemes and links as a table."""
+    document = json.loads(profile.to_json())
+    nodes = document["hardware"]["gpus_per_node"]
+    cluster = Cluster(nodes, nodes)
+    row = "{:<16} {:>11} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9}\n"
+    text = row.format("scheme", "a ns/token2", "b us/token", "c ms", "error", "held out", "longest", "cap")
+    for entry in document["schemes"]:
+        fit = entry.get("fit") or {}
+        text += row.format(
+            entry["scheme"],
+            f"{1e6 * entry['quadratic_ms_per_token2']:.3f}",
+            f"{1e3 * entry['linear_ms_per_token']:.3f}",
+            f"{entry['fixed_ms']:.3f}",
+            _percent(fit.get("relative_error")),
+            _percent(fit.get("held_out_error")),
+            f"{fit['range']['longest_tokens']:,}" if fit else "-",
+            f"{profile.cap_tokens(Scheme(entry['scheme']), cluster):,}",
+        )
+    for link in document["hardware"].get("links", []):
+        text += (
+            f"{link['operation']} among {link['ranks']} ranks: {link['latency_ms']:.3f} ms and "
+            f"{link['gigabytes_per_s']:.2f} GB/s\n"
+        )
+    return text
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        message = f"{text!r} must be a number above 0"
+        raise argparse.ArgumentTypeError(message)
+    return value

@@ -1,0 +1,28 @@
+"""How long each micro-batch of an iteration took: predictions are compared with it, profiles refined."""
+
+from collections.abc import Sequence
+
+from hydraulis._core import Plan, Span
+
+# By replica, micro-batch and stage, forward and backward together.
+MicroBatchTimes = list[list[list[float]]]
+
+
+def micro_batch_times(plan: Plan, timelines: Sequence[Sequence[Span]]) -> MicroBatchTimes:
+    """Add up the spans of measured timelines.
+
+    Args:
+        plan: of the iteration.
+        timelines: of its replicas, in the plan's order.
+
+    Returns:
+        Milliseconds by replica, micro-batch and stage.
+    """
+    times = [
+        [[0.0] * replica.scheme.pp for _ in replica.micro_batches]
+        for replica, _ in zip(plan.replicas, timelines, strict=True)
+    ]
+    for by_micro_batch, timeline in zip(times, timelines, strict=True):
+        for span in timeline:
+            by_micro_batch[span.micro_batch][span.stage] += span.end_ms - span.start_ms
+    return times

@@ -1,0 +1,106 @@
+"""`hydraulis profile`: ranks of its own, a profile that plans and trains, and refusals."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hydraulis import Cluster, Planner
+from hydraulis.cli.exit import EXIT_REFUSED
+from hydraulis.cli.local_ranks import run_local_ranks
+from hydraulis.cli.main import main
+from hydraulis.cli.profile import describe
+from hydraulis.config.run import load
+from hydraulis.planner import load_profile
+from hydraulis.planner.shape import shape_of
+
+CONFIG = """
+[model]
+vocab_size = 256
+hidden_size = 32
+intermediate_size = 48
+num_hidden_layers = 2
+num_attention_heads = 2
+num_key_value_heads = 2
+[data]
+source = "stdlib"
+max_tokens = 256
+tokens_per_batch = 512
+[train]
+steps = 1
+[optimizer]
+learning_rate = 1e-3
+[planner]
+strategies = ["2x<1>", "1x<tp2>"]
+memory_mib = 64
+[output]
+directory = "run"
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "run.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+def options(config: Path, *more: str) -> list[str]:
+    return ["profile", str(config), "--output", str(config.with_name("p.json")), *more]
+
+
+def test_ranks_measure_a_profile_that_plans(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    measured = options(config, "--ranks", "2", "--seconds", "0.2", "--schemes", "<1>; <pp2>")
+    assert main(measured) == 0
+    output = capfd.readouterr()
+    profile = load_profile(config.with_name("p.json"))
+    assert profile.schemes == ["<1>", "<pp2>"]
+    assert profile.model == shape_of(load(config).model)
+    assert profile.dtype == "float32"
+    assert "all_reduce among 2 ranks" in output.out
+    assert str(config.with_name("p.json")) in output.out
+    assert describe(profile) in output.out
+    planner = Planner(profile, Cluster(gpus=2, gpus_per_node=2), strategies=["2x<1>", "1x<pp2>"])
+    assert planner.plan([200, 30, 5]).replicas[0].trust is not None
+    # Kept beside it, so that the same command goes on.
+    kept = config.with_name("p.json.measurements.jsonl").read_text().splitlines()
+    assert json.loads(kept[0])["ranks"] == 2
+    assert len(kept) > 16
+
+
+@pytest.mark.parametrize(
+    "words", [["--output", "p.json"], ["run.toml", "--refine", "run", "--output", "p.json"]]
+)
+def test_one_source_is_needed(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", *words]) == EXIT_REFUSED
+    assert "[profile_source]" in capsys.readouterr().err
+
+
+def test_without_ranks_it_says_how_to_start_some(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    assert main(options(config)) == EXIT_REFUSED
+    assert "[not_torchrun]" in capsys.readouterr().err
+    assert main(options(config, "--schemes", " ; ")) == EXIT_REFUSED
+    assert "[scheme_syntax]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["0", "-1", "inf", "nan", "soon"])
+def test_times_and_precisions_are_above_zero(config: Path, word: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(options(config, f"--seconds={word}"))
+    assert caught.value.code == EXIT_REFUSED
+
+
+def test_a_run_that_is_not_there_is_not_refined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "p.json"
+    assert main(["profile", "--refine", str(tmp_path / "run"), "--output", str(output)]) == EXIT_REFUSED
+    assert "[file_unreadable]" in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_local_ranks_end_with_the_first_failure(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_local_ranks(2, ["--version"]) == 0
+    assert capfd.readouterr().out.count("hydraulis") == 2
+    assert run_local_ranks(2, ["plan"]) == EXIT_REFUSED

@@ -1,0 +1,39 @@
+import json
+
+import pytest
+
+from hydraulis import InvalidInputError, ModelShape
+from hydraulis.planner.shape import shape_of
+from small_model import FAMILIES, build_decoder, small_config
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "every bias"])
+def test_parameters_are_counted_but_for_norms_of_heads_and_biases(family: str) -> None:
+    config = small_config(**FAMILIES[family])
+    matrices_and_norms = sum(
+        parameter.numel()
+        for name, parameter in build_decoder(config).named_parameters()
+        if not name.endswith("bias") and "q_norm" not in name and "k_norm" not in name
+    )
+    assert shape_of(config).parameters == matrices_and_norms
+
+
+def test_what_does_not_change_the_cost_does_not_change_the_shape() -> None:
+    same = small_config(initializer_range=0.5, rope_theta=5e5, rms_norm_eps=1e-6)
+    assert shape_of(same) == shape_of(small_config())
+    assert shape_of(small_config()).difference(shape_of(small_config(qk_norm=True))) == (
+        "switches",
+        "",
+        "qk_norm",
+    )
+    assert shape_of(small_config()).difference(shape_of(same)) is None
+
+
+def test_a_shape_that_is_none_is_refused_by_field() -> None:
+    document = json.loads(shape_of(small_config()).to_json())
+    with pytest.raises(InvalidInputError, match="num_key_value_heads is 3") as caught:
+        ModelShape.from_json(json.dumps(document | {"num_key_value_heads": 3}))
+    assert caught.value.code == "model_shape"
+    with pytest.raises(InvalidInputError, match=r"model\.hidden_size") as caught:
+        ModelShape.from_json(json.dumps(document | {"hidden_size": "wide"}))
+    assert caught.value.code == "profile_syntax"

@@ -1,0 +1,43 @@
+"""The core's arithmetic of memory against what a stage keeps, storage by storage."""
+
+import json
+from typing import Any
+
+import pytest
+import torch
+
+from hydraulis import Cluster, CostProfile
+from hydraulis._core import Position, Scheme
+from hydraulis.config.checkpointing import CheckpointingKind
+from hydraulis.planner.shape import shape_of
+from hydraulis.runtime.buffers import StrategyBuffers
+from hydraulis.runtime.parameters import ModelParameters
+from small_model import small_config
+from stage_bytes import stage_bytes
+
+SHAPE = {"hidden_size": 96, "intermediate_size": 256, "num_hidden_layers": 4, "head_dim": 12}
+
+
+def analytic_entry(checkpointing: CheckpointingKind, scheme: str = "<1>") -> dict[str, Any]:
+    shape = shape_of(small_config(**SHAPE))
+    profile = CostProfile.analytic(shape, Cluster(8, 8), "cpu", checkpointing=checkpointing)
+    document = json.loads(profile.to_json())
+    return next(entry for entry in document["schemes"] if entry["scheme"] == scheme)
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
+def test_activations_are_what_a_stage_keeps(checkpointing: CheckpointingKind) -> None:
+    few, many = (stage_bytes(tokens, torch.float32, checkpointing, **SHAPE) for tokens in (128, 384))
+    predicted = analytic_entry(checkpointing)["activation_bytes_per_token"]
+    # Beside that a stage keeps ids, targets and positions: some numbers a token, whatever the model's size.
+    assert 0 <= (many - few) / 256 - predicted <= 128
+
+
+@pytest.mark.parametrize("scheme", ["<1>", "<tp2>", "<pp2>", "<tp2,pp2>"])
+def test_held_bytes_are_those_of_the_buffers(scheme: str) -> None:
+    config = small_config(**SHAPE)
+    buffers = StrategyBuffers.for_schemes(ModelParameters.of(config), [Scheme(scheme)], torch.float32)
+    # The loss keeps the gradient of the head beside them.
+    head = 4 * config.vocab_size * config.hidden_size // Position.all(Scheme(scheme))[0].scheme.tp
+    held = buffers.parameter.nbytes + buffers.gradient.nbytes + head
+    assert analytic_entry("none", scheme)["held_bytes"] == pytest.approx(held, rel=0.02)

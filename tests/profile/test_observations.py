@@ -1,0 +1,106 @@
+"""What was timed survives in a file, whatever becomes of the process that wrote it."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from hydraulis import InvalidInputError
+from hydraulis.profile.observations import (
+    Conditions,
+    Observation,
+    ObservationFile,
+    Observations,
+    Timing,
+)
+
+CONDITIONS = Conditions(
+    model='{"hidden_size": 24}',
+    dtype="float32",
+    checkpointing="none",
+    context="ring",
+    device="a CPU",
+    ranks=2,
+    torch="2.13.0",
+)
+ONE = Observation("<pp2>", (64, 3), (Timing(1.0, 2.0), Timing(3.0, 4.5)))
+OTHER = Observation("<1>", (64,), (Timing(5.0, 6.0),))
+
+
+def written(path: Path) -> Path:
+    file = ObservationFile(path, CONDITIONS)
+    assert file.observations == []
+    file.append([ONE])
+    file.append([OTHER, OTHER])
+    return path
+
+
+def refusal(path: Path, conditions: Conditions = CONDITIONS) -> InvalidInputError:
+    with pytest.raises(InvalidInputError) as caught:
+        ObservationFile(path, conditions)
+    return caught.value
+
+
+def test_a_file_gives_back_what_was_added(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.jsonl")
+    assert ObservationFile(path, CONDITIONS).observations == [ONE, OTHER, OTHER]
+
+
+def test_a_line_that_was_cut_off_is_dropped_and_written_over(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.jsonl")
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"scheme": "<1>", "len')
+    file = ObservationFile(path, CONDITIONS)
+    assert file.observations == [ONE, OTHER, OTHER]
+    file.append([ONE])
+    assert ObservationFile(path, CONDITIONS).observations == [ONE, OTHER, OTHER, ONE]
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Conditions)])
+def test_other_conditions_are_refused_by_name(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path / "m.jsonl")
+    value = 3 if name == "ranks" else "other"
+    error = refusal(path, dataclasses.replace(CONDITIONS, **{name: value}))  # type: ignore[arg-type]
+    assert error.code == "measurements_differ"
+    assert f"{name} = {getattr(CONDITIONS, name)}, and now it is {value}" in str(error)
+    assert ObservationFile(path, CONDITIONS).observations == [ONE, OTHER, OTHER]
+
+
+@pytest.mark.parametrize("content", ["{}\n", "no JSON\n", '{"format": "other/1"}\n', "[1]\n"])
+def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text(content)
+    assert refusal(path).code == "measurements_file"
+    assert path.read_text() == content
+
+
+@pytest.mark.parametrize(
+    "line", ["{}", "nothing", json.dumps({"scheme": "<1>", "lengths": 3, "stages_ms": []})]
+)
+def test_a_line_that_is_no_observation_is_refused_by_its_number(tmp_path: Path, line: str) -> None:
+    path = written(tmp_path / "m.jsonl")
+    path.write_text(path.read_text() + line + "\n")
+    error = refusal(path)
+    assert error.code == "measurements_file"
+    assert "line 5" in str(error)
+
+
+def test_a_file_that_cannot_be_read_or_made_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path).code == "file_unreadable"
+    assert refusal(tmp_path / "missing" / "m.jsonl").code == "file_unwritable"
+
+
+def test_the_error_of_a_median_falls_with_their_number() -> None:
+    observations = Observations()
+    assert observations.median_error("<1>", [64]) == math.inf
+    for total in (9.0, 10.0, 11.0):
+        observations.add(Observation("<1>", (64,), (Timing(total / 2, total / 2),)))
+    # The median of the deviations is 1 of 10.
+    three = observations.median_error("<1>", [64])
+    assert three == pytest.approx(1.4826 * 1.2533 * 0.1 / math.sqrt(3))
+    for total in (9.0, 10.0, 11.0) * 3:
+        observations.add(Observation("<1>", (64,), (Timing(total / 2, total / 2),)))
+    assert observations.median_error("<1>", [64]) == pytest.approx(three / 2)
+    assert observations.mixes("<1>") == [(64,)]

@@ -1,0 +1,99 @@
+"""A run's own times make its profile right."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hydraulis import Cluster, CostProfile, InvalidInputError, Planner, Scheme
+from hydraulis.profile.refine import refine
+from profiles import made_up_profile
+
+CAPS = {"<1>": 4096, "<pp2>": 4096, "<tp2>": 8192}
+CLUSTER = Cluster(gpus=2, gpus_per_node=2)
+# The run's machine is slower than its profile says, and its stages are uneven.
+FACTOR = 1.5
+STAGES = {"<1>": [1.0], "<pp2>": [0.8, 1.2]}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Record 40 iterations of two strategies; <tp2> is in the profile, and never runs."""
+    profile = made_up_profile(CAPS)
+    (tmp_path / "profile.json").write_text(profile.to_json())
+    rng = np.random.default_rng(0)
+    with (tmp_path / "plans.jsonl").open("w") as plans, (tmp_path / "times.jsonl").open("w") as times:
+        for step in range(40):
+            lengths = rng.lognormal(5.5, 1.2, 12).clip(2, 4000).astype(int).tolist()
+            planner = Planner(profile, CLUSTER, strategies=[("2x<1>", "1x<pp2>")[step % 2]])
+            plan = planner.plan(lengths)
+            plans.write(plan.to_json() + "\n")
+            measured = [
+                [
+                    [
+                        FACTOR
+                        * factor
+                        * profile.micro_batch_ms(
+                            replica.scheme, [lengths[sequence] for sequence in sequences]
+                        )
+                        for factor in STAGES[str(replica.scheme)]
+                    ]
+                    for sequences in replica.micro_batches
+                ]
+                for replica in plan.replicas
+            ]
+            times.write(json.dumps(measured) + "\n")
+    return tmp_path
+
+
+def test_coefficients_become_those_of_the_run(run: Path) -> None:
+    refined = refine(run)
+    before = CostProfile.from_json((run / "profile.json").read_text())
+    for text in STAGES:
+        ratio = refined.profile.micro_batch_ms(Scheme(text), [900, 40]) / before.micro_batch_ms(
+            Scheme(text), [900, 40]
+        )
+        assert ratio == pytest.approx(FACTOR, rel=0.02)
+    entries = {entry["scheme"]: entry for entry in json.loads(refined.profile.to_json())["schemes"]}
+    assert entries["<pp2>"]["stage_multipliers"] == pytest.approx(STAGES["<pp2>"])
+    assert entries["<1>"]["fit"]["points"] >= 40
+    # What memory there is does not depend on times.
+    assert refined.profile.cap_tokens(Scheme("<1>"), CLUSTER) == before.cap_tokens(Scheme("<1>"), CLUSTER)
+
+
+def test_what_has_changed_is_said(run: Path) -> None:
+    refined = refine(run)
+    assert [entry.scheme for entry in refined.schemes] == ["<1>", "<pp2>"]
+    for entry in refined.schemes:
+        assert entry.error_before == pytest.approx(1 - 1 / FACTOR)
+        assert entry.error_after < 0.02
+    assert refined.kept == ["<tp2>"]
+    text = refined.explain()
+    assert "off by 33.3% before" in text
+    assert "<tp2>: as it was" in text
+
+
+def test_a_run_that_was_ended_while_it_recorded_is_refined(run: Path) -> None:
+    times = (run / "times.jsonl").read_text().splitlines()
+    (run / "times.jsonl").write_text("\n".join(times[:-1]) + "\n")
+    assert refine(run).schemes
+
+
+@pytest.mark.parametrize("line", ["[]", "nonsense", "[[[1.0]], 3]"])
+def test_times_that_do_not_go_with_the_plan_are_refused(run: Path, line: str) -> None:
+    times = (run / "times.jsonl").read_text().splitlines()
+    (run / "times.jsonl").write_text("\n".join([times[0], line, *times[2:]]) + "\n")
+    with pytest.raises(InvalidInputError, match="line 2") as caught:
+        refine(run)
+    assert caught.value.code == "run_records"
+
+
+def test_a_run_that_is_too_short_or_not_there_is_refused(run: Path) -> None:
+    (run / "times.jsonl").write_text((run / "times.jsonl").read_text().splitlines()[0] + "\n")
+    with pytest.raises(InvalidInputError) as caught:
+        refine(run)
+    assert caught.value.code == "fit_points"
+    with pytest.raises(InvalidInputError) as caught:
+        refine(run / "missing")
+    assert caught.value.code == "file_unreadable"

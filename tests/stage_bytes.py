@@ -1,0 +1,32 @@
+"""What a whole small model keeps of a micro-batch, storage by storage."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from hydraulis import Scheme
+from hydraulis._core import Position
+from hydraulis.config.checkpointing import CheckpointingKind
+from hydraulis.data.collate import collate
+from hydraulis.parallel.groups import ProcessGroups
+from hydraulis.profile.memory import activation_bytes
+from hydraulis.runtime.buffers import StrategyBuffers
+from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.stage import Stage, StageKinds
+from small_model import small_config
+
+
+def stage_bytes(
+    tokens: int,
+    dtype: torch.dtype = torch.float64,
+    checkpointing: CheckpointingKind = "none",
+    **changes: Any,
+) -> int:
+    parameters = ModelParameters.of(small_config(**changes))
+    whole = Position.all(Scheme("<1>"))[0]
+    buffers = StrategyBuffers.for_schemes(parameters, [whole.scheme], dtype)
+    buffers.parameter.fill_(0.1)
+    kinds = StageKinds(None, checkpointing)
+    stage = Stage(parameters, whole, kinds, 0, ProcessGroups(timeout=None), buffers)  # type: ignore[arg-type]
+    return activation_bytes(stage, None, collate([np.zeros(tokens, dtype=np.uint8)], multiple=1))
