@@ -8,9 +8,7 @@ import torch.distributed as dist
 from hydraulis._core import Plan, Position, Scheme
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.home import HomeShare
-from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.transfers import Transfers
-from hydraulis.runtime.values import ParameterValues
 
 
 class FrozenParameters:
@@ -24,22 +22,15 @@ class FrozenParameters:
         buffers: of this rank in the current strategy.
 
     Args:
-        parameters: that are frozen.
+        share: of this rank.
         schemes: every scheme that a plan of the run may use.
         dtype: of the model.
-        values: of the parameters.
     """
 
-    def __init__(
-        self,
-        parameters: ModelParameters,
-        schemes: Sequence[Scheme],
-        dtype: torch.dtype,
-        values: ParameterValues,
-    ) -> None:
-        self.share = HomeShare(parameters, dtype, values)
-        self.buffers = StrategyBuffers.for_schemes(parameters, schemes, dtype)
-        self._transfers = Transfers(parameters, self.share, self.buffers)
+    def __init__(self, share: HomeShare, schemes: Sequence[Scheme], dtype: torch.dtype) -> None:
+        self.share = share
+        self.buffers = StrategyBuffers.for_schemes(share.parameters, schemes, dtype)
+        self._transfers = Transfers(share.parameters, share, self.buffers)
         self._positions: list[Position | None] | None = None
 
     def send(self, plan: Plan) -> None:
