@@ -17,9 +17,9 @@ from small_model import FAMILIES, small_config
 
 
 class Stepped(NamedTuple):
-    """After each step: whole parameters on rank 0, the norm and the rate on every rank."""
+    """Whole parameters on rank 0 after the last step; each step's norm and rate on every rank."""
 
-    parameters: list[dict[str, Tensor] | None]
+    parameters: dict[str, Tensor] | None
     norms: list[float]
     rates: list[float]
 
@@ -29,14 +29,13 @@ def step_all(configs: Sequence[OptimizerConfig], factors: Sequence[float]) -> li
     results = []
     for config in configs:
         home = _home(config, len(factors))
-        stepped = Stepped([], [], [])
+        norms, rates = [], []
         for factor in factors:
             home.gradient.copy_(factor * home.master)
             update = home.step()
-            stepped.parameters.append(home.gather(home.master))
-            stepped.norms.append(update.gradient_norm)
-            stepped.rates.append(update.learning_rate)
-        results.append(stepped)
+            norms.append(update.gradient_norm)
+            rates.append(update.learning_rate)
+        results.append(Stepped(home.gather(home.master), norms, rates))
     return results
 
 

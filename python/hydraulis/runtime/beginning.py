@@ -29,7 +29,7 @@ def begin(config: RunConfig, schemes: Sequence[Scheme], resumed: ResumedRun | No
     if resumed is None:
         return _anew(config, schemes)
     with resumed.reader() as reader:
-        worker = on_every_rank(lambda: _make(config, schemes, reader))
+        worker = _make(config, schemes, reader)
         on_every_rank(lambda: restore_moments(reader, resumed.manifest, worker.shares))
     worker.home.optimizer.resume(resumed.manifest.step)
     return worker
@@ -37,11 +37,11 @@ def begin(config: RunConfig, schemes: Sequence[Scheme], resumed: ResumedRun | No
 
 def _anew(config: RunConfig, schemes: Sequence[Scheme]) -> Worker:
     if not config.checkpoint.weights:
-        return on_every_rank(lambda: _make(config, schemes, None))
+        return _make(config, schemes, None)
     folder, parameters = Path(config.checkpoint.weights), ModelParameters.of(config.model)
     with on_every_rank(lambda: HuggingFaceWeights(folder, parameters)) as weights:
         on_rank_zero(weights.check)
-        return on_every_rank(lambda: _make(config, schemes, weights))
+        return _make(config, schemes, weights)
 
 
 def _make(config: RunConfig, schemes: Sequence[Scheme], values: ParameterValues | None) -> Worker:

@@ -11,8 +11,6 @@ from hydraulis.runtime.bucket_exchange import BucketExchange
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.home import HomeShare
 from hydraulis.runtime.parameter_arrival import ParameterArrival
-from hydraulis.runtime.parameters import ModelParameters
-from hydraulis.runtime.values import ParameterValues
 
 
 class FrozenParameters:
@@ -26,24 +24,18 @@ class FrozenParameters:
         buffers: of this rank in the current strategy.
 
     Args:
-        parameters: that are frozen.
+        share: of this rank.
         schemes: every scheme that a plan of the run may use.
         dtype: of the model.
-        values: of the parameters.
         timeout: of each transfer.
     """
 
     def __init__(
-        self,
-        parameters: ModelParameters,
-        schemes: Sequence[Scheme],
-        dtype: torch.dtype,
-        values: ParameterValues,
-        timeout: timedelta,
+        self, share: HomeShare, schemes: Sequence[Scheme], dtype: torch.dtype, timeout: timedelta
     ) -> None:
-        self.share = HomeShare(parameters, dtype, values)
-        self.buffers = StrategyBuffers.for_schemes(parameters, schemes, dtype)
-        self._arrival = ParameterArrival(BucketExchange(timeout), self.share, self.buffers)
+        self.share = share
+        self.buffers = StrategyBuffers.for_schemes(share.parameters, schemes, dtype)
+        self._arrival = ParameterArrival(BucketExchange(timeout), share, self.buffers)
         self._positions: list[Position | None] | None = None
 
     def send(self, plan: Plan) -> None:

@@ -19,6 +19,7 @@ from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.buffers import StrategyBuffers
+from hydraulis.runtime.every_rank import on_every_rank
 from hydraulis.runtime.executor import Execution, execute
 from hydraulis.runtime.forward_only import execute_forward
 from hydraulis.runtime.frozen import FrozenParameters
@@ -58,7 +59,7 @@ class Outcome:
 
 
 class Worker:
-    """The state of one rank.
+    """The state of one rank. Collective to make.
 
     Args:
         model: the model's shape.
@@ -72,6 +73,7 @@ class Worker:
     Raises:
         InvalidInputError: the model cannot be cut by one of the schemes (codes `tensor_degree`,
             `too_many_stages`), or what is frozen is not (`frozen_parameters`).
+        HydraulisError: what reading the values raised; on every rank.
     """
 
     def __init__(
@@ -89,12 +91,16 @@ class Worker:
         wide = torch.promote_types(dtype, torch.float32)
         self.checkpointing = train.checkpointing
         self.parameters, frozen = ModelParameters.parted(model, train.frozen)
-        self.groups = ProcessGroups(timedelta(seconds=train.timeout_s))
-        self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype)
         timeout = timedelta(seconds=train.timeout_s)
-        values = values or InitialValues(ModelParameters.of(model), train.seed, wide)
-        self.home = HomeState(self.parameters, optimizer, dtype, values, train.steps)
-        self.frozen = FrozenParameters(frozen, schemes, dtype, values, timeout) if frozen else None
+        self.groups = ProcessGroups(timeout)
+        self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype)
+        source = values or InitialValues(ModelParameters.of(model), train.seed, wide)
+        # Reading may fail on a single rank.
+        self.home = on_every_rank(lambda: HomeState(self.parameters, optimizer, dtype, source, train.steps))
+        self.frozen = None
+        if frozen is not None:
+            share = on_every_rank(lambda: HomeShare(frozen, dtype, source))
+            self.frozen = FrozenParameters(share, schemes, dtype, timeout)
         self._transfers = Transfers(self.parameters, self.home, self.buffers, timeout)
         self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}
 
