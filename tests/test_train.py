@@ -16,7 +16,9 @@ import pytest
 
 from helpers import ROOT
 from hydraulis import Plan, train
+from hydraulis.config.run import load
 from hydraulis.planner.profile import load_profile
+from hydraulis.planner.shape import shape_of
 from hydraulis.report.run import read_run
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
@@ -65,6 +67,7 @@ FILES = {
     "metrics.jsonl",
     "plans.jsonl",
     "profile.json",
+    "times.jsonl",
     "trace.json",
 }
 
@@ -285,6 +288,7 @@ class Refusal(NamedTuple):
 
 
 PROFILED = 'planner.profile="PROFILE"'
+MEASURED = 'planner.profile="MEASURED"'
 REFUSALS = (
     Refusal('planner.strategies=["1x<tp2>+1x<1>"]', "strategy_too_large", "needs 3 GPUs, the cluster has 2"),
     Refusal('planner.strategies=["1x<tp3>"]', "strategy_too_large", "needs 3 GPUs"),
@@ -309,8 +313,16 @@ REFUSALS = (
     Refusal('planner.strategies=["1x<pp2>"]\0model.num_hidden_layers=1', "too_many_stages", "1 layers"),
     Refusal("data.max_tokens=90", "document_too_long", "90 tokens, and no strategy admits more than 64"),
     Refusal('train.checkpointing="full"', "checkpointing_differs", "under checkpointing 'none'"),
-    Refusal("model.hidden_size=64", "profile_differs", "hidden_size 32, and the run has 64"),
-    Refusal('train.dtype="bfloat16"', "profile_differs", "dtype float32, and the run has bfloat16"),
+    Refusal(
+        'planner.profile="MEASURED"\0model.hidden_size=64',
+        "profile_differs",
+        "hidden_size 32, and the run has 64",
+    ),
+    Refusal(
+        'planner.profile="MEASURED"\0train.dtype="bfloat16"',
+        "profile_differs",
+        "dtype float32, and the run has bfloat16",
+    ),
     Refusal('planner.profile="nowhere.json"', "file_unreadable", "nowhere.json"),
     Refusal('planner.strategies=["2x<1>"]\0planner.profile="WITHOUT"', "scheme_unknown", "<1>"),
     Refusal('output.directory="FILE/run"', "run_directory", "FILE/run"),
@@ -326,12 +338,15 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[E
     config = str(write_config(folder))
     (folder / "FILE").write_text("")
     (folder / "PROFILE").write_text(made_up_profile(CAPS).to_json())
+    measured = json.loads(made_up_profile(CAPS).to_json())
+    measured |= {"model": json.loads(shape_of(load(config).model).to_json()), "dtype": "float32"}
+    (folder / "MEASURED").write_text(json.dumps(measured))
     (folder / "WITHOUT").write_text(made_up_profile({"<tp2>": 64}).to_json())
     small = [PROFILED, "data.max_tokens=64", "data.tokens_per_batch=120"]
     commands = []
     for refusal in REFUSALS:
         overrides = "\0".join((*small, refusal.override))
-        for name in ("PROFILE", "WITHOUT", "FILE"):
+        for name in ("PROFILE", "MEASURED", "WITHOUT", "FILE"):
             overrides = overrides.replace(f'"{name}', f'"{folder}/{name}')
         commands.append([config, *(part for one in overrides.split("\0") for part in ("--set", one))])
     return folder, run_ranks(2, run_commands, commands)

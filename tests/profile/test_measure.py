@@ -170,7 +170,7 @@ def test_what_was_timed_is_in_the_file_and_a_later_measurement_goes_on_from_it(
     assert len(observations) % (NUM_MIXES * 6) == 0
     assert {observation.scheme for observation in observations} == set(SCHEMES)
     # Nothing was left to measure, so the file alone decides; it holds what the profile was made of.
-    first, resumed = (json.loads(text) for text in (reports[0].profile, reports[0].resumed))
+    first, resumed = (json.loads(text) for text in (reports[0].completed, reports[0].resumed))
     assert resumed == first
 
 

@@ -53,4 +53,10 @@ def _metrics(step: int, plan: Plan) -> StepMetrics:
         measured_ms=plan.iteration_ms / (1.1 if step % 2 else 0.95),
         wall_ms=1000.0,
         plan_ms=0.3,
+        transfer_ms=20.0,
+        groups_ms=0.5,
+        gradient_norm=1.5,
+        learning_rate=1e-3,
+        replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),
+        replica_measured_ms=tuple(1.1 * replica.predicted_ms for replica in plan.replicas),
     )

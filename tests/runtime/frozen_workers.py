@@ -51,13 +51,13 @@ def train_frozen(
     worker = Worker(config, optimizer, settings, schemes=sorted(schemes))
     assert worker.frozen is not None
     calls: list[int] = []
-    send = worker.frozen._transfers.send_parameters
+    start = worker.frozen._arrival.start
 
     def counted(buckets: Any) -> None:
         calls.append(1)
-        send(buckets)
+        start(buckets)
 
-    setattr(worker.frozen._transfers, "send_parameters", counted)  # noqa: B010
+    setattr(worker.frozen._arrival, "start", counted)  # noqa: B010
     before = worker.frozen.share.gather(worker.frozen.share.master) or {}
     records, sent = [], []
     for strategy, batch in steps:

@@ -23,6 +23,7 @@ class Report(NamedTuple):
     """What one rank saw of a measurement."""
 
     profile: str
+    completed: str
     resumed: str
     links: list[LinkMeasurement]
     shares: list[float]
@@ -38,8 +39,8 @@ def limits(
     return MeasurementLimits(
         context="ring",
         memory_bytes=memory_bytes,
-        longest=8192,
-        micro_batch_tokens=16384,
+        longest=1024,
+        micro_batch_tokens=2048,
         seconds=seconds,
         precision=precision,
         file=file,
@@ -58,7 +59,9 @@ def measure(seconds: float, file: Path) -> Report:
     filled = bool(worker.buffers.parameter.count_nonzero() > 0)
     # Three timings of each are enough for this precision, and those of the file count.
     known = limits(MEMORY, 600.0, file, precision=1e9)
+    completed = measure_profile(worker, schemes, known, lambda _: None, lambda: False)
     resumed = measure_profile(worker, schemes, known, lambda _: None, lambda: False)
+    assert completed is not None
     assert resumed is not None
     links = measure_links(worker.groups)
     refused = ("", "", "")
@@ -69,7 +72,17 @@ def measure(seconds: float, file: Path) -> Report:
     stop = StopAfter(10)
     stopped = measure_profile(worker, schemes, limits(MEMORY, 600.0), lambda _: None, stop.reached) is None
     kept = [kept_per_token(kind) for kind in CHECKPOINTING]
-    return Report(profile.to_json(), resumed.to_json(), links, shares, filled, stopped, refused, kept)
+    return Report(
+        profile.to_json(),
+        completed.to_json(),
+        resumed.to_json(),
+        links,
+        shares,
+        filled,
+        stopped,
+        refused,
+        kept,
+    )
 
 
 def kept_per_token(checkpointing: CheckpointingKind) -> float:

@@ -11,7 +11,7 @@ use hydraulis_core::schedule::MakespanBuffers;
 use crate::error::Result;
 use crate::model::ModelShape;
 
-/// What a GPU sends inside its node, in GB/s, where nothing else is given: NVLink of an A800, 400 GB/s both ways.
+/// What a GPU sends inside its node, in GB/s, where nothing else is given: `NVLink` of an A800, 400 GB/s both ways.
 const GPU_GIGABYTES_PER_S: f64 = 200.0;
 /// What a message takes beside its bytes, in microseconds, where nothing else is given.
 const MESSAGE_US: f64 = 10.0;

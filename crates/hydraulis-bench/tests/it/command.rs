@@ -50,7 +50,7 @@ fn one_json_line_for_each_batch_and_planner() {
             }
             None => assert!(place % 10 >= 2 && record["gap"].is_null()),
         }
-        assert_eq!(record.as_object().unwrap().len(), 14);
+        assert_eq!(record.as_object().unwrap().len(), 15);
     }
 }
 

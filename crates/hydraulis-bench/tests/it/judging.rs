@@ -3,6 +3,7 @@
 use hydraulis_bench::baseline::{Decision, Phase};
 use hydraulis_bench::contender::Answer;
 use hydraulis_bench::judge::Judge;
+use hydraulis_bench::link::Rates;
 use hydraulis_core::cost::{CostModel, preset};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::spec::Cluster;
@@ -55,12 +56,15 @@ fn phases_add_up_and_may_share_no_sequence() {
 #[test]
 fn phases_in_one_layout_fill_it_once() {
     let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
-    let phase = |strategy: &str, id: usize| Phase { strategy: strategy.parse().unwrap(), work: vec![vec![vec![id]]] };
-    let phases = vec![phase("1x<tp8>", 0), phase("1x<tp16>", 1), phase("1x<tp8>", 2)];
-    let batch = Batch::new(&[900, 800, 700], None).unwrap();
-    let verdict = Judge::new(&cost, None).judge(&Answer::Decision(Decision { phases }), &batch).unwrap();
-    let holding = |layout: &Vec<_>| layout.iter().filter(|position: &&Option<_>| position.is_some()).count();
-    let mut ranks: Vec<usize> = verdict.layouts.iter().map(holding).collect();
-    ranks.sort_unstable();
-    assert_eq!(ranks, [8, 16]);
+    let link = "200".parse::<Rates>().unwrap().link(&cost).unwrap();
+    let moved = |strategies: &[&str]| {
+        let phase = |(id, name): (usize, &&str)| Phase { strategy: name.parse().unwrap(), work: vec![vec![vec![id]]] };
+        let decision = Decision { phases: strategies.iter().enumerate().map(phase).collect() };
+        let batch = Batch::new(&[900, 800, 700][..strategies.len()], None).unwrap();
+        let verdict = Judge::new(&cost, Some(&link)).judge(&Answer::Decision(decision), &batch).unwrap();
+        verdict.transfers.unwrap().alone_ms
+    };
+    let both = moved(&["1x<tp8>", "1x<tp16>"]);
+    assert!(moved(&["1x<tp8>", "1x<tp16>", "1x<tp8>"]).is_close(both));
+    assert!(both.is_close(moved(&["1x<tp8>"]) + moved(&["1x<tp16>"])));
 }

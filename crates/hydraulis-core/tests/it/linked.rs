@@ -49,8 +49,11 @@ fn link_32b() -> Link {
     Link::new(table, traffic).unwrap()
 }
 
+/// A code of the checker, and what makes a plan deserve it.
+type Break = (&'static str, fn(&mut Plan));
+
 /// Changes of a plan with transfers, each with the code that it must be reported with.
-pub(crate) const BREAKS: &[(&str, fn(&mut Plan))] = &[
+pub(crate) const BREAKS: &[Break] = &[
     ("step_time_wrong", |plan| of(plan).step_ms += Millis(0.001)),
     ("transfer_time_wrong", |plan| of(plan).transfer_ms += Millis(0.001)),
     ("transfer_time_wrong", |plan| of(plan).alone_ms = Millis(f64::NAN)),

