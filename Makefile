@@ -53,7 +53,7 @@ test: set-up ## run every test, of Rust and of Python
 	@cargo test --release --locked -p hydraulis-core --test it golden >>target/rust-tests.txt 2>&1 || \
 		{ tail -40 target/rust-tests.txt; exit 1; }
 	@awk '/^test result: / {n += $$4} END {print "Rust:", n, "passed"; exit n == 0}' target/rust-tests.txt
-	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --basetemp target/pytest
+	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile --basetemp target/pytest
 	@awk '/^test result: / {n += $$4} END {print "and Rust:", n, "passed"}' target/rust-tests.txt
 
 check: set-up ## run every check that is no test: formats, lints, types, stub, imports, docs

@@ -366,7 +366,7 @@ def test_a_refusal_ends_every_rank_and_is_reported_once(
 
 def test_a_refusal_writes_nothing(refused: tuple[Path, list[list[Ended]]]) -> None:
     folder, _ = refused
-    assert {path.name for path in folder.iterdir()} == {"run.toml", "FILE", "PROFILE", "WITHOUT"}
+    assert {path.name for path in folder.iterdir()} == {"run.toml", "FILE", "PROFILE", "MEASURED", "WITHOUT"}
 
 
 def test_a_run_over_context_ranks_measures_trains_and_ends_well(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ class Report(NamedTuple):
     """What one rank saw of a measurement."""
 
     profile: str
-    completed: str
     resumed: str
     links: list[LinkMeasurement]
     shares: list[float]
@@ -47,26 +46,24 @@ def limits(
     )
 
 
-def measure(seconds: float, file: Path) -> Report:
+def measure(file: Path) -> Report:
     """Measure; go on from the file; with too little memory for any token; and once more, stopped half-way."""
     # Tokens of the measurement are bytes.
     config = small_config(vocab_size=256, initializer_range=0.1)
     worker = make_worker([f"1x{scheme}" for scheme in SCHEMES], config=config, dtype=torch.float32)
     schemes = [Scheme(text) for text in SCHEMES]
     shares: list[float] = []
-    profile = measure_profile(worker, schemes, limits(MEMORY, seconds, file), shares.append, lambda: False)
-    assert profile is not None
-    filled = bool(worker.buffers.parameter.count_nonzero() > 0)
     # Three timings of each are enough for this precision, and those of the file count.
     known = limits(MEMORY, 600.0, file, precision=1e9)
-    completed = measure_profile(worker, schemes, known, lambda _: None, lambda: False)
+    profile = measure_profile(worker, schemes, known, shares.append, lambda: False)
+    assert profile is not None
+    filled = bool(worker.buffers.parameter.count_nonzero() > 0)
     resumed = measure_profile(worker, schemes, known, lambda _: None, lambda: False)
-    assert completed is not None
     assert resumed is not None
     links = measure_links(worker.groups)
     refused = ("", "", "")
     try:
-        measure_profile(worker, schemes, limits(MEMORY // 8, seconds), lambda _: None, lambda: False)
+        measure_profile(worker, schemes, limits(MEMORY // 8, 1.0), lambda _: None, lambda: False)
     except HydraulisError as error:
         refused = (type(error).__name__, error.code, str(error))
     stop = StopAfter(10)
@@ -74,7 +71,6 @@ def measure(seconds: float, file: Path) -> Report:
     kept = [kept_per_token(kind) for kind in CHECKPOINTING]
     return Report(
         profile.to_json(),
-        completed.to_json(),
         resumed.to_json(),
         links,
         shares,

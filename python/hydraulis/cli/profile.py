@@ -140,7 +140,7 @@ def _measure(arguments: argparse.Namespace) -> int:
             context=config.planner.context,
             memory_bytes=config.planner.memory_mib * MIB,
             longest=config.data.max_tokens,
-            micro_batch_tokens=config.data.tokens_per_batch,
+            micro_batch_tokens=config.data.batch_tokens,
             seconds=arguments.seconds or config.planner.profile_seconds,
             precision=arguments.precision,
             file=arguments.output.with_name(arguments.output.name + ".measurements.jsonl"),

@@ -43,7 +43,7 @@ class BucketExchange:
         if self._group is None:
             incoming.copy_(outgoing)
             return None
-        return dist.all_to_all_single(
+        work: dist.Work = dist.all_to_all_single(
             incoming,
             outgoing,
             receive_counts.tolist(),
@@ -51,3 +51,4 @@ class BucketExchange:
             group=self._group,
             async_op=True,
         )
+        return work
