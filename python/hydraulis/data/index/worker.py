@@ -144,12 +144,17 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         answers.flush()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Serve whoever started this program, over its standard input and output."""
     # What a library prints must not get between the answers.
-    answers_pipe = os.fdopen(os.dup(1), "wb")
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
-        serve(sys.stdin.buffer, answers_pipe)
+        serve(sys.stdin.buffer, answers)
     except BrokenPipeError:
         # Whoever asked is gone; closing the pipe would try once more.
         os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
