@@ -72,6 +72,10 @@ BAD_VALUES = {
     "checkpoint.every_steps": "0",
     "checkpoint.keep": "-1",
     "planner.strategies": "[]",
+    "planner.schemes": '[""]',
+    "planner.max_strategies": "0",
+    "planner.link": '"fast"',
+    "planner.recalibrate": "1.0",
     "planner.context": '"both"',
     "planner.profile_seconds": "0",
     "planner.memory_mib": "0",
@@ -157,6 +161,7 @@ def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: s
         ('optimizer.schedule="wsd"', "optimizer.decay_steps = 0 and optimizer.schedule = 'wsd'"),
         ("optimizer.decay_steps=5", "optimizer.decay_steps = 5 and optimizer.schedule = 'constant'"),
         ('planner.strategies=["a", " "]', r"planner.strategies\[1\] = ' '"),
+        ('planner.schemes=["<1>"]', r"planner.schemes = \['<1>'\] says what a search may use"),
         (
             "data.tokens_per_batch=3\0data.sequences_per_batch=2",
             "exactly one of them says when a batch is full",

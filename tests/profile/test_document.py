@@ -39,7 +39,9 @@ QUALITY = {
 
 
 def workload(checkpointing: CheckpointingKind) -> Workload:
-    return Workload(model=SHAPE, dtype="float32", checkpointing=checkpointing, context="ring")
+    return Workload(
+        model=SHAPE, dtype="float32", checkpointing=checkpointing, context="ring", gpus_per_node=2
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +94,7 @@ def test_every_measurement_is_in_the_document() -> None:
         "home_bytes": 400_000,
         "token_multiple": CAP_MULTIPLE,
     }
-    assert document["hardware"]["gpus_per_node"] == 4
+    assert document["hardware"]["gpus_per_node"] == 2
     assert document["hardware"]["memory_bytes"] == 1_000_000
     assert "measured" in document["source"]
     assert torch.__version__ in document["source"]

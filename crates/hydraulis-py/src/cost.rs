@@ -177,6 +177,12 @@ impl ModelShape {
         self.0.parameters()
     }
 
+    /// How many layers cost as much as the head.
+    #[getter]
+    fn head_layers(&self) -> f64 {
+        self.0.head_layers()
+    }
+
     /// The first field that another shape has otherwise: its name, the value here and there; None if they are equal.
     fn difference(&self, other: &ModelShape) -> Option<(&'static str, String, String)> {
         self.0.difference(&other.0)

@@ -81,12 +81,14 @@ class Workload:
         dtype: of parameters and activations.
         checkpointing: the kind under which all was measured.
         context: the kind of context parallelism of all schemes that have any.
+        gpus_per_node: ranks of a node.
     """
 
     model: ModelShape
     dtype: str
     checkpointing: CheckpointingKind
     context: ContextKind
+    gpus_per_node: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +146,7 @@ def cost_profile(
         "source": f"measured by this run: CPU time of one rank, torch {torch.__version__}",
         "hardware": {
             "device": device_name(),
-            "gpus_per_node": torch.distributed.get_world_size(),
+            "gpus_per_node": workload.gpus_per_node,
             "memory_bytes": model.memory_bytes,
         },
         "model": json.loads(workload.model.to_json()),

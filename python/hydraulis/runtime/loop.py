@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis._core import Plan, Planner
+from hydraulis._core import Plan
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.open import sampler_for
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import HydraulisError
+from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.adamw import Update
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.rank_zero import from_rank_zero
@@ -42,7 +43,7 @@ def iterations(
     config: RunConfig,
     data: SequenceSource,
     worker: Worker,
-    planner: Planner,
+    planner: BatchPlanner,
     stop: StopRequest,
     first: int = 0,
 ) -> Iterator[Iteration]:
@@ -99,7 +100,7 @@ class PlanRequest:
     """Plans one batch, checks the plan, and remembers how long planning took."""
 
     def __init__(
-        self, planner: Planner, lengths: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]
+        self, planner: BatchPlanner, lengths: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]
     ) -> None:
         self._planner = planner
         self._batch = (lengths, targets)
