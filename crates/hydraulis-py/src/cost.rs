@@ -76,6 +76,12 @@ impl CostProfile {
         &self.0.name
     }
 
+    /// Bytes of a device that a process may use.
+    #[getter]
+    fn memory_bytes(&self) -> u64 {
+        self.0.hardware.memory_bytes
+    }
+
     /// Devices of a node of the cluster it was measured on.
     #[getter]
     fn gpus_per_node(&self) -> u32 {
