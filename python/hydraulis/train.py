@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
 from hydraulis._core import Cluster, CostProfile, Planner, Scheme, Strategy
@@ -30,6 +31,7 @@ from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed
 from hydraulis.runtime.checkpoint.saver import CheckpointSaver
 from hydraulis.runtime.checkpoint.shared import check_shared
+from hydraulis.runtime.device import choose_device
 from hydraulis.runtime.distributed import joined
 from hydraulis.runtime.evaluator import Evaluator
 from hydraulis.runtime.hugging_face.files import carry
@@ -73,8 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     overrides = parsed.set + ([f"checkpoint.resume={json.dumps(parsed.resume)}"] if parsed.resume else [])
     try:
-        config = _config(parsed.config, overrides)
-        with StopRequest() as stop, joined(timedelta(seconds=config.train.timeout_s)) as rank:
+        config, device = _config(parsed.config, overrides)
+        timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
+        with StopRequest() as stop, joined(timeout, device, deterministic=deterministic) as rank:
             return train(config, rank, stop)
     except HydraulisError as error:
         # Every rank raises the same error: one of them reports it.
@@ -83,10 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_REFUSED
 
 
-def _config(path: str, overrides: Sequence[str]) -> RunConfig:
-    """Read the configuration; if it is refused, no rank leaves before all have come."""
+def _config(path: str, overrides: Sequence[str]) -> tuple[RunConfig, torch.device]:
+    """Read the configuration and choose the device; if refused, no rank leaves before all have come."""
     try:
-        return load(path, overrides)
+        config = load(path, overrides)
+        return config, choose_device(config.train.device)
     except HydraulisError:
         # torchrun ends every rank once one has left: rank 0 too, if it was slower and has yet to report.
         with joined(REFUSAL_TIMEOUT):

@@ -1,9 +1,9 @@
 """A cost profile of the ranks at hand, while all of them are busy.
 
 For each scheme as many replicas as fit run side by side, every stage on the micro-batches that tell most
-about the coefficients, pass after pass until the times are known well enough or the time is up. A time is CPU
-time of a rank's thread, the slowest rank's for each stage, the median over replicas and passes: so it holds
-although ranks share cores.
+about the coefficients, pass after pass until the times are known well enough or the time is up. A time is
+that of the rank's clock, the slowest rank's for each stage, the median over replicas and passes: on the CPU
+it is CPU time of the thread, and holds although ranks share cores; on CUDA it is the device's.
 """
 
 import json
@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from hydraulis._core import Cluster, CostProfile, Scheme, fit_costs, micro_batches_to_measure
 from hydraulis.config.context import ContextKind
+from hydraulis.model.attention.varlen import choose_kernel
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.planner.shape import shape_of
 from hydraulis.profile.bench import SchemeBench
@@ -29,9 +30,9 @@ from hydraulis.profile.document import (
     TimeMeasurement,
     Workload,
     cost_profile,
-    device_name,
 )
 from hydraulis.profile.observations import Conditions, Observation, ObservationFile, Observations, Timing
+from hydraulis.runtime.device import device_name
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
 
@@ -130,7 +131,16 @@ def _workload(worker: Worker, context: ContextKind) -> Workload:
         dtype=str(worker.buffers.parameter.dtype).removeprefix("torch."),
         checkpointing=worker.checkpointing,
         context=context,
+        attention=_kernel_name(worker),
+        device=device_name(worker.device),
+        clock="time of the device" if worker.device.type == "cuda" else "CPU time",
     )
+
+
+def _kernel_name(worker: Worker) -> str:
+    head_dim = worker.parameters.config.head_dim
+    heads = torch.empty(1, 1, head_dim, dtype=worker.buffers.parameter.dtype, device=worker.device)
+    return choose_kernel(heads, worker.attention).name
 
 
 def _conditions(workload: Workload) -> Conditions:
@@ -139,7 +149,8 @@ def _conditions(workload: Workload) -> Conditions:
         dtype=workload.dtype,
         checkpointing=workload.checkpointing,
         context=workload.context,
-        device=device_name(),
+        attention=workload.attention,
+        device=workload.device,
         ranks=dist.get_world_size(),
         torch=torch.__version__,
     )

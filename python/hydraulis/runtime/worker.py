@@ -18,12 +18,15 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.tensor import check_tensor_degree
+from hydraulis.runtime.bucket_exchange import BucketExchange
 from hydraulis.runtime.buffers import StrategyBuffers
+from hydraulis.runtime.device import choose_device, tensor_backend_of
 from hydraulis.runtime.every_rank import on_every_rank
 from hydraulis.runtime.executor import Execution, execute
 from hydraulis.runtime.forward_only import execute_forward
 from hydraulis.runtime.frozen import FrozenParameters
 from hydraulis.runtime.home import HomeShare, HomeState
+from hydraulis.runtime.iteration_clock import iteration_clock
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.planned_sequences import PlannedSequences
 from hydraulis.runtime.stage import Stage, StageKinds
@@ -38,7 +41,7 @@ class Outcome:
     Attributes:
         loss: the mean over the target tokens of the global batch, the same on every rank.
         timelines: each replica's measured timeline, on rank 0; empty elsewhere.
-        transfer_ms: time on the wall that this rank did nothing but transfers: waiting, packing, adding up.
+        transfer_ms: that this rank did nothing but transfers (see `IterationTimes`).
         groups_ms: time on the wall of making the process groups that no plan before had used.
     """
 
@@ -49,7 +52,7 @@ class Outcome:
 
     @property
     def replica_ms(self) -> tuple[float, ...]:
-        """When each replica ended, in CPU time: its instruction list with the measured durations."""
+        """When each replica ended, in the clock's time: its instruction list with the measured durations."""
         return tuple(max((span.end_ms for span in timeline), default=0.0) for timeline in self.timelines)
 
     @property
@@ -65,14 +68,15 @@ class Worker:
         model: the model's shape.
         optimizer: AdamW's settings.
         train: gives the number of steps, the type of parameters and activations, the seed of the initial
-            parameters, the timeout of every process group, the kind of checkpointing of every stage, and
-            which parameters are frozen.
+            parameters, the device, the timeout of every process group, the kinds of checkpointing and of
+            attention of every stage, and which parameters are frozen.
         schemes: every scheme that a plan of the run may use.
         values: of the parameters at the start; None draws them by the seed.
 
     Raises:
         InvalidInputError: the model cannot be cut by one of the schemes (codes `tensor_degree`,
-            `too_many_stages`), or what is frozen is not (`frozen_parameters`).
+            `too_many_stages`), what is frozen is not (`frozen_parameters`), or the device is not there (see
+            `choose_device`).
         HydraulisError: what reading the values raised; on every rank.
     """
 
@@ -89,19 +93,24 @@ class Worker:
             check_tensor_degree(model, scheme.tp)
         dtype: torch.dtype = getattr(torch, train.dtype)
         wide = torch.promote_types(dtype, torch.float32)
-        self.checkpointing = train.checkpointing
+        self.device = choose_device(train.device)
+        self.checkpointing, self.attention = train.checkpointing, train.attention
         self.parameters, frozen = ModelParameters.parted(model, train.frozen)
         timeout = timedelta(seconds=train.timeout_s)
-        self.groups = ProcessGroups(timeout)
-        self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype)
+        self.groups = ProcessGroups(timeout, tensor_backend_of(self.device))
+        self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype, self.device)
         source = values or InitialValues(ModelParameters.of(model), train.seed, wide)
         # Reading may fail on a single rank.
-        self.home = on_every_rank(lambda: HomeState(self.parameters, optimizer, dtype, source, train.steps))
+        self.home = on_every_rank(
+            lambda: HomeState(self.parameters, optimizer, dtype, source, train.steps, self.device)
+        )
         self.frozen = None
         if frozen is not None:
-            share = on_every_rank(lambda: HomeShare(frozen, dtype, source))
-            self.frozen = FrozenParameters(share, schemes, dtype, timeout)
-        self._transfers = Transfers(self.parameters, self.home, self.buffers, timeout)
+            share = on_every_rank(lambda: HomeShare(frozen, dtype, source, self.device))
+            self.frozen = FrozenParameters(share, schemes, dtype, BucketExchange(timeout, self.device))
+        self._clock = iteration_clock(self.device)
+        exchange = BucketExchange(timeout, self.device)
+        self._transfers = Transfers(self.parameters, self.home, self.buffers, exchange, self._clock)
         self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}
 
     @property
@@ -123,7 +132,7 @@ class Worker:
         """
         key = (position, context)
         if key not in self._stages:
-            kinds = StageKinds(context, self.checkpointing)
+            kinds = StageKinds(context, self.checkpointing, self.attention)
             self._stages[key] = Stage(
                 self.parameters, position, kinds, dist.get_rank(), self.groups, *self.all_buffers
             )
@@ -150,6 +159,8 @@ class Worker:
                 `PlannedSequences.check`); on every rank.
         """
         _check_plan(plan, self.parameters.config)
+        # What measurements and evaluations took is not this iteration's.
+        self._clock.read()
         made_ms = self.groups.made_ms
         self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
         if self.frozen:
@@ -158,10 +169,12 @@ class Worker:
         execution = self._execute(plan, sequences)
         self._transfers.finish_gradients()
         sequences.check()
+        loss = _whole_loss(plan, execution.loss())
+        times = self._clock.read()
         return Outcome(
-            loss=_whole_loss(plan, execution.loss),
-            timelines=_timelines(plan, execution),
-            transfer_ms=self._transfers.waited_ms,
+            loss=loss,
+            timelines=_timelines(plan, times.computed_ms),
+            transfer_ms=times.transferred_ms,
             groups_ms=self.groups.made_ms - made_ms,
         )
 
@@ -203,6 +216,7 @@ class Worker:
             _collated(stage, replica, tokens),
             int(plan.targets.sum()),
             self._transfers.finish_parameters,
+            self._clock,
         )
 
     def _work(self, plan: Plan) -> tuple[Stage, Replica] | None:
@@ -241,12 +255,12 @@ def _check_plan(plan: Plan, config: ModelConfig) -> None:
         check_context_degree(config, replica.scheme, replica.context)
 
 
-def _timelines(plan: Plan, execution: Execution) -> Sequence[Sequence[Span]]:
+def _timelines(plan: Plan, computed_ms: list[float]) -> Sequence[Sequence[Span]]:
     """Bring the durations of all ranks together on rank 0. Collective."""
     durations: list[list[float]] | None = None
     if dist.get_rank() == 0:
         durations = [[]] * dist.get_world_size()
-    dist.gather_object(execution.durations_ms, durations)
+    dist.gather_object(computed_ms, durations)
     return [] if durations is None else plan.measured_timeline(_by_stage(plan, durations))
 
 

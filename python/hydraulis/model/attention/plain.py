@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from hydraulis.config.attention import AttentionKind
 from hydraulis.model.attention.kernel import Attended, AttentionMask, Heads
 
 _DTYPES = (torch.float32, torch.float64)
@@ -23,6 +24,7 @@ class PlainAttention:
     """A masked softmax over the scores of each segment, in at least float32."""
 
     name = "plain attention"
+    kind: AttentionKind = "plain"
 
     def refusal(self, q_TND: Tensor) -> str | None:
         """Refuse what a flash kernel should take: other devices than CUDA, and half precision."""
