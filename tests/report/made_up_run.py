@@ -53,6 +53,7 @@ def _metrics(step: int, plan: Plan) -> StepMetrics:
         measured_ms=plan.iteration_ms / (1.1 if step % 2 else 0.95),
         wall_ms=1000.0,
         plan_ms=0.3,
+        plan_wait_ms=0.1,
         transfer_ms=20.0,
         groups_ms=0.5,
         gradient_norm=1.5,

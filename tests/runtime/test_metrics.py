@@ -21,6 +21,7 @@ def made_up_metrics(step: int = 0, **changes: float | str) -> StepMetrics:
         "measured_ms": 110.0,
         "wall_ms": 250.0,
         "plan_ms": 1.5,
+        "plan_wait_ms": 0.5,
         "transfer_ms": 20.0,
         "groups_ms": 0.5,
         "replica_planned_ms": (100.0, 80.0),

@@ -48,6 +48,7 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
         measured_ms=MEASURED[step],
         wall_ms=500.0,
         plan_ms=1.0,
+        plan_wait_ms=0.5,
         transfer_ms=2.0,
         groups_ms=3.0,
         replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),

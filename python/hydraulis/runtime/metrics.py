@@ -26,6 +26,7 @@ class StepMetrics:
         wall_ms: what the clock on the wall showed from the batch to the end of the optimizer's step, waiting
             included; keeping records is not.
         plan_ms: what planning took, on the wall.
+        plan_wait_ms: what of it rank 0 waited for; the rest of it ran beside the iteration before.
         transfer_ms: what rank 0 did nothing but transfers for, on the wall: waiting for parameters and
             gradients, packing and adding them up.
         groups_ms: what making process groups took that were not used before, on the wall.
@@ -46,6 +47,7 @@ class StepMetrics:
     measured_ms: float
     wall_ms: float
     plan_ms: float
+    plan_wait_ms: float
     transfer_ms: float
     groups_ms: float
     replica_planned_ms: tuple[float, ...]
