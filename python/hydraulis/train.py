@@ -31,7 +31,7 @@ from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed
 from hydraulis.runtime.checkpoint.saver import CheckpointSaver
 from hydraulis.runtime.checkpoint.shared import check_shared
-from hydraulis.runtime.device import choose_device
+from hydraulis.runtime.device import choose_device, device_name
 from hydraulis.runtime.distributed import joined
 from hydraulis.runtime.evaluator import Evaluator
 from hydraulis.runtime.hugging_face.files import carry
@@ -115,6 +115,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         position = DataPosition(config, data.train)
         resumed = _resumed(config, position, display)
         worker = begin(config, _schemes(strategies), resumed)
+        display.note(f"computing on {device_name(worker.device)}, attention by {worker.kernel.name}")
         profile = _profile(config, worker, strategies, display, stop, resumed)
         if profile is None:
             display.note("stopped before the first iteration; nothing was written")
@@ -141,7 +142,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         if completed > first:
             saver.close(completed)
     if rank == 0 and completed > first:
-        display.summary(recorder.summary())
+        display.summary(recorder.summary(), worker.device.type)
     return 0 if completed >= config.train.steps else EXIT_INTERRUPTED
 
 

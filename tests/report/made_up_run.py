@@ -56,6 +56,7 @@ def _metrics(step: int, plan: Plan) -> StepMetrics:
         plan_wait_ms=0.1,
         transfer_ms=20.0,
         groups_ms=0.5,
+        memory_bytes=1 << 30,
         gradient_norm=1.5,
         learning_rate=1e-3,
         replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),

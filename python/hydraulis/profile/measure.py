@@ -20,7 +20,6 @@ import torch.distributed as dist
 
 from hydraulis._core import Cluster, CostProfile, Scheme, fit_costs, micro_batches_to_measure
 from hydraulis.config.context import ContextKind
-from hydraulis.model.attention.varlen import choose_kernel
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.planner.shape import shape_of
 from hydraulis.profile.bench import SchemeBench
@@ -131,16 +130,10 @@ def _workload(worker: Worker, context: ContextKind) -> Workload:
         dtype=str(worker.buffers.parameter.dtype).removeprefix("torch."),
         checkpointing=worker.checkpointing,
         context=context,
-        attention=_kernel_name(worker),
+        attention=worker.kernel.name,
         device=device_name(worker.device),
         clock="time of the device" if worker.device.type == "cuda" else "CPU time",
     )
-
-
-def _kernel_name(worker: Worker) -> str:
-    head_dim = worker.parameters.config.head_dim
-    heads = torch.empty(1, 1, head_dim, dtype=worker.buffers.parameter.dtype, device=worker.device)
-    return choose_kernel(heads, worker.attention).name
 
 
 def _conditions(workload: Workload) -> Conditions:

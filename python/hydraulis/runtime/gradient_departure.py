@@ -53,9 +53,14 @@ class GradientDeparture:
         self._in_flight: deque[_Flight] = deque()
 
     @property
+    def staging(self) -> list[Tensor]:
+        """The staging buffers."""
+        return [staging.room for staging in self._staging]
+
+    @property
     def staging_elements(self) -> list[int]:
         """Elements that each of the staging buffers has room for."""
-        return sorted(len(staging) for staging in self._staging)
+        return sorted(map(len, self.staging))
 
     @property
     def num_left(self) -> int:
@@ -127,17 +132,16 @@ class Staging:
 
     Args:
         like: of the type and on the device of what is staged.
+
+    Attributes:
+        room: all of it.
     """
 
     def __init__(self, like: Tensor) -> None:
-        self._room = like.new_empty(0)
-
-    def __len__(self) -> int:
-        """The elements there is room for."""
-        return len(self._room)
+        self.room = like.new_empty(0)
 
     def take(self, elements: int) -> Tensor:
         """Give so many elements; their values mean nothing."""
-        if len(self._room) < elements:
-            self._room = self._room.new_empty(elements)
-        return self._room[:elements]
+        if len(self.room) < elements:
+            self.room = self.room.new_empty(elements)
+        return self.room[:elements]

@@ -175,6 +175,7 @@ def _metrics(
         plan_wait_ms=taken.waited_ms,
         transfer_ms=outcome.transfer_ms,
         groups_ms=outcome.groups_ms,
+        memory_bytes=outcome.memory_bytes,
         replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),
         replica_measured_ms=outcome.replica_ms,
     )

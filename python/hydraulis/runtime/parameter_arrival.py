@@ -37,6 +37,11 @@ class ParameterArrival:
         self._in_flight: deque[tuple[int, Trade]] = deque()
 
     @property
+    def overflow(self) -> Tensor:
+        """Room for what is on its way out and had none in the gradient buffer."""
+        return self._overflow
+
+    @property
     def overflow_elements(self) -> int:
         """Elements on their way out that the gradient buffer had no room for, at most."""
         return len(self._overflow)

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from hydraulis._core import BucketTransfer, Plan, transfer
 from hydraulis.runtime.bucket_exchange import BucketExchange
@@ -54,6 +54,11 @@ class Transfers:
         self.departure = GradientDeparture(exchange, home, buffers)
         self._is_apart = exchange.is_apart
         self._clock = clock
+
+    @property
+    def staging(self) -> list[Tensor]:
+        """What transfers take beside the buffers."""
+        return [*self.departure.staging, self.arrival.overflow]
 
     def prepare(self, plan: Plan) -> list[BucketTransfer]:
         """Work out what this rank trades under a plan."""

@@ -18,8 +18,8 @@ from hydraulis.model.attention.kernel import Attended, AttentionKernel, Attentio
 from hydraulis.model.attention.plain import PlainAttention
 from hydraulis.model.segments import Segments
 
-KERNELS: tuple[AttentionKernel, ...] = (FlashAttnPackage(), TorchFlash(), PlainAttention(), CpuFlash())
-"""The best first. A user who installed flash-attn wants it; both flash kernels are the same algorithm."""
+KERNELS: tuple[AttentionKernel, ...] = (FlashAttnPackage(), TorchFlash(), CpuFlash(), PlainAttention())
+"""The best first; the last takes anything. A user who installed flash-attn wants it."""
 
 
 def varlen_attention(
