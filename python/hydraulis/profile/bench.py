@@ -94,7 +94,8 @@ class SchemeBench:
         assert self._stage is not None
         # What the tokens are makes no difference to the time, so every rank may draw the same ones.
         rng = np.random.default_rng(0)
-        documents = [rng.integers(256, size=length).astype(np.uint8) for length in lengths]
+        vocab_size = self._stage.module.config.vocab_size
+        documents = [rng.integers(vocab_size, size=length) for length in lengths]
         return self._stage.collate(documents)
 
     def _input(self, micro_batch: PackedMicroBatch) -> Tensor | None:
