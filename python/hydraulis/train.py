@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
 from hydraulis._core import Cluster, CostProfile
@@ -28,6 +29,7 @@ from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed
 from hydraulis.runtime.checkpoint.saver import CheckpointSaver
 from hydraulis.runtime.checkpoint.shared import check_shared
+from hydraulis.runtime.device import choose_device, device_name
 from hydraulis.runtime.distributed import joined, ranks_per_node
 from hydraulis.runtime.evaluator import Evaluator
 from hydraulis.runtime.hugging_face.files import carry
@@ -71,8 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     overrides = parsed.set + ([f"checkpoint.resume={json.dumps(parsed.resume)}"] if parsed.resume else [])
     try:
-        config = _config(parsed.config, overrides)
-        with StopRequest() as stop, joined(timedelta(seconds=config.train.timeout_s)) as rank:
+        config, device = _config(parsed.config, overrides)
+        timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
+        with StopRequest() as stop, joined(timeout, device, deterministic=deterministic) as rank:
             return train(config, rank, stop)
     except HydraulisError as error:
         # Every rank raises the same error: one of them reports it.
@@ -81,10 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_REFUSED
 
 
-def _config(path: str, overrides: Sequence[str]) -> RunConfig:
-    """Read the configuration; if it is refused, no rank leaves before all have come."""
+def _config(path: str, overrides: Sequence[str]) -> tuple[RunConfig, torch.device]:
+    """Read the configuration and choose the device; if refused, no rank leaves before all have come."""
     try:
-        return load(path, overrides)
+        config = load(path, overrides)
+        return config, choose_device(config.train.device)
     except HydraulisError:
         # torchrun ends every rank once one has left: rank 0 too, if it was slower and has yet to report.
         with joined(REFUSAL_TIMEOUT):
@@ -107,6 +111,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         saved = saved_profile(config, resumed)
         schemes = run_schemes(config, cluster, saved)
         worker = begin(config, schemes, resumed)
+        display.note(f"computing on {device_name(worker.device)}, attention by {worker.kernel.name}")
         if saved is None:
             display.note(f"measuring what each scheme costs, about {config.planner.profile_seconds:.0f} s")
         profile = saved or measured_profile(config, worker, schemes, display.measuring, stop.agreed)
@@ -140,7 +145,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         if completed > first:
             saver.close(completed)
     if rank == 0 and completed > first:
-        display.summary(recorder.summary())
+        display.summary(recorder.summary(), worker.device.type)
     return 0 if completed >= config.train.steps else EXIT_INTERRUPTED
 
 

@@ -40,7 +40,14 @@ QUALITY = {
 
 def workload(checkpointing: CheckpointingKind) -> Workload:
     return Workload(
-        model=SHAPE, dtype="float32", checkpointing=checkpointing, context="ring", gpus_per_node=2
+        model=SHAPE,
+        dtype="float32",
+        checkpointing=checkpointing,
+        context="ring",
+        attention="plain attention",
+        device="a CPU",
+        clock="CPU time",
+        gpus_per_node=2,
     )
 
 
@@ -98,6 +105,8 @@ def test_every_measurement_is_in_the_document() -> None:
     assert document["hardware"]["memory_bytes"] == 1_000_000
     assert "measured" in document["source"]
     assert torch.__version__ in document["source"]
+    assert "CPU time of one rank, attention by plain attention" in document["source"]
+    assert document["hardware"]["device"] == "a CPU"
 
 
 def test_the_cap_is_what_is_left_for_activations() -> None:

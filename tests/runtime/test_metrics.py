@@ -21,8 +21,10 @@ def made_up_metrics(step: int = 0, **changes: float | str) -> StepMetrics:
         "measured_ms": 110.0,
         "wall_ms": 250.0,
         "plan_ms": 1.5,
+        "plan_wait_ms": 0.5,
         "transfer_ms": 20.0,
         "groups_ms": 0.5,
+        "memory_bytes": 1 << 30,
         "replica_planned_ms": (100.0, 80.0),
         "replica_measured_ms": (110.0, 82.0),
     }

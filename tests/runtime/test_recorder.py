@@ -50,15 +50,19 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
         measured_ms=MEASURED[step],
         wall_ms=500.0,
         plan_ms=1.0,
+        plan_wait_ms=0.5,
         transfer_ms=2.0,
         groups_ms=3.0,
+        memory_bytes=1 << 30,
         replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),
         replica_measured_ms=tuple(2 * replica.predicted_ms for replica in plan.replicas),
     )
     timelines = recorder.planner.timeline(plan)
     return Iteration(
         plan=plan,
-        outcome=Outcome(loss=6.0 - step, timelines=timelines, transfer_ms=2.0, groups_ms=3.0),
+        outcome=Outcome(
+            loss=6.0 - step, timelines=timelines, memory_bytes=1 << 30, transfer_ms=2.0, groups_ms=3.0
+        ),
         metrics=metrics,
     )
 

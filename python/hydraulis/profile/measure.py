@@ -1,9 +1,9 @@
 """A cost profile of the ranks at hand, while all of them are busy.
 
 For each scheme as many replicas as fit run side by side, every stage on the micro-batches that tell most
-about the coefficients, pass after pass until the times are known well enough or the time is up. A time is CPU
-time of a rank's thread, the slowest rank's for each stage, the median over replicas and passes: so it holds
-although ranks share cores.
+about the coefficients, pass after pass until the times are known well enough or the time is up. A time is
+that of the rank's clock, the slowest rank's for each stage, the median over replicas and passes: on the CPU
+it is CPU time of the thread, and holds although ranks share cores; on CUDA it is the device's.
 """
 
 import json
@@ -29,9 +29,9 @@ from hydraulis.profile.document import (
     TimeMeasurement,
     Workload,
     cost_profile,
-    device_name,
 )
 from hydraulis.profile.observations import Conditions, Observation, ObservationFile, Observations, Timing
+from hydraulis.runtime.device import device_name
 from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.home import FROZEN_HOME_BUFFERS, HOME_BUFFERS
 from hydraulis.runtime.rank_zero import from_rank_zero
@@ -129,6 +129,9 @@ def _workload(worker: Worker, context: ContextKind) -> Workload:
         checkpointing=worker.checkpointing,
         context=context,
         gpus_per_node=ranks_per_node(),
+        attention=worker.kernel.name,
+        device=device_name(worker.device),
+        clock="time of the device" if worker.device.type == "cuda" else "CPU time",
     )
 
 
@@ -138,7 +141,8 @@ def _conditions(workload: Workload) -> Conditions:
         dtype=workload.dtype,
         checkpointing=workload.checkpointing,
         context=workload.context,
-        device=device_name(),
+        attention=workload.attention,
+        device=workload.device,
         ranks=dist.get_world_size(),
         torch=torch.__version__,
     )

@@ -55,7 +55,7 @@ def measured_profile(
         seconds=config.planner.profile_seconds,
     )
     profile = measure_profile(worker, schemes, limits, progress, is_stopped)
-    return None if profile is None else with_links(profile, measure_links(worker.groups))
+    return None if profile is None else with_links(profile, measure_links(worker.groups, worker.device))
 
 
 def _of_resumed(config: RunConfig, resumed: ResumedRun) -> str:

@@ -69,7 +69,7 @@ class Evaluator:
         for documents in batches_in_order(*budget(self._config, data.lengths)):
             counts = data.target_counts[documents]
             request = PlanRequest(self._planner, data.lengths[documents], counts)
-            plan = Plan.from_json(from_rank_zero(request.make))
+            plan = Plan.from_json(from_rank_zero(request.text))
             num_targets = float(np.sum(counts))
             total += num_targets * self._worker.evaluate(plan, TokenReader(data, documents))
             targets += num_targets

@@ -19,16 +19,19 @@ class StepMetrics:
         longest: tokens of the longest sequence.
         strategy: as chosen for this batch.
         planned_ms: predicted time of the slowest replica, in the profile's unit; a profile measured by a run
-            is in CPU time of one rank.
+            is in CPU time of one rank, or in the device's.
         lower_bound_ms: no plan over the same strategies is predicted to take less.
-        measured_ms: time of the slowest replica: the plan's instruction lists with the CPU time that each
-            computation took. Neither transfers nor the optimizer are part of it.
+        measured_ms: time of the slowest replica: the plan's instruction lists with the time that each
+            computation took, of the CPU or of the device. Neither transfers nor the optimizer are part of it.
         wall_ms: what the clock on the wall showed from the batch to the end of the optimizer's step, waiting
             included; keeping records is not.
         plan_ms: what planning took, on the wall.
-        transfer_ms: what rank 0 did nothing but transfers for, on the wall: waiting for parameters and
-            gradients, packing and adding them up.
+        plan_wait_ms: what of it rank 0 waited for; the rest of it ran beside the iteration before.
+        transfer_ms: what rank 0 did nothing but transfers for: on the CPU on the wall, waiting for parameters
+            and gradients, packing and adding them up; on CUDA what its computation waited.
         groups_ms: what making process groups took that were not used before, on the wall.
+        memory_bytes: the most that any rank held: on CUDA by the allocator, on the CPU what lasts, counted,
+            without what micro-batches keep for backward.
         replica_planned_ms: predicted time of each replica, in the plan's order.
         replica_measured_ms: measured time of each replica; 0 for one without work.
     """
@@ -46,8 +49,10 @@ class StepMetrics:
     measured_ms: float
     wall_ms: float
     plan_ms: float
+    plan_wait_ms: float
     transfer_ms: float
     groups_ms: float
+    memory_bytes: int
     replica_planned_ms: tuple[float, ...]
     replica_measured_ms: tuple[float, ...]
 

@@ -36,6 +36,7 @@ class RunSummary:
         median_error: of the planned time relative to the measured one.
         transfer_share: of all time on the wall, what rank 0 did nothing but transfers for.
         groups_ms: what making process groups took on the wall, each on its first use.
+        memory_bytes: the most that any rank held in any iteration.
         static: the best static strategy for the same batches; None if none admits the longest sequence.
         files: what was written, by what it is.
     """
@@ -50,6 +51,7 @@ class RunSummary:
     median_error: float
     transfer_share: float
     groups_ms: float
+    memory_bytes: int
     static: StaticTotal | None
     files: dict[str, Path]
 
@@ -134,6 +136,7 @@ class Recorder:
             transfer_share=sum(metrics.transfer_ms for metrics in self._metrics)
             / sum(metrics.wall_ms for metrics in self._metrics),
             groups_ms=sum(metrics.groups_ms for metrics in self._metrics),
+            memory_bytes=max(metrics.memory_bytes for metrics in self._metrics),
             static=self.static.best(),
             files={path.name: path for path in sorted(self.directory.path.iterdir())},
         )
