@@ -54,6 +54,8 @@ BAD_VALUES = {
     "train.steps": "0",
     "train.seed": "-1",
     "train.dtype": '"float16"',
+    "train.device": '"tpu"',
+    "train.attention": '"slow"',
     "train.checkpointing": '"some"',
     "train.frozen": '[" "]',
     "train.evaluate_every": "0",
@@ -88,6 +90,7 @@ WITHOUT_BAD_VALUE = {
     "checkpoint.weights",
     "data.chat_template",
     "data.eos_token",
+    "train.deterministic",
 }
 
 
@@ -312,6 +315,9 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
         "steps": 10,
         "seed": 0,
         "dtype": "float32",
+        "device": "auto",
+        "attention": "auto",
+        "deterministic": False,
         "checkpointing": "none",
         "frozen": [],
         "evaluate_every": None,
