@@ -54,6 +54,8 @@ BAD_VALUES = {
     "train.steps": "0",
     "train.seed": "-1",
     "train.dtype": '"float16"',
+    "train.device": '"tpu"',
+    "train.attention": '"slow"',
     "train.checkpointing": '"some"',
     "train.frozen": '[" "]',
     "train.evaluate_every": "0",
@@ -72,6 +74,10 @@ BAD_VALUES = {
     "checkpoint.every_steps": "0",
     "checkpoint.keep": "-1",
     "planner.strategies": "[]",
+    "planner.schemes": '[""]',
+    "planner.max_strategies": "0",
+    "planner.link": '"fast"',
+    "planner.recalibrate": "1.0",
     "planner.context": '"both"',
     "planner.profile_seconds": "0",
     "planner.memory_mib": "0",
@@ -84,6 +90,7 @@ WITHOUT_BAD_VALUE = {
     "checkpoint.weights",
     "data.chat_template",
     "data.eos_token",
+    "train.deterministic",
 }
 
 
@@ -157,6 +164,7 @@ def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: s
         ('optimizer.schedule="wsd"', "optimizer.decay_steps = 0 and optimizer.schedule = 'wsd'"),
         ("optimizer.decay_steps=5", "optimizer.decay_steps = 5 and optimizer.schedule = 'constant'"),
         ('planner.strategies=["a", " "]', r"planner.strategies\[1\] = ' '"),
+        ('planner.schemes=["<1>"]', r"planner.schemes = \['<1>'\] says what a search may use"),
         (
             "data.tokens_per_batch=3\0data.sequences_per_batch=2",
             "exactly one of them says when a batch is full",
@@ -307,6 +315,9 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
         "steps": 10,
         "seed": 0,
         "dtype": "float32",
+        "device": "auto",
+        "attention": "auto",
+        "deterministic": False,
         "checkpointing": "none",
         "frozen": [],
         "evaluate_every": None,

@@ -47,6 +47,7 @@ def workload(checkpointing: CheckpointingKind) -> Workload:
         attention="plain attention",
         device="a CPU",
         clock="CPU time",
+        gpus_per_node=2,
     )
 
 
@@ -100,7 +101,7 @@ def test_every_measurement_is_in_the_document() -> None:
         "home_bytes": 400_000,
         "token_multiple": CAP_MULTIPLE,
     }
-    assert document["hardware"]["gpus_per_node"] == 4
+    assert document["hardware"]["gpus_per_node"] == 2
     assert document["hardware"]["memory_bytes"] == 1_000_000
     assert "measured" in document["source"]
     assert torch.__version__ in document["source"]

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hydraulis import Cluster, Plan, Planner
@@ -33,7 +34,8 @@ def record(directory: RunDirectory, longest: int, trace_step: int | None) -> Rec
 
 
 def iteration(recorder: Recorder, step: int) -> Iteration:
-    plan = recorder.planner.plan(BATCHES[step])
+    lengths = np.array(BATCHES[step])
+    plan = recorder.planner.plan(lengths, lengths - 1)
     metrics = StepMetrics(
         step=step,
         loss=6.0 - step,

@@ -80,6 +80,7 @@ class Workload:
         dtype: of parameters and activations.
         checkpointing: the kind under which all was measured.
         context: the kind of context parallelism of all schemes that have any.
+        gpus_per_node: ranks of a node.
         attention: the kernel that was used, in words.
         device: that a rank computed on, in words.
         clock: whose time it is, in words.
@@ -89,6 +90,7 @@ class Workload:
     dtype: str
     checkpointing: CheckpointingKind
     context: ContextKind
+    gpus_per_node: int
     attention: str
     device: str
     clock: str
@@ -145,7 +147,7 @@ def cost_profile(
         f"torch {torch.__version__}",
         "hardware": {
             "device": workload.device,
-            "gpus_per_node": torch.distributed.get_world_size(),
+            "gpus_per_node": workload.gpus_per_node,
             "memory_bytes": model.memory_bytes,
         },
         "model": json.loads(workload.model.to_json()),

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.device import CPU, backend_of, prepare_device
+from hydraulis.runtime.rank_zero import from_rank_zero
 
 _SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -46,3 +47,11 @@ def joined(timeout: timedelta, device: torch.device = CPU, *, deterministic: boo
         yield dist.get_rank()
     finally:
         dist.destroy_process_group()
+
+
+def ranks_per_node() -> int:
+    """Give the ranks of a node, by rank 0's word, so that all ranks plan for one cluster. Collective.
+
+    Ranks that were started by something else than torchrun count as one node.
+    """
+    return int(from_rank_zero(lambda: os.environ.get("LOCAL_WORLD_SIZE", str(dist.get_world_size()))))

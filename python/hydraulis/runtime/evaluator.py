@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hydraulis._core import Plan, Planner
+from hydraulis._core import Plan
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.open import budget
 from hydraulis.data.sampler import batches_in_order
+from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.loop import PlanRequest, TokenReader
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
@@ -44,7 +45,7 @@ class Evaluator:
     """
 
     def __init__(
-        self, config: RunConfig, data: SequenceSource | None, worker: Worker, planner: Planner
+        self, config: RunConfig, data: SequenceSource | None, worker: Worker, planner: BatchPlanner
     ) -> None:
         self._config = config.data
         self._every = config.train.evaluate_every

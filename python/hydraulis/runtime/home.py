@@ -17,6 +17,11 @@ from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.side_stream import Landmark
 from hydraulis.runtime.values import ParameterValues
 
+# Master parameters, their gradients and two moments.
+HOME_BUFFERS = 4
+# Of frozen parameters the master alone.
+FROZEN_HOME_BUFFERS = 1
+
 
 class HomeShare:
     """This rank's share of some master parameters.

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis._core import Plan, Planner
+from hydraulis._core import Plan
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.open import sampler_for
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import HydraulisError
+from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.adamw import Update
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.plans_ahead import PlannedStep, PlansAhead
@@ -43,7 +44,7 @@ def iterations(
     config: RunConfig,
     data: SequenceSource,
     worker: Worker,
-    planner: Planner,
+    planner: BatchPlanner,
     stop: StopRequest,
     first: int = 0,
 ) -> Iterator[Iteration]:
@@ -116,7 +117,7 @@ class PlanRequest:
         targets: target counts of them.
     """
 
-    planner: Planner
+    planner: BatchPlanner
     lengths: npt.NDArray[np.int64]
     targets: npt.NDArray[np.int64]
 

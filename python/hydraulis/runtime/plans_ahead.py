@@ -22,7 +22,8 @@ class PlannedStep(NamedTuple):
 class PlansAhead:
     """Makes each step's plan on a thread of its own, one step ahead, while the step before runs.
 
-    A plan depends on its batch alone, so when it is made changes nothing. Planning is native code without the
+    A plan depends on its batch and those planned before, so when it is made changes nothing; what a run
+    learns of its schemes' times may reach a plan one step later. Planning is native code without the
     interpreter's lock, and the thread has nothing else to do: it does not hold training up. An error is
     raised when its step is taken, not before.
 

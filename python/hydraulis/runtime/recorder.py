@@ -3,10 +3,12 @@
 import json
 import statistics
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from hydraulis._core import Planner
+from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.planner.static import StaticComparison, StaticTotal
 from hydraulis.runtime.evaluator import Evaluation
 from hydraulis.runtime.loop import Iteration
@@ -14,6 +16,9 @@ from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.run_directory import RunDirectory
 from hydraulis.runtime.times import micro_batch_times
 from hydraulis.runtime.trace import MEASURED, PLANNED, chrome_trace
+
+# A line for each iteration, of how many times as long as predicted each scheme takes.
+CALIBRATIONS = "calibrations.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +68,7 @@ class Recorder:
     """
 
     directory: RunDirectory
-    planner: Planner
+    planner: BatchPlanner
     static: StaticComparison
     trace_step: int | None
     _metrics: list[StepMetrics] = field(init=False, default_factory=list)
@@ -88,15 +93,32 @@ class Recorder:
         """Record an evaluation."""
         self.directory.append("evaluations.jsonl", evaluation.to_json())
 
+    def recalibrated(self, factors: Mapping[str, float]) -> None:
+        """Record what has been learnt of the schemes' times by the iteration added last."""
+        self.directory.append(CALIBRATIONS, json.dumps(dict(factors)))
+
     def go_on(self, step: int) -> None:
         """Go on in the folder of a run of which so many iterations count; later ones are forgotten."""
-        for name in ("metrics.jsonl", "plans.jsonl", "times.jsonl"):
+        for name in ("metrics.jsonl", "plans.jsonl", "times.jsonl", CALIBRATIONS):
             self.directory.keep_lines(name, step)
         path = self.directory.path / "evaluations.jsonl"
         if path.exists():
             whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
             kept = [line for line in whole if json.loads(line)["step"] <= step]
             self.directory.keep_lines(path.name, len(kept))
+
+    def used(self) -> list[str]:
+        """Give the distinct strategies of all iterations on record, in the order of their first use."""
+        return list(dict.fromkeys(entry["strategy"] for entry in self._entries("metrics.jsonl")))
+
+    def factors(self) -> Mapping[str, float]:
+        """Give what had been learnt of the schemes' times by the last iteration on record."""
+        entries = self._entries(CALIBRATIONS)
+        return entries[-1] if entries else {}
+
+    def _entries(self, name: str) -> list[dict[str, Any]]:
+        path = self.directory.path / name
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def summary(self) -> RunSummary:
         """Sum up a run of at least one step."""
