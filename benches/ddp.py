@@ -1,6 +1,6 @@
 """Hydraulis against plain data parallelism, on the CPU: the same model, batches, kernels and optimizer.
 
-    python benches/ddp.py [--steps N] [--tokens N] [--longest N] [--ranks N] [--json FILE]
+    python benches/ddp.py [--steps N] [--tokens N] [--longest N] [--strategies LIST] [--json FILE]
 
 Ranks of one thread train a small decoder on the interpreter's own standard library, step by step in turns:
 one step of Hydraulis, then the same global batch by torch's DistributedDataParallel, each in a model of its
@@ -61,7 +61,6 @@ LOSS_TOLERANCE = 1e-3
 
 def run_config(arguments: argparse.Namespace) -> RunConfig:
     """Describe the run: the demo's model."""
-    ranks = arguments.ranks
     tables = {
         "model": {
             "vocab_size": 256,
@@ -80,7 +79,7 @@ def run_config(arguments: argparse.Namespace) -> RunConfig:
         "train": {"steps": arguments.steps, "device": "cpu"},
         "optimizer": {"learning_rate": 1e-3},
         "planner": {
-            "strategies": [f"{ranks}x<1>", f"{ranks // 2}x<cp2>", f"{ranks // 2}x<tp2>"],
+            "strategies": [text.strip() for text in arguments.strategies.split(";")],
             "memory_mib": 1024,
         },
         "output": {"directory": "nowhere"},
@@ -333,6 +332,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--longest", type=int, default=2048, help="tokens; what is longer is cut")
     options.add_argument("--cap", type=int, default=2048, help="tokens of a micro-batch on one rank")
     options.add_argument("--hidden", type=int, default=128, help="width of the model")
+    options.add_argument("--strategies", default="2x<1>;1x<cp2>;1x<tp2>", metavar="LIST")
     options.add_argument("--ranks", type=int, default=2)
     options.add_argument("--profile-seconds", type=float, default=8.0)
     options.add_argument("--json", default="", metavar="FILE", help="write all figures there")
