@@ -238,7 +238,8 @@ def _hugging_face_model(setting: StepSetting, dtype: torch.dtype) -> Any:
     for name, shape in ModelParameters.of(setting.model).shapes.items():
         own[checkpoint_name(name)].copy_(initial_value(name, shape, setting.model, SEED, torch.float32))
     if setting.checkpointing != "none":
-        model.activation_checkpointing_enable()
+        # Named anew in transformers 5.23, where the old name warns.
+        getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
     model.train()
     return model
 
@@ -247,5 +248,6 @@ def _attend(
     _module: torch.nn.Module, q_1NTD: Tensor, k_1KTD: Tensor, v_1KTD: Tensor, _mask: None, **facts: Any
 ) -> tuple[Tensor, None]:
     """Attend for transformers by Hydraulis's kernel."""
-    q_TND, k_TKD, v_TKD = (x[0].transpose(0, 1) for x in (q_1NTD, k_1KTD, v_1KTD))
+    # By autocast rotary positions make queries and keys wide again.
+    q_TND, k_TKD, v_TKD = (x[0].transpose(0, 1).to(v_1KTD.dtype) for x in (q_1NTD, k_1KTD, v_1KTD))
     return varlen_attention(q_TND, k_TKD, v_TKD, facts["segments"])[None], None

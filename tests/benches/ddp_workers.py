@@ -14,6 +14,8 @@ from hydraulis.data.corpus import Corpus
 from hydraulis.data.stdlib import StandardLibrary
 from runtime.tiny import made_up_corpus
 
+OPTIONS = "--steps 3 --tokens 300 --longest 64 --cap 64 --hidden 16 --strategies 2x<1> --profile-seconds 0.1"
+
 
 def load_bench() -> ModuleType:
     spec = importlib.util.spec_from_file_location("ddp", ROOT / "benches/ddp.py")
@@ -28,10 +30,10 @@ def compared(path: str) -> str:
     bench = load_bench()
     setattr(bench, "joined", _joined)  # noqa: B010
     setattr(StandardLibrary, "load", _load)  # noqa: B010
-    arguments = "--steps 4 --tokens 300 --longest 64 --cap 64 --hidden 32 --profile-seconds 0.1 --json"
+    arguments = [*OPTIONS.split(), "--json", path]
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        bench.measure(bench.parser().parse_args([*arguments.split(), path]))
+        bench.measure(bench.parser().parse_args(arguments))
     return out.getvalue()
 
 

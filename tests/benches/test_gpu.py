@@ -75,6 +75,26 @@ def test_operations_are_those_that_torch_counts(monkeypatch: pytest.MonkeyPatch)
     assert workload.training_flops(model, lengths) - attention == counted.get_total_flops()
 
 
+def test_in_half_precision_all_ways_begin_with_the_same_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    alone_under_torchrun(monkeypatch)
+    main, steps, workload = (
+        importlib.import_module(f"benches.gpu.{name}") for name in ("__main__", "training_step", "workload")
+    )
+    setting = steps.StepSetting(
+        device=torch.device("cpu"),
+        dtype=torch.bfloat16,
+        model=main.TINY,
+        micro_batches=[[40, 20], [50]],
+        checkpointing="full",
+    )
+    clock = workload.Clock(setting.device, repetitions=1)
+    hydraulis, *others = steps.measure_steps(setting, clock, peak_tflops=None)
+    assert [row.way for row in others] == ["transformers, autocast", "transformers, all in half precision"]
+    for row in others:
+        assert row.first_loss == pytest.approx(hydraulis.first_loss, rel=1e-2)
+
+
 def test_long_tails_fill_a_micro_batch_to_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT)
     lengths = importlib.import_module("benches.gpu.workload").long_tail(16_384, 4096, seed=0)
