@@ -34,7 +34,7 @@ export TORCHINDUCTOR_CACHE_DIR := $(CURDIR)/target/torchinductor
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench bench-gpu bench-ddp scale simulate-rate check-report fuzz wheel clean set-up format
+.PHONY: help demo test test-gpu check bench bench-gpu bench-ddp scale simulate-rate check-report fuzz wheel clean set-up format
 
 help: ## list the commands
 	@echo "Usage: make COMMAND [PYTHON=python3.x] [TORCH_INDEX=URL]"
@@ -55,6 +55,9 @@ test: set-up ## run every test, of Rust and of Python
 	@awk '/^test result: / {n += $$4} END {print "Rust:", n, "passed"; exit n == 0}' target/rust-tests.txt
 	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile --basetemp target/pytest
 	@awk '/^test result: / {n += $$4} END {print "and Rust:", n, "passed"}' target/rust-tests.txt
+
+test-gpu: set-up ## run the tests that need a CUDA device, and those that need two where they are
+	$(BIN)/python -m pytest -q -m gpu
 
 check: set-up ## run every check that is no test: formats, lints, types, stub, imports, docs
 	cargo fmt --all --check
