@@ -9,7 +9,7 @@ from hydraulis.model.attention.kernel import AttentionKernel, Heads
 from hydraulis.model.attention.plain import PlainAttention
 from model.attention.reference import expected_gradients, mask_of, masked_softmax, random_heads
 
-pytestmark = on_cuda
+pytestmark = [*on_cuda]
 KERNELS: list[tuple[AttentionKernel, torch.dtype, float]] = [
     (FlashAttnPackage(), torch.bfloat16, 3e-2),
     (TorchFlash(), torch.bfloat16, 3e-2),
