@@ -14,9 +14,11 @@ import torch.distributed as dist
 from hydraulis._core import Cluster, CostProfile, Planner, Scheme, Strategy
 from hydraulis.cli.display import TrainingDisplay
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED, report
+from hydraulis.cli.options import add_run_config
 from hydraulis.config.run import RunConfig, load, to_dict
 from hydraulis.data.dataset import Dataset
 from hydraulis.data.open import Data
+from hydraulis.data.run_length import epochs_of, with_steps
 from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.planner.profile import load_profile
@@ -41,6 +43,22 @@ from hydraulis.runtime.run_directory import RunDirectory
 from hydraulis.runtime.stop import StopRequest
 from hydraulis.runtime.worker import Worker
 
+_EXAMPLES = """\
+examples:
+  torchrun --standalone --nproc-per-node 4 -m hydraulis.train examples/demo.toml
+  torchrun --standalone --nproc-per-node 8 -m hydraulis.train run.toml --preset node --set train.epochs=2
+  torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
+      -m hydraulis.train run.toml --preset nodes --resume latest
+
+`hydraulis config RUN.toml` prints the effective configuration; `hydraulis check RUN.toml --gpus N` looks at
+all that can be known before a rank starts.
+
+exit codes:
+  0    done
+  2    the configuration or the data is refused
+  130  interrupted, after the step at hand: a checkpoint is there
+torchrun ends with 1 if a rank ends with any but 0.
+"""
 REFUSAL_TIMEOUT = timedelta(seconds=60)
 MIB = 1 << 20
 PROFILE = "profile.json"
@@ -54,16 +72,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         at hand.
     """
     parser = argparse.ArgumentParser(
-        prog="hydraulis.train", description="Train, planning every iteration anew."
+        prog="hydraulis.train",
+        description="Train, planning every iteration anew.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("config", metavar="RUN.toml", help="the run's configuration")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        help="override a value of the configuration; may be repeated",
-    )
+    add_run_config(parser)
     parser.add_argument(
         "--resume",
         metavar="RUN",
@@ -73,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     overrides = parsed.set + ([f"checkpoint.resume={json.dumps(parsed.resume)}"] if parsed.resume else [])
     try:
-        config = _config(parsed.config, overrides)
+        config = _config(parsed.config, overrides, parsed.preset)
         with StopRequest() as stop, joined(timedelta(seconds=config.train.timeout_s)) as rank:
             return train(config, rank, stop)
     except HydraulisError as error:
@@ -83,10 +97,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_REFUSED
 
 
-def _config(path: str, overrides: Sequence[str]) -> RunConfig:
+def _config(path: str, overrides: Sequence[str], preset: str | None) -> RunConfig:
     """Read the configuration; if it is refused, no rank leaves before all have come."""
     try:
-        return load(path, overrides)
+        return load(path, overrides, preset)
     except HydraulisError:
         # torchrun ends every rank once one has left: rank 0 too, if it was slower and has yet to report.
         with joined(REFUSAL_TIMEOUT):
@@ -95,7 +109,7 @@ def _config(path: str, overrides: Sequence[str]) -> RunConfig:
 
 def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
     """Run the configuration as one rank of a process group; give the exit code."""
-    with TrainingDisplay(rank, config.train.steps) as display:
+    with TrainingDisplay(rank) as display:
         # Rank 0's word: nodes on which different numbers of ranks run must not plan for different clusters.
         gpus_per_node = int(from_rank_zero(lambda: os.environ["LOCAL_WORLD_SIZE"]))
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=gpus_per_node)
@@ -108,6 +122,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
             return EXIT_INTERRUPTED
         data.train.check_vocabulary(config.model.vocab_size)
         display.data(json.loads(from_rank_zero(lambda: json.dumps(data.train.describe()))))
+        config = _with_steps(config, data.train, display)
         position = DataPosition(config, data.train)
         resumed = _resumed(config, position, display)
         worker = begin(config, _schemes(strategies), resumed)
@@ -138,7 +153,20 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
             saver.close(completed)
     if rank == 0 and completed > first:
         display.summary(recorder.summary())
-    return 0 if completed >= config.train.steps else EXIT_INTERRUPTED
+    return 0 if completed >= config.train.num_steps else EXIT_INTERRUPTED
+
+
+def _with_steps(config: RunConfig, data: Dataset, display: TrainingDisplay) -> RunConfig:
+    """Count the steps of a run that epochs end."""
+    epochs = epochs_of(config, data)
+    config = with_steps(config, epochs)
+    display.num_steps(config.train.num_steps)
+    if epochs is not None:
+        display.note(
+            f"{config.train.epochs} epochs are {epochs.steps:,} steps; the last batch has "
+            f"{epochs.last_sequences:,} sequences of {epochs.last_tokens:,} tokens"
+        )
+    return config
 
 
 def _resumed(config: RunConfig, position: DataPosition, display: TrainingDisplay) -> ResumedRun | None:
@@ -270,7 +298,7 @@ def _recorder(
     traced = config.train.trace_step
     # A shorter run than the configuration was written for still leaves a trace.
     recorder = Recorder(
-        directory, planner, static, None if traced is None else min(traced, config.train.steps - 1)
+        directory, planner, static, None if traced is None else min(traced, config.train.num_steps - 1)
     )
     if resumed is not None:
         on_rank_zero(lambda: recorder.go_on(resumed.manifest.step))

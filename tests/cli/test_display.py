@@ -46,7 +46,8 @@ def made_up_summary(**changes: Any) -> RunSummary:
 
 
 def show_run(rank: int) -> None:
-    with TrainingDisplay(rank, 2) as display:
+    with TrainingDisplay(rank) as display:
+        display.num_steps(2)
         display.note("corpus: [bold]10[/bold] documents, " + "many words " * 30)
         display.measuring(0.5)
         display.measuring(1.0)
@@ -70,7 +71,8 @@ def test_a_file_gets_one_plain_line_for_each_step(capsys: pytest.CaptureFixture[
 
 
 def test_lines_are_written_as_they_happen(capsys: pytest.CaptureFixture[str]) -> None:
-    with TrainingDisplay(0, 2) as display:
+    with TrainingDisplay(0) as display:
+        display.num_steps(2)
         display.step(made_up_metrics(0))
         assert capsys.readouterr().out.startswith("step 1/2")
 
@@ -88,7 +90,9 @@ def test_other_ranks_are_silent_on_a_terminal_too(capsys: pytest.CaptureFixture[
 
 
 def summary_of(capsys: pytest.CaptureFixture[str], **changes: Any) -> str:
-    TrainingDisplay(0, 48).summary(made_up_summary(**changes))
+    display = TrainingDisplay(0)
+    display.num_steps(48)
+    display.summary(made_up_summary(**changes))
     return capsys.readouterr().out
 
 
@@ -152,7 +156,8 @@ def test_an_error_while_the_progress_line_is_shown_leaves_the_cursor_visible(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def fail() -> None:
-        with TrainingDisplay(0, 2) as display:
+        with TrainingDisplay(0) as display:
+            display.num_steps(2)
             display.step(made_up_metrics(0))
             message = "planted"
             raise RuntimeError(message)

@@ -30,12 +30,11 @@ class TrainingDisplay:
 
     Args:
         rank: of this process.
-        num_steps: of the run.
     """
 
-    def __init__(self, rank: int, num_steps: int) -> None:
+    def __init__(self, rank: int) -> None:
         self._console = Console(quiet=rank != 0, highlight=False)
-        self._num_steps = num_steps
+        self._num_steps = 0
         self._said = time.monotonic()
         self._live = self._console.is_terminal and rank == 0
         if not self._live:
@@ -52,7 +51,7 @@ class TrainingDisplay:
         self._screen = Live(Group(self._progress, self._status), console=self._console, transient=True)
         self._indexing = self._progress.add_task("indexing", total=100, visible=False)
         self._measuring = self._progress.add_task("measuring", total=100, visible=False)
-        self._training = self._progress.add_task("training", total=num_steps, visible=False)
+        self._training = self._progress.add_task("training", total=None, visible=False)
 
     def __enter__(self) -> Self:
         if self._live:
@@ -63,6 +62,11 @@ class TrainingDisplay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._screen.stop()
+
+    def num_steps(self, num_steps: int) -> None:
+        """Say how many iterations the run has; before the first of them."""
+        self._num_steps = num_steps
+        self._progress.update(self._training, total=num_steps)
 
     def note(self, text: str) -> None:
         """Print a line that stays."""

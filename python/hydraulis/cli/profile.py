@@ -1,6 +1,7 @@
 """`hydraulis profile`: measures what a model costs on the ranks at hand, and writes a cost profile."""
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from hydraulis._core import Cluster, CostProfile, Scheme, Strategy
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.local_ranks import run_local_ranks
-from hydraulis.cli.options import count
+from hydraulis.cli.options import add_config_layers, count
 from hydraulis.cli.pack import ProgressBar
 from hydraulis.cli.progress import Progress
 from hydraulis.errors import InvalidInputError
@@ -53,9 +54,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--refine", type=Path, metavar="RUN", help="the folder of a run to learn from instead"
     )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="override a value of it"
-    )
+    add_config_layers(parser)
     parser.add_argument(
         "--output", required=True, type=Path, metavar="FILE.json", help="the profile to write"
     )
@@ -107,6 +106,7 @@ def _for_ranks(arguments: argparse.Namespace) -> list[str]:
     words += ["--precision", str(arguments.precision)]
     words += ["--schemes", arguments.schemes] if arguments.schemes is not None else []
     words += ["--seconds", str(arguments.seconds)] if arguments.seconds is not None else []
+    words += ["--preset", arguments.preset] if arguments.preset is not None else []
     return words + [word for override in arguments.set for word in ("--set", override)]
 
 
@@ -132,10 +132,12 @@ def _measure(arguments: argparse.Namespace) -> int:
     from hydraulis.runtime.stop import StopRequest
     from hydraulis.runtime.worker import Worker
 
-    config = load(arguments.config, arguments.set)
+    config = load(arguments.config, arguments.set, arguments.preset)
     schemes = _schemes(arguments.schemes, config)
     with StopRequest() as stop, joined(timedelta(seconds=config.train.timeout_s)) as rank:
-        worker = Worker(config.model, config.optimizer, config.train, schemes=schemes)
+        # No data is read, so that epochs are no number of steps; none is trained anyway.
+        train = dataclasses.replace(config.train, steps=config.train.steps or 1)
+        worker = Worker(config.model, config.optimizer, train, schemes=schemes)
         limits = MeasurementLimits(
             context=config.planner.context,
             memory_bytes=config.planner.memory_mib * MIB,

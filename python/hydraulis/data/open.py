@@ -180,20 +180,23 @@ def _corpora(source: PreparedSource) -> list[Corpus]:
     return corpora
 
 
-def sampler_for(config: DataConfig, dataset: SequenceSource, seed: int) -> BatchSampler:
+def sampler_for(
+    config: DataConfig, dataset: SequenceSource, seed: int, epochs: int | None = None
+) -> BatchSampler:
     """Make the sampler of a configuration.
 
     Args:
         config: the section `data`.
         dataset: what it draws from; where it has weights, they count.
         seed: fixes the order.
+        epochs: after how many of them there are no more batches; never when None.
     """
     lengths = dataset.lengths
     order = None
     if isinstance(dataset, Dataset) and dataset.weights is not None:
         order = Mixture(dataset.source_bounds, lengths, dataset.weights, seed)
     sizes, per_batch = budget(config, lengths)
-    return BatchSampler(sizes, per_batch, seed, order=order, epoch_end=config.epoch_end)
+    return BatchSampler(sizes, per_batch, seed, order=order, epoch_end=config.epoch_end, epochs=epochs)
 
 
 def budget(config: DataConfig, lengths: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:

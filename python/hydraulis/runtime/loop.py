@@ -29,7 +29,7 @@ class Iteration:
         plan: that was carried out.
         outcome: of it.
         metrics: of it.
-        num_dropped: sequences that filled no batch at the ends of all epochs so far.
+        num_dropped: sequences that filled no batch at the ends of the epochs before the next batch.
     """
 
     plan: Plan
@@ -66,8 +66,8 @@ def iterations(
             or the gradient's norm is not a finite number (codes `loss_not_finite`, `gradient_not_finite`); on
             every rank.
     """
-    sampler = sampler_for(config.data, data, config.train.seed)
-    for step in range(first, config.train.steps):
+    sampler = sampler_for(config.data, data, config.train.seed, config.train.epochs)
+    for step in range(first, config.train.num_steps):
         if stop.agreed():
             return
         start = time.perf_counter()
@@ -80,7 +80,9 @@ def iterations(
         update = worker.home.step()
         wall_ms = 1e3 * (time.perf_counter() - start)
         metrics = _metrics(step, plan, outcome, update, wall_ms=wall_ms, plan_ms=request.plan_ms)
-        yield Iteration(plan=plan, outcome=outcome, metrics=metrics, num_dropped=sampler.num_dropped(step))
+        yield Iteration(
+            plan=plan, outcome=outcome, metrics=metrics, num_dropped=sampler.num_dropped(step + 1)
+        )
 
 
 @dataclass(frozen=True, slots=True)

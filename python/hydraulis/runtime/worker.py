@@ -96,7 +96,8 @@ class Worker:
         self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype)
         source = values or InitialValues(ModelParameters.of(model), train.seed, wide)
         # Reading may fail on a single rank.
-        self.home = on_every_rank(lambda: HomeState(self.parameters, optimizer, dtype, source, train.steps))
+        steps = train.num_steps
+        self.home = on_every_rank(lambda: HomeState(self.parameters, optimizer, dtype, source, steps))
         self.frozen = None
         if frozen is not None:
             share = on_every_rank(lambda: HomeShare(frozen, dtype, source))
