@@ -19,10 +19,10 @@ from hydraulis.config.run import RunConfig, load, to_dict
 from hydraulis.data.dataset import Dataset
 from hydraulis.data.open import Data
 from hydraulis.data.run_length import epochs_of, with_steps
-from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
+from hydraulis.errors import HydraulisError, InfeasibleError
 from hydraulis.parallel.context.degree import check_context_degree
+from hydraulis.planner.fitting import check_profile
 from hydraulis.planner.profile import load_profile
-from hydraulis.planner.shape import shape_of
 from hydraulis.planner.static import StaticComparison
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.runtime.beginning import begin
@@ -202,8 +202,7 @@ def _profile(
     path = config.planner.profile or _profile_of(resumed, schemes, config)
     if path:
         profile = CostProfile.from_json(from_rank_zero(lambda: load_profile(path).to_json()))
-        _check_workload(config, profile)
-        _check_checkpointing(config, profile)
+        check_profile(config, profile)
         for scheme in schemes:
             check_context_degree(config.model, scheme, profile.context(scheme))
         return profile
@@ -230,33 +229,6 @@ def _profile_of(resumed: ResumedRun | None, schemes: Sequence[Scheme], config: R
         return str(path) if known and profile.checkpointing == config.train.checkpointing else ""
 
     return from_rank_zero(serving)
-
-
-def _check_workload(config: RunConfig, profile: CostProfile) -> None:
-    """Refuse a profile of another model or type (code `profile_differs`); one that does not say is taken."""
-    differing = profile.model and profile.model.difference(shape_of(config.model))
-    if profile.dtype not in (None, config.train.dtype):
-        differing = ("dtype", str(profile.dtype), config.train.dtype)
-    if differing:
-        name, measured, wanted = differing
-        message = (
-            f"profile '{profile.name}' of planner.profile = '{config.planner.profile}' was measured with "
-            f"{name} {measured or 'none'}, and the run has {wanted or 'none'}; measure a profile of this run "
-            "(hydraulis profile RUN.toml), or leave planner.profile out"
-        )
-        raise InvalidInputError(message, code="profile_differs")
-
-
-def _check_checkpointing(config: RunConfig, profile: CostProfile) -> None:
-    """Refuse a profile whose times and caps are those of another kind (code `checkpointing_differs`)."""
-    if profile.checkpointing != config.train.checkpointing:
-        message = (
-            f"profile '{profile.name}' of planner.profile = '{config.planner.profile}' was measured under "
-            f"checkpointing '{profile.checkpointing}', and train.checkpointing is "
-            f"'{config.train.checkpointing}'; set train.checkpointing = \"{profile.checkpointing}\", or "
-            "measure a profile under the other kind"
-        )
-        raise InvalidInputError(message, code="checkpointing_differs")
 
 
 def _schemes(strategies: Sequence[Strategy]) -> list[Scheme]:

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from hydraulis.cli import analyze, config, export, pack, plan, profile, propose, report, simulate
+from hydraulis.cli import analyze, check, config, export, pack, plan, profile, propose, report, simulate
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from hydraulis.cli.exit import report as refuse
 from hydraulis.errors import HydraulisError
 
-COMMANDS = (analyze, plan, propose, simulate, profile, config, report, pack, export)
+COMMANDS = (analyze, plan, propose, simulate, profile, config, check, report, pack, export)
 
 _EPILOG = """\
 exit codes:
