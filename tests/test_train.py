@@ -61,6 +61,7 @@ profile_seconds = 1.0
 directory = "{directory}"
 """
 FILES = {
+    "analysis.json",
     "checkpoints",
     "config.json",
     "corpus.json",

@@ -16,8 +16,10 @@ from hydraulis.cli.display import TrainingDisplay
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED, report
 from hydraulis.cli.options import add_run_config
 from hydraulis.config.run import RunConfig, load, to_dict
+from hydraulis.data.analysis import ANALYSIS
 from hydraulis.data.dataset import Dataset
 from hydraulis.data.open import Data
+from hydraulis.data.run_analysis import analysis_of
 from hydraulis.data.run_length import epochs_of, with_steps
 from hydraulis.errors import HydraulisError, InfeasibleError
 from hydraulis.parallel.context.degree import check_context_degree
@@ -41,6 +43,7 @@ from hydraulis.runtime.recorder import Recorder
 from hydraulis.runtime.run_data import load_data
 from hydraulis.runtime.run_directory import RunDirectory
 from hydraulis.runtime.stop import StopRequest
+from hydraulis.runtime.tracking.tracker import open_trackers, require_trackers
 from hydraulis.runtime.worker import Worker
 
 _EXAMPLES = """\
@@ -116,6 +119,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         strategies = [Strategy(text) for text in config.planner.strategies]
         for strategy in strategies:
             strategy.place(cluster)
+        on_rank_zero(lambda: require_trackers(config.output))
         data = load_data(config.data, display.indexing, stop.agreed)
         if data is None:
             display.note("stopped before the first iteration; the next run goes on with the index")
@@ -151,6 +155,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
             display.note(f"{dropped:,} sequences at the ends of epochs filled no batch and were dropped")
         if completed > first:
             saver.close(completed)
+        on_rank_zero(recorder.close)
     if rank == 0 and completed > first:
         display.summary(recorder.summary())
     return 0 if completed >= config.train.num_steps else EXIT_INTERRUPTED
@@ -260,6 +265,7 @@ def _recorder(
         directory = RunDirectory.create(config.output.directory) if not resumed else RunDirectory(resumed.run)
         directory.write("config.json", json.dumps(to_dict(config), indent=2) + "\n")
         directory.write("corpus.json", json.dumps(data.describe(), indent=2) + "\n")
+        directory.write(ANALYSIS, json.dumps(analysis_of(config, data, cluster.gpus).to_dict()) + "\n")
         directory.write(PROFILE, profile.to_json() + "\n")
         if config.checkpoint.weights:
             carry(Path(config.checkpoint.weights), directory.path)
@@ -269,9 +275,10 @@ def _recorder(
     static = StaticComparison.over(profile, cluster, planner.strategies, int(data.lengths.max()))
     traced = config.train.trace_step
     # A shorter run than the configuration was written for still leaves a trace.
-    recorder = Recorder(
-        directory, planner, static, None if traced is None else min(traced, config.train.num_steps - 1)
-    )
+    last = config.train.num_steps - 1
+    recorder = Recorder(directory, planner, static, None if traced is None else min(traced, last))
+    first = resumed.manifest.step if resumed else 0
+    on_rank_zero(lambda: setattr(recorder, "trackers", open_trackers(config, directory.path, first)))
     if resumed is not None:
         on_rank_zero(lambda: recorder.go_on(resumed.manifest.step))
     return recorder

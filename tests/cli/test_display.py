@@ -7,6 +7,7 @@ import pytest
 
 from hydraulis.cli.display import TrainingDisplay
 from hydraulis.planner.static import StaticTotal
+from hydraulis.runtime.evaluation import Evaluation
 from hydraulis.runtime.recorder import RunSummary
 from runtime.test_metrics import made_up_metrics
 
@@ -33,6 +34,12 @@ def made_up_summary(**changes: Any) -> RunSummary:
         "steps": 48,
         "first_loss": 5.801,
         "last_loss": 2.702,
+        "evaluations": [Evaluation(24, 3.5), Evaluation(48, 2.9)],
+        "tokens_per_s": 12_345.0,
+        "mfu": 0.417,
+        "plan_ms": 1.5,
+        "bubble": 0.031,
+        "imbalance": 1.25,
         "strategies": [("1x<tp2>+2x<1>", 30), ("4x<1>", 12), ("1x<tp4>", 6)],
         "planned_ms": 12_340.0,
         "measured_ms": 13_570.0,
@@ -64,7 +71,8 @@ def test_a_file_gets_one_plain_line_for_each_step(capsys: pytest.CaptureFixture[
     lines = output.splitlines()
     assert lines[0] == "corpus: [bold]10[/bold] documents, " + "many words " * 30
     assert lines[1] == (
-        "step 1/2  loss 5.432  4,000 tokens/s  1x<tp2>+2x<1>  planned 100 ms  measured 110 ms"
+        "step 1/2  loss 5.432  4,000 tokens/s  1x<tp2>+2x<1>  planned 100 ms  measured 110 ms  plan 1.5 ms  "
+        "bubble 5 %  imbalance 1.25"
     )
     assert lines[2].startswith("step 2/2  loss 4.432  ")
     assert not any(line.startswith("step") for line in lines[3:])
@@ -102,6 +110,10 @@ def test_the_summary_has_all_that_a_run_is_judged_by(capsys: pytest.CaptureFixtu
     assert "48 iterations" in output
     for wanted in (
         ("loss", "5.801", "2.702"),
+        ("held out", "3.500 after step 24", "2.900 nats after step 48"),
+        ("speed", "12,345 tokens/s", "MFU 41.7 %"),
+        ("planning", "1.5 ms"),
+        ("ranks", "wait 3.1 %", "1.25 times the mean"),
         ("30 x", "1x<tp2>+2x<1> "),
         ("12 x", "4x<1> "),
         ("6 x", "1x<tp4> "),
@@ -112,6 +124,12 @@ def test_the_summary_has_all_that_a_run_is_judged_by(capsys: pytest.CaptureFixtu
     ):
         assert any(all(part in row for part in wanted) for row in rows), wanted
     assert "CPU time of the slowest replica" in output
+
+
+def test_what_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    output = summary_of(capsys, mfu=None, evaluations=[])
+    assert "MFU" not in output
+    assert "│ loss on what is held out" not in output
 
 
 def test_the_summary_says_if_no_static_strategy_would_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,7 +155,7 @@ def test_no_row_of_the_table_is_broken_in_a_file(
     monkeypatch.setenv("COLUMNS", "40")
     name = "+".join(f"1x<tp{2**power}>" for power in range(1, 14))
     rows = [line for line in summary_of(capsys, strategies=[(name, 48)]).splitlines() if "│" in line]
-    assert len(rows) == 7
+    assert len(rows) == 11
     assert any(name in row for row in rows)
 
 

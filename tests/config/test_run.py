@@ -79,14 +79,17 @@ BAD_VALUES = {
     "planner.profile_seconds": "0",
     "planner.memory_mib": "0",
     "output.directory": '""',
+    "output.peak_tflops": "0",
 }
-# Any string may be a path; what is wrong with it shows when it is opened.
+# Any string may be a path, both truth values are good; what is wrong with it shows when it is opened.
 WITHOUT_BAD_VALUE = {
     "planner.profile",
+    "output.wandb_project",
     "checkpoint.resume",
     "checkpoint.weights",
     "data.chat_template",
     "data.eos_token",
+    "output.tensorboard",
 }
 
 

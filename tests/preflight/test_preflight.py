@@ -1,6 +1,7 @@
 """Everything that can be known before a rank starts, and every way in which a run is refused then."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ directory = "{folder}/runs/one"
 """
 NAMES = [
     *("configuration", "model", "tokenizer", "data", "length", "strategies", "profile", "memory", "longest"),
-    *("resume", "output"),
+    *("resume", "output", "services"),
 ]
 CAPS = {"<1>": 64, "<tp2>": 96, "<pp2>": 64, "<cp4>": 64}
 
@@ -127,6 +128,13 @@ def test_a_sequence_that_no_strategy_admits_is_refused_once_it_is_known(made: Pa
     assert looks(config)["longest"].status == "later"
     prepare(config.data)
     assert looks(config)["longest"].code == "document_too_long"
+
+
+def test_a_service_that_is_not_installed_is_refused(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = read(made, "output.tensorboard=true", "output.wandb_project=p")
+    assert looks(config)["services"].text == "TensorBoard, Weights & Biases"
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert looks(config)["services"].code == "extra_missing"
 
 
 def test_held_memory_is_what_the_runtime_allocates(made: Path) -> None:

@@ -102,8 +102,10 @@ class TrainingDisplay:
     def step(self, metrics: StepMetrics) -> None:
         """Show an iteration."""
         status = (
-            f"loss {metrics.loss:.3f}  {metrics.tokens_per_s:,.0f} tokens/s  {metrics.strategy}  "
-            f"planned {metrics.planned_ms:,.0f} ms  measured {metrics.measured_ms:,.0f} ms"
+            f"loss {metrics.loss:.3f}  {metrics.tokens_per_s:,.0f} tokens/s  {_mfu(metrics.mfu)}"
+            f"{metrics.strategy}  planned {metrics.planned_ms:,.0f} ms  "
+            f"measured {metrics.measured_ms:,.0f} ms  plan {metrics.plan_ms:,.1f} ms  "
+            f"bubble {100 * metrics.bubble:.0f} %  imbalance {metrics.imbalance:.2f}"
         )
         self._progress.update(self._training, completed=metrics.step + 1, visible=True)
         self._status.plain = status
@@ -120,11 +122,22 @@ class TrainingDisplay:
         table.add_row(
             "loss", f"{summary.first_loss:.3f} at the start, {summary.last_loss:.3f} nats at the end"
         )
+        if summary.evaluations:
+            first, last = summary.evaluations[0], summary.evaluations[-1]
+            values = f"{first.loss:.3f} after step {first.step}, {last.loss:.3f} nats after step {last.step}"
+            table.add_row("loss on what is held out", values)
+        table.add_row("speed", f"{summary.tokens_per_s:,.0f} tokens/s  {_mfu(summary.mfu)}".rstrip())
         for name, count in summary.strategies:
             table.add_row("chosen", f"{count:3d} x  {name}")
         table.add_row("planned time", f"{summary.planned_ms / 1e3:,.2f} s in all")
         error = f"the median iteration is off by {100 * summary.median_error:.1f} %"
         table.add_row("measured time", f"{summary.measured_ms / 1e3:,.2f} s in all; {error}")
+        table.add_row("planning", f"{summary.plan_ms:,.1f} ms in the median step")
+        table.add_row(
+            "ranks",
+            f"wait {100 * summary.bubble:.1f} % of their replica's time for other stages; "
+            f"the busiest computes {summary.imbalance:.2f} times the mean",
+        )
         table.add_row(
             "transfers",
             f"{100 * summary.transfer_share:.1f} % of the time on the wall is spent on them alone",
@@ -147,8 +160,16 @@ FILE_MEANINGS = {
     "profile.json": "cost profile",
     "config.json": "configuration",
     "corpus.json": "corpus statistics",
+    "analysis.json": "lengths and batches of the data",
+    "tensorboard": "for tensorboard --logdir",
+    "wandb": "run of Weights & Biases",
+    "wandb-id.txt": "its name there",
     "checkpoints": "checkpoints (hydraulis export makes a model of one)",
 }
+
+
+def _mfu(share: float | None) -> str:
+    return "" if share is None else f"MFU {100 * share:.1f} %  "
 
 
 def _static(summary: RunSummary) -> str:

@@ -1,4 +1,4 @@
-"""The folders: where a run goes on from, and where it writes."""
+"""What a run goes on from, where it writes, and who follows it."""
 
 import os
 import shutil
@@ -15,6 +15,7 @@ from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.reader import read_manifest
 from hydraulis.runtime.checkpoint.resume import ResumedRun, newest_of
 from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.tracking.tracker import require_trackers
 
 MIB = 1 << 20
 
@@ -64,6 +65,17 @@ def look_at_output(config: RunConfig) -> tuple[Status, str]:
     # A run that goes on stays in its folder.
     taken = wanted.exists() and not config.checkpoint.resume
     return "ok", f"{text}; it is there already, so a number is added to its name" if taken else text
+
+
+def look_at_services(config: RunConfig) -> tuple[Status, str]:
+    """See whether the services that follow the run are installed.
+
+    Raises:
+        HydraulisError: one is not (code `extra_missing`).
+    """
+    require_trackers(config.output)
+    asked = [("TensorBoard", config.output.tensorboard), ("Weights & Biases", config.output.wandb_project)]
+    return "ok", ", ".join(name for name, wanted in asked if wanted) or "none is asked for"
 
 
 def _checkpoint_bytes(config: RunConfig) -> int:

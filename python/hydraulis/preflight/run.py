@@ -7,7 +7,7 @@ from hydraulis.config.run import RunConfig
 from hydraulis.preflight.cluster import ClusterLook
 from hydraulis.preflight.data import DataLook
 from hydraulis.preflight.finding import Finding, Look, find
-from hydraulis.preflight.folders import look_at_output, look_at_resume
+from hydraulis.preflight.folders import look_at_output, look_at_resume, look_at_services
 from hydraulis.preflight.model import look_at_model
 
 
@@ -30,6 +30,7 @@ def preflight(config: RunConfig, cluster: Cluster) -> Iterator[Finding]:
         ("longest", lambda: ranks.longest(data.longest)),
         ("resume", lambda: look_at_resume(config, data.data)),
         ("output", lambda: look_at_output(config)),
+        ("services", lambda: look_at_services(config)),
     )
     for name, look in looks:
         yield find(name, look)

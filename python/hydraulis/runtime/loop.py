@@ -1,5 +1,6 @@
 """The training loop: a batch, its plan, one iteration, again."""
 
+import dataclasses
 import math
 import time
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch.distributed as dist
 
 from hydraulis._core import Plan, Planner
 from hydraulis.config.run import RunConfig
@@ -15,9 +17,11 @@ from hydraulis.data.open import sampler_for
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.adamw import Update
+from hydraulis.runtime.balance import rank_balance
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.stop import StopRequest
+from hydraulis.runtime.utilisation import Utilisation
 from hydraulis.runtime.worker import Outcome, Worker
 
 
@@ -67,6 +71,7 @@ def iterations(
             every rank.
     """
     sampler = sampler_for(config.data, data, config.train.seed, config.train.epochs)
+    utilisation = Utilisation(config.model, dist.get_world_size(), config.output.peak_tflops)
     for step in range(first, config.train.num_steps):
         if stop.agreed():
             return
@@ -80,6 +85,8 @@ def iterations(
         update = worker.home.step()
         wall_ms = 1e3 * (time.perf_counter() - start)
         metrics = _metrics(step, plan, outcome, update, wall_ms=wall_ms, plan_ms=request.plan_ms)
+        mfu = utilisation.of(metrics.tokens, metrics.squares, wall_ms)
+        metrics = dataclasses.replace(metrics, mfu=mfu)
         yield Iteration(
             plan=plan, outcome=outcome, metrics=metrics, num_dropped=sampler.num_dropped(step + 1)
         )
@@ -126,6 +133,7 @@ class PlanRequest:
 def _metrics(
     step: int, plan: Plan, outcome: Outcome, update: Update, *, wall_ms: float, plan_ms: float
 ) -> StepMetrics:
+    balance = rank_balance(plan, outcome.timelines)
     return StepMetrics(
         step=step,
         loss=outcome.loss,
@@ -134,6 +142,7 @@ def _metrics(
         sequences=len(plan.lengths),
         tokens=int(plan.lengths.sum()),
         longest=int(plan.lengths.max()),
+        squares=int((plan.lengths**2).sum()),
         strategy=plan.strategy,
         planned_ms=plan.iteration_ms,
         lower_bound_ms=plan.lower_bound_ms,
@@ -142,6 +151,10 @@ def _metrics(
         plan_ms=plan_ms,
         transfer_ms=outcome.transfer_ms,
         groups_ms=outcome.groups_ms,
+        tokens_per_s=1e3 * float(plan.lengths.sum()) / wall_ms,
+        mfu=None,
+        bubble=balance.bubble,
+        imbalance=balance.imbalance,
         replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),
         replica_measured_ms=outcome.replica_ms,
     )
