@@ -380,6 +380,7 @@ def test_a_run_over_context_ranks_measures_trains_and_ends_well(tmp_path: Path) 
         "data.held_out=0.3",
     ]
     own_data += [f'data.index_directory="{tmp_path}/index"']
+    own_data += ["train.steps=100", "train.epochs=2"]
     own = [*arguments, *(part for one in own_data for part in ("--set", one))]
     (first, chat), (second, _) = run_ranks(2, run_commands, [arguments, own])
     assert (first.code, second.code, chat.code) == (0, 0, 0), first.err + chat.err
@@ -390,13 +391,16 @@ def test_a_run_over_context_ranks_measures_trains_and_ends_well(tmp_path: Path) 
 
 
 def check_run_on_chats(directory: Path) -> None:
-    """Three conversations train, in pieces, of which what the assistant wrote counts; one is held out."""
+    """Three conversations train twice, in pieces, of which the assistant's words count; one is held out."""
     facts = json.loads((directory / "corpus.json").read_text())
     assert facts["documents"] == 4
     assert facts["too_long"] == 3
     assert 0 < facts["targets"] < facts["tokens"]
     plans = [Plan.from_json(json.dumps(plan)) for plan in read_lines(directory / "plans.jsonl")]
-    assert len(plans) == STEPS
+    # Two epochs, each sequence once in either, the last batch being what was left.
+    assert sum(int(plan.lengths.sum()) for plan in plans) == 2 * facts["tokens"]
+    assert sum(len(plan.lengths) for plan in plans) == 2 * facts["sequences"]
+    assert json.loads((directory / "config.json").read_text())["train"]["steps"] == len(plans)
     assert all(0 < plan.targets.sum() < plan.lengths.sum() - len(plan.lengths) for plan in plans)
 
 
