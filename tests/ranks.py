@@ -158,6 +158,8 @@ def _run_rank(place: _Place, call: bytes, connection: "Connection[Any, Any]") ->
 def _join(place: _Place) -> None:
     torch.set_num_threads(1)
     # Otherwise gloo looks up the host's name, which may have no address.
+    # What several ranks do is tested on the CPU, also where there is a device.
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     os.environ["GLOO_SOCKET_IFNAME"] = loopback
     dist.init_process_group(

@@ -382,12 +382,32 @@ def test_a_run_over_context_ranks_measures_trains_and_ends_well(tmp_path: Path) 
     own_data += [f'data.index_directory="{tmp_path}/index"']
     own_data += ["train.steps=100", "train.epochs=2"]
     own = [*arguments, *(part for one in own_data for part in ("--set", one))]
-    (first, chat), (second, _) = run_ranks(2, run_commands, [arguments, own])
+    looking = ['planner.strategies=["search"]', "train.checkpointing='none'", "planner.recalibrate=0.5"]
+    looking += ["planner.max_strategies=2", "planner.link='1,1,5'"]
+    search = [*arguments, *(part for one in looking for part in ("--set", one))]
+    (first, chat, free), (second, _, _) = run_ranks(2, run_commands, [arguments, own, search])
     assert (first.code, second.code, chat.code) == (0, 0, 0), first.err + chat.err
+    assert free.code == 0, free.err
     check_run_on_chats(tmp_path / "run-2")
+    check_searched_run(tmp_path / "run-3")
     plans = [Plan.from_json(json.dumps(plan)) for plan in read_lines(tmp_path / "run" / "plans.jsonl")]
     assert [plan.replicas[0].context for plan in plans] == ["ring"] * STEPS
     assert load_profile(tmp_path / "run" / "profile.json").checkpointing == "selective"
+
+
+def check_searched_run(directory: Path) -> None:
+    """Schemes are measured with their links, few strategies used, transfers planned, and times learnt."""
+    profile = load_profile(directory / "profile.json")
+    assert set(profile.schemes) == {"<1>", "<tp2>", "<pp2>"}
+    assert {link["ranks"] for link in json.loads(profile.to_json())["hardware"]["links"]} == {2}
+    plans = [Plan.from_json(json.dumps(plan)) for plan in read_lines(directory / "plans.jsonl")]
+    assert 1 <= len({plan.strategy for plan in plans}) <= 2
+    assert all(plan.transfer_ms is not None for plan in plans)
+    learnt = read_lines(directory / "calibrations.jsonl")
+    assert len(learnt) == STEPS
+    used = {str(replica.scheme) for plan in plans for replica in plan.replicas if replica.micro_batches}
+    assert learnt[-1].keys() == used
+    assert all(0.5 <= factor <= 2 for factor in learnt[-1].values())
 
 
 def check_run_on_chats(directory: Path) -> None:

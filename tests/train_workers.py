@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+import torch
 import torch.distributed as dist
 
 from hydraulis import train
@@ -54,8 +55,9 @@ def _run(arguments: Sequence[str]) -> Ended:
 
 
 @contextlib.contextmanager
-def _joined(_timeout: timedelta) -> Iterator[int]:
+def _joined(_timeout: timedelta, device: torch.device, **_settings: object) -> Iterator[int]:
     # The group is there already.
+    assert device.type == "cpu"
     yield dist.get_rank()
 
 

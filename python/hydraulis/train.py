@@ -9,9 +9,10 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
-from hydraulis._core import Cluster, CostProfile, Planner, Scheme, Strategy
+from hydraulis._core import Cluster, CostProfile
 from hydraulis.cli.display import TrainingDisplay
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED, report
 from hydraulis.cli.options import add_run_config
@@ -22,11 +23,9 @@ from hydraulis.data.open import Data
 from hydraulis.data.run_analysis import analysis_of
 from hydraulis.data.run_length import epochs_of, with_steps
 from hydraulis.errors import HydraulisError, InfeasibleError
-from hydraulis.parallel.context.degree import check_context_degree
-from hydraulis.planner.fitting import check_profile
-from hydraulis.planner.profile import load_profile
 from hydraulis.planner.static import StaticComparison
-from hydraulis.profile.measure import MeasurementLimits, measure_profile
+from hydraulis.profile.of_run import FILE as PROFILE_FILE
+from hydraulis.profile.of_run import measured_profile, saved_profile
 from hydraulis.runtime.beginning import begin
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
@@ -34,14 +33,17 @@ from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed
 from hydraulis.runtime.checkpoint.saver import CheckpointSaver
 from hydraulis.runtime.checkpoint.shared import check_shared
-from hydraulis.runtime.distributed import joined
+from hydraulis.runtime.device import choose_device, device_name
+from hydraulis.runtime.distributed import joined, ranks_per_node
 from hydraulis.runtime.evaluator import Evaluator
 from hydraulis.runtime.hugging_face.files import carry
-from hydraulis.runtime.loop import iterations
+from hydraulis.runtime.loop import Iteration, iterations
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.recorder import Recorder
 from hydraulis.runtime.run_data import load_data
 from hydraulis.runtime.run_directory import RunDirectory
+from hydraulis.runtime.run_planner import RunPlanner, run_link
+from hydraulis.runtime.run_schemes import named_strategies, restricted, run_schemes
 from hydraulis.runtime.stop import StopRequest
 from hydraulis.runtime.tracking.tracker import open_trackers, require_trackers
 from hydraulis.runtime.worker import Worker
@@ -63,8 +65,6 @@ exit codes:
 torchrun ends with 1 if a rank ends with any but 0.
 """
 REFUSAL_TIMEOUT = timedelta(seconds=60)
-MIB = 1 << 20
-PROFILE = "profile.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -90,8 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     overrides = parsed.set + ([f"checkpoint.resume={json.dumps(parsed.resume)}"] if parsed.resume else [])
     try:
-        config = _config(parsed.config, overrides, parsed.preset)
-        with StopRequest() as stop, joined(timedelta(seconds=config.train.timeout_s)) as rank:
+        config, device = _config(parsed.config, overrides, parsed.preset)
+        timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
+        with StopRequest() as stop, joined(timeout, device, deterministic=deterministic) as rank:
             return train(config, rank, stop)
     except HydraulisError as error:
         # Every rank raises the same error: one of them reports it.
@@ -100,10 +101,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_REFUSED
 
 
-def _config(path: str, overrides: Sequence[str], preset: str | None) -> RunConfig:
-    """Read the configuration; if it is refused, no rank leaves before all have come."""
+def _config(path: str, overrides: Sequence[str], preset: str | None) -> tuple[RunConfig, torch.device]:
+    """Read the configuration and choose the device; if refused, no rank leaves before all have come."""
     try:
-        return load(path, overrides, preset)
+        config = load(path, overrides, preset)
+        return config, choose_device(config.train.device)
     except HydraulisError:
         # torchrun ends every rank once one has left: rank 0 too, if it was slower and has yet to report.
         with joined(REFUSAL_TIMEOUT):
@@ -113,12 +115,8 @@ def _config(path: str, overrides: Sequence[str], preset: str | None) -> RunConfi
 def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
     """Run the configuration as one rank of a process group; give the exit code."""
     with TrainingDisplay(rank) as display:
-        # Rank 0's word: nodes on which different numbers of ranks run must not plan for different clusters.
-        gpus_per_node = int(from_rank_zero(lambda: os.environ["LOCAL_WORLD_SIZE"]))
-        cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=gpus_per_node)
-        strategies = [Strategy(text) for text in config.planner.strategies]
-        for strategy in strategies:
-            strategy.place(cluster)
+        cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
+        named_strategies(config.planner, cluster)
         on_rank_zero(lambda: require_trackers(config.output))
         data = load_data(config.data, display.indexing, stop.agreed)
         if data is None:
@@ -129,23 +127,33 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         config = _with_steps(config, data.train, display)
         position = DataPosition(config, data.train)
         resumed = _resumed(config, position, display)
-        worker = begin(config, _schemes(strategies), resumed)
-        profile = _profile(config, worker, strategies, display, stop, resumed)
+        saved = saved_profile(config, resumed)
+        schemes = run_schemes(config, cluster, saved)
+        worker = begin(config, schemes, resumed)
+        display.note(f"computing on {device_name(worker.device)}, attention by {worker.kernel.name}")
+        if saved is None:
+            display.note(f"measuring what each scheme costs, about {config.planner.profile_seconds:.0f} s")
+        profile = saved or measured_profile(config, worker, schemes, display.measuring, stop.agreed)
         if profile is None:
             display.note("stopped before the first iteration; nothing was written")
             return EXIT_INTERRUPTED
-        planner = Planner(profile, cluster, strategies=[str(strategy) for strategy in strategies])
+        profile = restricted(profile, schemes)
+        link = run_link(config.planner, profile, cluster, worker.buffers)
+        planner = RunPlanner(config.planner, profile, cluster, link)
         _check_longest(planner, data)
         recorder = _recorder(config, profile, cluster, planner, data.train, resumed)
         saver = _saver(config, worker, position, recorder)
-        evaluator = Evaluator(config, data.held_out, worker, planner)
+        # Its batches must not use up what strategies training may, nor depend on when they are planned.
+        evaluator = Evaluator(
+            config, data.held_out, worker, RunPlanner(config.planner, profile, cluster, link)
+        )
         first = completed = resumed.manifest.step if resumed else 0
         dropped = 0
         for iteration in iterations(config, data.train, worker, planner, stop, first):
             completed += 1
             dropped = iteration.num_dropped
             display.step(iteration.metrics)
-            on_rank_zero(partial(recorder.add, iteration))
+            on_rank_zero(partial(_note, iteration, recorder, planner))
             evaluation = evaluator.after(completed)
             if evaluation is not None:
                 display.note(f"after step {completed}: loss {evaluation.loss:.3f} on what is held out")
@@ -157,7 +165,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
             saver.close(completed)
         on_rank_zero(recorder.close)
     if rank == 0 and completed > first:
-        display.summary(recorder.summary())
+        display.summary(recorder.summary(), worker.device.type)
     return 0 if completed >= config.train.num_steps else EXIT_INTERRUPTED
 
 
@@ -194,53 +202,7 @@ def _saver(config: RunConfig, worker: Worker, position: DataPosition, recorder: 
     return CheckpointSaver(folder, config.checkpoint, worker.shares, describe)
 
 
-def _profile(
-    config: RunConfig,
-    worker: Worker,
-    strategies: Sequence[Strategy],
-    display: TrainingDisplay,
-    stop: StopRequest,
-    resumed: ResumedRun | None,
-) -> CostProfile | None:
-    """Read the profile that the configuration or the run names, or measure one; None if that was stopped."""
-    schemes = _schemes(strategies)
-    path = config.planner.profile or _profile_of(resumed, schemes, config)
-    if path:
-        profile = CostProfile.from_json(from_rank_zero(lambda: load_profile(path).to_json()))
-        check_profile(config, profile)
-        for scheme in schemes:
-            check_context_degree(config.model, scheme, profile.context(scheme))
-        return profile
-    limits = MeasurementLimits(
-        context=config.planner.context,
-        memory_bytes=config.planner.memory_mib * MIB,
-        longest=config.data.max_tokens,
-        micro_batch_tokens=config.data.batch_tokens,
-        seconds=config.planner.profile_seconds,
-    )
-    display.note(f"measuring what each scheme costs, about {limits.seconds:.0f} s")
-    return measure_profile(worker, schemes, limits, display.measuring, stop.agreed)
-
-
-def _profile_of(resumed: ResumedRun | None, schemes: Sequence[Scheme], config: RunConfig) -> str:
-    """Give the profile of a resumed run if it serves this one too, so that plans stay what they were."""
-    if resumed is None:
-        return ""
-    path = resumed.run / PROFILE
-
-    def serving() -> str:
-        profile = load_profile(path)
-        known = {str(scheme) for scheme in schemes} <= set(profile.schemes)
-        return str(path) if known and profile.checkpointing == config.train.checkpointing else ""
-
-    return from_rank_zero(serving)
-
-
-def _schemes(strategies: Sequence[Strategy]) -> list[Scheme]:
-    return sorted({scheme for strategy in strategies for scheme in strategy.schemes})
-
-
-def _check_longest(planner: Planner, data: Data) -> None:
+def _check_longest(planner: RunPlanner, data: Data) -> None:
     datasets = [data.train] if data.held_out is None else [data.train, data.held_out]
     longest, limit = max(int(dataset.lengths.max()) for dataset in datasets), planner.longest_admitted
     if longest > limit:
@@ -255,7 +217,7 @@ def _recorder(
     config: RunConfig,
     profile: CostProfile,
     cluster: Cluster,
-    planner: Planner,
+    planner: RunPlanner,
     data: Dataset,
     resumed: ResumedRun | None,
 ) -> Recorder:
@@ -266,7 +228,7 @@ def _recorder(
         directory.write("config.json", json.dumps(to_dict(config), indent=2) + "\n")
         directory.write("corpus.json", json.dumps(data.describe(), indent=2) + "\n")
         directory.write(ANALYSIS, json.dumps(analysis_of(config, data, cluster.gpus).to_dict()) + "\n")
-        directory.write(PROFILE, profile.to_json() + "\n")
+        directory.write(PROFILE_FILE, profile.to_json() + "\n")
         if config.checkpoint.weights:
             carry(Path(config.checkpoint.weights), directory.path)
         return str(directory.path)
@@ -280,8 +242,21 @@ def _recorder(
     first = resumed.manifest.step if resumed else 0
     on_rank_zero(lambda: setattr(recorder, "trackers", open_trackers(config, directory.path, first)))
     if resumed is not None:
-        on_rank_zero(lambda: recorder.go_on(resumed.manifest.step))
+
+        def go_on() -> None:
+            recorder.go_on(resumed.manifest.step)
+            planner.resume(recorder.used(), recorder.factors())
+
+        on_rank_zero(go_on)
     return recorder
+
+
+def _note(iteration: Iteration, recorder: Recorder, planner: RunPlanner) -> None:
+    """Record an iteration, and learn from it."""
+    recorder.add(iteration)
+    planner.observe(iteration.plan, iteration.outcome.timelines)
+    if planner.recalibration is not None:
+        recorder.recalibrated(planner.recalibration.factors)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ def made_up_summary(**changes: Any) -> RunSummary:
         "measured_ms": 13_570.0,
         "median_error": 0.078,
         "transfer_share": 0.125,
+        "memory_bytes": 1 << 30,
         "groups_ms": 40.0,
         "static": StaticTotal("1x<tp4>", 18_510.0),
         "files": {name: LONG_FOLDER / name for name in FILES},
@@ -60,7 +61,7 @@ def show_run(rank: int) -> None:
         display.measuring(1.0)
         for step in range(2):
             display.step(made_up_metrics(step, loss=5.4321 - step))
-    display.summary(made_up_summary())
+    display.summary(made_up_summary(), "cpu")
 
 
 def test_a_file_gets_one_plain_line_for_each_step(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +101,7 @@ def test_other_ranks_are_silent_on_a_terminal_too(capsys: pytest.CaptureFixture[
 def summary_of(capsys: pytest.CaptureFixture[str], **changes: Any) -> str:
     display = TrainingDisplay(0)
     display.num_steps(48)
-    display.summary(made_up_summary(**changes))
+    display.summary(made_up_summary(**changes), "cpu")
     return capsys.readouterr().out
 
 
@@ -155,7 +156,7 @@ def test_no_row_of_the_table_is_broken_in_a_file(
     monkeypatch.setenv("COLUMNS", "40")
     name = "+".join(f"1x<tp{2**power}>" for power in range(1, 14))
     rows = [line for line in summary_of(capsys, strategies=[(name, 48)]).splitlines() if "│" in line]
-    assert len(rows) == 11
+    assert len(rows) == 12
     assert any(name in row for row in rows)
 
 
@@ -184,3 +185,15 @@ def test_an_error_while_the_progress_line_is_shown_leaves_the_cursor_visible(
         fail()
     output = capsys.readouterr().out
     assert output.rfind("\x1b[?25h") > output.rfind("\x1b[?25l") >= 0
+
+
+@pytest.mark.parametrize(
+    ("device", "note"), [("cpu", "CPU time of the slowest"), ("cuda", "allocator's peak")]
+)
+def test_the_summary_says_what_memory_and_times_are(
+    device: str, note: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    TrainingDisplay(0).summary(made_up_summary(), device)
+    output = capsys.readouterr().out
+    assert "at most 1,024 MiB on a rank" in output
+    assert note in output

@@ -51,8 +51,10 @@ def test_a_row_for_each_planner(lengths: Path, capsys: pytest.CaptureFixture[str
         shares = [
             float(word) for word, unit in zip(row.split(), row.split()[1:], strict=False) if unit == "%"
         ]
+        *shares, memory = shares
         assert len(shares) == 5
         assert sum(shares) == pytest.approx(100, abs=0.3)
+        assert 20 < memory <= 100
         assert shares[1] > 0
 
 
@@ -64,6 +66,10 @@ def test_the_document_says_the_same(lengths: Path, capsys: pytest.CaptureFixture
         assert one["mean_ms"] == pytest.approx(np.mean(one["iteration_ms"]))
         assert one["p50_ms"] == sorted(one["iteration_ms"])[1]
         assert sum(one["shares"].values()) == pytest.approx(1)
+        memory = one["memory"]
+        total = memory.pop("total_bytes")
+        assert sum(memory.values()) == pytest.approx(total)
+        assert all(held > 0 for held in memory.values())
         assert one["utilisation"] == one["shares"]["compute"]
     assert found[1]["strategies"] == {kept: 3}
     assert found[0]["mean_ms"] <= found[1]["mean_ms"]

@@ -56,6 +56,8 @@ BAD_VALUES = {
     "train.steps": "0",
     "train.epochs": "0",
     "train.seed": "-1",
+    "train.device": '"tpu"',
+    "train.attention": '"fast"',
     "train.dtype": '"float16"',
     "train.checkpointing": '"some"',
     "train.frozen": '[" "]',
@@ -75,6 +77,10 @@ BAD_VALUES = {
     "checkpoint.every_steps": "0",
     "checkpoint.keep": "-1",
     "planner.strategies": "[]",
+    "planner.schemes": '[""]',
+    "planner.max_strategies": "0",
+    "planner.link": '"fast"',
+    "planner.recalibrate": "1.0",
     "planner.context": '"both"',
     "planner.profile_seconds": "0",
     "planner.memory_mib": "0",
@@ -90,6 +96,7 @@ WITHOUT_BAD_VALUE = {
     "data.chat_template",
     "data.eos_token",
     "output.tensorboard",
+    "train.deterministic",
 }
 
 
@@ -160,6 +167,7 @@ def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: s
         ('optimizer.schedule="wsd"', "optimizer.decay_steps = 0 and optimizer.schedule = 'wsd'"),
         ("optimizer.decay_steps=5", "optimizer.decay_steps = 5 and optimizer.schedule = 'constant'"),
         ('planner.strategies=["a", " "]', r"planner.strategies\[1\] = ' '"),
+        ('planner.schemes=["<1>"]', r"planner.schemes = \['<1>'\] says what a search may use"),
         ('data.sources=[{files=[""]}]', r"data.sources.files\[0\] = ''"),
         (
             'data.sources=[{files=["a"], fields=["b", "c"]}]',
@@ -317,6 +325,9 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
         "steps": 10,
         "epochs": None,
         "seed": 0,
+        "device": "auto",
+        "attention": "auto",
+        "deterministic": False,
         "dtype": "float32",
         "checkpointing": "none",
         "frozen": [],

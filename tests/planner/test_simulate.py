@@ -41,7 +41,10 @@ def test_stages_hold_what_their_micro_batches_have(plan: Plan) -> None:
         for stage in stages:
             assert stage.held_from_ms.shape == stage.held_tokens.shape == (2 * len(tokens),)
             assert (np.diff(stage.held_from_ms) >= 0).all()
-            assert stage.peak_bytes <= 10_000_000_000
+            assert stage.memory.total_bytes <= 10_000_000_000
+            # 1,000 bytes a token of as many micro-batches as there are stages; nothing else but what is held.
+            assert stage.memory.activation_bytes == 1_000 * stage.peak_tokens / len(stages)
+            assert stage.memory.reserved_bytes == stage.memory.home_bytes == 0
 
 
 def test_a_slow_rank_and_slow_links_cost_time(plan: Plan) -> None:

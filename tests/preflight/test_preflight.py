@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from helpers import at_least
 from hydraulis import Cluster, Scheme
@@ -38,8 +39,8 @@ profile = "{folder}/profile.json"
 directory = "{folder}/runs/one"
 """
 NAMES = [
-    *("configuration", "model", "tokenizer", "data", "length", "strategies", "profile", "memory", "longest"),
-    *("resume", "output", "services"),
+    *("configuration", "model", "tokenizer", "data", "length", "device", "profile", "strategies", "memory"),
+    *("longest", "resume", "output", "services"),
 ]
 CAPS = {"<1>": 64, "<tp2>": 96, "<pp2>": 64, "<cp4>": 64}
 
@@ -93,6 +94,7 @@ def test_without_a_profile_the_run_measures_one(made: Path) -> None:
 
 
 TWO_HEADS = ("model.num_attention_heads=2", "model.num_key_value_heads=2")
+NO_ROOM = ("planner.memory_mib=1", "model.hidden_size=256")
 REFUSALS = (
     (["train.frozen=*.absent"], "model", "frozen_parameters"),
     (["data.tokenizer=FOLDER/nowhere"], "tokenizer", "tokenizer_file"),
@@ -102,12 +104,13 @@ REFUSALS = (
     (['data.sources=[{files=["FOLDER/documents.jsonl"], fields=["body"]}]'], "data", "record_field"),
     (["planner.strategies=1x<tp8>"], "strategies", "strategy_too_large"),
     (["planner.strategies=1x<tp3>"], "strategies", "tensor_degree"),
-    (["planner.strategies=1x<pp4>"], "strategies", "too_many_stages"),
+    (["planner.strategies=1x<pp4>", "planner.profile="], "strategies", "too_many_stages"),
     (["planner.strategies=1x<cp4>", "planner.profile=", *TWO_HEADS], "strategies", "context_degree"),
-    (["planner.strategies=1x<tp2,pp2>"], "profile", "scheme_unknown"),
+    (["planner.strategies=1x<tp2,pp2>"], "strategies", "scheme_unknown"),
+    (["planner.strategies=search", "planner.profile=", *NO_ROOM], "strategies", "no_schemes"),
     (["planner.profile=FOLDER/absent.json"], "profile", "file_unreadable"),
     (["train.checkpointing=full"], "profile", "checkpointing_differs"),
-    (["planner.profile=", "planner.memory_mib=1", "model.hidden_size=256"], "memory", "scheme_too_large"),
+    (["planner.profile=", *NO_ROOM], "memory", "scheme_too_large"),
     (["checkpoint.resume=FOLDER/base"], "resume", "checkpoint_missing"),
     (["output.directory=FOLDER/documents.jsonl/run"], "output", "run_directory"),
 )
@@ -128,6 +131,22 @@ def test_a_sequence_that_no_strategy_admits_is_refused_once_it_is_known(made: Pa
     assert looks(config)["longest"].status == "later"
     prepare(config.data)
     assert looks(config)["longest"].code == "document_too_long"
+
+
+def test_a_search_looks_among_the_schemes_that_fit(made: Path) -> None:
+    found = looks(read(made, "planner.strategies=search", "planner.profile="))
+    assert found["strategies"].text.startswith("a search over <1>, <pp2>, ")
+    found = looks(read(made, "planner.strategies=search"))
+    assert found["strategies"].text.startswith("a search over <1>, <pp2>, <cp4>, <tp2> on 4 ranks")
+    assert "96 are admitted" in found["longest"].text
+
+
+def test_devices_that_are_not_here_are_left_to_the_run(made: Path) -> None:
+    assert looks(read(made, "train.device=cpu"))["device"].status == "ok"
+    if not torch.cuda.is_available():
+        found = looks(read(made, "train.device=cuda"))["device"]
+        assert found.status == "later"
+        assert "4 ranks of a node take a CUDA device each, this machine has 0" in found.text
 
 
 def test_a_service_that_is_not_installed_is_refused(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

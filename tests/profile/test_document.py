@@ -39,7 +39,16 @@ QUALITY = {
 
 
 def workload(checkpointing: CheckpointingKind) -> Workload:
-    return Workload(model=SHAPE, dtype="float32", checkpointing=checkpointing, context="ring")
+    return Workload(
+        model=SHAPE,
+        dtype="float32",
+        checkpointing=checkpointing,
+        context="ring",
+        attention="plain attention",
+        device="a CPU",
+        clock="CPU time",
+        gpus_per_node=2,
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -92,10 +101,12 @@ def test_every_measurement_is_in_the_document() -> None:
         "home_bytes": 400_000,
         "token_multiple": CAP_MULTIPLE,
     }
-    assert document["hardware"]["gpus_per_node"] == 4
+    assert document["hardware"]["gpus_per_node"] == 2
     assert document["hardware"]["memory_bytes"] == 1_000_000
     assert "measured" in document["source"]
     assert torch.__version__ in document["source"]
+    assert "CPU time of one rank, attention by plain attention" in document["source"]
+    assert document["hardware"]["device"] == "a CPU"
 
 
 def test_the_cap_is_what_is_left_for_activations() -> None:

@@ -21,6 +21,7 @@ CONDITIONS = Conditions(
     dtype="float32",
     checkpointing="none",
     context="ring",
+    attention="plain attention",
     device="a CPU",
     ranks=2,
     torch="2.13.0",

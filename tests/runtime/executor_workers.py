@@ -26,8 +26,15 @@ class RecordingRun(executor._Run):
         self.most_parked = 0
         RUNS.append(self)
 
-    def timed(self, *args: Any) -> None:
-        super().timed(*args)
+    def forward(self, micro_batch: int) -> None:
+        super().forward(micro_batch)
+        self._count()
+
+    def backward(self, micro_batch: int) -> None:
+        super().backward(micro_batch)
+        self._count()
+
+    def _count(self) -> None:
         self.most_outputs = max(self.most_outputs, len(self._output))
         self.most_parked = max(self.most_parked, len(self._parked))
 
@@ -62,8 +69,8 @@ def _run_plan(strategy: str, lengths: Sequence[int], vocab_size: int) -> Report:
     return Report(
         sum(isinstance(instruction, Forward) for instruction in instructions),
         sum(isinstance(instruction, Backward) for instruction in instructions),
-        execution.durations_ms,
-        execution.loss,
+        worker._clock.read().computed_ms,
+        execution.loss(),
         [len(container) for container in left_over],
         run.most_outputs,
         run.most_parked,
@@ -99,5 +106,5 @@ def timed_rank_that_waits() -> tuple[float, float]:
             return forward(*args)
 
         setattr(stage, "forward", slow)  # noqa: B010
-    execution = worker._execute(plan, lambda _: np.zeros(30, dtype=np.uint8))
-    return sum(execution.durations_ms), slept_ms
+    worker._execute(plan, lambda _: np.zeros(30, dtype=np.uint8))
+    return sum(worker._clock.read().computed_ms), slept_ms

@@ -1,6 +1,7 @@
 """A trade with oneself, whose end the test decides; and what is traded."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,11 +42,20 @@ class FakeExchange:
 
     Args:
         sources: by the number of the start.
+        is_apart: whether trades have a queue of their own.
     """
 
-    def __init__(self, sources: Sequence[Tensor] | None = None) -> None:
+    def __init__(self, sources: Sequence[Tensor] | None = None, *, is_apart: bool = False) -> None:
         self.works: list[FakeWork] = []
+        self.is_apart = is_apart
+        self.joins = 0
         self._sources = sources
+
+    def beside(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def join(self) -> None:
+        self.joins += 1
 
     def start(self, outgoing: Tensor, incoming: Tensor, *_counts: NDArray[np.int64]) -> FakeWork:
         source = None if self._sources is None else self._sources[len(self.works)]

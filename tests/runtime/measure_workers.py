@@ -60,7 +60,7 @@ def measure(file: Path) -> Report:
     filled = bool(worker.buffers.parameter.count_nonzero() > 0)
     resumed = measure_profile(worker, schemes, known, lambda _: None, lambda: False)
     assert resumed is not None
-    links = measure_links(worker.groups)
+    links = measure_links(worker.groups, worker.device)
     refused = ("", "", "")
     try:
         measure_profile(worker, schemes, limits(MEMORY // 8, 1.0), lambda _: None, lambda: False)

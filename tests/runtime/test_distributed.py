@@ -1,11 +1,11 @@
 """Joining the process group that torchrun describes."""
 
-import socket
 from datetime import timedelta
 
 import pytest
 import torch.distributed as dist
 
+from devices import alone_under_torchrun
 from hydraulis import InvalidInputError
 from hydraulis.runtime.distributed import joined
 
@@ -14,14 +14,7 @@ VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PO
 
 @pytest.fixture
 def torchrun(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Describe a group of this process alone."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    for name, value in zip(VARIABLES, ("0", "1", "1", "127.0.0.1", port), strict=True):
-        monkeypatch.setenv(name, value)
-    loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", loopback)
+    alone_under_torchrun(monkeypatch)
     return monkeypatch
 
 

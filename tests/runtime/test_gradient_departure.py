@@ -55,6 +55,17 @@ def test_no_more_is_in_flight_than_there_is_room_for_and_nobody_waits() -> None:
     assert addresses[0] == addresses[2] != addresses[1]
 
 
+def test_beside_computation_nothing_waits_for_room_and_the_end_is_waited_for() -> None:
+    exchange = FakeExchange(is_apart=True)
+    departure, _ = begun(exchange, {})
+    departure.advance()
+    assert departure.num_left == 0
+    assert [work.waits for work in exchange.works] == [1, 1, 0, 0]
+    assert exchange.joins == 0
+    departure.finish()
+    assert exchange.joins == 1
+
+
 def test_contributions_are_added_in_rank_order_once_and_leftovers_do_not_count() -> None:
     # 2^24 + 1 is no float32: in another order the last would be 0.
     large = 2.0**24

@@ -63,9 +63,14 @@ def test_measured_times_are_known_on_rank_zero_alone(reports: list[Report]) -> N
         reports[0].metrics, reports[0].num_timelines, reports[0].plans, strict=True
     ):
         assert 0 < metrics.measured_ms < metrics.wall_ms
-        assert 0 < metrics.plan_ms < metrics.wall_ms
+        assert metrics.plan_ms > 0
+        assert 0 < metrics.plan_wait_ms < metrics.wall_ms
+        assert metrics.memory_bytes > 0
         assert num_timelines == len(Plan.from_json(text).replicas)
-    assert all(metrics.measured_ms == metrics.plan_ms == 0 for metrics in reports[1].metrics)
+    assert all(
+        metrics.measured_ms == metrics.plan_ms == metrics.plan_wait_ms == 0 for metrics in reports[1].metrics
+    )
+    assert all(metrics.memory_bytes == 0 for metrics in reports[1].metrics)
     assert reports[1].num_timelines == [0] * STEPS
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hydraulis import Cluster, Plan, Planner
@@ -34,7 +35,8 @@ def record(directory: RunDirectory, longest: int, trace_step: int | None) -> Rec
 
 
 def iteration(recorder: Recorder, step: int) -> Iteration:
-    plan = recorder.planner.plan(BATCHES[step])
+    lengths = np.array(BATCHES[step])
+    plan = recorder.planner.plan(lengths, lengths - 1)
     metrics = StepMetrics(
         step=step,
         loss=6.0 - step,
@@ -50,8 +52,10 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
         measured_ms=MEASURED[step],
         wall_ms=500.0,
         plan_ms=1.0,
+        plan_wait_ms=0.5,
         transfer_ms=2.0,
         groups_ms=3.0,
+        memory_bytes=1 << 30,
         tokens_per_s=2.0 * sum(BATCHES[step]),
         mfu=0.1 * step if step else None,
         bubble=0.1 * step,
@@ -62,7 +66,9 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
     timelines = recorder.planner.timeline(plan)
     return Iteration(
         plan=plan,
-        outcome=Outcome(loss=6.0 - step, timelines=timelines, transfer_ms=2.0, groups_ms=3.0),
+        outcome=Outcome(
+            loss=6.0 - step, timelines=timelines, memory_bytes=1 << 30, transfer_ms=2.0, groups_ms=3.0
+        ),
         metrics=metrics,
     )
 

@@ -118,7 +118,7 @@ fn timeline(phase: &Plan, times: &TransferTimes, cost: &CostModel, link: &layout
         Ok(ReplicaWork { scheme: replica.scheme, times, stage_multipliers, forward_share })
     });
     let work: Vec<ReplicaWork> = work.collect::<Result<_>>()?;
-    Ok(StepTimeline::new(link.layers(), times, work, &mut MakespanBuffers::default()))
+    Ok(StepTimeline::new(link.split(), times, work, &mut MakespanBuffers::default()))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The models behind the shipped profiles, as the core's layout sees them.
 
 use hydraulis_core::layout::{Parameter, ParameterTable};
+use hydraulis_core::spec::LayerSplit;
 
 use crate::error::{Error, Result};
 
@@ -44,7 +45,8 @@ impl ModelShape {
         let head = self.layers + 1;
         parameters.push(entry("norm", self.hidden, 1, false, head));
         parameters.push(entry("head", self.vocabulary, self.hidden, true, head));
-        Ok(ParameterTable::new(parameters, self.layers)?)
+        // What was measured had even stages.
+        Ok(ParameterTable::new(parameters, LayerSplit::even(self.layers))?)
     }
 
     /// Matrices with the dim in front that tensor parallelism splits: heads, or feed-forward width.

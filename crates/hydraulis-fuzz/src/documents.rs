@@ -94,7 +94,7 @@ mod tests {
     use proptest::prelude::{ProptestConfig, any, proptest};
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(1_000))]
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
 
         #[test]
         fn random_bytes_are_refused_or_read_back(bytes in vec(any::<u8>(), 0..80)) {

@@ -74,7 +74,7 @@ mod tests {
     use proptest::prelude::{ProptestConfig, any, proptest};
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(300))]
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
 
         #[test]
         fn random_bytes_break_no_promise(bytes in vec(any::<u8>(), 0..400)) {

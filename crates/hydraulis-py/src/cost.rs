@@ -76,6 +76,12 @@ impl CostProfile {
         &self.0.name
     }
 
+    /// Bytes of a device that a process may use.
+    #[getter]
+    fn memory_bytes(&self) -> u64 {
+        self.0.hardware.memory_bytes
+    }
+
     /// Devices of a node of the cluster it was measured on.
     #[getter]
     fn gpus_per_node(&self) -> u32 {
@@ -175,6 +181,12 @@ impl ModelShape {
     #[getter]
     fn parameters(&self) -> u64 {
         self.0.parameters()
+    }
+
+    /// How many layers cost as much as the head.
+    #[getter]
+    fn head_layers(&self) -> f64 {
+        self.0.head_layers()
     }
 
     /// The first field that another shape has otherwise: its name, the value here and there; None if they are equal.

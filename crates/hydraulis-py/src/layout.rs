@@ -1,5 +1,6 @@
 //! Parameters, held and home slices, transfers.
 
+use hydraulis_core::spec::LayerSplit;
 use hydraulis_core::{Error, layout};
 use numpy::PyArray2;
 use pyo3::prelude::*;
@@ -43,7 +44,13 @@ pub(crate) struct ParameterTable(pub(crate) layout::ParameterTable);
 #[pymethods]
 impl ParameterTable {
     #[new]
-    fn new(py: Python<'_>, parameters: Vec<PyRef<'_, Parameter>>, layers: u32) -> PyResult<ParameterTable> {
+    #[pyo3(signature = (parameters, layers, *, head_layers = 0.0))]
+    fn new(
+        py: Python<'_>,
+        parameters: Vec<PyRef<'_, Parameter>>,
+        layers: u32,
+        head_layers: f64,
+    ) -> PyResult<ParameterTable> {
         let core = |parameter: PyRef<'_, Parameter>| layout::Parameter {
             name: parameter.name.clone(),
             rows: parameter.rows,
@@ -52,7 +59,8 @@ impl ParameterTable {
             blocks: parameter.blocks.clone(),
         };
         let parameters = parameters.into_iter().map(core).collect();
-        detached(py, || layout::ParameterTable::new(parameters, layers)).map(ParameterTable)
+        detached(py, || layout::ParameterTable::new(parameters, LayerSplit::new(layers, head_layers)?))
+            .map(ParameterTable)
     }
 
     /// The parameters, in bucket order.

@@ -1,7 +1,7 @@
 //! `Simulation`, what is in it, and what it is made under.
 
 use hydraulis_core::simulation::{self, Conditions, Held, Iteration, Slowdowns, Wire};
-use hydraulis_core::{Result, plan, spec};
+use hydraulis_core::{Result, cost, plan, spec};
 use numpy::PyArray1;
 use pyo3::prelude::*;
 
@@ -62,9 +62,44 @@ pub(crate) struct StageRun {
     busy_ms: f64,
     bubble_ms: f64,
     peak_tokens: u64,
-    peak_bytes: f64,
+    memory: RankMemory,
     held_from_ms: Column<f64>,
     held_tokens: Column,
+}
+
+/// Bytes of a rank, by what they hold.
+#[expect(clippy::struct_field_names, reason = "Python's names bear their unit")]
+#[pyclass(frozen, get_all, module = "hydraulis")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RankMemory {
+    /// Margin, and transfer buffers.
+    reserved_bytes: f64,
+    /// Its share of master parameters, their gradients and moments.
+    home_bytes: f64,
+    /// Parameters and gradients of its stage, and the head's gradient between the loss and its backward.
+    held_bytes: f64,
+    /// Activations of the micro-batches in flight.
+    activation_bytes: f64,
+}
+
+impl From<cost::RankMemory> for RankMemory {
+    fn from(core: cost::RankMemory) -> RankMemory {
+        let cost::RankMemory { reserved, home, held, activations } = core;
+        RankMemory { reserved_bytes: reserved, home_bytes: home, held_bytes: held, activation_bytes: activations }
+    }
+}
+
+#[pymethods]
+impl RankMemory {
+    /// All of them.
+    #[getter]
+    fn total_bytes(&self) -> f64 {
+        self.reserved_bytes + self.home_bytes + self.held_bytes + self.activation_bytes
+    }
+
+    fn __repr__(&self) -> String {
+        format!("RankMemory({:.0} bytes)", self.total_bytes())
+    }
 }
 
 /// Where the time of all ranks goes, in milliseconds of one rank; the parts add up to ranks times iteration.
@@ -87,7 +122,7 @@ pub(crate) struct GpuTime {
 /// Simulates; to be called without the GIL.
 pub(crate) fn simulate(
     plan: &plan::Plan,
-    cost: &hydraulis_core::cost::CostModel,
+    cost: &cost::CostModel,
     slowdowns: &[(u32, f64)],
     network: Option<&Network>,
 ) -> Result<Iteration> {
@@ -156,7 +191,7 @@ impl StageRun {
             busy_ms: stage.busy.0,
             bubble_ms: stage.bubble.0,
             peak_tokens: stage.peak.0,
-            peak_bytes: stage.peak_bytes,
+            memory: stage.memory.into(),
             held_from_ms: Column::new(py, stage.held.iter().map(|held: &Held| held.from.0).collect()),
             held_tokens: Column::from_counts(py, stage.held.iter().map(|held| held.tokens.0)),
         }
@@ -183,10 +218,10 @@ impl StageRun {
         self.peak_tokens
     }
 
-    /// Bytes of a rank at that moment, by the profile's figures for the fullest stage.
+    /// What a rank's memory holds at that moment, by the profile's figures for the fullest stage.
     #[getter]
-    fn peak_bytes(&self) -> f64 {
-        self.peak_bytes
+    fn memory(&self) -> RankMemory {
+        self.memory
     }
 
     /// The moments at which what it holds changes: float64 of shape (changes,).

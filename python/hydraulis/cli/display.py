@@ -14,11 +14,19 @@ from rich.text import Text
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.recorder import RunSummary
 
-CPU_TIME_NOTE = (
-    "Planned and measured times are CPU time of the slowest replica, without transfers and optimizer. Ranks "
-    "that share cores take turns on them, so the wall clock shows the work of all replicas together, not "
-    "their balance."
-)
+# By the kind of device.
+TIME_NOTES = {
+    "cpu": (
+        "Planned and measured times are CPU time of the slowest replica, without transfers and optimizer. "
+        "Ranks that share cores take turns on them, so the wall clock shows the work of all replicas "
+        "together, not their balance. Memory is what lasts, counted: what backward needs is not."
+    ),
+    "cuda": (
+        "Planned and measured times are the devices', of the slowest replica, without transfers and "
+        "optimizer. Memory is the allocator's peak."
+    ),
+}
+MIB = 1 << 20
 # A file has no edge to wrap at; wide enough for any row of the table.
 FILE_WIDTH = 1000
 # Between two lines about the same long job, in a file.
@@ -112,8 +120,8 @@ class TrainingDisplay:
         if not self._live:
             self.note(f"step {metrics.step + 1}/{self._num_steps}  {status}")
 
-    def summary(self, summary: RunSummary) -> None:
-        """Print the table at the end of a run."""
+    def summary(self, summary: RunSummary, device: str) -> None:
+        """Print the table at the end of a run on devices of this kind."""
         end = summary.first_step + summary.steps
         stopped = "" if end == self._num_steps else f" (stopped; {self._num_steps} were asked for)"
         resumed = f" from step {summary.first_step + 1} on" if summary.first_step else ""
@@ -143,12 +151,13 @@ class TrainingDisplay:
             f"{100 * summary.transfer_share:.1f} % of the time on the wall is spent on them alone",
         )
         table.add_row("process groups", f"{summary.groups_ms:,.0f} ms to make them, each on first use")
+        table.add_row("memory", f"at most {summary.memory_bytes / MIB:,.0f} MiB on a rank")
         table.add_row("best static strategy", _static(summary))
         self._console.print(table)
         for name, path in summary.files.items():
             # Outside the table, whose cells would break a long path.
             self.note(f"{FILE_MEANINGS.get(name, 'file')}: {path}")
-        self.note(CPU_TIME_NOTE)
+        self.note(TIME_NOTES[device])
 
 
 FILE_MEANINGS = {

@@ -127,6 +127,7 @@ def _measure(arguments: argparse.Namespace) -> int:
     from hydraulis.config.run import load
     from hydraulis.profile.links import measure_links, with_links
     from hydraulis.profile.measure import MeasurementLimits, measure_profile
+    from hydraulis.runtime.device import choose_device
     from hydraulis.runtime.distributed import joined
     from hydraulis.runtime.rank_zero import on_rank_zero
     from hydraulis.runtime.stop import StopRequest
@@ -134,7 +135,8 @@ def _measure(arguments: argparse.Namespace) -> int:
 
     config = load(arguments.config, arguments.set, arguments.preset)
     schemes = _schemes(arguments.schemes, config)
-    with StopRequest() as stop, joined(timedelta(seconds=config.train.timeout_s)) as rank:
+    timeout, device = timedelta(seconds=config.train.timeout_s), choose_device(config.train.device)
+    with StopRequest() as stop, joined(timeout, device) as rank:
         # No data is read, so that epochs are no number of steps; none is trained anyway.
         train = dataclasses.replace(config.train, steps=config.train.steps or 1)
         worker = Worker(config.model, config.optimizer, train, schemes=schemes)
@@ -151,7 +153,7 @@ def _measure(arguments: argparse.Namespace) -> int:
             profile = measure_profile(worker, schemes, limits, _telling(bar), stop.agreed)
         if profile is None:
             return EXIT_INTERRUPTED
-        measured = with_links(profile, measure_links(worker.groups))
+        measured = with_links(profile, measure_links(worker.groups, worker.device))
         on_rank_zero(lambda: _finish(arguments.output, measured))
     return 0
 

@@ -2,8 +2,14 @@
 
 import dataclasses
 
-from hydraulis.config.check import above, at_least, not_empty
+from hydraulis.config.check import above, at_least, below, not_empty
 from hydraulis.config.context import ContextKind
+from hydraulis.config.link_rates import LinkRates
+from hydraulis.errors import InvalidInputError
+
+SEARCH = ("search",)
+LINK_OF_PROFILE = "profile"
+NO_LINK = "none"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,6 +18,11 @@ class PlannerConfig:
 
     Attributes:
         strategies: the candidate strategies, such as `1x<tp2>+2x<1>`; the core reads and checks them.
+            `search` alone lets it look for a set of replicas for each batch.
+        schemes: what replicas a search may use; empty for those of the profile, or where one is measured, for
+            tensor and pipeline degrees that are powers of two.
+        max_strategies: how many distinct strategies the run may use, since each needs its process groups;
+            unlimited if left out. Evaluation has as many of its own.
         context: how context ranks attend to each other's tokens, for the profile that is measured: `ulysses`
             exchanges tokens for heads, `ring` passes keys and values round.
         profile: the path of a saved cost profile, which brings its own memory and kind of context
@@ -19,17 +30,43 @@ class PlannerConfig:
             start.
         profile_seconds: after how long that measurement begins no new pass; it always makes one.
         memory_mib: the memory of one rank for which a profile is measured.
+        link: what transfers are predicted by: `profile` takes the links that the profile has measured,
+            `NODE[,GPU[,MESSAGE]]` states rates in GB/s and microseconds, `none` leaves transfers out.
+        recalibrate: the weight of the newest iteration in what is learnt of each scheme's times while
+            training; 0 learns nothing, so that plans depend on the profile alone.
     """
 
     strategies: tuple[str, ...]
+    schemes: tuple[str, ...] = ()
+    max_strategies: int | None = None
     context: ContextKind = "ulysses"
     profile: str = ""
     profile_seconds: float = 20.0
     memory_mib: int
+    link: str = LINK_OF_PROFILE
+    recalibrate: float = 0.0
 
     def __post_init__(self) -> None:
         not_empty("planner.strategies", self.strategies)
-        for i, strategy in enumerate(self.strategies):
-            not_empty(f"planner.strategies[{i}]", strategy)
+        for field, texts in (("strategies", self.strategies), ("schemes", self.schemes)):
+            for i, text in enumerate(texts):
+                not_empty(f"planner.{field}[{i}]", text)
+        if self.schemes and not self.is_search:
+            message = (
+                f"planner.schemes = {list(self.schemes)} says what a search may use, but planner.strategies "
+                'is a list; leave it out, or set planner.strategies = ["search"]'
+            )
+            raise InvalidInputError(message, code="config_value")
+        if self.max_strategies is not None:
+            at_least("planner.max_strategies", self.max_strategies, 1)
         above("planner.profile_seconds", self.profile_seconds, 0)
         at_least("planner.memory_mib", self.memory_mib, 1)
+        at_least("planner.recalibrate", self.recalibrate, 0)
+        below("planner.recalibrate", self.recalibrate, 1)
+        if self.link not in (LINK_OF_PROFILE, NO_LINK):
+            LinkRates.parse("planner.link", self.link)
+
+    @property
+    def is_search(self) -> bool:
+        """Whether strategies are looked for anew for each batch."""
+        return self.strategies == SEARCH

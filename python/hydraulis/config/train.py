@@ -3,8 +3,10 @@
 import dataclasses
 from typing import Literal
 
+from hydraulis.config.attention import AttentionKind
 from hydraulis.config.check import above, at_least, not_empty
 from hydraulis.config.checkpointing import CheckpointingKind
+from hydraulis.config.device import DeviceKind
 from hydraulis.errors import InvalidInputError
 
 
@@ -18,6 +20,12 @@ class TrainConfig:
             out where `data.epoch_end` says so. Of `steps` and `epochs` one is given; where both are, the run
             ends with what is reached first.
         seed: fixes the initial weights and the order of the documents.
+        device: what ranks compute on: `cpu`, `cuda` with a device for each rank of a node, or `auto`, which
+            is `cuda` where there is any.
+        attention: the kernel that computes attention: `auto` for the best that the device and the type admit,
+            or `flash-attn`, `torch-flash`, `plain` or `cpu-flash`.
+        deterministic: on CUDA, leave out kernels whose results differ from run to run by rounding, which
+            costs some speed; on the CPU there are none.
         dtype: the type of parameters and activations; gradients are added up, and master parameters kept, in
             at least float32.
         checkpointing: what each decoder layer computes again in backward instead of keeping it: nothing
@@ -34,6 +42,9 @@ class TrainConfig:
     steps: int | None = None
     epochs: int | None = None
     seed: int = 0
+    device: DeviceKind = "auto"
+    attention: AttentionKind = "auto"
+    deterministic: bool = False
     dtype: Literal["bfloat16", "float32", "float64"] = "float32"
     checkpointing: CheckpointingKind = "none"
     frozen: tuple[str, ...] = ()

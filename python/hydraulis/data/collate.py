@@ -14,18 +14,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from hydraulis.config.attention import AttentionKind
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, num_targets, plain_tokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.loss import IGNORE_INDEX
+from hydraulis.model.on_device import on_device
 from hydraulis.model.packed import PackedSequences
 from hydraulis.model.sequences import Sequences
 
 PADDING_TOKEN = 0
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PackedMicroBatch:
-    """One micro-batch, or a rank's share of it, on the CPU.
+    """One micro-batch, or a rank's share of it.
 
     Attributes:
         token_t: the tokens, as int64.
@@ -51,7 +54,12 @@ class TokenShare(Protocol):
 
 
 def collate(
-    documents: Sequence[SequenceTokens], *, multiple: int, shared: TokenShare | None = None
+    documents: Sequence[SequenceTokens],
+    *,
+    multiple: int,
+    shared: TokenShare | None = None,
+    device: torch.device = CPU,
+    attention: AttentionKind = "auto",
 ) -> PackedMicroBatch:
     """Pack documents end to end, in the given order, pad the end, and take this rank's tokens.
 
@@ -59,6 +67,8 @@ def collate(
         documents: the tokens of each; where a mask goes with them, only those that it names are targets.
         multiple: the packed length is the next multiple of this.
         shared: says which tokens are this rank's; None if all are.
+        device: where the micro-batch goes; the host does not wait until it is there.
+        attention: the kernel by which its sequences attend.
 
     Returns:
         The micro-batch.
@@ -74,11 +84,11 @@ def collate(
     token = np.full(num_tokens + num_padding, PADDING_TOKEN, dtype=np.int64)
     np.concatenate([plain_tokens(document) for document in documents], out=token[:num_tokens])
     segments = (*lengths, num_padding) if num_padding else tuple(lengths)
-    whole = PackedSequences.from_lengths(segments, torch.device("cpu"))
+    whole = PackedSequences.from_lengths(segments, device, attention)
     index_t, sequences = (slice(None), whole) if shared is None else shared.share(whole)
     return PackedMicroBatch(
-        token_t=torch.from_numpy(token)[index_t],
-        target_t=torch.from_numpy(_targets(token, documents, lengths))[index_t],
+        token_t=on_device(torch.from_numpy(token), device)[index_t],
+        target_t=on_device(torch.from_numpy(_targets(token, documents, lengths)), device)[index_t],
         sequences=sequences,
         num_tokens=len(token),
         num_targets=sum(num_targets(document) for document in documents),

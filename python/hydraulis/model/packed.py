@@ -10,8 +10,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from hydraulis.config.attention import AttentionKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.varlen import varlen_attention
+from hydraulis.model.on_device import on_device
 from hydraulis.model.segments import Segments
 
 
@@ -25,18 +27,23 @@ class PackedSequences:
     Attributes:
         segments: in order, each of at least 1 token.
         position_T: int64, restarts at 0 in each segment.
+        attention: the kernel by which they attend.
     """
 
     segments: Segments
     position_T: Tensor
+    attention: AttentionKind = "auto"
 
     @classmethod
-    def from_lengths(cls, lengths: Sequence[int], device: torch.device | str) -> Self:
+    def from_lengths(
+        cls, lengths: Sequence[int], device: torch.device | str, attention: AttentionKind = "auto"
+    ) -> Self:
         """Lay out segments of these lengths.
 
         Args:
             lengths: tokens per segment.
             device: where the tensors go.
+            attention: the kernel by which they attend.
 
         Raises:
             InvalidInputError: there is no segment, or one is shorter than 1 token (code `segment_lengths`).
@@ -46,7 +53,7 @@ class PackedSequences:
             raise InvalidInputError(message, code="segment_lengths")
         # Made on the host and copied once: a kernel launch per segment would cost more than the copy.
         position_T = torch.cat([torch.arange(length) for length in lengths])
-        return cls(segments=Segments.from_lengths(lengths, device), position_T=position_T.to(device))
+        return cls(Segments.from_lengths(lengths, device), on_device(position_T, device), attention)
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -60,4 +67,4 @@ class PackedSequences:
 
     def attend(self, q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor) -> Tensor:
         """Attend causally inside each segment; see `varlen_attention`."""
-        return varlen_attention(q_TND, k_TKD, v_TKD, self.segments)
+        return varlen_attention(q_TND, k_TKD, v_TKD, self.segments, self.attention)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.rope import RopeScaling
+from hydraulis.model.on_device import on_device
 
 
 class RotaryTable(NamedTuple):
@@ -47,7 +48,7 @@ def rotary_table(position_T: Tensor, config: ModelConfig, dtype: torch.dtype) ->
         positions above 256 exactly.
     """
     wide = torch.promote_types(dtype, torch.float32)
-    frequency_P = rotary_frequencies(config, wide).to(position_T.device)
+    frequency_P = on_device(rotary_frequencies(config, wide), position_T.device)
     half_angle_TP = position_T.to(wide)[:, None] * frequency_P
     angle_TD = torch.cat((half_angle_TP, half_angle_TP), dim=-1)
     size = _attention_factor(config.rope_scaling)

@@ -9,6 +9,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from hydraulis.model.on_device import on_device
+
 
 @dataclass(frozen=True, eq=False)
 class Segments:
@@ -26,7 +28,7 @@ class Segments:
     def from_lengths(cls, lengths: Sequence[int], device: torch.device | str) -> Self:
         """Lay segments of these lengths end to end; `boundary` goes to `device`."""
         boundary = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
-        return cls(lengths=tuple(lengths), boundary=boundary.to(device))
+        return cls(lengths=tuple(lengths), boundary=on_device(boundary, device))
 
     @cached_property
     def num_tokens(self) -> int:

@@ -20,10 +20,12 @@ class ProcessGroups:
 
     Args:
         timeout: of every collective in these groups; a rank that waits longer gets an error.
+        backend: of all of them, for the device of what they exchange.
     """
 
-    def __init__(self, timeout: timedelta) -> None:
+    def __init__(self, timeout: timedelta, backend: str = "gloo") -> None:
         self._timeout = timeout
+        self._backend = backend
         self._groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {}
         self._made_s = 0.0
 
@@ -42,7 +44,7 @@ class ProcessGroups:
         # the others stay out, but it deadlocks on overlapping groups (torch 2.13, pytorch#189073).
         start = time.perf_counter()
         for ranks in missing:
-            group = dist.new_group(list(ranks), timeout=self._timeout)
+            group = dist.new_group(list(ranks), timeout=self._timeout, backend=self._backend)
             self._groups[ranks] = None if group is dist.GroupMember.NON_GROUP_MEMBER else group
         self._made_s += time.perf_counter() - start
 

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis._core import Cluster, CostProfile, GpuTime, Network, Planner, Scheme
+from hydraulis._core import Cluster, CostProfile, Network, Planner, RankMemory, Scheme, Simulation
 from hydraulis.errors import HydraulisError, InfeasibleError
 from hydraulis.planner.static import StaticComparison
 
@@ -52,12 +52,15 @@ class Contestant:
         strategies: how often each was chosen.
         parts_ms: where all ranks' time went, by part, summed over the batches and divided by the ranks:
             together as long as all iterations.
+        memory: of the fullest rank of all iterations, by what it holds.
     """
 
     name: str
     iteration_ms: list[float] = field(default_factory=list)
     strategies: Counter[str] = field(default_factory=Counter)
     parts_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
+
+    memory: RankMemory | None = None
 
     @property
     def mean_ms(self) -> float:
@@ -73,12 +76,15 @@ class Contestant:
         """The share of all ranks' time in which they compute."""
         return self.parts_ms["compute"] / sum(self.parts_ms.values())
 
-    def add(self, strategy: str, iteration_ms: float, time: GpuTime, ranks: int) -> None:
+    def add(self, strategy: str, run: Simulation, ranks: int) -> None:
         """Add an iteration."""
         self.strategies[strategy] += 1
-        self.iteration_ms.append(iteration_ms)
+        self.iteration_ms.append(run.iteration_ms)
         for part in PARTS:
-            self.parts_ms[part] += getattr(time, f"{part}_ms") / ranks
+            self.parts_ms[part] += getattr(run.gpu_time, f"{part}_ms") / ranks
+        of_stages = [stage.memory for stages in run.stages for stage in stages]
+        known = of_stages if self.memory is None else [self.memory, *of_stages]
+        self.memory = max(known, key=lambda memory: memory.total_bytes)
 
 
 def compare(
@@ -108,7 +114,7 @@ def _run(name: str, setting: Setting, progress: Callable[[str], object]) -> Cont
         progress(f"{name}: simulated {done} of {len(setting.batches)} batches")
         plan = planner.plan(batch)
         run = planner.simulate(plan, slowdowns=setting.slowdowns, network=setting.network)
-        contestant.add(plan.strategy, run.iteration_ms, run.gpu_time, setting.cluster.gpus)
+        contestant.add(plan.strategy, run, setting.cluster.gpus)
     return contestant
 
 

@@ -2,15 +2,17 @@
 
 import json
 
-from hydraulis._core import Cluster, CostProfile, Planner, Scheme, Strategy
+import torch
+
+from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError
-from hydraulis.parallel.context.degree import check_context_degree
-from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.planner.fitting import check_profile
 from hydraulis.planner.profile import load_profile
 from hydraulis.preflight.finding import Status
 from hydraulis.preflight.memory import MIB, held_memory
+from hydraulis.runtime.run_planner import RunPlanner
+from hydraulis.runtime.run_schemes import restricted, run_schemes
 
 
 class ClusterLook:
@@ -26,30 +28,35 @@ class ClusterLook:
         self.config = config
         self.cluster = cluster
         self.profile: CostProfile | None = None
-        self._placed = False
+        self._schemes: list[Scheme] = []
 
     def strategies(self) -> tuple[Status, str]:
         """Place every strategy, and cut the model by every scheme.
 
         Raises:
-            HydraulisError: a strategy has no place (see `Strategy.place`), or the model cannot be cut (codes
-                `tensor_degree`, `context_degree`, `too_many_stages`).
+            HydraulisError: a strategy has no place, the model cannot be cut, the profile lacks a scheme, or a
+                search finds none (see `run_schemes`; code `too_many_stages`).
         """
-        model = self.config.model
-        for strategy in self.config.planner.strategies:
-            Strategy(strategy).place(self.cluster)
-        for scheme in self._schemes():
-            check_tensor_degree(model, scheme.tp)
-            kind = self.config.planner.context if scheme.cp > 1 else None
-            if not self.config.planner.profile:
-                check_context_degree(model, scheme, kind)
-        held_memory(self.config, self._schemes(), self.cluster.gpus)
-        self._placed = True
-        number = len(self.config.planner.strategies)
+        schemes = run_schemes(self.config, self.cluster, self.profile)
+        held_memory(self.config, schemes, self.cluster.gpus)
+        self._schemes = schemes
+        planner = self.config.planner
+        kind = "a search" if planner.is_search else f"{len(planner.strategies)} strategies"
         return "ok", (
-            f"{number} fit {self.cluster.gpus} ranks in nodes of {self.cluster.gpus_per_node}; "
-            f"schemes {', '.join(map(str, self._schemes()))}"
+            f"{kind} over {', '.join(map(str, schemes))} on {self.cluster.gpus} ranks in nodes of "
+            f"{self.cluster.gpus_per_node}"
         )
+
+    def device(self) -> tuple[Status, str]:
+        """Compare the devices of this machine with those that a node of the run needs."""
+        asked, ranks = self.config.train.device, min(self.cluster.gpus_per_node, self.cluster.gpus)
+        devices = torch.cuda.device_count()
+        if asked == "cpu" or (asked == "auto" and not devices):
+            return "ok", f"train.device = '{asked}': CPU ranks"
+        text = f"train.device = '{asked}': {ranks} ranks of a node take a CUDA device each"
+        if devices >= ranks:
+            return "ok", f"{text}, this machine has {devices}"
+        return "later", f"{text}, this machine has {devices}: the run's need more"
 
     def memory(self) -> tuple[Status, str]:
         """Compare what a rank holds of the model with its memory.
@@ -57,7 +64,9 @@ class ClusterLook:
         Raises:
             InfeasibleError: it leaves nothing for activations (code `scheme_too_large`).
         """
-        held = held_memory(self.config, self._schemes(), self.cluster.gpus)
+        if not self._schemes:
+            return "later", "follows from the schemes"
+        held = held_memory(self.config, self._schemes, self.cluster.gpus)
         memory, named = self._memory()
         parts = (
             f"{held.home / MIB:,.0f} MiB of the home state and {held.buffers / MIB:,.0f} MiB of parameters "
@@ -75,20 +84,15 @@ class ClusterLook:
         """Read the profile, and compare it with the run.
 
         Raises:
-            HydraulisError: it is refused (see `load_profile` and `check_profile`), or does not know a scheme,
-                or has no room for it (codes `scheme_unknown`, `scheme_too_large`).
+            HydraulisError: it is refused (see `load_profile` and `check_profile`).
         """
         name = self.config.planner.profile
         if not name:
             return "later", f"measured at the start, about {self.config.planner.profile_seconds:g} s"
         profile = load_profile(name)
         check_profile(self.config, profile)
-        for scheme in self._schemes():
-            check_context_degree(self.config.model, scheme, profile.context(scheme))
-        caps = {scheme: profile.cap_tokens(scheme, self.cluster) for scheme in self._schemes()}
         self.profile = profile
-        most = ", ".join(f"{scheme} {cap:,}" for scheme, cap in caps.items())
-        return "ok", f"{profile.name} of {profile.device}; most tokens of a micro-batch: {most}"
+        return "ok", f"{profile.name} of {profile.device}"
 
     def longest(self, longest: int | None) -> tuple[Status, str]:
         """Compare the longest sequence with the longest that a strategy admits.
@@ -101,11 +105,12 @@ class ClusterLook:
         """
         most = self.config.data.max_tokens
         has = f"the longest has {longest:,} tokens" if longest else f"up to {most:,} tokens may come"
-        if self.profile is None or not self._placed:
+        if self.profile is None or not self._schemes:
             return "later", f"{has}; what is admitted follows from profile and strategies"
-        strategies = list(self.config.planner.strategies)
-        admitted = Planner(self.profile, self.cluster, strategies=strategies).longest_admitted
-        text = f"{has}, {admitted:,} are admitted"
+        profile = restricted(self.profile, self._schemes)
+        caps = [f"{scheme} {profile.cap_tokens(scheme, self.cluster):,}" for scheme in self._schemes]
+        admitted = RunPlanner(self.config.planner, profile, self.cluster).longest_admitted
+        text = f"{has}, {admitted:,} are admitted; most tokens of a micro-batch: {', '.join(caps)}"
         if longest is None:
             return ("ok" if most <= admitted else "later"), text
         if longest > admitted:
@@ -123,7 +128,3 @@ class ClusterLook:
             return self.config.planner.memory_mib * MIB, "planner.memory_mib"
         hardware = json.loads(self.profile.to_json())["hardware"]
         return int(hardware["memory_bytes"]), "the memory of planner.profile"
-
-    def _schemes(self) -> list[Scheme]:
-        strategies = [Strategy(strategy) for strategy in self.config.planner.strategies]
-        return sorted({scheme for strategy in strategies for scheme in strategy.schemes})

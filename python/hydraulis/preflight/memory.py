@@ -8,6 +8,7 @@ import torch
 from hydraulis._core import Home, Scheme
 from hydraulis.config.run import RunConfig
 from hydraulis.runtime.buffers import largest_stage
+from hydraulis.runtime.home import FROZEN_HOME_BUFFERS, HOME_BUFFERS
 from hydraulis.runtime.parameters import ModelParameters
 
 MIB = 1 << 20
@@ -54,8 +55,7 @@ def held_memory(config: RunConfig, schemes: Sequence[Scheme], ranks: int) -> Hel
             continue
         slices = Home(parameters.table, ranks).slices(parameters.table, 0)
         share = sum(held.end - held.start for held in slices)
-        # Parameter, gradient and two moments; a frozen one is itself alone.
-        home += share * wide * (4 if parameters.trained else 1)
+        home += share * wide * (HOME_BUFFERS if parameters.trained else FROZEN_HOME_BUFFERS)
         element = narrow.itemsize + (wide if parameters.trained else 0)
         stages = {scheme: largest_stage(parameters, scheme) * element for scheme in schemes}
         largest += max(stages.values())

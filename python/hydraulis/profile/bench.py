@@ -1,6 +1,5 @@
 """One scheme under measurement: this rank's stage of a replica, computing by itself."""
 
-import time
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from hydraulis.config.context import ContextKind
 from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.profile.memory import activation_bytes
 from hydraulis.profile.observations import Timing
+from hydraulis.runtime.iteration_clock import iteration_clock
 from hydraulis.runtime.worker import Worker
 
 
@@ -44,6 +44,7 @@ class SchemeBench:
         worker.ensure_groups([placed.get(other) for other in range(world)])
         self.position = placed.get(rank)
         self._stage = None
+        self._clock = iteration_clock(worker.device)
         if self.position is not None:
             self._stage = worker.stage(self.position, context)
 
@@ -51,7 +52,7 @@ class SchemeBench:
         """Give the stage parameters as at the start of training: norms 1, biases 0, the rest small."""
         if self._stage is None:
             return
-        generator = torch.Generator().manual_seed(0)
+        generator = torch.Generator(self._stage.device).manual_seed(0)
         for name, parameter in self._stage.module.named_parameters():
             if parameter.dim() == 1:
                 parameter.data.fill_(0.0 if name.endswith("bias") else 1.0)
@@ -81,19 +82,20 @@ class SchemeBench:
             return None
         micro_batch = self._micro_batch(lengths)
         input_tH = self._input(micro_batch)
-        start = time.thread_time()
-        output = self._stage.forward(input_tH, micro_batch, max(1, micro_batch.num_targets))
-        middle = time.thread_time()
-        # A first stage whose parameters are all frozen has no backward.
-        if output.requires_grad:
-            torch.autograd.backward(output, None if self._stage.is_last else torch.ones_like(output))
-        return Timing(1e3 * (middle - start), 1e3 * (time.thread_time() - middle))
+        with self._clock.computing():
+            output = self._stage.forward(input_tH, micro_batch, max(1, micro_batch.num_targets))
+        with self._clock.computing():
+            # A first stage whose parameters are all frozen has no backward.
+            if output.requires_grad:
+                torch.autograd.backward(output, None if self._stage.is_last else torch.ones_like(output))
+        return Timing(*self._clock.read().computed_ms)
 
     def _micro_batch(self, lengths: list[int]) -> PackedMicroBatch:
         assert self._stage is not None
         # What the tokens are makes no difference to the time, so every rank may draw the same ones.
         rng = np.random.default_rng(0)
-        documents = [rng.integers(256, size=length).astype(np.uint8) for length in lengths]
+        vocab_size = self._stage.module.config.vocab_size
+        documents = [rng.integers(vocab_size, size=length) for length in lengths]
         return self._stage.collate(documents)
 
     def _input(self, micro_batch: PackedMicroBatch) -> Tensor | None:
@@ -101,4 +103,4 @@ class SchemeBench:
         if self._stage.is_first:
             return None
         shape = self._stage.hidden_shape(micro_batch)
-        return torch.randn(shape, dtype=self._stage.dtype).requires_grad_()
+        return torch.randn(shape, dtype=self._stage.dtype, device=self._stage.device).requires_grad_()

@@ -2,7 +2,6 @@
 
 import json
 import math
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -81,12 +80,20 @@ class Workload:
         dtype: of parameters and activations.
         checkpointing: the kind under which all was measured.
         context: the kind of context parallelism of all schemes that have any.
+        gpus_per_node: ranks of a node.
+        attention: the kernel that was used, in words.
+        device: that a rank computed on, in words.
+        clock: whose time it is, in words.
     """
 
     model: ModelShape
     dtype: str
     checkpointing: CheckpointingKind
     context: ContextKind
+    gpus_per_node: int
+    attention: str
+    device: str
+    clock: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +109,6 @@ class ModelMemory:
     memory_bytes: int
     reserved_bytes: int
     home_bytes: int
-
-
-def device_name() -> str:
-    """Name what this rank computes on."""
-    return f"{platform.machine()} CPU"
 
 
 def cost_profile(
@@ -141,10 +143,11 @@ def cost_profile(
     document = {
         "format": "hydraulis.cost-profile/1",
         "name": "measured",
-        "source": f"measured by this run: CPU time of one rank, torch {torch.__version__}",
+        "source": f"measured by this run: {workload.clock} of one rank, attention by {workload.attention}, "
+        f"torch {torch.__version__}",
         "hardware": {
-            "device": device_name(),
-            "gpus_per_node": torch.distributed.get_world_size(),
+            "device": workload.device,
+            "gpus_per_node": workload.gpus_per_node,
             "memory_bytes": model.memory_bytes,
         },
         "model": json.loads(workload.model.to_json()),

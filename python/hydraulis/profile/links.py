@@ -17,6 +17,7 @@ from torch import Tensor
 
 from hydraulis._core import CostProfile
 from hydraulis.parallel.groups import ProcessGroups
+from hydraulis.runtime.side_stream import Landmark
 
 SMALL_ELEMENTS = 256
 LARGE_ELEMENTS = 1 << 20
@@ -40,11 +41,12 @@ class LinkMeasurement:
     gigabytes_per_s: float
 
 
-def measure_links(groups: ProcessGroups) -> list[LinkMeasurement]:
+def measure_links(groups: ProcessGroups, device: torch.device) -> list[LinkMeasurement]:
     """Measure exchanges among the first 2, 4, 8 ranks and so on, and among all. Collective.
 
     Args:
         groups: where those of fewer ranks than all are made.
+        device: of this rank, from and to whose memory is sent.
 
     Returns:
         The same on every rank; nothing where there is one rank alone.
@@ -55,10 +57,10 @@ def measure_links(groups: ProcessGroups) -> list[LinkMeasurement]:
     links = []
     for size in sizes:
         group = groups.get(range(size)) if dist.get_rank() < size else None
-        links += [_link("all_reduce", size, partial(_all_reduce, group))]
-        links += [_link("all_to_all", size, partial(_all_to_all, group))]
+        links += [_link("all_reduce", size, partial(_all_reduce, group), device)]
+        links += [_link("all_to_all", size, partial(_all_to_all, group), device)]
     if world > 1:
-        links.insert(0, _link("send", 2, _send))
+        links.insert(0, _link("send", 2, _send, device))
     return links
 
 
@@ -69,9 +71,11 @@ def with_links(profile: CostProfile, links: list[LinkMeasurement]) -> CostProfil
     return CostProfile.from_json(json.dumps(document))
 
 
-def _link(operation: str, ranks: int, exchange: Callable[[Tensor], None]) -> LinkMeasurement:
+def _link(
+    operation: str, ranks: int, exchange: Callable[[Tensor], None], device: torch.device
+) -> LinkMeasurement:
     small_ms, large_ms = (
-        _median_ms(exchange, torch.zeros(elements), takes_part=dist.get_rank() < ranks)
+        _median_ms(exchange, torch.zeros(elements, device=device), takes_part=dist.get_rank() < ranks)
         for elements in (SMALL_ELEMENTS * ranks, LARGE_ELEMENTS // ranks * ranks)
     )
     more_bytes = 4 * (LARGE_ELEMENTS // ranks - SMALL_ELEMENTS) * ranks
@@ -89,6 +93,8 @@ def _median_ms(exchange: Callable[[Tensor], None], buffer: Tensor, *, takes_part
         start = time.perf_counter()
         if takes_part:
             exchange(buffer)
+            # On CUDA the host has only queued it.
+            Landmark(buffer.device).synchronize()
         elapsed = torch.tensor(1e3 * (time.perf_counter() - start) if takes_part else 0.0)
         dist.all_reduce(elapsed, op=dist.ReduceOp.MAX)
         # The first one opens connections.
@@ -106,7 +112,7 @@ def _all_to_all(group: dist.ProcessGroup | None, buffer: Tensor) -> None:
 
 
 def _send(buffer: Tensor) -> None:
-    if dist.get_rank() == 0:
-        dist.send(buffer, 1)
-    else:
-        dist.recv(buffer, 0)
+    # As stages exchange: a send by itself would have NCCL connect the two ranks once more.
+    operation, peer = (dist.isend, 1) if dist.get_rank() == 0 else (dist.irecv, 0)
+    for work in dist.batch_isend_irecv([dist.P2POp(operation, buffer, peer)]):
+        work.wait()

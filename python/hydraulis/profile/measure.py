@@ -1,9 +1,9 @@
 """A cost profile of the ranks at hand, while all of them are busy.
 
 For each scheme as many replicas as fit run side by side, every stage on the micro-batches that tell most
-about the coefficients, pass after pass until the times are known well enough or the time is up. A time is CPU
-time of a rank's thread, the slowest rank's for each stage, the median over replicas and passes: so it holds
-although ranks share cores.
+about the coefficients, pass after pass until the times are known well enough or the time is up. A time is
+that of the rank's clock, the slowest rank's for each stage, the median over replicas and passes: on the CPU
+it is CPU time of the thread, and holds although ranks share cores; on CUDA it is the device's.
 """
 
 import json
@@ -29,18 +29,16 @@ from hydraulis.profile.document import (
     TimeMeasurement,
     Workload,
     cost_profile,
-    device_name,
 )
 from hydraulis.profile.observations import Conditions, Observation, ObservationFile, Observations, Timing
+from hydraulis.runtime.device import device_name
+from hydraulis.runtime.distributed import ranks_per_node
+from hydraulis.runtime.home import FROZEN_HOME_BUFFERS, HOME_BUFFERS
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
 
 # Activation bytes are linear in tokens, so two sizes tell: this one and twice it.
 MEMORY_TOKENS = 512
-# Master parameters, their gradients and two moments.
-HOME_BUFFERS = 4
-# Of frozen parameters the master alone.
-FROZEN_HOME_BUFFERS = 1
 # Gradients that come in: what is at home here of two buckets, from each holder, is at most two buckets.
 STAGING_BUFFERS = 2
 
@@ -130,6 +128,10 @@ def _workload(worker: Worker, context: ContextKind) -> Workload:
         dtype=str(worker.buffers.parameter.dtype).removeprefix("torch."),
         checkpointing=worker.checkpointing,
         context=context,
+        gpus_per_node=ranks_per_node(),
+        attention=worker.kernel.name,
+        device=device_name(worker.device),
+        clock="time of the device" if worker.device.type == "cuda" else "CPU time",
     )
 
 
@@ -139,7 +141,8 @@ def _conditions(workload: Workload) -> Conditions:
         dtype=workload.dtype,
         checkpointing=workload.checkpointing,
         context=workload.context,
-        device=device_name(),
+        attention=workload.attention,
+        device=workload.device,
         ranks=dist.get_world_size(),
         torch=torch.__version__,
     )
@@ -182,10 +185,10 @@ def _mixes(
     """Choose micro-batches for each scheme, up to the largest that it will be given."""
     times = {scheme: _unfitted(scheme) for scheme in memory}
     unfitted = cost_profile(model, memory, times, 0.5, workload)
-    world = dist.get_world_size()
+    cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=workload.gpus_per_node)
     mixes = {}
     for scheme in memory:
-        cap = unfitted.cap_tokens(scheme, Cluster(gpus=world, gpus_per_node=world))
+        cap = unfitted.cap_tokens(scheme, cluster)
         tokens = min(cap, limits.micro_batch_tokens)
         mixes[scheme] = micro_batches_to_measure(min(tokens, limits.longest), tokens, NUM_MIXES)
     return mixes

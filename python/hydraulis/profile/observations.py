@@ -19,7 +19,7 @@ _MEDIAN_ERROR = 1.4826 * 1.2533
 
 
 class Timing(NamedTuple):
-    """CPU time of one micro-batch on one rank, or on the slowest of a stage, in milliseconds."""
+    """Time of one micro-batch on one rank, or on the slowest of a stage, in milliseconds of its clock."""
 
     forward_ms: float
     backward_ms: float
@@ -60,6 +60,7 @@ class Conditions:
         dtype: of parameters and activations.
         checkpointing: the kind.
         context: the kind of context parallelism.
+        attention: the kernel.
         device: what was measured on.
         ranks: that ran at once.
         torch: its version.
@@ -69,6 +70,7 @@ class Conditions:
     dtype: str
     checkpointing: str
     context: str
+    attention: str
     device: str
     ranks: int
     torch: str

@@ -78,7 +78,7 @@ class HomeAdamW:
             eps=config.eps,
             fused=True,
         )
-        self._counters = [torch.zeros(()) for _ in runs]
+        self._counters = [torch.zeros((), device=master.device) for _ in runs]
         for leaf, run, counter in zip(leaves, runs, self._counters, strict=True):
             leaf.grad = gradient[run.start : run.end]
             # Torch makes a leaf's state at its first step, unless it is there.
@@ -114,7 +114,8 @@ class HomeAdamW:
         # Every element has one home, so the squares of all homes are those of the model.
         # In pieces: squares of 21 M float32 add up in 48 ms so, and in 478 if each is made a float64 first.
         norms = [torch.linalg.vector_norm(piece) for piece in self._gradient.split(_PIECE)]
-        square = torch.stack(norms).double().square().sum()
+        # One number, which the host has to know anyway: it travels from there.
+        square = torch.stack(norms).double().square().sum().cpu()
         dist.all_reduce(square)
         return float(square.sqrt())
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from hydraulis._core import Position, Scheme, held_slices
+from hydraulis.runtime.device import CPU
 from hydraulis.runtime.parameters import ModelParameters
 
 
@@ -27,7 +28,13 @@ class StrategyBuffers:
     gradient: Tensor
 
     @classmethod
-    def for_schemes(cls, parameters: ModelParameters, schemes: Iterable[Scheme], dtype: torch.dtype) -> Self:
+    def for_schemes(
+        cls,
+        parameters: ModelParameters,
+        schemes: Iterable[Scheme],
+        dtype: torch.dtype,
+        device: torch.device = CPU,
+    ) -> Self:
         """Allocate for the largest stage of any of these schemes.
 
         Raises:
@@ -35,8 +42,8 @@ class StrategyBuffers:
         """
         size = max(largest_stage(parameters, scheme) for scheme in schemes)
         wide = torch.promote_types(dtype, torch.float32)
-        gradient = torch.zeros(size if parameters.trained else 0, dtype=wide)
-        return cls(parameters, torch.zeros(size, dtype=dtype), gradient)
+        gradient = torch.zeros(size if parameters.trained else 0, dtype=wide, device=device)
+        return cls(parameters, torch.zeros(size, dtype=dtype, device=device), gradient)
 
 
 def largest_stage(parameters: ModelParameters, scheme: Scheme) -> int:

@@ -9,16 +9,20 @@ import torch
 import torch.distributed as dist
 
 from hydraulis.errors import InvalidInputError
+from hydraulis.runtime.device import CPU, backend_of, prepare_device
+from hydraulis.runtime.rank_zero import from_rank_zero
 
 _SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @contextmanager
-def joined(timeout: timedelta) -> Iterator[int]:
+def joined(timeout: timedelta, device: torch.device = CPU, *, deterministic: bool = False) -> Iterator[int]:
     """Be a rank of the process group for as long as the context lasts; gives the rank.
 
     Args:
         timeout: of every collective.
+        device: of this rank; on all of one kind.
+        deterministic: see `prepare_device`.
 
     Raises:
         InvalidInputError: the process was not started by torchrun (code `not_torchrun`).
@@ -33,8 +37,21 @@ def joined(timeout: timedelta) -> Iterator[int]:
     # A rank is one thread: ranks share the cores, and a second thread each would wait for the others' (an
     # AdamW step of 400 tensors took 22.7 s instead of 45 ms so).
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=timeout)
+    prepare_device(device, deterministic=deterministic)
+    backend = backend_of(device, int(os.environ["WORLD_SIZE"]))
+    # With its device given NCCL connects all ranks now. Later, its first exchange would have to be of all of
+    # them, and that of a pipeline's stages is not; and smaller groups are split off, which saves memory.
+    device_id = device if "nccl" in backend else None
+    dist.init_process_group(backend, timeout=timeout, device_id=device_id)
     try:
         yield dist.get_rank()
     finally:
         dist.destroy_process_group()
+
+
+def ranks_per_node() -> int:
+    """Give the ranks of a node, by rank 0's word, so that all ranks plan for one cluster. Collective.
+
+    Ranks that were started by something else than torchrun count as one node.
+    """
+    return int(from_rank_zero(lambda: os.environ.get("LOCAL_WORLD_SIZE", str(dist.get_world_size()))))

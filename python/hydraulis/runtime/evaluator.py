@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from hydraulis._core import Plan, Planner
+from hydraulis._core import Plan
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.open import budget
 from hydraulis.data.sampler import batches_in_order
+from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.evaluation import Evaluation
 from hydraulis.runtime.loop import PlanRequest, TokenReader
 from hydraulis.runtime.rank_zero import from_rank_zero
@@ -24,7 +25,7 @@ class Evaluator:
     """
 
     def __init__(
-        self, config: RunConfig, data: SequenceSource | None, worker: Worker, planner: Planner
+        self, config: RunConfig, data: SequenceSource | None, worker: Worker, planner: BatchPlanner
     ) -> None:
         self._config = config.data
         self._every = config.train.evaluate_every
@@ -48,7 +49,7 @@ class Evaluator:
         for documents in batches_in_order(*budget(self._config, data.lengths)):
             counts = data.target_counts[documents]
             request = PlanRequest(self._planner, data.lengths[documents], counts)
-            plan = Plan.from_json(from_rank_zero(request.make))
+            plan = Plan.from_json(from_rank_zero(request.text))
             num_targets = float(np.sum(counts))
             total += num_targets * self._worker.evaluate(plan, TokenReader(data, documents))
             targets += num_targets

@@ -3,7 +3,6 @@
 Legend: t tokens of this rank, H hidden.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from hydraulis._core import Backward, Exchange, Forward
 from hydraulis.data.collate import PackedMicroBatch
+from hydraulis.runtime.iteration_clock import IterationClock
 from hydraulis.runtime.stage import Stage
 
 
@@ -21,13 +21,14 @@ class Execution:
     """What came of a list.
 
     Attributes:
-        loss: this rank's share of the batch's mean loss; 0 but on a last stage.
-        durations_ms: CPU time of the calling thread for each forward and backward, in running order. Waiting
-            for another rank takes none, so the times hold when ranks share cores.
+        losses: this rank's share of the batch's mean loss, of each micro-batch; none but on a last stage.
     """
 
-    loss: float = 0.0
-    durations_ms: list[float] = field(default_factory=list)
+    losses: list[Tensor] = field(default_factory=list)
+
+    def loss(self) -> float:
+        """Add the shares up. On CUDA it waits for the device, hence once, when all work is on its way."""
+        return sum((loss.item() for loss in self.losses), 0.0)
 
 
 def execute(
@@ -36,6 +37,7 @@ def execute(
     micro_batches: Sequence[PackedMicroBatch],
     denominator: int,
     before_backward: Callable[[], None],
+    clock: IterationClock,
 ) -> Execution:
     """Run a rank's instruction list; gradients accumulate in the stage's buffers.
 
@@ -45,14 +47,17 @@ def execute(
         micro_batches: of this rank's replica, in the plan's order.
         denominator: target tokens of the whole global batch.
         before_backward: called once, before the first backward: from then on gradients are added up.
+        clock: told each forward and backward, in running order.
     """
     run = _Run(stage, micro_batches, denominator, before_backward)
     for instruction in instructions:
         match instruction:
             case Forward(micro_batch):
-                run.timed(run.forward, micro_batch)
+                with clock.computing():
+                    run.forward(micro_batch)
             case Backward(micro_batch):
-                run.timed(run.backward, micro_batch)
+                with clock.computing():
+                    run.backward(micro_batch)
             case Exchange(peer, next=is_next, send=send, receive=receive):
                 run.exchange(peer, send, receive, towards_next=is_next)
     run.drain()
@@ -82,17 +87,12 @@ class _Run:
         # A send is done when its partner has received: its tensor must live until then.
         self._parked: list[tuple[int, dist.Work, Tensor]] = []
 
-    def timed(self, compute: Callable[[int], None], micro_batch: int) -> None:
-        start = time.thread_time()
-        compute(micro_batch)
-        self.result.durations_ms.append(1e3 * (time.thread_time() - start))
-
     def forward(self, micro_batch: int) -> None:
         output = self._stage.forward(
             self._input.get(micro_batch), self._micro_batches[micro_batch], self._denominator
         )
         if self._stage.is_last:
-            self.result.loss += output.item()
+            self.result.losses.append(output.detach())
         self._output[micro_batch] = output
 
     def backward(self, micro_batch: int) -> None:
@@ -140,7 +140,7 @@ class _Run:
     def _empty(self, micro_batch: int) -> Tensor:
         # The plan fixes every shape, so no rank ever sends one to another.
         shape = self._stage.hidden_shape(self._micro_batches[micro_batch])
-        return torch.empty(shape, dtype=self._stage.dtype)
+        return torch.empty(shape, dtype=self._stage.dtype, device=self._stage.device)
 
     def _keep(self, micro_batch: int, arrived_tH: Tensor, *, towards_next: bool) -> None:
         if towards_next:

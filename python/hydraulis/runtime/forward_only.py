@@ -34,7 +34,7 @@ def execute_forward(
     Returns:
         This rank's share of the batch's mean loss; 0 but on a last stage.
     """
-    loss = 0.0
+    losses = []
     inputs: dict[int, Tensor] = {}
     outputs: dict[int, Tensor] = {}
     sent: tuple[dist.Work, Tensor] | None = None
@@ -45,7 +45,7 @@ def execute_forward(
                     stage, inputs.pop(micro_batch, None), micro_batches[micro_batch], denominator
                 )
                 if stage.is_last:
-                    loss += output.item()
+                    losses.append(output)
                 else:
                     outputs[micro_batch] = output
             case Exchange(peer, next=False, receive=int(received)):
@@ -55,7 +55,8 @@ def execute_forward(
                 _wait(sent)
                 sent = _send(outputs.pop(leaving), peer)
     _wait(sent)
-    return loss
+    # Only now: on CUDA it waits for the device.
+    return sum((loss.item() for loss in losses), 0.0)
 
 
 def _forward(stage: Stage, input_tH: Tensor | None, batch: PackedMicroBatch, denominator: int) -> Tensor:
@@ -64,7 +65,7 @@ def _forward(stage: Stage, input_tH: Tensor | None, batch: PackedMicroBatch, den
 
 
 def _receive(stage: Stage, batch: PackedMicroBatch, peer: int) -> Tensor:
-    arriving_tH = torch.empty(stage.hidden_shape(batch), dtype=stage.dtype)
+    arriving_tH = torch.empty(stage.hidden_shape(batch), dtype=stage.dtype, device=stage.device)
     dist.batch_isend_irecv([dist.P2POp(dist.irecv, arriving_tH, peer)])[0].wait()
     return arriving_tH
 

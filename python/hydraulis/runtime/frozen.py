@@ -1,7 +1,6 @@
 """Parameters that are not trained: no gradient, no optimizer state, and no transfer while nothing moves."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -27,15 +26,16 @@ class FrozenParameters:
         share: of this rank.
         schemes: every scheme that a plan of the run may use.
         dtype: of the model.
-        timeout: of each transfer.
+        exchange: of all ranks, used for these parameters alone.
     """
 
     def __init__(
-        self, share: HomeShare, schemes: Sequence[Scheme], dtype: torch.dtype, timeout: timedelta
+        self, share: HomeShare, schemes: Sequence[Scheme], dtype: torch.dtype, exchange: BucketExchange
     ) -> None:
         self.share = share
-        self.buffers = StrategyBuffers.for_schemes(share.parameters, schemes, dtype)
-        self._arrival = ParameterArrival(BucketExchange(timeout), share, self.buffers)
+        device = share.master.device
+        self.buffers = StrategyBuffers.for_schemes(share.parameters, schemes, dtype, device)
+        self._arrival = ParameterArrival(exchange, share, self.buffers)
         self._positions: list[Position | None] | None = None
 
     def send(self, plan: Plan) -> None:

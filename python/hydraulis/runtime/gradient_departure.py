@@ -4,12 +4,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis._core import BucketTransfer
-from hydraulis.runtime.bucket_exchange import BucketExchange
+from hydraulis.runtime.bucket_exchange import BucketExchange, Trade
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.home import HomeShare
 from hydraulis.runtime.segments import pieces, region
@@ -21,7 +19,7 @@ NUM_STAGING = 2
 class _Flight(NamedTuple):
     bucket: BucketTransfer
     incoming: Tensor
-    work: dist.Work | None
+    trade: Trade
 
 
 class GradientDeparture:
@@ -34,7 +32,8 @@ class GradientDeparture:
 
     What comes in is staged: two buckets' contributions to this rank's share, and no bucket is started before
     there is room for it. Computation never waits for room: another rank's start may depend on it. So ranks
-    start buckets at different moments, in one order.
+    start buckets at different moments, in one order. Beside computation, on CUDA, a bucket that is next lands
+    the one before the last first, and waits for it there.
 
     Args:
         exchange: of all ranks, each of which has started its parameters.
@@ -46,7 +45,7 @@ class GradientDeparture:
         self._exchange = exchange
         self._home = home
         self._buffers = buffers
-        self._staging = deque(Staging(home.gradient.dtype) for _ in range(NUM_STAGING))
+        self._staging = deque(Staging(home.gradient[:0]) for _ in range(NUM_STAGING))
         self._buckets: Sequence[BucketTransfer] = ()
         # Of each bucket, how often a gradient of its parameters is still to be added to.
         self._pending: dict[int, int] = {}
@@ -54,9 +53,14 @@ class GradientDeparture:
         self._in_flight: deque[_Flight] = deque()
 
     @property
+    def staging(self) -> list[Tensor]:
+        """The staging buffers."""
+        return [staging.room for staging in self._staging]
+
+    @property
     def staging_elements(self) -> list[int]:
         """Elements that each of the staging buffers has room for."""
-        return sorted(len(staging) for staging in self._staging)
+        return sorted(map(len, self.staging))
 
     @property
     def num_left(self) -> int:
@@ -88,8 +92,7 @@ class GradientDeparture:
         """Start the buckets that are next and ready, as far as there is room."""
         while self._left and self._left - 1 not in self._pending:
             if len(self._in_flight) == NUM_STAGING:
-                work = self._in_flight[0].work
-                if work is not None and not work.is_completed():
+                if not self._exchange.is_apart and not self._in_flight[0].trade.is_completed():
                     return
                 self._land()
             self._start()
@@ -103,6 +106,7 @@ class GradientDeparture:
             self._start()
         while self._in_flight:
             self._land()
+        self._exchange.join()
 
     def _start(self) -> None:
         self._left -= 1
@@ -110,34 +114,34 @@ class GradientDeparture:
         outgoing = region(self._buffers.gradient, bucket.held)
         # The one whose bucket landed longest ago.
         self._staging.rotate(-1)
-        incoming = self._staging[-1].take(int(bucket.home_counts.sum()))
-        work = self._exchange.start(outgoing, incoming, bucket.held_counts, bucket.home_counts)
-        self._in_flight.append(_Flight(bucket, incoming, work))
+        with self._exchange.beside():
+            incoming = self._staging[-1].take(int(bucket.home_counts.sum()))
+            trade = self._exchange.start(outgoing, incoming, bucket.held_counts, bucket.home_counts)
+        self._in_flight.append(_Flight(bucket, incoming, trade))
 
     def _land(self) -> None:
-        bucket, incoming, work = self._in_flight.popleft()
-        if work is not None:
-            work.wait()
-        for target, values in pieces(self._home.gradient, bucket.home, incoming):
-            target += values
+        bucket, incoming, trade = self._in_flight.popleft()
+        with self._exchange.beside():
+            trade.wait()
+            for target, values in pieces(self._home.gradient, bucket.home, incoming):
+                target += values
 
 
 class Staging:
     """Memory that grows to the largest bucket's share, and then stays.
 
     Args:
-        dtype: of what is staged.
+        like: of the type and on the device of what is staged.
+
+    Attributes:
+        room: all of it.
     """
 
-    def __init__(self, dtype: torch.dtype) -> None:
-        self._room = torch.empty(0, dtype=dtype)
-
-    def __len__(self) -> int:
-        """The elements there is room for."""
-        return len(self._room)
+    def __init__(self, like: Tensor) -> None:
+        self.room = like.new_empty(0)
 
     def take(self, elements: int) -> Tensor:
         """Give so many elements; their values mean nothing."""
-        if len(self._room) < elements:
-            self._room = self._room.new_empty(elements)
-        return self._room[:elements]
+        if len(self.room) < elements:
+            self.room = self.room.new_empty(elements)
+        return self.room[:elements]

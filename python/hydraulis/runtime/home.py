@@ -12,8 +12,15 @@ from hydraulis._core import Home
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.model.decoder import checkpoint_name
 from hydraulis.runtime.adamw import HomeAdamW, Run, Update
+from hydraulis.runtime.device import CPU
 from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.side_stream import Landmark
 from hydraulis.runtime.values import ParameterValues
+
+# Master parameters, their gradients and two moments.
+HOME_BUFFERS = 4
+# Of frozen parameters the master alone.
+FROZEN_HOME_BUFFERS = 1
 
 
 class HomeShare:
@@ -32,40 +39,62 @@ class HomeShare:
         parameters: to share out.
         dtype: of the model.
         values: gives the first ones; asked for this rank's share alone.
+        device: of the share.
     """
 
-    def __init__(self, parameters: ModelParameters, dtype: torch.dtype, values: ParameterValues) -> None:
+    def __init__(
+        self,
+        parameters: ModelParameters,
+        dtype: torch.dtype,
+        values: ParameterValues,
+        device: torch.device = CPU,
+    ) -> None:
         self.parameters = parameters
         self.layout = Home(parameters.table, dist.get_world_size())
         self.slices = self.layout.slices(parameters.table, dist.get_rank())
         wide = torch.promote_types(dtype, torch.float32)
-        self.master = torch.empty(sum(held.end - held.start for held in self.slices), dtype=wide)
+        elements = sum(held.end - held.start for held in self.slices)
+        self.master = torch.empty(elements, dtype=wide, device=device)
         for held in self.slices:
             name = parameters.names[held.parameter]
             place = slice(held.offset, held.offset + held.end - held.start)
             self.master[place] = values.read(name, held.start, held.end)
         self.gradient = torch.zeros_like(self.master if parameters.trained else self.master[:0])
+        self._readers: list[Landmark] = []
 
     def buffers(self) -> Mapping[str, Tensor]:
         """Give the flat buffers that a checkpoint holds, by what they are."""
         return {"master": self.master}
 
+    def read_until(self, end: Landmark) -> None:
+        """Let no step change the buffers before this point, up to which they are read beside computation."""
+        self._readers.append(end)
+
+    def wait_for_readers(self) -> None:
+        """Wait for all who read the buffers beside computation: on CUDA the stream does, not the host."""
+        for end in self._readers:
+            end.wait()
+        self._readers.clear()
+
     def gather(self, flat: Tensor) -> dict[str, Tensor] | None:
         """Put a home buffer of all ranks (`master` or `gradient`) together on rank 0. Collective.
 
         Returns:
-            Whole parameters by name on rank 0, None elsewhere.
+            Whole parameters by name on the CPU of rank 0, None elsewhere.
         """
-        # Cloned, because a pickled view takes the whole buffer with it.
+        # Copied, because a pickled view takes the whole buffer with it.
         shares = [
-            (held.parameter, held.start, flat[held.offset : held.offset + held.end - held.start].clone())
+            (held.parameter, held.start, _copied(flat[held.offset : held.offset + held.end - held.start]))
             for held in self.slices
         ]
         gathered: list[list[tuple[int, int, Tensor]]] = [[]] * dist.get_world_size()
         dist.gather_object(shares, gathered if dist.get_rank() == 0 else None)
         if dist.get_rank() > 0:
             return None
-        whole = {name: flat.new_empty(shape.numel()) for name, shape in self.parameters.shapes.items()}
+        whole = {
+            name: torch.empty(shape.numel(), dtype=flat.dtype)
+            for name, shape in self.parameters.shapes.items()
+        }
         for parameter, start, values in chain.from_iterable(gathered):
             whole[self.parameters.names[parameter]][start : start + len(values)] = values
         return {name: self.parameters.view(values, name).contiguous() for name, values in whole.items()}
@@ -83,6 +112,7 @@ class HomeState(HomeShare):
         dtype: of the model.
         values: gives the first master parameters; asked for this rank's share alone.
         steps: of the whole run, for the learning rate's schedule.
+        device: of the share.
     """
 
     def __init__(
@@ -92,13 +122,15 @@ class HomeState(HomeShare):
         dtype: torch.dtype,
         values: ParameterValues,
         steps: int,
+        device: torch.device = CPU,
     ) -> None:
-        super().__init__(parameters, dtype, values)
+        super().__init__(parameters, dtype, values, device)
         runs = self._runs(optimizer.no_decay)
         self.optimizer = HomeAdamW(self.master, self.gradient, runs, optimizer, steps)
 
     def step(self) -> Update:
         """Update the master parameters from the gradient. Collective; see `HomeAdamW.step`."""
+        self.wait_for_readers()
         return self.optimizer.step()
 
     def buffers(self) -> Mapping[str, Tensor]:
@@ -117,3 +149,7 @@ class HomeState(HomeShare):
             else:
                 runs.append(Run(held.offset, end, decayed))
         return runs
+
+
+def _copied(values: Tensor) -> Tensor:
+    return values.detach().to("cpu", copy=True)

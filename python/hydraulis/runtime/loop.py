@@ -3,22 +3,24 @@
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch.distributed as dist
 
-from hydraulis._core import Plan, Planner
+from hydraulis._core import Plan
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.open import sampler_for
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import HydraulisError
+from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.adamw import Update
 from hydraulis.runtime.balance import rank_balance
 from hydraulis.runtime.metrics import StepMetrics
+from hydraulis.runtime.plans_ahead import PlannedStep, PlansAhead
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.stop import StopRequest
 from hydraulis.runtime.utilisation import Utilisation
@@ -46,13 +48,14 @@ def iterations(
     config: RunConfig,
     data: SequenceSource,
     worker: Worker,
-    planner: Planner,
+    planner: BatchPlanner,
     stop: StopRequest,
     first: int = 0,
 ) -> Iterator[Iteration]:
     """Train, and give each iteration after its step. Collective: every rank iterates.
 
-    Batch `i` depends on the seed and `i` alone, and its plan on the batch and the profile.
+    Batch `i` depends on the seed and `i` alone, and its plan on the batch and the profile. So the next one is
+    planned while an iteration runs.
 
     Args:
         config: of the run.
@@ -72,24 +75,31 @@ def iterations(
     """
     sampler = sampler_for(config.data, data, config.train.seed, config.train.epochs)
     utilisation = Utilisation(config.model, dist.get_world_size(), config.output.peak_tflops)
-    for step in range(first, config.train.num_steps):
-        if stop.agreed():
-            return
-        start = time.perf_counter()
+
+    def request(step: int) -> Callable[[], PlannedStep]:
         documents = sampler.batch(step).documents
-        request = PlanRequest(planner, data.lengths[documents], data.target_counts[documents])
-        plan = Plan.from_json(from_rank_zero(request.make))
-        outcome = worker.accumulate(plan, TokenReader(data, documents))
-        # Before the step: what made the loss not finite must not get into the master parameters.
-        check_loss(step, outcome.loss)
-        update = worker.home.step()
-        wall_ms = 1e3 * (time.perf_counter() - start)
-        metrics = _metrics(step, plan, outcome, update, wall_ms=wall_ms, plan_ms=request.plan_ms)
-        mfu = utilisation.of(metrics.tokens, metrics.squares, wall_ms)
-        metrics = dataclasses.replace(metrics, mfu=mfu)
-        yield Iteration(
-            plan=plan, outcome=outcome, metrics=metrics, num_dropped=sampler.num_dropped(step + 1)
-        )
+        return PlanRequest(planner, data.lengths[documents], data.target_counts[documents])
+
+    steps = range(first, config.train.num_steps)
+    with PlansAhead(request, steps) as plans:
+        for step in steps:
+            if stop.agreed():
+                return
+            start = time.perf_counter()
+            taken = TakenPlan(plans, step)
+            plan = Plan.from_json(from_rank_zero(taken))
+            documents = sampler.batch(step).documents
+            outcome = worker.accumulate(plan, TokenReader(data, documents))
+            # Before the step: what made the loss not finite must not get into the master parameters.
+            check_loss(step, outcome.loss)
+            update = worker.home.step()
+            wall_ms = 1e3 * (time.perf_counter() - start)
+            metrics = _metrics(step, plan, outcome, update, wall_ms=wall_ms, taken=taken)
+            mfu = utilisation.of(metrics.tokens, metrics.squares, wall_ms)
+            metrics = dataclasses.replace(metrics, mfu=mfu)
+            yield Iteration(
+                plan=plan, outcome=outcome, metrics=metrics, num_dropped=sampler.num_dropped(step + 1)
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,34 +114,57 @@ class TokenReader:
         return self.data.read(int(self.documents[sequence]))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class PlanRequest:
-    """Plans one batch, checks the plan, and remembers how long planning took."""
+    """A batch that is to be planned.
 
-    def __init__(
-        self, planner: Planner, lengths: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]
-    ) -> None:
-        self._planner = planner
-        self._batch = (lengths, targets)
-        self.plan_ms = 0.0
+    Attributes:
+        planner: asked for the plan.
+        lengths: tokens of the batch's sequences.
+        targets: target counts of them.
+    """
 
-    def make(self) -> str:
-        """Plan, and give the plan's JSON.
+    planner: BatchPlanner
+    lengths: npt.NDArray[np.int64]
+    targets: npt.NDArray[np.int64]
+
+    def __call__(self) -> PlannedStep:
+        """Plan the batch, and check the plan.
 
         Raises:
             HydraulisError: the batch is refused, or the plan breaks a promise (code `plan_broken`).
         """
         start = time.perf_counter()
-        plan = self._planner.plan(*self._batch)
-        self.plan_ms = 1e3 * (time.perf_counter() - start)
-        broken = self._planner.check(plan, *self._batch)
+        plan = self.planner.plan(self.lengths, self.targets)
+        plan_ms = 1e3 * (time.perf_counter() - start)
+        broken = self.planner.check(plan, self.lengths, self.targets)
         if broken:
             message = f"the plan breaks its promises, which is a defect of the planner: {'; '.join(broken)}"
             raise HydraulisError(message, code="plan_broken")
-        return plan.to_json()
+        return PlannedStep(plan.to_json(), plan_ms)
+
+    def text(self) -> str:
+        """Plan the batch, and give the plan's JSON; raises as a call does."""
+        return self().text
+
+
+class TakenPlan:
+    """Takes a step's plan on rank 0, and remembers what it took; elsewhere both times stay 0."""
+
+    def __init__(self, plans: PlansAhead, step: int) -> None:
+        self._plans = plans
+        self._step = step
+        self.plan_ms = self.waited_ms = 0.0
+
+    def __call__(self) -> str:
+        """Give the plan's JSON; raises what planning raised."""
+        planned = self._plans.take(self._step)
+        self.plan_ms, self.waited_ms = planned.plan_ms, self._plans.waited_ms
+        return planned.text
 
 
 def _metrics(
-    step: int, plan: Plan, outcome: Outcome, update: Update, *, wall_ms: float, plan_ms: float
+    step: int, plan: Plan, outcome: Outcome, update: Update, *, wall_ms: float, taken: TakenPlan
 ) -> StepMetrics:
     balance = rank_balance(plan, outcome.timelines)
     return StepMetrics(
@@ -148,9 +181,11 @@ def _metrics(
         lower_bound_ms=plan.lower_bound_ms,
         measured_ms=outcome.measured_ms,
         wall_ms=wall_ms,
-        plan_ms=plan_ms,
+        plan_ms=taken.plan_ms,
+        plan_wait_ms=taken.waited_ms,
         transfer_ms=outcome.transfer_ms,
         groups_ms=outcome.groups_ms,
+        memory_bytes=outcome.memory_bytes,
         tokens_per_s=1e3 * float(plan.lengths.sum()) / wall_ms,
         mfu=None,
         bubble=balance.bubble,

@@ -20,16 +20,19 @@ class StepMetrics:
         squares: the sum of all squared lengths, to which attention's work is proportional.
         strategy: as chosen for this batch.
         planned_ms: predicted time of the slowest replica, in the profile's unit; a profile measured by a run
-            is in CPU time of one rank.
+            is in CPU time of one rank, or in the device's.
         lower_bound_ms: no plan over the same strategies is predicted to take less.
-        measured_ms: time of the slowest replica: the plan's instruction lists with the CPU time that each
-            computation took. Neither transfers nor the optimizer are part of it.
+        measured_ms: time of the slowest replica: the plan's instruction lists with the time that each
+            computation took, of the CPU or of the device. Neither transfers nor the optimizer are part of it.
         wall_ms: what the clock on the wall showed from the batch to the end of the optimizer's step, waiting
             included; keeping records is not.
         plan_ms: what planning took, on the wall.
-        transfer_ms: what rank 0 did nothing but transfers for, on the wall: waiting for parameters and
-            gradients, packing and adding them up.
+        plan_wait_ms: what of it rank 0 waited for; the rest of it ran beside the iteration before.
+        transfer_ms: what rank 0 did nothing but transfers for: on the CPU on the wall, waiting for parameters
+            and gradients, packing and adding them up; on CUDA what its computation waited.
         groups_ms: what making process groups took that were not used before, on the wall.
+        memory_bytes: the most that any rank held: on CUDA by the allocator, on the CPU what lasts, counted,
+            without what micro-batches keep for backward.
         tokens_per_s: real tokens per second on the wall.
         mfu: the share of the devices' peak that the model's operations take on the wall (see
             `training_flops`); null where `output.peak_tflops` is absent.
@@ -53,8 +56,10 @@ class StepMetrics:
     measured_ms: float
     wall_ms: float
     plan_ms: float
+    plan_wait_ms: float
     transfer_ms: float
     groups_ms: float
+    memory_bytes: int
     tokens_per_s: float
     mfu: float | None
     bubble: float
@@ -87,7 +92,9 @@ class StepMetrics:
             "speed/mfu": self.mfu,
             "speed/wall_ms": self.wall_ms,
             "speed/transfer_ms": self.transfer_ms,
+            "speed/memory_bytes": float(self.memory_bytes),
             "plan/plan_ms": self.plan_ms,
+            "plan/plan_wait_ms": self.plan_wait_ms,
             "plan/planned_ms": self.planned_ms,
             "plan/measured_ms": self.measured_ms,
             "plan/prediction_error": self.prediction_error,

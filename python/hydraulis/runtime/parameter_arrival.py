@@ -5,11 +5,10 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate
 
-import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis._core import BucketTransfer
-from hydraulis.runtime.bucket_exchange import BucketExchange
+from hydraulis.runtime.bucket_exchange import BucketExchange, Trade
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.home import HomeShare
 from hydraulis.runtime.segments import pieces, region
@@ -35,7 +34,12 @@ class ParameterArrival:
         self._buffers = buffers
         self._staging = buffers.gradient.view(buffers.parameter.dtype)
         self._overflow = buffers.parameter.new_empty(0)
-        self._in_flight: deque[tuple[int, dist.Work | None]] = deque()
+        self._in_flight: deque[tuple[int, Trade]] = deque()
+
+    @property
+    def overflow(self) -> Tensor:
+        """Room for what is on its way out and had none in the gradient buffer."""
+        return self._overflow
 
     @property
     def overflow_elements(self) -> int:
@@ -45,19 +49,23 @@ class ParameterArrival:
     def start(self, buckets: Sequence[BucketTransfer]) -> None:
         """Start every bucket. Collective."""
         rooms = self._rooms([int(bucket.home_counts.sum()) for bucket in buckets])
-        for number, (bucket, outgoing) in enumerate(zip(buckets, rooms, strict=True)):
-            for values, place in pieces(self._home.master, bucket.home, outgoing):
-                place.copy_(values)
-            incoming = region(self._buffers.parameter, bucket.held)
-            work = self._exchange.start(outgoing, incoming, bucket.home_counts, bucket.held_counts)
-            self._in_flight.append((number, work))
+        with self._exchange.beside():
+            for number, (bucket, outgoing) in enumerate(zip(buckets, rooms, strict=True)):
+                for values, place in pieces(self._home.master, bucket.home, outgoing):
+                    place.copy_(values)
+                incoming = region(self._buffers.parameter, bucket.held)
+                trade = self._exchange.start(outgoing, incoming, bucket.home_counts, bucket.held_counts)
+                self._in_flight.append((number, trade))
+
+    def is_awaited(self, number: int) -> bool:
+        """Whether the parameters of a bucket, or of one before it, have not been waited for."""
+        return bool(self._in_flight) and self._in_flight[0][0] <= number
 
     def wait_for(self, number: int) -> None:
         """Wait until the parameters of a bucket, and of all before it, are there."""
-        while self._in_flight and self._in_flight[0][0] <= number:
-            _, work = self._in_flight.popleft()
-            if work is not None:
-                work.wait()
+        while self.is_awaited(number):
+            _, trade = self._in_flight.popleft()
+            trade.wait()
 
     def finish(self) -> None:
         """Wait for all parameters, also those that this rank sends, and zero the gradient buffer."""

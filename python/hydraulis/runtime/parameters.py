@@ -17,6 +17,7 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import EMBEDDING_WEIGHT, Decoder, checkpoint_name
 from hydraulis.parallel.tensor import split_dim, split_units
+from hydraulis.planner.shape import shape_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +73,7 @@ class ModelParameters:
     @classmethod
     def _of(cls, config: ModelConfig, shapes: Mapping[str, torch.Size], *, trained: bool) -> Self:
         entries = [_entry(name, shape, config) for name, shape in shapes.items()]
-        table = ParameterTable(entries, config.num_hidden_layers)
+        table = ParameterTable(entries, config.num_hidden_layers, head_layers=shape_of(config).head_layers)
         return cls(config, table, tuple(entry.name for entry in table.parameters), shapes, trained)
 
     def view(self, canonical: Tensor, name: str) -> Tensor:

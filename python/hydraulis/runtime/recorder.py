@@ -3,11 +3,12 @@
 import json
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from hydraulis._core import Planner
+from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.planner.static import StaticComparison, StaticTotal
 from hydraulis.runtime.evaluation import EVALUATIONS, Evaluation
 from hydraulis.runtime.loop import Iteration
@@ -16,6 +17,9 @@ from hydraulis.runtime.run_directory import RunDirectory
 from hydraulis.runtime.times import micro_batch_times
 from hydraulis.runtime.trace import MEASURED, PLANNED, chrome_trace
 from hydraulis.runtime.tracking.tracker import Tracker
+
+# A line for each iteration, of how many times as long as predicted each scheme takes.
+CALIBRATIONS = "calibrations.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,7 @@ class RunSummary:
         median_error: of the planned time relative to the measured one.
         transfer_share: of all time on the wall, what rank 0 did nothing but transfers for.
         groups_ms: what making process groups took on the wall, each on its first use.
+        memory_bytes: the most that any rank held in any iteration.
         static: the best static strategy for the same batches; None if none admits the longest sequence.
         files: what was written, by what it is.
     """
@@ -59,6 +64,7 @@ class RunSummary:
     median_error: float
     transfer_share: float
     groups_ms: float
+    memory_bytes: int
     static: StaticTotal | None
     files: dict[str, Path]
 
@@ -76,7 +82,7 @@ class Recorder:
     """
 
     directory: RunDirectory
-    planner: Planner
+    planner: BatchPlanner
     static: StaticComparison
     trace_step: int | None
     trackers: Sequence[Tracker] = ()
@@ -113,15 +119,32 @@ class Recorder:
         for tracker in self.trackers:
             tracker.close()
 
+    def recalibrated(self, factors: Mapping[str, float]) -> None:
+        """Record what has been learnt of the schemes' times by the iteration added last."""
+        self.directory.append(CALIBRATIONS, json.dumps(dict(factors)))
+
     def go_on(self, step: int) -> None:
         """Go on in the folder of a run of which so many iterations count; later ones are forgotten."""
-        for name in ("metrics.jsonl", "plans.jsonl", "times.jsonl"):
+        for name in ("metrics.jsonl", "plans.jsonl", "times.jsonl", CALIBRATIONS):
             self.directory.keep_lines(name, step)
         path = self.directory.path / EVALUATIONS
         if path.exists():
             whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
             kept = [line for line in whole if Evaluation.from_json(line).step <= step]
             self.directory.keep_lines(path.name, len(kept))
+
+    def used(self) -> list[str]:
+        """Give the distinct strategies of all iterations on record, in the order of their first use."""
+        return list(dict.fromkeys(entry["strategy"] for entry in self._entries("metrics.jsonl")))
+
+    def factors(self) -> Mapping[str, float]:
+        """Give what had been learnt of the schemes' times by the last iteration on record."""
+        entries = self._entries(CALIBRATIONS)
+        return entries[-1] if entries else {}
+
+    def _entries(self, name: str) -> list[dict[str, Any]]:
+        path = self.directory.path / name
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def summary(self) -> RunSummary:
         """Sum up a run of at least one step."""
@@ -145,6 +168,7 @@ class Recorder:
             median_error=statistics.median(errors),
             transfer_share=sum(metrics.transfer_ms for metrics in self._metrics) / wall_ms,
             groups_ms=sum(metrics.groups_ms for metrics in self._metrics),
+            memory_bytes=max(metrics.memory_bytes for metrics in self._metrics),
             static=self.static.best(),
             files={path.name: path for path in sorted(self.directory.path.iterdir())},
         )

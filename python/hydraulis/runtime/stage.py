@@ -6,9 +6,11 @@ Legend: T tokens of this context rank, t = T/tp tokens of this rank, H hidden, v
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from torch import Tensor, device, nn
+import torch
+from torch import Tensor, nn
 
 from hydraulis._core import HeldSlice, Position, held_slices
+from hydraulis.config.attention import AttentionKind
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
@@ -32,10 +34,12 @@ class StageKinds:
     Attributes:
         context: the kind of the replica's context parallelism; None if it has none.
         checkpointing: what the layers compute again in backward.
+        attention: the kernel.
     """
 
     context: ContextKind | None
     checkpointing: CheckpointingKind
+    attention: AttentionKind = "auto"
 
 
 class Stage:
@@ -71,6 +75,8 @@ class Stage:
         self.is_last = position.stage == scheme.pp - 1
         self.hidden_size = config.hidden_size
         self.dtype = buffers[0].parameter.dtype
+        self.device = buffers[0].parameter.device
+        self._attention = kinds.attention
         self._tp, self._padding_multiple = scheme.tp, scheme.tp * scheme.cp
         group = groups.get(position.tensor_group(rank))
         context_group = groups.get(position.context_group(rank))
@@ -80,7 +86,7 @@ class Stage:
             self._context = ContextParallel(kinds.context, context_group)
         rows = split_range(config.vocab_size, scheme.tp, position.tensor_rank)
         self._vocabulary = VocabularyShare(config.vocab_size, rows.start, group)
-        with device("meta"):
+        with torch.device("meta"):
             self.module = Decoder(config)
         layers = _layers([part.parameters.names[held.parameter] for part, held in slices])
         cut_stage(self.module, layers, first=self.is_first, last=self.is_last)
@@ -98,8 +104,17 @@ class Stage:
             yield self.module.config.num_hidden_layers + 1, self.module.norm
 
     def collate(self, documents: Sequence[SequenceTokens]) -> PackedMicroBatch:
-        """Pack documents into a micro-batch that the scheme can share out, and take this rank's part."""
-        return collate(documents, multiple=self._padding_multiple, shared=self._context)
+        """Pack documents into a micro-batch that the scheme can share out, and take this rank's part.
+
+        It lies on the stage's device.
+        """
+        return collate(
+            documents,
+            multiple=self._padding_multiple,
+            shared=self._context,
+            device=self.device,
+            attention=self._attention,
+        )
 
     def forward(self, input_tH: Tensor | None, micro_batch: PackedMicroBatch, denominator: int) -> Tensor:
         """Run the stage on one micro-batch.

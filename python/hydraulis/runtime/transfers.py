@@ -10,34 +10,34 @@ parameters before its first forward, and hooks on the parameters see when the la
 it.
 """
 
-import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import timedelta
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from hydraulis._core import BucketTransfer, Plan, transfer
 from hydraulis.runtime.bucket_exchange import BucketExchange
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.gradient_departure import GradientDeparture
 from hydraulis.runtime.home import HomeShare
+from hydraulis.runtime.iteration_clock import IterationClock
 from hydraulis.runtime.parameter_arrival import ParameterArrival
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.stage import Stage
 
 
 class Transfers:
-    """The transfers of one rank. Collective to make: they have a process group of their own.
+    """The transfers of one rank.
 
     Args:
         parameters: of the model.
         home: this rank's share.
         buffers: this rank's strategy buffers.
-        timeout: of each bucket's trade.
+        exchange: of all ranks, used for these transfers alone.
+        clock: told what is nothing but transfers.
     """
 
     def __init__(
@@ -45,19 +45,20 @@ class Transfers:
         parameters: ModelParameters,
         home: HomeShare,
         buffers: StrategyBuffers,
-        timeout: timedelta,
+        exchange: BucketExchange,
+        clock: IterationClock,
     ) -> None:
         self._parameters = parameters
         self._home = home
-        exchange = BucketExchange(timeout)
         self.arrival = ParameterArrival(exchange, home, buffers)
         self.departure = GradientDeparture(exchange, home, buffers)
-        self._waited_s = 0.0
+        self._is_apart = exchange.is_apart
+        self._clock = clock
 
     @property
-    def waited_ms(self) -> float:
-        """Time on the wall for transfers alone since `begin`: waiting, packing, adding up."""
-        return 1e3 * self._waited_s
+    def staging(self) -> list[Tensor]:
+        """What transfers take beside the buffers."""
+        return [*self.departure.staging, self.arrival.overflow]
 
     def prepare(self, plan: Plan) -> list[BucketTransfer]:
         """Work out what this rank trades under a plan."""
@@ -80,8 +81,7 @@ class Transfers:
             stage: that this rank computes; None for a rank without work.
             num_micro_batches: of its replica.
         """
-        self._waited_s = 0.0
-        with self._waiting():
+        with self._clock.transferring():
             self.arrival.start(buckets)
             numbers = () if stage is None else (number for number, _ in self._by_bucket(stage))
             accumulations = {number: count * num_micro_batches for number, count in Counter(numbers).items()}
@@ -94,12 +94,12 @@ class Transfers:
 
     def finish_parameters(self) -> None:
         """Wait for every parameter of this iteration, and zero the gradients: before the first backward."""
-        with self._waiting():
+        with self._clock.transferring():
             self.arrival.finish()
 
     def finish_gradients(self) -> None:
         """Wait until all gradients are at home. Collective; every parameter has been waited for."""
-        with self._waiting():
+        with self._clock.transferring():
             self.departure.finish()
 
     def _by_bucket(self, stage: Stage) -> Iterator[tuple[int, nn.Parameter]]:
@@ -108,18 +108,16 @@ class Transfers:
             yield table[index].blocks[0], parameter
 
     def _before_block(self, number: int, _module: nn.Module, _args: object) -> None:
-        with self._waiting():
-            self.arrival.wait_for(number)
+        if self.arrival.is_awaited(number):
+            with self._clock.transferring():
+                self.arrival.wait_for(number)
+        with self._departing():
             self.departure.advance()
 
     def _after_gradient(self, number: int, _parameter: object) -> None:
-        with self._waiting():
+        with self._departing():
             self.departure.accumulated(number)
 
-    @contextmanager
-    def _waiting(self) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._waited_s += time.perf_counter() - start
+    def _departing(self) -> AbstractContextManager[None]:
+        """Time what departures hold this rank up for: beside computation, nothing."""
+        return nullcontext() if self._is_apart else self._clock.transferring()

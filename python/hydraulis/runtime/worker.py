@@ -3,9 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from hydraulis._core import Plan, Position, Replica, Scheme, Span
 from hydraulis.config.context import ContextKind
@@ -15,15 +17,20 @@ from hydraulis.config.train import TrainConfig
 from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import InvalidInputError
+from hydraulis.model.attention.varlen import choose_kernel
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.tensor import check_tensor_degree
+from hydraulis.runtime.bucket_exchange import BucketExchange
 from hydraulis.runtime.buffers import StrategyBuffers
+from hydraulis.runtime.device import choose_device, tensor_backend_of
 from hydraulis.runtime.every_rank import on_every_rank
 from hydraulis.runtime.executor import Execution, execute
 from hydraulis.runtime.forward_only import execute_forward
 from hydraulis.runtime.frozen import FrozenParameters
 from hydraulis.runtime.home import HomeShare, HomeState
+from hydraulis.runtime.iteration_clock import iteration_clock
+from hydraulis.runtime.memory import IterationMemory
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.planned_sequences import PlannedSequences
 from hydraulis.runtime.stage import Stage, StageKinds
@@ -38,18 +45,20 @@ class Outcome:
     Attributes:
         loss: the mean over the target tokens of the global batch, the same on every rank.
         timelines: each replica's measured timeline, on rank 0; empty elsewhere.
-        transfer_ms: time on the wall that this rank did nothing but transfers: waiting, packing, adding up.
+        memory_bytes: the most that any rank held, on rank 0 (see `IterationMemory`); 0 elsewhere.
+        transfer_ms: that this rank did nothing but transfers (see `IterationTimes`).
         groups_ms: time on the wall of making the process groups that no plan before had used.
     """
 
     loss: float
     timelines: Sequence[Sequence[Span]]
+    memory_bytes: int
     transfer_ms: float
     groups_ms: float
 
     @property
     def replica_ms(self) -> tuple[float, ...]:
-        """When each replica ended, in CPU time: its instruction list with the measured durations."""
+        """When each replica ended, in the clock's time: its instruction list with the measured durations."""
         return tuple(max((span.end_ms for span in timeline), default=0.0) for timeline in self.timelines)
 
     @property
@@ -61,18 +70,29 @@ class Outcome:
 class Worker:
     """The state of one rank. Collective to make.
 
+    Attributes:
+        device: of this rank.
+        kernel: that computes attention.
+        parameters: those that are trained.
+        home: this rank's share of them.
+        frozen: those that are not; None if all are trained.
+        buffers: this rank's in the current strategy.
+        groups: of the ranks of stages.
+        checkpointing: the kind.
+
     Args:
         model: the model's shape.
         optimizer: AdamW's settings.
         train: gives the number of steps, the type of parameters and activations, the seed of the initial
-            parameters, the timeout of every process group, the kind of checkpointing of every stage, and
-            which parameters are frozen.
+            parameters, the device, the timeout of every process group, the kinds of checkpointing and of
+            attention of every stage, and which parameters are frozen.
         schemes: every scheme that a plan of the run may use.
         values: of the parameters at the start; None draws them by the seed.
 
     Raises:
         InvalidInputError: the model cannot be cut by one of the schemes (codes `tensor_degree`,
-            `too_many_stages`), or what is frozen is not (`frozen_parameters`).
+            `too_many_stages`), what is frozen is not (`frozen_parameters`), or the device is not there (see
+            `choose_device`), or no kernel attends there (`attention_kernel`).
         HydraulisError: what reading the values raised; on every rank.
     """
 
@@ -89,20 +109,27 @@ class Worker:
             check_tensor_degree(model, scheme.tp)
         dtype: torch.dtype = getattr(torch, train.dtype)
         wide = torch.promote_types(dtype, torch.float32)
-        self.checkpointing = train.checkpointing
+        self.device = choose_device(train.device)
+        self.checkpointing, self._attention = train.checkpointing, train.attention
+        heads = torch.empty(0, 1, model.head_dim, dtype=dtype, device=self.device)
+        self.kernel = choose_kernel(heads, train.attention)
         self.parameters, frozen = ModelParameters.parted(model, train.frozen)
         timeout = timedelta(seconds=train.timeout_s)
-        self.groups = ProcessGroups(timeout)
-        self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype)
+        self.groups = ProcessGroups(timeout, tensor_backend_of(self.device))
+        self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype, self.device)
         source = values or InitialValues(ModelParameters.of(model), train.seed, wide)
         # Reading may fail on a single rank.
         steps = train.num_steps
-        self.home = on_every_rank(lambda: HomeState(self.parameters, optimizer, dtype, source, steps))
+        self.home = on_every_rank(
+            lambda: HomeState(self.parameters, optimizer, dtype, source, steps, self.device)
+        )
         self.frozen = None
         if frozen is not None:
-            share = on_every_rank(lambda: HomeShare(frozen, dtype, source))
-            self.frozen = FrozenParameters(share, schemes, dtype, timeout)
-        self._transfers = Transfers(self.parameters, self.home, self.buffers, timeout)
+            share = on_every_rank(lambda: HomeShare(frozen, dtype, source, self.device))
+            self.frozen = FrozenParameters(share, schemes, dtype, BucketExchange(timeout, self.device))
+        self._clock, self._memory = iteration_clock(self.device), IterationMemory(self.device)
+        exchange = BucketExchange(timeout, self.device)
+        self._transfers = Transfers(self.parameters, self.home, self.buffers, exchange, self._clock)
         self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}
 
     @property
@@ -124,7 +151,7 @@ class Worker:
         """
         key = (position, context)
         if key not in self._stages:
-            kinds = StageKinds(context, self.checkpointing)
+            kinds = StageKinds(context, self.checkpointing, self._attention)
             self._stages[key] = Stage(
                 self.parameters, position, kinds, dist.get_rank(), self.groups, *self.all_buffers
             )
@@ -151,6 +178,9 @@ class Worker:
                 `PlannedSequences.check`); on every rank.
         """
         _check_plan(plan, self.parameters.config)
+        # What measurements and evaluations took is not this iteration's.
+        self._clock.read()
+        self._memory.begin()
         made_ms = self.groups.made_ms
         self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
         if self.frozen:
@@ -159,10 +189,14 @@ class Worker:
         execution = self._execute(plan, sequences)
         self._transfers.finish_gradients()
         sequences.check()
+        loss = _whole_loss(plan, execution.loss())
+        times = self._clock.read()
+        by_rank = _gathered(RankReport(times.computed_ms, self._memory.most_bytes(self._lasting())))
         return Outcome(
-            loss=_whole_loss(plan, execution.loss),
-            timelines=_timelines(plan, execution),
-            transfer_ms=self._transfers.waited_ms,
+            loss=loss,
+            timelines=_timelines(plan, by_rank),
+            memory_bytes=max((report.memory_bytes for report in by_rank), default=0),
+            transfer_ms=times.transferred_ms,
             groups_ms=self.groups.made_ms - made_ms,
         )
 
@@ -204,7 +238,14 @@ class Worker:
             _collated(stage, replica, tokens),
             int(plan.targets.sum()),
             self._transfers.finish_parameters,
+            self._clock,
         )
+
+    def _lasting(self) -> list[Tensor]:
+        """List what this rank always holds."""
+        held = [flat for part in self.all_buffers for flat in (part.parameter, part.gradient)]
+        home = [flat for share in self.shares for flat in (*share.buffers().values(), share.gradient)]
+        return [*held, *home, *self._transfers.staging]
 
     def _work(self, plan: Plan) -> tuple[Stage, Replica] | None:
         """Give this rank's stage and its replica; None if it has neither."""
@@ -242,13 +283,31 @@ def _check_plan(plan: Plan, config: ModelConfig) -> None:
         check_context_degree(config, replica.scheme, replica.context)
 
 
-def _timelines(plan: Plan, execution: Execution) -> Sequence[Sequence[Span]]:
-    """Bring the durations of all ranks together on rank 0. Collective."""
-    durations: list[list[float]] | None = None
+class RankReport(NamedTuple):
+    """What one rank tells of an iteration.
+
+    Attributes:
+        computed_ms: of each forward and backward, in running order.
+        memory_bytes: the most that it held.
+    """
+
+    computed_ms: list[float]
+    memory_bytes: int
+
+
+def _gathered(report: RankReport) -> list[RankReport]:
+    """Bring the reports of all ranks together on rank 0; elsewhere give none. Collective."""
+    by_rank: list[RankReport] | None = None
     if dist.get_rank() == 0:
-        durations = [[]] * dist.get_world_size()
-    dist.gather_object(execution.durations_ms, durations)
-    return [] if durations is None else plan.measured_timeline(_by_stage(plan, durations))
+        by_rank = [report] * dist.get_world_size()
+    dist.gather_object(report, by_rank)
+    return by_rank or []
+
+
+def _timelines(plan: Plan, by_rank: Sequence[RankReport]) -> Sequence[Sequence[Span]]:
+    """Lay the computations of all ranks out in time, as their lists order them."""
+    durations = [report.computed_ms for report in by_rank]
+    return plan.measured_timeline(_by_stage(plan, durations)) if durations else []
 
 
 def _whole_loss(plan: Plan, share: float) -> float:

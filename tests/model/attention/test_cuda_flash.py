@@ -2,18 +2,19 @@
 
 import sys
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hydraulis.config.attention import AttentionKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention import cuda_flash
 from hydraulis.model.attention.cuda_flash import FlashAttnPackage, TorchFlash
 from hydraulis.model.attention.kernel import AttentionKernel
-from hydraulis.model.attention.varlen import choose_kernel
+from hydraulis.model.attention.varlen import KERNELS, choose_kernel
 from model.attention.reference import mask_of, random_heads
 
 
@@ -141,13 +142,41 @@ def test_the_best_kernel_that_fits_is_chosen(
 
 @pytest.mark.usefixtures("ampere")
 @pytest.mark.parametrize("head_dim", [12, 264])
-def test_head_dims_that_flash_cannot_take_are_refused(head_dim: int) -> None:
-    with FakeTensorMode(), pytest.raises(InvalidInputError, match="multiples of 8 up to 256") as caught:
-        choose_kernel(torch.empty(4, 2, head_dim, dtype=torch.bfloat16, device="cuda"))
+def test_head_dims_that_flash_cannot_take_are_computed_plainly(head_dim: int) -> None:
+    with FakeTensorMode():
+        q_TND = torch.empty(4, 2, head_dim, dtype=torch.bfloat16, device="cuda")
+        assert choose_kernel(q_TND).kind == "plain"
+        with pytest.raises(InvalidInputError, match="multiples of 8 up to 256") as caught:
+            choose_kernel(q_TND, "torch-flash")
     assert caught.value.code == "attention_kernel"
+    assert "train.attention = 'torch-flash'" in str(caught.value)
 
 
 def test_devices_that_are_too_old_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
-    with FakeTensorMode(), pytest.raises(InvalidInputError, match=r"compute capability 8\.0"):
-        choose_kernel(torch.empty(4, 2, 64, dtype=torch.bfloat16, device="cuda"))
+    with FakeTensorMode():
+        q_TND = torch.empty(4, 2, 64, dtype=torch.bfloat16, device="cuda")
+        assert choose_kernel(q_TND).kind == "plain"
+        with pytest.raises(InvalidInputError, match=r"compute capability 8\.0"):
+            choose_kernel(q_TND, "torch-flash")
+
+
+@pytest.mark.usefixtures("ampere")
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.kind)
+def test_the_kernel_that_was_asked_for_is_chosen_or_refused(
+    kernel: AttentionKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_flash, "_package_is_installed", lambda: True)
+    with FakeTensorMode():
+        for device in ("cpu", "cuda"):
+            q_TND = torch.empty(4, 2, 64, dtype=torch.bfloat16, device=device)
+            refusal = kernel.refusal(q_TND)
+            if refusal is None:
+                assert choose_kernel(q_TND, kernel.kind) is kernel
+                continue
+            with pytest.raises(InvalidInputError, match=refusal):
+                choose_kernel(q_TND, kernel.kind)
+
+
+def test_every_kernel_can_be_asked_for() -> None:
+    assert {kernel.kind for kernel in KERNELS} | {"auto"} == set(get_args(AttentionKind))

@@ -3,21 +3,21 @@
 import pytest
 import torch
 
+from devices import on_cuda
 from hydraulis.model.attention.cuda_flash import FlashAttnPackage, TorchFlash
 from hydraulis.model.attention.kernel import AttentionKernel, Heads
 from hydraulis.model.attention.plain import PlainAttention
 from model.attention.reference import expected_gradients, mask_of, masked_softmax, random_heads
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = on_cuda
 KERNELS: list[tuple[AttentionKernel, torch.dtype, float]] = [
     (FlashAttnPackage(), torch.bfloat16, 3e-2),
     (TorchFlash(), torch.bfloat16, 3e-2),
     (TorchFlash(), torch.float16, 4e-3),
     (PlainAttention(), torch.float32, 1e-4),
     (PlainAttention(), torch.float64, 1e-11),
+    (PlainAttention(), torch.bfloat16, 3e-2),
+    (PlainAttention(block_scores=1000), torch.float64, 1e-11),
 ]
 MASKS = [
     ([1], [1], True),

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.attention.kernel import Heads
+from hydraulis.model.attention.kernel import Attended, AttentionMask, Heads
+from hydraulis.model.attention.plain import PlainAttention
 from hydraulis.model.attention.varlen import varlen_attention
 from hydraulis.model.segments import Segments
 from model.attention.reference import HEAD_DIM, expected_gradients, mask_of, masked_softmax, random_heads
@@ -40,14 +41,30 @@ def test_heads_may_be_views_of_one_tensor() -> None:
     torch.testing.assert_close(attend(heads), masked_softmax(heads, MASK)[0], rtol=1e-12, atol=1e-12)
 
 
-def test_a_device_without_a_kernel_is_refused_with_every_reason() -> None:
-    segments = Segments.from_lengths([3], "meta")
-    x_TND = torch.empty(3, 2, HEAD_DIM, device="meta")
-    with pytest.raises(InvalidInputError, match="float32 heads of dim 16 on meta") as caught:
-        varlen_attention(x_TND, x_TND, x_TND, segments)
-    assert caught.value.code == "attention_kernel"
-    for reason in ("flash-attn is not installed", "runs on cuda", "stands in on cuda", "runs on cpu"):
+def test_a_kernel_that_does_not_fit_is_refused_with_the_reason() -> None:
+    heads = random_heads(MASK, 2, 2)
+    for kind, reason in (("flash-attn", "flash-attn is not installed"), ("torch-flash", "it runs on cuda")):
+        with pytest.raises(InvalidInputError, match="float64 heads of dim 16 on cpu") as caught:
+            varlen_attention(*heads, SEGMENTS, kind)  # type: ignore[arg-type]
+        assert caught.value.code == "attention_kernel"
         assert reason in str(caught.value)
+
+
+def test_the_kernel_that_is_asked_for_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[str] = []
+    forward = PlainAttention.forward
+
+    def noted(kernel: PlainAttention, heads: Heads, mask: AttentionMask) -> Attended:
+        used.append(kernel.kind)
+        return forward(kernel, heads, mask)
+
+    monkeypatch.setattr(PlainAttention, "forward", noted)
+    heads = random_heads(MASK, 2, 2)
+    varlen_attention(*heads, SEGMENTS)
+    assert not used
+    o_TND = varlen_attention(*heads, SEGMENTS, "plain")
+    assert used == ["plain"]
+    torch.testing.assert_close(o_TND, masked_softmax(heads, MASK)[0], rtol=1e-12, atol=1e-12)
 
 
 def test_tokens_and_segments_must_agree() -> None:

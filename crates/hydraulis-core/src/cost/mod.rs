@@ -13,6 +13,7 @@ mod model;
 mod non_negative;
 mod preset;
 mod profile;
+mod rank_memory;
 mod trust;
 
 pub use analytic::{DEVICES, Device, Efficiency, device};
@@ -22,4 +23,5 @@ pub use memory_window::MemoryWindow;
 pub use model::{CostModel, SchemeCost};
 pub use preset::{PRESETS, preset};
 pub use profile::{CostProfile, Excluded, FitQuality, Hardware, Memory, SchemeProfile, StrategyList};
+pub use rank_memory::RankMemory;
 pub use trust::Trust;

@@ -1,7 +1,7 @@
 //! A profile on a cluster: times, and how many tokens a micro-batch may hold.
 
 use crate::cost::profile::{FitQuality, SchemeProfile};
-use crate::cost::{CostProfile, MemoryWindow, Trust};
+use crate::cost::{CostProfile, MemoryWindow, RankMemory, Trust};
 use crate::error::{Error, Result};
 use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme};
 use crate::units::{Millis, Tokens, count, whole};
@@ -74,19 +74,19 @@ impl CostModel {
         cost.ok_or_else(|| self.too_large(entry))
     }
 
-    /// Bytes on a rank of the fullest stage while it holds `tokens` of micro-batches: margin, share of the home state,
-    /// weights, gradients, and activations.
+    /// The memory of a rank of the fullest stage while it holds `tokens` of micro-batches.
     ///
     /// The profile counts a token's bytes for `pp` micro-batches in flight, each stage with its `pp`-th of the layers.
-    pub fn held_bytes(&self, scheme: Scheme, tokens: Tokens) -> Result<f64> {
+    pub fn rank_memory(&self, scheme: Scheme, tokens: Tokens) -> Result<RankMemory> {
         let entry = self.profile.scheme(scheme)?;
         let activations = tokens.as_f64() * entry.activation_bytes_per_token / f64::from(scheme.pp());
-        Ok(self.profile.static_bytes(entry, self.cluster.gpus()) + activations)
+        Ok(RankMemory { activations, ..self.profile.empty_memory(entry, self.cluster.gpus()) })
     }
 
     /// The error for a cluster on which no scheme is of use: it names the scheme that needs least memory.
     pub fn nothing_fits(&self) -> Error {
-        let static_bytes = |entry: &&SchemeProfile| whole(self.profile.static_bytes(entry, self.cluster.gpus()));
+        let static_bytes =
+            |entry: &&SchemeProfile| whole(self.profile.empty_memory(entry, self.cluster.gpus()).total());
         let least = self.profile.schemes.iter().min_by_key(static_bytes);
         least.map_or(Error::NoStrategies, |entry| self.too_large(entry))
     }
@@ -95,7 +95,7 @@ impl CostModel {
         Error::SchemeTooLarge {
             scheme: entry.scheme,
             gpus: self.cluster.gpus(),
-            needed: whole(self.profile.static_bytes(entry, self.cluster.gpus())),
+            needed: whole(self.profile.empty_memory(entry, self.cluster.gpus()).total()),
             multiple: self.profile.memory.token_multiple,
             available: self.profile.hardware.memory_bytes,
         }
@@ -203,7 +203,7 @@ impl SchemeCost {
 }
 
 fn cap(profile: &CostProfile, entry: &SchemeProfile, gpus: u32) -> Tokens {
-    let free = count(profile.hardware.memory_bytes) - profile.static_bytes(entry, gpus);
+    let free = count(profile.hardware.memory_bytes) - profile.empty_memory(entry, gpus).total();
     let tokens = whole(free / entry.activation_bytes_per_token);
     Tokens(tokens - tokens % profile.memory.token_multiple)
 }

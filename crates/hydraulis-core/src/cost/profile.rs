@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cost::{CostFit, MeasuredLink, MeasuredRange};
+use crate::cost::{CostFit, MeasuredLink, MeasuredRange, RankMemory};
 use crate::error::{Error, Result};
 use crate::spec::{CheckpointingKind, ContextKind, Dtype, ModelShape, Scheme, Strategy};
 use crate::units::{Millis, Tokens, count};
@@ -321,9 +321,14 @@ impl CostProfile {
         Ok(())
     }
 
-    /// Bytes taken on a rank before its first activation: margin, share of the home state, weights, gradients.
-    pub(super) fn static_bytes(&self, entry: &SchemeProfile, gpus: u32) -> f64 {
-        count(self.memory.reserved_bytes) + count(self.memory.home_bytes) / f64::from(gpus) + count(entry.held_bytes)
+    /// The memory of a rank before its first activation.
+    pub(super) fn empty_memory(&self, entry: &SchemeProfile, gpus: u32) -> RankMemory {
+        RankMemory {
+            reserved: count(self.memory.reserved_bytes),
+            home: count(self.memory.home_bytes) / f64::from(gpus),
+            held: count(entry.held_bytes),
+            activations: 0.0,
+        }
     }
 }
 

@@ -65,6 +65,7 @@ impl Error {
             Error::NetworkValue { .. } => "network_value",
             Error::MessageTime { .. } => "message_time",
             Error::SwitchCost { .. } => "switch_cost",
+            Error::HeadLayers { .. } => "head_layers",
             Error::TooManyStages { .. } => "too_many_stages",
         }
     }

@@ -493,6 +493,14 @@ pub enum Error {
         /// The cost given.
         value: String,
     },
+    /// A cost of the head that is none.
+    #[error(
+        "head_layers is {value}: the limits are 0 and any finite number; give how many layers the head costs as much as"
+    )]
+    HeadLayers {
+        /// The cost given.
+        value: String,
+    },
     /// More stages than layers.
     #[error(
         "scheme {scheme} has {stages} pipeline stages, the model has {layers} layers: the limit is one layer a stage; use a smaller pp"

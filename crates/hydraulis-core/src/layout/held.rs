@@ -2,9 +2,9 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::layout::{ParameterTable, Position};
-use crate::spec::Scheme;
+use crate::spec::{LayerSplit, Scheme};
 
 /// A slice of a parameter in a rank's buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,10 +19,10 @@ pub struct HeldSlice {
 
 /// The slices that a rank at `position` holds, packed in table order from the start of its buffer.
 ///
-/// Layers are shared over the stages evenly, the first stage has the embedding, the last one the head. Context
+/// Layers are shared over the stages by the table's split, the first stage has the embedding, the last one the head. Context
 /// ranks hold the same.
 pub fn held_slices(table: &ParameterTable, position: Position) -> Result<Vec<HeldSlice>> {
-    let blocks = stage_blocks(table.layers(), position.scheme, position.stage)?;
+    let blocks = stage_blocks(table.split(), position.scheme, position.stage)?;
     let mut offset = 0;
     let mut slices = Vec::new();
     for (index, parameter) in table.parameters().iter().enumerate() {
@@ -36,15 +36,11 @@ pub fn held_slices(table: &ParameterTable, position: Position) -> Result<Vec<Hel
     Ok(slices)
 }
 
-/// The blocks of a stage: layers are shared evenly, the first has the embedding, the last the head.
-pub(super) fn stage_blocks(layers: u32, scheme: Scheme, stage: u16) -> Result<RangeInclusive<u32>> {
-    let stages = scheme.pp();
-    if u32::from(stages) > layers {
-        return Err(Error::TooManyStages { scheme, stages, layers });
-    }
-    let bound = |stage: u16| layers * u32::from(stage) / u32::from(stages);
-    let first = if stage == 0 { 0 } else { bound(stage) + 1 };
-    let last = if stage + 1 == stages { layers + 1 } else { bound(stage + 1) };
+/// The blocks of a stage: the first has the embedding before its layers, the last the head behind them.
+pub(super) fn stage_blocks(split: LayerSplit, scheme: Scheme, stage: u16) -> Result<RangeInclusive<u32>> {
+    let layers = split.stage(scheme, stage)?;
+    let first = if stage == 0 { 0 } else { layers.start + 1 };
+    let last = if stage + 1 == scheme.pp() { layers.end + 1 } else { layers.end };
     Ok(first..=last)
 }
 
@@ -54,12 +50,11 @@ mod tests {
 
     #[test]
     fn stages_share_the_blocks_without_gap() {
-        for (layers, stages) in [(4, 1), (4, 3), (7, 7), (60, 8)] {
+        for (layers, head_layers, stages) in [(4, 0.0, 1), (4, 1.5, 3), (7, 0.2, 7), (60, 5.0, 8)] {
+            let split = LayerSplit::new(layers, head_layers).unwrap();
             let scheme = Scheme::new(1, 1, stages).unwrap();
-            let blocks = (0..stages).flat_map(|stage| stage_blocks(layers, scheme, stage).unwrap());
+            let blocks = (0..stages).flat_map(|stage| stage_blocks(split, scheme, stage).unwrap());
             assert!(blocks.eq(0..=layers + 1), "{layers} layers on {stages} stages");
         }
-        let deep = Scheme::new(1, 1, 5).unwrap();
-        assert_eq!(stage_blocks(4, deep, 0).unwrap_err().code(), "too_many_stages");
     }
 }

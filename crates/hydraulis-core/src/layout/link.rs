@@ -16,7 +16,7 @@
 use crate::error::{Error, Result};
 use crate::layout::held::stage_blocks;
 use crate::layout::{Home, ParameterTable, Position, Traffic, TransferTimes, bucket_volumes};
-use crate::spec::{Cluster, Scheme};
+use crate::spec::{Cluster, LayerSplit, Scheme};
 
 /// The links of a cluster, and what travels over them.
 #[derive(Clone, Debug)]
@@ -44,12 +44,12 @@ impl Link {
 
     /// Refuses a scheme with more stages than the model has layers, with `too_many_stages`.
     pub fn admits(&self, scheme: Scheme) -> Result<()> {
-        stage_blocks(self.table.layers(), scheme, 0).map(drop)
+        stage_blocks(self.table.split(), scheme, 0).map(drop)
     }
 
-    /// Layers of the model.
-    pub fn layers(&self) -> u32 {
-        self.table.layers()
+    /// How the layers of the model are shared out over stages.
+    pub fn split(&self) -> LayerSplit {
+        self.table.split()
     }
 
     /// What the transfers of an iteration take in which each rank of the cluster stands at its position.
@@ -82,7 +82,7 @@ mod tests {
     fn link(traffic: Traffic) -> Result<Link> {
         let matrix =
             |block| Parameter { name: "matrix".into(), rows: 8, row_elements: 1_000, units: 8, blocks: vec![block] };
-        Link::new(ParameterTable::new(vec![matrix(1), matrix(2)], 2).unwrap(), traffic)
+        Link::new(ParameterTable::new(vec![matrix(1), matrix(2)], LayerSplit::even(2)).unwrap(), traffic)
     }
 
     fn times(strategy: &str, traffic: Traffic) -> TransferTimes {

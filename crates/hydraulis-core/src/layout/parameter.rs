@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
+use crate::spec::LayerSplit;
 
 /// One parameter: `rows` rows of `row_elements`, in canonical order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,22 +40,22 @@ impl Parameter {
 }
 
 /// Every parameter of a model, in bucket order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ParameterTable {
     parameters: Vec<Parameter>,
-    layers: u32,
+    split: LayerSplit,
     /// Where each parameter starts in its bucket.
     starts: Vec<u64>,
 }
 
 impl ParameterTable {
-    /// The table of these parameters for a model of `layers` layers; sorts them by bucket.
-    pub fn new(mut parameters: Vec<Parameter>, layers: u32) -> Result<ParameterTable> {
+    /// The table of these parameters for a model whose layers are shared out over stages by `split`; sorts them by bucket.
+    pub fn new(mut parameters: Vec<Parameter>, split: LayerSplit) -> Result<ParameterTable> {
         for parameter in &parameters {
-            check(parameter, layers)?;
+            check(parameter, split.layers())?;
         }
         parameters.sort_by_key(|parameter| parameter.blocks[0]);
-        let mut filled = vec![0; layers as usize + 2];
+        let mut filled = vec![0; split.layers() as usize + 2];
         let start = |parameter: &Parameter| {
             let bucket: &mut u64 = &mut filled[parameter.blocks[0] as usize];
             let start = *bucket;
@@ -62,7 +63,7 @@ impl ParameterTable {
             start
         };
         let starts = parameters.iter().map(start).collect();
-        Ok(ParameterTable { parameters, layers, starts })
+        Ok(ParameterTable { parameters, split, starts })
     }
 
     /// The parameters, in bucket order.
@@ -70,14 +71,14 @@ impl ParameterTable {
         &self.parameters
     }
 
-    /// Layers of the model.
-    pub fn layers(&self) -> u32 {
-        self.layers
+    /// How the layers of the model are shared out over stages.
+    pub fn split(&self) -> LayerSplit {
+        self.split
     }
 
     /// Number of buckets: one for each block.
     pub fn buckets(&self) -> usize {
-        self.layers as usize + 2
+        self.split.layers() as usize + 2
     }
 
     /// The bucket of a parameter, and the elements it takes there.
@@ -157,7 +158,7 @@ mod tests {
         let of_rows = |rows, blocks| parameter(rows, rows.max(1), blocks);
         let blocks = [of_rows(0, &[1]), of_rows(2, &[]), of_rows(2, &[2, 1]), of_rows(2, &[9])];
         for bad in blocks.into_iter().chain([parameter(2, 0, &[1]), parameter(3, 2, &[1])]) {
-            assert_eq!(ParameterTable::new(vec![bad], 4).unwrap_err().code(), "parameter_table");
+            assert_eq!(ParameterTable::new(vec![bad], LayerSplit::even(4)).unwrap_err().code(), "parameter_table");
         }
     }
 }

@@ -12,7 +12,7 @@
 use crate::layout::TransferTimes;
 use crate::layout::held::stage_blocks;
 use crate::schedule::{MakespanBuffers, delayed_ends};
-use crate::spec::Scheme;
+use crate::spec::{LayerSplit, Scheme};
 use crate::units::{Millis, count};
 
 /// What a replica with work computes.
@@ -42,13 +42,13 @@ pub struct StepTimeline {
 }
 
 impl StepTimeline {
-    /// The timeline of these replicas of a model of `layers`, whose transfers take so long.
+    /// The timeline of these replicas of a model whose layers are shared out by `split`, and whose transfers take so long.
     ///
     /// # Panics
     ///
     /// Where a pipeline has more stages than the model has layers; there are no transfer times of such a layout.
     pub fn new<'a>(
-        layers: u32,
+        split: LayerSplit,
         transfers: &TransferTimes,
         replicas: impl IntoIterator<Item = ReplicaWork<'a>>,
         buffers: &mut MakespanBuffers,
@@ -61,9 +61,9 @@ impl StepTimeline {
         let mut ready = vec![Millis::ZERO; arrivals.len()];
         let mut computed = Millis::ZERO;
         for work in replicas {
-            let ends = stage_ends(layers, &arrivals, work, buffers);
+            let ends = stage_ends(split, &arrivals, work, buffers);
             computed = computed.max(ends.iter().copied().max().unwrap_or_default());
-            note_ready(layers, work, &ends, &mut ready);
+            note_ready(split, work, &ends, &mut ready);
         }
         let mut end = Millis::ZERO;
         let mut departures = ready;
@@ -76,10 +76,15 @@ impl StepTimeline {
 }
 
 /// When the last backward of each stage ends, where the first forward waits for parameters.
-fn stage_ends(layers: u32, arrivals: &[Millis], work: ReplicaWork<'_>, buffers: &mut MakespanBuffers) -> Vec<Millis> {
+fn stage_ends(
+    split: LayerSplit,
+    arrivals: &[Millis],
+    work: ReplicaWork<'_>,
+    buffers: &mut MakespanBuffers,
+) -> Vec<Millis> {
     let first = work.times.first().copied().unwrap_or_default() * work.forward_share;
     let first_end = |(stage, &multiplier): (usize, &f64)| {
-        let blocks = blocks(layers, work.scheme, stage);
+        let blocks = blocks(split, work.scheme, stage);
         let number = blocks.len();
         // From its arrival on, a block and those after it take their share of the time.
         let after = |(place, &arrival): (usize, &Millis)| {
@@ -92,10 +97,10 @@ fn stage_ends(layers: u32, arrivals: &[Millis], work: ReplicaWork<'_>, buffers: 
 }
 
 /// Raises when each bucket is ready to when the last backward of this replica has gone through its block.
-fn note_ready(layers: u32, work: ReplicaWork<'_>, ends: &[Millis], ready: &mut [Millis]) {
+fn note_ready(split: LayerSplit, work: ReplicaWork<'_>, ends: &[Millis], ready: &mut [Millis]) {
     let last = work.times.last().copied().unwrap_or_default() * (1.0 - work.forward_share);
     for (stage, (&end, &multiplier)) in ends.iter().zip(work.stage_multipliers).enumerate() {
-        let blocks = blocks(layers, work.scheme, stage);
+        let blocks = blocks(split, work.scheme, stage);
         let number = blocks.len();
         for (place, ready) in ready[blocks].iter_mut().enumerate() {
             let left = last * (multiplier * count(place) / count(number));
@@ -104,9 +109,9 @@ fn note_ready(layers: u32, work: ReplicaWork<'_>, ends: &[Millis], ready: &mut [
     }
 }
 
-fn blocks(layers: u32, scheme: Scheme, stage: usize) -> std::ops::Range<usize> {
+fn blocks(split: LayerSplit, scheme: Scheme, stage: usize) -> std::ops::Range<usize> {
     let stage = u16::try_from(stage).unwrap_or(u16::MAX);
-    let blocks = stage_blocks(layers, scheme, stage).expect("a layout with transfer times has layers for its stages");
+    let blocks = stage_blocks(split, scheme, stage).expect("a layout with transfer times has layers for its stages");
     *blocks.start() as usize..*blocks.end() as usize + 1
 }
 

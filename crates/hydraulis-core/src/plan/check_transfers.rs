@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::layout::{Link, Position, TransferTimes};
 use crate::lengths::Batch;
 use crate::plan::{Plan, PlannedTransfers, ReplicaPlan};
+use crate::spec::{LayerSplit, Scheme};
 use crate::units::{Millis, count};
 
 /// What the transfers of `plan` add, for its own packings and iteration time.
@@ -15,7 +16,7 @@ pub(super) fn derived_transfers(plan: &Plan, batch: &Batch, cost: &CostModel, li
     let times = link.transfer_times(&positions(plan)?, cost.cluster())?;
     let mut ready = vec![0.0_f64; times.parameters.len()];
     for replica in plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty()) {
-        raise_ready(replica, batch, cost, &times, &mut ready)?;
+        raise_ready(replica, batch, cost, link.split(), &times, &mut ready)?;
     }
     let home = (0..ready.len()).rev().fold(0.0_f64, |end, bucket| end.max(ready[bucket]) + times.gradients[bucket].0);
     let step_ms = Millis(home.max(plan.iteration_ms.0));
@@ -49,6 +50,7 @@ fn raise_ready(
     replica: &ReplicaPlan,
     batch: &Batch,
     cost: &CostModel,
+    split: LayerSplit,
     transfers: &TransferTimes,
     ready: &mut [f64],
 ) -> Result<()> {
@@ -58,10 +60,12 @@ fn raise_ready(
     let times: Vec<f64> = replica.micro_batches.iter().map(time).collect();
     let (stages, last) = (cost.stage_multipliers().len(), times.len() - 1);
     let mut ends = vec![vec![[0.0_f64; 2]; times.len()]; stages];
+    let held =
+        (0..replica.scheme.pp()).map(|stage| blocks(split, replica.scheme, stage)).collect::<Result<Vec<_>>>()?;
     loop {
         let before = ends.clone();
         for (stage, &multiplier) in cost.stage_multipliers().iter().enumerate() {
-            let blocks = blocks(ready.len() - 2, stage, stages);
+            let blocks = &held[stage];
             let mut clock = 0.0_f64;
             for (micro_batch, pass) in order(stage, stages, times.len()) {
                 let input = match pass {
@@ -74,7 +78,7 @@ fn raise_ready(
                 let each = all / count(blocks.len());
                 clock = clock.max(input);
                 if pass == 0 && micro_batch == 0 {
-                    for &block in &blocks {
+                    for &block in blocks {
                         let arrival: f64 = transfers.parameters[..=block].iter().map(|ms| ms.0).sum();
                         clock = clock.max(arrival) + each;
                     }
@@ -105,13 +109,10 @@ fn order(stage: usize, stages: usize, micro_batches: usize) -> Vec<(usize, usize
     (0..micro_batches + ahead).flat_map(slot).collect()
 }
 
-/// The blocks of a stage: 0 the embedding, with the first; then the layers, shared evenly; then the head, with the last.
-fn blocks(layers: usize, stage: usize, stages: usize) -> Vec<usize> {
-    let of_layer = |block: usize| (0..stages).filter(|stage| layers * stage / stages < block).count() - 1;
-    let stage_of = |block: usize| match block {
-        0 => 0,
-        head if head > layers => stages - 1,
-        layer => of_layer(layer),
-    };
-    (0..=layers + 1).filter(|&block| stage_of(block) == stage).collect()
+/// The blocks of a stage: 0 the embedding, with the first; then its layers; then the head, with the last.
+fn blocks(split: LayerSplit, scheme: Scheme, stage: u16) -> Result<Vec<usize>> {
+    let layers = split.stage(scheme, stage)?.map(|layer| layer as usize + 1);
+    let embedding = (stage == 0).then_some(0);
+    let head = (stage + 1 == scheme.pp()).then_some(split.layers() as usize + 1);
+    Ok(embedding.into_iter().chain(layers).chain(head).collect())
 }

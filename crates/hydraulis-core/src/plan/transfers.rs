@@ -52,7 +52,7 @@ impl PlannedTransfers {
             Ok(ReplicaWork { scheme, times, stage_multipliers, forward_share })
         });
         let work: Vec<ReplicaWork> = work.collect::<Result<_>>()?;
-        let step_ms = StepTimeline::new(link.layers(), &transfers, work, &mut MakespanBuffers::default()).end;
+        let step_ms = StepTimeline::new(link.split(), &transfers, work, &mut MakespanBuffers::default()).end;
         // Sums of the same times in another order may seem shorter.
         let step_ms = step_ms.max(iteration_ms);
         Ok(PlannedTransfers {

@@ -1,6 +1,6 @@
 //! One iteration of a plan, stage by stage.
 
-use crate::cost::CostModel;
+use crate::cost::{CostModel, RankMemory};
 use crate::error::Result;
 use crate::plan::{Plan, ReplicaPlan, predicted_times};
 use crate::schedule::{StageTimes, Timeline, simulate_over};
@@ -41,8 +41,8 @@ pub struct StageRun {
     pub held: Vec<Held>,
     /// Most tokens at once.
     pub peak: Tokens,
-    /// Bytes of a rank at that moment, by the profile's figures for the fullest stage.
-    pub peak_bytes: f64,
+    /// What a rank's memory holds at that moment, by the profile's figures for the fullest stage.
+    pub memory: RankMemory,
 }
 
 /// Runs a plan's instruction lists under these conditions.
@@ -111,9 +111,9 @@ impl Simulation<'_> {
         let busy: Millis = spans().map(|span| span.end - span.start).sum();
         let held = held(spans(), tokens);
         let peak = held.iter().map(|step| step.tokens).max().unwrap_or_default();
-        let peak_bytes = self.cost.held_bytes(self.replica.scheme, peak)?;
+        let memory = self.cost.rank_memory(self.replica.scheme, peak)?;
         // A sum of differences may be a rounding above the end.
-        Ok(StageRun { busy, bubble: (end - busy).max(Millis::ZERO), held, peak, peak_bytes })
+        Ok(StageRun { busy, bubble: (end - busy).max(Millis::ZERO), held, peak, memory })
     }
 }
 

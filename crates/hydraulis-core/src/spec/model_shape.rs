@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::units::count;
 
 /// No model is near it; products of a few of these stay below 2^53.
 const MOST: u64 = 1 << 24;
@@ -135,6 +136,11 @@ impl ModelShape {
         self.0.vocab_size * self.0.hidden_size
     }
 
+    /// How many layers cost as much as the head: a matrix takes the same operations for each of its parameters.
+    pub fn head_layers(&self) -> f64 {
+        count(self.vocabulary_parameters()) / count(self.layer_matrices())
+    }
+
     /// Parameters of the whole model.
     pub fn parameters(&self) -> u64 {
         let ends = if self.is_tied() { 1 } else { 2 } * self.vocabulary_parameters();
@@ -159,6 +165,7 @@ mod tests {
         // 24 x (2 x 48 + 2 x 24 + 3 x 42) and two norms.
         assert_eq!(small.layer_parameters(), 6_480 + 48);
         assert_eq!(small.parameters(), 3 * 6_528 + 37 * 24 + 24);
+        assert!((small.head_layers() - 37.0 * 24.0 / 6_480.0).abs() < 1e-15);
         assert_eq!(shape(&serde_json::to_string(&small).unwrap()).unwrap(), small);
     }
 

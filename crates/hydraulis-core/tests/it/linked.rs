@@ -7,7 +7,7 @@ use hydraulis_core::cost::preset;
 use hydraulis_core::layout::{Link, Parameter, ParameterTable, Traffic};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{Outcome, Plan, PlannedTransfers, Planner};
-use hydraulis_core::spec::{self, Cluster};
+use hydraulis_core::spec::{self, Cluster, LayerSplit};
 use proptest::prelude::*;
 
 use crate::arbitrary::{any_case, cases};
@@ -38,7 +38,7 @@ fn link_32b() -> Link {
         units: 5_376,
         blocks: vec![block],
     };
-    let table = ParameterTable::new((1..=60).map(layer).collect(), 60).unwrap();
+    let table = ParameterTable::new((1..=60).map(layer).collect(), LayerSplit::even(60)).unwrap();
     let traffic = Traffic {
         gigabytes_per_s: 200.0,
         gpu_gigabytes_per_s: 200.0,
@@ -160,7 +160,7 @@ fn the_checker_sees_wrong_transfers() {
 #[test]
 fn a_model_with_too_few_layers_is_refused() {
     let layer = |block| Parameter { name: "w".into(), rows: 8, row_elements: 8, units: 8, blocks: vec![block] };
-    let link = Link::new(ParameterTable::new(vec![layer(1)], 1).unwrap(), SLOW).unwrap();
+    let link = Link::new(ParameterTable::new(vec![layer(1)], LayerSplit::even(1)).unwrap(), SLOW).unwrap();
     let searching = Planner::search(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()).unwrap();
     assert_eq!(searching.with_link(link).unwrap_err().code(), "too_many_stages");
 }

@@ -5,7 +5,7 @@ use hydraulis_core::layout::{Link, Parameter, ParameterTable, Traffic};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::lookahead::{Member, Progress, Window, WindowPlan, check_window, plan_window};
 use hydraulis_core::plan::{Effort, Planner};
-use hydraulis_core::spec::{self, Cluster, MemoryRule};
+use hydraulis_core::spec::{self, Cluster, LayerSplit, MemoryRule};
 use hydraulis_core::{Error, Millis, Result};
 use proptest::option;
 use proptest::prelude::*;
@@ -169,7 +169,7 @@ fn no_sequence_of_strategies_is_cheaper_where_links_are_slow() {
         units: 5_376,
         blocks: vec![block],
     };
-    let table = ParameterTable::new((1..=60).map(layer).collect(), 60).unwrap();
+    let table = ParameterTable::new((1..=60).map(layer).collect(), LayerSplit::even(60)).unwrap();
     let previous: spec::Strategy = "2x<tp16>".parse().unwrap();
     let mut taken = Vec::new();
     for gigabytes_per_s in [5.0, 50.0, 500.0] {

@@ -219,7 +219,7 @@ proptest! {
                 let windows = at_once.div_ceil(window.micro_batches) as u64;
                 prop_assert!(stage.held.iter().all(|held| held.tokens <= stage.peak));
                 prop_assert!(stage.peak <= Tokens(windows * window.tokens.0));
-                prop_assert!(stage.peak_bytes <= memory * (1.0 + 1e-12));
+                prop_assert!(stage.memory.total() <= memory * (1.0 + 1e-12));
                 prop_assert_eq!(stage.held.last().map_or(Tokens(0), |held| held.tokens), Tokens(0));
                 prop_assert_eq!(stage.held.len(), 2 * replica.micro_batches.len());
             }

@@ -92,21 +92,22 @@ proptest! {
         prop_assert_eq!(volumes, expected);
     }
 
-    /// Blocks are cut evenly over the stages, 0 with the first and L + 1 with the last; units over tensor ranks;
+    /// Layers are cut by the split, block 0 is with the first stage and L + 1 with the last; units over tensor ranks;
     /// context ranks hold the same.
     #[test]
     fn stages_and_tensor_ranks_hold_what_is_theirs(world in world()) {
-        let layers = f64::from(world.table.layers());
+        let split = world.table.split();
+        let layers = split.layers();
         for (position, held) in world.positions.iter().zip(&world.held) {
             let Some(Position { scheme, stage, tensor_rank, context_rank: _ }) = *position else {
                 prop_assert_eq!(held, &[]);
                 continue;
             };
-            let of_stages = |stage: u16| (layers * f64::from(stage) / f64::from(scheme.pp())).floor();
-            let uses = |block: u32| match f64::from(block) {
-                0.0 => stage == 0,
+            let of_stage = split.stage(scheme, stage).unwrap();
+            let uses = |block: u32| match block {
+                0 => stage == 0,
                 block if block > layers => stage + 1 == scheme.pp(),
-                block => (of_stages(stage) + 1.0..=of_stages(stage + 1)).contains(&block),
+                block => of_stage.contains(&(block - 1)),
             };
             let part = |units: u64, rank: u16| units * u64::from(rank) / u64::from(scheme.tp());
             let expected = world.table.parameters().iter().enumerate();

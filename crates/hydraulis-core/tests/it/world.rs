@@ -5,7 +5,7 @@ use std::fmt;
 use hydraulis_core::layout::{
     BucketTransfer, HeldSlice, Home, Parameter, ParameterTable, Position, Segment, held_slices, transfer,
 };
-use hydraulis_core::spec::Scheme;
+use hydraulis_core::spec::{LayerSplit, Scheme};
 use hydraulis_core::strategy::place;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -16,7 +16,8 @@ use crate::arbitrary::any_case;
 /// some cut anywhere, some in units, some not at all.
 pub(crate) fn table() -> impl Strategy<Value = ParameterTable> {
     let parameter = (1..14_u64, 1..5_u64, 0..3_u8, any::<prop::sample::Index>(), 0..6_u8);
-    (4..=7_u32, vec(parameter, 1..12)).prop_map(|(layers, inputs)| {
+    let head_layers = prop_oneof![Just(0.0), 0.0..4.0_f64];
+    (4..=7_u32, head_layers, vec(parameter, 1..12)).prop_map(|(layers, head_layers, inputs)| {
         let parameters = inputs.into_iter().enumerate().map(|(index, (units, row_elements, cut, place, kind))| {
             let (rows, units) = [(units, units), (3 * units, units), (units, 1)][usize::from(cut)];
             let block = u32::try_from(place.index(layers as usize + 2)).unwrap();
@@ -27,7 +28,7 @@ pub(crate) fn table() -> impl Strategy<Value = ParameterTable> {
             };
             Parameter { name: format!("parameter {index}"), rows, row_elements, units, blocks }
         });
-        ParameterTable::new(parameters.collect(), layers).unwrap()
+        ParameterTable::new(parameters.collect(), LayerSplit::new(layers, head_layers).unwrap()).unwrap()
     })
 }
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from hydraulis.config.attention import AttentionKind
 from hydraulis.model.attention.kernel import Attended, AttentionMask, Heads
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -27,6 +28,7 @@ class CpuFlash:
     """`aten::_scaled_dot_product_flash_attention_for_cpu`, which never holds a whole matrix of scores."""
 
     name = "torch's flash attention for cpu"
+    kind: AttentionKind = "cpu-flash"
 
     def refusal(self, q_TND: Tensor) -> str | None:
         """Refuse any device but the CPU."""

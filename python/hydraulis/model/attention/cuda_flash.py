@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hydraulis.config.attention import AttentionKind
 from hydraulis.model.attention.kernel import Attended, AttentionMask, Heads
 
 _DTYPES = (torch.bfloat16, torch.float16)
@@ -30,6 +31,7 @@ class TorchFlash:
     """`aten::_flash_attention_forward` and its backward."""
 
     name = "torch's flash attention"
+    kind: AttentionKind = "torch-flash"
 
     def refusal(self, q_TND: Tensor) -> str | None:
         """Refuse what FlashAttention-2 cannot compute."""
@@ -65,6 +67,7 @@ class FlashAttnPackage:
     """The flash-attn package, 2.7 or later, where it is installed."""
 
     name = "flash-attn"
+    kind: AttentionKind = "flash-attn"
 
     def refusal(self, q_TND: Tensor) -> str | None:
         """Refuse what FlashAttention-2 cannot compute, and everything where the package is missing."""

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
+from hydraulis.config.attention import AttentionKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.segments import Segments
 
@@ -80,6 +81,10 @@ class AttentionKernel(Protocol):
     @property
     def name(self) -> str:
         """What messages call it."""
+
+    @property
+    def kind(self) -> AttentionKind:
+        """What configurations call it."""
 
     def refusal(self, q_TND: Tensor) -> str | None:
         """Say why it cannot take such heads, or None if it can."""

@@ -1,89 +1,127 @@
-"""Attention as it is defined: every score of a segment at once, on any device.
+"""Attention as it is defined: a masked softmax over the scores, a block of queries at a time, on any device.
 
-It stands in for flash attention on CUDA in float32 and float64, which flash kernels do not take: what is
-trained or compared in full precision there is small. Its scores take `N L^2` numbers for a segment of L
-tokens, and again in backward.
+It stands in where no flash kernel fits: on CUDA for float32 and float64, for head dims that are no multiple
+of 8, for devices before Ampere. It launches a dozen small kernels for each block, so it is slow on many short
+segments; its memory is bounded.
 
 Legend: T query tokens, S key tokens, N query heads, K key/value heads, G = N/K query heads of each, D head
-dim; l and s are the query and key tokens of one segment.
+dim; l and s are the query tokens of one block and the key tokens that they see.
 """
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from hydraulis.config.attention import AttentionKind
 from hydraulis.model.attention.kernel import Attended, AttentionMask, Heads
 
-_DTYPES = (torch.float32, torch.float64)
+# Scores of a block, at least those of one query: 64 MiB in float32, three such tensors at once in backward.
+_SCORES = 1 << 24
 
 
 class PlainAttention:
-    """A masked softmax over the scores of each segment, in at least float32."""
+    """A masked softmax over the scores of each block of queries, in at least float32.
+
+    Args:
+        block_scores: how many scores a block has at most, unless a single query has more.
+    """
 
     name = "plain attention"
+    kind: AttentionKind = "plain"
 
-    def refusal(self, q_TND: Tensor) -> str | None:
-        """Refuse what a flash kernel should take: other devices than CUDA, and half precision."""
-        fits = q_TND.device.type == "cuda" and q_TND.dtype in _DTYPES
-        return None if fits else "it stands in on cuda for float32 and float64"
+    def __init__(self, block_scores: int = _SCORES) -> None:
+        self._block_scores = block_scores
+
+    def refusal(self, q_TND: Tensor) -> str | None:  # noqa: ARG002  the others look at the heads
+        """Refuse nothing."""
+        return None
 
     def forward(self, heads: Heads, mask: AttentionMask) -> Attended:
-        """Attend, segment by segment."""
+        """Attend, block by block."""
         o_TND = torch.zeros_like(heads.q_TND, memory_format=torch.contiguous_format)
         wide = torch.promote_types(o_TND.dtype, torch.float32)
         log_sum_exp_TN = o_TND.new_full(o_TND.shape[:2], -math.inf, dtype=wide)
-        for rows, columns in _segments(mask):
-            q_lKGD, k_sKD, v_sKD = _grouped(heads, rows, columns)
-            score_KGls = _scores(q_lKGD, k_sKD, causal=mask.causal)
+        for block in self._blocks(heads, mask):
+            q_lKGD, k_sKD, v_sKD = _grouped(heads, block)
+            score_KGls = _scores(q_lKGD, k_sKD, block.hidden)
             log_sum_exp_KGl = score_KGls.logsumexp(-1)
             weight_KGls = (score_KGls - log_sum_exp_KGl[..., None]).exp()
-            o_TND[rows] = torch.einsum("kgls,skd->lkgd", weight_KGls, v_sKD).flatten(1, 2)
-            log_sum_exp_TN[rows] = log_sum_exp_KGl.flatten(0, 1).T
+            o_TND[block.rows] = (
+                torch.einsum("kgls,skd->lkgd", weight_KGls, v_sKD).flatten(1, 2).to(o_TND.dtype)
+            )
+            log_sum_exp_TN[block.rows] = log_sum_exp_KGl.flatten(0, 1).T
         return Attended(o_TND, log_sum_exp_TN)
 
     def backward(self, do_TND: Tensor, heads: Heads, attended: Attended, mask: AttentionMask) -> Heads:
-        """Give the gradients of the heads, segment by segment."""
-        gradients = Heads(*(torch.zeros_like(x, memory_format=torch.contiguous_format) for x in heads))
+        """Give the gradients of the heads, block by block; those of keys and values are added up wide."""
+        wide = attended.log_sum_exp_TN.dtype
+        dq_TND, dk_SKD, dv_SKD = (
+            torch.zeros_like(x, dtype=wide, memory_format=torch.contiguous_format) for x in heads
+        )
         num_groups = heads.k_SKD.shape[1]
-        for rows, columns in _segments(mask):
-            q_lKGD, k_sKD, v_sKD = _grouped(heads, rows, columns)
-            log_sum_exp_KGl = attended.log_sum_exp_TN[rows].T.unflatten(0, (num_groups, -1))
-            weight_KGls = (_scores(q_lKGD, k_sKD, causal=mask.causal) - log_sum_exp_KGl[..., None]).exp()
+        for block in self._blocks(heads, mask):
+            q_lKGD, k_sKD, v_sKD = _grouped(heads, block)
+            log_sum_exp_KGl = attended.log_sum_exp_TN[block.rows].T.unflatten(0, (num_groups, -1))
+            weight_KGls = (_scores(q_lKGD, k_sKD, block.hidden) - log_sum_exp_KGl[..., None]).exp()
             do_lKGD, o_lKGD = (
-                x[rows].unflatten(1, (num_groups, -1)).to(weight_KGls.dtype) for x in (do_TND, attended.o_TND)
+                x[block.rows].unflatten(1, (num_groups, -1)).to(wide) for x in (do_TND, attended.o_TND)
             )
-            gradients.v_SKD[columns] = torch.einsum("kgls,lkgd->skd", weight_KGls, do_lKGD)
+            dv_SKD[block.columns] += torch.einsum("kgls,lkgd->skd", weight_KGls, do_lKGD)
             dweight_KGls = torch.einsum("lkgd,skd->kgls", do_lKGD, v_sKD)
             # The gradient of a softmax: minus what the whole row gives back, be its other keys elsewhere.
             row_KGl = (do_lKGD * o_lKGD).sum(-1).permute(1, 2, 0)
             dscore_KGls = weight_KGls * (dweight_KGls - row_KGl[..., None]) * _scale(q_lKGD)
-            gradients.q_TND[rows] = torch.einsum("kgls,skd->lkgd", dscore_KGls, k_sKD).flatten(1, 2)
-            gradients.k_SKD[columns] = torch.einsum("kgls,lkgd->skd", dscore_KGls, q_lKGD)
-        return gradients
+            dq_TND[block.rows] = torch.einsum("kgls,skd->lkgd", dscore_KGls, k_sKD).flatten(1, 2)
+            dk_SKD[block.columns] += torch.einsum("kgls,lkgd->skd", dscore_KGls, q_lKGD)
+        return Heads(*(x.to(heads.q_TND.dtype) for x in (dq_TND, dk_SKD, dv_SKD)))
+
+    def _blocks(self, heads: Heads, mask: AttentionMask) -> Iterator["_Block"]:
+        """Cut the queries of each segment that has any, and keys, into blocks."""
+        row = column = 0
+        for queries, keys in zip(mask.queries.lengths, mask.keys.lengths, strict=True):
+            size = max(1, self._block_scores // (heads.q_TND.shape[1] * max(1, keys)))
+            for first in range(0, queries if keys else 0, size):
+                last = min(first + size, queries)
+                # Later keys than the block's last query's are hidden from all of it.
+                seen = last if mask.causal else keys
+                yield _Block(
+                    rows=slice(row + first, row + last),
+                    columns=slice(column, column + seen),
+                    hidden=first + 1 if mask.causal else None,
+                )
+            row, column = row + queries, column + keys
 
 
-def _segments(mask: AttentionMask) -> Iterator[tuple[slice, slice]]:
-    """Give the query and the key tokens of each segment that has both."""
-    row = column = 0
-    for queries, keys in zip(mask.queries.lengths, mask.keys.lengths, strict=True):
-        if queries and keys:
-            yield slice(row, row + queries), slice(column, column + keys)
-        row, column = row + queries, column + keys
+class _Block(NamedTuple):
+    """Some queries of a segment, and the keys that they see.
+
+    Attributes:
+        rows: the queries.
+        columns: the keys.
+        hidden: the first key that the first query does not see, counted from the first of `columns`; each
+            later query sees one more. None if all see all.
+    """
+
+    rows: slice
+    columns: slice
+    hidden: int | None
 
 
-def _grouped(heads: Heads, rows: slice, columns: slice) -> Heads:
-    """Take one segment, wide, its query heads grouped by the key/value head that they use."""
+def _grouped(heads: Heads, block: _Block) -> Heads:
+    """Take one block, wide, its query heads grouped by the key/value head that they use."""
     wide = torch.promote_types(heads.q_TND.dtype, torch.float32)
-    q, k, v = (x[part].to(wide) for x, part in zip(heads, (rows, columns, columns), strict=True))
+    parts = (block.rows, block.columns, block.columns)
+    q, k, v = (x[part].to(wide) for x, part in zip(heads, parts, strict=True))
     return Heads(q.unflatten(1, (k.shape[1], -1)), k, v)
 
 
-def _scores(q_lKGD: Tensor, k_sKD: Tensor, *, causal: bool) -> Tensor:
+def _scores(q_lKGD: Tensor, k_sKD: Tensor, hidden: int | None) -> Tensor:
     score_KGls = torch.einsum("lkgd,skd->kgls", q_lKGD, k_sKD) * _scale(q_lKGD)
-    if causal:
-        later = torch.ones(score_KGls.shape[-2:], dtype=torch.bool, device=q_lKGD.device).triu(1)
+    if hidden is not None:
+        later = torch.ones(score_KGls.shape[-2:], dtype=torch.bool, device=q_lKGD.device).triu(hidden)
         score_KGls.masked_fill_(later, -math.inf)
     return score_KGls
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from hydraulis.config.attention import AttentionKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.cpu_flash import CpuFlash
 from hydraulis.model.attention.cuda_flash import FlashAttnPackage, TorchFlash
@@ -17,11 +18,13 @@ from hydraulis.model.attention.kernel import Attended, AttentionKernel, Attentio
 from hydraulis.model.attention.plain import PlainAttention
 from hydraulis.model.segments import Segments
 
-KERNELS: tuple[AttentionKernel, ...] = (FlashAttnPackage(), TorchFlash(), PlainAttention(), CpuFlash())
-"""The best first. A user who installed flash-attn wants it; both flash kernels are the same algorithm."""
+KERNELS: tuple[AttentionKernel, ...] = (FlashAttnPackage(), TorchFlash(), CpuFlash(), PlainAttention())
+"""The best first; the last takes anything. A user who installed flash-attn wants it."""
 
 
-def varlen_attention(q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor, segments: Segments) -> Tensor:
+def varlen_attention(
+    q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor, segments: Segments, kind: AttentionKind = "auto"
+) -> Tensor:
     """Attend causally inside each segment; query head n uses key/value head `n // (N / K)`.
 
     Args:
@@ -29,35 +32,36 @@ def varlen_attention(q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor, segments: Segm
         k_TKD: keys; K divides N.
         v_TKD: values.
         segments: together they hold exactly T tokens.
+        kind: the kernel, or `auto` for the best that fits.
 
     Returns:
         o_TND, contiguous, in the dtype of the queries.
 
     Raises:
-        InvalidInputError: no kernel takes such heads (code `attention_kernel`), or the tensors do not hold
-            the tokens of `segments`, or D is not contiguous (code `attention_shape`).
+        InvalidInputError: no kernel, or not that one, takes such heads (code `attention_kernel`), or the
+            tensors do not hold the tokens of `segments`, or D is not contiguous (code `attention_shape`).
     """
     mask = AttentionMask(segments, segments, causal=True)
     check_heads(Heads(q_TND, k_TKD, v_TKD), mask)
-    return _attend(q_TND, k_TKD, v_TKD, mask, choose_kernel(q_TND))
+    return _attend(q_TND, k_TKD, v_TKD, mask, choose_kernel(q_TND, kind))
 
 
-def choose_kernel(q_TND: Tensor) -> AttentionKernel:
-    """Take the first kernel that computes such heads on their device.
+def choose_kernel(q_TND: Tensor, kind: AttentionKind = "auto") -> AttentionKernel:
+    """Take the first kernel that computes such heads on their device, among all or of one kind.
 
     Raises:
         InvalidInputError: none does; the message says why of each (code `attention_kernel`).
     """
     refusals = []
-    for kernel in KERNELS:
+    for kernel in (kernel for kernel in KERNELS if kind in ("auto", kernel.kind)):
         refusal = kernel.refusal(q_TND)
         if refusal is None:
             return kernel
         refusals.append(f"{kernel.name}: {refusal}")
     dtype = str(q_TND.dtype).removeprefix("torch.")
     message = (
-        f"no attention for {dtype} heads of dim {q_TND.shape[-1]} on {q_TND.device} ({'; '.join(refusals)}); "
-        "change the device, the dtype or head_dim"
+        f"no attention for {dtype} heads of dim {q_TND.shape[-1]} on {q_TND.device} with train.attention = "
+        f"'{kind}' ({'; '.join(refusals)}); change the kernel, the device, the dtype or head_dim"
     )
     raise InvalidInputError(message, code="attention_kernel")
 

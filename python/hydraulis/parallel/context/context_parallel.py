@@ -17,6 +17,7 @@ from torch import Tensor
 
 from hydraulis.config.context import ContextKind
 from hydraulis.errors import InvalidInputError
+from hydraulis.model.on_device import on_device
 from hydraulis.model.packed import PackedSequences
 from hydraulis.model.sequences import Sequences
 from hydraulis.parallel.context.meetings import ring_meetings
@@ -62,11 +63,13 @@ class ContextParallel:
         if self.kind == "ulysses":
             num_tokens = whole.num_tokens // cp
             index_t = torch.arange(rank * num_tokens, (rank + 1) * num_tokens, device=device)
-            return index_t, UlyssesSequences(whole.position_T[index_t], whole.segments, self.group)
+            return index_t, UlyssesSequences(
+                whole.position_T[index_t], whole.segments, self.group, whole.attention
+            )
         split = zigzag_split(whole.lengths, cp)
-        index_t = _zigzag_index(split, rank).to(device)
+        index_t = on_device(_zigzag_index(split, rank), device)
         meetings = ring_meetings(split, rank, cp, device)
-        return index_t, RingSequences(whole.position_T[index_t], meetings, self.group)
+        return index_t, RingSequences(whole.position_T[index_t], meetings, self.group, whole.attention)
 
 
 def _zigzag_index(split: Sequence[CutSequence], rank: int) -> Tensor:

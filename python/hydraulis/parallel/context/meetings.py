@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from hydraulis.model.attention.kernel import Attended, AttentionMask, Heads
+from hydraulis.model.on_device import on_device
 from hydraulis.model.segments import Segments
 from hydraulis.parallel.context.zigzag import CutSequence
 
@@ -77,7 +78,7 @@ def ring_meetings(
             queries.append(range(start if is_outer else middle, end))
             keys.append(range(first, inner if is_outer else last))
         mask = AttentionMask(_segments(queries, device), _segments(keys, device), causal=False)
-        meetings.append(Meeting(mask, _index(queries).to(device), _index(keys).to(device)))
+        meetings.append(Meeting(mask, on_device(_index(queries), device), on_device(_index(keys), device)))
     return tuple(meetings)
 
 

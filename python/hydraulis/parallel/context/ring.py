@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from hydraulis.config.attention import AttentionKind
 from hydraulis.model.attention.kernel import Attended, Heads, check_heads
 from hydraulis.model.attention.varlen import choose_kernel
 from hydraulis.parallel.context.meetings import Meeting
@@ -32,11 +33,13 @@ class RingSequences:
         position_T: of this rank's tokens, each in its own sequence.
         meetings: what its queries meet at each step, its own keys first.
         group: the context ranks, in the order of their chunks.
+        attention: the kernel by which they attend.
     """
 
     position_T: Tensor
     meetings: tuple[Meeting, ...]
     group: dist.ProcessGroup
+    attention: AttentionKind = "auto"
 
     def attend(self, q_tND: Tensor, k_tKD: Tensor, v_tKD: Tensor) -> Tensor:
         """Attend as `varlen_attention` does over the whole micro-batch; collective over the group."""
@@ -47,7 +50,7 @@ class RingSequences:
 class _RingAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q_tND: Tensor, k_tKD: Tensor, v_tKD: Tensor, ring: RingSequences) -> Tensor:
-        kernel = choose_kernel(q_tND)
+        kernel = choose_kernel(q_tND, ring.attention)
         total: Attended | None = None
         own = torch.stack((k_tKD, v_tKD))
         for meeting, key_value in zip(ring.meetings, _around(own, ring.group), strict=True):
@@ -67,7 +70,7 @@ class _RingAttention(torch.autograd.Function):
     def backward(ctx: Any, do_tND: Tensor) -> tuple[Tensor | None, ...]:
         q_tND, k_tKD, v_tKD, o_tND, log_sum_exp_tN = ctx.saved_tensors
         ring, attended = ctx.ring, Attended(o_tND, log_sum_exp_tN)
-        kernel = choose_kernel(q_tND)
+        kernel = choose_kernel(q_tND, ring.attention)
         wide = log_sum_exp_tN.dtype
         dq_tND = torch.zeros_like(q_tND, dtype=wide, memory_format=torch.contiguous_format)
         own = torch.stack((k_tKD, v_tKD))

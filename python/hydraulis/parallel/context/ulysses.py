@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from hydraulis.config.attention import AttentionKind
 from hydraulis.model.attention.varlen import varlen_attention
 from hydraulis.model.segments import Segments
 from hydraulis.parallel.context.head_split import HeadShare, share_heads
@@ -31,17 +32,20 @@ class UlyssesSequences:
         position_T: of this rank's tokens, each in its own sequence.
         segments: of the whole micro-batch.
         group: the context ranks, in the order of their runs.
+        attention: the kernel by which they attend.
     """
 
     position_T: Tensor
     segments: Segments
     group: dist.ProcessGroup
+    attention: AttentionKind = "auto"
 
     def attend(self, q_tND: Tensor, k_tKD: Tensor, v_tKD: Tensor) -> Tensor:
         """Attend as `varlen_attention` does over the whole micro-batch; collective over the group."""
         shares = share_heads(q_tND.shape[1], k_tKD.shape[1], self.group.size())
         q_TnD, k_TkD, v_TkD = _to_heads(q_tND, k_tKD, v_tKD, shares, self.group)
-        return _to_tokens(varlen_attention(q_TnD, k_TkD, v_TkD, self.segments), shares, self.group)
+        o_TnD = varlen_attention(q_TnD, k_TkD, v_TkD, self.segments, self.attention)
+        return _to_tokens(o_TnD, shares, self.group)
 
 
 class _TokensToHeads(torch.autograd.Function):

@@ -18,7 +18,7 @@ from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.durable import write_durably
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, ShardRecord
-from hydraulis.runtime.checkpoint.shard import parameter_records, shard_name, snapshot, write_shard
+from hydraulis.runtime.checkpoint.shard import Snapshot, parameter_records, shard_name, write_shard
 from hydraulis.runtime.every_rank import raise_everywhere
 from hydraulis.runtime.home import HomeShare
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
@@ -81,10 +81,10 @@ class CheckpointSaver:
         """Copy the state, and have it written."""
         self._finish()
         path = Path(from_rank_zero(lambda: str(self._make_folder(step))))
-        tensors = snapshot(self._shares)
+        snapshot = Snapshot(self._shares)
         file = path / shard_name(dist.get_rank(), dist.get_world_size())
         self._begun = step
-        self._pending = _Pending(step, path, self._writer.submit(write_shard, file, tensors))
+        self._pending = _Pending(step, path, self._writer.submit(write_shard, file, snapshot))
 
     def _poll(self) -> None:
         """Complete the checkpoint that is being written if all ranks have written."""

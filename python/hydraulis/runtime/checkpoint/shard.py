@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import safetensors.torch
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis.runtime.checkpoint.durable import write_durably
 from hydraulis.runtime.checkpoint.manifest import Interval, ParameterRecord
 from hydraulis.runtime.home import HomeShare
+from hydraulis.runtime.side_stream import Landmark, SideStream
 
 
 def shard_name(rank: int, world_size: int) -> str:
@@ -22,16 +24,39 @@ def tensor_name(buffer: str, parameter: str) -> str:
     return f"{buffer}/{parameter}"
 
 
-def snapshot(shares: Sequence[HomeShare]) -> dict[str, Tensor]:
-    """Copy the state of this rank, by the names of the tensors in its shard."""
-    tensors = {}
-    for share in shares:
+class Snapshot:
+    """A copy of the state of this rank on the host.
+
+    On CUDA it is made beside computation, into pinned memory, which torch keeps for the next one; the home
+    buffers are not stepped on before it is made. On the CPU it is there at once.
+
+    Args:
+        shares: the state.
+    """
+
+    def __init__(self, shares: Sequence[HomeShare]) -> None:
+        device = shares[0].master.device
+        self._tensors: dict[str, Tensor] = {}
+        stream = SideStream(device)
+        with stream.beside():
+            for share in shares:
+                self._copy(share)
+            self._made = Landmark(device)
+        for share in shares:
+            share.read_until(self._made)
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Wait until the copy is made, and give its tensors by their names in the shard; from any thread."""
+        self._made.synchronize()
+        return self._tensors
+
+    def _copy(self, share: HomeShare) -> None:
         for buffer, flat in share.buffers().items():
-            copy = flat.detach().to("cpu", copy=True)
+            copy = torch.empty_like(flat, device="cpu", pin_memory=flat.is_cuda)
+            copy.copy_(flat.detach(), non_blocking=True)
             for held in share.slices:
                 name = tensor_name(buffer, share.parameters.names[held.parameter])
-                tensors[name] = copy[held.offset : held.offset + held.end - held.start]
-    return tensors
+                self._tensors[name] = copy[held.offset : held.offset + held.end - held.start]
 
 
 def parameter_records(shares: Sequence[HomeShare]) -> tuple[ParameterRecord, ...]:
@@ -54,11 +79,11 @@ def parameter_records(shares: Sequence[HomeShare]) -> tuple[ParameterRecord, ...
     return tuple(records)
 
 
-def write_shard(file: Path, tensors: Mapping[str, Tensor]) -> int:
-    """Write a shard, whole or not at all; give its bytes.
+def write_shard(file: Path, snapshot: Snapshot) -> int:
+    """Write a shard, whole or not at all, once the snapshot is made; give its bytes.
 
     Raises:
         HydraulisError: it cannot be written (code `checkpoint_write`).
     """
-    write_durably(file, lambda path: safetensors.torch.save_file(dict(tensors), path))
+    write_durably(file, lambda path: safetensors.torch.save_file(dict(snapshot.tensors()), path))
     return file.stat().st_size

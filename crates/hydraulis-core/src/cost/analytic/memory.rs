@@ -1,7 +1,8 @@
 //! Bytes of a model's stages, by counting what the runtime keeps.
 
 use crate::cost::analytic::Device;
-use crate::spec::{CheckpointingKind, ModelShape, Scheme};
+use crate::error::Result;
+use crate::spec::{CheckpointingKind, LayerSplit, ModelShape, Scheme};
 use crate::units::count;
 
 /// Buckets in flight: one that is sent, one that arrives.
@@ -24,30 +25,48 @@ pub(super) fn home_bytes(model: &ModelShape, device: &Device) -> u64 {
 
 /// Bytes of parameters and gradients on the fullest stage's ranks; on the last one also the gradient of the head between the
 /// loss and its backward.
-pub(super) fn held_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> u64 {
-    let (tp, stages) = (u64::from(scheme.tp()), u64::from(scheme.pp()));
-    let layers = model.fields().num_hidden_layers.div_ceil(stages) * model.layer_parameters();
+pub(super) fn held_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<u64> {
     let vocabulary = model.vocabulary_parameters();
     let (bytes, wide) = (device.dtype.bytes(), device.dtype.wide_bytes());
-    let ends = if stages == 1 && !model.is_tied() { 2 * vocabulary } else { vocabulary };
-    ((layers + ends) * (bytes + wide) + vocabulary * wide).div_ceil(tp)
+    let of_stage = |(stage, layers): (u16, u64)| {
+        let (first, last) = (stage == 0, stage + 1 == scheme.pp());
+        let vocabularies = u64::from(first) + u64::from(last) - u64::from(first && last && model.is_tied());
+        let parameters = layers * model.layer_parameters() + vocabularies * vocabulary;
+        let head = if last { vocabulary * wide } else { 0 };
+        (parameters * (bytes + wide) + head).div_ceil(scheme.tp().into())
+    };
+    Ok(stage_layers(model, scheme)?.into_iter().map(of_stage).max().unwrap_or_default())
 }
 
-/// Bytes of activations for each token of a micro-batch on the fullest rank: the first stage holds as many micro-batches as
-/// there are stages, each of a stage's share of the layers.
+/// Bytes of activations for each token of a micro-batch on the fullest rank: stage `j` of `p` holds `p - j` micro-batches at
+/// once, each of its own layers.
 pub(super) fn activation_bytes(
     model: &ModelShape,
     scheme: Scheme,
     device: &Device,
     checkpointing: CheckpointingKind,
-) -> f64 {
-    let (tp, stages) = (count(scheme.tp()), scheme.stages());
-    let layers = count(model.fields().num_hidden_layers) * layer_bytes(model, scheme, device, checkpointing);
+) -> Result<f64> {
+    let tp = count(scheme.tp());
+    let layer = layer_bytes(model, scheme, device, checkpointing);
     let hidden = count(model.fields().hidden_size);
     // Two of the last norm, and the gradient that the loss leaves for all tokens of the group.
-    let kept = tp * count(device.dtype.bytes()) + 2.0 * count(device.dtype.wide_bytes());
-    let head = if stages == 1 { hidden * kept } else { 0.0 };
-    (layers + head) / tp
+    let head = hidden * (tp * count(device.dtype.bytes()) + 2.0 * count(device.dtype.wide_bytes()));
+    let of_stage = |(stage, layers): (u16, u64)| {
+        let in_flight = scheme.pp() - stage;
+        count(u64::from(in_flight) * layers) * layer + if in_flight == 1 { head } else { 0.0 }
+    };
+    let stages = stage_layers(model, scheme)?.into_iter().map(of_stage);
+    Ok(stages.fold(0.0, f64::max) / tp)
+}
+
+/// The number of each stage, and how many layers it has.
+fn stage_layers(model: &ModelShape, scheme: Scheme) -> Result<Vec<(u16, u64)>> {
+    let split = LayerSplit::of(model);
+    let of_stage = |stage| {
+        let layers = split.stage(scheme, stage)?;
+        Ok((stage, u64::from(layers.end - layers.start)))
+    };
+    (0..scheme.pp()).map(of_stage).collect()
 }
 
 /// Bytes that the tensor ranks of one layer keep together for each token, as `tests/profile/test_analytic.py` counts them.

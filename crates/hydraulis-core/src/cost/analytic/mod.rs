@@ -16,7 +16,7 @@ use work::Work;
 use crate::cost::profile::{Hardware, Memory, SchemeProfile};
 use crate::cost::{CostProfile, PRESETS, preset};
 use crate::error::Result;
-use crate::spec::{CheckpointingKind, Cluster, ModelShape, Scheme};
+use crate::spec::{CheckpointingKind, Cluster, LayerSplit, ModelShape, Scheme};
 use crate::units::count;
 
 /// Wider tensor parallelism than two nodes of 8 was measured by nobody here.
@@ -49,17 +49,17 @@ impl CostProfile {
         let entry = |&scheme: &Scheme| {
             let work = Work::of(model, scheme, device, nodes, checkpointing);
             let [quadratic, linear, fixed] = work.coefficients(&efficiency.times_peak);
-            SchemeProfile {
+            Ok(SchemeProfile {
                 scheme,
                 context: None,
                 quadratic_ms_per_token2: quadratic,
                 linear_ms_per_token: linear,
                 fixed_ms: fixed,
-                held_bytes: memory::held_bytes(model, scheme, device),
-                activation_bytes_per_token: memory::activation_bytes(model, scheme, device, checkpointing),
-                stage_multipliers: stage_multipliers(model, scheme),
+                held_bytes: memory::held_bytes(model, scheme, device)?,
+                activation_bytes_per_token: memory::activation_bytes(model, scheme, device, checkpointing)?,
+                stage_multipliers: stage_multipliers(model, scheme)?,
                 fit: None,
-            }
+            })
         };
         let fields = model.fields();
         CostProfile {
@@ -83,7 +83,7 @@ impl CostProfile {
                 home_bytes: memory::home_bytes(model, device),
                 token_multiple: TOKEN_MULTIPLE,
             },
-            schemes: schemes.iter().map(entry).collect(),
+            schemes: schemes.iter().map(entry).collect::<Result<_>>()?,
             ..CostProfile::empty()
         }
         .checked()
@@ -105,16 +105,12 @@ fn schemes(model: &ModelShape, cluster: Cluster) -> Result<Vec<Scheme>> {
     Ok(schemes)
 }
 
-/// The last stage computes the head beside its layers; the embedding only looks rows up.
-fn stage_multipliers(model: &ModelShape, scheme: Scheme) -> Option<Vec<f64>> {
-    let stages = scheme.stages();
-    if stages == 1 {
-        return None;
+/// The cost of each stage to the mean; the last one computes the head beside its layers.
+fn stage_multipliers(model: &ModelShape, scheme: Scheme) -> Result<Option<Vec<f64>>> {
+    if scheme.pp() == 1 {
+        return Ok(None);
     }
-    let layers = count(model.fields().num_hidden_layers) * count(model.layer_matrices()) / count(stages);
-    let head = count(model.vocabulary_parameters());
-    let mean = layers + head / count(stages);
-    let mut multipliers = vec![layers / mean; stages];
-    multipliers[stages - 1] = (layers + head) / mean;
-    Some(multipliers)
+    let costs = LayerSplit::of(model).stage_costs(scheme)?;
+    let mean = costs.iter().sum::<f64>() / count(costs.len());
+    Ok(Some(costs.into_iter().map(|cost| cost / mean).collect()))
 }

@@ -1,0 +1,46 @@
+"""The links of a cluster, from what a profile has measured of them."""
+
+import json
+
+from hydraulis._core import Cluster, CostProfile
+from hydraulis.config.link_rates import LinkRates
+
+_EXCHANGE = "all_to_all"
+
+
+def measured_rates(profile: CostProfile, cluster: Cluster) -> LinkRates | None:
+    """Derive rates from all-to-all exchanges: transfers are such.
+
+    Of `n` ranks that exchange at `r` bytes of their own buffers a second, each sends `(n - 1) / n` of it;
+    where nodes have `g` of them, a node's links carry `g r (n - g) / n`. A message takes the latency of the
+    widest exchange over its `n - 1` messages.
+
+    Args:
+        profile: with the links of the ranks that it was measured on.
+        cluster: to be planned for.
+
+    Returns:
+        The rates; None where the profile has none, or none between nodes and the cluster has several.
+    """
+    node = cluster.gpus_per_node
+    exchanges = [
+        link
+        for link in json.loads(profile.to_json())["hardware"].get("links", [])
+        if link["operation"] == _EXCHANGE
+    ]
+    inside = [link for link in exchanges if link["ranks"] <= node]
+    between = [link for link in exchanges if link["ranks"] > node]
+    if not inside or (cluster.gpus > node and not between):
+        return None
+    widest_inside = max(inside, key=lambda link: int(link["ranks"]))
+    widest = max(exchanges, key=lambda link: int(link["ranks"]))
+    gpu_rate = widest_inside["gigabytes_per_s"] * (1 - 1 / widest_inside["ranks"])
+    # Inside one node nothing crosses, whatever the rate.
+    node_rate = node * gpu_rate
+    if widest["ranks"] > node:
+        node_rate = node * widest["gigabytes_per_s"] * (1 - node / widest["ranks"])
+    return LinkRates(
+        gigabytes_per_s=node_rate,
+        gpu_gigabytes_per_s=gpu_rate,
+        message_us=1e3 * widest["latency_ms"] / (widest["ranks"] - 1),
+    )

@@ -1,0 +1,117 @@
+"""Which schemes the replicas of a run may have."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from hydraulis._core import Cluster, CostProfile, Position, Scheme, Strategy, held_slices
+from hydraulis.config.planner import PlannerConfig
+from hydraulis.config.run import RunConfig
+from hydraulis.errors import InfeasibleError, InvalidInputError
+from hydraulis.parallel.context.degree import check_context_degree
+from hydraulis.parallel.tensor import check_tensor_degree
+from hydraulis.runtime.home import HOME_BUFFERS
+from hydraulis.runtime.parameters import ModelParameters
+
+MIB = 1 << 20
+# Of a rank's memory, what a scheme may hold whatever the tokens, to be worth measuring.
+_HELD_SHARE = 0.8
+
+
+def run_schemes(config: RunConfig, cluster: Cluster, profile: CostProfile | None) -> list[Scheme]:
+    """List every scheme that a plan of the run may use, in their order.
+
+    Args:
+        config: of the run.
+        cluster: of its ranks.
+        profile: that plans will be made with; None if it is to be measured.
+
+    Raises:
+        InvalidInputError: a strategy or a scheme is not written as one (codes `strategy_syntax`,
+            `scheme_syntax`), does not fit the cluster (`strategy_too_large`) or the model (`tensor_degree`,
+            `context_degree`), or the profile lacks it (`scheme_unknown`).
+        InfeasibleError: a search has nothing to look among (code `no_schemes`).
+    """
+    listed = [scheme for strategy in named_strategies(config.planner, cluster) for scheme in strategy.schemes]
+    named = listed or [Scheme(text) for text in config.planner.schemes]
+    if named:
+        return sorted({_checked(scheme, config, cluster, profile) for scheme in named})
+    candidates = _all_schemes(config, cluster) if profile is None else map(Scheme, profile.schemes)
+    schemes = {scheme for scheme in candidates if _is_admitted(scheme, config, cluster, profile)}
+    if not schemes:
+        message = (
+            f"planner.strategies = ['search'] finds no scheme for this model on {cluster.gpus} ranks; name "
+            "some in planner.schemes, or raise planner.memory_mib"
+        )
+        raise InfeasibleError(message, code="no_schemes")
+    return sorted(schemes)
+
+
+def named_strategies(config: PlannerConfig, cluster: Cluster) -> list[Strategy]:
+    """Read the strategies that a configuration lists; none for a search.
+
+    Raises:
+        InvalidInputError: one is none (code `strategy_syntax`), or does not fit the cluster
+            (`strategy_too_large`).
+    """
+    strategies = [] if config.is_search else [Strategy(text) for text in config.strategies]
+    for strategy in strategies:
+        strategy.place(cluster)
+    return strategies
+
+
+def restricted(profile: CostProfile, schemes: Sequence[Scheme]) -> CostProfile:
+    """Leave out of a profile what the run's buffers are not made for."""
+    wanted = {str(scheme) for scheme in schemes}
+    if wanted == set(profile.schemes):
+        return profile
+    document = json.loads(profile.to_json())
+    document["schemes"] = [entry for entry in document["schemes"] if entry["scheme"] in wanted]
+    document["strategies"] = []
+    return CostProfile.from_json(json.dumps(document))
+
+
+def _checked(scheme: Scheme, config: RunConfig, cluster: Cluster, profile: CostProfile | None) -> Scheme:
+    Strategy(f"1x{scheme}").place(cluster)
+    check_tensor_degree(config.model, scheme.tp)
+    context = config.planner.context if scheme.cp > 1 else None
+    if profile is not None:
+        profile.micro_batch_ms(scheme, [1])
+        context = profile.context(scheme)
+    check_context_degree(config.model, scheme, context)
+    return scheme
+
+
+def _is_admitted(scheme: Scheme, config: RunConfig, cluster: Cluster, profile: CostProfile | None) -> bool:
+    try:
+        _checked(scheme, config, cluster, profile)
+    except InvalidInputError:
+        return False
+    return scheme.pp <= config.model.num_hidden_layers
+
+
+def _all_schemes(config: RunConfig, cluster: Cluster) -> Iterator[Scheme]:
+    """Give tensor degrees within a node and pipeline degrees, powers of two, that leave room for tokens."""
+    parameters = ModelParameters.of(config.model)
+    tp = 1
+    while tp <= min(cluster.gpus_per_node, cluster.gpus):
+        pp = 1
+        while tp * pp <= cluster.gpus and pp <= config.model.num_hidden_layers:
+            scheme = Scheme(f"<tp{tp},pp{pp}>")
+            if _has_room(scheme, config, cluster, parameters):
+                yield scheme
+            pp *= 2
+        tp *= 2
+
+
+def _has_room(scheme: Scheme, config: RunConfig, cluster: Cluster, parameters: ModelParameters) -> bool:
+    dtype: torch.dtype = getattr(torch, config.train.dtype)
+    wide = torch.promote_types(dtype, torch.float32)
+    held = max(
+        sum(one.elements for one in held_slices(parameters.table, position))
+        for position in Position.all(scheme)
+    )
+    home = sum(one.rows * one.row_elements for one in parameters.table.parameters) / cluster.gpus
+    needed = held * (dtype.itemsize + wide.itemsize) + HOME_BUFFERS * home * wide.itemsize
+    return needed <= _HELD_SHARE * config.planner.memory_mib * MIB

@@ -1,0 +1,42 @@
+"""Rates of a cluster's links, from those that a profile has measured."""
+
+import json
+
+import pytest
+
+from hydraulis import Cluster, CostProfile
+from hydraulis.planner.links import measured_rates
+from profiles import made_up_profile
+
+
+def profile(*links: tuple[str, int, float, float]) -> CostProfile:
+    """Give a profile with links of an operation, ranks, milliseconds and GB/s."""
+    document = json.loads(made_up_profile({"<1>": 64}).to_json())
+    names = ("operation", "ranks", "latency_ms", "gigabytes_per_s")
+    document["hardware"]["links"] = [dict(zip(names, link, strict=True)) for link in links]
+    return CostProfile.from_json(json.dumps(document))
+
+
+INSIDE = (("all_to_all", 2, 0.1, 80.0), ("all_to_all", 8, 0.7, 100.0), ("all_reduce", 8, 9.0, 1.0))
+
+
+def test_inside_a_node_each_rank_keeps_its_own_part() -> None:
+    rates = measured_rates(profile(*INSIDE), Cluster(gpus=8, gpus_per_node=8))
+    assert rates is not None
+    # 7 of 8 parts leave a rank at 100 GB/s of its buffer, in 7 messages.
+    assert rates.gpu_gigabytes_per_s == pytest.approx(87.5)
+    assert rates.message_us == pytest.approx(100.0)
+
+
+def test_between_nodes_a_node_sends_what_its_ranks_do() -> None:
+    rates = measured_rates(profile(*INSIDE, ("all_to_all", 32, 3.1, 4.0)), Cluster(gpus=32, gpus_per_node=8))
+    assert rates is not None
+    # 24 of 32 parts of 8 ranks' buffers leave the node.
+    assert rates.gigabytes_per_s == pytest.approx(8 * 4.0 * 0.75)
+    assert rates.gpu_gigabytes_per_s == pytest.approx(87.5)
+    assert rates.message_us == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize("links", [(), INSIDE[2:], INSIDE[:1]])
+def test_what_was_not_measured_is_not_made_up(links: tuple[tuple[str, int, float, float], ...]) -> None:
+    assert measured_rates(profile(*links), Cluster(gpus=16, gpus_per_node=8)) is None

@@ -1,0 +1,218 @@
+"""One rank on each device that is at hand: the same code, the CPU's results.
+
+Where there is no CUDA device these run on the CPU alone, with another attention kernel than the reference.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from devices import alone_under_torchrun, on_each_device, one_rank
+from hydraulis import Scheme, train
+from hydraulis.config.attention import AttentionKind
+from hydraulis.data.corpus import Corpus
+from hydraulis.data.stdlib import StandardLibrary
+from hydraulis.profile.bench import SchemeBench
+from hydraulis.runtime.checkpoint.shard import Snapshot, tensor_name
+from hydraulis.runtime.worker import Worker
+from profiles import made_up_profile
+from runtime.tiny import OPTIMIZER, SEED, made_up_corpus, plan_for, train_config
+from small_model import small_config
+
+LENGTHS = (30, 20, 9, 5, 2, 2)
+CONFIG = small_config(tie_word_embeddings=True, qk_norm=True, attention_bias=True, head_dim=8)
+STRATEGY = "1x<1>"
+
+
+class Result(NamedTuple):
+    """What some iterations came to, on the CPU."""
+
+    losses: list[float]
+    gradients: dict[str, Tensor]
+    parameters: dict[str, Tensor]
+    memory_bytes: int
+
+
+def make(device: str, dtype: torch.dtype, **settings: Any) -> Worker:
+    section = train_config(
+        dtype=dtype, seed=SEED, device=device, frozen=("model.layers.1.mlp.*",), **settings
+    )
+    return Worker(CONFIG, OPTIMIZER, section, schemes=[Scheme("<1>")])
+
+
+def sequence(number: int) -> Any:
+    return np.random.default_rng(number).integers(CONFIG.vocab_size, size=LENGTHS[number]).astype(np.uint8)
+
+
+def iterate(worker: Worker, steps: int) -> Result:
+    plan = plan_for(1, STRATEGY, LENGTHS)
+    assert len(plan.replicas[0].micro_batches) > 1
+    losses = []
+    for _ in range(steps):
+        outcome = worker.accumulate(plan, sequence)
+        gradients = worker.home.gather(worker.home.gradient) or {}
+        worker.home.step()
+        losses.append(outcome.loss)
+        assert len(outcome.timelines[0]) == 2 * len(plan.replicas[0].micro_batches)
+        assert all(span.start_ms < span.end_ms for span in outcome.timelines[0])
+    losses.append(worker.evaluate(plan, sequence))
+    parameters = worker.home.gather(worker.home.master) or {}
+    return Result(losses, gradients, parameters, outcome.memory_bytes)
+
+
+@pytest.fixture(scope="module")
+def reference() -> Result:
+    with one_rank("cpu"):
+        return iterate(make("cpu", torch.float64), 3)
+
+
+def assert_equals(result: Result, reference: Result, tolerance: float) -> None:
+    assert result.losses == pytest.approx(reference.losses, rel=tolerance)
+    for values, expected in (
+        (result.gradients, reference.gradients),
+        (result.parameters, reference.parameters),
+    ):
+        assert values.keys() == expected.keys()
+        for name, value in expected.items():
+            distance = torch.linalg.norm(values[name].double() - value)
+            assert distance <= tolerance * torch.linalg.norm(value), name
+
+
+@on_each_device
+@pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
+@pytest.mark.parametrize(
+    ("dtype", "attention", "tolerance"),
+    [(torch.float64, "plain", 1e-10), (torch.float32, "auto", 1e-3), (torch.bfloat16, "auto", 0.2)],
+)
+def test_iterations_equal_the_cpus(
+    device: str,
+    dtype: torch.dtype,
+    attention: AttentionKind,
+    tolerance: float,
+    checkpointing: str,
+    reference: Result,
+) -> None:
+    with one_rank(device) as own:
+        worker = make(device, dtype, attention=attention, checkpointing=checkpointing)
+        assert worker.home.master.device == worker.buffers.parameter.device == own
+        assert worker.kernel.kind == ("plain" if attention == "plain" else worker.kernel.kind)
+        result = iterate(worker, 3)
+    assert_equals(result, reference, tolerance)
+    lasting = sum(tensor.nbytes for tensor in worker._lasting())
+    assert lasting == result.memory_bytes if device == "cpu" else lasting < result.memory_bytes
+
+
+@on_each_device
+def test_the_same_iterations_are_equal_to_the_bit(device: str) -> None:
+    results = []
+    for _ in range(2):
+        with one_rank(device):
+            results.append(iterate(make(device, torch.float32), 2))
+    assert results[0].losses == results[1].losses
+    for name, value in results[0].parameters.items():
+        assert torch.equal(value, results[1].parameters[name]), name
+
+
+@on_each_device
+def test_a_snapshot_is_of_the_state_before_the_next_step(device: str) -> None:
+    with one_rank(device):
+        worker = make(device, torch.float32)
+        worker.home.gradient.normal_()
+        worker.home.step()
+        before = {kind: flat.to("cpu", copy=True) for kind, flat in worker.home.buffers().items()}
+        snapshot = Snapshot(worker.shares)
+        for _ in range(3):
+            worker.home.step()
+        tensors = snapshot.tensors()
+        for held in worker.home.slices:
+            name = worker.parameters.names[held.parameter]
+            for kind, flat in before.items():
+                expected = flat[held.offset : held.offset + held.end - held.start]
+                value = tensors[tensor_name(kind, name)]
+                assert value.device.type == "cpu"
+                assert torch.equal(value, expected), (kind, name)
+        assert not torch.equal(before["master"], worker.home.master.cpu())
+
+
+@on_each_device
+def test_a_scheme_is_timed_and_its_bytes_are_counted_alike(device: str) -> None:
+    with one_rank(device):
+        bench = SchemeBench(make(device, torch.float32, attention="plain"), Scheme("<1>"), None)
+        bench.fill()
+        # The first one pays for what is made on first use.
+        _, few, many = (bench.time([length]) for length in (4, 4, 1024))
+        assert few is not None
+        assert many is not None
+        assert few.forward_ms > 0
+        assert sum(few) < sum(many)
+        kept = bench.kept_bytes(64)
+    with one_rank("cpu"):
+        expected = SchemeBench(make("cpu", torch.float32, attention="plain"), Scheme("<1>"), None)
+        # Kernels of other devices may keep other intermediate results.
+        assert kept.per_token == pytest.approx(expected.kept_bytes(64).per_token, rel=0.3)
+
+
+RUN = """
+[model]
+vocab_size = 256
+hidden_size = 32
+intermediate_size = 48
+num_hidden_layers = 2
+num_attention_heads = 4
+num_key_value_heads = 2
+[data]
+max_tokens = 64
+tokens_per_batch = 160
+[train]
+steps = {steps}
+device = "{device}"
+deterministic = true
+[optimizer]
+learning_rate = 1e-2
+schedule = "constant"
+[planner]
+strategies = ["1x<1>"]
+memory_mib = 64
+profile = "{folder}/profile.json"
+[checkpoint]
+every_steps = 2
+[output]
+directory = "{folder}/{name}"
+"""
+
+
+def run(folder: Path, device: str, name: str, steps: int, *arguments: str) -> list[dict[str, Any]]:
+    path = folder / "run.toml"
+    path.write_text(RUN.format(steps=steps, device=device, folder=folder, name=name))
+    with pytest.MonkeyPatch.context() as environment:
+        alone_under_torchrun(environment)
+        environment.setattr(StandardLibrary, "load", _corpus)
+        assert train.main([str(path), *arguments]) == 0
+    return [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
+
+
+def _corpus() -> Corpus:
+    return made_up_corpus(256)
+
+
+@on_each_device
+def test_a_run_learns_and_goes_on_from_its_checkpoint_as_if_it_had_not_ended(
+    tmp_path: Path, device: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "profile.json").write_text(made_up_profile({"<1>": 64}).to_json())
+    try:
+        straight = run(tmp_path, device, "straight", 6)
+        first = run(tmp_path, device, "parted", 3)
+        parted = run(tmp_path, device, "parted", 6, "--resume", str(tmp_path / "parted"))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert len(first) == 3
+    assert [line["loss"] for line in parted] == [line["loss"] for line in straight]
+    assert straight[-1]["loss"] < straight[0]["loss"] - 0.3
+    assert all(line["memory_bytes"] > 0 for line in straight)
+    assert "attention by" in capsys.readouterr().out
