@@ -74,6 +74,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0; 2 when the configuration or the data is refused; 130 when the run was interrupted, after the step
         at hand.
     """
+    parsed = make_parser().parse_args(arguments)
+    overrides = parsed.set + ([f"checkpoint.resume={json.dumps(parsed.resume)}"] if parsed.resume else [])
+    try:
+        config, device = _config(parsed.config, overrides, parsed.preset)
+        timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
+        with StopRequest() as stop, joined(timeout, device, deterministic=deterministic) as rank:
+            return train(config, rank, stop)
+    except HydraulisError as error:
+        # Every rank raises the same error: one of them reports it.
+        if os.environ.get("RANK", "0") == "0":
+            report("hydraulis.train", error)
+        return EXIT_REFUSED
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Declare the command's options."""
     parser = argparse.ArgumentParser(
         prog="hydraulis.train",
         description="Train, planning every iteration anew.",
@@ -87,18 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="the folder of a run to go on with, or 'latest' for the newest that the configuration names, if "
         "there is one; short for --set checkpoint.resume",
     )
-    parsed = parser.parse_args(arguments)
-    overrides = parsed.set + ([f"checkpoint.resume={json.dumps(parsed.resume)}"] if parsed.resume else [])
-    try:
-        config, device = _config(parsed.config, overrides, parsed.preset)
-        timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
-        with StopRequest() as stop, joined(timeout, device, deterministic=deterministic) as rank:
-            return train(config, rank, stop)
-    except HydraulisError as error:
-        # Every rank raises the same error: one of them reports it.
-        if os.environ.get("RANK", "0") == "0":
-            report("hydraulis.train", error)
-        return EXIT_REFUSED
+    return parser
 
 
 def _config(path: str, overrides: Sequence[str], preset: str | None) -> tuple[RunConfig, torch.device]:

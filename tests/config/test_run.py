@@ -6,7 +6,7 @@ from typing import get_type_hints
 
 import pytest
 
-from hydraulis import Cluster, Strategy
+from hydraulis import Cluster
 from hydraulis.config.hugging_face import from_hugging_face
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.preset import PRESETS
@@ -15,6 +15,7 @@ from hydraulis.config.run import RunConfig, load, load_with_origins, to_dict
 from hydraulis.config.table import from_table
 from hydraulis.config.train import TrainConfig
 from hydraulis.errors import InvalidInputError
+from hydraulis.runtime.run_schemes import named_strategies
 
 MINIMAL = """\
 [model]
@@ -476,13 +477,12 @@ def test_what_a_config_json_gives_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_and_little_else_is_a_configuration(tmp_path: Path, name: str) -> None:
     model = MINIMAL.partition("[data]")[0]
-    more = '[train]\nsteps = 1\n[planner]\nstrategies = ["16x<tp8>"]\n' if name == "nodes" else ""
-    path = write(tmp_path, model + (more or "[train]\nsteps = 1\n"))
-    config = load(path, preset=name)
+    config = load(write(tmp_path, model + "[train]\nsteps = 1\n"), preset=name)
     assert config.output.directory.endswith(name)
     gpus = {"laptop": 4, "node": 8, "nodes": 128}[name]
-    for strategy in config.planner.strategies:
-        assert sum(map(len, Strategy(strategy).place(Cluster(gpus, min(gpus, 8))))) == gpus
+    cluster = Cluster(gpus, min(gpus, 8))
+    for strategy in named_strategies(config.planner, cluster):
+        assert sum(map(len, strategy.place(cluster))) == gpus
 
 
 def test_a_preset_is_one_of_those_there_are(tmp_path: Path) -> None:

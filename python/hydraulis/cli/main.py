@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code, as `hydraulis --help` lists it.
     """
-    parsed = _parser().parse_args(arguments)
+    parsed = make_parser().parse_args(arguments)
     try:
         code: int = parsed.run(parsed)
         # Here and not at exit, where a closed pipe could no longer be caught.
@@ -51,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Declare every subcommand and its options."""
     parser = argparse.ArgumentParser(
         prog="hydraulis",
         description="Plans every training iteration anew for variable-length sequences.",
