@@ -153,6 +153,8 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
             config, data.held_out, worker, RunPlanner(config.planner, profile, cluster, link)
         )
         first = completed = resumed.manifest.step if resumed else 0
+        if first >= config.train.num_steps:
+            display.note(f"all {config.train.num_steps} steps are done: there is nothing left to train")
         dropped = 0
         for iteration in iterations(config, data.train, worker, planner, stop, first):
             completed += 1
