@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hydraulis._core import Home, Scheme
+from hydraulis._core import Cluster, Home, Scheme
 from hydraulis.config.run import RunConfig
 from hydraulis.runtime.buffers import largest_stage
 from hydraulis.runtime.home import FROZEN_HOME_BUFFERS, HOME_BUFFERS
@@ -53,7 +53,7 @@ def held_memory(config: RunConfig, schemes: Sequence[Scheme], ranks: int) -> Hel
     for parameters in ModelParameters.parted(config.model, config.train.frozen):
         if parameters is None:
             continue
-        slices = Home(parameters.table, ranks).slices(parameters.table, 0)
+        slices = Home(parameters.table, Cluster(ranks, ranks)).slices(parameters.table, 0)
         share = sum(held.end - held.start for held in slices)
         home += share * wide * (HOME_BUFFERS if parameters.trained else FROZEN_HOME_BUFFERS)
         element = narrow.itemsize + (wide if parameters.trained else 0)
