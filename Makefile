@@ -127,5 +127,5 @@ $(VENV)/installed: pyproject.toml constraints.txt $(RUST)
 	@echo "installing into $(VENV): torch is by far the largest part, TORCH_INDEX names a smaller one"
 	@index=$$(cat $(VENV)/torch-index); [ -z "$$index" ] || $(PIP) install --index-url "$$index" torch
 	@$(PIP) install maturin
-	@PATH="$(BIN):$$PATH" $(PIP) install --no-build-isolation --editable '.[train,data,report,dev]'
+	@PATH="$(BIN):$$PATH" $(PIP) install --no-build-isolation --editable '.[train,data,report,track,dev]'
 	@touch $@

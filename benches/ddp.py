@@ -150,7 +150,7 @@ class PlainDataParallel:
         clip = self._config.optimizer.clip_norm
         torch.nn.utils.clip_grad_norm_(self._parameters, clip, foreach=False)
         for group in self._adamw.param_groups:
-            group["lr"] = learning_rate(self._config.optimizer, step, self._config.train.steps)
+            group["lr"] = learning_rate(self._config.optimizer, step, self._config.train.num_steps)
         self._adamw.step()
         self._adamw.zero_grad(set_to_none=False)
         return float(total)
@@ -228,7 +228,7 @@ class Bench:
         plain = PlainDataParallel(config, data, cap)
         with StopRequest() as stop:
             steps = iterations(config, data, worker, planner, stop)
-            for number in range(config.train.steps):
+            for number in range(config.train.num_steps):
                 self.hydraulis.take(lambda: self._planned(next(steps)))
                 self.ddp.take(lambda number=number: plain.step(number))
 

@@ -1,14 +1,20 @@
-"""From a Hugging Face model and a jsonl file to a Hugging Face model, over a kill and on another cluster."""
+"""From a Hugging Face model and a data file to a Hugging Face model, over a kill and on another cluster.
+
+Three kinds of files each go the whole way; ranks are started twice for all of them.
+"""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 import transformers
 
+from data.test_megatron import write_megatron
 from end_to_end_workers import run_until_killed
 from hydraulis import Plan
 from hydraulis.cli.main import main
@@ -22,13 +28,19 @@ from ranks import RankError, run_ranks
 from small_model import bind_parameters, logits_of
 from train_workers import run_commands
 
-STEPS, KILLED_IN = 10, 6
+STEPS, KILLED_IN = 20, 12
+# The same tokens in files of three kinds; those of Megatron's are mapped as they are.
+KINDS = {
+    "parquet": 'files = ["{folder}/documents.parquet"]',
+    "megatron": 'files = ["{folder}/x.bin"], format = "tokens"',
+    "jsonl": 'files = ["{folder}/documents.jsonl"]',
+}
 CONFIG = """
 [model]
 path = "{folder}/base"
 
 [data]
-sources = [{{files = ["{folder}/documents.jsonl"]}}]
+sources = [{{{source}}}]
 max_tokens = 64
 tokens_per_batch = 160
 held_out = 0.1
@@ -55,7 +67,7 @@ profile = "{folder}/profile.json"
 every_steps = 2
 
 [output]
-directory = "{folder}/run"
+directory = "{folder}/{kind}/run"
 """
 CAPS = {"<1>": 64, "<tp2>": 96, "<pp2>": 64}
 
@@ -77,40 +89,70 @@ def make_model(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text("{}")
 
 
+def texts() -> list[str]:
+    whole = "the quick brown fox jumps over the lazy dog, again and again"
+    return [whole[: 8 + 7 * n % 53] for n in range(60)]
+
+
 def write_documents(path: Path) -> None:
-    texts = [
-        "the quick brown fox jumps over the lazy dog, again and again"[: 8 + 7 * n % 53] for n in range(60)
-    ]
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts()))
 
 
-def write_config(folder: Path, *strategies: str) -> str:
-    path = folder / "run.toml"
-    path.write_text(CONFIG.format(folder=folder, steps=STEPS, strategies=json.dumps(list(strategies))))
+def write_all_kinds(folder: Path) -> None:
+    write_documents(folder / "documents.jsonl")
+    pyarrow.parquet.write_table(pyarrow.table({"text": texts()}), folder / "documents.parquet")
+    documents = [list(text.encode()) for text in texts()]
+    write_megatron(folder, documents, bounds=range(len(documents) + 1))
+
+
+def write_config(folder: Path, kind: str, *strategies: str) -> str:
+    path = folder / kind / "run.toml"
+    path.parent.mkdir(exist_ok=True)
+    source = KINDS[kind].format(folder=folder)
+    listed = json.dumps(list(strategies))
+    path.write_text(CONFIG.format(folder=folder, kind=kind, source=source, steps=STEPS, strategies=listed))
     return str(path)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train on four ranks, kill them, go on with two, and export."""
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Look at the data, train on four ranks, kill them, go on with two, and export."""
     path = tmp_path_factory.mktemp("end-to-end")
     make_model(path / "base")
-    write_documents(path / "documents.jsonl")
+    write_all_kinds(path)
     (path / "profile.json").write_text(made_up_profile(CAPS).to_json())
-    config = write_config(path, "2x<tp2>", "1x<tp2>+2x<1>", "2x<pp2>")
+    four = [write_config(path, kind, "2x<tp2>", "1x<tp2>+2x<1>", "2x<pp2>") for kind in KINDS]
+    for config in four:
+        assert main(["analyze", config, "--json"]) == 0
+        assert main(["check", config, "--gpus", "4"]) == 0
     with pytest.raises(RankError, match=r"died without a word|Connection closed by peer"):
-        run_ranks(4, run_until_killed, [config], KILLED_IN)
-    config = write_config(path, "1x<tp2>", "2x<1>")
-    (ended,), _ = run_ranks(2, run_commands, [[config, "--resume", "latest"]])
-    assert ended.code == 0, ended.err
-    # A checkpoint is completed between two later steps: that of step 6 may not have been.
-    assert "going on after step 4 of" in ended.out or "going on after step 6 of" in ended.out
-    assert main(["export", str(path / "run"), "--output", str(path / "model")]) == 0
+        run_ranks(4, run_until_killed, [[config] for config in four], KILLED_IN)
+    two = [write_config(path, kind, "1x<tp2>", "2x<1>") for kind in KINDS]
+    for ended in run_ranks(2, run_commands, [[config, "--resume", "latest"] for config in two])[0]:
+        assert ended.code == 0, ended.err
+        # A checkpoint is completed between two later steps: that of step 12 may not have been.
+        assert "going on after step 10 of" in ended.out or "going on after step 12 of" in ended.out
+    for kind in KINDS:
+        assert main(["export", str(path / kind / "run"), "--output", str(path / kind / "model")]) == 0
     return path
+
+
+@pytest.fixture(params=KINDS)
+def folder(trained: Path, request: pytest.FixtureRequest) -> Path:
+    """Give the folder of one kind."""
+    return trained / str(request.param)
 
 
 def lines(path: Path, of: Callable[[str], Any] = json.loads) -> list[Any]:
     return [of(line) for line in path.read_text().splitlines()]
+
+
+def test_the_kind_of_file_changes_nothing(trained: Path) -> None:
+    losses = [[line["loss"] for line in lines(trained / kind / "run" / "metrics.jsonl")] for kind in KINDS]
+    # Until then the ranks are the same ones; the kill may cost either of two further steps.
+    assert losses[0][:10] == losses[1][:10] == losses[2][:10]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    assert losses[0] == pytest.approx(losses[2], rel=1e-3)
 
 
 def test_every_step_is_there_once_and_the_loss_falls(folder: Path) -> None:
@@ -120,23 +162,23 @@ def test_every_step_is_there_once_and_the_loss_falls(folder: Path) -> None:
     assert [line["learning_rate"] for line in metrics[:2]] == [5e-3, 1e-2]
     assert all(0 < line["gradient_norm"] < 100 for line in metrics)
     evaluations = lines(folder / "run" / "evaluations.jsonl")
-    assert [line["step"] for line in evaluations] == [5, 10]
-    assert evaluations[1]["loss"] < evaluations[0]["loss"]
+    assert [line["step"] for line in evaluations] == [5, 10, 15, 20]
+    assert evaluations[-1]["loss"] < evaluations[0]["loss"]
     plans = lines(folder / "run" / "plans.jsonl", Plan.from_json)
-    assert [plan.cluster.gpus for plan in plans[:4]] == [4] * 4
-    assert [plan.cluster.gpus for plan in plans[6:]] == [2] * 4
+    assert [plan.cluster.gpus for plan in plans[:10]] == [4] * 10
+    assert [plan.cluster.gpus for plan in plans[12:]] == [2] * 8
 
 
 def test_training_began_with_the_models_parameters_and_left_the_frozen_ones(folder: Path) -> None:
     base, trained = (
-        transformers.AutoModelForCausalLM.from_pretrained(folder / name).state_dict()
-        for name in ("base", "model")
+        transformers.AutoModelForCausalLM.from_pretrained(path).state_dict()
+        for path in (folder.parent / "base", folder / "model")
     )
     assert base.keys() == trained.keys()
     for name, value in base.items():
         assert torch.equal(value, trained[name]) is name.startswith("model.layers.0.mlp."), name
-        # A rate of 0.01 in ten steps takes nothing far from where it was.
-        assert (trained[name] - value).abs().max() < 0.1, name
+        # A rate of 0.01 in twenty steps takes nothing far from where it was.
+        assert (trained[name] - value).abs().max() < 0.2, name
 
 
 def test_transformers_and_the_checkpoint_give_the_same_logits(folder: Path) -> None:
@@ -161,5 +203,6 @@ def test_transformers_and_the_checkpoint_give_the_same_logits(folder: Path) -> N
 
 def test_the_export_has_the_files_that_the_model_came_with(folder: Path) -> None:
     assert (folder / "model" / "tokenizer_config.json").read_text() == "{}"
-    given, exported = (json.loads((folder / name / "config.json").read_text()) for name in ("base", "model"))
+    paths = (folder.parent / "base", folder / "model")
+    given, exported = (json.loads((path / "config.json").read_text()) for path in paths)
     assert {**given, "dtype": "float32"} == exported

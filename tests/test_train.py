@@ -61,6 +61,7 @@ profile_seconds = 1.0
 directory = "{directory}"
 """
 FILES = {
+    "analysis.json",
     "checkpoints",
     "config.json",
     "corpus.json",
@@ -384,6 +385,7 @@ def test_a_run_over_context_ranks_measures_trains_and_ends_well(tmp_path: Path) 
         "data.held_out=0.3",
     ]
     own_data += [f'data.index_directory="{tmp_path}/index"']
+    own_data += ["train.steps=100", "train.epochs=2"]
     own = [*arguments, *(part for one in own_data for part in ("--set", one))]
     looking = ['planner.strategies=["search"]', "train.checkpointing='none'", "planner.recalibrate=0.5"]
     looking += ["planner.max_strategies=2", "planner.link='1,1,5'"]
@@ -414,13 +416,16 @@ def check_searched_run(directory: Path) -> None:
 
 
 def check_run_on_chats(directory: Path) -> None:
-    """Three conversations train, in pieces, of which what the assistant wrote counts; one is held out."""
+    """Three conversations train twice, in pieces, of which the assistant's words count; one is held out."""
     facts = json.loads((directory / "corpus.json").read_text())
     assert facts["documents"] == 4
     assert facts["too_long"] == 3
     assert 0 < facts["targets"] < facts["tokens"]
     plans = [Plan.from_json(json.dumps(plan)) for plan in read_lines(directory / "plans.jsonl")]
-    assert len(plans) == STEPS
+    # Two epochs, each sequence once in either, the last batch being what was left.
+    assert sum(int(plan.lengths.sum()) for plan in plans) == 2 * facts["tokens"]
+    assert sum(len(plan.lengths) for plan in plans) == 2 * facts["sequences"]
+    assert json.loads((directory / "config.json").read_text())["train"]["steps"] == len(plans)
     assert all(0 < plan.targets.sum() < plan.lengths.sum() - len(plan.lengths) for plan in plans)
 
 

@@ -15,9 +15,13 @@ import torch.distributed as dist
 from hydraulis._core import Cluster, CostProfile
 from hydraulis.cli.display import TrainingDisplay
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED, report
+from hydraulis.cli.options import add_run_config
 from hydraulis.config.run import RunConfig, load, to_dict
+from hydraulis.data.analysis import ANALYSIS
 from hydraulis.data.dataset import Dataset
 from hydraulis.data.open import Data
+from hydraulis.data.run_analysis import analysis_of
+from hydraulis.data.run_length import epochs_of, with_steps
 from hydraulis.errors import HydraulisError, InfeasibleError
 from hydraulis.planner.static import StaticComparison
 from hydraulis.profile.of_run import FILE as PROFILE_FILE
@@ -41,8 +45,25 @@ from hydraulis.runtime.run_directory import RunDirectory
 from hydraulis.runtime.run_planner import RunPlanner, run_link
 from hydraulis.runtime.run_schemes import named_strategies, restricted, run_schemes
 from hydraulis.runtime.stop import StopRequest
+from hydraulis.runtime.tracking.tracker import open_trackers, require_trackers
 from hydraulis.runtime.worker import Worker
 
+_EXAMPLES = """\
+examples:
+  torchrun --standalone --nproc-per-node 4 -m hydraulis.train examples/demo.toml
+  torchrun --standalone --nproc-per-node 8 -m hydraulis.train run.toml --preset node --set train.epochs=2
+  torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
+      -m hydraulis.train run.toml --preset nodes --resume latest
+
+`hydraulis config RUN.toml` prints the effective configuration; `hydraulis check RUN.toml --gpus N` looks at
+all that can be known before a rank starts.
+
+exit codes:
+  0    done
+  2    the configuration or the data is refused
+  130  interrupted, after the step at hand: a checkpoint is there
+torchrun ends with 1 if a rank ends with any but 0.
+"""
 REFUSAL_TIMEOUT = timedelta(seconds=60)
 
 
@@ -53,27 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0; 2 when the configuration or the data is refused; 130 when the run was interrupted, after the step
         at hand.
     """
-    parser = argparse.ArgumentParser(
-        prog="hydraulis.train", description="Train, planning every iteration anew."
-    )
-    parser.add_argument("config", metavar="RUN.toml", help="the run's configuration")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        help="override a value of the configuration; may be repeated",
-    )
-    parser.add_argument(
-        "--resume",
-        metavar="RUN",
-        help="the folder of a run to go on with, or 'latest' for the newest that the configuration names, if "
-        "there is one; short for --set checkpoint.resume",
-    )
-    parsed = parser.parse_args(arguments)
+    parsed = make_parser().parse_args(arguments)
     overrides = parsed.set + ([f"checkpoint.resume={json.dumps(parsed.resume)}"] if parsed.resume else [])
     try:
-        config, device = _config(parsed.config, overrides)
+        config, device = _config(parsed.config, overrides, parsed.preset)
         timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
         with StopRequest() as stop, joined(timeout, device, deterministic=deterministic) as rank:
             return train(config, rank, stop)
@@ -84,10 +88,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_REFUSED
 
 
-def _config(path: str, overrides: Sequence[str]) -> tuple[RunConfig, torch.device]:
+def make_parser() -> argparse.ArgumentParser:
+    """Declare the command's options."""
+    parser = argparse.ArgumentParser(
+        prog="hydraulis.train",
+        description="Train, planning every iteration anew.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_run_config(parser)
+    parser.add_argument(
+        "--resume",
+        metavar="RUN",
+        help="the folder of a run to go on with, or 'latest' for the newest that the configuration names, if "
+        "there is one; short for --set checkpoint.resume",
+    )
+    return parser
+
+
+def _config(path: str, overrides: Sequence[str], preset: str | None) -> tuple[RunConfig, torch.device]:
     """Read the configuration and choose the device; if refused, no rank leaves before all have come."""
     try:
-        config = load(path, overrides)
+        config = load(path, overrides, preset)
         return config, choose_device(config.train.device)
     except HydraulisError:
         # torchrun ends every rank once one has left: rank 0 too, if it was slower and has yet to report.
@@ -97,15 +119,17 @@ def _config(path: str, overrides: Sequence[str]) -> tuple[RunConfig, torch.devic
 
 def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
     """Run the configuration as one rank of a process group; give the exit code."""
-    with TrainingDisplay(rank, config.train.steps) as display:
+    with TrainingDisplay(rank) as display:
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         named_strategies(config.planner, cluster)
+        on_rank_zero(lambda: require_trackers(config.output))
         data = load_data(config.data, display.indexing, stop.agreed)
         if data is None:
             display.note("stopped before the first iteration; the next run goes on with the index")
             return EXIT_INTERRUPTED
         data.train.check_vocabulary(config.model.vocab_size)
         display.data(json.loads(from_rank_zero(lambda: json.dumps(data.train.describe()))))
+        config = _with_steps(config, data.train, display)
         position = DataPosition(config, data.train)
         resumed = _resumed(config, position, display)
         saved = saved_profile(config, resumed)
@@ -129,6 +153,8 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
             config, data.held_out, worker, RunPlanner(config.planner, profile, cluster, link)
         )
         first = completed = resumed.manifest.step if resumed else 0
+        if first >= config.train.num_steps:
+            display.note(f"all {config.train.num_steps} steps are done: there is nothing left to train")
         dropped = 0
         for iteration in iterations(config, data.train, worker, planner, stop, first):
             completed += 1
@@ -144,9 +170,23 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
             display.note(f"{dropped:,} sequences at the ends of epochs filled no batch and were dropped")
         if completed > first:
             saver.close(completed)
+        on_rank_zero(recorder.close)
     if rank == 0 and completed > first:
         display.summary(recorder.summary(), worker.device.type)
-    return 0 if completed >= config.train.steps else EXIT_INTERRUPTED
+    return 0 if completed >= config.train.num_steps else EXIT_INTERRUPTED
+
+
+def _with_steps(config: RunConfig, data: Dataset, display: TrainingDisplay) -> RunConfig:
+    """Count the steps of a run that epochs end."""
+    epochs = epochs_of(config, data)
+    config = with_steps(config, epochs)
+    display.num_steps(config.train.num_steps)
+    if epochs is not None:
+        display.note(
+            f"{config.train.epochs} epochs are {epochs.steps:,} steps; the last batch has "
+            f"{epochs.last_sequences:,} sequences of {epochs.last_tokens:,} tokens"
+        )
+    return config
 
 
 def _resumed(config: RunConfig, position: DataPosition, display: TrainingDisplay) -> ResumedRun | None:
@@ -194,6 +234,7 @@ def _recorder(
         directory = RunDirectory.create(config.output.directory) if not resumed else RunDirectory(resumed.run)
         directory.write("config.json", json.dumps(to_dict(config), indent=2) + "\n")
         directory.write("corpus.json", json.dumps(data.describe(), indent=2) + "\n")
+        directory.write(ANALYSIS, json.dumps(analysis_of(config, data, cluster.gpus).to_dict()) + "\n")
         directory.write(PROFILE_FILE, profile.to_json() + "\n")
         if config.checkpoint.weights:
             carry(Path(config.checkpoint.weights), directory.path)
@@ -203,9 +244,10 @@ def _recorder(
     static = StaticComparison.over(profile, cluster, planner.strategies, int(data.lengths.max()))
     traced = config.train.trace_step
     # A shorter run than the configuration was written for still leaves a trace.
-    recorder = Recorder(
-        directory, planner, static, None if traced is None else min(traced, config.train.steps - 1)
-    )
+    last = config.train.num_steps - 1
+    recorder = Recorder(directory, planner, static, None if traced is None else min(traced, last))
+    first = resumed.manifest.step if resumed else 0
+    on_rank_zero(lambda: setattr(recorder, "trackers", open_trackers(config, directory.path, first)))
     if resumed is not None:
 
         def go_on() -> None:

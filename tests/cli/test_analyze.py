@@ -1,13 +1,11 @@
 import json
-import re
-import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from helpers import ROOT, at_least
+from helpers import ROOT
 from hydraulis.cli.main import main
 
 TEXT = str(ROOT / "examples/text.jsonl")
@@ -97,15 +95,6 @@ def test_a_figure_is_drawn(capsys: pytest.CaptureFixture[str], name: str) -> Non
     assert content.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
     if name.endswith("svg"):
         assert b"512 to 1,023 tokens: 12.5 % of the sequences" in content
-
-
-def test_the_commands_of_the_readme_end_well(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("examples").symlink_to(ROOT / "examples")
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    commands = at_least(2, re.findall(r"^\.venv/bin/hydraulis (analyze .*)$", text, re.MULTILINE))
-    for command in commands:
-        assert main([*shlex.split(command), "--count", "2"]) == 0
-        assert "of them targets" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from hydraulis.cli.display import TrainingDisplay
 from hydraulis.planner.static import StaticTotal
+from hydraulis.runtime.evaluation import Evaluation
 from hydraulis.runtime.recorder import RunSummary
 from runtime.test_metrics import made_up_metrics
 
@@ -33,6 +34,12 @@ def made_up_summary(**changes: Any) -> RunSummary:
         "steps": 48,
         "first_loss": 5.801,
         "last_loss": 2.702,
+        "evaluations": [Evaluation(24, 3.5), Evaluation(48, 2.9)],
+        "tokens_per_s": 12_345.0,
+        "mfu": 0.417,
+        "plan_ms": 1.5,
+        "bubble": 0.031,
+        "imbalance": 1.25,
         "strategies": [("1x<tp2>+2x<1>", 30), ("4x<1>", 12), ("1x<tp4>", 6)],
         "planned_ms": 12_340.0,
         "measured_ms": 13_570.0,
@@ -47,7 +54,8 @@ def made_up_summary(**changes: Any) -> RunSummary:
 
 
 def show_run(rank: int) -> None:
-    with TrainingDisplay(rank, 2) as display:
+    with TrainingDisplay(rank) as display:
+        display.num_steps(2)
         display.note("corpus: [bold]10[/bold] documents, " + "many words " * 30)
         display.measuring(0.5)
         display.measuring(1.0)
@@ -64,14 +72,16 @@ def test_a_file_gets_one_plain_line_for_each_step(capsys: pytest.CaptureFixture[
     lines = output.splitlines()
     assert lines[0] == "corpus: [bold]10[/bold] documents, " + "many words " * 30
     assert lines[1] == (
-        "step 1/2  loss 5.432  4,000 tokens/s  1x<tp2>+2x<1>  planned 100 ms  measured 110 ms"
+        "step 1/2  loss 5.432  4,000 tokens/s  1x<tp2>+2x<1>  planned 100 ms  measured 110 ms  plan 1.5 ms  "
+        "bubble 5 %  imbalance 1.25"
     )
     assert lines[2].startswith("step 2/2  loss 4.432  ")
     assert not any(line.startswith("step") for line in lines[3:])
 
 
 def test_lines_are_written_as_they_happen(capsys: pytest.CaptureFixture[str]) -> None:
-    with TrainingDisplay(0, 2) as display:
+    with TrainingDisplay(0) as display:
+        display.num_steps(2)
         display.step(made_up_metrics(0))
         assert capsys.readouterr().out.startswith("step 1/2")
 
@@ -89,7 +99,9 @@ def test_other_ranks_are_silent_on_a_terminal_too(capsys: pytest.CaptureFixture[
 
 
 def summary_of(capsys: pytest.CaptureFixture[str], **changes: Any) -> str:
-    TrainingDisplay(0, 48).summary(made_up_summary(**changes), "cpu")
+    display = TrainingDisplay(0)
+    display.num_steps(48)
+    display.summary(made_up_summary(**changes), "cpu")
     return capsys.readouterr().out
 
 
@@ -99,6 +111,10 @@ def test_the_summary_has_all_that_a_run_is_judged_by(capsys: pytest.CaptureFixtu
     assert "48 iterations" in output
     for wanted in (
         ("loss", "5.801", "2.702"),
+        ("held out", "3.500 after step 24", "2.900 nats after step 48"),
+        ("speed", "12,345 tokens/s", "MFU 41.7 %"),
+        ("planning", "1.5 ms"),
+        ("ranks", "wait 3.1 %", "1.25 times the mean"),
         ("30 x", "1x<tp2>+2x<1> "),
         ("12 x", "4x<1> "),
         ("6 x", "1x<tp4> "),
@@ -109,6 +125,12 @@ def test_the_summary_has_all_that_a_run_is_judged_by(capsys: pytest.CaptureFixtu
     ):
         assert any(all(part in row for part in wanted) for row in rows), wanted
     assert "CPU time of the slowest replica" in output
+
+
+def test_what_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    output = summary_of(capsys, mfu=None, evaluations=[])
+    assert "MFU" not in output
+    assert "│ loss on what is held out" not in output
 
 
 def test_the_summary_says_if_no_static_strategy_would_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,7 +156,7 @@ def test_no_row_of_the_table_is_broken_in_a_file(
     monkeypatch.setenv("COLUMNS", "40")
     name = "+".join(f"1x<tp{2**power}>" for power in range(1, 14))
     rows = [line for line in summary_of(capsys, strategies=[(name, 48)]).splitlines() if "│" in line]
-    assert len(rows) == 8
+    assert len(rows) == 12
     assert any(name in row for row in rows)
 
 
@@ -153,7 +175,8 @@ def test_an_error_while_the_progress_line_is_shown_leaves_the_cursor_visible(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def fail() -> None:
-        with TrainingDisplay(0, 2) as display:
+        with TrainingDisplay(0) as display:
+            display.num_steps(2)
             display.step(made_up_metrics(0))
             message = "planted"
             raise RuntimeError(message)
@@ -170,7 +193,7 @@ def test_an_error_while_the_progress_line_is_shown_leaves_the_cursor_visible(
 def test_the_summary_says_what_memory_and_times_are(
     device: str, note: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    TrainingDisplay(0, 48).summary(made_up_summary(), device)
+    TrainingDisplay(0).summary(made_up_summary(), device)
     output = capsys.readouterr().out
     assert "at most 1,024 MiB on a rank" in output
     assert note in output

@@ -27,7 +27,7 @@ def test_page_and_pictures(
     pictures = tmp_path / "new" / "pictures"
     assert main(["report", str(folder), "--png", str(pictures), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    names = ["lengths", "loss", "strategies", "prediction", "imbalance", "timeline"]
+    names = ["data", "lengths", "loss", "strategies", "prediction", "imbalance", "timeline"]
     page = folder / "report.html"
     assert document["files"] == [str(page), *(str(pictures / f"{name}.png") for name in names)]
     assert document["steps"] == 2

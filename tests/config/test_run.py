@@ -6,13 +6,16 @@ from typing import get_type_hints
 
 import pytest
 
+from hydraulis import Cluster
 from hydraulis.config.hugging_face import from_hugging_face
 from hydraulis.config.optimizer import OptimizerConfig
+from hydraulis.config.preset import PRESETS
 from hydraulis.config.rope import RopeScaling
-from hydraulis.config.run import RunConfig, load, to_dict
+from hydraulis.config.run import RunConfig, load, load_with_origins, to_dict
 from hydraulis.config.table import from_table
 from hydraulis.config.train import TrainConfig
 from hydraulis.errors import InvalidInputError
+from hydraulis.runtime.run_schemes import named_strategies
 
 MINIMAL = """\
 [model]
@@ -52,10 +55,11 @@ BAD_VALUES = {
     "data.index_directory": '""',
     "data.index_processes": "-1",
     "train.steps": "0",
+    "train.epochs": "0",
     "train.seed": "-1",
-    "train.dtype": '"float16"',
     "train.device": '"tpu"',
-    "train.attention": '"slow"',
+    "train.attention": '"fast"',
+    "train.dtype": '"float16"',
     "train.checkpointing": '"some"',
     "train.frozen": '[" "]',
     "train.evaluate_every": "0",
@@ -82,14 +86,17 @@ BAD_VALUES = {
     "planner.profile_seconds": "0",
     "planner.memory_mib": "0",
     "output.directory": '""',
+    "output.peak_tflops": "0",
 }
-# Any string may be a path; what is wrong with it shows when it is opened.
+# Any string may be a path, both truth values are good; what is wrong with it shows when it is opened.
 WITHOUT_BAD_VALUE = {
     "planner.profile",
+    "output.wandb_project",
     "checkpoint.resume",
     "checkpoint.weights",
     "data.chat_template",
     "data.eos_token",
+    "output.tensorboard",
     "train.deterministic",
 }
 
@@ -129,11 +136,8 @@ def test_the_lists_of_this_file_name_every_field() -> None:
 
 @pytest.mark.parametrize("name", sorted(BAD_VALUES))
 def test_refuses_a_bad_value_in_every_field(tmp_path: Path, name: str) -> None:
-    # A batch is full by one of two fields.
-    text = MINIMAL.replace("tokens_per_batch = 16384", "") if "sequences_per_batch" in name else MINIMAL
-    path = write(tmp_path, text)
     with pytest.raises(InvalidInputError) as refusal:
-        load(path, [f"{name}={BAD_VALUES[name]}"])
+        load(write(tmp_path), [f"{name}={BAD_VALUES[name]}"])
     assert refusal.value.code == "config_value"
     assert str(refusal.value).startswith(name)
 
@@ -165,10 +169,6 @@ def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: s
         ("optimizer.decay_steps=5", "optimizer.decay_steps = 5 and optimizer.schedule = 'constant'"),
         ('planner.strategies=["a", " "]', r"planner.strategies\[1\] = ' '"),
         ('planner.schemes=["<1>"]', r"planner.schemes = \['<1>'\] says what a search may use"),
-        (
-            "data.tokens_per_batch=3\0data.sequences_per_batch=2",
-            "exactly one of them says when a batch is full",
-        ),
         ('data.sources=[{files=[""]}]', r"data.sources.files\[0\] = ''"),
         (
             'data.sources=[{files=["a"], fields=["b", "c"]}]',
@@ -189,8 +189,19 @@ def test_either_tokens_or_sequences_fill_a_batch(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"data\.tokens_per_batch = None and .*; set one") as refusal:
         load(path)
     assert refusal.value.code == "config_value"
-    assert load(path, ["data.sequences_per_batch=3"]).data.batch_tokens == 3 * 8192
     assert load(write(tmp_path)).data.batch_tokens == 16384
+    both = write(tmp_path, MINIMAL.replace("[train]", "sequences_per_batch = 3\n[train]"))
+    with pytest.raises(InvalidInputError, match="exactly one of them says when a batch is full"):
+        load(both)
+
+
+def test_steps_or_epochs_say_how_long_a_run_is(tmp_path: Path) -> None:
+    assert load(write(tmp_path), ["train.epochs=2"]).train.num_steps == 10
+    neither = write(tmp_path, MINIMAL.replace("steps = 10", ""))
+    with pytest.raises(InvalidInputError, match=r"train\.steps and train\.epochs are absent") as refusal:
+        load(neither)
+    assert refusal.value.code == "config_value"
+    assert load(neither, ["train.epochs=2"]).train.epochs == 2
 
 
 def test_sources_are_tables_with_the_fields_of_their_format(tmp_path: Path) -> None:
@@ -229,7 +240,6 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(tmp_path: Path, overrid
     ("line", "section"),
     [
         ("vocab_size = 256", "model"),
-        ("steps = 10", "train"),
         ("memory_mib = 512", "planner"),
         ('[output]\ndirectory = "runs/test"', "output"),
     ],
@@ -264,8 +274,9 @@ def test_an_override_may_hold_an_equals_sign(tmp_path: Path) -> None:
         ("steps=3", "must be section.key=value"),
         (".steps=3", "must be section.key=value"),
         ("train.=3", "must be section.key=value"),
-        ("train.dtype=float64", "put a string in quotes"),
-        ("train.steps=", "must have a TOML value"),
+        ("train.seed=many", "must have a value as TOML has it"),
+        ("train.steps=", "must have a value as TOML has it"),
+        ('output.directory="runs', "must have a value as TOML has it"),
         ("train.steps=3\nseed=4", "must hold one value"),
     ],
 )
@@ -313,11 +324,12 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
     dumped = json.loads(json.dumps(to_dict(config)))
     assert dumped["train"] == {
         "steps": 10,
+        "epochs": None,
         "seed": 0,
-        "dtype": "float32",
         "device": "auto",
         "attention": "auto",
         "deterministic": False,
+        "dtype": "float32",
         "checkpointing": "none",
         "frozen": [],
         "evaluate_every": None,
@@ -355,7 +367,7 @@ def test_a_model_may_be_that_of_a_config_json_and_keys_beside_it_count(tmp_path:
 
 def test_a_model_whose_config_json_is_not_a_path_or_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"model\.hf_config = 3 must be the path") as refusal:
-        load(write(tmp_path), ["model.hf_config=3"])
+        load(write(tmp_path, MINIMAL.replace("[model]", "[model]\nhf_config = 3")))
     assert refusal.value.code == "config_type"
     path = write_model(tmp_path, model_type="gemma")
     with pytest.raises(InvalidInputError) as refusal:
@@ -388,13 +400,96 @@ def test_a_model_folder_gives_the_shape_and_where_the_parameters_are(tmp_path: P
 @pytest.mark.parametrize(
     ("override", "code", "message"),
     [
-        ('model.hf_config="config.json"', "config_value", "hf_config = 'config.json' both say"),
-        ('checkpoint.weights="there"', "config_value", "weights = 'there' both say"),
-        ("model.path=3", "config_type", "model.path = 3"),
-        ('model.path="nowhere"', "config_file", "nowhere/config.json"),
+        ("checkpoint.weights=there", "config_value", "weights = 'there' both say"),
+        ("model.path=[]", "config_type", r"model.path = \[\]"),
+        ("model.path=nowhere", "config_file", "nowhere/config.json"),
     ],
 )
 def test_a_model_folder_is_named_once(tmp_path: Path, override: str, code: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as refusal:
         load(without_shape(tmp_path), [override])
     assert refusal.value.code == code
+
+
+def test_a_model_folder_and_a_config_json_in_one_file_are_refused(tmp_path: Path) -> None:
+    path = without_shape(tmp_path)
+    path.write_text(path.read_text().replace("[model]", "[model]\nhf_config = 'config.json'"))
+    with pytest.raises(InvalidInputError, match=r"hf_config = 'config\.json' both say") as refusal:
+        load(path)
+    assert refusal.value.code == "config_value"
+    # An override says what is meant.
+    assert load(path, [f"model.path={tmp_path}"]).checkpoint.weights == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("override", "value"),
+    [
+        ("planner.profile=p.json", "p.json"),
+        ('planner.profile="p.json"', "p.json"),
+        ("planner.profile='p q.json'", "p q.json"),
+        ("planner.profile=a=b", "a=b"),
+        ("planner.profile=7", "7"),
+        ("planner.profile=", ""),
+        ("planner.strategies=1x<tp2,pp2>", ("1x<tp2,pp2>",)),
+        ("planner.strategies=2x<1>; 1x<tp2>", ("2x<1>", "1x<tp2>")),
+        ('planner.strategies=["2x<1>", "1x<tp2>"]', ("2x<1>", "1x<tp2>")),
+        ('planner.strategies="2x<1>"', ("2x<1>",)),
+        ("planner.context=ring", "ring"),
+    ],
+)
+def test_a_string_needs_no_quotes(tmp_path: Path, override: str, value: object) -> None:
+    planner = load(write(tmp_path), [override]).planner
+    assert getattr(planner, override.partition("=")[0].removeprefix("planner.")) == value
+
+
+def test_a_choice_without_quotes_is_refused_with_the_choices(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"train\.dtype = 'int8' must be one of") as refusal:
+        load(write(tmp_path), ["train.dtype=int8"])
+    assert refusal.value.code == "config_value"
+
+
+def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
+    text = 'preset = "laptop"\n' + MINIMAL.replace('[output]\ndirectory = "runs/test"', "")
+    path = write(tmp_path, text)
+    loaded = load_with_origins(path, ["train.seed=3", "data.sequences_per_batch=5"])
+    assert loaded.config.output.directory == "runs/laptop"
+    wanted = {
+        "output.directory": "preset laptop",
+        "train.steps": str(path),
+        "train.seed": "--set",
+        "train.epochs": "default",
+        "data.sequences_per_batch": "--set",
+        # It was taken out by what says the same.
+        "data.tokens_per_batch": "default",
+    }
+    assert {name: loaded.origins[name] for name in wanted} == wanted
+    assert list(loaded.origins) == field_names()
+
+
+def test_what_a_config_json_gives_says_so(tmp_path: Path) -> None:
+    path = without_shape(tmp_path)
+    origins = load_with_origins(path, ["model.vocab_size=400"]).origins
+    assert origins["model.hidden_size"] == str(tmp_path / "config.json")
+    assert origins["model.vocab_size"] == "--set"
+    assert origins["checkpoint.weights"] == str(path)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_and_little_else_is_a_configuration(tmp_path: Path, name: str) -> None:
+    model = MINIMAL.partition("[data]")[0]
+    config = load(write(tmp_path, model + "[train]\nsteps = 1\n"), preset=name)
+    assert config.output.directory.endswith(name)
+    gpus = {"laptop": 4, "node": 8, "nodes": 128}[name]
+    cluster = Cluster(gpus, min(gpus, 8))
+    for strategy in named_strategies(config.planner, cluster):
+        assert sum(map(len, strategy.place(cluster))) == gpus
+
+
+def test_a_preset_is_one_of_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="preset = 'desk' must be one of 'laptop'") as refusal:
+        load(write(tmp_path), preset="desk")
+    assert refusal.value.code == "config_value"
+    with pytest.raises(InvalidInputError, match="preset = 3"):
+        load(write(tmp_path, "preset = 3\n" + MINIMAL))
+    # What is asked for on the command line counts.
+    assert load(write(tmp_path, "preset = 3\n" + MINIMAL), preset="laptop").train.steps == 10

@@ -1,9 +1,11 @@
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydraulis.data.analysis import batch_imbalance, length_statistics
+from hydraulis.data.analysis import Analysis, batch_imbalance, length_statistics
 
 LENGTHS = st.lists(st.integers(1, 5000), min_size=1, max_size=60)
 
@@ -39,3 +41,11 @@ def test_sequences_dealt_in_turn() -> None:
     assert (found.sequences, found.tokens, found.longest) == (3, 8, [2, 6])
     # A replica without any sequence counts.
     assert batch_imbalance([np.array([5])], 4).token_imbalance == [4]
+
+
+@given(LENGTHS, st.booleans())
+def test_an_analysis_comes_back_from_json(lengths: list[int], drawn: bool) -> None:  # noqa: FBT001
+    whole = np.array(lengths)
+    batches = batch_imbalance([whole, whole[:1]], 2) if drawn else None
+    found = Analysis(lengths=length_statistics(whole, whole - 1), batches=batches)
+    assert Analysis.from_json(json.dumps(found.to_dict())) == found

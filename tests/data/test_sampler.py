@@ -180,6 +180,30 @@ def test_steps_of_some_epochs() -> None:
     assert BatchSampler(sizes, 4, 0, epoch_end="drop").num_steps(2) == 4
 
 
+@given(LENGTHS, BUDGETS, st.integers(1, 3), st.sampled_from(["continue", "drop"]))
+def test_after_the_given_epochs_there_is_no_more(
+    lengths: list[int], budget: int, epochs: int, epoch_end: Any
+) -> None:
+    sizes = np.array(lengths, dtype=np.int64)
+    if epoch_end == "drop" and sum(lengths) < budget:
+        return
+    sampler = BatchSampler(sizes, budget, 0, epoch_end=epoch_end, epochs=epochs)
+    steps = sampler.num_steps(epochs)
+    seen = np.concatenate([sampler.batch(step).documents for step in range(steps)])
+    times = np.bincount(seen, minlength=len(lengths))
+    if epoch_end == "drop":
+        assert times.max() <= epochs
+        assert times.sum() + sampler.num_dropped(steps) == epochs * len(lengths)
+    else:
+        assert set(times) == {epochs}
+    # All but the last are those of a run without an end.
+    endless = BatchSampler(sizes, budget, 0, epoch_end=epoch_end)
+    for step in range(steps - 1):
+        assert sampler.batch(step).documents.tolist() == endless.batch(step).documents.tolist()
+    assert 0 < len(sampler.batch(steps - 1).documents) <= len(endless.batch(steps - 1).documents)
+    assert sampler.batch(steps).documents.tolist() == sampler.batch(steps + 2).documents.tolist() == []
+
+
 @given(LENGTHS, BUDGETS)
 def test_in_order_every_sequence_comes_once(lengths: list[int], budget: int) -> None:
     batches = batches_in_order(np.array(lengths, dtype=np.int64), budget)

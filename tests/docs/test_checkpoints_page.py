@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from helpers import ROOT, at_least
-from hydraulis.cli.main import main
 from hydraulis.config.checkpoint import CheckpointConfig
 from hydraulis.config.table import from_table
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
@@ -45,15 +44,6 @@ def test_its_configurations_are_read() -> None:
     assert [list(section) for section in sections] == [["checkpoint"], ["model"]]
     config = from_table(CheckpointConfig, sections[0]["checkpoint"], "checkpoint")
     assert config == CheckpointConfig(every_steps=500, keep=CheckpointConfig().keep)
-
-
-def test_its_commands_end_well(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(run)
-    lines = [line for body in of_kind("sh") for line in body.splitlines()]
-    for line in at_least(2, [line for line in lines if line.startswith("hydraulis ")]):
-        assert main(line.split()[1:]) == 0, line
-    assert (run / "model" / "config.json").is_file()
-    assert (run / "model-500" / "model.safetensors").is_file()
 
 
 def test_its_reader_reads_what_ours_does(run: Path) -> None:

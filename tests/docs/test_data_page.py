@@ -9,7 +9,6 @@ import pytest
 
 from data.test_megatron import SEQUENCES, write_megatron
 from helpers import ROOT, at_least
-from hydraulis.cli.main import main
 from hydraulis.config.data import DataConfig, RecordFormat, TooLong
 from hydraulis.config.table import from_table
 from hydraulis.data.open import open_sources, prepare
@@ -47,14 +46,6 @@ def test_every_configuration_gives_sequences() -> None:
         assert (data.held_out is not None) == ("held_out" in body)
         formats |= {source.format for source in config.sources}
     assert formats == set(get_args(RecordFormat))
-
-
-@pytest.mark.usefixtures("_files")
-def test_every_command_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [line for body in of_kind("sh") for line in body.splitlines() if line.startswith("hydraulis ")]
-    for line in at_least(2, lines):
-        assert main(line.split()[1:]) == 0, line
-        assert "sequences" in capsys.readouterr().out
 
 
 def test_the_page_names_every_key_and_choice() -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from hydraulis import Cluster, Plan, Planner
+from hydraulis.data.analysis import Analysis, batch_imbalance, length_statistics
+from hydraulis.runtime.evaluation import Evaluation
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.trace import MEASURED, PLANNED, chrome_trace
 from profiles import made_up_profile
@@ -31,6 +33,17 @@ def write_run(path: Path, steps: int = 6) -> list[Plan]:
     metrics = [_metrics(step, plan) for step, plan in enumerate(plans)]
     (path / "metrics.jsonl").write_text("".join(f"{one.to_json()}\n" for one in metrics))
     (path / "plans.jsonl").write_text("".join(f"{plan.to_json()}\n" for plan in plans))
+    evaluations = [
+        Evaluation(0, 6.5),
+        *(Evaluation(step, 6.2 - 0.4 * step) for step in range(2, steps + 1, 2)),
+    ]
+    (path / "evaluations.jsonl").write_text("".join(f"{one.to_json()}\n" for one in evaluations))
+    lengths = np.concatenate([plan.lengths for plan in plans])
+    analysis = Analysis(
+        lengths=length_statistics(lengths, lengths - 1),
+        batches=batch_imbalance([plan.lengths for plan in plans], CLUSTER.gpus),
+    )
+    (path / "analysis.json").write_text(json.dumps(analysis.to_dict()))
     (path / "profile.json").write_text(PROFILE.to_json())
     (path / "config.json").write_text(json.dumps({"planner": {"strategies": STRATEGIES}}))
     planner, traced = planners[TRACED % 2], plans[TRACED]
@@ -47,6 +60,7 @@ def _metrics(step: int, plan: Plan) -> StepMetrics:
         sequences=len(plan.lengths),
         tokens=int(plan.lengths.sum()),
         longest=int(plan.lengths.max()),
+        squares=int((plan.lengths**2).sum()),
         strategy=plan.strategy,
         planned_ms=plan.iteration_ms,
         lower_bound_ms=plan.lower_bound_ms,
@@ -59,6 +73,10 @@ def _metrics(step: int, plan: Plan) -> StepMetrics:
         memory_bytes=1 << 30,
         gradient_norm=1.5,
         learning_rate=1e-3,
+        tokens_per_s=float(plan.lengths.sum()),
+        mfu=0.3 + 0.01 * step,
+        bubble=0.02,
+        imbalance=1.1,
         replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),
         replica_measured_ms=tuple(1.1 * replica.predicted_ms for replica in plan.replicas),
     )

@@ -11,6 +11,7 @@ from hydraulis.report.loss import loss_figure, moving_mean
 from hydraulis.report.prediction import prediction_figure
 from hydraulis.report.run import read_run
 from hydraulis.report.strategies import MOST, strategies_figure
+from hydraulis.runtime.evaluation import Evaluation
 from hydraulis.runtime.metrics import StepMetrics
 from report.made_up_run import write_run
 
@@ -44,6 +45,15 @@ def test_the_loss_ends_where_it_ended(metrics: list[StepMetrics]) -> None:
     assert panel.get_title(loc="left") == "Loss of 6 steps: 6.000 to 3.500 nats a token"
     assert panel.lines[0].get_ydata()[-1] == 3.5  # type: ignore[index]
     assert panel.lines[0].get_xdata()[-1] == sum(one.tokens for one in metrics)  # type: ignore[index]
+
+
+def test_losses_on_what_is_held_out_stand_over_the_tokens_trained_before(metrics: list[StepMetrics]) -> None:
+    evaluations = [Evaluation(0, 6.5), Evaluation(2, 5.5), Evaluation(6, 4.0)]
+    (panel,) = loss_figure(metrics, evaluations).panels
+    tokens = np.cumsum([one.tokens for one in metrics])
+    (line,) = [line for line in panel.lines if line.get_label() == "on what is held out"]
+    assert list(line.get_xdata()) == [0, tokens[1], tokens[5]]  # type: ignore[arg-type]
+    assert list(line.get_ydata()) == [6.5, 5.5, 4.0]  # type: ignore[arg-type]
 
 
 def test_a_moving_mean_is_the_mean_around_each_value() -> None:

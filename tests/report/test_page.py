@@ -13,7 +13,7 @@ from hydraulis.report.page import Section, numbers, page, report, sections
 from hydraulis.report.run import Run, read_run
 from report.made_up_run import CLUSTER, PROFILE, write_run
 
-NAMES = ["lengths", "loss", "strategies", "prediction", "imbalance", "timeline"]
+NAMES = ["data", "lengths", "loss", "strategies", "prediction", "imbalance", "timeline"]
 VOID = {"meta", "br", "hr", "img"}
 
 
@@ -111,6 +111,10 @@ def test_the_numbers_are_those_of_the_run(
     assert summed["median_error"] == pytest.approx((0.1 + 0.05) / 2)
     assert summed["strategies"] == len({plan.strategy for plan in run.plans}) == 2
     assert "6.000 → 3.500" in text
+    assert (summed["first_evaluation"], summed["last_evaluation"]) == pytest.approx((6.5, 3.8))
+    assert "6.500 → 3.800" in text
+    assert summed["mfu"] == pytest.approx(0.325)
+    assert "32.5 %" in text
     static = Planner(PROFILE, CLUSTER, strategies=["2x<tp2>"])
     kept = sum(static.plan(plan.lengths).iteration_ms for plan in run.plans)
     assert summed["static_ratio"] == pytest.approx(kept / sum(plan.iteration_ms for plan in run.plans))
@@ -129,12 +133,14 @@ def test_balance_is_before_and_after(run: Run) -> None:
 
 def test_without_a_trace_or_a_static_strategy_it_is_shorter(tmp_path: Path) -> None:
     write_run(tmp_path / "run", steps=2)
-    (tmp_path / "run" / "trace.json").unlink()
+    for name in ("trace.json", "analysis.json", "evaluations.jsonl"):
+        (tmp_path / "run" / name).unlink()
     (tmp_path / "run" / "config.json").write_text('{"planner": {"strategies": ["4x<1>"]}}')
     run = read_run(tmp_path / "run")
     (only,) = found = balances(run)
     assert only.name == "planned anew in each step"
-    assert [one.name for one in sections(run, found, lambda _: None)] == NAMES[:-1]
+    assert [one.name for one in sections(run, found, lambda _: None)] == NAMES[1:-1]
     summed = numbers(run, found)
     assert "static_ratio" not in summed
+    assert "last_evaluation" not in summed
     assert "best static strategy" not in page(run, [], summed)

@@ -3,18 +3,23 @@
 import dataclasses
 import json
 import math
+import re
 
+import pytest
+
+from helpers import ROOT, at_least
 from hydraulis.runtime.metrics import StepMetrics
 
 
-def made_up_metrics(step: int = 0, **changes: float | str) -> StepMetrics:
-    values = {
+def made_up_metrics(step: int = 0, **changes: float | str | None) -> StepMetrics:
+    values: dict[str, object] = {
         "loss": 5.5,
         "gradient_norm": 1.5,
         "learning_rate": 1e-3,
         "sequences": 3,
         "tokens": 1_000,
         "longest": 700,
+        "squares": 600_000,
         "strategy": "1x<tp2>+2x<1>",
         "planned_ms": 100.0,
         "lower_bound_ms": 90.0,
@@ -25,6 +30,10 @@ def made_up_metrics(step: int = 0, **changes: float | str) -> StepMetrics:
         "transfer_ms": 20.0,
         "groups_ms": 0.5,
         "memory_bytes": 1 << 30,
+        "tokens_per_s": 4_000.0,
+        "mfu": None,
+        "bubble": 0.05,
+        "imbalance": 1.25,
         "replica_planned_ms": (100.0, 80.0),
         "replica_measured_ms": (110.0, 82.0),
     }
@@ -51,5 +60,19 @@ def test_a_line_is_one_json_object_with_every_field() -> None:
     assert json.loads(line)["loss"] == math.pi
 
 
-def test_tokens_per_second_are_on_the_wall() -> None:
-    assert made_up_metrics(tokens=1_000, wall_ms=250.0).tokens_per_s == 4_000
+def test_what_is_tracked_leaves_out_what_is_not_known() -> None:
+    tracked = made_up_metrics(measured_ms=0.0).tracked()
+    assert "speed/mfu" not in tracked
+    assert "plan/prediction_error" not in tracked
+    tracked = made_up_metrics(mfu=0.4).tracked()
+    assert tracked["speed/mfu"] == 0.4
+    assert tracked["plan/prediction_error"] == pytest.approx(100 / 110 - 1)
+    assert tracked["plan/strategy"] == "1x<tp2>+2x<1>"
+
+
+def test_the_page_of_metrics_explains_every_field() -> None:
+    text = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
+    for field in at_least(20, dataclasses.fields(StepMetrics)):
+        assert re.search(rf"^\| `{field.name}`.*\|.+\|$", text, re.MULTILINE), field.name
+    for name in at_least(15, made_up_metrics(mfu=0.4).tracked()):
+        assert f"`{name}`" in text, name

@@ -1,6 +1,7 @@
 """What a run leaves behind, and its sum."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from hydraulis import Cluster, Plan, Planner
 from hydraulis.planner.static import StaticComparison
-from hydraulis.runtime.evaluator import Evaluation
+from hydraulis.runtime.evaluation import Evaluation
 from hydraulis.runtime.loop import Iteration
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.recorder import Recorder
@@ -44,6 +45,7 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
         sequences=len(BATCHES[step]),
         tokens=sum(BATCHES[step]),
         longest=max(BATCHES[step]),
+        squares=sum(length**2 for length in BATCHES[step]),
         strategy=CHOSEN[step],
         planned_ms=PLANNED[step],
         lower_bound_ms=1.0,
@@ -54,6 +56,10 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
         transfer_ms=2.0,
         groups_ms=3.0,
         memory_bytes=1 << 30,
+        tokens_per_s=2.0 * sum(BATCHES[step]),
+        mfu=0.1 * step if step else None,
+        bubble=0.1 * step,
+        imbalance=1.0 + step,
         replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),
         replica_measured_ms=tuple(2 * replica.predicted_ms for replica in plan.replicas),
     )
@@ -107,6 +113,37 @@ def test_going_on_forgets_what_does_not_count(directory: RunDirectory) -> None:
     assert (summary.first_step, summary.steps, summary.first_loss) == (2, 2, 4.0)
 
 
+class Listener:
+    """A tracker that remembers."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[int, dict[str, float | str]]] = []
+        self.closed = False
+
+    def log(self, step: int, values: Mapping[str, float | str]) -> None:
+        self.heard.append((step, dict(values)))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_trackers_hear_every_step_and_evaluation(directory: RunDirectory) -> None:
+    recorder = record(directory, 60, trace_step=None)
+    listeners = [Listener(), Listener()]
+    recorder.trackers = listeners
+    for step in range(2):
+        recorder.add(iteration(recorder, step))
+    recorder.evaluated(Evaluation(2, 4.5))
+    recorder.close()
+    for listener in listeners:
+        # Counted in completed iterations, as evaluations are.
+        assert [step for step, _ in listener.heard] == [1, 2, 2]
+        assert listener.heard[1][1]["train/loss"] == 5.0
+        assert listener.heard[2][1] == {"evaluation/loss": 4.5}
+        assert listener.closed
+    assert recorder.summary().evaluations == [Evaluation(2, 4.5)]
+
+
 def test_no_trace_is_written_unless_it_is_wanted(directory: RunDirectory) -> None:
     recorder = record(directory, 60, trace_step=None)
     recorder.add(iteration(recorder, 0))
@@ -122,6 +159,10 @@ def test_the_summary_adds_up(directory: RunDirectory) -> None:
     assert (summary.first_step, summary.steps) == (0, 4)
     assert (summary.first_loss, summary.last_loss) == (6.0, 3.0)
     assert summary.strategies == [("2x<1>", 3), ("1x<tp2>", 1)]
+    # 156 tokens in four times 500 ms; of the steps whose share is known 0.1, 0.2 and 0.3.
+    assert summary.tokens_per_s == pytest.approx(78.0)
+    assert summary.mfu == pytest.approx(0.6 / 4)
+    assert (summary.plan_ms, summary.bubble, summary.imbalance) == pytest.approx((1.0, 0.15, 2.5))
     assert (summary.planned_ms, summary.measured_ms) == (400.0, 430.0)
     # Relative to the measured time: 0, 0.5, 0.25 and 1.
     assert summary.median_error == pytest.approx((0.25 + 0.5) / 2)

@@ -18,7 +18,7 @@ from hydraulis.cli.progress import Progress
 from hydraulis.config.data import DataConfig
 from hydraulis.config.run import load
 from hydraulis.config.table import from_table
-from hydraulis.data.analysis import BatchImbalance, LengthStatistics, batch_imbalance, length_statistics
+from hydraulis.data.analysis import Analysis, batch_imbalance, length_statistics
 from hydraulis.data.open import open_sources, prepare, sampler_for
 from hydraulis.data.sampler import BatchSampler
 from hydraulis.errors import InvalidInputError
@@ -56,11 +56,10 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Analysis:
+class Account:
     """Everything that the command finds out; what was not asked for is None."""
 
-    lengths: LengthStatistics
-    batches: BatchImbalance | None
+    data: Analysis
     comparison: Comparison | None
 
 
@@ -125,20 +124,20 @@ def run(arguments: argparse.Namespace) -> int:
         if sampler is None
         else [lengths[sampler.batch(step).documents] for step in range(arguments.count)]
     )
-    analysis = Analysis(
+    data = Analysis(
         lengths=length_statistics(lengths, targets),
         batches=None if batches is None else batch_imbalance(batches, arguments.replicas),
-        comparison=None if batches is None else _compare(arguments, batches),
     )
+    account = Account(data=data, comparison=None if batches is None else _compare(arguments, batches))
     if arguments.figure is not None:
         # Only now: most calls draw nothing, and the command works without matplotlib.
         from hydraulis.report.data import data_figure
 
-        data_figure(analysis.lengths, analysis.batches).save(arguments.figure)
+        data_figure(data).save(arguments.figure)
     if arguments.json:
-        sys.stdout.write(json.dumps(_document(analysis)) + "\n")
+        sys.stdout.write(json.dumps(_document(account)) + "\n")
     else:
-        print_analysis(analysis.lengths, analysis.batches, _sentence(analysis.comparison))
+        print_analysis(data.lengths, data.batches, _sentence(account.comparison))
     return 0
 
 
@@ -214,11 +213,10 @@ def _sentence(comparison: Comparison | None) -> str | None:
     )
 
 
-def _document(analysis: Analysis) -> dict[str, object]:
-    comparison = analysis.comparison
+def _document(account: Account) -> dict[str, object]:
+    comparison = account.comparison
     return {
-        "lengths": dataclasses.asdict(analysis.lengths),
-        "batches": None if analysis.batches is None else dataclasses.asdict(analysis.batches),
+        **account.data.to_dict(),
         "comparison": None
         if comparison is None
         else {

@@ -38,12 +38,11 @@ class TrainingDisplay:
 
     Args:
         rank: of this process.
-        num_steps: of the run.
     """
 
-    def __init__(self, rank: int, num_steps: int) -> None:
+    def __init__(self, rank: int) -> None:
         self._console = Console(quiet=rank != 0, highlight=False)
-        self._num_steps = num_steps
+        self._num_steps = 0
         self._said = time.monotonic()
         self._live = self._console.is_terminal and rank == 0
         if not self._live:
@@ -60,7 +59,7 @@ class TrainingDisplay:
         self._screen = Live(Group(self._progress, self._status), console=self._console, transient=True)
         self._indexing = self._progress.add_task("indexing", total=100, visible=False)
         self._measuring = self._progress.add_task("measuring", total=100, visible=False)
-        self._training = self._progress.add_task("training", total=num_steps, visible=False)
+        self._training = self._progress.add_task("training", total=None, visible=False)
 
     def __enter__(self) -> Self:
         if self._live:
@@ -71,6 +70,11 @@ class TrainingDisplay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._screen.stop()
+
+    def num_steps(self, num_steps: int) -> None:
+        """Say how many iterations the run has; before the first of them."""
+        self._num_steps = num_steps
+        self._progress.update(self._training, total=num_steps)
 
     def note(self, text: str) -> None:
         """Print a line that stays."""
@@ -106,8 +110,10 @@ class TrainingDisplay:
     def step(self, metrics: StepMetrics) -> None:
         """Show an iteration."""
         status = (
-            f"loss {metrics.loss:.3f}  {metrics.tokens_per_s:,.0f} tokens/s  {metrics.strategy}  "
-            f"planned {metrics.planned_ms:,.0f} ms  measured {metrics.measured_ms:,.0f} ms"
+            f"loss {metrics.loss:.3f}  {metrics.tokens_per_s:,.0f} tokens/s  {_mfu(metrics.mfu)}"
+            f"{metrics.strategy}  planned {metrics.planned_ms:,.0f} ms  "
+            f"measured {metrics.measured_ms:,.0f} ms  plan {metrics.plan_ms:,.1f} ms  "
+            f"bubble {100 * metrics.bubble:.0f} %  imbalance {metrics.imbalance:.2f}"
         )
         self._progress.update(self._training, completed=metrics.step + 1, visible=True)
         self._status.plain = status
@@ -124,11 +130,22 @@ class TrainingDisplay:
         table.add_row(
             "loss", f"{summary.first_loss:.3f} at the start, {summary.last_loss:.3f} nats at the end"
         )
+        if summary.evaluations:
+            first, last = summary.evaluations[0], summary.evaluations[-1]
+            values = f"{first.loss:.3f} after step {first.step}, {last.loss:.3f} nats after step {last.step}"
+            table.add_row("loss on what is held out", values)
+        table.add_row("speed", f"{summary.tokens_per_s:,.0f} tokens/s  {_mfu(summary.mfu)}".rstrip())
         for name, count in summary.strategies:
             table.add_row("chosen", f"{count:3d} x  {name}")
         table.add_row("planned time", f"{summary.planned_ms / 1e3:,.2f} s in all")
         error = f"the median iteration is off by {100 * summary.median_error:.1f} %"
         table.add_row("measured time", f"{summary.measured_ms / 1e3:,.2f} s in all; {error}")
+        table.add_row("planning", f"{summary.plan_ms:,.1f} ms in the median step")
+        table.add_row(
+            "ranks",
+            f"wait {100 * summary.bubble:.1f} % of their replica's time for other stages; "
+            f"the busiest computes {summary.imbalance:.2f} times the mean",
+        )
         table.add_row(
             "transfers",
             f"{100 * summary.transfer_share:.1f} % of the time on the wall is spent on them alone",
@@ -151,9 +168,19 @@ FILE_MEANINGS = {
     "trace.json": "trace (open in Perfetto)",
     "profile.json": "cost profile",
     "config.json": "configuration",
+    "calibrations.jsonl": "what was learnt of the schemes' times",
     "corpus.json": "corpus statistics",
+    "hugging_face": "what came with the model",
+    "analysis.json": "lengths and batches of the data",
+    "tensorboard": "for tensorboard --logdir",
+    "wandb": "run of Weights & Biases",
+    "wandb-id.txt": "its name there",
     "checkpoints": "checkpoints (hydraulis export makes a model of one)",
 }
+
+
+def _mfu(share: float | None) -> str:
+    return "" if share is None else f"MFU {100 * share:.1f} %  "
 
 
 def _static(summary: RunSummary) -> str:

@@ -1,6 +1,7 @@
 """`hydraulis export`: makes a Hugging Face model folder of a checkpoint."""
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--dtype", choices=DTYPES, default="float32", help="of the parameters (default: float32)"
     )
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON on one line")
     parser.set_defaults(run=run)
 
 
@@ -46,5 +48,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     checkpoint = checkpoint_of(arguments.source)
     export(checkpoint, arguments.output, getattr(torch, arguments.dtype))
-    sys.stdout.write(f"{checkpoint} as {arguments.dtype}: {arguments.output}\n")
+    if arguments.json:
+        files = sorted(path.name for path in arguments.output.iterdir())
+        document = {"checkpoint": str(checkpoint), "output": str(arguments.output), "files": files}
+        sys.stdout.write(json.dumps(document) + "\n")
+    else:
+        sys.stdout.write(f"{checkpoint} as {arguments.dtype}: {arguments.output}\n")
     return 0

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from hydraulis.cli import analyze, export, pack, plan, profile, propose, report, simulate
+from hydraulis.cli import analyze, check, config, export, pack, plan, profile, propose, report, simulate
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from hydraulis.cli.exit import report as refuse
 from hydraulis.errors import HydraulisError
 
-COMMANDS = (analyze, plan, propose, simulate, profile, report, pack, export)
+COMMANDS = (analyze, plan, propose, simulate, profile, config, check, report, pack, export)
 
 _EPILOG = """\
 exit codes:
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code, as `hydraulis --help` lists it.
     """
-    parsed = _parser().parse_args(arguments)
+    parsed = make_parser().parse_args(arguments)
     try:
         code: int = parsed.run(parsed)
         # Here and not at exit, where a closed pipe could no longer be caught.
@@ -51,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Declare every subcommand and its options."""
     parser = argparse.ArgumentParser(
         prog="hydraulis",
         description="Plans every training iteration anew for variable-length sequences.",

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import Cluster, CostProfile, LengthHistogram
+from hydraulis.config.preset import PRESETS
 
 FIGURE_KINDS = (".png", ".svg", ".pdf")
 
@@ -24,6 +25,28 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", required=True, type=count, metavar="N", help="GPUs of the cluster")
     parser.add_argument(
         "--gpus-per-node", type=count, metavar="N", help="GPUs of a node (default: as in the profile)"
+    )
+
+
+def add_run_config(parser: argparse.ArgumentParser) -> None:
+    """Declare `RUN.toml`, `--preset` and `--set`: the layers of a run's configuration."""
+    parser.add_argument("config", metavar="RUN.toml", help="the run's configuration")
+    add_config_layers(parser)
+
+
+def add_config_layers(parser: argparse.ArgumentParser) -> None:
+    """Declare `--preset` and `--set` alone."""
+    parser.add_argument(
+        "--preset",
+        metavar="NAME",
+        help=f"what fits a kind of machine, below the file: {', '.join(PRESETS)} (default: the file's own)",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="override a value of the configuration; may be repeated",
     )
 
 

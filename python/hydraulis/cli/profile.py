@@ -1,6 +1,7 @@
 """`hydraulis profile`: measures what a model costs on the ranks at hand, and writes a cost profile."""
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from hydraulis._core import Cluster, CostProfile, Scheme, Strategy
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.local_ranks import run_local_ranks
-from hydraulis.cli.options import count
+from hydraulis.cli.options import add_config_layers, count
 from hydraulis.cli.pack import ProgressBar
 from hydraulis.cli.progress import Progress
 from hydraulis.errors import InvalidInputError
@@ -53,9 +54,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--refine", type=Path, metavar="RUN", help="the folder of a run to learn from instead"
     )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="override a value of it"
-    )
+    add_config_layers(parser)
     parser.add_argument(
         "--output", required=True, type=Path, metavar="FILE.json", help="the profile to write"
     )
@@ -78,6 +77,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="SHARE",
         help="measure a scheme no more once its median times are known to this (default: 0.01)",
     )
+    parser.add_argument("--json", action="store_true", help="print the profile as JSON on one line")
     parser.set_defaults(run=run)
 
 
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
         message = "give either the configuration of a run, to measure, or --refine with the folder of one"
         raise InvalidInputError(message, code="profile_source")
     if arguments.refine is not None:
-        return _refine(arguments.refine, arguments.output)
+        return _refine(arguments)
     if arguments.ranks is not None and _IS_RANK not in os.environ:
         return run_local_ranks(arguments.ranks, _for_ranks(arguments))
     return _measure(arguments)
@@ -105,18 +105,19 @@ def _for_ranks(arguments: argparse.Namespace) -> list[str]:
     """Write the command's options again, without the number of ranks."""
     words = ["profile", arguments.config, "--output", str(arguments.output)]
     words += ["--precision", str(arguments.precision)]
+    words += ["--json"] if arguments.json else []
     words += ["--schemes", arguments.schemes] if arguments.schemes is not None else []
     words += ["--seconds", str(arguments.seconds)] if arguments.seconds is not None else []
+    words += ["--preset", arguments.preset] if arguments.preset is not None else []
     return words + [word for override in arguments.set for word in ("--set", override)]
 
 
-def _refine(run_directory: Path, output: Path) -> int:
+def _refine(arguments: argparse.Namespace) -> int:
     # Only now: the command starts without torch.
     from hydraulis.profile.refine import refine
 
-    refined = refine(run_directory)
-    _write(output, refined.profile)
-    sys.stdout.write(refined.explain() + f"written to {output}\n")
+    refined = refine(arguments.refine)
+    _finish(arguments, refined.profile, refined.explain())
     return 0
 
 
@@ -133,11 +134,13 @@ def _measure(arguments: argparse.Namespace) -> int:
     from hydraulis.runtime.stop import StopRequest
     from hydraulis.runtime.worker import Worker
 
-    config = load(arguments.config, arguments.set)
+    config = load(arguments.config, arguments.set, arguments.preset)
     schemes = _schemes(arguments.schemes, config)
     timeout, device = timedelta(seconds=config.train.timeout_s), choose_device(config.train.device)
     with StopRequest() as stop, joined(timeout, device) as rank:
-        worker = Worker(config.model, config.optimizer, config.train, schemes=schemes)
+        # No data is read, so that epochs are no number of steps; none is trained anyway.
+        train = dataclasses.replace(config.train, steps=config.train.steps or 1)
+        worker = Worker(config.model, config.optimizer, train, schemes=schemes)
         limits = MeasurementLimits(
             context=config.planner.context,
             memory_bytes=config.planner.memory_mib * MIB,
@@ -152,7 +155,7 @@ def _measure(arguments: argparse.Namespace) -> int:
         if profile is None:
             return EXIT_INTERRUPTED
         measured = with_links(profile, measure_links(worker.groups, worker.device))
-        on_rank_zero(lambda: _finish(arguments.output, measured))
+        on_rank_zero(lambda: _finish(arguments, measured, describe(measured)))
     return 0
 
 
@@ -177,14 +180,12 @@ def _schemes(text: str | None, config: "RunConfig") -> list[Scheme]:
     return sorted(set(schemes))
 
 
-def _finish(output: Path, profile: CostProfile) -> None:
-    _write(output, profile)
-    sys.stdout.write(describe(profile) + f"written to {output}\n")
-
-
-def _write(output: Path, profile: CostProfile) -> None:
-    with whole_file(output) as file:
+def _finish(arguments: argparse.Namespace, profile: CostProfile, account: str) -> None:
+    """Write the profile, and print it or what there is to say of it."""
+    with whole_file(arguments.output) as file:
         file.write((profile.to_json() + "\n").encode())
+    written = f"written to {arguments.output}\n"
+    sys.stdout.write(profile.to_json() + "\n" if arguments.json else account + written)
 
 
 def describe(profile: CostProfile) -> str:

@@ -1,38 +1,75 @@
-"""Command-line overrides of single keys: `section.key=value`, the value written as in TOML."""
+"""Command-line overrides of single keys: `section.key=value`, the value written as in TOML.
+
+Where a field takes a string, its quotes may be left out, because a shell takes a pair of them away; where it
+takes a list of strings, so may the brackets, and `;` separates them, as in other options.
+"""
 
 import tomllib
+from collections.abc import Callable
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from hydraulis.errors import InvalidInputError
 
 
-def apply_override(tables: dict[str, object], override: str) -> None:
-    """Set one key in the parsed tables of a file, in place.
+def read_override(override: str, kind_of: Callable[[str, str], object]) -> dict[str, object]:
+    """Read one override, as the table of a layer.
 
-    Whether the section and the key exist is not asked here: the dataclasses decide that for the file and
-    its overrides alike.
+    Whether the section and the key exist is not asked here: the dataclasses decide that for all layers alike.
 
     Args:
-        tables: the sections of the file, as the TOML parser gave them.
-        override: for example `train.steps=100` or `train.dtype="float64"`.
+        override: for example `train.steps=100` or `output.directory=runs/first`.
+        kind_of: gives the declared type of a key of a section; None if there is no such key.
 
     Raises:
-        InvalidInputError: it is not of that form, or the value is not TOML (code `config_syntax`).
+        InvalidInputError: it is not of that form, or the value is not TOML and the field takes no string
+            (code `config_syntax`).
     """
     name, equals, text = override.partition("=")
     section, dot, key = name.strip().partition(".")
     if not (equals and dot and section and key):
         message = f"override '{override}' must be section.key=value; write it like train.steps=100"
         raise InvalidInputError(message, code="config_syntax")
-    table = tables.setdefault(section, {})
-    if isinstance(table, dict):
-        table[key] = _parse(text.strip(), override)
+    value = _value(text.strip(), kind_of(section.strip(), key.strip()), override)
+    return {section.strip(): {key.strip(): value}}
 
 
-def _parse(text: str, override: str) -> object:
+def _value(text: str, kind: object, override: str) -> object:
+    members = _members(kind)
+    if text[:1] not in ('"', "'", "["):
+        if str in members or text in members:
+            return text
+        if tuple[str, ...] in members:
+            return [part.strip() for part in text.split(";") if part.strip()]
+        if _only_strings(members):
+            # So that the refusal names the choices.
+            return text
+    value = _parsed(text, override)
+    return [value] if isinstance(value, str) and _is_list(members, value) else value
+
+
+def _members(kind: object) -> tuple[object, ...]:
+    """Give what a declared type allows: types, and the choices of a `Literal` themselves."""
+    if get_origin(kind) in (UnionType, Union):
+        return tuple(member for part in get_args(kind) for member in _members(part))
+    return get_args(kind) if get_origin(kind) is Literal else (kind,)
+
+
+def _only_strings(members: tuple[object, ...]) -> bool:
+    return all(isinstance(member, str) for member in members)
+
+
+def _is_list(members: tuple[object, ...], value: str) -> bool:
+    return tuple[str, ...] in members and str not in members and value not in members
+
+
+def _parsed(text: str, override: str) -> Any:
     try:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError as error:
-        message = f"override '{override}' must have a TOML value ({error}); put a string in quotes"
+        message = (
+            f"override '{override}' must have a value as TOML has it ({error}); correct what follows the '='"
+        )
         raise InvalidInputError(message, code="config_syntax") from error
     if len(parsed) != 1:
         message = f"override '{override}' must hold one value; give every key its own override"

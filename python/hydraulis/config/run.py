@@ -6,25 +6,27 @@ one. Knobs of the planner's algorithms are not here: the core owns those.
 """
 
 import dataclasses
-import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import get_type_hints
 
 from hydraulis.config.check import above, at_least
 from hydraulis.config.checkpoint import CheckpointConfig
 from hydraulis.config.data import DataConfig
-from hydraulis.config.hugging_face import from_hugging_face
+from hydraulis.config.layers import OVERRIDE, Layers, read_tables
 from hydraulis.config.model import ModelConfig
+from hydraulis.config.model_source import SOURCES, resolve_model
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.output import OutputConfig
-from hydraulis.config.override import apply_override
+from hydraulis.config.override import read_override
 from hydraulis.config.planner import PlannerConfig
+from hydraulis.config.preset import read_preset
 from hydraulis.config.table import from_table
 from hydraulis.config.train import TrainConfig
-from hydraulis.errors import InvalidInputError
 
 # Without files tokens are bytes, so the embedding must have a row for each.
 NUM_BYTE_TOKENS = 256
+_PRESET = "preset"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +50,32 @@ class RunConfig:
             above("data.held_out", self.data.held_out, 0)
 
 
-def load(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """Read a run configuration; of two overrides of the same key the later one counts.
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """A configuration, and where it comes from.
 
-    In the section `model` the key `hf_config` names a `config.json` of Hugging Face, whose values the other
-    keys of the section override; `path` names a whole model folder, from which the parameters come too, as
-    `checkpoint.weights` says then.
+    Attributes:
+        config: checked.
+        origins: of every value, by dotted key such as `train.steps`: `default`, `preset NAME`, the path of
+            the file or of a `config.json`, or `--set`.
+    """
+
+    config: RunConfig
+    origins: Mapping[str, str]
+
+
+def load(path: str | Path, overrides: Sequence[str] = (), preset: str | None = None) -> RunConfig:
+    """Read a run configuration; of two layers that give a key the later one counts.
+
+    The layers are a preset, which the file names by the key `preset` in front of its sections, the file, and
+    the overrides in their order. In the section `model` the key `hf_config` names a `config.json` of Hugging
+    Face, whose values the other keys of the section override; `path` names a whole model folder, from which
+    the parameters come too, as `checkpoint.weights` says then.
 
     Args:
         path: the TOML file.
-        overrides: each `section.key=value` with a TOML value, for example `train.dtype="float64"`.
+        overrides: each `section.key=value`, for example `train.steps=100` (see `read_override`).
+        preset: in place of the one that the file names.
 
     Returns:
         The validated configuration.
@@ -67,12 +85,25 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
             (`config_syntax`), or a key or a value is refused (see `from_table`, `from_hugging_face` and the
             sections).
     """
-    tables = _read(Path(path))
+    return load_with_origins(path, overrides, preset).config
+
+
+def load_with_origins(
+    path: str | Path, overrides: Sequence[str] = (), preset: str | None = None
+) -> LoadedConfig:
+    """Read a run configuration as `load` does, and remember where each value comes from."""
+    layers = Layers()
+    tables = read_tables(Path(path))
+    named = tables.pop(_PRESET, None)
+    wanted = named if preset is None else preset
+    if wanted is not None:
+        layers.add(read_preset(wanted), f"preset {wanted}")
+    layers.add(tables, str(path))
     for override in overrides:
-        apply_override(tables, override)
-    _take_model_folder(tables)
-    tables["model"] = _with_hugging_face(tables.get("model"))
-    return from_table(RunConfig, tables, "")
+        layers.add(read_override(override, _kind_of), OVERRIDE)
+    resolve_model(layers)
+    config = from_table(RunConfig, layers.tables, "")
+    return LoadedConfig(config, {name: layers.origin(name) for name in _names()})
 
 
 def to_dict(config: RunConfig) -> dict[str, dict[str, object]]:
@@ -80,45 +111,15 @@ def to_dict(config: RunConfig) -> dict[str, dict[str, object]]:
     return dataclasses.asdict(config)
 
 
-def _take_model_folder(tables: dict[str, object]) -> None:
-    """Replace `path` in the model's section by what it stands for: the shape, and where parameters are."""
-    section, checkpoint = tables.get("model"), tables.setdefault("checkpoint", {})
-    if not isinstance(section, dict) or not isinstance(checkpoint, dict) or "path" not in section:
-        return
-    path = section.pop("path")
-    if type(path) is not str:
-        message = f"model.path = {path!r} must be the folder of a model; write it as a string"
-        raise InvalidInputError(message, code="config_type")
-    for name, table in (("hf_config", section), ("weights", checkpoint)):
-        if name in table:
-            message = (
-                f"model.path = {path!r} and {name} = {table[name]!r} both say what the model is; "
-                "leave one of them out"
-            )
-            raise InvalidInputError(message, code="config_value")
-    section["hf_config"] = str(Path(path) / "config.json")
-    checkpoint["weights"] = path
+def _kind_of(section: str, key: str) -> object:
+    """Give the declared type of a key, None if there is no such key."""
+    if section == "model" and key in SOURCES:
+        return str
+    table = get_type_hints(RunConfig).get(section)
+    return None if table is None else get_type_hints(table).get(key)
 
 
-def _with_hugging_face(section: object) -> object:
-    """Replace `hf_config` in the model's section by the shape that it names."""
-    if not isinstance(section, dict) or "hf_config" not in section:
-        return section
-    path = section.pop("hf_config")
-    if type(path) is not str:
-        message = f"model.hf_config = {path!r} must be the path of a config.json; write it as a string"
-        raise InvalidInputError(message, code="config_type")
-    return dataclasses.asdict(from_hugging_face(path)) | section
-
-
-def _read(path: Path) -> dict[str, object]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        message = (
-            f"run configuration '{path}' must be a file that can be read ({error.strerror}); check the path"
-        )
-        raise InvalidInputError(message, code="config_file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        message = f"run configuration '{path}' must be TOML in UTF-8: {error}; correct it there"
-        raise InvalidInputError(message, code="config_syntax") from error
+def _names() -> Iterator[str]:
+    for section, table in get_type_hints(RunConfig).items():
+        for field in dataclasses.fields(table):
+            yield f"{section}.{field.name}"

@@ -7,6 +7,7 @@ from hydraulis.config.attention import AttentionKind
 from hydraulis.config.check import above, at_least, not_empty
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.device import DeviceKind
+from hydraulis.errors import InvalidInputError
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +16,9 @@ class TrainConfig:
 
     Attributes:
         steps: the number of iterations.
+        epochs: how often the run goes through the data; its last batch is the rest of the last epoch, or left
+            out where `data.epoch_end` says so. Of `steps` and `epochs` one is given; where both are, the run
+            ends with what is reached first.
         seed: fixes the initial weights and the order of the documents.
         device: what ranks compute on: `cpu`, `cuda` with a device for each rank of a node, or `auto`, which
             is `cuda` where there is any.
@@ -35,7 +39,8 @@ class TrainConfig:
             absent for none.
     """
 
-    steps: int
+    steps: int | None = None
+    epochs: int | None = None
     seed: int = 0
     device: DeviceKind = "auto"
     attention: AttentionKind = "auto"
@@ -48,7 +53,12 @@ class TrainConfig:
     trace_step: int | None = None
 
     def __post_init__(self) -> None:
-        at_least("train.steps", self.steps, 1)
+        if self.steps is None and self.epochs is None:
+            message = "train.steps and train.epochs are absent: one of them says how long the run is; set one"
+            raise InvalidInputError(message, code="config_value")
+        for name, length in (("steps", self.steps), ("epochs", self.epochs)):
+            if length is not None:
+                at_least(f"train.{name}", length, 1)
         at_least("train.seed", self.seed, 0)
         for i, pattern in enumerate(self.frozen):
             not_empty(f"train.frozen[{i}]", pattern)
@@ -57,3 +67,9 @@ class TrainConfig:
         above("train.timeout_s", self.timeout_s, 0)
         if self.trace_step is not None:
             at_least("train.trace_step", self.trace_step, 0)
+
+    @property
+    def num_steps(self) -> int:
+        """The number of iterations; of a run that epochs end it is known once its data is (`with_steps`)."""
+        assert self.steps is not None, "with_steps comes first"
+        return self.steps

@@ -1,8 +1,9 @@
 """What the lengths of a data set look like, and how uneven the batches are that are drawn from it."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,8 @@ import numpy.typing as npt
 Integers = npt.NDArray[np.int64]
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
+# In the folder of a run: the analysis of what it was begun on.
+ANALYSIS = "analysis.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,42 @@ class BatchImbalance:
     longest: Sequence[int]
     token_imbalance: Sequence[float]
     square_imbalance: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """What is known of a data set by its lengths.
+
+    Attributes:
+        lengths: in numbers.
+        batches: how uneven they are; None where none were drawn.
+    """
+
+    lengths: LengthStatistics
+    batches: BatchImbalance | None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain values for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_dict` gave, as JSON.
+
+        Raises:
+            ValueError: it is no JSON.
+            TypeError, KeyError: a field is missing, or there is another.
+        """
+        document = json.loads(text)
+        lengths = document["lengths"]
+        bins = [LengthBin(**one) for one in lengths["bins"]]
+        # JSON has no keys but strings.
+        quantiles = {float(share): length for share, length in lengths["quantiles"].items()}
+        batches = document["batches"]
+        return cls(
+            lengths=LengthStatistics(**(lengths | {"bins": bins, "quantiles": quantiles})),
+            batches=None if batches is None else BatchImbalance(**batches),
+        )
 
 
 def length_statistics(lengths: Integers, target_counts: Integers) -> LengthStatistics:

@@ -69,22 +69,17 @@ def prepare(config: DataConfig, progress: Progress = lambda _: None) -> list[Pre
     """
     prepared = []
     for number, source in enumerate(config.sources):
-        paths = source_files(source.files)
-        records = [path for path in paths if not is_mapped(path)]
-        mapped = [path for path in paths if is_mapped(path)]
-        if mapped and source.format != "tokens":
-            message = (
-                f"data.sources[{number}].format = '{source.format}', and '{mapped[0]}' holds tokens: set the "
-                'format to "tokens"'
-            )
-            raise InvalidInputError(message, code="config_value")
+        records, mapped = files_of(config, number)
 
         def share(done: float, before: int = number) -> None:
             progress((before + done) / len(config.sources))
 
         index = (
             ensure_index(
-                _job(config, source, records), Path(config.index_directory), config.index_processes, share
+                index_job(config, source, records),
+                Path(config.index_directory),
+                config.index_processes,
+                share,
             )
             if records
             else None
@@ -97,6 +92,26 @@ def prepare(config: DataConfig, progress: Progress = lambda _: None) -> list[Pre
             )
         )
     return prepared
+
+
+def files_of(config: DataConfig, number: int) -> tuple[list[Path], list[Path]]:
+    """Find the files of a source: those that hold records, and those that hold tokens, which are mapped.
+
+    Raises:
+        InvalidInputError: nothing bears a name (see `source_files`), or the files hold tokens and the source
+            is of another format (code `config_value`).
+    """
+    source = config.sources[number]
+    paths = source_files(source.files)
+    records = [path for path in paths if not is_mapped(path)]
+    mapped = [path for path in paths if is_mapped(path)]
+    if mapped and source.format != "tokens":
+        message = (
+            f"data.sources[{number}].format = '{source.format}', and '{mapped[0]}' holds tokens: set the "
+            'format to "tokens"'
+        )
+        raise InvalidInputError(message, code="config_value")
+    return records, mapped
 
 
 def open_sources(config: DataConfig, prepared: Sequence[PreparedSource]) -> Data:
@@ -159,7 +174,8 @@ def make_data(
     return Data(train=dataset(trained, "train"), held_out=held_out)
 
 
-def _job(config: DataConfig, source: SourceConfig, records: Sequence[Path]) -> IndexJob:
+def index_job(config: DataConfig, source: SourceConfig, records: Sequence[Path]) -> IndexJob:
+    """Say what the index of a source is made of."""
     is_text = source.format != "tokens"
     return IndexJob(
         paths=tuple(records),
@@ -180,20 +196,23 @@ def _corpora(source: PreparedSource) -> list[Corpus]:
     return corpora
 
 
-def sampler_for(config: DataConfig, dataset: SequenceSource, seed: int) -> BatchSampler:
+def sampler_for(
+    config: DataConfig, dataset: SequenceSource, seed: int, epochs: int | None = None
+) -> BatchSampler:
     """Make the sampler of a configuration.
 
     Args:
         config: the section `data`.
         dataset: what it draws from; where it has weights, they count.
         seed: fixes the order.
+        epochs: after how many of them there are no more batches; never when None.
     """
     lengths = dataset.lengths
     order = None
     if isinstance(dataset, Dataset) and dataset.weights is not None:
         order = Mixture(dataset.source_bounds, lengths, dataset.weights, seed)
     sizes, per_batch = budget(config, lengths)
-    return BatchSampler(sizes, per_batch, seed, order=order, epoch_end=config.epoch_end)
+    return BatchSampler(sizes, per_batch, seed, order=order, epoch_end=config.epoch_end, epochs=epochs)
 
 
 def budget(config: DataConfig, lengths: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:

@@ -3,7 +3,8 @@
 They form an endless stream: the order of one epoch after that of the other. A batch takes them from the
 stream until its budget of tokens, or of sequences, is reached; the last one is kept whole, and the next batch
 goes on behind it. So nothing is dropped, and a batch may hold the end of an epoch and the start of the next;
-unless the end of an epoch that does not fill a batch is to be dropped, which is then counted.
+unless the end of an epoch that does not fill a batch is to be dropped, which is then counted. Where the
+number of epochs is given the stream ends with them, and its last batch may be a short one.
 
 Batch i depends on the sizes, the budget, the order and i alone: the whole state of a run's data is its step.
 Steps may be asked for in any order: the first question about a late step walks there once, at about 5
@@ -21,6 +22,8 @@ import numpy.typing as npt
 
 from hydraulis.data.epoch_order import Documents, Shuffle
 from hydraulis.errors import InvalidInputError
+
+_NOTHING = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +60,7 @@ class BatchSampler:
         seed: fixes the permutations.
         order: gives the sequences of an epoch in their order; all of them, shuffled, when None.
         epoch_end: what becomes of the end of an epoch that does not fill a batch.
+        epochs: after how many of them the stream ends; never when None.
 
     Raises:
         InvalidInputError: there is no sequence, one of them is empty, the budget is less than 1 or, where the
@@ -71,18 +75,20 @@ class BatchSampler:
         *,
         order: Callable[[int], Documents] | None = None,
         epoch_end: Literal["continue", "drop"] = "continue",
+        epochs: int | None = None,
     ) -> None:
         _check(sizes, per_batch, seed)
         self._sizes = sizes
         self._per_batch = per_batch
         self._order = Shuffle(len(sizes), seed) if order is None else order
         self._drops = epoch_end == "drop"
+        self._epochs = epochs
         self._starts = [_Position(epoch=0, index=0)]
         # Two epochs, so that a step at the border and those around it do not make them anew.
         self._epoch = lru_cache(maxsize=2)(self._make_epoch)
 
     def batch(self, step: int) -> GlobalBatch:
-        """Return the global batch of a step.
+        """Return the global batch of a step; behind the end of the stream it is empty.
 
         Raises:
             InvalidInputError: the step is negative (code `sampler_input`).
@@ -91,7 +97,7 @@ class BatchSampler:
         return GlobalBatch(step=step, epoch=start.epoch, documents=documents)
 
     def num_dropped(self, step: int) -> int:
-        """Count the sequences that were dropped at the ends of epochs up to the batch of a step."""
+        """Count the sequences that were dropped at the ends of epochs before the batch of a step."""
         _, start, _ = self._take(self._start(step))
         return start.dropped
 
@@ -118,7 +124,7 @@ class BatchSampler:
         """
         pieces = []
         epoch, first, missing = start.epoch, start.index, self._per_batch
-        while missing > 0:
+        while missing > 0 and epoch != self._epochs:
             order, before = self._epoch(epoch)
             reached = int(np.searchsorted(before, before[first] + missing))
             if self._drops and reached > len(order):
@@ -129,7 +135,7 @@ class BatchSampler:
             pieces.append(order[first:stop])
             missing -= int(before[stop] - before[first])
             epoch, first = (epoch, stop) if stop < len(order) else (epoch + 1, 0)
-        return np.concatenate(pieces), start, _Position(epoch, first, start.dropped)
+        return np.concatenate(pieces or [_NOTHING]), start, _Position(epoch, first, start.dropped)
 
     def _next_epoch(self, epoch: int, first: int, length: int, dropped: int) -> _Position:
         """Drop what is left of an epoch, which must be its end and not all of it."""

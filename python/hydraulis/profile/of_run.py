@@ -4,9 +4,8 @@ from collections.abc import Callable, Sequence
 
 from hydraulis._core import CostProfile, Scheme, Strategy
 from hydraulis.config.run import RunConfig
-from hydraulis.errors import InvalidInputError
+from hydraulis.planner.fitting import check_profile
 from hydraulis.planner.profile import load_profile
-from hydraulis.planner.shape import shape_of
 from hydraulis.profile.links import measure_links, with_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.runtime.checkpoint.resume import ResumedRun
@@ -24,14 +23,12 @@ def saved_profile(config: RunConfig, resumed: ResumedRun | None) -> CostProfile 
 
     Raises:
         InvalidInputError: the profile that the configuration names cannot be read (see `load_profile`), or
-            was measured for another model or type (code `profile_differs`) or under another kind of
-            checkpointing (`checkpointing_differs`).
+            was not measured for this run (see `check_profile`).
     """
     path = config.planner.profile
     if path:
         profile = CostProfile.from_json(from_rank_zero(lambda: load_profile(path).to_json()))
-        _check_workload(config, profile)
-        _check_checkpointing(config, profile)
+        check_profile(config, profile)
         return profile
     if resumed is None:
         return None
@@ -70,30 +67,3 @@ def _named_schemes(config: RunConfig) -> set[str]:
         return set(config.planner.schemes)
     strategies = [Strategy(text) for text in config.planner.strategies]
     return {str(scheme) for strategy in strategies for scheme in strategy.schemes}
-
-
-def _check_workload(config: RunConfig, profile: CostProfile) -> None:
-    """Refuse a profile of another model or type; one that does not say is taken."""
-    differing = profile.model and profile.model.difference(shape_of(config.model))
-    if profile.dtype not in (None, config.train.dtype):
-        differing = ("dtype", str(profile.dtype), config.train.dtype)
-    if differing:
-        name, measured, wanted = differing
-        message = (
-            f"profile '{profile.name}' of planner.profile = '{config.planner.profile}' was measured with "
-            f"{name} {measured or 'none'}, and the run has {wanted or 'none'}; measure a profile of this run "
-            "(hydraulis profile RUN.toml), or leave planner.profile out"
-        )
-        raise InvalidInputError(message, code="profile_differs")
-
-
-def _check_checkpointing(config: RunConfig, profile: CostProfile) -> None:
-    """Refuse a profile whose times and caps are those of another kind."""
-    if profile.checkpointing != config.train.checkpointing:
-        message = (
-            f"profile '{profile.name}' of planner.profile = '{config.planner.profile}' was measured under "
-            f"checkpointing '{profile.checkpointing}', and train.checkpointing is "
-            f"'{config.train.checkpointing}'; set train.checkpointing = \"{profile.checkpointing}\", or "
-            "measure a profile under the other kind"
-        )
-        raise InvalidInputError(message, code="checkpointing_differs")

@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from hydraulis.data.analysis import BatchImbalance, LengthStatistics
+    from hydraulis.data.analysis import Analysis, BatchImbalance, LengthStatistics
 
 _ATTENTION = style.CATEGORIES[3]
 
 
-def data_figure(lengths: LengthStatistics, batches: BatchImbalance | None) -> Drawing:
+def data_figure(analysis: Analysis) -> Drawing:
     """Draw shares by length and, where there are batches, how uneven they are.
 
     Args:
-        lengths: of the data set.
-        batches: that were drawn from it; None for the first panel alone.
+        analysis: of the data set; without batches it is the first panel alone.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
     """
+    lengths, batches = analysis.lengths, analysis.batches
     columns = (1,) if batches is None else (1.9, 1)
     with Drawing(8.0 if batches is None else 11.0, 3.4, columns=columns) as drawing:
         _shares(drawing, drawing.panels[0], lengths)

@@ -10,18 +10,21 @@ from hydraulis.report import style
 from hydraulis.report.style import Drawing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
+    from matplotlib.axes import Axes
 
+    from hydraulis.runtime.evaluation import Evaluation
     from hydraulis.runtime.metrics import StepMetrics
 
 
-def loss_figure(metrics: Sequence[StepMetrics]) -> Drawing:
+def loss_figure(metrics: Sequence[StepMetrics], evaluations: Sequence[Evaluation] = ()) -> Drawing:
     """Draw the loss of each step over the tokens seen, and its mean over a twentieth of the steps.
 
     Args:
         metrics: of each step, at least one.
+        evaluations: on what is held out, each after a step that is there, or before the first.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
@@ -43,12 +46,27 @@ def loss_figure(metrics: Sequence[StepMetrics]) -> Drawing:
             va="center",
             fontsize=8,
         )
+        if evaluations:
+            trained = {one.step + 1: float(at) for one, at in zip(metrics, tokens, strict=True)}
+            _held_out(drawing, panel, evaluations, trained)
         panel.set_title(f"Loss of {len(losses):,} steps: {losses[0]:.3f} to {losses[-1]:.3f} nats a token")
         panel.set_xlabel(f"{unit_name} trained")
         panel.set_ylabel("nats")
         panel.margins(x=0.04)
         style.thousands(panel, "x")
     return drawing
+
+
+def _held_out(
+    drawing: Drawing, panel: Axes, evaluations: Sequence[Evaluation], tokens: Mapping[int, float]
+) -> None:
+    """Draw the losses on what is held out, over the tokens that had been trained."""
+    places = [tokens.get(one.step, 0.0) for one in evaluations]
+    panel.plot(places, [one.loss for one in evaluations], color=style.MEASURED, label="on what is held out")
+    for place, one in zip(places, evaluations, strict=True):
+        (dot,) = panel.plot(place, one.loss, marker="o", markersize=4, color=style.MEASURED)
+        drawing.tip(dot, f"after step {one.step}: {one.loss:.3f} nats on what is held out")
+    panel.legend(loc="upper right")
 
 
 def moving_mean(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.float64]:

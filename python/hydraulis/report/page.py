@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hydraulis.report.data import data_figure
 from hydraulis.report.imbalance import Balance, balances, imbalance_figure
 from hydraulis.report.lengths import lengths_figure
 from hydraulis.report.loss import loss_figure
@@ -73,15 +74,15 @@ def sections(run: Run, found: Sequence[Balance], progress: Callable[[str], objec
     drawn: list[tuple[str, str, str, Callable[[], Drawing]]] = [
         (
             "lengths",
-            "Lengths",
+            "Lengths that were trained",
             "Most sequences are short; most tokens are in long ones, which decide the strategy.",
             lambda: lengths_figure(run.lengths),
         ),
         (
             "loss",
             "Loss",
-            "The mean over all target tokens of each global batch.",
-            lambda: loss_figure(run.metrics),
+            "The mean over all target tokens of each global batch, and of all that is held out.",
+            lambda: loss_figure(run.metrics, run.evaluations),
         ),
         (
             "strategies",
@@ -102,6 +103,15 @@ def sections(run: Run, found: Sequence[Balance], progress: Callable[[str], objec
             lambda: imbalance_figure(found),
         ),
     ]
+    analysis = run.analysis
+    if analysis is not None:
+        data = (
+            "data",
+            "The data set",
+            "Where its sequences, tokens and attention are; how uneven plain data parallelism would find it.",
+            lambda: data_figure(analysis),
+        )
+        drawn.insert(0, data)
     traced = run.traced
     if traced is not None:
         title = f"step {traced.step}, {traced.plan.strategy}: {len(traced.plan.lengths):,} sequences"
@@ -122,8 +132,9 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
 
     Returns:
         `steps`, `tokens`, `first_loss`, `last_loss`, `strategies`, `median_error`, `tokens_per_s` of the
-        median step; and `static_ratio`, how many times as long the best static strategy is planned to take,
-        where there is one.
+        median step; `mfu` of the median step where it is known, `first_evaluation` and `last_evaluation`
+        where there are any, and `static_ratio`, how many times as long the best static strategy is planned to
+        take, where there is one.
     """
     metrics = run.metrics
     summed: dict[str, float] = {
@@ -135,6 +146,12 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
         "median_error": float(np.median([abs(one.planned_ms / one.measured_ms - 1) for one in metrics])),
         "tokens_per_s": float(np.median([one.tokens_per_s for one in metrics])),
     }
+    shares = [one.mfu for one in metrics if one.mfu is not None]
+    if shares:
+        summed["mfu"] = float(np.median(shares))
+    if run.evaluations:
+        summed["first_evaluation"] = run.evaluations[0].loss
+        summed["last_evaluation"] = run.evaluations[-1].loss
     if len(found) > 1:
         summed["static_ratio"] = found[0].mean_ms / found[-1].mean_ms
     return summed
@@ -174,6 +191,11 @@ def _facts(summed: dict[str, float]) -> list[tuple[str, str]]:
         ("strategies used", f"{summed['strategies']:,}"),
         ("prediction, median error", f"{100 * summed['median_error']:.1f} %"),
     ]
+    if "mfu" in summed:
+        facts.insert(4, ("MFU", f"{100 * summed['mfu']:.1f} %"))
+    if "last_evaluation" in summed:
+        first, last = summed["first_evaluation"], summed["last_evaluation"]
+        facts.insert(3, ("on what is held out", f"{first:.3f} → {last:.3f}"))
     if "static_ratio" in summed:
         facts.append(("best static strategy", f"{summed['static_ratio']:.2f} × as long"))
     return facts

@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import CostProfile, Plan, Planner, Span
+from hydraulis.data.analysis import ANALYSIS, Analysis
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.planner.files import unreadable
+from hydraulis.runtime.evaluation import EVALUATIONS, Evaluation
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.trace import MEASURED, PLANNED, measured_durations, traced_step
 
@@ -45,6 +47,8 @@ class Run:
         profile: that the plans were made with.
         strategies: that the planner chose from.
         traced: the step whose timeline was kept; None if none was.
+        evaluations: on what is held out, in their order; none where the run has none.
+        analysis: of the data that the run was begun on; None where it was not kept.
     """
 
     path: Path
@@ -53,6 +57,8 @@ class Run:
     profile: CostProfile
     strategies: list[str]
     traced: TracedStep | None
+    evaluations: list[Evaluation]
+    analysis: Analysis | None
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -86,6 +92,8 @@ def read_run(path: Path) -> Run:
         profile=profile,
         strategies=_parsed(path / "config.json", _strategies, config),
         traced=_traced(trace, by_step, profile) if trace.exists() else None,
+        evaluations=_evaluations(path, metrics[steps - 1].step),
+        analysis=_analysis(path),
     )
 
 
@@ -102,6 +110,19 @@ def _traced(path: Path, plans: dict[int, Plan], profile: CostProfile) -> TracedS
         MEASURED: _parsed(path, plan.measured_timeline, durations),
     }
     return TracedStep(step=step, plan=plan, timelines=timelines)
+
+
+def _evaluations(path: Path, last: int) -> list[Evaluation]:
+    """Read the evaluations after steps that are there; later ones were written while the others were read."""
+    if not (path / EVALUATIONS).exists():
+        return []
+    found = [_parsed(path / EVALUATIONS, Evaluation.from_json, line) for line in _lines(path, EVALUATIONS)]
+    return [one for one in found if one.step <= last + 1]
+
+
+def _analysis(path: Path) -> Analysis | None:
+    file = path / ANALYSIS
+    return _parsed(file, Analysis.from_json, _text(file)) if file.exists() else None
 
 
 def _strategies(config: Any) -> list[str]:

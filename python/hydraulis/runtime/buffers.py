@@ -40,13 +40,20 @@ class StrategyBuffers:
         Raises:
             InvalidInputError: a scheme has more stages than the model has layers (code `too_many_stages`).
         """
-        sizes = [
-            sum(held.elements for held in held_slices(parameters.table, position))
-            for scheme in schemes
-            for position in Position.all(scheme)
-            if position.context_rank == 0  # the others hold the same
-        ]
-        size = max(sizes)
+        size = max(largest_stage(parameters, scheme) for scheme in schemes)
         wide = torch.promote_types(dtype, torch.float32)
         gradient = torch.zeros(size if parameters.trained else 0, dtype=wide, device=device)
         return cls(parameters, torch.zeros(size, dtype=dtype, device=device), gradient)
+
+
+def largest_stage(parameters: ModelParameters, scheme: Scheme) -> int:
+    """Count the elements that the rank of a scheme holds which holds the most.
+
+    Raises:
+        InvalidInputError: the scheme has more stages than the model has layers (code `too_many_stages`).
+    """
+    return max(
+        sum(held.elements for held in held_slices(parameters.table, position))
+        for position in Position.all(scheme)
+        if position.context_rank == 0  # the others hold the same
+    )

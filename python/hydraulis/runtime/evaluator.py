@@ -1,9 +1,5 @@
 """The loss on sequences that are not trained on."""
 
-import dataclasses
-import json
-from dataclasses import dataclass
-
 import numpy as np
 
 from hydraulis._core import Plan
@@ -12,26 +8,10 @@ from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.open import budget
 from hydraulis.data.sampler import batches_in_order
 from hydraulis.planner.batch_planner import BatchPlanner
+from hydraulis.runtime.evaluation import Evaluation
 from hydraulis.runtime.loop import PlanRequest, TokenReader
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """What an evaluation came to: one line of `evaluations.jsonl`.
-
-    Attributes:
-        step: iterations that were completed before it.
-        loss: mean over all target tokens that are held out, in nats.
-    """
-
-    step: int
-    loss: float
-
-    def to_json(self) -> str:
-        """Give the line, without its end."""
-        return json.dumps(dataclasses.asdict(self))
 
 
 class Evaluator:

@@ -1,5 +1,6 @@
 """The training loop: a batch, its plan, one iteration, again."""
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch.distributed as dist
 
 from hydraulis._core import Plan
 from hydraulis.config.run import RunConfig
@@ -16,10 +18,12 @@ from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.adamw import Update
+from hydraulis.runtime.balance import rank_balance
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.plans_ahead import PlannedStep, PlansAhead
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.stop import StopRequest
+from hydraulis.runtime.utilisation import Utilisation
 from hydraulis.runtime.worker import Outcome, Worker
 
 
@@ -31,7 +35,7 @@ class Iteration:
         plan: that was carried out.
         outcome: of it.
         metrics: of it.
-        num_dropped: sequences that filled no batch at the ends of all epochs so far.
+        num_dropped: sequences that filled no batch at the ends of the epochs before the next batch.
     """
 
     plan: Plan
@@ -69,13 +73,14 @@ def iterations(
             or the gradient's norm is not a finite number (codes `loss_not_finite`, `gradient_not_finite`); on
             every rank.
     """
-    sampler = sampler_for(config.data, data, config.train.seed)
+    sampler = sampler_for(config.data, data, config.train.seed, config.train.epochs)
+    utilisation = Utilisation(config.model, dist.get_world_size(), config.output.peak_tflops)
 
     def request(step: int) -> Callable[[], PlannedStep]:
         documents = sampler.batch(step).documents
         return PlanRequest(planner, data.lengths[documents], data.target_counts[documents])
 
-    steps = range(first, config.train.steps)
+    steps = range(first, config.train.num_steps)
     with PlansAhead(request, steps) as plans:
         for step in steps:
             if stop.agreed():
@@ -92,8 +97,10 @@ def iterations(
             plans.settle()
             wall_ms = 1e3 * (time.perf_counter() - start)
             metrics = _metrics(step, plan, outcome, update, wall_ms=wall_ms, taken=taken)
+            mfu = utilisation.of(metrics.tokens, metrics.squares, wall_ms)
+            metrics = dataclasses.replace(metrics, mfu=mfu)
             yield Iteration(
-                plan=plan, outcome=outcome, metrics=metrics, num_dropped=sampler.num_dropped(step)
+                plan=plan, outcome=outcome, metrics=metrics, num_dropped=sampler.num_dropped(step + 1)
             )
 
 
@@ -161,6 +168,7 @@ class TakenPlan:
 def _metrics(
     step: int, plan: Plan, outcome: Outcome, update: Update, *, wall_ms: float, taken: TakenPlan
 ) -> StepMetrics:
+    balance = rank_balance(plan, outcome.timelines)
     return StepMetrics(
         step=step,
         loss=outcome.loss,
@@ -169,6 +177,7 @@ def _metrics(
         sequences=len(plan.lengths),
         tokens=int(plan.lengths.sum()),
         longest=int(plan.lengths.max()),
+        squares=int((plan.lengths**2).sum()),
         strategy=plan.strategy,
         planned_ms=plan.iteration_ms,
         lower_bound_ms=plan.lower_bound_ms,
@@ -179,6 +188,10 @@ def _metrics(
         transfer_ms=outcome.transfer_ms,
         groups_ms=outcome.groups_ms,
         memory_bytes=outcome.memory_bytes,
+        tokens_per_s=1e3 * float(plan.lengths.sum()) / wall_ms,
+        mfu=None,
+        bubble=balance.bubble,
+        imbalance=balance.imbalance,
         replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),
         replica_measured_ms=outcome.replica_ms,
     )

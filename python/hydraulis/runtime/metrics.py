@@ -17,6 +17,7 @@ class StepMetrics:
         sequences: of the global batch.
         tokens: of the global batch, padding not counted.
         longest: tokens of the longest sequence.
+        squares: the sum of all squared lengths, to which attention's work is proportional.
         strategy: as chosen for this batch.
         planned_ms: predicted time of the slowest replica, in the profile's unit; a profile measured by a run
             is in CPU time of one rank, or in the device's.
@@ -32,6 +33,11 @@ class StepMetrics:
         groups_ms: what making process groups took that were not used before, on the wall.
         memory_bytes: the most that any rank held: on CUDA by the allocator, on the CPU what lasts, counted,
             without what micro-batches keep for backward.
+        tokens_per_s: real tokens per second on the wall.
+        mfu: the share of the devices' peak that the model's operations take on the wall (see
+            `training_flops`); null where `output.peak_tflops` is absent.
+        bubble: of the ranks' time until their own replica ends, the share that they wait for other stages.
+        imbalance: the computation of the busiest rank over that of the mean rank; 1 at best.
         replica_planned_ms: predicted time of each replica, in the plan's order.
         replica_measured_ms: measured time of each replica; 0 for one without work.
     """
@@ -43,6 +49,7 @@ class StepMetrics:
     sequences: int
     tokens: int
     longest: int
+    squares: int
     strategy: str
     planned_ms: float
     lower_bound_ms: float
@@ -53,13 +60,17 @@ class StepMetrics:
     transfer_ms: float
     groups_ms: float
     memory_bytes: int
+    tokens_per_s: float
+    mfu: float | None
+    bubble: float
+    imbalance: float
     replica_planned_ms: tuple[float, ...]
     replica_measured_ms: tuple[float, ...]
 
     @property
-    def tokens_per_s(self) -> float:
-        """Real tokens per second on the wall."""
-        return 1e3 * self.tokens / self.wall_ms
+    def prediction_error(self) -> float | None:
+        """How far the planned time is off the measured one, relative to it; None if nothing was measured."""
+        return self.planned_ms / self.measured_ms - 1 if self.measured_ms else None
 
     @classmethod
     def from_json(cls, line: str) -> Self:
@@ -70,6 +81,31 @@ class StepMetrics:
             TypeError: it is no object, or lacks a field, or has another.
         """
         return cls(**json.loads(line))
+
+    def tracked(self) -> dict[str, float | str]:
+        """Give what a service that follows runs is told, by name; what is not known is left out."""
+        values: dict[str, float | str | None] = {
+            "train/loss": self.loss,
+            "train/gradient_norm": self.gradient_norm,
+            "train/learning_rate": self.learning_rate,
+            "speed/tokens_per_s": self.tokens_per_s,
+            "speed/mfu": self.mfu,
+            "speed/wall_ms": self.wall_ms,
+            "speed/transfer_ms": self.transfer_ms,
+            "speed/memory_bytes": float(self.memory_bytes),
+            "plan/plan_ms": self.plan_ms,
+            "plan/plan_wait_ms": self.plan_wait_ms,
+            "plan/planned_ms": self.planned_ms,
+            "plan/measured_ms": self.measured_ms,
+            "plan/prediction_error": self.prediction_error,
+            "plan/bubble": self.bubble,
+            "plan/imbalance": self.imbalance,
+            "plan/strategy": self.strategy,
+            "batch/sequences": float(self.sequences),
+            "batch/tokens": float(self.tokens),
+            "batch/longest": float(self.longest),
+        }
+        return {name: value for name, value in values.items() if value is not None}
 
     def to_json(self) -> str:
         """Give the line, without its end."""

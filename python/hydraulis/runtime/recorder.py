@@ -3,19 +3,20 @@
 import json
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.planner.static import StaticComparison, StaticTotal
-from hydraulis.runtime.evaluator import Evaluation
+from hydraulis.runtime.evaluation import EVALUATIONS, Evaluation
 from hydraulis.runtime.loop import Iteration
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.run_directory import RunDirectory
 from hydraulis.runtime.times import micro_batch_times
 from hydraulis.runtime.trace import MEASURED, PLANNED, chrome_trace
+from hydraulis.runtime.tracking.tracker import Tracker
 
 # A line for each iteration, of how many times as long as predicted each scheme takes.
 CALIBRATIONS = "calibrations.jsonl"
@@ -30,6 +31,12 @@ class RunSummary:
         steps: that were run.
         first_loss: of the first of them, in nats.
         last_loss: of the last one.
+        evaluations: on what is held out, in their order.
+        tokens_per_s: real tokens per second on the wall, over all steps.
+        mfu: of all steps together; None where the devices' peak is not known.
+        plan_ms: what planning took on the wall, the median step.
+        bubble: of the mean step.
+        imbalance: of the mean step.
         strategies: how often each was chosen, the most frequent first.
         planned_ms: of all iterations together.
         measured_ms: of all iterations together.
@@ -45,6 +52,12 @@ class RunSummary:
     steps: int
     first_loss: float
     last_loss: float
+    evaluations: list[Evaluation]
+    tokens_per_s: float
+    mfu: float | None
+    plan_ms: float
+    bubble: float
+    imbalance: float
     strategies: list[tuple[str, int]]
     planned_ms: float
     measured_ms: float
@@ -65,13 +78,16 @@ class Recorder:
         planner: that made the plans.
         static: compares with static strategies.
         trace_step: whose timeline is exported; None for none.
+        trackers: that are told of every step too.
     """
 
     directory: RunDirectory
     planner: BatchPlanner
     static: StaticComparison
     trace_step: int | None
+    trackers: Sequence[Tracker] = ()
     _metrics: list[StepMetrics] = field(init=False, default_factory=list)
+    _evaluations: list[Evaluation] = field(init=False, default_factory=list)
 
     def add(self, iteration: Iteration) -> None:
         """Record an iteration."""
@@ -82,6 +98,8 @@ class Recorder:
         self.directory.append("plans.jsonl", iteration.plan.to_json())
         times = micro_batch_times(iteration.plan, iteration.outcome.timelines)
         self.directory.append("times.jsonl", json.dumps(times))
+        for tracker in self.trackers:
+            tracker.log(metrics.step + 1, metrics.tracked())
         if metrics.step == self.trace_step:
             timelines = {
                 PLANNED: self.planner.timeline(iteration.plan),
@@ -91,7 +109,15 @@ class Recorder:
 
     def evaluated(self, evaluation: Evaluation) -> None:
         """Record an evaluation."""
-        self.directory.append("evaluations.jsonl", evaluation.to_json())
+        self._evaluations.append(evaluation)
+        self.directory.append(EVALUATIONS, evaluation.to_json())
+        for tracker in self.trackers:
+            tracker.log(evaluation.step, {"evaluation/loss": evaluation.loss})
+
+    def close(self) -> None:
+        """Say that the run has ended."""
+        for tracker in self.trackers:
+            tracker.close()
 
     def recalibrated(self, factors: Mapping[str, float]) -> None:
         """Record what has been learnt of the schemes' times by the iteration added last."""
@@ -101,10 +127,10 @@ class Recorder:
         """Go on in the folder of a run of which so many iterations count; later ones are forgotten."""
         for name in ("metrics.jsonl", "plans.jsonl", "times.jsonl", CALIBRATIONS):
             self.directory.keep_lines(name, step)
-        path = self.directory.path / "evaluations.jsonl"
+        path = self.directory.path / EVALUATIONS
         if path.exists():
             whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-            kept = [line for line in whole if json.loads(line)["step"] <= step]
+            kept = [line for line in whole if Evaluation.from_json(line).step <= step]
             self.directory.keep_lines(path.name, len(kept))
 
     def used(self) -> list[str]:
@@ -122,6 +148,7 @@ class Recorder:
 
     def summary(self) -> RunSummary:
         """Sum up a run of at least one step."""
+        wall_ms = sum(metrics.wall_ms for metrics in self._metrics)
         counts = Counter(metrics.strategy for metrics in self._metrics)
         errors = [abs(metrics.planned_ms / metrics.measured_ms - 1) for metrics in self._metrics]
         return RunSummary(
@@ -129,14 +156,23 @@ class Recorder:
             steps=len(self._metrics),
             first_loss=self._metrics[0].loss,
             last_loss=self._metrics[-1].loss,
+            evaluations=list(self._evaluations),
+            tokens_per_s=1e3 * sum(metrics.tokens for metrics in self._metrics) / wall_ms,
+            mfu=self._mfu(wall_ms),
+            plan_ms=statistics.median(metrics.plan_ms for metrics in self._metrics),
+            bubble=statistics.fmean(metrics.bubble for metrics in self._metrics),
+            imbalance=statistics.fmean(metrics.imbalance for metrics in self._metrics),
             strategies=counts.most_common(),
             planned_ms=sum(metrics.planned_ms for metrics in self._metrics),
             measured_ms=sum(metrics.measured_ms for metrics in self._metrics),
             median_error=statistics.median(errors),
-            transfer_share=sum(metrics.transfer_ms for metrics in self._metrics)
-            / sum(metrics.wall_ms for metrics in self._metrics),
+            transfer_share=sum(metrics.transfer_ms for metrics in self._metrics) / wall_ms,
             groups_ms=sum(metrics.groups_ms for metrics in self._metrics),
             memory_bytes=max(metrics.memory_bytes for metrics in self._metrics),
             static=self.static.best(),
             files={path.name: path for path in sorted(self.directory.path.iterdir())},
         )
+
+    def _mfu(self, wall_ms: float) -> float | None:
+        shares = [metrics.mfu * metrics.wall_ms for metrics in self._metrics if metrics.mfu is not None]
+        return sum(shares) / wall_ms if shares else None

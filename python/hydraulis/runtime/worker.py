@@ -123,7 +123,7 @@ class Worker:
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         place = HomePlace(self.device, cluster)
         self.home = on_every_rank(
-            lambda: HomeState(self.parameters, optimizer, dtype, source, train.steps, place)
+            lambda: HomeState(self.parameters, optimizer, dtype, source, train.num_steps, place)
         )
         self.frozen = None
         if frozen is not None:

@@ -37,7 +37,7 @@ def ensure_index(
         HydraulisError: another program builds this index (code `index_busy`), a process died
             (`index_process`), or the disk refuses a file (`index_files`).
     """
-    folder = directory / job.key()[:16]
+    folder = index_folder(job, directory)
     try:
         if complete_extent(folder) is None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -52,6 +52,11 @@ def ensure_index(
         )
         raise HydraulisError(message, code="index_files") from error
     return folder
+
+
+def index_folder(job: IndexJob, directory: Path) -> Path:
+    """Name the folder of an index, whether or not it is there."""
+    return directory / job.key()[:16]
 
 
 def _build(job: IndexJob, folder: Path, processes: int, progress: Callable[[float], None]) -> None:

@@ -143,6 +143,11 @@ def complete_extent(folder: Path) -> Extent | None:
     return _read_extent(folder / _COMPLETE)
 
 
+def begun_extent(folder: Path) -> Extent | None:
+    """Return what is sound of an index that was begun and is not complete; None if there is nothing."""
+    return _read_extent(folder / _JOURNAL)
+
+
 def open_index(folder: Path) -> Corpus:
     """Map a complete index.
 

@@ -170,6 +170,22 @@ class IndexJob:
                 documents, tokens, without_target = [], 0, 0
         yield self._block(documents, without_target)
 
+    def encode_first(self, file: int, encoder: Encoder) -> int:
+        """Read and tokenise the first record of a file, to see whether it can be.
+
+        Returns:
+            How many records that are: 1, or 0 of an empty file.
+
+        Raises:
+            InvalidInputError: it is refused; the message begins with its place.
+        """
+        opened = self.open(file)
+        for ends in opened.pieces():
+            for where, values in opened.records(*ends):
+                _encoded(encoder, values, opened, where)
+                return 1
+        return 0
+
     def _block(self, documents: Sequence["_Document"], without_target: int) -> Block:
         empty = np.zeros(0, dtype=self.dtype)
         masks = [document.counts for document in documents if document.counts is not None]

@@ -19,7 +19,7 @@ class DataPosition:
     def __init__(self, config: RunConfig, data: Dataset) -> None:
         self._config = config
         self._data = data
-        self._sampler = sampler_for(config.data, data, config.train.seed)
+        self._sampler = sampler_for(config.data, data, config.train.seed, config.train.epochs)
 
     def cursor(self, step: int) -> DataCursor:
         """Give the cursor after so many completed iterations."""

@@ -80,7 +80,7 @@ def find_resumed(resume: str, directory: str) -> ResumedRun | None:
     """
     if not resume:
         return None
-    found = from_rank_zero(lambda: str(_newest_of(resume, directory) or ""))
+    found = from_rank_zero(lambda: str(newest_of(resume, directory) or ""))
     if not found:
         return None
     checkpoint = Path(found)
@@ -113,7 +113,19 @@ def restore_moments(reader: CheckpointReader, manifest: Manifest, shares: Sequen
                 flat[place] = reader.read(name, held.start, held.end, kind)
 
 
-def _newest_of(resume: str, directory: str) -> Path | None:
+def newest_of(resume: str, directory: str) -> Path | None:
+    """Find the newest complete checkpoint of the run that is meant, on one rank.
+
+    Args:
+        resume: the folder of a run, or `latest`.
+        directory: what `output.directory` says.
+
+    Returns:
+        It; None if `latest` finds none.
+
+    Raises:
+        InvalidInputError: the folder has no complete checkpoint (code `checkpoint_missing`).
+    """
     if resume != LATEST:
         return newest_checkpoint(Path(resume)).absolute()
     for run in reversed(_runs(Path(directory))):

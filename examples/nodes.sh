@@ -1,0 +1,17 @@
+#!/bin/sh
+# A run on several nodes without a scheduler. On each of them, at about the same time:
+#
+#   examples/nodes.sh NODES HOST run.toml --preset nodes
+#
+# NODES is how many there are, HOST the name of one of them. RANKS is how many ranks each starts (8), PORT a free port of
+# HOST (29500).
+set -eu
+
+[ $# -ge 3 ] || { echo "usage: $0 NODES HOST RUN.toml [option of hydraulis.train ...]" >&2; exit 2; }
+nodes=$1 host=$2
+shift 2
+
+# Configuration, data, index, model and output.directory must lie where every node sees them.
+exec torchrun --nnodes "$nodes" --nproc-per-node "${RANKS:-8}" \
+    --rdzv-id "${RUN_ID:-hydraulis}" --rdzv-backend c10d --rdzv-endpoint "$host:${PORT:-29500}" \
+    -m hydraulis.train "$@" --resume latest

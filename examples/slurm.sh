@@ -1,0 +1,25 @@
+#!/bin/bash
+# A run on several nodes under Slurm: one torchrun on each, which starts a rank for each GPU.
+#
+#   sbatch examples/slurm.sh run.toml --preset nodes
+#
+# Submitted again, it goes on from the newest checkpoint. Two minutes before its time is up Slurm sends SIGTERM: the run
+# ends after the step at hand and leaves a checkpoint.
+#SBATCH --job-name=hydraulis
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+#SBATCH --exclusive
+#SBATCH --time=24:00:00
+#SBATCH --signal=TERM@120
+#SBATCH --output=hydraulis-%j.log
+set -eu
+
+[ $# -ge 1 ] || { echo "usage: sbatch $0 RUN.toml [option of hydraulis.train ...]" >&2; exit 2; }
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+
+# Configuration, data, index, model and output.directory must lie where every node sees them.
+exec srun --kill-on-bad-exit=1 torchrun \
+    --nnodes "$SLURM_JOB_NUM_NODES" --nproc-per-node "$SLURM_GPUS_ON_NODE" \
+    --rdzv-id "$SLURM_JOB_ID" --rdzv-backend c10d --rdzv-endpoint "$head:${PORT:-29500}" \
+    -m hydraulis.train "$@" --resume latest

@@ -1,0 +1,85 @@
+"""`hydraulis check`: what can be known of a run before any rank starts."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from hydraulis._core import Cluster
+from hydraulis.cli.exit import EXIT_REFUSED
+from hydraulis.cli.options import add_run_config, count
+from hydraulis.config.run import load
+from hydraulis.errors import HydraulisError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hydraulis.preflight.finding import Finding
+
+_EXAMPLES = """\
+examples:
+  hydraulis check examples/demo.toml --gpus 4
+  hydraulis check run.toml --preset node --gpus 8 --set planner.profile=profile.json
+  hydraulis check run.toml --preset nodes --gpus 64 --gpus-per-node 8 --json
+
+Each line is one look at the run: `ok`, `later` where only the run itself can tell, or `refused` with what to
+do. Nothing is written and no rank is started; data that are not indexed yet are tried by their first records.
+It needs what training does: pip install 'hydraulis[train,data]'. Exit code 2: something was refused.
+"""
+_NODE = 8
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Declare the subcommand and its options."""
+    parser = commands.add_parser(
+        "check",
+        help="look at a run before it is started",
+        description="Look at all of a run that can be known before any rank starts.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_run_config(parser)
+    parser.add_argument("--gpus", required=True, type=count, metavar="N", help="ranks of the run")
+    parser.add_argument(
+        "--gpus-per-node", type=count, metavar="N", help=f"of a node (default: all, at most {_NODE})"
+    )
+    parser.add_argument("--json", action="store_true", help="print all findings as JSON on one line")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look and print.
+
+    Returns:
+        0; 2 if anything is refused.
+    """
+    cluster = Cluster(arguments.gpus, arguments.gpus_per_node or min(arguments.gpus, _NODE))
+
+    found = []
+    for finding in _findings(arguments, cluster):
+        found.append(finding)
+        if not arguments.json:
+            code = "" if finding.code is None else f"[{finding.code}] "
+            sys.stdout.write(f"{finding.status:8} {finding.name:14} {code}{finding.text}\n")
+            sys.stdout.flush()
+    ready = all(finding.status != "refused" for finding in found)
+    if arguments.json:
+        document = {"ready": ready, "findings": [dataclasses.asdict(finding) for finding in found]}
+        sys.stdout.write(json.dumps(document) + "\n")
+    return 0 if ready else EXIT_REFUSED
+
+
+def _findings(arguments: argparse.Namespace, cluster: Cluster) -> "Iterator[Finding]":
+    # Only now: the other commands start without torch.
+    from hydraulis.preflight.finding import Finding
+    from hydraulis.preflight.run import preflight
+
+    name = "configuration"
+    try:
+        config = load(arguments.config, arguments.set, arguments.preset)
+    except HydraulisError as error:
+        yield Finding(name=name, status="refused", text=str(error), code=error.code)
+        return
+    yield Finding(name=name, status="ok", text=f"{arguments.config} is a run's")
+    yield from preflight(config, cluster)

@@ -1,0 +1,49 @@
+"""`hydraulis config`: the effective configuration of a run, and where each value comes from."""
+
+import argparse
+import json
+import sys
+
+from hydraulis.cli.options import add_run_config
+from hydraulis.config.run import load_with_origins, to_dict
+from hydraulis.config.toml import origins_by_section, to_toml
+
+_EXAMPLES = """\
+examples:
+  hydraulis config examples/demo.toml
+  hydraulis config examples/demo.toml --set train.steps=100 --set output.directory=runs/longer
+  hydraulis config examples/own.toml --preset laptop > effective.toml
+  hydraulis config examples/demo.toml --json
+
+What is printed is a configuration again, with every default. Behind each value stands where it comes from:
+`default`, `preset NAME`, the path of the file or of a model's config.json, or `--set`.
+"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Declare the subcommand and its options."""
+    parser = commands.add_parser(
+        "config",
+        help="print a run's effective configuration",
+        description="Print the effective configuration of a run, and where each value comes from.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_run_config(parser)
+    parser.add_argument("--json", action="store_true", help="print values and origins as JSON on one line")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read and print.
+
+    Returns:
+        0.
+    """
+    loaded = load_with_origins(arguments.config, arguments.set, arguments.preset)
+    if arguments.json:
+        document = {"config": to_dict(loaded.config), "origins": origins_by_section(loaded)}
+        sys.stdout.write(json.dumps(document) + "\n")
+    else:
+        sys.stdout.write(to_toml(loaded))
+    return 0

@@ -1,0 +1,83 @@
+"""The layers that a run's configuration is made of, the most general first: preset, file, overrides.
+
+Of two layers that give a key the later one counts. Where two keys say the same thing in different ways, the
+one that a later layer gives takes the other of an earlier layer out.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hydraulis.errors import InvalidInputError
+
+DEFAULT = "default"
+OVERRIDE = "--set"
+
+_ALTERNATIVES = (
+    {"data.tokens_per_batch", "data.sequences_per_batch"},
+    {"model.path", "model.hf_config"},
+)
+"""Keys of which a configuration has one."""
+
+
+@dataclass(slots=True)
+class Layers:
+    """The tables of all layers so far, and which layer each key comes from.
+
+    Attributes:
+        tables: by section, as the TOML parser gives them.
+        origins: by dotted key, such as `train.steps`; what is not there is a default.
+    """
+
+    tables: dict[str, object] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+
+    def add(self, tables: Mapping[str, object], origin: str) -> None:
+        """Lay tables over those that are there; whether their keys exist is not asked here."""
+        named = {f"{section}.{key}" for section, table in tables.items() for key in _keys(table)}
+        for names in _ALTERNATIVES:
+            if names & named:
+                for name in names - named:
+                    self._remove(name)
+        for section, table in tables.items():
+            below = self.tables.setdefault(section, {})
+            if isinstance(below, dict) and isinstance(table, Mapping):
+                below.update(table)
+            elif isinstance(below, dict):
+                # It is refused where the dataclasses are built, as what stands below it would be.
+                self.tables[section] = table
+        self.origins |= dict.fromkeys(named, origin)
+
+    def origin(self, name: str) -> str:
+        """Say where the value of a key comes from."""
+        return self.origins.get(name, DEFAULT)
+
+    def _remove(self, name: str) -> None:
+        section, key = name.split(".")
+        table = self.tables.get(section)
+        if isinstance(table, dict):
+            table.pop(key, None)
+        self.origins.pop(name, None)
+
+
+def read_tables(path: Path) -> dict[str, object]:
+    """Read the tables of a TOML file.
+
+    Raises:
+        InvalidInputError: it cannot be read (code `config_file`) or is not TOML (`config_syntax`).
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        message = (
+            f"run configuration '{path}' must be a file that can be read ({error.strerror}); check the path"
+        )
+        raise InvalidInputError(message, code="config_file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        message = f"run configuration '{path}' must be TOML in UTF-8: {error}; correct it there"
+        raise InvalidInputError(message, code="config_syntax") from error
+
+
+def _keys(table: object) -> list[str]:
+    return list(table) if isinstance(table, Mapping) else []

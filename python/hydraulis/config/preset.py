@@ -1,0 +1,28 @@
+"""Presets: what fits a kind of machine, as the most general layer of a configuration.
+
+Each is a TOML file of this package, in the form of a run's configuration; it says nothing of model and data.
+"""
+
+import tomllib
+from importlib.resources import files
+
+from hydraulis.errors import InvalidInputError
+
+PRESETS = ("laptop", "node", "nodes")
+
+
+def read_preset(name: object) -> dict[str, object]:
+    """Read the tables of a preset.
+
+    Raises:
+        InvalidInputError: there is none of that name (code `config_value`).
+    """
+    if name not in PRESETS:
+        message = f"preset = {name!r} must be one of {', '.join(map(repr, PRESETS))}; choose one"
+        raise InvalidInputError(message, code="config_value")
+    return tomllib.loads(preset_text(str(name)))
+
+
+def preset_text(name: str) -> str:
+    """Return the file of a preset."""
+    return (files("hydraulis.config") / "presets" / f"{name}.toml").read_text(encoding="utf-8")

@@ -1,0 +1,71 @@
+"""A configuration as TOML, each value with where it comes from; what is printed can be read again."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+
+from hydraulis.config.run import LoadedConfig, to_dict
+
+# Behind longer lines the origin stands without being aligned.
+_WIDEST = 72
+
+
+def to_toml(loaded: LoadedConfig) -> str:
+    """Return a whole configuration; fields that are absent stand there as comments."""
+    sections = to_dict(loaded.config)
+    return "\n".join(_section(name, table, loaded.origins) for name, table in sections.items())
+
+
+def toml_value(value: object) -> str:
+    """Return a value as TOML writes it.
+
+    Args:
+        value: of strings, numbers, booleans, and sequences and mappings of them; None inside of a mapping is
+            left out.
+    """
+    match value:
+        case bool() | str():
+            # DEL is the one character that JSON leaves as it is and TOML does not.
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        case int() | float():
+            return repr(value)
+        case Mapping():
+            given = {key: one for key, one in value.items() if one is not None}
+            return f"{{ {', '.join(f'{key} = {toml_value(one)}' for key, one in given.items())} }}"
+        case Sequence():
+            return f"[{', '.join(map(toml_value, value))}]"
+        case _:
+            message = f"{value!r} has no form in TOML"
+            raise TypeError(message)
+
+
+def _section(name: str, table: Mapping[str, object], origins: Mapping[str, str]) -> str:
+    lines = [(_line(key, value), origins[f"{name}.{key}"]) for key, value in table.items()]
+    ends = [line.rpartition("\n")[2] for line, _ in lines]
+    width = max(len(end) for end in ends if len(end) <= _WIDEST)
+    aligned = [
+        f"{line}{' ' * max(0, width - len(end))}  # {' '.join(origin.splitlines())}"
+        for (line, origin), end in zip(lines, ends, strict=True)
+    ]
+    return "".join(f"{line}\n" for line in (f"[{name}]", *aligned))
+
+
+def _line(key: str, value: object) -> str:
+    if value is None:
+        return f"# {key} is absent"
+    if isinstance(value, Sequence) and value and isinstance(value[0], Mapping):
+        # A table in one line must stay in it, an array need not.
+        inner = "".join(f"    {toml_value(one)},\n" for one in value)
+        return f"{key} = [\n{inner}]"
+    return f"{key} = {toml_value(value)}"
+
+
+def origins_by_section(loaded: LoadedConfig) -> dict[str, dict[str, str]]:
+    """Return where each value comes from, nested as the configuration is."""
+    return {
+        section.name: {
+            field.name: loaded.origins[f"{section.name}.{field.name}"]
+            for field in dataclasses.fields(getattr(loaded.config, section.name))
+        }
+        for section in dataclasses.fields(loaded.config)
+    }

@@ -1,0 +1,67 @@
+"""How far the data of a run are prepared, told without preparing them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hydraulis.config.data import DataConfig
+from hydraulis.data.index.builder import index_folder
+from hydraulis.data.index.files import begun_extent, complete_extent
+from hydraulis.data.index.job import IndexJob
+from hydraulis.data.open import PreparedSource, files_of, index_job
+
+# Of many files it is the kind of the records that is asked for, not each one.
+_MOST_FILES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceState:
+    """What there is of one source.
+
+    Attributes:
+        files: it has.
+        prepared: where its documents are, if they can be read at once; None if an index is missing.
+        documents: that are indexed so far.
+        read: records that were read to see whether they can be, one of a file; 0 where none had to be.
+    """
+
+    files: int
+    prepared: PreparedSource | None
+    documents: int
+    read: int
+
+
+def source_states(config: DataConfig) -> list[SourceState]:
+    """Look at the sources of a configuration; of those without an index the first records are read.
+
+    Raises:
+        HydraulisError: files, records, tokenizer or template are refused (see `prepare`).
+    """
+    return [_state(config, number) for number in range(len(config.sources))]
+
+
+def _state(config: DataConfig, number: int) -> SourceState:
+    source = config.sources[number]
+    records, mapped = files_of(config, number)
+    files = len(records) + len(mapped)
+    if not records:
+        prepared = PreparedSource(mapped=tuple(map(str, mapped)), index=None, weight=source.weight)
+        return SourceState(files=files, prepared=prepared, documents=0, read=0)
+    job = index_job(config, source, records)
+    folder = index_folder(job, Path(config.index_directory))
+    extent = complete_extent(folder)
+    if extent is not None:
+        prepared = PreparedSource(mapped=tuple(map(str, mapped)), index=str(folder), weight=source.weight)
+        return SourceState(files=files, prepared=prepared, documents=extent.documents, read=0)
+    begun = begun_extent(folder)
+    documents = 0 if begun is None else begun.documents
+    return SourceState(files=files, prepared=None, documents=documents, read=_read_first(job, records))
+
+
+def _read_first(job: IndexJob, paths: Sequence[Path]) -> int:
+    """Tokenise the first record of each file, or of some that stand for all; count them."""
+    encoder = job.encoder()
+    chosen = np.unique(np.linspace(0, len(paths) - 1, min(len(paths), _MOST_FILES)).astype(int))
+    return sum(job.encode_first(int(number), encoder) for number in chosen)

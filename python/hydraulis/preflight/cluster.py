@@ -1,0 +1,130 @@
+"""The cluster: strategies and their ranks, the memory of each, and the profile."""
+
+import json
+
+import torch
+
+from hydraulis._core import Cluster, CostProfile, Scheme
+from hydraulis.config.run import RunConfig
+from hydraulis.errors import InfeasibleError
+from hydraulis.planner.fitting import check_profile
+from hydraulis.planner.profile import load_profile
+from hydraulis.preflight.finding import Status
+from hydraulis.preflight.memory import MIB, held_memory
+from hydraulis.runtime.run_planner import RunPlanner
+from hydraulis.runtime.run_schemes import restricted, run_schemes
+
+
+class ClusterLook:
+    """Looks at what a run asks of its ranks.
+
+    Attributes:
+        config: of the run.
+        cluster: that it is to run on.
+        profile: that it names; None if it names none, or a refused one.
+    """
+
+    def __init__(self, config: RunConfig, cluster: Cluster) -> None:
+        self.config = config
+        self.cluster = cluster
+        self.profile: CostProfile | None = None
+        self._schemes: list[Scheme] = []
+
+    def strategies(self) -> tuple[Status, str]:
+        """Place every strategy, and cut the model by every scheme.
+
+        Raises:
+            HydraulisError: a strategy has no place, the model cannot be cut, the profile lacks a scheme, or a
+                search finds none (see `run_schemes`; code `too_many_stages`).
+        """
+        schemes = run_schemes(self.config, self.cluster, self.profile)
+        held_memory(self.config, schemes, self.cluster.gpus)
+        self._schemes = schemes
+        planner = self.config.planner
+        kind = "a search" if planner.is_search else f"{len(planner.strategies)} strategies"
+        return "ok", (
+            f"{kind} over {', '.join(map(str, schemes))} on {self.cluster.gpus} ranks in nodes of "
+            f"{self.cluster.gpus_per_node}"
+        )
+
+    def device(self) -> tuple[Status, str]:
+        """Compare the devices of this machine with those that a node of the run needs."""
+        asked, ranks = self.config.train.device, min(self.cluster.gpus_per_node, self.cluster.gpus)
+        devices = torch.cuda.device_count()
+        if asked == "cpu" or (asked == "auto" and not devices):
+            return "ok", f"train.device = '{asked}': CPU ranks"
+        text = f"train.device = '{asked}': {ranks} ranks of a node take a CUDA device each"
+        if devices >= ranks:
+            return "ok", f"{text}, this machine has {devices}"
+        return "later", f"{text}, this machine has {devices}: the run's need more"
+
+    def memory(self) -> tuple[Status, str]:
+        """Compare what a rank holds of the model with its memory.
+
+        Raises:
+            InfeasibleError: it leaves nothing for activations (code `scheme_too_large`).
+        """
+        if not self._schemes:
+            return "later", "follows from the schemes"
+        held = held_memory(self.config, self._schemes, self.cluster.gpus)
+        memory, named = self._memory()
+        parts = (
+            f"{held.home / MIB:,.0f} MiB of the home state and {held.buffers / MIB:,.0f} MiB of parameters "
+            f"and gradients (the largest stage: {held.scheme})"
+        )
+        if held.bytes >= memory:
+            message = (
+                f"a rank holds {parts}, and {named} = {memory // MIB} MiB leaves nothing for activations: "
+                "raise it, leave strategies with that scheme out, or use more ranks"
+            )
+            raise InfeasibleError(message, code="scheme_too_large")
+        return "ok", f"{parts}; {(memory - held.bytes) / MIB:,.0f} MiB are left for activations"
+
+    def named_profile(self) -> tuple[Status, str]:
+        """Read the profile, and compare it with the run.
+
+        Raises:
+            HydraulisError: it is refused (see `load_profile` and `check_profile`).
+        """
+        name = self.config.planner.profile
+        if not name:
+            return "later", f"measured at the start, about {self.config.planner.profile_seconds:g} s"
+        profile = load_profile(name)
+        check_profile(self.config, profile)
+        self.profile = profile
+        return "ok", f"{profile.name} of {profile.device}"
+
+    def longest(self, longest: int | None) -> tuple[Status, str]:
+        """Compare the longest sequence with the longest that a strategy admits.
+
+        Args:
+            longest: of the data; None if it is not known yet.
+
+        Raises:
+            InfeasibleError: no strategy admits it (code `document_too_long`).
+        """
+        most = self.config.data.max_tokens
+        has = f"the longest has {longest:,} tokens" if longest else f"up to {most:,} tokens may come"
+        if self.profile is None or not self._schemes:
+            return "later", f"{has}; what is admitted follows from profile and strategies"
+        profile = restricted(self.profile, self._schemes)
+        caps = [f"{scheme} {profile.cap_tokens(scheme, self.cluster):,}" for scheme in self._schemes]
+        admitted = RunPlanner(self.config.planner, profile, self.cluster).longest_admitted
+        text = f"{has}, {admitted:,} are admitted; most tokens of a micro-batch: {', '.join(caps)}"
+        if longest is None:
+            return ("ok" if most <= admitted else "later"), text
+        if longest > admitted:
+            message = (
+                f"the longest sequence has {longest} tokens, and no strategy admits more than {admitted}: "
+                "lower data.max_tokens, raise planner.memory_mib, or add a wider strategy to "
+                "planner.strategies"
+            )
+            raise InfeasibleError(message, code="document_too_long")
+        return "ok", text
+
+    def _memory(self) -> tuple[int, str]:
+        """Give a rank's memory in bytes, and who says so: a profile brings its own."""
+        if self.profile is None:
+            return self.config.planner.memory_mib * MIB, "planner.memory_mib"
+        hardware = json.loads(self.profile.to_json())["hardware"]
+        return int(hardware["memory_bytes"]), "the memory of planner.profile"

@@ -1,0 +1,98 @@
+"""The data: tokenizer and template, files, the state of the index, and how long the run is."""
+
+from hydraulis.config.run import RunConfig
+from hydraulis.data.open import Data, make_data, open_sources
+from hydraulis.data.run_length import epochs_of
+from hydraulis.data.source_state import SourceState, source_states
+from hydraulis.data.stdlib import StandardLibrary
+from hydraulis.data.text.tokenizer import load_tokenizer
+from hydraulis.errors import InvalidInputError
+from hydraulis.preflight.finding import Status
+
+
+class DataLook:
+    """Looks at the data of a run, and keeps them if they can be read at once.
+
+    Attributes:
+        config: of the run.
+        data: the sequences; None where they are not indexed yet.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        self.data: Data | None = None
+
+    def tokenizer(self) -> tuple[Status, str]:
+        """Load the tokenizer, and compare its tokens with the model's rows.
+
+        Raises:
+            InvalidInputError: it is refused (see `load_tokenizer`), or has a token that the model has no row
+                for (code `token_out_of_range`).
+        """
+        if self.config.data.sources and all(one.format == "tokens" for one in self.config.data.sources):
+            return "ok", "not needed: all sources hold tokens"
+        name, rows = self.config.data.tokenizer, self.config.model.vocab_size
+        tokenizer = load_tokenizer(name)
+        if tokenizer.vocab_size > rows:
+            message = (
+                f"data.tokenizer = '{name}' gives tokens up to {tokenizer.vocab_size - 1}, and the limit is "
+                f"{rows - 1}: use the tokenizer of the model, or raise model.vocab_size"
+            )
+            raise InvalidInputError(message, code="token_out_of_range")
+        return "ok", f"{name}: {tokenizer.vocab_size:,} tokens, {rows:,} rows of the model"
+
+    def sources(self) -> tuple[Status, str]:
+        """Find the files, open them as far as they are indexed, and try the first records of the others.
+
+        Raises:
+            HydraulisError: files or records are refused, or hold tokens that the model has no row for.
+        """
+        config = self.config.data
+        states = source_states(config)
+        prepared = [one.prepared for one in states if one.prepared is not None]
+        if len(prepared) < len(states):
+            return "ok", "; ".join(_account(number, one) for number, one in enumerate(states))
+        if states:
+            self.data = open_sources(config, prepared)
+        else:
+            self.data = make_data(config, [[StandardLibrary.load()]])
+        self.data.train.check_vocabulary(self.config.model.vocab_size)
+        train = self.data.train
+        text = f"{len(train):,} sequences of {int(train.lengths.sum()):,} tokens are ready"
+        if self.data.held_out is not None:
+            text += f", {len(self.data.held_out):,} are held out"
+        return "ok", text
+
+    def length(self) -> tuple[Status, str]:
+        """Count the iterations.
+
+        Raises:
+            InvalidInputError: no epoch fills a batch, and its end is to be dropped (code `sampler_input`).
+        """
+        steps, epochs = self.config.train.steps, self.config.train.epochs
+        if epochs is None:
+            return "ok", f"{steps:,} steps"
+        if self.data is None:
+            return "later", f"{epochs} epochs: how many steps they are is known once the data are indexed"
+        found = epochs_of(self.config, self.data.train)
+        assert found is not None  # there are epochs
+        first = found.steps if steps is None else min(steps, found.steps)
+        last = f"the last of {found.last_tokens:,} tokens"
+        text = f"{first:,} steps; {epochs} epochs are {found.steps:,}, {last}"
+        return "ok", f"{text}; {found.dropped:,} sequences are dropped" if found.dropped else text
+
+    @property
+    def longest(self) -> int | None:
+        """Tokens of the longest sequence; None while it is not known."""
+        if self.data is None:
+            return None
+        train, held_out = self.data.train, self.data.held_out
+        return max(int(one.lengths.max()) for one in (train, held_out) if one is not None)
+
+
+def _account(number: int, state: SourceState) -> str:
+    name = f"source {number}, {state.files:,} files"
+    if state.prepared is not None:
+        return f"{name}: ready"
+    how_far = f"{state.documents:,} documents are indexed so far" if state.documents else "no index yet"
+    return f"{name}: {how_far}, the first records can be read"

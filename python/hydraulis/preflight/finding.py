@@ -1,0 +1,38 @@
+"""What one look at a run found."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from hydraulis.errors import HydraulisError
+
+Status: TypeAlias = Literal["ok", "later", "refused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One line of the account.
+
+    Attributes:
+        name: what was looked at.
+        status: `ok`; `later` where only the run itself can tell; `refused` where the run would be.
+        text: what was found.
+        code: of the refusal; None if it is none.
+    """
+
+    name: str
+    status: Status
+    text: str
+    code: str | None = None
+
+
+Look: TypeAlias = Callable[[], tuple[Status, str]]
+
+
+def find(name: str, look: Look) -> Finding:
+    """Look, and take a refusal as what was found."""
+    try:
+        status, text = look()
+    except HydraulisError as error:
+        return Finding(name=name, status="refused", text=" ".join(str(error).split("\n")), code=error.code)
+    return Finding(name=name, status=status, text=text)

@@ -1,0 +1,63 @@
+"""What a rank holds of the model, whatever the batch: the rest of its memory is for activations."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from hydraulis._core import Cluster, Home, Scheme
+from hydraulis.config.run import RunConfig
+from hydraulis.runtime.buffers import largest_stage
+from hydraulis.runtime.home import FROZEN_HOME_BUFFERS, HOME_BUFFERS
+from hydraulis.runtime.parameters import ModelParameters
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMemory:
+    """Bytes of one rank.
+
+    Attributes:
+        home: its share of master parameters, their gradients and moments.
+        buffers: parameters and gradients of the largest stage of any scheme.
+        scheme: that has this stage.
+    """
+
+    home: int
+    buffers: int
+    scheme: Scheme
+
+    @property
+    def bytes(self) -> int:
+        """All of it."""
+        return self.home + self.buffers
+
+
+def held_memory(config: RunConfig, schemes: Sequence[Scheme], ranks: int) -> HeldMemory:
+    """Count what a rank holds, as the runtime allocates it.
+
+    Args:
+        config: of the run.
+        schemes: of its strategies, at least one.
+        ranks: of the cluster, over which the home state is shared out.
+
+    Raises:
+        InvalidInputError: a scheme has more stages than the model has layers (code `too_many_stages`).
+    """
+    narrow: torch.dtype = getattr(torch, config.train.dtype)
+    wide = torch.promote_types(narrow, torch.float32).itemsize
+    home = 0
+    by_scheme = dict.fromkeys(schemes, 0)
+    largest = 0
+    for parameters in ModelParameters.parted(config.model, config.train.frozen):
+        if parameters is None:
+            continue
+        slices = Home(parameters.table, Cluster(ranks, ranks)).slices(parameters.table, 0)
+        share = sum(held.end - held.start for held in slices)
+        home += share * wide * (HOME_BUFFERS if parameters.trained else FROZEN_HOME_BUFFERS)
+        element = narrow.itemsize + (wide if parameters.trained else 0)
+        stages = {scheme: largest_stage(parameters, scheme) * element for scheme in schemes}
+        largest += max(stages.values())
+        by_scheme = {scheme: by_scheme[scheme] + stages[scheme] for scheme in schemes}
+    return HeldMemory(home, largest, max(schemes, key=lambda scheme: by_scheme[scheme]))

@@ -1,0 +1,32 @@
+"""The model: its parameters, which of them are trained, and the files that they come from."""
+
+from pathlib import Path
+
+from hydraulis.config.run import RunConfig
+from hydraulis.preflight.finding import Status
+from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
+from hydraulis.runtime.parameters import ModelParameters
+
+
+def look_at_model(config: RunConfig) -> tuple[Status, str]:
+    """Count parameters, and compare the files that they are read from.
+
+    Raises:
+        InvalidInputError: what is frozen is no parameter (code `frozen_parameters`), or the files are not
+            those of the model (`weights_file`, `weights_tensors`).
+    """
+    trained, frozen = ModelParameters.parted(config.model, config.train.frozen)
+    text = f"{num_elements(trained):,} parameters"
+    if frozen is not None:
+        text += f", and {num_elements(frozen):,} that are frozen"
+    folder = config.checkpoint.weights
+    if not folder:
+        return "ok", f"{text}; drawn by train.seed = {config.train.seed}"
+    with HuggingFaceWeights(Path(folder), ModelParameters.of(config.model)) as weights:
+        weights.check()
+    return "ok", f"{text}; the files of {folder} have them all"
+
+
+def num_elements(parameters: ModelParameters) -> int:
+    """Count the elements of all parameters."""
+    return sum(shape.numel() for shape in parameters.shapes.values())

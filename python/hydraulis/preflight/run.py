@@ -1,0 +1,37 @@
+"""Looks at all of a run that can be known before a rank starts, in the order in which it would fail."""
+
+from collections.abc import Iterator
+
+from hydraulis._core import Cluster
+from hydraulis.config.run import RunConfig
+from hydraulis.preflight.cluster import ClusterLook
+from hydraulis.preflight.data import DataLook
+from hydraulis.preflight.finding import Finding, Look, find
+from hydraulis.preflight.folders import look_at_output, look_at_resume, look_at_services
+from hydraulis.preflight.model import look_at_model
+
+
+def preflight(config: RunConfig, cluster: Cluster) -> Iterator[Finding]:
+    """Look, and give each finding when it is known; nothing is written, and no rank is started.
+
+    Args:
+        config: of the run; that it could be read is the first finding, and not among these.
+        cluster: that it is to run on.
+    """
+    data, ranks = DataLook(config), ClusterLook(config, cluster)
+    looks: tuple[tuple[str, Look], ...] = (
+        ("model", lambda: look_at_model(config)),
+        ("tokenizer", data.tokenizer),
+        ("data", data.sources),
+        ("length", data.length),
+        ("device", ranks.device),
+        ("profile", ranks.named_profile),
+        ("strategies", ranks.strategies),
+        ("memory", ranks.memory),
+        ("longest", lambda: ranks.longest(data.longest)),
+        ("resume", lambda: look_at_resume(config, data.data)),
+        ("output", lambda: look_at_output(config)),
+        ("services", lambda: look_at_services(config)),
+    )
+    for name, look in looks:
+        yield find(name, look)

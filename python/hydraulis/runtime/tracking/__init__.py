@@ -1,0 +1,1 @@
+"""Where a run's numbers go beside its own files: TensorBoard and Weights & Biases."""

@@ -1,0 +1,46 @@
+"""Event files for TensorBoard."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+from hydraulis.data.extras import extra_module
+
+
+class TensorBoard:
+    """Writes event files, which `tensorboard --logdir` shows.
+
+    Args:
+        folder: of the files; made if it is not there.
+        completed: iterations before this attempt; what an earlier one logged of later ones is hidden.
+
+    Raises:
+        HydraulisError: tensorboard is not installed (code `extra_missing`).
+    """
+
+    def __init__(self, folder: Path, completed: int) -> None:
+        hidden_from = completed + 1 if completed else None
+        self._writer = require_tensorboard().SummaryWriter(str(folder), purge_step=hidden_from)
+
+    def log(self, step: int, values: Mapping[str, float | str]) -> None:
+        """Append a scalar for each number, and a text for each string."""
+        for name, value in values.items():
+            if isinstance(value, str):
+                self._writer.add_text(name, value, step)
+            else:
+                self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._writer.close()
+
+
+def require_tensorboard() -> ModuleType:
+    """Import what writes event files.
+
+    Raises:
+        HydraulisError: tensorboard is not installed (code `extra_missing`).
+    """
+    extra_module("tensorboard", "output.tensorboard", "track")
+    return extra_module("torch.utils.tensorboard", "output.tensorboard", "track")

@@ -1,0 +1,54 @@
+"""What a service that follows runs is asked for, and which of them a configuration names."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from hydraulis.config.output import OutputConfig
+from hydraulis.config.run import RunConfig, to_dict
+from hydraulis.runtime.tracking.tensorboard import TensorBoard, require_tensorboard
+from hydraulis.runtime.tracking.wandb import WeightsAndBiases, require_wandb
+
+Values: TypeAlias = Mapping[str, float | str]
+
+
+class Tracker(Protocol):
+    """Takes a run's numbers."""
+
+    def log(self, step: int, values: Values) -> None:
+        """Take the values of a step, counted in completed iterations."""
+
+    def close(self) -> None:
+        """Say that the run has ended."""
+
+
+def require_trackers(output: OutputConfig) -> None:
+    """Refuse, before any work, a service whose library is missing.
+
+    Raises:
+        HydraulisError: it is not installed (code `extra_missing`).
+    """
+    if output.tensorboard:
+        require_tensorboard()
+    if output.wandb_project:
+        require_wandb()
+
+
+def open_trackers(config: RunConfig, directory: Path, completed: int) -> Sequence[Tracker]:
+    """Open the services that a configuration names.
+
+    Args:
+        config: of the run.
+        directory: of the run.
+        completed: iterations before this attempt; what an earlier one logged of later ones is taken back,
+            where the service can.
+
+    Raises:
+        HydraulisError: a library is not installed (code `extra_missing`).
+    """
+    trackers: list[Tracker] = []
+    if config.output.tensorboard:
+        trackers.append(TensorBoard(directory / "tensorboard", completed))
+    if config.output.wandb_project:
+        trackers.append(WeightsAndBiases(config.output.wandb_project, directory, to_dict(config)))
+    return trackers

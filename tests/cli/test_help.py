@@ -1,0 +1,58 @@
+"""What `--help` says is true: its examples are accepted, there is JSON, and exit codes are the page's."""
+
+import argparse
+import re
+import shlex
+from collections.abc import Iterator
+
+import pytest
+
+from helpers import ROOT, at_least
+from hydraulis import train
+from hydraulis.cli.main import COMMANDS, make_parser
+
+EXIT_CODES = re.compile(r"^  (\d+) +\S", re.MULTILINE)
+PAGE = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
+
+
+def subcommands() -> dict[str, argparse.ArgumentParser]:
+    (action,) = [one for one in make_parser()._actions if isinstance(one, argparse._SubParsersAction)]
+    assert len(action.choices) == len(COMMANDS)
+    return dict(action.choices)
+
+
+PARSERS = subcommands()
+
+
+def examples(parser: argparse.ArgumentParser) -> Iterator[list[str]]:
+    text = (parser.epilog or "").replace("\\\n", " ")
+    assert text.startswith("examples:\n")
+    for line in text.partition("\n\n")[0].splitlines()[1:]:
+        # Where the output goes is the shell's business.
+        yield shlex.split(line.partition(" > ")[0])
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_the_examples_of_a_command_are_accepted(name: str) -> None:
+    for words in at_least(2, examples(PARSERS[name])):
+        start = words.index("hydraulis")
+        assert words[start + 1] == name
+        make_parser().parse_args(words[start + 1 :])
+
+
+def test_the_examples_of_training_are_accepted() -> None:
+    for words in at_least(3, examples(train.make_parser())):
+        train.make_parser().parse_args(words[words.index("hydraulis.train") + 1 :])
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_every_command_prints_json_and_stands_on_the_page(name: str) -> None:
+    assert any("--json" in action.option_strings for action in PARSERS[name]._actions)
+    assert re.search(rf"^\| `hydraulis {name}\b", PAGE, re.MULTILINE)
+    assert all(action.help for action in PARSERS[name]._actions)
+
+
+def test_exit_codes_are_those_of_the_page() -> None:
+    on_page = re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)
+    assert EXIT_CODES.findall(make_parser().epilog or "") == at_least(5, on_page)
+    assert set(EXIT_CODES.findall(train.make_parser().epilog or "")) == {"0", "2", "130"} <= set(on_page)

@@ -1,0 +1,213 @@
+"""Every command of README and docs is run, or stands in a short list with the reason why not."""
+
+import contextlib
+import re
+import tomllib
+import warnings
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from docs.docs_workers import run_in
+from docs.page import Block, blocks, commands, pages
+from helpers import ROOT, at_least
+from hydraulis.cli.main import main, make_parser
+from hydraulis.train import make_parser as make_train_parser
+from profiles import made_up_profile
+from ranks import run_ranks
+from test_end_to_end import make_model, write_documents
+
+TUTORIAL, CHECKPOINTS = "docs/tutorial.md", "docs/checkpoints.md"
+RUN = """
+[model]
+path = "{folder}/base"
+[data]
+sources = [{{files = ["{folder}/documents.jsonl"]}}]
+max_tokens = 64
+tokens_per_batch = 160
+index_directory = "{folder}/index"
+index_processes = 1
+[train]
+steps = 2
+[planner]
+strategies = ["2x<tp2>", "4x<1>"]
+memory_mib = 6
+[output]
+directory = "runs/demo"
+"""
+# The least that shows that a command does what it says.
+QUICK = {
+    "analyze": ["--count", "3"],
+    "propose": ["--count", "3"],
+    "simulate": ["--count", "3"],
+}
+QUICK_TRAINING = ["--set", "train.steps=2", "--set", "data.index_processes=1"]
+NOT_RUN = {
+    r"make [a-z -]+\b.*": "targets of the Makefile: they set up what runs this test, and run it",
+    r"pip install .*": "changes the environment that runs this test; its extras are looked up",
+    r"cargo run .*": "builds the release binaries; the tests of crates/hydraulis-bench run them",
+    r"hydraulis profile .*--ranks 2.*": "measures for a minute; tests/cli/test_profile.py runs it for less",
+    r"torchrun .*--nproc-per-node 8 .*": "8 ranks on 2 cores; its options and configuration are read",
+    r"sbatch .*": "needs Slurm; tests/examples runs the script with the programs that it calls made up",
+    r"examples/nodes\.sh .*": "needs nodes; tests/examples runs it likewise",
+}
+
+
+def listed() -> Iterator[tuple[str, list[str]]]:
+    for page in pages():
+        for block in blocks(page):
+            for words in commands(block.body) if block.kind == "sh" else ():
+                yield page, words
+
+
+COMMANDS = at_least(30, listed())
+
+
+def is_training(words: list[str]) -> bool:
+    return words[0] == "torchrun" and "hydraulis.train" in words
+
+
+def reason(words: list[str]) -> str | None:
+    """Say why a command is not run; None if it is."""
+    found = [why for pattern, why in NOT_RUN.items() if re.fullmatch(pattern, " ".join(words))]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+RUNNABLE = [(page, words) for page, words in COMMANDS if reason(words) is None]
+TRAINED = [(page, words) for page, words in RUNNABLE if is_training(words)]
+STEPS = [(page, words) for page, words in RUNNABLE if not is_training(words)]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Make what each page takes for granted, and train all runs of theirs, in one start of four ranks."""
+    common = tmp_path_factory.mktemp("common")
+    make_model(common / "base")
+    write_documents(common / "documents.jsonl")
+    caps = {"<1>": 512, "<tp2>": 512, "<pp2>": 512, "<tp4>": 8192}
+    (common / "profile.json").write_text(made_up_profile(caps).to_json())
+    places = {page: tmp_path_factory.mktemp(Path(page).stem) for page in pages()}
+    for page, folder in places.items():
+        with contextlib.chdir(folder):
+            prepare(page, common)
+    profile = ["--set", f"planner.profile={common}/profile.json"]
+    # What the page of checkpoints resumes.
+    runs = [(places[CHECKPOINTS], ["run.toml", "--set", "train.steps=1", *profile])]
+    runs += [(places[page], [*training_words(words), *QUICK_TRAINING, *profile]) for page, words in TRAINED]
+    for ended, (_, words) in zip(run_ranks(4, run_in, runs)[0], runs, strict=True):
+        assert ended.code == 0, f"{words}: {ended.err}"
+    checkpoints = places[CHECKPOINTS] / "runs" / "demo" / "checkpoints"
+    (checkpoints / "step-00000002").rename(checkpoints / "step-00000500")
+    return places
+
+
+def prepare(page: str, common: Path) -> None:
+    """Make the files that a page names, in the folder at hand."""
+    Path("examples").symlink_to(ROOT / "examples")
+    Path("run.toml").write_text(RUN.format(folder=common))
+    np.save("lengths.npy", np.arange(1, 200))
+    write_files(iter(blocks(page)))
+    if page == TUTORIAL:
+        run_python(blocks(page)[:-1])
+
+
+def write_files(found: Iterator[Block]) -> None:
+    for block in found:
+        if block.file and block.kind in ("jsonl", "toml"):
+            Path(block.file).write_text(block.body, encoding="utf-8")
+
+
+def run_python(found: list[Block]) -> None:
+    for block in found:
+        if block.kind == "python":
+            exec(compile(block.body, TUTORIAL, "exec"), {"__name__": "__main__"})
+
+
+def training_words(words: list[str]) -> list[str]:
+    return words[words.index("hydraulis.train") + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("page", "words"), STEPS, ids=[f"{page}: {' '.join(words)}" for page, words in STEPS]
+)
+def test_it_ends_well_and_leaves_what_it_says(
+    page: str,
+    words: list[str],
+    folders: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(folders[page])
+    assert words[0] == "hydraulis"
+    assert main([*words[1:], *QUICK.get(words[1], ())]) == 0, capsys.readouterr().err
+    assert capsys.readouterr().out.strip()
+    for option, name in pairwise(words):
+        if option in ("--figure", "--trace", "--output"):
+            assert Path(name).exists(), name
+    if words[1] == "report":
+        assert (Path(words[2]) / "report.html").stat().st_size > 10_000
+
+
+def test_the_tutorial_ends_with_a_model_that_speaks(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folders[TUTORIAL])
+    if not Path("model").exists():
+        assert main(["export", "runs/stories", "--output", "model"]) == 0
+    capsys.readouterr()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run_python(blocks(TUTORIAL)[-1:])
+    assert capsys.readouterr().out.startswith("def read(")
+
+
+def test_the_tutorials_configuration_is_the_example() -> None:
+    (shown,) = (block.body for block in blocks(TUTORIAL) if block.kind == "toml")
+    given = re.sub(
+        r"^#.*\n", "", (ROOT / "examples/own.toml").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    assert shown == given
+
+
+def test_each_reason_is_needed_and_each_command_is_run_or_has_one() -> None:
+    assert all(is_training(words) or words[0] == "hydraulis" for _, words in RUNNABLE)
+    skipped = [" ".join(words) for _, words in COMMANDS if reason(words) is not None]
+    for pattern in NOT_RUN:
+        assert any(re.fullmatch(pattern, line) for line in skipped), pattern
+    at_least(20, STEPS)
+    at_least(4, TRAINED)
+
+
+@pytest.mark.parametrize("words", [words for _, words in COMMANDS], ids=" ".join)
+def test_what_is_not_run_is_what_it_says(words: list[str]) -> None:
+    match words:
+        case ["hydraulis", *options]:
+            make_parser().parse_args(options)
+        case ["torchrun", *_] if is_training(words):
+            make_train_parser().parse_args(training_words(words))
+        case ["torchrun", *_]:
+            make_parser().parse_args(words[words.index("hydraulis") + 1 :])
+        case ["make", *targets]:
+            makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+            for target in targets:
+                name, is_variable, _ = target.partition("=")
+                pattern = rf"^{name} \?=" if is_variable else rf"^{name}:"
+                assert re.search(pattern, makefile, re.MULTILINE), name
+        case ["pip", "install", *packages]:
+            project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+            for package in packages:
+                extras = re.findall(r"[a-z]+", package.partition("[")[2])
+                assert set(extras) <= project["optional-dependencies"].keys()
+        case ["cargo", "run", *options]:
+            binary = options[options.index("--bin") + 1]
+            assert list((ROOT / "crates/hydraulis-bench/src/bin").glob(f"{binary}*")) != []
+        case ["sbatch" | "examples/nodes.sh", *options]:
+            scripts: list[Any] = [word for word in words if word.endswith(".sh")]
+            assert all((ROOT / script).is_file() for script in at_least(1, scripts)), options
+        case _:
+            pytest.fail(f"nobody looks at {words}")

@@ -1,0 +1,82 @@
+"""The examples for several nodes, run with the programs that they call made up."""
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from torch.distributed.run import get_args_parser
+
+from helpers import ROOT
+from hydraulis.train import make_parser
+
+SLURM = {
+    "SLURM_JOB_NODELIST": "node-[0-3]",
+    "SLURM_JOB_NUM_NODES": "4",
+    "SLURM_GPUS_ON_NODE": "8",
+    "SLURM_JOB_ID": "77",
+}
+
+
+def run(folder: Path, script: str, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Run a script where `torchrun`, `srun` and `scontrol` only say what they were asked for."""
+    programs = folder / "bin"
+    programs.mkdir()
+    for name, body in {
+        "torchrun": 'printf "%s\\n" torchrun "$@"',
+        # It starts what follows its own options, on every node.
+        "srun": 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"',
+        "scontrol": 'echo "$@" >&2; echo node-0; echo node-1',
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{body}\n")
+        (programs / name).chmod(0o755)
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    command = [str(ROOT / "examples" / script), *arguments]
+    return subprocess.run(
+        command, env=os.environ | environment | {"PATH": path}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "environment", "endpoint"),
+    [
+        ("slurm.sh", [], SLURM, "node-0:29500"),
+        ("nodes.sh", ["4", "node-2"], {"PORT": "1234"}, "node-2:1234"),
+    ],
+)
+def test_every_node_starts_its_ranks_of_one_run(
+    tmp_path: Path, script: str, arguments: list[str], environment: dict[str, str], endpoint: str
+) -> None:
+    done = run(tmp_path, script, *arguments, "run.toml", "--set", "model.path=my model", **environment)
+    assert done.returncode == 0, done.stderr
+    program, *words = done.stdout.splitlines()
+    assert program == "torchrun"
+    asked = get_args_parser().parse_args(words)
+    assert (asked.nnodes, asked.nproc_per_node) == ("4", "8")
+    assert (asked.rdzv_backend, asked.rdzv_endpoint) == ("c10d", endpoint)
+    assert asked.rdzv_id
+    assert (asked.module, asked.training_script) == (True, "hydraulis.train")
+    training = make_parser().parse_args(asked.training_script_args)
+    assert (training.config, training.resume) == ("run.toml", "latest")
+    assert training.set == ["model.path=my model"]
+
+
+@pytest.mark.parametrize("script", ["slurm.sh", "nodes.sh"])
+def test_without_a_configuration_it_says_how_it_is_used(tmp_path: Path, script: str) -> None:
+    done = run(tmp_path, script)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: ")
+
+
+def test_slurm_reads_its_options_before_the_first_command() -> None:
+    lines = (ROOT / "examples/slurm.sh").read_text(encoding="utf-8").splitlines()
+    first = next(number for number, line in enumerate(lines) if line and not line.startswith("#"))
+    options = dict(
+        shlex.split(line)[0].lstrip("-").split("=", 1)
+        for line in (line.removeprefix("#SBATCH ") for line in lines[:first] if line.startswith("#SBATCH "))
+        if "=" in line
+    )
+    assert options["ntasks-per-node"] == "1"
+    assert options["signal"] == "TERM@120"
+    assert not any(line.startswith("#SBATCH") for line in lines[first:])

@@ -1,0 +1,37 @@
+"""What a step computes, against torch's own count of it."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from hydraulis.model.flops import training_flops
+from hydraulis.model.packed import PackedSequences
+from small_model import FAMILIES, build_decoder, count_targets, random_tokens, small_config, token_loss
+
+
+@pytest.mark.parametrize("family", ["mistral", "qwen3"])
+def test_matrix_products_are_those_that_torch_counts(family: str) -> None:
+    config = small_config(**FAMILIES[family])
+    model = build_decoder(config)
+    lengths = (9, 4)
+    token_T, target_T = random_tokens(config, lengths, padded=False)
+    with FlopCounterMode(display=False) as counted:
+        hidden = model(token_T, PackedSequences.from_lengths(lengths, torch.device("cpu")))
+        assert model.lm_head is not None
+        token_loss(model.lm_head(hidden), target_T, count_targets(target_T)).backward()
+    by_operation = counted.get_flop_counts()["Global"]
+    products = sum(flops for name, flops in by_operation.items() if str(name) in ("aten.mm", "aten.addmm"))
+    assert products == training_flops(config, sum(lengths), 0)
+
+
+def test_attention_is_each_pair_of_a_query_and_an_earlier_key() -> None:
+    config = small_config()
+    length = 1000
+    pairs = length * (length + 1) // 2
+    # Two products of a pair, each of head_dim multiplications and additions, three times with backward.
+    by_hand = pairs * 2 * 2 * config.head_dim * config.num_attention_heads * config.num_hidden_layers * 3
+    counted = training_flops(config, length, length**2) - training_flops(config, length, 0)
+    assert counted == pytest.approx(by_hand, rel=2e-3)
+    # Two sequences that are packed together do not see each other.
+    two = training_flops(config, 2 * length, 2 * length**2) - training_flops(config, 2 * length, 0)
+    assert two == pytest.approx(2 * counted)

@@ -1,0 +1,185 @@
+"""Everything that can be known before a rank starts, and every way in which a run is refused then."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from helpers import at_least
+from hydraulis import Cluster, Scheme
+from hydraulis.cli.main import main
+from hydraulis.config.run import RunConfig, load
+from hydraulis.data.open import prepare
+from hydraulis.preflight.finding import Finding
+from hydraulis.preflight.memory import held_memory
+from hydraulis.preflight.run import preflight
+from preflight.preflight_workers import count_bytes
+from profiles import made_up_profile
+from ranks import run_ranks
+from test_end_to_end import make_model, write_documents
+
+CONFIG = """
+[model]
+path = "{folder}/base"
+[data]
+sources = [{{files = ["{folder}/documents.jsonl"]}}]
+max_tokens = 64
+tokens_per_batch = 160
+index_directory = "{folder}/index"
+index_processes = 1
+[train]
+epochs = 2
+[planner]
+strategies = ["2x<tp2>", "1x<tp2>+2x<1>", "2x<pp2>"]
+memory_mib = 6
+profile = "{folder}/profile.json"
+[output]
+directory = "{folder}/runs/one"
+"""
+NAMES = [
+    *("configuration", "model", "tokenizer", "data", "length", "device", "profile", "strategies", "memory"),
+    *("longest", "resume", "output", "services"),
+]
+CAPS = {"<1>": 64, "<tp2>": 96, "<pp2>": 64, "<cp4>": 64}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("preflight")
+    make_model(path / "base")
+    write_documents(path / "documents.jsonl")
+    (path / "profile.json").write_text(made_up_profile(CAPS).to_json())
+    (path / "run.toml").write_text(CONFIG.format(folder=path))
+    return path
+
+
+def read(folder: Path, *overrides: str) -> RunConfig:
+    return load(folder / "run.toml", overrides)
+
+
+def looks(config: RunConfig, gpus: int = 4) -> dict[str, Finding]:
+    found = list(preflight(config, Cluster(gpus, gpus)))
+    at_least(10, found)
+    return {one.name: one for one in found}
+
+
+def test_what_is_not_indexed_yet_is_tried(made: Path) -> None:
+    found = looks(read(made))
+    assert {name for name, one in found.items() if one.status == "later"} == {"length"}
+    assert {one.status for one in found.values()} == {"ok", "later"}
+    assert found["data"].text == "source 0, 1 files: no index yet, the first records can be read"
+    assert "the files of" in found["model"].text
+    assert "up to 64 tokens may come, 96 are admitted" in found["longest"].text
+    # Nothing was made.
+    assert not (made / "index").exists()
+    assert not (made / "runs").exists()
+
+
+def test_what_is_indexed_is_counted(made: Path, tmp_path: Path) -> None:
+    config = read(made, f"data.index_directory={tmp_path}/index", "data.held_out=0.1")
+    prepare(config.data)
+    found = looks(config)
+    assert {one.status for one in found.values()} == {"ok"}
+    assert found["data"].text.startswith("54 sequences of ")
+    assert found["data"].text.endswith("6 are held out")
+    assert "2 epochs are " in found["length"].text
+
+
+def test_without_a_profile_the_run_measures_one(made: Path) -> None:
+    found = looks(read(made, "planner.profile=", "train.steps=3", "train.frozen=model.embed_tokens.*"))
+    assert found["profile"].status == found["longest"].status == "later"
+    assert "8,192 that are frozen" in found["model"].text
+
+
+TWO_HEADS = ("model.num_attention_heads=2", "model.num_key_value_heads=2")
+NO_ROOM = ("planner.memory_mib=1", "model.hidden_size=256")
+REFUSALS = (
+    (["train.frozen=*.absent"], "model", "frozen_parameters"),
+    (["data.tokenizer=FOLDER/nowhere"], "tokenizer", "tokenizer_file"),
+    (["model.vocab_size=255"], "tokenizer", "token_out_of_range"),
+    (["model.vocab_size=255"], "model", "weights_tensors"),
+    (['data.sources=[{files=["FOLDER/*.parquet"]}]'], "data", "source_missing"),
+    (['data.sources=[{files=["FOLDER/documents.jsonl"], fields=["body"]}]'], "data", "record_field"),
+    (["planner.strategies=1x<tp8>"], "strategies", "strategy_too_large"),
+    (["planner.strategies=1x<tp3>"], "strategies", "tensor_degree"),
+    (["planner.strategies=1x<pp4>", "planner.profile="], "strategies", "too_many_stages"),
+    (["planner.strategies=1x<cp4>", "planner.profile=", *TWO_HEADS], "strategies", "context_degree"),
+    (["planner.strategies=1x<tp2,pp2>"], "strategies", "scheme_unknown"),
+    (["planner.strategies=search", "planner.profile=", *NO_ROOM], "strategies", "no_schemes"),
+    (["planner.profile=FOLDER/absent.json"], "profile", "file_unreadable"),
+    (["train.checkpointing=full"], "profile", "checkpointing_differs"),
+    (["planner.profile=", *NO_ROOM], "memory", "scheme_too_large"),
+    (["checkpoint.resume=FOLDER/base"], "resume", "checkpoint_missing"),
+    (["output.directory=FOLDER/documents.jsonl/run"], "output", "run_directory"),
+)
+
+
+@pytest.mark.parametrize(("overrides", "name", "code"), REFUSALS, ids=[one[2] for one in REFUSALS])
+def test_a_refusal_is_a_line_and_the_rest_is_looked_at(
+    made: Path, overrides: list[str], name: str, code: str
+) -> None:
+    found = looks(read(made, *(one.replace("FOLDER", str(made)) for one in overrides)))
+    assert (found[name].status, found[name].code) == ("refused", code), found[name].text
+
+
+def test_a_sequence_that_no_strategy_admits_is_refused_once_it_is_known(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "narrow.json").write_text(made_up_profile({"<1>": 20}).to_json())
+    overrides = (f"data.index_directory={tmp_path}/index", f"planner.profile={tmp_path}/narrow.json")
+    config = read(made, *overrides, "planner.strategies=4x<1>")
+    assert looks(config)["longest"].status == "later"
+    prepare(config.data)
+    assert looks(config)["longest"].code == "document_too_long"
+
+
+def test_a_search_looks_among_the_schemes_that_fit(made: Path) -> None:
+    found = looks(read(made, "planner.strategies=search", "planner.profile="))
+    assert found["strategies"].text.startswith("a search over <1>, <pp2>, ")
+    found = looks(read(made, "planner.strategies=search"))
+    assert found["strategies"].text.startswith("a search over <1>, <pp2>, <cp4>, <tp2> on 4 ranks")
+    assert "96 are admitted" in found["longest"].text
+
+
+def test_devices_that_are_not_here_are_left_to_the_run(made: Path) -> None:
+    assert looks(read(made, "train.device=cpu"))["device"].status == "ok"
+    if not torch.cuda.is_available():
+        found = looks(read(made, "train.device=cuda"))["device"]
+        assert found.status == "later"
+        assert "4 ranks of a node take a CUDA device each, this machine has 0" in found.text
+
+
+def test_a_service_that_is_not_installed_is_refused(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = read(made, "output.tensorboard=true", "output.wandb_project=p")
+    assert looks(config)["services"].text == "TensorBoard, Weights & Biases"
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert looks(config)["services"].code == "extra_missing"
+
+
+def test_held_memory_is_what_the_runtime_allocates(made: Path) -> None:
+    config = read(made, "train.frozen=model.layers.0.*")
+    schemes = [Scheme("<1>"), Scheme("<tp2>"), Scheme("<pp2>")]
+    held = held_memory(config, schemes, 2)
+    for rank in run_ranks(2, count_bytes, config, [str(scheme) for scheme in schemes]):
+        assert rank["buffers"] == held.buffers
+        # Shares differ by a few elements, in which parameters do not divide.
+        assert rank["home"] == pytest.approx(held.home, rel=0.01)
+    assert str(held.scheme) == "<1>"
+
+
+def test_the_command_prints_a_line_for_each_look(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["check", str(made / "run.toml"), "--gpus", "4"]
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines] == NAMES
+    assert main([*command, "--set", "planner.strategies=8x<1>", "--json"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in document["findings"]] == NAMES
+    assert not document["ready"]
+    assert [one["code"] for one in document["findings"] if one["code"]] == ["strategy_too_large"]
+
+
+def test_a_configuration_that_is_refused_is_one_line(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(made / "run.toml"), "--gpus", "4", "--set", "train.stepz=4"]) == 2
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("refused  configuration  [config_unknown_key] key 'stepz'")
