@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from benches.gpu.workload import Clock, training_flops
+from benches.gpu.workload import Clock
 from torch import Tensor
 
 from hydraulis import Cluster, CostProfile, Plan, Planner, Scheme
@@ -30,6 +30,7 @@ from hydraulis.config.train import TrainConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.model.attention.varlen import varlen_attention
 from hydraulis.model.decoder import checkpoint_name
+from hydraulis.model.flops import training_flops
 from hydraulis.model.init import initial_value
 from hydraulis.model.packed import PackedSequences
 from hydraulis.runtime.distributed import joined
@@ -63,6 +64,11 @@ class StepSetting:
     def lengths(self) -> list[int]:
         """Lengths of all sequences."""
         return [length for micro_batch in self.micro_batches for length in micro_batch]
+
+    @property
+    def squares(self) -> int:
+        """The sum of the squared lengths."""
+        return sum(length**2 for length in self.lengths)
 
     def sequence(self, number: int) -> Any:
         """Give the tokens of a sequence."""
@@ -108,7 +114,7 @@ def measure_steps(setting: StepSetting, clock: Clock, peak_tflops: float | None)
             first_loss = step()
             step_ms = clock.median_ms(step)
             memory = torch.cuda.max_memory_allocated(setting.device) if setting.device.type == "cuda" else 0
-        tflops = training_flops(setting.model, setting.lengths) / step_ms / 1e9
+        tflops = training_flops(setting.model, sum(setting.lengths), setting.squares) / step_ms / 1e9
         rows.append(
             StepRow(
                 way=name,

@@ -1,4 +1,4 @@
-"""What both measurements run on: long-tail lengths, a device's clock, and the arithmetic of a decoder."""
+"""What both measurements run on: long-tail lengths, a device's clock, and its peak."""
 
 import statistics
 import time
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hydraulis.config.model import ModelConfig
 from hydraulis.runtime.side_stream import Landmark
 
 # Of web text cut into documents: most are short, and a few fill the context.
@@ -64,15 +63,6 @@ class Clock:
 def attention_flops(lengths: Sequence[int], heads: int, head_dim: int) -> float:
     """Count the operations of one causal forward: two products over half of the pairs of each sequence."""
     return 2.0 * heads * head_dim * sum(length**2 for length in lengths)
-
-
-def training_flops(model: ModelConfig, lengths: Sequence[int]) -> float:
-    """Count the operations of forward and backward: 6 a token and parameter of a product, and attention's."""
-    width = model.head_dim * (model.num_attention_heads + model.num_key_value_heads)
-    layer = model.hidden_size * (2 * width + 3 * model.intermediate_size)
-    products = model.num_hidden_layers * layer + model.vocab_size * model.hidden_size
-    attention = 3 * attention_flops(lengths, model.num_attention_heads, model.head_dim)
-    return 6.0 * products * sum(lengths) + model.num_hidden_layers * attention
 
 
 def peak_tflops(device: torch.device) -> float | None:
