@@ -200,6 +200,11 @@ impl SchemeCost {
     pub fn stage_multipliers(&self) -> &[f64] {
         &self.stage_multipliers
     }
+
+    /// The greatest of them.
+    pub fn slowest_multiplier(&self) -> f64 {
+        self.stage_multipliers.iter().copied().fold(0.0, f64::max)
+    }
 }
 
 fn cap(profile: &CostProfile, entry: &SchemeProfile, gpus: u32) -> Tokens {

@@ -1,6 +1,12 @@
 //! Sequences on replicas, with each replica's packed time.
 
+use std::ops::Range;
+
+use crate::capacity::Capacities;
+use crate::error::Result;
+use crate::lengths::Batch;
 use crate::pack::Packer;
+use crate::spec::Strategy;
 use crate::units::Millis;
 
 /// The sequences of each replica, longest first, and the time they take there.
@@ -24,6 +30,17 @@ impl<'a> Assignment<'a> {
         assignment
     }
 
+    /// These sequences, longest first, of each replica of a strategy, which admits them.
+    pub fn of(
+        batch: &'a Batch,
+        strategy: &Strategy,
+        capacities: &'a Capacities,
+        sequences: Vec<Vec<usize>>,
+    ) -> Result<Assignment<'a>> {
+        let (packers, scheme_of) = packers(batch, strategy, capacities)?;
+        Ok(Assignment::new(packers, scheme_of, sequences))
+    }
+
     /// The sequences of each replica, longest first.
     pub fn sequences(&self) -> &[Vec<usize>] {
         &self.sequences
@@ -39,7 +56,31 @@ impl<'a> Assignment<'a> {
         &mut self.packers[self.scheme_of[replica]]
     }
 
+    /// The replicas of one scheme.
+    pub(super) fn replicas(&self, scheme: usize) -> Range<usize> {
+        replicas(&self.scheme_of, scheme)
+    }
+
     pub(super) fn packer_of(&self, replica: usize) -> &Packer<'a> {
         &self.packers[self.scheme_of[replica]]
     }
+}
+
+/// A packer for each distinct scheme, and which of them each replica uses.
+pub(super) fn packers<'a>(
+    batch: &'a Batch,
+    strategy: &Strategy,
+    capacities: &'a Capacities,
+) -> Result<(Vec<Packer<'a>>, Vec<usize>)> {
+    let groups = strategy.groups();
+    let packers = groups.iter().map(|(scheme, _)| Ok(Packer::new(capacities.scheme(*scheme)?, batch)));
+    let replicas = groups.iter().enumerate();
+    let scheme_of = replicas.flat_map(|(scheme, (_, replicas))| std::iter::repeat_n(scheme, *replicas)).collect();
+    Ok((packers.collect::<Result<_>>()?, scheme_of))
+}
+
+/// The replicas of one scheme, of which those of each stand together.
+pub(super) fn replicas(scheme_of: &[usize], scheme: usize) -> Range<usize> {
+    let first = scheme_of.partition_point(|&other| other < scheme);
+    first..scheme_of.partition_point(|&other| other <= scheme)
 }

@@ -57,9 +57,14 @@ impl<'a> Packer<'a> {
         if self.cost.scheme().pp() > 1 {
             return self.pack_pipeline(ids).ms;
         }
-        let bins = first_fit_count(ids, self.tokens, self.cost.cap(), &mut self.used);
+        let bins = self.fewest(ids);
         let times = ids.iter().map(|&id| self.ms[id]).sum::<Millis>() + self.cost.fixed_ms() * count(bins);
         times * self.cost.stage_multipliers()[0]
+    }
+
+    /// As few micro-batches as first-fit decreasing needs; `ids` as for [`Packer::time`].
+    pub(crate) fn fewest(&mut self, ids: &[usize]) -> usize {
+        first_fit_count(ids, self.tokens, self.cost.cap(), &mut self.used)
     }
 
     /// The packing of these sequences, its order polished by swaps; `ids` as for [`Packer::time`].
@@ -97,7 +102,7 @@ impl<'a> Packer<'a> {
         if ids.is_empty() {
             return Packing { micro_batches: Vec::new(), ms: Millis::ZERO };
         }
-        let fewest = first_fit_count(ids, self.tokens, self.cost.cap(), &mut self.used);
+        let fewest = self.fewest(ids);
         let load = ids.iter().map(|&id| self.ms[id]).sum();
         let middle = self.capacity.best_count(load, fewest).min(ids.len());
         let mut best = self.packed(ids, load, middle).unwrap_or_else(|| {

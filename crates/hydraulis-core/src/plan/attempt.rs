@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::capacity::Capacities;
-use crate::dispatch::{Stop, estimate, longest_first, refine};
+use crate::dispatch::{Assignment, Stop, can_save, estimate, longest_first, refine, save_micro_batches};
 use crate::error::Result;
 use crate::layout::Link;
 use crate::lengths::Batch;
@@ -59,10 +59,37 @@ impl<'a> Task<'a> {
         estimate(self.batch, &self.by_length, strategy, self.capacities)
     }
 
-    /// Dispatches, refines and packs.
+    /// Dispatches, refines, packs, and saves micro-batches.
     pub(super) fn attempt(&self, strategy: &Strategy) -> Result<Attempt> {
+        self.polished(self.draft(strategy)?)
+    }
+
+    /// Dispatches, refines and packs.
+    pub(super) fn draft(&self, strategy: &Strategy) -> Result<Attempt> {
         let mut assignment = longest_first(self.batch, &self.by_length, strategy, self.capacities)?;
         let stop = refine(&mut assignment, self.batch.tokens(), self.refinements);
+        self.packed(strategy, assignment, stop)
+    }
+
+    /// The attempt with micro-batches saved, if that is shorter.
+    pub(super) fn polished(&self, attempt: Attempt) -> Result<Attempt> {
+        if !can_save(self.batch.len()) {
+            return Ok(attempt);
+        }
+        let tokens = self.batch.tokens();
+        let by_length = |packing: &Packing| {
+            let mut ids = packing.micro_batches.concat();
+            ids.sort_unstable_by_key(|&id| (Reverse(tokens[id]), id));
+            ids
+        };
+        let sequences = attempt.packings.iter().map(by_length).collect();
+        let assignment = Assignment::of(self.batch, &attempt.strategy, self.capacities, sequences)?;
+        let Some(saved) = save_micro_batches(&assignment, tokens, &self.by_length) else { return Ok(attempt) };
+        let polished = self.packed(&attempt.strategy, saved, attempt.stop)?;
+        Ok(if polished.ms() < attempt.ms() { polished } else { attempt })
+    }
+
+    fn packed(&self, strategy: &Strategy, mut assignment: Assignment, stop: Stop) -> Result<Attempt> {
         let sequences = assignment.sequences().to_vec();
         let pack = |(replica, ids): (usize, &Vec<usize>)| assignment.packer(replica).pack(ids);
         let mut packings: Vec<Packing> = sequences.iter().enumerate().map(pack).collect();
@@ -112,12 +139,13 @@ impl Attempt {
     }
 }
 
-/// The best attempt: least time, and among those within [`TIE`] of it fewest bytes moved, then fewest GPU-seconds, then
-/// name order.
-pub(super) fn best(attempts: Vec<Attempt>) -> Option<Attempt> {
+/// The place of the best attempt: least time, and among those within [`TIE`] of it fewest bytes moved, then fewest
+/// GPU-seconds, then name order.
+pub(super) fn best(attempts: &[Attempt]) -> Option<usize> {
     let least = attempts.iter().map(Attempt::ms).min()?;
-    let equal = attempts.into_iter().filter(|attempt| attempt.ms() <= least * (1.0 + TIE));
-    equal.min_by(|one, other| {
+    let equal = (0..attempts.len()).filter(|&place| attempts[place].ms() <= least * (1.0 + TIE));
+    equal.min_by(|&one, &other| {
+        let (one, other) = (&attempts[one], &attempts[other]);
         let names = || one.strategy.to_string().cmp(&other.strategy.to_string());
         let moved = one.moved_bytes().cmp(&other.moved_bytes());
         moved.then(one.gpu_ms.total_cmp(&other.gpu_ms)).then_with(names)

@@ -9,6 +9,7 @@ mod effort;
 mod explain;
 mod limited;
 mod planner;
+mod rebalance;
 mod search;
 mod sizing;
 mod timeline;

@@ -151,11 +151,12 @@ impl Planner {
 
     fn plan_by_rule(&self, batch: &Batch) -> Result<Plan> {
         let task = self.task(batch);
-        let Considerations { attempts, considered, bound, scope } = match &self.choice {
+        let Considerations { mut attempts, considered, bound, scope } = match &self.choice {
             Choice::List(list) => self.consider_list(&task, list)?,
             Choice::Any { pool, mixes } => self.consider_any(&task, pool, mixes)?,
         };
-        let (Some(chosen), Some(lower_bound)) = (best(attempts), bound) else { return Err(self.too_long(batch)) };
+        let (Some(best), Some(lower_bound)) = (best(&attempts), bound) else { return Err(self.too_long(batch)) };
+        let chosen = attempts.swap_remove(best);
         Ok(Plan {
             format: FORMAT.into(),
             profile: self.cost().profile().name.clone(),

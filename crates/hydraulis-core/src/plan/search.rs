@@ -10,8 +10,9 @@ use std::collections::BTreeSet;
 
 use crate::capacity::SchemeCapacity;
 use crate::error::Result;
-use crate::plan::attempt::{Attempt, Task};
+use crate::plan::attempt::{Attempt, Task, best};
 use crate::plan::bound::{Bound, Bounder, Branches, Limit};
+use crate::plan::rebalance::rebalanced;
 use crate::plan::sizing::Sizing;
 use crate::plan::{Considered, Effort, Outcome};
 use crate::spec::{Cluster, Scheme, Strategy};
@@ -29,7 +30,8 @@ const FAR: f64 = 0.02;
 const ANEW: usize = 8;
 /// Neighbours planned at each step of the walk. 2 to 4 do about as well; 4 is slower.
 const NEIGHBOURS: usize = 3;
-/// Sequences planned in all attempts together, beyond the first attempt: a batch of 100,000 is planned twice at most.
+/// Sequences planned in all attempts together, beyond the first attempt; a larger batch is planned once more, with
+/// replicas moved to the schemes that ended late.
 const PLANNED: usize = 40_000;
 /// Sequences dealt out to estimate neighbours, at each step: on 64 GPUs that is enough for all.
 const DEALT: usize = 25_000;
@@ -66,11 +68,13 @@ impl<'a> Search<'a> {
         let bound = match (bounder.longest_way(schemes), bounder.of_any(schemes, search.cluster().gpus())) {
             (Some(longest_way), Some(mut branches)) => {
                 search.start(&branches, mixes)?;
+                search.rebalance()?;
                 search.walk(branches.least())?;
                 search.prove(&mut branches);
                 if branches.least() < search.least_iteration() * (1.0 - FAR) {
                     search.start_anew(&branches)?;
                 }
+                search.polish()?;
                 Some(longest_way.or_work(branches.least().min(search.least_iteration())))
             }
             _ => None,
@@ -149,6 +153,29 @@ impl<'a> Search<'a> {
         if self.least() < before { self.walk(branches.least()) } else { Ok(()) }
     }
 
+    /// Polishes the best plan alone: each costs as much as some neighbours of it.
+    fn polish(&mut self) -> Result<()> {
+        let Some(best) = best(&self.attempts) else { return Ok(()) };
+        let polished = self.task.polished(self.attempts.swap_remove(best))?;
+        for considered in self.considered.iter_mut().filter(|other| other.strategy == polished.strategy) {
+            considered.outcome = Outcome::Planned(polished.ms());
+        }
+        self.attempts.push(polished);
+        Ok(())
+    }
+
+    /// Plans one strategy more where the batch is too large for a walk.
+    fn rebalance(&mut self) -> Result<()> {
+        if self.task.batch.len() <= PLANNED || self.effort.attempts < 2 {
+            return Ok(());
+        }
+        let Some(best) = self.attempts.iter().min_by_key(|attempt| attempt.ms()) else { return Ok(()) };
+        match rebalanced(best, self.cluster()) {
+            Some(strategy) if place(&strategy, self.cluster()).is_ok() => self.consider_one_more(strategy),
+            _ => Ok(()),
+        }
+    }
+
     fn consider_counts(&mut self, counts: &[usize]) -> Result<()> {
         let schemes = self.schemes.iter().zip(counts);
         let replicas = schemes.flat_map(|(capacity, &count)| std::iter::repeat_n(capacity.cost().scheme(), count));
@@ -160,14 +187,18 @@ impl<'a> Search<'a> {
 
     /// Plans a strategy that was not seen before, unless it cannot be better than the best.
     fn consider(&mut self, strategy: Strategy) -> Result<()> {
-        if self.is_spent() || !self.seen.insert(strategy.clone()) {
+        if self.is_spent() { Ok(()) } else { self.consider_one_more(strategy) }
+    }
+
+    fn consider_one_more(&mut self, strategy: Strategy) -> Result<()> {
+        if !self.seen.insert(strategy.clone()) {
             return Ok(());
         }
         let Some(bound) = self.bound(&strategy) else { return Ok(()) };
         let outcome = if bound >= self.least() * (1.0 - NEAR) {
             Outcome::Pruned(bound)
         } else {
-            let attempt = self.task.attempt(&strategy)?;
+            let attempt = self.task.draft(&strategy)?;
             let outcome = Outcome::Planned(attempt.ms());
             self.attempts.push(attempt);
             outcome

@@ -3,7 +3,9 @@
 //! `v` micro-batches of times `t_m >= c` end by `T` exactly if no chain of computations is longer than `T`; each
 //! chain is a sum of shares of the `t_m`. So the most work, `max sum (t_m - c)`, is a linear program, and its dual
 //! weighs chains such that they hold every micro-batch at least once: any such weights prove
-//! `sum (t_m - c) <= slope T - toll c`. The program is solved by naming violated chains, the longest first.
+//! `sum (t_m - c) <= slope T - toll c`. The program is solved by naming violated chains: the longest not at the program's
+//! own times, which jump from one chain to the next, but between these and the best times known that end by `T`
+//! (Wentges 1997). That takes half as many chains.
 //!
 //! The best times are not equal: they rise geometrically, stay level, and fall towards the end. On 4 stages and 12
 //! micro-batches that holds 9 % more than equal ones.
@@ -14,8 +16,10 @@ use crate::schedule::critical_path::CriticalPath;
 /// Chains longer than `T` by less are left, for up to so many micro-batches: the bound is that much weaker at most.
 /// Programs of many take long, a second for all in the table at the sharpest, and few replicas have so many.
 const TOLERANCES: [(usize, f64); 3] = [(16, 5e-4), (32, 2e-3), (usize::MAX, 5e-3)];
-/// Changes of basis for each micro-batch; most programs take 2 to 6.
+/// Changes of basis for each micro-batch; most programs take 8 to 16.
 const PIVOTS: usize = 40;
+/// How near to the best times known chains are sought, of the way there from the program's.
+const NEAR: f64 = 0.7;
 
 /// What a pipeline can hold with one number of micro-batches.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,9 +43,20 @@ impl Fill {
             TOLERANCES.iter().find(|(most, _)| micro_batches <= *most).map_or(0.0, |(_, tolerance)| *tolerance);
         let mut times = vec![0.0; micro_batches];
         let mut visits = vec![0.0; micro_batches];
+        let mut known = vec![1.0; micro_batches];
+        let length = path.longest(&known, &mut visits);
+        end_by_one(&mut known, length);
         while budget > 0 && program.settle(&mut budget) {
             times.iter_mut().zip(program.prices()).for_each(|(time, price)| *time = price.max(0.0) + fixed_share);
-            if path.longest(&times, &mut visits) <= 1.0 + tolerance {
+            let mut between: Vec<f64> =
+                known.iter().zip(&times).map(|(known, time)| NEAR * known + (1.0 - NEAR) * time).collect();
+            let length = path.longest(&between, &mut visits);
+            let is_violated = dot(&visits, &times) > 1.0 + tolerance;
+            end_by_one(&mut between, length);
+            if between.iter().sum::<f64>() > known.iter().sum() {
+                known = between;
+            }
+            if !is_violated && path.longest(&times, &mut visits) <= 1.0 + tolerance {
                 break;
             }
             let cost = 1.0 - fixed_share * visits.iter().sum::<f64>();
@@ -70,6 +85,15 @@ impl Fill {
     pub fn shape(&self) -> &[f64] {
         &self.shape
     }
+}
+
+/// Shrinks times whose longest chain is that long to such that end by 1.
+fn end_by_one(times: &mut [f64], length: f64) {
+    times.iter_mut().for_each(|time| *time /= length);
+}
+
+fn dot(one: &[f64], other: &[f64]) -> f64 {
+    one.iter().zip(other).map(|(one, other)| one * other).sum()
 }
 
 /// The line that these chains prove: what they leave uncovered of a micro-batch is covered by the chain of that

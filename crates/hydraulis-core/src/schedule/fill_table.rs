@@ -10,6 +10,9 @@ const COUNTS: usize = 64;
 /// Fixed shares `c / T` of 1/2, 1/4, ... 2^-SHARES have fills of their own. The two around a share hold for it within
 /// 0.05 % where the count is a good one for that share.
 const SHARES: usize = 14;
+/// Beyond so many micro-batches, every other share alone has fills: they take longest to make, are less exact anyway, and
+/// mostly only tell that fewer micro-batches are better.
+const DENSE: usize = 32;
 
 /// Fills for stages of these multipliers, by micro-batch count and fixed share.
 ///
@@ -64,13 +67,14 @@ impl FillTable {
 
     /// The times, as shares of the end, of micro-batches that hold the most.
     pub fn shape(&self, micro_batches: usize, end: f64, fixed: f64) -> Option<&[f64]> {
-        (1..=COUNTS).contains(&micro_batches).then(|| self.fill(micro_batches, level(end, fixed)).shape())
+        (1..=COUNTS).contains(&micro_batches).then(|| self.around(micro_batches, end, fixed)[0].shape())
     }
 
     /// The fills made for the shares around `fixed / end`.
     fn around(&self, micro_batches: usize, end: f64, fixed: f64) -> [&Fill; 2] {
         let level = level(end, fixed);
-        [level, (level + 1).min(SHARES - 1)].map(|level| self.fill(micro_batches, level))
+        let levels = if micro_batches > DENSE { [level | 1; 2] } else { [level, (level + 1).min(SHARES - 1)] };
+        levels.map(|level| self.fill(micro_batches, level))
     }
 
     fn fill(&self, micro_batches: usize, level: usize) -> &Fill {
@@ -89,4 +93,29 @@ fn level(end: f64, fixed: f64) -> usize {
         fixed > next * end
     };
     (0..SHARES - 1).find(is_last).unwrap_or(SHARES - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::{MakespanBuffers, makespan};
+    use crate::units::Millis;
+
+    /// Where fills are few, too, no pipeline holds more than they say: of shapes that rise and fall, equal ones among them.
+    #[test]
+    fn no_pipeline_of_many_micro_batches_holds_more() {
+        let (multipliers, fixed) = ([1.0, 1.2, 1.0], 1.0);
+        let table = FillTable::new(&multipliers, 1.0 / 3.0);
+        let micro_batches = DENSE + 2;
+        for steepness in 0..8 {
+            let rise = |place: usize| count(place.min(micro_batches - 1 - place) * steepness);
+            let times: Vec<Millis> = (0..micro_batches).map(|place| Millis(fixed + 3.0 + rise(place))).collect();
+            let end = makespan(&times, &multipliers, 1.0 / 3.0, &mut MakespanBuffers::default()).0;
+            let work = times.iter().map(|time| time.0 - fixed).sum::<f64>();
+            let most = table.most_work(micro_batches, end, fixed);
+            assert!(work <= most * (1.0 + 1e-9), "{work} {most}");
+            assert!(table.end(micro_batches, work, fixed) <= end * (1.0 + 1e-9));
+            assert_eq!(table.shape(micro_batches, end, fixed).map(<[f64]>::len), Some(micro_batches));
+        }
+    }
 }

@@ -90,6 +90,16 @@ impl<'a> Node<'a> {
         &self.found.prices
     }
 
+    /// What it offers.
+    pub(super) fn offers(&self) -> &[Offer<'a>] {
+        &self.offers
+    }
+
+    /// The replicas and micro-batches of an offer that its program uses, fractions included.
+    pub(super) fn used(&self, offer: usize) -> (f64, f64) {
+        self.found.used[offer]
+    }
+
     /// The market with at most and with at least a whole number of what it uses a fraction of; none if it uses none.
     fn divided(&self) -> Option<[Vec<Offer<'a>>; 2]> {
         let mut best: Option<(f64, usize, bool, usize)> = None;

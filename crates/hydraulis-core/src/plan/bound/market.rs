@@ -7,6 +7,8 @@
 //! `R_k + max over v of A_k U_v + B_k S_v - V_k v`. If the sequences cost more than all replicas there can be are
 //! worth, no plan ends by `T`: weak duality, for whatever prices. Prices only decide how strong the bound is.
 
+use std::ops::RangeInclusive;
+
 use crate::capacity::{Level, SchemeCapacity};
 use crate::plan::bound::demand::{Demand, Load, Price};
 use crate::units::{Millis, count};
@@ -36,6 +38,8 @@ pub(super) struct Offer<'a> {
     pub(super) least_micro_batches: usize,
     /// And at most.
     pub(super) most_micro_batches: usize,
+    /// The micro-batches of each of them.
+    pub(super) counts: RangeInclusive<usize>,
 }
 
 /// What one replica of an offer can take by some time.
@@ -89,7 +93,13 @@ pub(super) struct SchemePrices {
 impl<'a> Offer<'a> {
     /// Any number of replicas from `least` to `most`, with any number of micro-batches.
     pub(super) fn new(capacity: &'a SchemeCapacity, least: usize, most: usize) -> Offer<'a> {
-        Offer { capacity, least, most, least_micro_batches: 0, most_micro_batches: usize::MAX }
+        Offer { capacity, least, most, least_micro_batches: 0, most_micro_batches: usize::MAX, counts: 0..=usize::MAX }
+    }
+
+    /// The same replicas, told apart by how many micro-batches each runs: up to `few`, or more. There may be any number
+    /// of each kind.
+    pub(super) fn by_count(&self, few: usize) -> Vec<Offer<'a>> {
+        [0..=few, few + 1..=usize::MAX].into_iter().map(|counts| Offer { least: 0, counts, ..self.clone() }).collect()
     }
 
     /// Ranks of a replica.
@@ -109,6 +119,7 @@ impl<'a> Offer<'a> {
         levels.extend(beyond);
         let most_work = levels.iter().map(|level| level.work_ms).fold(0.0, f64::max);
         self.add_many(end, counted, &mut levels);
+        levels.retain(|level| self.counts.contains(&level.micro_batches));
         let through: f64 = cost.stage_multipliers().iter().sum();
         // The margins keep the sequence that sets the longest way, and two that just fit, in spite of rounding.
         let alone = end.0 * (1.0 + 1e-9) / through - cost.fixed_ms().0;

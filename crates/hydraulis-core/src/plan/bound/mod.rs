@@ -21,10 +21,11 @@ use serde::{Deserialize, Serialize};
 use crate::capacity::SchemeCapacity;
 use crate::lengths::Batch;
 pub(super) use crate::plan::bound::branch::Branches;
+use crate::plan::bound::branch::Node;
 use crate::plan::bound::demand::Demand;
 pub(super) use crate::plan::bound::demand::Price;
 use crate::plan::bound::market::{Market, Offer};
-use crate::units::Millis;
+use crate::units::{Millis, whole};
 
 /// A plan sums the same terms in another order: without the margin a perfect one could seem to beat the bound.
 const MARGIN: f64 = 1.0 - 1e-9;
@@ -75,7 +76,39 @@ impl<'a> Bounder<'a> {
     pub(super) fn of_strategy(&self, groups: &[(&SchemeCapacity, usize)], gpus: u32, limit: Limit) -> Option<Bound> {
         let schemes: Vec<&SchemeCapacity> = groups.iter().map(|(capacity, _)| *capacity).collect();
         let offers = groups.iter().map(|&(capacity, replicas)| Offer::new(capacity, replicas, replicas)).collect();
-        Some(self.work(self.longest_way(&schemes)?, offers, gpus, limit))
+        let longest_way = self.longest_way(&schemes)?;
+        let root = Branches::new(Market { demand: &self.demand, offers, gpus }, longest_way.ms, limit.until);
+        let bound = longest_way.or_work(root.least());
+        if bound.ms >= limit.until || limit.markets == 1 {
+            return Some(bound);
+        }
+        let branches = match self.by_count(groups, root.root()) {
+            Some(market) => Branches::new(market, root.least(), limit.until),
+            None => root,
+        };
+        Some(bound.or_work(divided(branches, limit)))
+    }
+
+    /// The market where the largest group of replicas without a pipeline is told apart by how many micro-batches each of
+    /// them runs: few or more than the program uses on average. Those with few need longer sequences, which one price for
+    /// all of them does not say.
+    ///
+    /// There may be any number of each kind, but no more ranks than the groups have.
+    fn by_count<'b>(&'b self, groups: &[(&'b SchemeCapacity, usize)], root: &Node<'b>) -> Option<Market<'b>> {
+        let ranks_of = |&(capacity, replicas): &(&SchemeCapacity, usize)| {
+            capacity.cost().scheme().ranks().saturating_mul(replicas as u64)
+        };
+        let is_told_apart =
+            |&(capacity, replicas): &(&SchemeCapacity, usize)| replicas > 1 && capacity.cost().scheme().pp() == 1;
+        let places = (0..groups.len()).filter(|&place| is_told_apart(&groups[place]));
+        let largest = places.max_by_key(|&place| ranks_of(&groups[place]))?;
+        let (replicas, micro_batches) = root.used(largest);
+        let few = usize::try_from(whole(micro_batches / replicas.max(1.0))).ok()?;
+        let mut offers = root.offers().to_vec();
+        let kinds = offers.remove(largest).by_count(few);
+        offers.extend(kinds);
+        let gpus = u32::try_from(groups.iter().map(ranks_of).sum::<u64>()).ok()?;
+        Some(Market { demand: &self.demand, offers, gpus })
     }
 
     /// The markets of any strategy on `gpus` ranks over `schemes`, in whose order a strategy's counts stand. None where
@@ -86,12 +119,12 @@ impl<'a> Bounder<'a> {
         let market = Market { demand: &self.demand, offers, gpus };
         Some(Branches::new(market, self.longest_way(schemes)?.ms, Millis::INFINITY))
     }
+}
 
-    fn work(&self, longest_way: Bound, offers: Vec<Offer>, gpus: u32, limit: Limit) -> Bound {
-        let mut branches = Branches::new(Market { demand: &self.demand, offers, gpus }, longest_way.ms, limit.until);
-        while branches.least() < limit.until && branches.len() < limit.markets && branches.divide(limit.until) {}
-        longest_way.or_work(branches.least())
-    }
+/// The bound of a market that is divided as far as it goes.
+fn divided(mut branches: Branches, limit: Limit) -> Millis {
+    while branches.least() < limit.until && branches.len() < limit.markets && branches.divide(limit.until) {}
+    branches.least()
 }
 
 impl Bound {
