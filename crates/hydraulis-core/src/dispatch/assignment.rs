@@ -6,7 +6,7 @@ use crate::capacity::Capacities;
 use crate::error::Result;
 use crate::lengths::Batch;
 use crate::pack::Packer;
-use crate::spec::Strategy;
+use crate::spec::{Scheme, Strategy};
 use crate::units::Millis;
 
 /// The sequences of each replica, longest first, and the time they take there.
@@ -39,6 +39,16 @@ impl<'a> Assignment<'a> {
     ) -> Result<Assignment<'a>> {
         let (packers, scheme_of) = packers(batch, strategy, capacities)?;
         Ok(Assignment::new(packers, scheme_of, sequences))
+    }
+
+    /// The same sequences, on replicas of which those of a scheme end so much later than their packings.
+    #[must_use]
+    pub fn delayed(self, delay: impl Fn(Scheme) -> Millis) -> Assignment<'a> {
+        let later = |packer: Packer<'a>| {
+            let delay = delay(packer.cost().scheme());
+            packer.delayed(delay)
+        };
+        Assignment::new(self.packers.into_iter().map(later).collect(), self.scheme_of, self.sequences)
     }
 
     /// The sequences of each replica, longest first.

@@ -35,7 +35,9 @@ pub struct StepTimeline {
     pub arrivals: Vec<Millis>,
     /// When the gradients of each bucket leave.
     pub departures: Vec<Millis>,
-    /// When the last backward ends.
+    /// When the last backward of each replica ends.
+    pub ends: Vec<Millis>,
+    /// When the last of them ends.
     pub computed: Millis,
     /// When all gradients are at home.
     pub end: Millis,
@@ -59,19 +61,20 @@ impl StepTimeline {
         });
         let arrivals: Vec<Millis> = travel.collect();
         let mut ready = vec![Millis::ZERO; arrivals.len()];
-        let mut computed = Millis::ZERO;
+        let mut ends = Vec::new();
         for work in replicas {
-            let ends = stage_ends(split, &arrivals, work, buffers);
-            computed = computed.max(ends.iter().copied().max().unwrap_or_default());
-            note_ready(split, work, &ends, &mut ready);
+            let stages = stage_ends(split, &arrivals, work, buffers);
+            ends.push(stages.iter().copied().max().unwrap_or_default());
+            note_ready(split, work, &stages, &mut ready);
         }
+        let computed = ends.iter().copied().max().unwrap_or_default();
         let mut end = Millis::ZERO;
         let mut departures = ready;
         for (departure, &ms) in departures.iter_mut().zip(&transfers.gradients).rev() {
             *departure = end.max(*departure);
             end = *departure + ms;
         }
-        StepTimeline { arrivals, departures, computed, end: end.max(computed) }
+        StepTimeline { arrivals, departures, ends, computed, end: end.max(computed) }
     }
 }
 

@@ -32,6 +32,8 @@ pub struct Packer<'a> {
     ms: Vec<Millis>,
     buffers: MakespanBuffers,
     used: Vec<Tokens>,
+    /// What a replica ends later than its packing, whatever that is.
+    delay: Millis,
 }
 
 impl<'a> Packer<'a> {
@@ -39,7 +41,21 @@ impl<'a> Packer<'a> {
     pub fn new(capacity: &'a SchemeCapacity, batch: &'a Batch) -> Packer<'a> {
         let cost = capacity.cost();
         let ms = batch.tokens().iter().map(|&tokens| cost.sequence_ms(tokens)).collect();
-        Packer { capacity, cost, tokens: batch.tokens(), ms, buffers: MakespanBuffers::default(), used: Vec::new() }
+        Packer {
+            capacity,
+            cost,
+            tokens: batch.tokens(),
+            ms,
+            buffers: MakespanBuffers::default(),
+            used: Vec::new(),
+            delay: Millis::ZERO,
+        }
+    }
+
+    /// The same, of replicas that end so much later than their packings.
+    #[must_use]
+    pub fn delayed(self, delay: Millis) -> Packer<'a> {
+        Packer { delay, ..self }
     }
 
     /// The scheme's cost.
@@ -52,8 +68,12 @@ impl<'a> Packer<'a> {
         &self.ms
     }
 
-    /// The time of these sequences on one replica, unpolished; `ids` come longest first, each admitted.
+    /// When a replica with these sequences ends, their packing unpolished; `ids` come longest first, each admitted.
     pub fn time(&mut self, ids: &[usize]) -> Millis {
+        if ids.is_empty() { Millis::ZERO } else { self.delay + self.packed_ms(ids) }
+    }
+
+    fn packed_ms(&mut self, ids: &[usize]) -> Millis {
         if self.cost.scheme().pp() > 1 {
             return self.pack_pipeline(ids).ms;
         }
@@ -93,7 +113,7 @@ impl<'a> Packer<'a> {
         let fixed = self.cost.fixed_ms();
         let alone = (longest + fixed) * count(self.cost.scheme().stages() - 1);
         let (end, micro_batches) = self.capacity.estimate(load, tokens);
-        end.max(load + fixed * count(micro_batches) + alone)
+        self.delay + end.max(load + fixed * count(micro_batches) + alone)
     }
 
     /// Tries the number of micro-batches that would be best if sequences could be divided, then those beside it as

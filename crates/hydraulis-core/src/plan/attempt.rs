@@ -14,6 +14,8 @@ use crate::units::{Millis, Tokens, count};
 
 /// Times within this share of each other count as equal; the cost model knows no better.
 pub(super) const TIE: f64 = 1e-3;
+/// Transfers that add less than this share of the iteration are not planned around.
+const WAITING: f64 = 2e-3;
 
 /// A batch on its way through the planner: with its sequences in order, longest first.
 pub(super) struct Task<'a> {
@@ -31,6 +33,8 @@ pub(super) struct Attempt {
     pub(super) packings: Vec<Packing>,
     pub(super) iteration_ms: Millis,
     pub(super) transfers: Option<PlannedTransfers>,
+    /// By how much each replica ends later than its packing, because it waits for parameters.
+    delays: Vec<Millis>,
     gpu_ms: f64,
     pub(super) stop: Stop,
 }
@@ -68,14 +72,28 @@ impl<'a> Task<'a> {
     pub(super) fn draft(&self, strategy: &Strategy) -> Result<Attempt> {
         let mut assignment = longest_first(self.batch, &self.by_length, strategy, self.capacities)?;
         let stop = refine(&mut assignment, self.batch.tokens(), self.refinements);
-        self.packed(strategy, assignment, stop)
+        self.around_transfers(self.packed(strategy, assignment, stop)?)
     }
 
-    /// The attempt with micro-batches saved, if that is shorter.
-    pub(super) fn polished(&self, attempt: Attempt) -> Result<Attempt> {
-        if !can_save(self.batch.len()) {
+    /// The attempt refined once more where some replicas wait for parameters and end late for that, if it is then shorter.
+    fn around_transfers(&self, attempt: Attempt) -> Result<Attempt> {
+        let waits = attempt.transfers.is_some_and(|transfers| transfers.transfer_ms > attempt.iteration_ms * WAITING);
+        if !waits {
             return Ok(attempt);
         }
+        let replicas = || attempt.strategy.schemes().iter().zip(&attempt.delays);
+        let delay = |scheme: Scheme| {
+            let own = replicas().filter(|(one, _)| **one == scheme).map(|(_, &delay)| delay);
+            own.max().unwrap_or_default()
+        };
+        let mut assignment = self.assignment(&attempt)?.delayed(delay);
+        let stop = refine(&mut assignment, self.batch.tokens(), self.refinements);
+        let later = self.packed(&attempt.strategy, assignment, stop)?;
+        Ok(if later.ms() < attempt.ms() { later } else { attempt })
+    }
+
+    /// The sequences of an attempt on its replicas.
+    fn assignment(&self, attempt: &Attempt) -> Result<Assignment<'a>> {
         let tokens = self.batch.tokens();
         let by_length = |packing: &Packing| {
             let mut ids = packing.micro_batches.concat();
@@ -83,8 +101,18 @@ impl<'a> Task<'a> {
             ids
         };
         let sequences = attempt.packings.iter().map(by_length).collect();
-        let assignment = Assignment::of(self.batch, &attempt.strategy, self.capacities, sequences)?;
-        let Some(saved) = save_micro_batches(&assignment, tokens, &self.by_length) else { return Ok(attempt) };
+        Assignment::of(self.batch, &attempt.strategy, self.capacities, sequences)
+    }
+
+    /// The attempt with micro-batches saved, if that is shorter.
+    pub(super) fn polished(&self, attempt: Attempt) -> Result<Attempt> {
+        if !can_save(self.batch.len()) {
+            return Ok(attempt);
+        }
+        let assignment = self.assignment(&attempt)?;
+        let Some(saved) = save_micro_batches(&assignment, self.batch.tokens(), &self.by_length) else {
+            return Ok(attempt);
+        };
         let polished = self.packed(&attempt.strategy, saved, attempt.stop)?;
         Ok(if polished.ms() < attempt.ms() { polished } else { attempt })
     }
@@ -98,7 +126,9 @@ impl<'a> Task<'a> {
         let iteration_ms = packings.iter().map(|packing| packing.ms).max().unwrap_or_default();
         let transfers =
             self.link.map(|link| self.transfers(link, strategy, &mut packings, iteration_ms)).transpose()?;
-        Ok(Attempt { strategy: strategy.clone(), packings, iteration_ms, transfers, gpu_ms, stop })
+        let (transfers, delays) = transfers.unzip();
+        let delays = delays.unwrap_or_default();
+        Ok(Attempt { strategy: strategy.clone(), packings, iteration_ms, transfers, delays, gpu_ms, stop })
     }
 
     /// What the transfers add, after the order of micro-batches that hides most of them.
@@ -108,7 +138,7 @@ impl<'a> Task<'a> {
         strategy: &Strategy,
         packings: &mut [Packing],
         iteration_ms: Millis,
-    ) -> Result<PlannedTransfers> {
+    ) -> Result<(PlannedTransfers, Vec<Millis>)> {
         let cost = self.capacities.cost();
         for (&scheme, packing) in strategy.schemes().iter().zip(packings.iter_mut()).filter(|(one, _)| one.pp() == 1) {
             let cost = cost.scheme(scheme)?;

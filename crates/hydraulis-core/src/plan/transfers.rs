@@ -32,13 +32,14 @@ impl PlannedTransfers {
         if self.alone_ms.0 > 0.0 { 1.0 - self.transfer_ms.0 / self.alone_ms.0 } else { 1.0 }
     }
 
-    /// Those of a strategy whose replicas run these packings for `iteration_ms`.
+    /// Those of a strategy whose replicas run these packings for `iteration_ms`; and by how much each replica ends later than
+    /// its packing, because it waits for parameters.
     pub(super) fn new(
         (link, cost): (&Link, &CostModel),
         batch: &Batch,
         (strategy, packings): (&Strategy, &[Packing]),
         iteration_ms: Millis,
-    ) -> Result<PlannedTransfers> {
+    ) -> Result<(PlannedTransfers, Vec<Millis>)> {
         let ranks = place(strategy, cost.cluster())?;
         let replicas = strategy.schemes().iter().zip(&ranks).zip(packings);
         let at_work = replicas.filter(|(_, packing)| !packing.micro_batches.is_empty());
@@ -52,15 +53,22 @@ impl PlannedTransfers {
             Ok(ReplicaWork { scheme, times, stage_multipliers, forward_share })
         });
         let work: Vec<ReplicaWork> = work.collect::<Result<_>>()?;
-        let step_ms = StepTimeline::new(link.split(), &transfers, work, &mut MakespanBuffers::default()).end;
+        let step = StepTimeline::new(link.split(), &transfers, work, &mut MakespanBuffers::default());
+        let mut ends = step.ends.into_iter();
+        let late = |packing: &Packing| match packing.micro_batches.is_empty() {
+            true => Millis::ZERO,
+            false => ends.next().unwrap_or_default() - packing.ms,
+        };
+        let delays = packings.iter().map(late).collect();
         // Sums of the same times in another order may seem shorter.
-        let step_ms = step_ms.max(iteration_ms);
-        Ok(PlannedTransfers {
+        let step_ms = step.end.max(iteration_ms);
+        let planned = PlannedTransfers {
             step_ms,
             transfer_ms: step_ms - iteration_ms,
             alone_ms: transfers.total(),
             moved_bytes: transfers.moved_bytes,
-        })
+        };
+        Ok((planned, delays))
     }
 }
 

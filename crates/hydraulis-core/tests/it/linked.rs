@@ -11,6 +11,7 @@ use hydraulis_core::spec::{self, Cluster, LayerSplit};
 use proptest::prelude::*;
 
 use crate::arbitrary::{any_case, cases};
+use crate::presets::batch_of_tokens;
 use crate::world::table;
 
 /// Plans within this share of each other count as equal.
@@ -128,6 +129,20 @@ fn transfers_hide_behind_long_micro_batches_at_both_ends() {
         let (&last, middle) = rest.split_last().unwrap();
         assert!(middle.iter().all(|&tokens| tokens <= last && last <= first), "{tokens:?}");
     }
+}
+
+/// A pipeline begins with its shortest micro-batch, and its second stage waits for half of the model: it gets less to do.
+#[test]
+fn replicas_that_wait_for_parameters_take_less() {
+    let batch = batch_of_tokens(5, 500_000);
+    let list = ["1x<tp16>+2x<tp4>+10x<tp2,pp2>"];
+    let transfers = over(&list).plan(&batch).unwrap().transfers.unwrap();
+    assert!(transfers.hidden() > 0.9, "{transfers:?}");
+    // The same strategy planned without transfers in mind, and then laid on them.
+    let strategies = Some(list.iter().map(|text| text.parse().unwrap()).collect());
+    let unaware = Planner::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap(), strategies).unwrap();
+    let iteration_ms = unaware.plan(&batch).unwrap().iteration_ms;
+    assert!(transfers.step_ms < iteration_ms + Millis(0.25 * transfers.alone_ms.0), "{transfers:?} {iteration_ms:?}");
 }
 
 #[test]
