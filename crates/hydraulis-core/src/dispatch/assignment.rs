@@ -56,6 +56,11 @@ impl<'a> Assignment<'a> {
         &self.sequences
     }
 
+    /// The time of each replica.
+    pub fn ends(&self) -> &[Millis] {
+        &self.times
+    }
+
     /// The time of the slowest replica.
     pub fn iteration_ms(&self) -> Millis {
         self.times.iter().copied().max().unwrap_or_default()

@@ -14,6 +14,6 @@ mod share;
 
 pub use assignment::Assignment;
 pub(crate) use load::Load;
-pub use longest_first::{estimate, longest_first};
+pub use longest_first::{dealt_once, estimate, longest_first};
 pub use refine::{Stop, refine};
 pub use save::{can_save, save_micro_batches};

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::capacity::Capacities;
-use crate::dispatch::{Assignment, Stop, can_save, estimate, longest_first, refine, save_micro_batches};
+use crate::dispatch::{Assignment, Stop, can_save, dealt_once, estimate, longest_first, refine, save_micro_batches};
 use crate::error::Result;
 use crate::layout::Link;
 use crate::lengths::Batch;
@@ -61,6 +61,11 @@ impl<'a> Task<'a> {
     /// About how long the strategy takes, without packing; none where it admits not every sequence.
     pub(super) fn estimate(&self, strategy: &Strategy) -> Option<Millis> {
         estimate(self.batch, &self.by_length, strategy, self.capacities)
+    }
+
+    /// When the strategy's replicas end after a first deal.
+    pub(super) fn ends(&self, strategy: &Strategy) -> Result<Vec<Millis>> {
+        Ok(dealt_once(self.batch, &self.by_length, strategy, self.capacities)?.ends().to_vec())
     }
 
     /// Dispatches, refines, packs, and saves micro-batches.

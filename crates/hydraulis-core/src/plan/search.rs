@@ -30,8 +30,8 @@ const FAR: f64 = 0.02;
 const ANEW: usize = 8;
 /// Neighbours planned at each step of the walk. 2 to 4 do about as well; 4 is slower.
 const NEIGHBOURS: usize = 3;
-/// Sequences planned in all attempts together, beyond the first attempt; a larger batch is planned once more, with
-/// replicas moved to the schemes that ended late.
+/// Sequences planned in all attempts together, beyond the first attempt. A larger batch has no walk: its one strategy is
+/// rebalanced before it is planned.
 const PLANNED: usize = 40_000;
 /// Sequences dealt out to estimate neighbours, at each step: on 64 GPUs that is enough for all.
 const DEALT: usize = 25_000;
@@ -68,7 +68,6 @@ impl<'a> Search<'a> {
         let bound = match (bounder.longest_way(schemes), bounder.of_any(schemes, search.cluster().gpus())) {
             (Some(longest_way), Some(mut branches)) => {
                 search.start(&branches, mixes)?;
-                search.rebalance()?;
                 search.walk(branches.least())?;
                 search.prove(&mut branches);
                 if branches.least() < search.least_iteration() * (1.0 - FAR) {
@@ -85,8 +84,9 @@ impl<'a> Search<'a> {
     /// Tries the strategies to begin with.
     fn start(&mut self, branches: &Branches, mixes: &[Strategy]) -> Result<()> {
         let sizing = Sizing::new(self.task, self.schemes, branches.root().prices(), self.cluster().gpus());
-        if let Some(counts) = sizing.counts(branches.least()) {
-            self.consider_counts(&counts)?;
+        let sized = sizing.counts(branches.least()).and_then(|counts| self.strategy_of(&counts));
+        if let Some(strategy) = sized {
+            self.consider(self.rebalanced(strategy)?)?;
         }
         self.consider_counts(&branches.root().rounded(self.cluster().gpus()))?;
         // The longest sequence may need a scheme that neither has.
@@ -164,34 +164,29 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Plans one strategy more where the batch is too large for a walk.
-    fn rebalance(&mut self) -> Result<()> {
-        if self.task.batch.len() <= PLANNED || self.effort.attempts < 2 {
-            return Ok(());
+    /// The strategy to plan instead where the batch is too large for a walk.
+    fn rebalanced(&self, strategy: Strategy) -> Result<Strategy> {
+        if self.task.batch.len() <= PLANNED {
+            return Ok(strategy);
         }
-        let Some(best) = self.attempts.iter().min_by_key(|attempt| attempt.ms()) else { return Ok(()) };
-        match rebalanced(best, self.cluster()) {
-            Some(strategy) if place(&strategy, self.cluster()).is_ok() => self.consider_one_more(strategy),
-            _ => Ok(()),
-        }
+        let other = rebalanced(self.task, &strategy, self.cluster())?;
+        Ok(other.filter(|other| place(other, self.cluster()).is_ok()).unwrap_or(strategy))
     }
 
     fn consider_counts(&mut self, counts: &[usize]) -> Result<()> {
+        self.strategy_of(counts).map_or(Ok(()), |strategy| self.consider(strategy))
+    }
+
+    /// So many replicas of each scheme; none where they have no place.
+    fn strategy_of(&self, counts: &[usize]) -> Option<Strategy> {
         let schemes = self.schemes.iter().zip(counts);
         let replicas = schemes.flat_map(|(capacity, &count)| std::iter::repeat_n(capacity.cost().scheme(), count));
-        match Strategy::new(replicas.collect()) {
-            Ok(strategy) if place(&strategy, self.cluster()).is_ok() => self.consider(strategy),
-            _ => Ok(()),
-        }
+        Strategy::new(replicas.collect()).ok().filter(|strategy| place(strategy, self.cluster()).is_ok())
     }
 
     /// Plans a strategy that was not seen before, unless it cannot be better than the best.
     fn consider(&mut self, strategy: Strategy) -> Result<()> {
-        if self.is_spent() { Ok(()) } else { self.consider_one_more(strategy) }
-    }
-
-    fn consider_one_more(&mut self, strategy: Strategy) -> Result<()> {
-        if !self.seen.insert(strategy.clone()) {
+        if self.is_spent() || !self.seen.insert(strategy.clone()) {
             return Ok(());
         }
         let Some(bound) = self.bound(&strategy) else { return Ok(()) };

@@ -89,7 +89,9 @@ impl Fill {
 
 /// Shrinks times whose longest chain is that long to such that end by 1.
 fn end_by_one(times: &mut [f64], length: f64) {
-    times.iter_mut().for_each(|time| *time /= length);
+    for time in times {
+        *time /= length;
+    }
 }
 
 fn dot(one: &[f64], other: &[f64]) -> f64 {
