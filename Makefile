@@ -34,7 +34,7 @@ export TORCHINDUCTOR_CACHE_DIR := $(CURDIR)/target/torchinductor
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench scale simulate-rate check-report fuzz wheel clean set-up format
+.PHONY: help demo test check bench bench-gpu bench-ddp scale simulate-rate check-report fuzz wheel clean set-up format
 
 help: ## list the commands
 	@echo "Usage: make COMMAND [PYTHON=python3.x] [TORCH_INDEX=URL]"
@@ -85,6 +85,12 @@ bench: set-up ## compare the planner with eight other methods on 100 drawn batch
 	$(BIN)/python benches/balancing.py
 	$(BIN)/python benches/packing.py
 	$(BIN)/python benches/indexing.py
+
+bench-gpu: set-up ## measure attention and a training step on one GPU, beside the same model in transformers
+	$(BIN)/python -m benches.gpu
+
+bench-ddp: set-up ## compare with plain data parallelism on two CPU ranks
+	$(BIN)/python benches/ddp.py
 
 scale: ## measure how planning time grows from 64 to 16,384 GPUs
 	cargo run --release --locked --quiet -p hydraulis-bench --bin plan-scale

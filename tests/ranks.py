@@ -34,6 +34,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from hydraulis.runtime.device import CPU, backend_of, prepare_device
+
 TIMEOUT_SECONDS = 60.0
 # pytest too: a child imports its parent's main module, which is pytest. torch._dynamo, because the first
 # optimizer of a process imports it: 1.4 s of CPU for each rank.
@@ -49,6 +51,7 @@ class _Place(NamedTuple):
     world_size: int
     store: Path
     timeout: timedelta
+    device: str
 
 
 class _Child(NamedTuple):
@@ -57,7 +60,11 @@ class _Child(NamedTuple):
 
 
 def run_ranks(
-    world_size: int, function: Callable[..., Any], *args: Any, timeout_seconds: float = TIMEOUT_SECONDS
+    world_size: int,
+    function: Callable[..., Any],
+    *args: Any,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    device: str = "cpu",
 ) -> list[Any]:
     """Call `function(*args)` on every rank.
 
@@ -66,6 +73,7 @@ def run_ranks(
         function: importable by name.
         args: the same for every rank.
         timeout_seconds: for the whole call, and for each collective.
+        device: `cpu`, or `cuda` for a device for each rank, with NCCL between them.
 
     Returns:
         The results, by rank.
@@ -80,7 +88,8 @@ def run_ranks(
     with tempfile.TemporaryDirectory() as folder:
         try:
             for rank in range(world_size):
-                place = _Place(rank, world_size, Path(folder) / "store", timedelta(seconds=timeout_seconds))
+                timeout = timedelta(seconds=timeout_seconds)
+                place = _Place(rank, world_size, Path(folder) / "store", timeout, device)
                 children.append(_start(place, call))
             results = _collect(children, deadline)
             _dismiss(children, deadline)
@@ -158,12 +167,18 @@ def _run_rank(place: _Place, call: bytes, connection: "Connection[Any, Any]") ->
 def _join(place: _Place) -> None:
     torch.set_num_threads(1)
     # Otherwise gloo looks up the host's name, which may have no address.
-    # What several ranks do is tested on the CPU, also where there is a device.
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    # What several ranks do is tested on the CPU, also where there is a device, unless a test says otherwise.
+    if place.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ |= {"LOCAL_RANK": str(place.rank), "LOCAL_WORLD_SIZE": str(place.world_size)}
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     os.environ["GLOO_SOCKET_IFNAME"] = loopback
+    device = torch.device(place.device, place.rank) if place.device == "cuda" else CPU
+    prepare_device(device, deterministic=True)
+    backend = backend_of(device, place.world_size)
     dist.init_process_group(
-        "gloo",
+        backend,
+        device_id=device if "nccl" in backend else None,
         init_method=f"file://{place.store}",
         rank=place.rank,
         world_size=place.world_size,

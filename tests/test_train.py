@@ -81,7 +81,12 @@ def write_config(folder: Path) -> Path:
 
 def start(arguments: Sequence[str], **environment: str) -> "subprocess.Popen[str]":
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
-    settings = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": loopback} | environment
+    # Two ranks, also where there is one device.
+    settings = {
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": loopback,
+        "CUDA_VISIBLE_DEVICES": "",
+    } | environment
     launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     # Else torchrun leaves a folder in /tmp; the first argument is the configuration, in a folder of the test.
     logs = ("--log-dir", str(Path(arguments[0]).parent / "torchrun"))

@@ -14,6 +14,7 @@ from hydraulis import train
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.device import CPU
 from hydraulis.runtime.run_directory import RunDirectory
 from runtime.tiny import made_up_corpus
 
@@ -55,7 +56,7 @@ def _run(arguments: Sequence[str]) -> Ended:
 
 
 @contextlib.contextmanager
-def _joined(_timeout: timedelta, device: torch.device, **_settings: object) -> Iterator[int]:
+def _joined(_timeout: timedelta, device: torch.device = CPU, **_settings: object) -> Iterator[int]:
     # The group is there already.
     assert device.type == "cpu"
     yield dist.get_rank()

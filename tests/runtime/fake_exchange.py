@@ -49,7 +49,13 @@ class FakeExchange:
         self.works: list[FakeWork] = []
         self.is_apart = is_apart
         self.joins = 0
+        # Another one, where there are several nodes.
+        self.between: FakeExchange | None = None
         self._sources = sources
+
+    @property
+    def inside(self) -> "FakeExchange":
+        return self
 
     def beside(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -63,18 +69,31 @@ class FakeExchange:
         return self.works[-1]
 
 
-def bucket(held: Sequence[tuple[int, int]], home: Sequence[tuple[int, int]]) -> Any:
-    """Stand for a bucket's trade; segments are offset and elements, one for each other rank."""
+Segments = Sequence[tuple[int, int]]
 
-    def segments(pairs: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+
+def trade(near: Segments, far: Segments) -> Any:
+    """Stand for a trade; segments are offset and elements, one for each peer."""
+
+    def segments(pairs: Segments) -> NDArray[np.int64]:
         return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
     return SimpleNamespace(
-        held=segments(held),
-        home=segments(home),
-        held_counts=segments(held)[:, 1],
-        home_counts=segments(home)[:, 1],
+        near=segments(near),
+        far=segments(far),
+        near_counts=segments(near)[:, 1],
+        far_counts=segments(far)[:, 1],
     )
+
+
+def bucket(held: Segments, home: Segments) -> Any:
+    """Stand for a bucket's transfer on one node."""
+    return SimpleNamespace(inside=trade(held, home), relayed=0, between=None)
+
+
+def relayed_bucket(inside: Any, relayed: int, between: Any) -> Any:
+    """Stand for a bucket's transfer on several."""
+    return SimpleNamespace(inside=inside, relayed=relayed, between=between)
 
 
 def home_and_buffers(home: int, held: int, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:

@@ -4,8 +4,9 @@ from typing import Any
 
 import torch
 
-from hydraulis.runtime.gradient_departure import NUM_STAGING, GradientDeparture
-from runtime.fake_exchange import FakeExchange, bucket, home_and_buffers
+from hydraulis.runtime.gradient_departure import GradientDeparture
+from hydraulis.runtime.sum_trades import NUM_STAGING
+from runtime.fake_exchange import FakeExchange, bucket, home_and_buffers, relayed_bucket, trade
 
 # Four buckets; this rank holds two elements of each but the last, of which it holds nothing, and is the home
 # of one element of each, which two ranks contribute to, to that of the last three.
@@ -87,3 +88,58 @@ def test_what_was_never_added_to_leaves_at_the_end() -> None:
     departure.accumulated(0)
     departure.advance()
     assert len(exchange.works) == 4
+
+
+# Of two nodes: this rank holds two elements of each bucket, adds two parts of two up, and is the home of one.
+RELAYED = [
+    relayed_bucket(
+        trade([(2 * number, 2)], [(0, 2), (0, 2)]), 2, trade([(0, 1), (1, 1)], [(number, 1), (number, 1)])
+    )
+    for number in range(5)
+]
+
+
+def relaying(*, is_apart: bool) -> tuple[GradientDeparture, FakeExchange, FakeExchange, Any]:
+    inside = FakeExchange([torch.tensor([1.0, 2.0, 10.0, 20.0])] * 5, is_apart=is_apart)
+    inside.between = FakeExchange([torch.tensor([100.0, 1000.0])] * 5)
+    home, buffers = home_and_buffers(home=5, held=10)
+    departure = GradientDeparture(inside, home, buffers)  # type: ignore[arg-type]
+    departure.begin(RELAYED, {})
+    return departure, inside, inside.between, home
+
+
+def test_sums_of_a_node_go_on_to_home() -> None:
+    departure, _, between, home = relaying(is_apart=False)
+    departure.finish()
+    assert [work.outgoing.tolist() for work in between.works] == [[11.0, 22.0]] * 5
+    assert home.gradient.tolist() == [1100.0] * 5
+
+
+def test_nobody_waits_for_room_in_the_second_part_either() -> None:
+    departure, inside, between, _ = relaying(is_apart=False)
+    for arrived in range(4):
+        departure.advance()
+        assert len(inside.works) == min(5, NUM_STAGING + arrived)
+        if arrived < 3:
+            inside.works[arrived].end()
+        if arrived == 2:
+            # Two sums are on their way home: the third waits at its relay until the first is there.
+            departure.advance()
+            assert (len(inside.works), len(between.works)) == (NUM_STAGING + 2, 2)
+            between.works[0].end()
+    assert all(work.waits == 0 for work in inside.works[3:] + between.works[1:])
+    departure.finish()
+    assert [work.waits for work in inside.works] == [1] * 5
+
+
+def test_a_relay_is_not_used_again_before_its_sums_are_at_home() -> None:
+    departure, inside, between, home = relaying(is_apart=True)
+    departure.advance()
+    assert departure.num_left == 0
+    addresses = [work.outgoing.data_ptr() for work in between.works]
+    assert len(between.works) == 3
+    assert len(set(addresses)) == len(addresses)
+    departure.finish()
+    assert len(between.works) == 5
+    assert home.gradient.tolist() == [1100.0] * 5
+    assert inside.joins == 1

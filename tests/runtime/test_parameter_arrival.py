@@ -56,7 +56,7 @@ def test_what_the_gradient_buffer_has_no_room_for_has_room_of_its_own() -> None:
 
 def test_segments_that_leave_a_gap_are_no_region() -> None:
     flat = torch.arange(6)
-    assert region(flat, BUCKETS[0].held).tolist() == [0, 1]
-    assert len(region(flat, BUCKETS[0].held[:0])) == 0
+    assert region(flat, BUCKETS[0].inside.near).tolist() == [0, 1]
+    assert len(region(flat, BUCKETS[0].inside.near[:0])) == 0
     with pytest.raises(AssertionError):
-        region(flat, bucket([(0, 1), (2, 1)], []).held)
+        region(flat, bucket([(0, 1), (2, 1)], []).inside.near)

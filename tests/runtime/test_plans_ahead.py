@@ -87,6 +87,19 @@ def test_what_is_waited_for_is_what_is_left() -> None:
         assert 0 < plans.waited_ms < 1e3 * WAIT_S
 
 
+def test_once_settled_nobody_plans_until_the_next_step_is_taken() -> None:
+    requests = Requests(held=1, refused=1)
+    with PlansAhead(requests, range(9)) as plans:
+        plans.take(0)
+        assert requests.begun.wait(WAIT_S)
+        assert requests.made == [0]
+        threading.Timer(0.05, requests.may_end.set).start()
+        plans.settle()
+        assert requests.made == [0, 1]
+        with pytest.raises(HydraulisError, match="step 1 is refused"):
+            plans.take(1)
+
+
 def test_leaving_ends_the_thread_though_a_plan_is_being_made() -> None:
     requests = Requests(held=1)
     with PlansAhead(requests, range(9)) as plans:

@@ -72,6 +72,10 @@ def test_what_it_learnt_changes_its_choice() -> None:
     run.resume([], slow | fast)
     after = run.plan(LENGTHS)
     assert after.strategy != before.strategy
+    # A timeline is by the times of its plan, though another one has been made since.
+    for plan in (before, after):
+        ends = [span.end_ms for spans in run.timeline(plan) for span in spans]
+        assert max(ends) == pytest.approx(plan.iteration_ms)
     assert run.check(after, LENGTHS) == []
     # Too little a change to plan anew by: the same times as before.
     assert run.recalibration is not None

@@ -8,20 +8,26 @@ from runtime.transfers_workers import Pass, passes, sum_of_large_and_small, trav
 from small_model import small_config
 
 # Tied embeddings have two holders in a pipeline; on 3 ranks one is idle under <pp2>.
+FOUR = ["4x<1>", "1x<tp2>+2x<1>", "2x<tp2>", "1x<tp4>", "1x<pp3>+1x<1>"]
+TIED = ["1x<tp2,pp2>", "2x<pp2>", "1x<tp2>+1x<pp2>", "1x<tp4>"]
+# Ranks, ranks of a node, strategies, and whether embeddings are tied.
 CASES = {
-    "untied on 4": (4, ["4x<1>", "1x<tp2>+2x<1>", "2x<tp2>", "1x<tp4>", "1x<pp3>+1x<1>"], False),
-    "tied on 4": (4, ["1x<tp2,pp2>", "2x<pp2>", "1x<tp2>+1x<pp2>", "1x<tp4>"], True),
-    "untied on 3": (3, ["1x<tp2>+1x<1>", "1x<pp3>", "1x<pp2>", "3x<1>"], False),
+    "untied on 4": (4, 4, FOUR, False),
+    "tied on 4": (4, 4, TIED, True),
+    "untied on 3": (3, 3, ["1x<tp2>+1x<1>", "1x<pp3>", "1x<pp2>", "3x<1>"], False),
+    "untied on 2 nodes": (4, 2, FOUR, False),
+    "tied on 2 nodes": (4, 2, TIED, True),
+    "untied on 3 nodes of one rank": (3, 1, ["1x<pp2>", "3x<1>"] * 2, False),
 }
 LENGTHS = (20, 20, 18, 9, 7, 3, 2)
 
 
 @pytest.fixture(scope="module", params=CASES)
 def by_rank(request: pytest.FixtureRequest) -> list[list[Pass]]:
-    world_size, strategies, tied = CASES[request.param]
+    world_size, node, strategies, tied = CASES[request.param]
     # The whole round twice, to see what the second one allocates.
     config = small_config(tie_word_embeddings=tied)
-    result: list[list[Pass]] = run_ranks(world_size, passes, config, strategies * 2, LENGTHS)
+    result: list[list[Pass]] = run_ranks(world_size, passes, config, strategies * 2, LENGTHS, node)
     return result
 
 

@@ -172,8 +172,12 @@ def assert_equal(
             assert error <= parameter_tolerance, (step.strategy, name)
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_every_strategy_equals_one_process_in_float64(*, tied: bool) -> None:
+# Whether embeddings are tied, and the ranks of a node: between nodes gradients and parameters are relayed.
+@pytest.mark.parametrize(("tied", "node"), [(False, 8), (True, 4), (False, 2)])
+def test_every_strategy_equals_one_process_in_float64(
+    monkeypatch: pytest.MonkeyPatch, *, tied: bool, node: int
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(node))
     config = model_config(tie_word_embeddings=tied)
     steps = list(zip(STRATEGIES, batches(len(STRATEGIES), config.vocab_size), strict=True))
     result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps)[0]

@@ -1,5 +1,6 @@
 """What the ranks of test_transfers.py do."""
 
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -33,8 +34,11 @@ class Pass(NamedTuple):
     staging: list[int]
 
 
-def passes(config: ModelConfig, strategies: Sequence[str], lengths: Sequence[int]) -> list[Pass]:
+def passes(
+    config: ModelConfig, strategies: Sequence[str], lengths: Sequence[int], ranks_per_node: int
+) -> list[Pass]:
     """Send parameters and collect made-up gradients, strategy after strategy."""
+    os.environ["LOCAL_WORLD_SIZE"] = str(ranks_per_node)
     worker = make_worker(strategies, config=config)
     return [_pass(worker, plan_for(dist.get_world_size(), text, lengths)) for text in strategies]
 

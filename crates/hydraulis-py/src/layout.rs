@@ -9,7 +9,7 @@ use crate::arrays::{Column, pairs};
 use crate::errors::raise;
 use crate::gil::detached;
 use crate::plan::Plan;
-use crate::spec::Scheme;
+use crate::spec::{Cluster, Scheme};
 
 /// One parameter: `rows` rows of `row_elements`, in canonical order.
 #[pyclass(frozen, get_all, module = "hydraulis")]
@@ -189,8 +189,18 @@ pub(crate) struct Home(layout::Home);
 #[pymethods]
 impl Home {
     #[new]
-    fn new(table: &ParameterTable, ranks: u32) -> Home {
-        Home(layout::Home::new(&table.0, ranks))
+    fn new(table: &ParameterTable, cluster: &Cluster) -> Home {
+        Home(layout::Home::new(&table.0, cluster.0))
+    }
+
+    /// The ranks of the node of a rank, in their order.
+    fn node_of(&self, rank: u64) -> Vec<u64> {
+        self.0.node_of(rank).collect()
+    }
+
+    /// The ranks with its place in each node, in the order of nodes: those that it relays to.
+    fn rail_of(&self, rank: u64) -> Vec<u64> {
+        self.0.rail_of(rank).collect()
     }
 
     /// Every slice in the home buffer of a rank, in order.
@@ -209,40 +219,70 @@ impl Home {
     }
 }
 
-/// One bucket's trade between home and a strategy's layout, from the side of one rank.
+/// What one rank trades with its peers at once, in the direction of gradients; parameters go the other way.
+#[pyclass(frozen, module = "hydraulis._core")]
+#[derive(Debug)]
+pub(crate) struct Trade {
+    near: Py<PyArray2<i64>>,
+    far: Py<PyArray2<i64>>,
+    near_counts: Column,
+    far_counts: Column,
+}
+
+#[pymethods]
+impl Trade {
+    /// Segments of the buffer that gradients leave, by receiver: int64 of shape (segments, 2), offset and elements.
+    #[getter]
+    fn near(&self, py: Python<'_>) -> Py<PyArray2<i64>> {
+        self.near.clone_ref(py)
+    }
+
+    /// Segments of the buffer that they are added to, by sender: int64 of shape (segments, 2), offset and elements.
+    #[getter]
+    fn far(&self, py: Python<'_>) -> Py<PyArray2<i64>> {
+        self.far.clone_ref(py)
+    }
+
+    /// Elements that go to each peer: int64 of shape (peers,).
+    #[getter]
+    fn near_counts(&self, py: Python<'_>) -> Py<numpy::PyArray1<i64>> {
+        self.near_counts.get(py)
+    }
+
+    /// Elements that come from each peer: int64 of shape (peers,).
+    #[getter]
+    fn far_counts(&self, py: Python<'_>) -> Py<numpy::PyArray1<i64>> {
+        self.far_counts.get(py)
+    }
+}
+
+/// One bucket's transfer between home and a strategy's layout, from the side of one rank.
 #[pyclass(frozen, module = "hydraulis._core")]
 #[derive(Debug)]
 pub(crate) struct BucketTransfer {
-    held: Py<PyArray2<i64>>,
-    home: Py<PyArray2<i64>>,
-    held_counts: Column,
-    home_counts: Column,
+    inside: Py<Trade>,
+    relayed: u64,
+    between: Option<Py<Trade>>,
 }
 
 #[pymethods]
 impl BucketTransfer {
-    /// Segments of the strategy buffer, by home rank: int64 of shape (segments, 2), offset and elements.
+    /// With the ranks of its node: between strategy buffers and relays; where there is one node, homes.
     #[getter]
-    fn held(&self, py: Python<'_>) -> Py<PyArray2<i64>> {
-        self.held.clone_ref(py)
+    fn inside(&self, py: Python<'_>) -> Py<Trade> {
+        self.inside.clone_ref(py)
     }
 
-    /// Segments of the home buffer, by holder rank: int64 of shape (segments, 2), offset and elements.
+    /// Elements that the rank relays.
     #[getter]
-    fn home(&self, py: Python<'_>) -> Py<PyArray2<i64>> {
-        self.home.clone_ref(py)
+    fn relayed(&self) -> u64 {
+        self.relayed
     }
 
-    /// Held elements whose home is each rank: int64 of shape (ranks,).
+    /// With its rail: between relays, of which the rank's is packed, and homes; None where there is one node.
     #[getter]
-    fn held_counts(&self, py: Python<'_>) -> Py<numpy::PyArray1<i64>> {
-        self.held_counts.get(py)
-    }
-
-    /// Home elements that each rank holds: int64 of shape (ranks,).
-    #[getter]
-    fn home_counts(&self, py: Python<'_>) -> Py<numpy::PyArray1<i64>> {
-        self.home_counts.get(py)
+    fn between(&self, py: Python<'_>) -> Option<Py<Trade>> {
+        self.between.as_ref().map(|trade| trade.clone_ref(py))
     }
 }
 
@@ -260,12 +300,20 @@ pub(crate) fn transfer(
 }
 
 impl BucketTransfer {
-    fn new(py: Python<'_>, bucket: layout::BucketTransfer) -> PyResult<BucketTransfer> {
-        Ok(BucketTransfer {
-            held: segments(py, &bucket.held)?,
-            home: segments(py, &bucket.home)?,
-            held_counts: Column::from_counts(py, bucket.held_counts),
-            home_counts: Column::from_counts(py, bucket.home_counts),
+    fn new(py: Python<'_>, core: layout::BucketTransfer) -> PyResult<BucketTransfer> {
+        let layout::BucketTransfer { inside, relayed, between } = core;
+        let trade = |core: layout::Trade| Py::new(py, Trade::new(py, core)?);
+        Ok(BucketTransfer { inside: trade(inside)?, relayed, between: between.map(trade).transpose()? })
+    }
+}
+
+impl Trade {
+    fn new(py: Python<'_>, core: layout::Trade) -> PyResult<Trade> {
+        Ok(Trade {
+            near: segments(py, &core.near)?,
+            far: segments(py, &core.far)?,
+            near_counts: Column::from_counts(py, core.near_counts),
+            far_counts: Column::from_counts(py, core.far_counts),
         })
     }
 }

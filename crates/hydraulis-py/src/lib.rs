@@ -35,7 +35,7 @@ mod _core {
     use crate::fit::{CostFit, fit_costs, micro_batches_to_measure};
     #[pymodule_export]
     use crate::layout::{
-        BucketTransfer, HeldSlice, Home, HomeSlice, Parameter, ParameterTable, Position, held_slices, transfer,
+        BucketTransfer, HeldSlice, Home, HomeSlice, Parameter, ParameterTable, Position, Trade, held_slices, transfer,
     };
     #[pymodule_export]
     use crate::link::Link;

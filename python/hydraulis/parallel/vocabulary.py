@@ -145,7 +145,8 @@ def _cross_entropy_(logits_cv: Tensor, target_c: Tensor, share: VocabularyShare)
     softmax_cv = exp_cv.div_(sum_exp_c[:, None])
     softmax_cv.scatter_add_(1, column_c[:, None], -here_c.to(softmax_cv.dtype)[:, None])
     softmax_cv *= counts_c[:, None]
-    total: Tensor = (sum_exp_c.log() - target_logit_c)[counts_c].sum()
+    # Not by index: how many count is known to the device alone, and the host would wait for it.
+    total: Tensor = (sum_exp_c.log() - target_logit_c).masked_fill(~counts_c, 0).sum()
     return total
 
 

@@ -39,8 +39,10 @@ from hydraulis.runtime.worker import Worker
 
 # Activation bytes are linear in tokens, so two sizes tell: this one and twice it.
 MEMORY_TOKENS = 512
-# Gradients that come in: what is at home here of two buckets, from each holder, is at most two buckets.
+# Gradients that come in: what this rank adds up of two buckets, from each holder, is at most two buckets.
 STAGING_BUFFERS = 2
+# On several nodes also four sums that are relayed, and what comes home of two: each over the ranks of a node.
+RELAY_BUFFERS = 6
 
 # Micro-batches of each scheme: five more than there are coefficients, so that the error can be told.
 NUM_MIXES = 8
@@ -149,13 +151,15 @@ def _conditions(workload: Workload) -> Conditions:
 
 
 def _model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
+    node = ranks_per_node()
+    num_staging = STAGING_BUFFERS + (RELAY_BUFFERS / node if node < dist.get_world_size() else 0)
     staging = home = 0
     for share in worker.shares:
         elements: dict[int, int] = {}
         for parameter in share.parameters.table.parameters:
             bucket = parameter.blocks[0]
             elements[bucket] = elements.get(bucket, 0) + parameter.rows * parameter.row_elements
-        staging += STAGING_BUFFERS * max(elements.values())
+        staging += math.ceil(num_staging * max(elements.values()))
         home += (HOME_BUFFERS if share.parameters.trained else FROZEN_HOME_BUFFERS) * sum(elements.values())
     return ModelMemory(
         memory_bytes=memory_bytes,

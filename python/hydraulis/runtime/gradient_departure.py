@@ -2,24 +2,16 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from torch import Tensor
 
 from hydraulis._core import BucketTransfer
-from hydraulis.runtime.bucket_exchange import BucketExchange, Trade
+from hydraulis.runtime.bucket_exchange import BucketExchange
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.home import HomeShare
-from hydraulis.runtime.segments import pieces, region
-
-# One is added up while the other travels.
-NUM_STAGING = 2
-
-
-class _Flight(NamedTuple):
-    bucket: BucketTransfer
-    incoming: Tensor
-    trade: Trade
+from hydraulis.runtime.segments import region
+from hydraulis.runtime.staging import Staging
+from hydraulis.runtime.sum_trades import NUM_STAGING, SumTrades
 
 
 class GradientDeparture:
@@ -28,12 +20,13 @@ class GradientDeparture:
     A bucket is started when this rank's last backward has gone through its block, and those before it are
     started; of a bucket that this rank holds nothing of, as soon as those before it are. It leaves from the
     gradient buffer itself. At home contributions are added in rank order in the dtype of the sums, so a run
-    is bit-reproducible.
+    is bit-reproducible. Where there are several nodes, they are added inside each of them first, by the rank
+    that relays them, and its sums go on to home, where they are added in the order of nodes.
 
-    What comes in is staged: two buckets' contributions to this rank's share, and no bucket is started before
-    there is room for it. Computation never waits for room: another rank's start may depend on it. So ranks
-    start buckets at different moments, in one order. Beside computation, on CUDA, a bucket that is next lands
-    the one before the last first, and waits for it there.
+    What comes in is staged: two buckets' contributions to what this rank adds up, and no bucket is started
+    before there is room for it. Computation never waits for room: another rank's start may depend on it. So
+    ranks start buckets at different moments, in one order. Beside computation, on CUDA, a bucket that is next
+    lands the one before the last first, and waits for it there.
 
     Args:
         exchange: of all ranks, each of which has started its parameters.
@@ -45,17 +38,23 @@ class GradientDeparture:
         self._exchange = exchange
         self._home = home
         self._buffers = buffers
-        self._staging = deque(Staging(home.gradient[:0]) for _ in range(NUM_STAGING))
+        self._inside = SumTrades(exchange.inside, home.gradient)
+        self._between = SumTrades(exchange.between, home.gradient) if exchange.between else None
+        # Those that are added up, and those that are on their way on.
+        self._relays = deque(Staging(home.gradient[:0]) for _ in range(2 * NUM_STAGING))
+        self._arriving: deque[BucketTransfer] = deque()
         self._buckets: Sequence[BucketTransfer] = ()
         # Of each bucket, how often a gradient of its parameters is still to be added to.
         self._pending: dict[int, int] = {}
         self._left = 0
-        self._in_flight: deque[_Flight] = deque()
 
     @property
     def staging(self) -> list[Tensor]:
-        """The staging buffers."""
-        return [staging.room for staging in self._staging]
+        """The staging buffers, relays among them."""
+        relayed = (
+            [] if self._between is None else [*self._between.staging, *(one.room for one in self._relays)]
+        )
+        return [*self._inside.staging, *relayed]
 
     @property
     def staging_elements(self) -> list[int]:
@@ -91,57 +90,55 @@ class GradientDeparture:
     def advance(self) -> None:
         """Start the buckets that are next and ready, as far as there is room."""
         while self._left and self._left - 1 not in self._pending:
-            if len(self._in_flight) == NUM_STAGING:
-                if not self._exchange.is_apart and not self._in_flight[0].trade.is_completed():
-                    return
-                self._land()
+            if self._inside.is_full and not self._make_room():
+                return
             self._start()
 
     def finish(self) -> None:
         """Start what is left, and wait until all gradients are at home."""
         self._pending.clear()
         while self._left:
-            if len(self._in_flight) == NUM_STAGING:
+            if self._inside.is_full:
                 self._land()
             self._start()
-        while self._in_flight:
+        while len(self._inside):
             self._land()
+        while self._between is not None and len(self._between):
+            self._land_at_home()
         self._exchange.join()
 
     def _start(self) -> None:
         self._left -= 1
         bucket = self._buckets[self._left]
-        outgoing = region(self._buffers.gradient, bucket.held)
-        # The one whose bucket landed longest ago.
-        self._staging.rotate(-1)
+        outgoing = region(self._buffers.gradient, bucket.inside.near)
         with self._exchange.beside():
-            incoming = self._staging[-1].take(int(bucket.home_counts.sum()))
-            trade = self._exchange.start(outgoing, incoming, bucket.held_counts, bucket.home_counts)
-        self._in_flight.append(_Flight(bucket, incoming, trade))
+            target = self._home.gradient
+            if self._between is not None:
+                self._relays.rotate(-1)
+                target = self._relays[-1].take(bucket.relayed).zero_()
+            self._inside.start(bucket.inside, outgoing, target)
+        self._arriving.append(bucket)
+
+    def _make_room(self) -> bool:
+        """Land the bucket that has been on its way longest, if nobody has to wait for that."""
+        if not self._exchange.is_apart:
+            is_held_up = self._between is not None and self._between.is_full and not self._between.has_arrived
+            if is_held_up or not self._inside.has_arrived:
+                return False
+        self._land()
+        return True
 
     def _land(self) -> None:
-        bucket, incoming, trade = self._in_flight.popleft()
+        """Add up the bucket that has been on its way longest, and send it on if it is not at home."""
+        if self._between is not None and self._between.is_full:
+            self._land_at_home()
+        bucket = self._arriving.popleft()
         with self._exchange.beside():
-            trade.wait()
-            for target, values in pieces(self._home.gradient, bucket.home, incoming):
-                target += values
+            sums = self._inside.land()
+            if self._between is not None and bucket.between is not None:
+                self._between.start(bucket.between, sums, self._home.gradient)
 
-
-class Staging:
-    """Memory that grows to the largest bucket's share, and then stays.
-
-    Args:
-        like: of the type and on the device of what is staged.
-
-    Attributes:
-        room: all of it.
-    """
-
-    def __init__(self, like: Tensor) -> None:
-        self.room = like.new_empty(0)
-
-    def take(self, elements: int) -> Tensor:
-        """Give so many elements; their values mean nothing."""
-        if len(self.room) < elements:
-            self.room = self.room.new_empty(elements)
-        return self.room[:elements]
+    def _land_at_home(self) -> None:
+        assert self._between is not None
+        with self._exchange.beside():
+            self._between.land()

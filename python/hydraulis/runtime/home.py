@@ -1,6 +1,7 @@
 """Master parameters and optimizer state: an equal share on every rank, which never moves."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import chain
 
@@ -8,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis._core import Home
+from hydraulis._core import Cluster, Home
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.model.decoder import checkpoint_name
 from hydraulis.runtime.adamw import HomeAdamW, Run, Update
@@ -21,6 +22,19 @@ from hydraulis.runtime.values import ParameterValues
 HOME_BUFFERS = 4
 # Of frozen parameters the master alone.
 FROZEN_HOME_BUFFERS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class HomePlace:
+    """Where home is.
+
+    Attributes:
+        device: of this rank's share.
+        cluster: of all ranks, whose nodes decide which elements live where; None for one node.
+    """
+
+    device: torch.device = CPU
+    cluster: Cluster | None = None
 
 
 class HomeShare:
@@ -39,7 +53,7 @@ class HomeShare:
         parameters: to share out.
         dtype: of the model.
         values: gives the first ones; asked for this rank's share alone.
-        device: of the share.
+        place: of the share; the CPU of one node if left out.
     """
 
     def __init__(
@@ -47,18 +61,21 @@ class HomeShare:
         parameters: ModelParameters,
         dtype: torch.dtype,
         values: ParameterValues,
-        device: torch.device = CPU,
+        place: HomePlace | None = None,
     ) -> None:
         self.parameters = parameters
-        self.layout = Home(parameters.table, dist.get_world_size())
+        place = place or HomePlace()
+        self.layout = Home(
+            parameters.table, place.cluster or Cluster(dist.get_world_size(), dist.get_world_size())
+        )
         self.slices = self.layout.slices(parameters.table, dist.get_rank())
         wide = torch.promote_types(dtype, torch.float32)
         elements = sum(held.end - held.start for held in self.slices)
-        self.master = torch.empty(elements, dtype=wide, device=device)
+        self.master = torch.empty(elements, dtype=wide, device=place.device)
         for held in self.slices:
             name = parameters.names[held.parameter]
-            place = slice(held.offset, held.offset + held.end - held.start)
-            self.master[place] = values.read(name, held.start, held.end)
+            own = slice(held.offset, held.offset + held.end - held.start)
+            self.master[own] = values.read(name, held.start, held.end)
         self.gradient = torch.zeros_like(self.master if parameters.trained else self.master[:0])
         self._readers: list[Landmark] = []
 
@@ -112,7 +129,7 @@ class HomeState(HomeShare):
         dtype: of the model.
         values: gives the first master parameters; asked for this rank's share alone.
         steps: of the whole run, for the learning rate's schedule.
-        device: of the share.
+        place: of the share; the CPU of one node if left out.
     """
 
     def __init__(
@@ -122,9 +139,9 @@ class HomeState(HomeShare):
         dtype: torch.dtype,
         values: ParameterValues,
         steps: int,
-        device: torch.device = CPU,
+        place: HomePlace | None = None,
     ) -> None:
-        super().__init__(parameters, dtype, values, device)
+        super().__init__(parameters, dtype, values, place)
         runs = self._runs(optimizer.no_decay)
         self.optimizer = HomeAdamW(self.master, self.gradient, runs, optimizer, steps)
 

@@ -93,6 +93,8 @@ def iterations(
             # Before the step: what made the loss not finite must not get into the master parameters.
             check_loss(step, outcome.loss)
             update = worker.home.step()
+            # What is done between iterations, such as learning from their times, may change the planner.
+            plans.settle()
             wall_ms = 1e3 * (time.perf_counter() - start)
             metrics = _metrics(step, plan, outcome, update, wall_ms=wall_ms, taken=taken)
             mfu = utilisation.of(metrics.tokens, metrics.squares, wall_ms)

@@ -7,9 +7,10 @@ from itertools import accumulate
 
 from torch import Tensor
 
-from hydraulis._core import BucketTransfer
-from hydraulis.runtime.bucket_exchange import BucketExchange, Trade
+from hydraulis._core import BucketTransfer, Trade
+from hydraulis.runtime.bucket_exchange import BucketExchange
 from hydraulis.runtime.buffers import StrategyBuffers
+from hydraulis.runtime.group_exchange import GroupExchange, StartedTrade
 from hydraulis.runtime.home import HomeShare
 from hydraulis.runtime.segments import pieces, region
 
@@ -21,6 +22,9 @@ class ParameterArrival:
     in the order of its homes. On their way out they lie in the gradient buffer, which has no other use before
     the first backward and is about as large: a rank sends on average what it holds, and in no more bytes an
     element. Only what does not fit there takes memory of its own.
+
+    Where there are several nodes, parameters come to each that needs them once, and are shared out inside.
+    This host waits for the first part, bucket by bucket: on the CPU that is before the first forward.
 
     Args:
         exchange: of all ranks, used for nothing else until every parameter was started.
@@ -34,7 +38,8 @@ class ParameterArrival:
         self._buffers = buffers
         self._staging = buffers.gradient.view(buffers.parameter.dtype)
         self._overflow = buffers.parameter.new_empty(0)
-        self._in_flight: deque[tuple[int, Trade]] = deque()
+        self._relaying: deque[tuple[int, StartedTrade]] = deque()
+        self._in_flight: deque[tuple[int, StartedTrade]] = deque()
 
     @property
     def overflow(self) -> Tensor:
@@ -48,14 +53,40 @@ class ParameterArrival:
 
     def start(self, buckets: Sequence[BucketTransfer]) -> None:
         """Start every bucket. Collective."""
-        rooms = self._rooms([int(bucket.home_counts.sum()) for bucket in buckets])
         with self._exchange.beside():
-            for number, (bucket, outgoing) in enumerate(zip(buckets, rooms, strict=True)):
-                for values, place in pieces(self._home.master, bucket.home, outgoing):
-                    place.copy_(values)
-                incoming = region(self._buffers.parameter, bucket.held)
-                trade = self._exchange.start(outgoing, incoming, bucket.home_counts, bucket.held_counts)
-                self._in_flight.append((number, trade))
+            if self._exchange.between is None:
+                rooms = self._rooms([int(bucket.inside.far_counts.sum()) for bucket in buckets])
+                sources = [self._home.master] * len(buckets)
+            else:
+                rooms, sources = self._relayed(self._exchange.between, buckets)
+            for number, (bucket, source, room) in enumerate(zip(buckets, sources, rooms, strict=True)):
+                self._share_out(number, bucket.inside, source, room)
+
+    def _share_out(self, number: int, trade: Trade, source: Tensor, room: Tensor) -> None:
+        """Start a bucket on its way to the ranks of this node that hold it."""
+        while self._relaying and self._relaying[0][0] <= number:
+            self._relaying.popleft()[1].wait()
+        _pack(source, trade, room)
+        incoming = region(self._buffers.parameter, trade.near)
+        started = self._exchange.inside.start(room, incoming, trade.far_counts, trade.near_counts)
+        self._in_flight.append((number, started))
+
+    def _relayed(
+        self, exchange: GroupExchange, buckets: Sequence[BucketTransfer]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Start every bucket on its way to its relays; give the rooms of the second part, and the relays."""
+        trades = [bucket.between for bucket in buckets if bucket.between is not None]
+        sizes = [int(trade.far_counts.sum()) for trade in trades]
+        relayed = [bucket.relayed for bucket in buckets]
+        shared = [int(bucket.inside.far_counts.sum()) for bucket in buckets]
+        rooms = self._rooms([*sizes, *relayed, *shared])
+        count = len(buckets)
+        outgoing, relays = rooms[:count], rooms[count : 2 * count]
+        for number, (trade, room, relay) in enumerate(zip(trades, outgoing, relays, strict=True)):
+            _pack(self._home.master, trade, room)
+            started = exchange.start(room, relay, trade.far_counts, trade.near_counts)
+            self._relaying.append((number, started))
+        return rooms[2 * count :], relays
 
     def is_awaited(self, number: int) -> bool:
         """Whether the parameters of a bucket, or of one before it, have not been waited for."""
@@ -86,3 +117,9 @@ class ParameterArrival:
             *self._staging[:fitting].split(list(sizes[:num_fitting])),
             *self._overflow.split(rest)[:-1],
         ]
+
+
+def _pack(source: Tensor, trade: Trade, room: Tensor) -> None:
+    """Copy what goes out of a buffer, by the peers that it goes to."""
+    for values, place in pieces(source, trade.far, room):
+        place.copy_(values)

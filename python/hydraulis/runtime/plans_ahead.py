@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -40,7 +40,7 @@ class PlansAhead:
         self._steps = steps
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="planner")
         self._ahead: dict[int, Future[PlannedStep]] = {}
-        self.waited_ms = 0.0
+        self.waited_ms = self._settled_ms = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -50,6 +50,12 @@ class PlansAhead:
     ) -> None:
         # A plan that is being made is waited for: its end is bounded by the planner's effort.
         self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def settle(self) -> None:
+        """Wait for the plan that is being made, so that nobody plans until the next step is taken."""
+        start = time.perf_counter()
+        wait(self._ahead.values())
+        self._settled_ms = 1e3 * (time.perf_counter() - start)
 
     def take(self, step: int) -> PlannedStep:
         """Give the plan of a step, and begin that of the next one.
@@ -61,7 +67,7 @@ class PlansAhead:
         if step not in self._ahead:
             self._begin(step)
         planned = self._ahead.pop(step).result()
-        self.waited_ms = 1e3 * (time.perf_counter() - start)
+        self.waited_ms = 1e3 * (time.perf_counter() - start) + self._settled_ms
         if step + 1 in self._steps:
             self._begin(step + 1)
         return planned

@@ -1,5 +1,6 @@
 """The planner of a run: what its configuration says, and what it learns on the way."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -43,6 +44,8 @@ class RunPlanner:
         self._link = link
         self._planner = self._made(profile)
         self._planned_with: Mapping[str, float] = {}
+        # The next plan is made before the one that is carried out is looked at.
+        self._made_by: deque[tuple[Plan, Planner]] = deque(maxlen=2)
         self.used: list[str] = []
         self.recalibration = Recalibration(profile, config.recalibrate) if config.recalibrate else None
 
@@ -65,6 +68,7 @@ class RunPlanner:
         plan = self._planner.plan(lengths, targets, used=used)
         if plan.strategy not in self.used:
             self.used.append(plan.strategy)
+        self._made_by.append((plan, self._planner))
         return plan
 
     def check(self, plan: Plan, lengths: Lengths, targets: Lengths | None = None) -> list[str]:
@@ -72,8 +76,9 @@ class RunPlanner:
         return self._planner.check(plan, lengths, targets)
 
     def timeline(self, plan: Plan) -> list[list[Span]]:
-        """Give the predicted timeline of each replica, by the times of the plan that was made last."""
-        return self._planner.timeline(plan)
+        """Give the predicted timeline of each replica, by the times that a plan of late was made with."""
+        planner = next((planner for made, planner in self._made_by if made == plan), self._planner)
+        return planner.timeline(plan)
 
     def observe(self, plan: Plan, timelines: Sequence[Sequence[Span]]) -> None:
         """Learn from an iteration what its schemes take, if that is asked for."""

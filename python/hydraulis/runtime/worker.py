@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis._core import Plan, Position, Replica, Scheme, Span
+from hydraulis._core import Cluster, Plan, Position, Replica, Scheme, Span
 from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
@@ -24,11 +24,12 @@ from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.bucket_exchange import BucketExchange
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.device import choose_device, tensor_backend_of
+from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.every_rank import on_every_rank
 from hydraulis.runtime.executor import Execution, execute
 from hydraulis.runtime.forward_only import execute_forward
 from hydraulis.runtime.frozen import FrozenParameters
-from hydraulis.runtime.home import HomeShare, HomeState
+from hydraulis.runtime.home import HomePlace, HomeShare, HomeState
 from hydraulis.runtime.iteration_clock import iteration_clock
 from hydraulis.runtime.memory import IterationMemory
 from hydraulis.runtime.parameters import ModelParameters
@@ -120,15 +121,17 @@ class Worker:
         source = values or InitialValues(ModelParameters.of(model), train.seed, wide)
         # Reading may fail on a single rank.
         steps = train.num_steps
-        self.home = on_every_rank(
-            lambda: HomeState(self.parameters, optimizer, dtype, source, steps, self.device)
-        )
+        cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
+        place = HomePlace(self.device, cluster)
+        self.home = on_every_rank(lambda: HomeState(self.parameters, optimizer, dtype, source, steps, place))
         self.frozen = None
         if frozen is not None:
-            share = on_every_rank(lambda: HomeShare(frozen, dtype, source, self.device))
-            self.frozen = FrozenParameters(share, schemes, dtype, BucketExchange(timeout, self.device))
+            share = on_every_rank(lambda: HomeShare(frozen, dtype, source, place))
+            self.frozen = FrozenParameters(
+                share, schemes, dtype, BucketExchange(share.layout, timeout, self.device)
+            )
         self._clock, self._memory = iteration_clock(self.device), IterationMemory(self.device)
-        exchange = BucketExchange(timeout, self.device)
+        exchange = BucketExchange(self.home.layout, timeout, self.device)
         self._transfers = Transfers(self.parameters, self.home, self.buffers, exchange, self._clock)
         self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}
 

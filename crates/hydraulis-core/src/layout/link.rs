@@ -56,7 +56,7 @@ impl Link {
     ///
     /// Refused where the positions are not those of all ranks, or of a pipeline that the model has too few layers for.
     pub fn transfer_times(&self, positions: &[Option<Position>], cluster: Cluster) -> Result<TransferTimes> {
-        let home = Home::new(&self.table, cluster.gpus());
+        let home = Home::new(&self.table, cluster);
         let volumes = bucket_volumes(&self.table, &home, positions, cluster.gpus_per_node())?;
         let (gpus, node) = (u64::from(cluster.gpus()), u64::from(cluster.gpus_per_node()));
         let messages = (gpus.min(node) - 1) + (gpus.div_ceil(node) - 1);
@@ -114,13 +114,13 @@ mod tests {
         assert_eq!(times("1x<tp2,pp2>", SLOW_NODES), one_sided);
     }
 
-    /// A rank of <1> holds 8,000 elements and is the home of 2,000; one of <tp2> holds half as much, all or none of its
-    /// own share among it.
+    /// A rank of <1> holds 8,000 elements and is the home of 2,000; one of <tp2> holds half as much, its own share among
+    /// it.
     #[test]
     fn what_a_gpu_takes_in_sets_the_time_where_it_is_slower() {
         let slow_gpus = Traffic { gigabytes_per_s: 1e3, gpu_gigabytes_per_s: 1.0, ..SLOW_NODES };
         assert!(is_close(&times("4x<1>", slow_gpus).parameters, [0.0, 0.012, 0.012, 0.0]));
-        assert!(is_close(&times("2x<tp2>", slow_gpus).parameters, [0.0, 0.008, 0.008, 0.0]));
+        assert!(is_close(&times("2x<tp2>", slow_gpus).parameters, [0.0, 0.004, 0.004, 0.0]));
     }
 
     /// One other rank in the node, one other node.

@@ -1,11 +1,17 @@
-//! What each rank trades with every other to bring gradients home, and parameters back.
+//! What each rank trades with others to bring gradients home, and parameters back.
+//!
+//! Inside one node every holder trades with every home. Between nodes an element travels once for each node that holds it:
+//! the rank of a node that stands on the home's rail *relays* it. Gradients of the node's ranks are added up there and
+//! the sum goes on to the home; a parameter comes in there and is shared out inside the node. So a rank trades with the
+//! others of its node and with one rank of each other node, and all ranks relay alike.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::layout::{HeldSlice, Home, ParameterTable, Position, held_slices};
+use crate::layout::runs::{Runs, common, joined, overlap, within};
+use crate::layout::{Home, ParameterTable, Position, held_slices};
 
 /// A run of elements in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,24 +22,36 @@ pub struct Segment {
     pub elements: u64,
 }
 
-/// One bucket's trade, from the side of one rank, in the direction of gradients.
+/// What one rank trades with its peers at once, in the direction of gradients; each of them has an equal list of peers.
 ///
-/// A rank sends the `held` segments one after another, `held_counts[r]` elements to rank `r`, and receives
-/// `home_counts[r]` elements from it, which belong to the `home` segments in order. Parameters go the other
-/// way: the `home` segments are sent and the `held` ones filled.
+/// A rank sends the `near` segments one after another, `near_counts[i]` elements to peer `i`, and receives `far_counts[i]`
+/// elements from it, which belong to the `far` segments in order. Parameters go the other way: the `far` segments are sent
+/// and the `near` ones filled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BucketTransfer {
-    /// Segments of the rank's strategy buffer, by home rank.
-    pub held: Vec<Segment>,
-    /// Elements that go to each rank.
-    pub held_counts: Vec<u64>,
-    /// Segments of the rank's home buffer, by holder rank.
-    pub home: Vec<Segment>,
-    /// Elements that come from each rank.
-    pub home_counts: Vec<u64>,
+pub struct Trade {
+    /// Segments of the buffer that gradients leave, by receiver.
+    pub near: Vec<Segment>,
+    /// Elements that go to each peer.
+    pub near_counts: Vec<u64>,
+    /// Segments of the buffer that they are added to, by sender.
+    pub far: Vec<Segment>,
+    /// Elements that come from each peer.
+    pub far_counts: Vec<u64>,
 }
 
-/// The trade of `rank` in every bucket, between home and the layout in which each rank stands at its position.
+/// One bucket's transfer, from the side of one rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BucketTransfer {
+    /// With the ranks of its node, in their order: between strategy buffers and relays; where there is one node, homes.
+    pub inside: Trade,
+    /// Elements that the rank relays; 0 where there is one node.
+    pub relayed: u64,
+    /// With its rail, in the order of nodes: between relays, of which the rank's is packed, and homes. None where there is
+    /// one node.
+    pub between: Option<Trade>,
+}
+
+/// The transfer of `rank` in every bucket, between home and the layout in which each rank stands at its position.
 pub fn transfer(
     table: &ParameterTable,
     home: &Home,
@@ -44,66 +62,166 @@ pub fn transfer(
     if gpus != ranks || u64::from(rank) >= ranks {
         return Err(Error::RanksMismatch { rank: rank.into(), gpus, home: ranks });
     }
-    // Ranks at one position hold the same, and a bucket concerns its own slices alone: else 1,024 ranks of a model with 60
-    // layers would be 70 million comparisons.
-    let mut known: BTreeMap<Position, Vec<Vec<HeldSlice>>> = BTreeMap::new();
-    for &position in positions.iter().flatten() {
-        if let Entry::Vacant(free) = known.entry(position) {
-            free.insert(by_bucket(table, held_slices(table, position)?));
-        }
-    }
-    let held = |rank: usize, bucket: usize| -> &[HeldSlice] {
-        positions[rank].map_or(&[], |position| known[&position][bucket].as_slice())
-    };
-    let mut buckets = vec![BucketTransfer::default(); table.buckets()];
+    let held = Held::new(table, home, positions)?;
     let mut start = 0;
-    for (bucket, trade) in buckets.iter_mut().enumerate() {
-        for other in 0..home.ranks() {
-            let common = intersect(table, held(rank as usize, bucket), &home.piece(bucket, other));
-            trade.held_counts.push(push_segments(&mut trade.held, common.iter().map(|part| part.held)));
-        }
-        let piece = home.piece(bucket, u64::from(rank));
-        for holder in 0..positions.len() {
-            let common = intersect(table, held(holder, bucket), &piece);
-            let at_home = common.iter().map(|part| Segment { offset: start + part.in_piece, ..part.held });
-            trade.home_counts.push(push_segments(&mut trade.home, at_home));
-        }
+    let transfer = |bucket: usize| {
+        let piece = home.piece(bucket, rank.into());
+        let side = Side { held: &held, home, bucket, rank: rank.into(), start };
         start += piece.end - piece.start;
+        side.transfer()
+    };
+    Ok((0..table.buckets()).map(transfer).collect())
+}
+
+/// A slice of a bucket in a rank's strategy buffer.
+#[derive(Clone, Debug)]
+struct Slice {
+    elements: Range<u64>,
+    offset: u64,
+}
+
+/// Who holds what. Ranks at one position hold the same, and a bucket concerns its own slices alone: else 1,024 ranks of a
+/// model with 60 layers would be 70 million comparisons.
+struct Held<'a> {
+    positions: &'a [Option<Position>],
+    /// By position and bucket.
+    slices: BTreeMap<Position, Vec<Vec<Slice>>>,
+    /// By node and bucket; where there is one node it has none.
+    nodes: Vec<Vec<Runs>>,
+}
+
+impl Held<'_> {
+    fn new<'a>(table: &ParameterTable, home: &Home, positions: &'a [Option<Position>]) -> Result<Held<'a>> {
+        let mut slices: BTreeMap<Position, Vec<Vec<Slice>>> = BTreeMap::new();
+        for &position in positions.iter().flatten() {
+            if let Entry::Vacant(free) = slices.entry(position) {
+                free.insert(by_bucket(table, position)?);
+            }
+        }
+        let mut held = Held { positions, slices, nodes: Vec::new() };
+        if home.nodes() > 1 {
+            held.nodes = held.of_nodes(table.buckets(), positions.len() / at(home.nodes()));
+        }
+        Ok(held)
+    }
+
+    /// What the ranks of each node hold together; nodes whose ranks stand at the same positions hold the same.
+    fn of_nodes(&self, buckets: usize, size: usize) -> Vec<Vec<Runs>> {
+        let mut known: BTreeMap<BTreeSet<Position>, Vec<Runs>> = BTreeMap::new();
+        let of_node = |ranks: &[Option<Position>]| {
+            let distinct: BTreeSet<Position> = ranks.iter().flatten().copied().collect();
+            let union = |bucket: usize| {
+                let all = distinct.iter().flat_map(|position| &self.slices[position][bucket]);
+                joined(all.map(|slice| slice.elements.clone()).collect())
+            };
+            known.entry(distinct.clone()).or_insert_with(|| (0..buckets).map(union).collect()).clone()
+        };
+        self.positions.chunks(size).map(of_node).collect()
+    }
+
+    fn slices(&self, rank: u64, bucket: usize) -> &[Slice] {
+        self.positions[at(rank)].map_or(&[], |position| self.slices[&position][bucket].as_slice())
+    }
+}
+
+/// A rank in a bucket.
+struct Side<'a> {
+    held: &'a Held<'a>,
+    home: &'a Home,
+    bucket: usize,
+    rank: u64,
+    /// Where the bucket starts in the rank's home buffer.
+    start: u64,
+}
+
+impl Side<'_> {
+    fn transfer(&self) -> BucketTransfer {
+        let inside = self.inside();
+        if self.home.nodes() == 1 {
+            return BucketTransfer { inside, ..BucketTransfer::default() };
+        }
+        let relayed = overlap(self.node(self.rank), &self.rail());
+        BucketTransfer { inside, relayed, between: Some(self.between()) }
+    }
+
+    /// What the rank's node holds, or another rank's.
+    fn node(&self, rank: u64) -> &Runs {
+        let size = self.home.ranks() / self.home.nodes();
+        &self.held.nodes[at(rank / size)][self.bucket]
+    }
+
+    fn rail(&self) -> Range<u64> {
+        self.home.rail_piece(self.bucket, self.rank)
+    }
+
+    /// With ranks of the node: what this one holds of each one's rail, and what each holds of its own.
+    fn inside(&self) -> Trade {
+        let mut trade = Trade::default();
+        for peer in self.home.node_of(self.rank) {
+            let rail = self.home.rail_piece(self.bucket, peer);
+            let near = self.held.slices(self.rank, self.bucket).iter().filter_map(|slice| part(slice, &rail));
+            let near = near.map(|slice| segment(slice.offset, &slice.elements));
+            trade.near_counts.push(push_segments(&mut trade.near, near));
+            let held = self.held.slices(peer, self.bucket).iter().filter_map(|slice| part(slice, &self.rail()));
+            let far = held.map(|slice| segment(self.place(&slice.elements), &slice.elements));
+            trade.far_counts.push(push_segments(&mut trade.far, far));
+        }
+        trade
+    }
+
+    /// Where elements of the rank's rail lie in its relay, which holds what the node has of it; with one node, at home.
+    fn place(&self, elements: &Range<u64>) -> u64 {
+        let rail = self.rail();
+        if self.home.nodes() == 1 {
+            return self.start + elements.start - rail.start;
+        }
+        overlap(self.node(self.rank), &(rail.start..elements.start))
+    }
+
+    /// With ranks of the rail: what the node relays to each one's home, and what each one's node relays to this one's.
+    fn between(&self) -> Trade {
+        let mut trade = Trade::default();
+        let own = self.home.piece(self.bucket, self.rank);
+        for peer in self.home.rail_of(self.rank) {
+            let piece = self.home.piece(self.bucket, peer);
+            let sent = within(self.node(self.rank), &piece);
+            let near = sent.map(|run| segment(self.place(&run), &run));
+            trade.near_counts.push(push_segments(&mut trade.near, near));
+            let far = within(self.node(peer), &own).map(|run| segment(self.start + run.start - own.start, &run));
+            trade.far_counts.push(push_segments(&mut trade.far, far));
+        }
+        trade
+    }
+}
+
+/// The slices that a rank at a position holds of each bucket.
+fn by_bucket(table: &ParameterTable, position: Position) -> Result<Vec<Vec<Slice>>> {
+    let mut buckets = vec![Vec::new(); table.buckets()];
+    for held in held_slices(table, position)? {
+        let (bucket, place) = table.place(held.parameter);
+        let width = table.parameters()[held.parameter].row_elements;
+        let elements = place.start + held.rows.start * width..place.start + held.rows.end * width;
+        buckets[bucket].push(Slice { elements, offset: held.offset });
     }
     Ok(buckets)
 }
 
-/// Elements that a holder has and a home owns.
-struct Common {
-    held: Segment,
-    in_piece: u64,
+/// What a slice has of a piece.
+fn part(slice: &Slice, piece: &Range<u64>) -> Option<Slice> {
+    let elements = common(&slice.elements, piece);
+    let offset = slice.offset + elements.start - slice.elements.start;
+    (!elements.is_empty()).then_some(Slice { elements, offset })
 }
 
-/// The slices of each bucket.
-fn by_bucket(table: &ParameterTable, slices: Vec<HeldSlice>) -> Vec<Vec<HeldSlice>> {
-    let mut buckets = vec![Vec::new(); table.buckets()];
-    for slice in slices {
-        buckets[table.place(slice.parameter).0].push(slice);
-    }
-    buckets
+fn segment(offset: u64, elements: &Range<u64>) -> Segment {
+    Segment { offset, elements: elements.end - elements.start }
 }
 
-/// What `slices` of a bucket share with `piece` of it, in canonical order: both sides list it alike.
-fn intersect(table: &ParameterTable, slices: &[HeldSlice], piece: &Range<u64>) -> Vec<Common> {
-    let common = |slice: &HeldSlice| {
-        let (_, place) = table.place(slice.parameter);
-        let width = table.parameters()[slice.parameter].row_elements;
-        let (start, end) = (place.start + slice.rows.start * width, place.start + slice.rows.end * width);
-        let shared = start.max(piece.start)..end.min(piece.end);
-        (shared.start < shared.end).then(|| Common {
-            held: Segment { offset: slice.offset + shared.start - start, elements: shared.end - shared.start },
-            in_piece: shared.start - piece.start,
-        })
-    };
-    slices.iter().filter_map(common).collect()
+fn at(rank: u64) -> usize {
+    usize::try_from(rank).unwrap_or(usize::MAX)
 }
 
-/// Appends segments, joining neighbours of one destination; returns their elements.
+/// Appends segments, joining neighbours of one peer; returns their elements.
 fn push_segments(list: &mut Vec<Segment>, segments: impl Iterator<Item = Segment>) -> u64 {
     let first = list.len();
     let mut elements = 0;

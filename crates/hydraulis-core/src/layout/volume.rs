@@ -2,16 +2,15 @@
 //!
 //! Between nodes an element crosses once for each node that holds it, however many of its ranks do: gradients of
 //! ranks that hold the same elements are added inside the node first, and a parameter that came in once is shared
-//! inside it. This counts; [`transfer()`](crate::layout::transfer()), which moves, adds at home alone.
+//! inside it. This counts what [`transfer()`](crate::layout::transfer()) moves.
 //!
 //! Nodes whose ranks stand at the same positions hold the same elements, and layers that the same stages hold are alike:
 //! so the cost grows with the distinct ones among them times the ranks, not with pairs of ranks or with layers.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
-
 use crate::error::{Error, Result};
+use crate::layout::runs::{Runs, joined, overlap};
 use crate::layout::{Home, ParameterTable, Position, held_slices};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Elements of a bucket that one node trades with the others, in the direction of gradients; parameters go the other way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,9 +59,6 @@ pub fn bucket_volumes(
     Ok(volumes)
 }
 
-/// Disjoint runs of a bucket's elements, in order.
-type Runs = Vec<Range<u64>>;
-
 /// Who holds what.
 struct Holders {
     /// By distinct position and bucket. Context ranks hold the same, and count as one position.
@@ -102,9 +98,8 @@ impl Holders {
             let shared: Vec<u64> = (0..ranks)
                 .step_by(self.gpus_per_node)
                 .map(|first| {
-                    let last = (first + self.gpus_per_node).min(ranks) - 1;
-                    let pieces = home.piece(bucket, first as u64).start..home.piece(bucket, last as u64).end;
-                    overlap(&runs, &pieces)
+                    let members = first..(first + self.gpus_per_node).min(ranks);
+                    members.map(|rank| overlap(&runs, &home.piece(bucket, rank as u64))).sum()
                 })
                 .collect();
             let all: u64 = shared.iter().sum();
@@ -135,22 +130,4 @@ fn held_runs(table: &ParameterTable, position: Position) -> Result<Vec<Runs>> {
         runs[bucket].push(place.start + slice.rows.start * width..place.start + slice.rows.end * width);
     }
     Ok(runs.into_iter().map(joined).collect())
-}
-
-/// The same elements, each once.
-fn joined(mut runs: Runs) -> Runs {
-    runs.sort_unstable_by_key(|run| run.start);
-    let mut joined: Runs = Vec::new();
-    for run in runs {
-        match joined.last_mut() {
-            Some(last) if run.start <= last.end => last.end = last.end.max(run.end),
-            _ => joined.push(run),
-        }
-    }
-    joined
-}
-
-/// How many of these elements lie in a piece.
-fn overlap(runs: &[Range<u64>], piece: &Range<u64>) -> u64 {
-    runs.iter().map(|run| run.end.min(piece.end).saturating_sub(run.start.max(piece.start))).sum()
 }

@@ -3,34 +3,41 @@
 use std::collections::BTreeSet;
 
 use hydraulis_core::layout::{BucketVolume, Home, NodeVolume, Position, bucket_volumes};
+use hydraulis_core::spec::Cluster;
 use proptest::prelude::*;
 
 use crate::arbitrary::{any_case, cases};
-use crate::world::{World, at, mark, position, table, world};
+use crate::world::{World, at, mark, pairs, position, table, world};
 
 proptest! {
     #![proptest_config(cases(96))]
 
+    /// Inside each node in the order of its ranks, then in the order of nodes.
     #[test]
-    fn gradients_arrive_summed_in_rank_order(world in world()) {
+    fn gradients_arrive_summed_in_the_order_of_ranks_and_nodes(world in world()) {
         let gradients = world.strategy_buffers(mark);
         let mut sums = world.home_buffers(|_, _| 0.0);
         for bucket in 0..world.table.buckets() {
-            for (home, sums) in sums.iter_mut().enumerate() {
-                for (holder, gradients) in gradients.iter().enumerate() {
-                    let (from, to) = world.trade(bucket, holder, home);
-                    prop_assert_eq!(from.len(), to.len());
-                    from.iter().zip(&to).for_each(|(&from, &to)| sums[to] += gradients[from]);
-                }
+            let mut relays = world.relays(bucket);
+            let targets = if world.home.nodes() == 1 { &mut sums } else { &mut relays };
+            for (holder, place, target, to) in pairs(&world.inside(bucket), |rank| world.node_of(rank)) {
+                targets[target][to] += gradients[holder][place];
+            }
+            for (relay, place, home, to) in pairs(&world.between(bucket), |rank| world.rail_of(rank)) {
+                sums[home][to] += relays[relay][place];
             }
         }
-        let holds = |rank: usize, parameter: usize, element: usize| {
+        let held = |rank: usize, parameter: usize, element: usize| {
             let slices = world.held[rank].iter();
             slices.filter(|slice| slice.parameter == parameter && world.elements_of(slice).contains(&element)).count()
         };
+        let size = world.held.len() / at(world.home.nodes());
         let expected = world.home_buffers(|parameter, element| {
-            let all = world.ranks().flat_map(|rank| std::iter::repeat_n(rank, holds(rank, parameter, element)));
-            all.fold(0.0, |sum, rank| sum + mark(rank, parameter, element))
+            let of_node = |ranks: std::ops::Range<usize>| {
+                let all = ranks.flat_map(|rank| std::iter::repeat_n(rank, held(rank, parameter, element)));
+                all.fold(0.0, |sum, rank| sum + mark(rank, parameter, element))
+            };
+            (0..at(world.home.nodes())).fold(0.0, |sum, node| sum + of_node(node * size..(node + 1) * size))
         });
         prop_assert_eq!(sums, expected);
     }
@@ -40,51 +47,75 @@ proptest! {
         let master = world.home_buffers(|parameter, element| mark(0, parameter, element));
         let mut parameters = world.strategy_buffers(|_, _, _| f64::NAN);
         for bucket in 0..world.table.buckets() {
-            for (home, master) in master.iter().enumerate() {
-                for (holder, parameters) in parameters.iter_mut().enumerate() {
-                    let (to, from) = world.trade(bucket, holder, home);
-                    from.iter().zip(&to).for_each(|(&from, &to)| parameters[to] = master[from]);
-                }
+            let mut relays = world.relays(bucket);
+            for (relay, place, home, from) in pairs(&world.between(bucket), |rank| world.rail_of(rank)) {
+                relays[relay][place] = master[home][from];
+            }
+            let sources = if world.home.nodes() == 1 { &master } else { &relays };
+            for (holder, place, source, from) in pairs(&world.inside(bucket), |rank| world.node_of(rank)) {
+                parameters[holder][place] = sources[source][from];
             }
         }
         prop_assert_eq!(parameters, world.strategy_buffers(|_, parameter, element| mark(0, parameter, element)));
     }
 
-    /// So a rank sends a bucket's gradients as they lie in its buffer, and parameters arrive there in place.
+    /// So a rank sends a bucket's gradients as they lie in its buffer, and parameters arrive there in place; what it relays is
+    /// packed.
     #[test]
-    fn what_a_rank_holds_of_a_bucket_lies_in_one_piece_in_the_order_of_homes(world in world()) {
+    fn what_a_rank_sends_lies_in_one_piece_in_the_order_of_peers(world in world()) {
         for buckets in &world.transfers {
             let mut end = 0;
-            for trade in buckets {
-                for segment in &trade.held {
+            for transfer in buckets {
+                for segment in &transfer.inside.near {
                     prop_assert_eq!(segment.offset, end);
                     end += segment.elements;
                 }
+                let mut relayed = 0;
+                for segment in transfer.between.iter().flat_map(|trade| &trade.near) {
+                    prop_assert_eq!(segment.offset, relayed);
+                    relayed += segment.elements;
+                }
+                prop_assert_eq!(relayed, transfer.relayed);
             }
         }
     }
 
-    /// Counted element by element in what the transfers move, each once for a node that holds it.
+    /// What transfers are counted as is what they move.
+    #[test]
+    fn between_nodes_no_more_travels_than_is_counted(world in world()) {
+        let size = world.held.len() / at(world.home.nodes());
+        let gpus_per_node = u32::try_from(size).unwrap();
+        let volumes = bucket_volumes(&world.table, &world.home, &world.positions, gpus_per_node).unwrap();
+        for (bucket, volume) in volumes.iter().enumerate() {
+            let mut nodes = vec![NodeVolume::default(); at(world.home.nodes())];
+            for (relay, _, home, _) in pairs(&world.between(bucket), |rank| world.rail_of(rank)) {
+                if relay / size != home / size {
+                    nodes[relay / size].sent += 1;
+                    nodes[home / size].received += 1;
+                }
+            }
+            prop_assert_eq!(&volume.nodes, &nodes);
+        }
+    }
+
+    /// Counted element by element, each once for a node that holds it, whatever a node is.
     #[test]
     fn nodes_trade_what_their_ranks_do_without_repeats(world in world(), node in 1..9_usize) {
         let nodes = vec![NodeVolume::default(); world.held.len().div_ceil(node)];
         let mut expected = vec![BucketVolume { nodes, fullest_rank: 0 }; world.table.buckets()];
-        let mut crossing: BTreeSet<(usize, usize, usize, usize)> = BTreeSet::new();
-        let mut foreign = vec![vec![0_u64; world.held.len()]; world.table.buckets()];
-        for (bucket, holder, home) in world.trades() {
-            let (from, at_home) = world.trade(bucket, holder, home);
-            if holder / node != home / node {
-                crossing.extend(at_home.into_iter().map(|place| (bucket, holder / node, home, place)));
+        for (bucket, volume) in expected.iter_mut().enumerate() {
+            let mut foreign = vec![0_u64; world.held.len()];
+            let mut crossing: BTreeSet<(usize, usize, usize)> = BTreeSet::new();
+            for (holder, _, home, place) in world.ways(bucket) {
+                foreign[holder] += u64::from(holder != home);
+                if holder / node != home / node {
+                    crossing.insert((holder / node, home, place));
+                }
             }
-            if holder != home {
-                foreign[bucket][holder] += from.len() as u64;
+            for (holder, home, _) in crossing {
+                volume.nodes[holder].sent += 1;
+                volume.nodes[home / node].received += 1;
             }
-        }
-        for (bucket, holder, home, _) in crossing {
-            expected[bucket].nodes[holder].sent += 1;
-            expected[bucket].nodes[home / node].received += 1;
-        }
-        for (volume, foreign) in expected.iter_mut().zip(foreign) {
             volume.fullest_rank = foreign.into_iter().max().unwrap();
         }
         let gpus_per_node = u32::try_from(node).unwrap();
@@ -135,8 +166,9 @@ proptest! {
     }
 
     #[test]
-    fn every_element_has_one_home_and_homes_are_even(table in table(), ranks in 1..40_u32) {
-        let home = Home::new(&table, ranks);
+    fn every_element_has_one_home_and_homes_are_even(table in table(), nodes in 1..6_u32, size in 1..9_u32) {
+        let ranks = nodes * size;
+        let home = Home::new(&table, Cluster::new(ranks, size).unwrap());
         let mut homes: Vec<Vec<usize>> = table.parameters().iter().map(|one| vec![0; at(one.elements())]).collect();
         for slice in (0..u64::from(ranks)).flat_map(|rank| home.slices(&table, rank)) {
             homes[slice.parameter][at(slice.elements.start)..at(slice.elements.end)].iter_mut().for_each(|n| *n += 1);
@@ -152,15 +184,16 @@ proptest! {
     #[test]
     fn whole_replicas_move_what_a_reduce_scatter_moves(table in table(), ranks in 1..20_usize) {
         let whole = Position { scheme: "<1>".parse().unwrap(), stage: 0, context_rank: 0, tensor_rank: 0 };
-        let world = World::new(table, &vec![Some(whole); ranks]);
+        let world = World::new(table, &vec![Some(whole); ranks], u32::try_from(ranks).unwrap());
         for (rank, buckets) in world.transfers.iter().enumerate() {
             for (bucket, trade) in buckets.iter().enumerate() {
                 let share = |rank: usize| world.home.piece(bucket, rank as u64);
                 let expected: Vec<u64> = world.ranks().map(share).map(|piece| piece.end - piece.start).collect();
-                prop_assert_eq!(&trade.held_counts, &expected);
-                prop_assert_eq!(&trade.home_counts, &vec![expected[rank]; ranks]);
+                let trade = &trade.inside;
+                prop_assert_eq!(&trade.near_counts, &expected);
+                prop_assert_eq!(&trade.far_counts, &vec![expected[rank]; ranks]);
                 // One contiguous run each: no element is packed.
-                prop_assert_eq!(trade.held.len(), expected.iter().filter(|size| **size > 0).count());
+                prop_assert_eq!(trade.near.len(), expected.iter().filter(|size| **size > 0).count());
             }
         }
     }

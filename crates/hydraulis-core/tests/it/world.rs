@@ -1,11 +1,12 @@
 //! Buffers of all ranks, and what the transfers move between them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use hydraulis_core::layout::{
-    BucketTransfer, HeldSlice, Home, Parameter, ParameterTable, Position, Segment, held_slices, transfer,
+    BucketTransfer, HeldSlice, Home, Parameter, ParameterTable, Position, Segment, Trade, held_slices, transfer,
 };
-use hydraulis_core::spec::{LayerSplit, Scheme};
+use hydraulis_core::spec::{Cluster, LayerSplit, Scheme};
 use hydraulis_core::strategy::place;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -51,9 +52,9 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(table: ParameterTable, positions: &[Option<Position>]) -> World {
+    pub(crate) fn new(table: ParameterTable, positions: &[Option<Position>], gpus_per_node: u32) -> World {
         let ranks = u32::try_from(positions.len()).unwrap();
-        let home = Home::new(&table, ranks);
+        let home = Home::new(&table, Cluster::new(ranks, gpus_per_node).unwrap());
         let held = positions.iter().map(|at| at.map_or(Vec::new(), |at| held_slices(&table, at).unwrap()));
         let transfers = (0..ranks).map(|rank| transfer(&table, &home, positions, rank).unwrap());
         World { held: held.collect(), transfers: transfers.collect(), positions: positions.to_vec(), home, table }
@@ -95,21 +96,64 @@ impl World {
         self.ranks().map(buffer).collect()
     }
 
-    /// Every bucket, holder and home.
-    pub(crate) fn trades(&self) -> impl Iterator<Item = (usize, usize, usize)> {
-        let pairs = self.ranks().flat_map(|holder| self.ranks().map(move |home| (holder, home)));
-        pairs.flat_map(|(holder, home)| (0..self.table.buckets()).map(move |bucket| (bucket, holder, home)))
+    /// What every rank keeps of a bucket's sums on the way, where there are several nodes.
+    pub(crate) fn relays(&self, bucket: usize) -> Vec<Vec<f64>> {
+        self.transfers.iter().map(|buckets| vec![0.0; at(buckets[bucket].relayed)]).collect()
     }
 
-    /// The elements that `holder` trades with `home` in a bucket: where they lie with the one, and the other.
-    pub(crate) fn trade(&self, bucket: usize, holder: usize, home: usize) -> (Vec<usize>, Vec<usize>) {
-        let (from, to) = (&self.transfers[holder][bucket], &self.transfers[home][bucket]);
-        let part = |segments: &[Segment], counts: &[u64], other: usize| {
-            let before = at(counts[..other].iter().sum());
-            elements(segments).skip(before).take(at(counts[other])).collect::<Vec<_>>()
-        };
-        (part(&from.held, &from.held_counts, home), part(&to.home, &to.home_counts, holder))
+    /// The trades of a bucket inside nodes, and between them.
+    pub(crate) fn inside(&self, bucket: usize) -> Vec<&Trade> {
+        self.transfers.iter().map(|buckets| &buckets[bucket].inside).collect()
     }
+
+    pub(crate) fn between(&self, bucket: usize) -> Vec<&Trade> {
+        self.transfers.iter().filter_map(|buckets| buckets[bucket].between.as_ref()).collect()
+    }
+
+    /// The peers of a rank in its node, or on its rail.
+    pub(crate) fn node_of(&self, rank: usize) -> Vec<usize> {
+        self.home.node_of(rank as u64).map(at).collect()
+    }
+
+    pub(crate) fn rail_of(&self, rank: usize) -> Vec<usize> {
+        self.home.rail_of(rank as u64).map(at).collect()
+    }
+
+    /// For each element that a rank holds of a bucket, where it lies: holder, place there, home, place there; by way of relays.
+    pub(crate) fn ways(&self, bucket: usize) -> Vec<(usize, usize, usize, usize)> {
+        let inside = pairs(&self.inside(bucket), |rank| self.node_of(rank));
+        if self.home.nodes() == 1 {
+            return inside;
+        }
+        let between = pairs(&self.between(bucket), |rank| self.rail_of(rank));
+        let on: BTreeMap<(usize, usize), (usize, usize)> =
+            between.into_iter().map(|(relay, place, home, at_home)| ((relay, place), (home, at_home))).collect();
+        let whole = |(holder, place, relay, relayed)| {
+            let (home, at_home) = on[&(relay, relayed)];
+            (holder, place, home, at_home)
+        };
+        inside.into_iter().map(whole).collect()
+    }
+}
+
+/// Each element that is traded: sender, place there, receiver, place there, in the direction of gradients, by receiver and
+/// sender.
+pub(crate) fn pairs(trades: &[&Trade], peers: impl Fn(usize) -> Vec<usize>) -> Vec<(usize, usize, usize, usize)> {
+    let part = |segments: &[Segment], counts: &[u64], peer: usize| {
+        let before = at(counts[..peer].iter().sum());
+        elements(segments).skip(before).take(at(counts[peer])).collect::<Vec<_>>()
+    };
+    let mut all = Vec::new();
+    for (receiver, trade) in trades.iter().enumerate() {
+        for (number, &sender) in peers(receiver).iter().enumerate() {
+            let place = peers(sender).iter().position(|&peer| peer == receiver).unwrap();
+            let from = part(&trades[sender].near, &trades[sender].near_counts, place);
+            let to = part(&trade.far, &trade.far_counts, number);
+            assert_eq!(from.len(), to.len(), "both sides of a trade expect the same");
+            all.extend(from.into_iter().zip(to).map(|(from, to)| (sender, from, receiver, to)));
+        }
+    }
+    all
 }
 
 /// A number that no other element of no other rank has, and whose sums depend on their order.
@@ -130,7 +174,7 @@ pub(crate) fn world() -> impl Strategy<Value = World> {
                 positions[rank as usize] = at_work.then(|| position(*scheme, index));
             }
         }
-        World::new(table, &positions)
+        World::new(table, &positions, case.cluster.gpus_per_node())
     })
 }
 

@@ -5,8 +5,8 @@ use crate::error::Result;
 use crate::spec::{CheckpointingKind, LayerSplit, ModelShape, Scheme};
 use crate::units::count;
 
-/// Buckets in flight: one that is sent, one that arrives.
-const STAGING: u64 = 2;
+/// Buckets in flight: two that are added up, and of those that are relayed between nodes of 8 three quarters.
+const STAGING: u64 = 3;
 /// Master parameters, their gradients, and two moments.
 const HOME: u64 = 4;
 /// Of a device's memory, what its driver, libraries and a fragmented allocator take.

@@ -8,12 +8,10 @@
 //!   sender in its node is preferred, and among equals each interval is shared out so that those who have sent least send
 //!   most: loads level out like water.
 //! - [`gather`]: sources are parts of a sum, and each target needs them all.
-//! - [`gather_by_node`]: the same in two steps. Where several ranks of a node hold parts, they add them up inside the
-//!   node first, each a share, so that what goes to another node goes once for each node and not for each rank.
 //!
 //! Moves are lists in the order of receiver, sender and element. Neighbouring ones between two ranks are joined, so a rank
 //! has few long runs to pack. [`transfer()`](crate::layout::transfer()) is not made of these: at home each element lies
-//! once, so there is nothing to choose, and a rank's own trade is all it needs.
+//! once, so there is nothing to choose, and a rank needs no more than its own trade; between nodes it adds sums up on the way.
 
 mod gather;
 mod spread;
@@ -22,7 +20,7 @@ mod sweep;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-pub use gather::{NodeGather, gather, gather_by_node};
+pub use gather::gather;
 pub use spread::spread;
 
 /// Elements that a rank holds, in one run of its buffer.

@@ -1,0 +1,251 @@
+"""One training step of one model, by Hydraulis and by transformers, on the same micro-batches.
+
+Transformers runs its own model code, packed without padding: it is given Hydraulis's attention kernel, so the
+two differ in everything else alone. By autocast its parameters stay in float32, as master parameters do here;
+the other way everything, its optimizer's state too, is in half precision, which computes something else and
+shows what that would save.
+"""
+
+import gc
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from benches.gpu.workload import Clock, training_flops
+from torch import Tensor
+
+from hydraulis import Cluster, CostProfile, Plan, Planner, Scheme
+from hydraulis.config.checkpointing import CheckpointingKind
+from hydraulis.config.model import ModelConfig
+from hydraulis.config.optimizer import OptimizerConfig
+from hydraulis.config.to_hugging_face import to_hugging_face
+from hydraulis.config.train import TrainConfig
+from hydraulis.data.collate import PackedMicroBatch, collate
+from hydraulis.model.attention.varlen import varlen_attention
+from hydraulis.model.decoder import checkpoint_name
+from hydraulis.model.init import initial_value
+from hydraulis.model.packed import PackedSequences
+from hydraulis.runtime.distributed import joined
+from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.worker import Worker
+
+SEED = 0
+PACKED = "hydraulis_packed"
+OPTIMIZER = OptimizerConfig(learning_rate=1e-4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSetting:
+    """The model and the batch.
+
+    Attributes:
+        device: of both ways.
+        dtype: of computation.
+        model: the shape.
+        micro_batches: lengths of the sequences of each.
+        checkpointing: of Hydraulis; transformers has its own kind where this one is not `none`.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    model: ModelConfig
+    micro_batches: list[list[int]]
+    checkpointing: CheckpointingKind
+
+    @property
+    def lengths(self) -> list[int]:
+        """Lengths of all sequences."""
+        return [length for micro_batch in self.micro_batches for length in micro_batch]
+
+    def sequence(self, number: int) -> Any:
+        """Give the tokens of a sequence."""
+        return np.random.default_rng(number).integers(self.model.vocab_size, size=self.lengths[number])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    """What a step takes by one way.
+
+    Attributes:
+        way: its name.
+        step_ms: the median, with the optimizer's step.
+        tokens_per_s: of the batch.
+        tflops: by the operations that the model needs, attention's by the sum of squared lengths.
+        mfu: of the device's peak; None if that is not known.
+        memory_bytes: the allocator's peak; 0 on the CPU.
+        first_loss: before any update, which all ways share.
+    """
+
+    way: str
+    step_ms: float
+    tokens_per_s: float
+    tflops: float
+    mfu: float | None
+    memory_bytes: int
+    first_loss: float
+
+
+def measure_steps(setting: StepSetting, clock: Clock, peak_tflops: float | None) -> list[StepRow]:
+    """Time a step by each way, one after another, each alone on the device."""
+    half = setting.dtype != torch.float32
+    ways: dict[str, Callable[[StepSetting], AbstractContextManager[Callable[[], float]]]] = {
+        "hydraulis": _hydraulis,
+        "transformers, autocast" if half else "transformers": partial(_transformers, torch.float32),
+    }
+    if half:
+        ways["transformers, all in half precision"] = partial(_transformers, setting.dtype)
+    rows = []
+    for name, way in ways.items():
+        _forget(setting.device)
+        with way(setting) as step:
+            first_loss = step()
+            step_ms = clock.median_ms(step)
+            memory = torch.cuda.max_memory_allocated(setting.device) if setting.device.type == "cuda" else 0
+        tflops = training_flops(setting.model, setting.lengths) / step_ms / 1e9
+        rows.append(
+            StepRow(
+                way=name,
+                step_ms=step_ms,
+                tokens_per_s=1e3 * sum(setting.lengths) / step_ms,
+                tflops=tflops,
+                mfu=None if peak_tflops is None else tflops / peak_tflops,
+                memory_bytes=memory,
+                first_loss=first_loss,
+            )
+        )
+    return rows
+
+
+def _forget(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+@contextmanager
+def _hydraulis(setting: StepSetting) -> Iterator[Callable[[], float]]:
+    """A rank alone, by plans as in training."""
+    with joined(timedelta(minutes=5), setting.device):
+        train = TrainConfig(
+            steps=1_000,
+            seed=SEED,
+            device="cuda" if setting.device.type == "cuda" else "cpu",
+            dtype=str(setting.dtype).removeprefix("torch."),  # type: ignore[arg-type]
+            checkpointing=setting.checkpointing,
+        )
+        worker = Worker(setting.model, OPTIMIZER, train, schemes=[Scheme("<1>")])
+        plan = _plan(setting)
+
+        def step() -> float:
+            outcome = worker.accumulate(plan, setting.sequence)
+            worker.home.step()
+            return outcome.loss
+
+        yield step
+
+
+def _plan(setting: StepSetting) -> Plan:
+    """Plan the batch on one GPU that admits the largest of the micro-batches."""
+    cap = max(sum(micro_batch) for micro_batch in setting.micro_batches)
+    document = {
+        "format": "hydraulis.cost-profile/1",
+        "name": "made up",
+        "source": "for a plan of one replica, which no time decides",
+        "hardware": {"device": "one", "gpus_per_node": 1, "memory_bytes": cap + 1},
+        "checkpointing": setting.checkpointing,
+        "forward_share": 1 / 3,
+        "memory": {"reserved_bytes": 0, "home_bytes": 0, "token_multiple": 1},
+        "schemes": [
+            {
+                "scheme": "<1>",
+                "quadratic_ms_per_token2": 1e-8,
+                "linear_ms_per_token": 1e-3,
+                "fixed_ms": 1.0,
+                "held_bytes": 0,
+                "activation_bytes_per_token": 1.0,
+            }
+        ],
+    }
+    profile = CostProfile.from_json(json.dumps(document))
+    planner = Planner(profile, Cluster(1, 1), strategies=["1x<1>"])
+    return planner.plan(setting.lengths, [length - 1 for length in setting.lengths])
+
+
+@contextmanager
+def _transformers(parameter_dtype: torch.dtype, setting: StepSetting) -> Iterator[Callable[[], float]]:
+    """A model of transformers over the same micro-batches, with torch's fused AdamW."""
+    model = _hugging_face_model(setting, parameter_dtype)
+    adamw = torch.optim.AdamW(model.parameters(), lr=OPTIMIZER.learning_rate, fused=True)
+    num_targets = sum(length - 1 for length in setting.lengths)
+    autocast: AbstractContextManager[Any] = nullcontext()
+    if parameter_dtype != setting.dtype:
+        autocast = torch.autocast(setting.device.type, setting.dtype)
+
+    def step() -> float:
+        total = torch.zeros((), device=setting.device)
+        for batch in _packed(setting):
+            with autocast:
+                loss = model(**_arguments(batch, num_targets)).loss
+            loss.backward()
+            total += loss.detach()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), OPTIMIZER.clip_norm)
+        adamw.step()
+        adamw.zero_grad()
+        return float(total)
+
+    yield step
+
+
+def _packed(setting: StepSetting) -> Iterator[PackedMicroBatch]:
+    first = 0
+    for lengths in setting.micro_batches:
+        documents = [setting.sequence(first + place) for place in range(len(lengths))]
+        first += len(lengths)
+        yield collate(documents, multiple=1, device=setting.device)
+
+
+def _arguments(batch: PackedMicroBatch, num_targets: int) -> dict[str, Any]:
+    assert isinstance(batch.sequences, PackedSequences)
+    return {
+        "input_ids": batch.token_t[None],
+        "position_ids": batch.sequences.position_T[None],
+        "labels": batch.token_t[None],
+        "shift_labels": batch.target_t[None],
+        "num_items_in_batch": num_targets,
+        "segments": batch.sequences.segments,
+        "use_cache": False,
+    }
+
+
+def _hugging_face_model(setting: StepSetting, dtype: torch.dtype) -> Any:
+    """Make the model with the parameters that Hydraulis draws."""
+    transformers.AttentionInterface.register(PACKED, _attend)
+    transformers.AttentionMaskInterface.register(PACKED, lambda *_, **__: None)
+    fields = to_hugging_face(setting.model, max(setting.lengths))
+    config = transformers.AutoConfig.for_model(**fields)
+    from_config: Callable[..., Any] = transformers.AutoModelForCausalLM.from_config
+    with torch.device(setting.device):
+        model = from_config(config, attn_implementation=PACKED, dtype=dtype)
+    own = model.state_dict()
+    for name, shape in ModelParameters.of(setting.model).shapes.items():
+        own[checkpoint_name(name)].copy_(initial_value(name, shape, setting.model, SEED, torch.float32))
+    if setting.checkpointing != "none":
+        model.activation_checkpointing_enable()
+    model.train()
+    return model
+
+
+def _attend(
+    _module: torch.nn.Module, q_1NTD: Tensor, k_1KTD: Tensor, v_1KTD: Tensor, _mask: None, **facts: Any
+) -> tuple[Tensor, None]:
+    """Attend for transformers by Hydraulis's kernel."""
+    q_TND, k_TKD, v_TKD = (x[0].transpose(0, 1) for x in (q_1NTD, k_1KTD, v_1KTD))
+    return varlen_attention(q_TND, k_TKD, v_TKD, facts["segments"])[None], None

@@ -1,0 +1,83 @@
+"""What both measurements run on: long-tail lengths, a device's clock, and the arithmetic of a decoder."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from hydraulis.config.model import ModelConfig
+from hydraulis.runtime.side_stream import Landmark
+
+# Of web text cut into documents: most are short, and a few fill the context.
+MEDIAN_TOKENS, SIGMA = 500, 1.2
+
+# Dense bfloat16, without sparsity, from NVIDIA's data sheets; by a part of the device's name.
+PEAK_TFLOPS = {
+    "B200": 2250.0,
+    "H200": 989.0,
+    "H100 PCIe": 756.0,
+    "H100": 989.0,
+    "A100": 312.0,
+    "L40S": 362.0,
+    "4090": 165.0,
+}
+
+
+def long_tail(tokens: int, longest: int, seed: int) -> list[int]:
+    """Draw lengths until they fill so many tokens; the last one is cut."""
+    rng = np.random.default_rng(seed)
+    lengths: list[int] = []
+    while sum(lengths) < tokens:
+        drawn = int(rng.lognormal(np.log(MEDIAN_TOKENS), SIGMA))
+        lengths.append(min(max(2, drawn), longest, tokens - sum(lengths)))
+    return lengths
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Times work on a device.
+
+    Attributes:
+        device: of the work.
+        repetitions: of which the median counts.
+    """
+
+    device: torch.device
+    repetitions: int
+
+    def median_ms(self, work: Callable[[], object]) -> float:
+        """Time some work, after it has run once for what is made on first use."""
+        work()
+        times = []
+        for _ in range(self.repetitions):
+            Landmark(self.device).synchronize()
+            start = time.perf_counter()
+            work()
+            Landmark(self.device).synchronize()
+            times.append(1e3 * (time.perf_counter() - start))
+        return statistics.median(times)
+
+
+def attention_flops(lengths: Sequence[int], heads: int, head_dim: int) -> float:
+    """Count the operations of one causal forward: two products over half of the pairs of each sequence."""
+    return 2.0 * heads * head_dim * sum(length**2 for length in lengths)
+
+
+def training_flops(model: ModelConfig, lengths: Sequence[int]) -> float:
+    """Count the operations of forward and backward: 6 a token and parameter of a product, and attention's."""
+    width = model.head_dim * (model.num_attention_heads + model.num_key_value_heads)
+    layer = model.hidden_size * (2 * width + 3 * model.intermediate_size)
+    products = model.num_hidden_layers * layer + model.vocab_size * model.hidden_size
+    attention = 3 * attention_flops(lengths, model.num_attention_heads, model.head_dim)
+    return 6.0 * products * sum(lengths) + model.num_hidden_layers * attention
+
+
+def peak_tflops(device: torch.device) -> float | None:
+    """Give the device's peak in bfloat16; None for one that is not known."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((peak for part, peak in PEAK_TFLOPS.items() if part in name), None)

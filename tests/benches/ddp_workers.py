@@ -1,0 +1,44 @@
+"""What the ranks of test_ddp.py do: all of it, but for joining the group and reading the corpus."""
+
+import contextlib
+import importlib.util
+import io
+from collections.abc import Iterator
+from datetime import timedelta
+from types import ModuleType
+
+import torch.distributed as dist
+
+from helpers import ROOT
+from hydraulis.data.corpus import Corpus
+from hydraulis.data.stdlib import StandardLibrary
+from runtime.tiny import made_up_corpus
+
+
+def load_bench() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("ddp", ROOT / "benches/ddp.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def compared(path: str) -> str:
+    bench = load_bench()
+    setattr(bench, "joined", _joined)  # noqa: B010
+    setattr(StandardLibrary, "load", _load)  # noqa: B010
+    arguments = "--steps 4 --tokens 300 --longest 64 --cap 64 --hidden 32 --profile-seconds 0.1 --json"
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        bench.measure(bench.parser().parse_args([*arguments.split(), path]))
+    return out.getvalue()
+
+
+@contextlib.contextmanager
+def _joined(_timeout: timedelta) -> Iterator[int]:
+    yield dist.get_rank()
+
+
+def _load() -> Corpus:
+    return made_up_corpus(256)
