@@ -120,10 +120,11 @@ class Worker:
         self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype, self.device)
         source = values or InitialValues(ModelParameters.of(model), train.seed, wide)
         # Reading may fail on a single rank.
-        steps = train.num_steps
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         place = HomePlace(self.device, cluster)
-        self.home = on_every_rank(lambda: HomeState(self.parameters, optimizer, dtype, source, steps, place))
+        self.home = on_every_rank(
+            lambda: HomeState(self.parameters, optimizer, dtype, source, train.num_steps, place)
+        )
         self.frozen = None
         if frozen is not None:
             share = on_every_rank(lambda: HomeShare(frozen, dtype, source, place))
