@@ -58,7 +58,7 @@ BAD_VALUES = {
     "train.epochs": "0",
     "train.seed": "-1",
     "train.device": '"tpu"',
-    "train.attention": '"fast"',
+    "train.attention": '"slow"',
     "train.dtype": '"float16"',
     "train.checkpointing": '"some"',
     "train.frozen": '[" "]',

@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config.test_run import MINIMAL, write
@@ -26,6 +26,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_a_value_is_read_as_itself(value: object) -> None:
     assert tomllib.loads(f"value = {toml_value(value)}")["value"] == value

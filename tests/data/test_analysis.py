@@ -2,7 +2,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hydraulis.data.analysis import Analysis, batch_imbalance, length_statistics
@@ -43,6 +43,7 @@ def test_sequences_dealt_in_turn() -> None:
     assert batch_imbalance([np.array([5])], 4).token_imbalance == [4]
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.booleans())
 def test_an_analysis_comes_back_from_json(lengths: list[int], drawn: bool) -> None:  # noqa: FBT001
     whole = np.array(lengths)

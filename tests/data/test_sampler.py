@@ -180,6 +180,7 @@ def test_steps_of_some_epochs() -> None:
     assert BatchSampler(sizes, 4, 0, epoch_end="drop").num_steps(2) == 4
 
 
+@settings(deadline=None)
 @given(LENGTHS, BUDGETS, st.integers(1, 3), st.sampled_from(["continue", "drop"]))
 def test_after_the_given_epochs_there_is_no_more(
     lengths: list[int], budget: int, epochs: int, epoch_end: Any

@@ -159,7 +159,7 @@ def test_a_service_that_is_not_installed_is_refused(made: Path, monkeypatch: pyt
 def test_held_memory_is_what_the_runtime_allocates(made: Path) -> None:
     config = read(made, "train.frozen=model.layers.0.*")
     schemes = [Scheme("<1>"), Scheme("<tp2>"), Scheme("<pp2>")]
-    held = held_memory(config, schemes, 2)
+    held = held_memory(config, schemes, Cluster(2, 2))
     for rank in run_ranks(2, count_bytes, config, [str(scheme) for scheme in schemes]):
         assert rank["buffers"] == held.buffers
         # Shares differ by a few elements, in which parameters do not divide.

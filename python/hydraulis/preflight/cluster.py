@@ -38,7 +38,7 @@ class ClusterLook:
                 search finds none (see `run_schemes`; code `too_many_stages`).
         """
         schemes = run_schemes(self.config, self.cluster, self.profile)
-        held_memory(self.config, schemes, self.cluster.gpus)
+        held_memory(self.config, schemes, self.cluster)
         self._schemes = schemes
         planner = self.config.planner
         kind = "a search" if planner.is_search else f"{len(planner.strategies)} strategies"
@@ -66,7 +66,7 @@ class ClusterLook:
         """
         if not self._schemes:
             return "later", "follows from the schemes"
-        held = held_memory(self.config, self._schemes, self.cluster.gpus)
+        held = held_memory(self.config, self._schemes, self.cluster)
         memory, named = self._memory()
         parts = (
             f"{held.home / MIB:,.0f} MiB of the home state and {held.buffers / MIB:,.0f} MiB of parameters "

@@ -34,13 +34,13 @@ class HeldMemory:
         return self.home + self.buffers
 
 
-def held_memory(config: RunConfig, schemes: Sequence[Scheme], ranks: int) -> HeldMemory:
+def held_memory(config: RunConfig, schemes: Sequence[Scheme], cluster: Cluster) -> HeldMemory:
     """Count what a rank holds, as the runtime allocates it.
 
     Args:
         config: of the run.
         schemes: of its strategies, at least one.
-        ranks: of the cluster, over which the home state is shared out.
+        cluster: over whose ranks the home state is shared out.
 
     Raises:
         InvalidInputError: a scheme has more stages than the model has layers (code `too_many_stages`).
@@ -53,7 +53,7 @@ def held_memory(config: RunConfig, schemes: Sequence[Scheme], ranks: int) -> Hel
     for parameters in ModelParameters.parted(config.model, config.train.frozen):
         if parameters is None:
             continue
-        slices = Home(parameters.table, Cluster(ranks, ranks)).slices(parameters.table, 0)
+        slices = Home(parameters.table, cluster).slices(parameters.table, 0)
         share = sum(held.end - held.start for held in slices)
         home += share * wide * (HOME_BUFFERS if parameters.trained else FROZEN_HOME_BUFFERS)
         element = narrow.itemsize + (wide if parameters.trained else 0)
