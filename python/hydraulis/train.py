@@ -25,7 +25,7 @@ from hydraulis.data.run_length import epochs_of, with_steps
 from hydraulis.errors import HydraulisError, InfeasibleError
 from hydraulis.planner.static import StaticComparison
 from hydraulis.profile.of_run import FILE as PROFILE_FILE
-from hydraulis.profile.of_run import measured_profile, saved_profile
+from hydraulis.profile.of_run import measured_profile, measurement_limits, saved_profile
 from hydraulis.runtime.beginning import begin
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
@@ -138,7 +138,9 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         display.note(f"computing on {device_name(worker.device)}, attention by {worker.kernel.name}")
         if saved is None:
             display.note(f"measuring what each scheme costs, about {config.planner.profile_seconds:.0f} s")
-        profile = saved or measured_profile(config, worker, schemes, display.measuring, stop.agreed)
+        profile = saved or measured_profile(
+            worker, schemes, measurement_limits(config), display.measuring, stop.agreed
+        )
         if profile is None:
             display.note("stopped before the first iteration; nothing was written")
             return EXIT_INTERRUPTED

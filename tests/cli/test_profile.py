@@ -50,6 +50,7 @@ def options(config: Path, *more: str) -> list[str]:
 
 
 def test_ranks_measure_a_profile_that_plans(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    # As if the run searched among these.
     measured = options(config, "--ranks", "2", "--seconds", "0.2", "--schemes", "<1>; <pp2>")
     assert main(measured) == 0
     output = capfd.readouterr()

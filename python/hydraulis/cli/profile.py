@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydraulis._core import Cluster, CostProfile, Scheme, Strategy
+from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.local_ranks import run_local_ranks
 from hydraulis.cli.options import add_config_layers, count
@@ -125,37 +125,37 @@ def _measure(arguments: argparse.Namespace) -> int:
     """Be one rank of the measurement."""
     from datetime import timedelta
 
+    import torch.distributed as dist
+
     from hydraulis.config.run import load
-    from hydraulis.profile.links import measure_links, with_links
-    from hydraulis.profile.measure import MeasurementLimits, measure_profile
+    from hydraulis.profile.of_run import measured_profile, measurement_limits
     from hydraulis.runtime.device import choose_device
-    from hydraulis.runtime.distributed import joined
+    from hydraulis.runtime.distributed import joined, ranks_per_node
     from hydraulis.runtime.rank_zero import on_rank_zero
+    from hydraulis.runtime.run_schemes import run_schemes
     from hydraulis.runtime.stop import StopRequest
     from hydraulis.runtime.worker import Worker
 
     config = load(arguments.config, arguments.set, arguments.preset)
-    schemes = _schemes(arguments.schemes, config)
+    config = _with_schemes(arguments.schemes, config)
     timeout, device = timedelta(seconds=config.train.timeout_s), choose_device(config.train.device)
     with StopRequest() as stop, joined(timeout, device) as rank:
+        cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
+        schemes = run_schemes(config, cluster, None)
         # No data is read, so that epochs are no number of steps; none is trained anyway.
         train = dataclasses.replace(config.train, steps=config.train.steps or 1)
         worker = Worker(config.model, config.optimizer, train, schemes=schemes)
-        limits = MeasurementLimits(
-            context=config.planner.context,
-            memory_bytes=config.planner.memory_mib * MIB,
-            longest=config.data.max_tokens,
-            micro_batch_tokens=config.data.batch_tokens,
+        limits = dataclasses.replace(
+            measurement_limits(config),
             seconds=arguments.seconds or config.planner.profile_seconds,
             precision=arguments.precision,
             file=arguments.output.with_name(arguments.output.name + ".measurements.jsonl"),
         )
         with ProgressBar("measuring") if rank == 0 else nullcontext() as bar:
-            profile = measure_profile(worker, schemes, limits, _telling(bar), stop.agreed)
+            profile = measured_profile(worker, schemes, limits, _telling(bar), stop.agreed)
         if profile is None:
             return EXIT_INTERRUPTED
-        measured = with_links(profile, measure_links(worker.groups, worker.device))
-        on_rank_zero(lambda: _finish(arguments, measured, describe(measured)))
+        on_rank_zero(lambda: _finish(arguments, profile, describe(profile)))
     return 0
 
 
@@ -169,15 +169,18 @@ def _telling(bar: ProgressBar | None) -> Callable[[float], None]:
     return lambda share: lines(f"measuring: {share:.0%} of the time")
 
 
-def _schemes(text: str | None, config: "RunConfig") -> list[Scheme]:
+def _with_schemes(text: str | None, config: "RunConfig") -> "RunConfig":
+    """Let the run search among the schemes that were named, if any were."""
+    from hydraulis.config.planner import SEARCH
+
     if text is None:
-        strategies = [Strategy(strategy) for strategy in config.planner.strategies]
-        return sorted({scheme for strategy in strategies for scheme in strategy.schemes})
-    schemes = [Scheme(part.strip()) for part in text.split(";") if part.strip()]
+        return config
+    schemes = tuple(part.strip() for part in text.split(";") if part.strip())
     if not schemes:
         message = f"--schemes {text!r} names no scheme; write some, such as '<1>;<tp2>'"
         raise InvalidInputError(message, code="scheme_syntax")
-    return sorted(set(schemes))
+    planner = dataclasses.replace(config.planner, strategies=SEARCH, schemes=schemes)
+    return dataclasses.replace(config, planner=planner)
 
 
 def _finish(arguments: argparse.Namespace, profile: CostProfile, account: str) -> None:

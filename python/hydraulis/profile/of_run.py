@@ -36,21 +36,25 @@ def saved_profile(config: RunConfig, resumed: ResumedRun | None) -> CostProfile 
     return CostProfile.from_json(text) if text else None
 
 
-def measured_profile(
-    config: RunConfig,
-    worker: Worker,
-    schemes: Sequence[Scheme],
-    progress: Callable[[float], None],
-    is_stopped: Callable[[], bool],
-) -> CostProfile | None:
-    """Measure what each scheme costs, and the links; None if that was stopped. See `measure_profile`."""
-    limits = MeasurementLimits(
+def measurement_limits(config: RunConfig) -> MeasurementLimits:
+    """Give the limits of a measurement that serves a run."""
+    return MeasurementLimits(
         context=config.planner.context,
         memory_bytes=config.planner.memory_mib * MIB,
         longest=config.data.max_tokens,
         micro_batch_tokens=config.data.batch_tokens,
         seconds=config.planner.profile_seconds,
     )
+
+
+def measured_profile(
+    worker: Worker,
+    schemes: Sequence[Scheme],
+    limits: MeasurementLimits,
+    progress: Callable[[float], None],
+    is_stopped: Callable[[], bool],
+) -> CostProfile | None:
+    """Measure what each scheme costs, and the links; None if that was stopped. See `measure_profile`."""
     profile = measure_profile(worker, schemes, limits, progress, is_stopped)
     return None if profile is None else with_links(profile, measure_links(worker.groups, worker.device))
 
