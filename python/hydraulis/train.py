@@ -78,6 +78,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     overrides = parsed.set + ([f"checkpoint.resume={json.dumps(parsed.resume)}"] if parsed.resume else [])
     try:
         config, device = _config(parsed.config, overrides, parsed.preset)
+    except HydraulisError as error:
+        # What one node lacks, such as a device, the others may have: each node says it once.
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            report("hydraulis.train", error)
+        return EXIT_REFUSED
+    try:
         timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
         with StopRequest() as stop, joined(timeout, device, deterministic=deterministic) as rank:
             return train(config, rank, stop)

@@ -9,10 +9,11 @@ from hydraulis.planner.links import measured_rates
 from profiles import made_up_profile
 
 
-def profile(*links: tuple[str, int, float, float]) -> CostProfile:
-    """Give a profile with links of an operation, ranks, milliseconds and GB/s."""
+def profile(*links: tuple[str, int, float, float], node: int = 8) -> CostProfile:
+    """Give a profile of such nodes, with links of an operation, ranks, milliseconds and GB/s."""
     document = json.loads(made_up_profile({"<1>": 64}).to_json())
     names = ("operation", "ranks", "latency_ms", "gigabytes_per_s")
+    document["hardware"]["gpus_per_node"] = node
     document["hardware"]["links"] = [dict(zip(names, link, strict=True)) for link in links]
     return CostProfile.from_json(json.dumps(document))
 
@@ -35,6 +36,15 @@ def test_between_nodes_a_node_sends_what_its_ranks_do() -> None:
     assert rates.gigabytes_per_s == pytest.approx(8 * 4.0 * 0.75)
     assert rates.gpu_gigabytes_per_s == pytest.approx(87.5)
     assert rates.message_us == pytest.approx(100.0)
+
+
+def test_where_nodes_have_one_gpu_what_crosses_is_all_there_is() -> None:
+    between = profile(("all_to_all", 4, 0.3, 2.0), node=1)
+    rates = measured_rates(between, Cluster(gpus=4, gpus_per_node=1))
+    assert rates is not None
+    assert rates.gigabytes_per_s == rates.gpu_gigabytes_per_s == pytest.approx(1.5)
+    # Exchanges inside a node of 8 say nothing of what crosses between nodes of 4.
+    assert measured_rates(profile(*INSIDE), Cluster(gpus=8, gpus_per_node=4)) is None
 
 
 @pytest.mark.parametrize("links", [(), INSIDE[2:], INSIDE[:1]])

@@ -13,8 +13,8 @@ from hydraulis.cli.main import main
 from hydraulis.config.run import RunConfig, load
 from hydraulis.data.open import prepare
 from hydraulis.preflight.finding import Finding
-from hydraulis.preflight.memory import held_memory
 from hydraulis.preflight.run import preflight
+from hydraulis.runtime.held_memory import held_memory
 from preflight.preflight_workers import count_bytes
 from profiles import made_up_profile
 from ranks import run_ranks

@@ -22,10 +22,14 @@ def test_on_the_cpu_waiting_is_no_computation_and_transfers_are_on_the_wall() ->
         busy(0.02)
     with clock.computing(), clock.transferring():
         time.sleep(0.05)
+        busy(0.05)
+    with clock.computing():
+        busy(0.02)
     times = clock.read()
     assert times.computed_ms[0] >= 20
     assert times.computed_ms[1] < 20
-    assert times.transferred_ms >= 50
+    assert times.computed_ms[2] >= 20
+    assert times.transferred_ms >= 100
     assert clock.read() == IterationTimes()
 
 

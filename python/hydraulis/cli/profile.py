@@ -139,7 +139,7 @@ def _measure(arguments: argparse.Namespace) -> int:
     config = load(arguments.config, arguments.set, arguments.preset)
     config = _with_schemes(arguments.schemes, config)
     timeout, device = timedelta(seconds=config.train.timeout_s), choose_device(config.train.device)
-    with StopRequest() as stop, joined(timeout, device) as rank:
+    with StopRequest() as stop, joined(timeout, device, deterministic=config.train.deterministic) as rank:
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         schemes = run_schemes(config, cluster, None)
         # No data is read, so that epochs are no number of steps; none is trained anyway.

@@ -16,27 +16,27 @@ def measured_rates(profile: CostProfile, cluster: Cluster) -> LinkRates | None:
     widest exchange over its `n - 1` messages.
 
     Args:
-        profile: with the links of the ranks that it was measured on.
+        profile: with the links of the ranks that it was measured on, in nodes as it says.
         cluster: to be planned for.
 
     Returns:
-        The rates; None where the profile has none, or none between nodes and the cluster has several.
+        The rates; None where the profile has none, or none between nodes and the cluster has several. Nodes
+        of one GPU have no links inside: those between them stand for these too.
     """
-    node = cluster.gpus_per_node
+    node = profile.gpus_per_node
     exchanges = [
         link
         for link in json.loads(profile.to_json())["hardware"].get("links", [])
         if link["operation"] == _EXCHANGE
     ]
-    inside = [link for link in exchanges if link["ranks"] <= node]
-    between = [link for link in exchanges if link["ranks"] > node]
-    if not inside or (cluster.gpus > node and not between):
+    widest = max(exchanges, key=lambda link: int(link["ranks"]), default=None)
+    if widest is None or (cluster.gpus > cluster.gpus_per_node and widest["ranks"] <= node):
         return None
+    inside = [link for link in exchanges if link["ranks"] <= node] or [widest]
     widest_inside = max(inside, key=lambda link: int(link["ranks"]))
-    widest = max(exchanges, key=lambda link: int(link["ranks"]))
     gpu_rate = widest_inside["gigabytes_per_s"] * (1 - 1 / widest_inside["ranks"])
     # Inside one node nothing crosses, whatever the rate.
-    node_rate = node * gpu_rate
+    node_rate = cluster.gpus_per_node * gpu_rate
     if widest["ranks"] > node:
         node_rate = node * widest["gigabytes_per_s"] * (1 - node / widest["ranks"])
     return LinkRates(

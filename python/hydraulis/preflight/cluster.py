@@ -10,7 +10,7 @@ from hydraulis.errors import InfeasibleError
 from hydraulis.planner.fitting import check_profile
 from hydraulis.planner.profile import load_profile
 from hydraulis.preflight.finding import Status
-from hydraulis.preflight.memory import MIB, held_memory
+from hydraulis.runtime.held_memory import MIB, held_memory
 from hydraulis.runtime.run_planner import RunPlanner
 from hydraulis.runtime.run_schemes import restricted, run_schemes
 

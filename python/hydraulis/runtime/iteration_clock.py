@@ -1,9 +1,9 @@
 """What an iteration's time goes to on one rank: computations one by one, and transfers.
 
-On the CPU a computation's time is CPU time of its thread: waiting for another rank takes none, so times hold
-when ranks share cores. On CUDA the host runs ahead of the device, and events in the stream of computation say
-when the device came to them; what a computation waited for transfers is left out of its time, what it waited
-for the tensor and context ranks that it meets is not.
+On the CPU a computation's time is CPU time of its thread, less what that spends on transfers in between:
+waiting for another rank takes none, so times hold when ranks share cores. On CUDA the host runs ahead of the
+device, and events in the stream of computation say when the device came to them; what a computation waited
+for transfers is left out of its time, what it waited for the tensor and context ranks that it meets is not.
 """
 
 import time
@@ -56,22 +56,26 @@ class CpuClock(IterationClock):
     def __init__(self) -> None:
         self._computed_ms: list[float] = []
         self._transferred_s = 0.0
+        # Of the thread's CPU time: packing and adding up.
+        self._transferring_s = 0.0
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Time a computation by the calling thread's CPU time."""
-        start = time.thread_time()
+        """Time a computation by the calling thread's CPU time, transfers in between left out."""
+        start, transferring_s = time.thread_time(), self._transferring_s
         yield
-        self._computed_ms.append(1e3 * (time.thread_time() - start))
+        took_s = time.thread_time() - start - (self._transferring_s - transferring_s)
+        self._computed_ms.append(1e3 * took_s)
 
     @contextmanager
     def transferring(self) -> Iterator[None]:
         """Time transfers on the wall."""
-        start = time.perf_counter()
+        start, thread_start = time.perf_counter(), time.thread_time()
         try:
             yield
         finally:
             self._transferred_s += time.perf_counter() - start
+            self._transferring_s += time.thread_time() - thread_start
 
     def read(self) -> IterationTimes:
         """Give the times since the last reading, and forget them."""

@@ -3,18 +3,14 @@
 import json
 from collections.abc import Iterator, Sequence
 
-import torch
-
-from hydraulis._core import Cluster, CostProfile, Position, Scheme, Strategy, held_slices
+from hydraulis._core import Cluster, CostProfile, Scheme, Strategy
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.parallel.tensor import check_tensor_degree
-from hydraulis.runtime.home import HOME_BUFFERS
-from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.held_memory import MIB, held_memory
 
-MIB = 1 << 20
 # Of a rank's memory, what a scheme may hold whatever the tokens, to be worth measuring.
 _HELD_SHARE = 0.8
 
@@ -93,25 +89,13 @@ def _is_admitted(scheme: Scheme, config: RunConfig, cluster: Cluster, profile: C
 
 def _all_schemes(config: RunConfig, cluster: Cluster) -> Iterator[Scheme]:
     """Give tensor degrees within a node and pipeline degrees, powers of two, that leave room for tokens."""
-    parameters = ModelParameters.of(config.model)
+    room = _HELD_SHARE * config.planner.memory_mib * MIB
     tp = 1
     while tp <= min(cluster.gpus_per_node, cluster.gpus):
         pp = 1
         while tp * pp <= cluster.gpus and pp <= config.model.num_hidden_layers:
             scheme = Scheme(f"<tp{tp},pp{pp}>")
-            if _has_room(scheme, config, cluster, parameters):
+            if held_memory(config, [scheme], cluster).bytes <= room:
                 yield scheme
             pp *= 2
         tp *= 2
-
-
-def _has_room(scheme: Scheme, config: RunConfig, cluster: Cluster, parameters: ModelParameters) -> bool:
-    dtype: torch.dtype = getattr(torch, config.train.dtype)
-    wide = torch.promote_types(dtype, torch.float32)
-    held = max(
-        sum(one.elements for one in held_slices(parameters.table, position))
-        for position in Position.all(scheme)
-    )
-    home = sum(one.rows * one.row_elements for one in parameters.table.parameters) / cluster.gpus
-    needed = held * (dtype.itemsize + wide.itemsize) + HOME_BUFFERS * home * wide.itemsize
-    return needed <= _HELD_SHARE * config.planner.memory_mib * MIB

@@ -113,7 +113,8 @@ class Worker:
         self.device = choose_device(train.device)
         self.checkpointing, self._attention = train.checkpointing, train.attention
         heads = torch.empty(0, 1, model.head_dim, dtype=dtype, device=self.device)
-        self.kernel = choose_kernel(heads, train.attention)
+        # Nodes may differ in what is installed.
+        self.kernel = on_every_rank(lambda: choose_kernel(heads, train.attention))
         self.parameters, frozen = ModelParameters.parted(model, train.frozen)
         timeout = timedelta(seconds=train.timeout_s)
         self.groups = ProcessGroups(timeout, tensor_backend_of(self.device))

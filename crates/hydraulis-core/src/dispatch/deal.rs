@@ -59,6 +59,7 @@ impl<'a> Deal<'a> {
 
     /// Deals all sequences anew, and packs them; none where one is not admitted.
     pub(super) fn all(&mut self, by_length: &[usize]) -> Option<Assignment<'a>> {
+        self.shares.fill(Share::default());
         self.loads.fill(Load::default());
         self.rates.fill(0.0);
         self.rank();
@@ -85,7 +86,6 @@ impl<'a> Deal<'a> {
             left.take(id, self.tokens[id], &self.packers);
             sequences[self.take(id, LOOKED_AT)?].push(id);
         }
-        self.shares.fill(Share::default());
         Some(Assignment::new(self.packers.clone(), self.scheme_of.clone(), sequences))
     }
 

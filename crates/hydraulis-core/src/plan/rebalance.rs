@@ -40,7 +40,8 @@ fn resized(groups: &mut [Group], cluster: Cluster) -> Option<()> {
     for group in groups.iter_mut() {
         let own = group.total.0 / count(group.replicas);
         let late = own + SPREAD * (group.latest.0 - own);
-        group.replicas = usize::try_from(whole(count(group.replicas) * late / mean + 0.5)).ok()?;
+        // The last of a scheme may be the only one that admits the longest sequence.
+        group.replicas = usize::try_from(whole(count(group.replicas) * late / mean + 0.5)).ok()?.max(1);
     }
     // The scheme of most replicas misses one least.
     while taken(groups) > u64::from(cluster.gpus()) {
