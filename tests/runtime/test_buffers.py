@@ -12,8 +12,8 @@ from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.parameters import ModelParameters
 from small_model import build_decoder, held_rows, small_config
 
-# Three layers on two stages: the second one has two of them.
-STAGES = {1: [range(3)], 2: [range(1), range(1, 3)], 3: [range(1), range(1, 2), range(2, 3)]}
+# Three layers on two stages: the second one has the head too, so the first has two of them.
+STAGES = {1: [range(3)], 2: [range(2), range(2, 3)], 3: [range(1), range(1, 2), range(2, 3)]}
 
 
 def stage_elements(config: ModelConfig, scheme: Scheme, stage: int, tensor_rank: int) -> int:
