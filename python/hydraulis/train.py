@@ -132,7 +132,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         config = _with_steps(config, data.train, display)
         position = DataPosition(config, data.train)
         resumed = _resumed(config, position, display)
-        saved = saved_profile(config, resumed)
+        saved = saved_profile(config, resumed, display.note)
         schemes = run_schemes(config, cluster, saved)
         worker = begin(config, schemes, resumed)
         display.note(f"computing on {device_name(worker.device)}, attention by {worker.kernel.name}")
