@@ -138,17 +138,18 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         display.note(f"computing on {device_name(worker.device)}, attention by {worker.kernel.name}")
         if saved is None:
             display.note(f"measuring what each scheme costs, about {config.planner.profile_seconds:.0f} s")
-        profile = saved or measured_profile(
+        whole = saved or measured_profile(
             worker, schemes, measurement_limits(config), display.measuring, stop.agreed
         )
-        if profile is None:
+        if whole is None:
             display.note("stopped before the first iteration; nothing was written")
             return EXIT_INTERRUPTED
-        profile = restricted(profile, schemes)
+        profile = restricted(whole, schemes)
         link = run_link(config.planner, profile, cluster, worker.buffers)
         planner = RunPlanner(config.planner, profile, cluster, link)
         _check_longest(planner, data)
-        recorder = _recorder(config, profile, cluster, planner, data.train, resumed)
+        # Earlier steps of the folder may have used schemes that plans no longer do.
+        recorder = _recorder(config, whole, cluster, planner, data.train, resumed)
         saver = _saver(config, worker, position, recorder)
         # Its batches must not use up what strategies training may, nor depend on when they are planned.
         evaluator = Evaluator(
