@@ -182,3 +182,18 @@ def test_the_summary_names_the_best_static_strategy(directory: RunDirectory) -> 
     assert summary.static.planned_ms == pytest.approx(
         sum(alone.plan(batch).iteration_ms for batch in BATCHES)
     )
+
+
+def test_what_was_learnt_is_forgotten_by_step(directory: RunDirectory) -> None:
+    earlier = record(directory, 60, trace_step=None)
+    # Asked for from the third step on.
+    for step in range(4):
+        earlier.add(iteration(earlier, step))
+        if step >= 2:
+            earlier.recalibrated({"<1>": 1.0 + step})
+    assert earlier.factors() == {"<1>": 4.0}
+    recorder = record(directory, 60, trace_step=None)
+    recorder.go_on(3)
+    assert recorder.factors() == {"<1>": 3.0}
+    recorder.go_on(2)
+    assert recorder.factors() == {}

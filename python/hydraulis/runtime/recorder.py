@@ -3,7 +3,7 @@
 import json
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,17 +121,22 @@ class Recorder:
 
     def recalibrated(self, factors: Mapping[str, float]) -> None:
         """Record what has been learnt of the schemes' times by the iteration added last."""
-        self.directory.append(CALIBRATIONS, json.dumps(dict(factors)))
+        line = {"step": self._metrics[-1].step, "factors": dict(factors)}
+        self.directory.append(CALIBRATIONS, json.dumps(line))
 
     def go_on(self, step: int) -> None:
         """Go on in the folder of a run of which so many iterations count; later ones are forgotten."""
-        for name in ("metrics.jsonl", "plans.jsonl", "times.jsonl", CALIBRATIONS):
+        for name in ("metrics.jsonl", "plans.jsonl", "times.jsonl"):
             self.directory.keep_lines(name, step)
-        path = self.directory.path / EVALUATIONS
+        self._keep(CALIBRATIONS, lambda line: bool(json.loads(line)["step"] < step))
+        self._keep(EVALUATIONS, lambda line: Evaluation.from_json(line).step <= step)
+
+    def _keep(self, name: str, counts: Callable[[str], bool]) -> None:
+        """Keep the first lines of a file that has none for some steps; it need not be there."""
+        path = self.directory.path / name
         if path.exists():
             whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-            kept = [line for line in whole if Evaluation.from_json(line).step <= step]
-            self.directory.keep_lines(path.name, len(kept))
+            self.directory.keep_lines(name, sum(map(counts, whole)))
 
     def used(self) -> list[str]:
         """Give the distinct strategies of all iterations on record, in the order of their first use."""
@@ -140,7 +145,7 @@ class Recorder:
     def factors(self) -> Mapping[str, float]:
         """Give what had been learnt of the schemes' times by the last iteration on record."""
         entries = self._entries(CALIBRATIONS)
-        return entries[-1] if entries else {}
+        return entries[-1]["factors"] if entries else {}
 
     def _entries(self, name: str) -> list[dict[str, Any]]:
         path = self.directory.path / name
