@@ -393,6 +393,8 @@ def test_a_run_over_context_ranks_measures_trains_and_ends_well(tmp_path: Path) 
     (first, chat, free), (second, _, _) = run_ranks(2, run_commands, [arguments, own, search])
     assert (first.code, second.code, chat.code) == (0, 0, 0), first.err + chat.err
     assert free.code == 0, free.err
+    assert "left out: planned times were corrected" in free.out
+    assert "times as long" in first.out
     check_run_on_chats(tmp_path / "run-2")
     check_searched_run(tmp_path / "run-3")
     plans = [Plan.from_json(json.dumps(plan)) for plan in read_lines(tmp_path / "run" / "plans.jsonl")]

@@ -244,7 +244,13 @@ def _recorder(
         return str(directory.path)
 
     directory = RunDirectory(Path(from_rank_zero(create)))
-    static = StaticComparison.over(profile, cluster, planner.strategies, int(data.lengths.max()))
+    longest = int(data.lengths.max())
+    # Its times would not be corrected as those of the run's plans are.
+    static = (
+        None
+        if config.planner.recalibrate
+        else StaticComparison.over(profile, cluster, planner.strategies, longest)
+    )
     traced = config.train.trace_step
     # A shorter run than the configuration was written for still leaves a trace.
     last = config.train.num_steps - 1
