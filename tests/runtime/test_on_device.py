@@ -139,6 +139,15 @@ def test_a_snapshot_is_of_the_state_before_the_next_step(device: str) -> None:
         assert not torch.equal(before["master"], worker.home.master.cpu())
 
 
+def test_no_step_waits_for_those_who_read_what_is_frozen() -> None:
+    with one_rank("cpu"):
+        worker = make("cpu", torch.float32)
+        assert worker.frozen is not None
+        Snapshot(worker.shares)
+        # It is never stepped on, so that nobody would forget them.
+        assert [len(share._readers) for share in worker.shares] == [1, 0]
+
+
 @on_each_device
 def test_a_scheme_is_timed_and_its_bytes_are_counted_alike(device: str) -> None:
     with one_rank(device):
