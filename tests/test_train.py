@@ -393,6 +393,8 @@ def test_a_run_over_context_ranks_measures_trains_and_ends_well(tmp_path: Path) 
     (first, chat, free), (second, _, _) = run_ranks(2, run_commands, [arguments, own, search])
     assert (first.code, second.code, chat.code) == (0, 0, 0), first.err + chat.err
     assert free.code == 0, free.err
+    assert "left out: planned times were corrected" in free.out
+    assert "times as long" in first.out
     check_run_on_chats(tmp_path / "run-2")
     check_searched_run(tmp_path / "run-3")
     plans = [Plan.from_json(json.dumps(plan)) for plan in read_lines(tmp_path / "run" / "plans.jsonl")]
@@ -408,8 +410,9 @@ def check_searched_run(directory: Path) -> None:
     plans = [Plan.from_json(json.dumps(plan)) for plan in read_lines(directory / "plans.jsonl")]
     assert 1 <= len({plan.strategy for plan in plans}) <= 2
     assert all(plan.transfer_ms is not None for plan in plans)
-    learnt = read_lines(directory / "calibrations.jsonl")
-    assert len(learnt) == STEPS
+    lines = read_lines(directory / "calibrations.jsonl")
+    assert [line["step"] for line in lines] == list(range(STEPS))
+    learnt = [line["factors"] for line in lines]
     used = {str(replica.scheme) for plan in plans for replica in plan.replicas if replica.micro_batches}
     assert learnt[-1].keys() == used
     assert all(0.5 <= factor <= 2 for factor in learnt[-1].values())

@@ -138,23 +138,24 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         config = _with_steps(config, data.train, display)
         position = DataPosition(config, data.train)
         resumed = _resumed(config, position, display)
-        saved = saved_profile(config, resumed)
+        saved = saved_profile(config, resumed, display.note)
         schemes = run_schemes(config, cluster, saved)
         worker = begin(config, schemes, resumed)
         display.note(f"computing on {device_name(worker.device)}, attention by {worker.kernel.name}")
         if saved is None:
             display.note(f"measuring what each scheme costs, about {config.planner.profile_seconds:.0f} s")
-        profile = saved or measured_profile(
+        whole = saved or measured_profile(
             worker, schemes, measurement_limits(config), display.measuring, stop.agreed
         )
-        if profile is None:
+        if whole is None:
             display.note("stopped before the first iteration; nothing was written")
             return EXIT_INTERRUPTED
-        profile = restricted(profile, schemes)
+        profile = restricted(whole, schemes)
         link = run_link(config.planner, profile, cluster, worker.buffers)
         planner = RunPlanner(config.planner, profile, cluster, link)
         _check_longest(planner, data)
-        recorder = _recorder(config, profile, cluster, planner, data.train, resumed)
+        # Earlier steps of the folder may have used schemes that plans no longer do.
+        recorder = _recorder(config, whole, cluster, planner, data.train, resumed)
         saver = _saver(config, worker, position, recorder)
         # Its batches must not use up what strategies training may, nor depend on when they are planned.
         evaluator = Evaluator(
@@ -249,7 +250,13 @@ def _recorder(
         return str(directory.path)
 
     directory = RunDirectory(Path(from_rank_zero(create)))
-    static = StaticComparison.over(profile, cluster, planner.strategies, int(data.lengths.max()))
+    longest = int(data.lengths.max())
+    # Its times would not be corrected as those of the run's plans are.
+    static = (
+        None
+        if config.planner.recalibrate
+        else StaticComparison.over(profile, cluster, planner.strategies, longest)
+    )
     traced = config.train.trace_step
     # A shorter run than the configuration was written for still leaves a trace.
     last = config.train.num_steps - 1

@@ -48,6 +48,8 @@ def made_up_summary(**changes: Any) -> RunSummary:
         "memory_bytes": 1 << 30,
         "groups_ms": 40.0,
         "static": StaticTotal("1x<tp4>", 18_510.0),
+        "static_steps": 48,
+        "static_planned_ms": 12_340.0,
         "files": {name: LONG_FOLDER / name for name in FILES},
     }
     return RunSummary(**(fields | changes))
@@ -135,6 +137,15 @@ def test_what_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_the_summary_says_if_no_static_strategy_would_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no strategy of the list admits the longest sequence" in summary_of(capsys, static=None)
+
+
+def test_the_summary_says_what_the_static_strategy_was_compared_in(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "sample" not in summary_of(capsys)
+    sampled = summary_of(capsys, static_steps=16, static_planned_ms=9_255.0)
+    assert "2.00 times as long in a sample of 16 steps" in sampled
+    assert "left out: planned times were corrected" in summary_of(capsys, static=None, static_steps=0)
 
 
 def test_long_paths_are_whole_and_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:

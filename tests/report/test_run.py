@@ -1,5 +1,6 @@
 """Reading a run's folder: all that is in it, and every file that is not as a run writes it."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -40,6 +41,22 @@ def test_the_traced_step_has_both_timelines(folder: Path) -> None:
         ends = [[span.end_ms for span in spans] for spans in traced.timelines[name]]
         for found, expected in zip(ends, timelines, strict=True):
             assert found == pytest.approx([span.end_ms for span in expected])
+
+
+def test_the_planned_timeline_is_the_traced_one_whatever_the_profile(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(folder, path)
+    # As if the step had been planned with corrected times.
+    trace = json.loads((path / "trace.json").read_text())
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X" and event["pid"] == 0:
+            event["dur"] *= 1.5
+    (path / "trace.json").write_text(json.dumps(trace))
+    ends = []
+    for run in (read_run(folder), read_run(path)):
+        assert run.traced is not None
+        ends.append([span.end_ms for spans in run.traced.timelines["planned"] for span in spans])
+    assert ends[1] == pytest.approx([1.5 * end for end in ends[0]])
 
 
 def test_a_run_under_way_may_lack_a_plan_and_a_trace(folder: Path, tmp_path: Path) -> None:

@@ -139,6 +139,27 @@ def test_a_snapshot_is_of_the_state_before_the_next_step(device: str) -> None:
         assert not torch.equal(before["master"], worker.home.master.cpu())
 
 
+def test_no_step_waits_for_those_who_read_what_is_frozen() -> None:
+    with one_rank("cpu"):
+        worker = make("cpu", torch.float32)
+        assert worker.frozen is not None
+        Snapshot(worker.shares)
+        # It is never stepped on, so that nobody would forget them.
+        assert [len(share._readers) for share in worker.shares] == [1, 0]
+
+
+def test_what_frozen_parameters_take_to_be_sent_is_counted() -> None:
+    with one_rank("cpu"):
+        worker = make("cpu", torch.float32)
+        held = sum(tensor.nbytes for tensor in worker._lasting())
+        result = iterate(worker, 1)
+        assert worker.frozen is not None
+        # They have no gradient buffer to lie in on their way out.
+        assert worker.frozen.staging.nbytes > 0
+        staging = [*worker._transfers.staging, worker.frozen.staging]
+        assert result.memory_bytes == held + sum(tensor.nbytes for tensor in staging)
+
+
 @on_each_device
 def test_a_scheme_is_timed_and_its_bytes_are_counted_alike(device: str) -> None:
     with one_rank(device):

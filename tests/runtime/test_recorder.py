@@ -182,3 +182,47 @@ def test_the_summary_names_the_best_static_strategy(directory: RunDirectory) -> 
     assert summary.static.planned_ms == pytest.approx(
         sum(alone.plan(batch).iteration_ms for batch in BATCHES)
     )
+    assert summary.static_steps == len(BATCHES)
+    assert summary.static_planned_ms == sum(PLANNED)
+
+
+def test_of_a_long_run_a_sample_of_its_steps_is_compared(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hydraulis.runtime.recorder.MOST_STATIC_STEPS", 2)
+    recorder = record(directory, 60, trace_step=None)
+    assert recorder.static is not None
+    for step in range(len(BATCHES)):
+        recorder.add(iteration(recorder, step))
+        # Every rank waits while a step is recorded.
+        assert not any(recorder.static._totals.values())
+    summary = recorder.summary()
+    assert (summary.static_steps, summary.static_planned_ms) == (2, PLANNED[0] + PLANNED[3])
+    assert summary.static is not None
+    alone = Planner(made_up_profile(CAPS), CLUSTER, strategies=[summary.static.strategy])
+    assert summary.static.planned_ms == pytest.approx(
+        sum(alone.plan(BATCHES[step]).iteration_ms for step in (0, 3))
+    )
+
+
+def test_what_was_learnt_is_forgotten_by_step(directory: RunDirectory) -> None:
+    earlier = record(directory, 60, trace_step=None)
+    # Asked for from the third step on.
+    for step in range(4):
+        earlier.add(iteration(earlier, step))
+        if step >= 2:
+            earlier.recalibrated({"<1>": 1.0 + step})
+    assert earlier.factors() == {"<1>": 4.0}
+    recorder = record(directory, 60, trace_step=None)
+    recorder.go_on(3)
+    assert recorder.factors() == {"<1>": 3.0}
+    recorder.go_on(2)
+    assert recorder.factors() == {}
+
+
+def test_nothing_is_compared_where_that_is_left_out(directory: RunDirectory) -> None:
+    recorder = record(directory, 60, trace_step=None)
+    recorder.static = None
+    recorder.add(iteration(recorder, 0))
+    summary = recorder.summary()
+    assert (summary.static, summary.static_steps) == (None, 0)

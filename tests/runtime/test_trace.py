@@ -8,7 +8,7 @@ import pytest
 
 from hydraulis import Plan
 from hydraulis._core import Span
-from hydraulis.runtime.trace import MEASURED, PLANNED, chrome_trace, measured_durations, traced_step
+from hydraulis.runtime.trace import MEASURED, PLANNED, chrome_trace, durations, traced_step
 from runtime.tiny import planner_for
 
 STRATEGY = "1x<tp2,pp2>+1x<pp2>+2x<1>"
@@ -148,7 +148,7 @@ def test_ranks_and_processes_stand_in_order(plan: Plan, document: dict[str, Any]
 
 def test_what_a_run_measured_is_read_back(plan: Plan, document: dict[str, Any]) -> None:
     assert traced_step(document) == 7
-    again = plan.measured_timeline(measured_durations(plan, document))
+    again = plan.measured_timeline(durations(plan, document, MEASURED))
     for spans, expected in zip(again, measured(plan), strict=True):
         assert [(span.stage, span.forward, span.micro_batch) for span in spans] == [
             (span.stage, span.forward, span.micro_batch) for span in expected

@@ -184,8 +184,12 @@ def _mfu(share: float | None) -> str:
 
 
 def _static(summary: RunSummary) -> str:
+    if not summary.static_steps:
+        return "left out: planned times were corrected on the way, and its own could not be"
     if summary.static is None:
         return "none: no strategy of the list admits the longest sequence"
-    ratio = summary.static.planned_ms / summary.planned_ms
+    ratio = summary.static.planned_ms / summary.static_planned_ms
     planned_s = summary.static.planned_ms / 1e3
-    return f"{summary.static.strategy}: {planned_s:,.2f} s planned, {ratio:.2f} times as long"
+    steps = f" in a sample of {summary.static_steps} steps"
+    sample = steps if summary.static_steps < summary.steps else ""
+    return f"{summary.static.strategy}: {planned_s:,.2f} s planned, {ratio:.2f} times as long{sample}"

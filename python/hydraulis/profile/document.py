@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -162,3 +163,10 @@ def cost_profile(
         "schemes": entries,
     }
     return CostProfile.from_json(json.dumps(document))
+
+
+def measured_attention(profile: CostProfile) -> str | None:
+    """Give the kernel of attention that `cost_profile` wrote into a profile; None in one not measured."""
+    source = json.loads(profile.to_json())["source"]
+    stated = re.search(r"measured by this run: .+, attention by (.+?), torch ", source)
+    return stated and stated[1]

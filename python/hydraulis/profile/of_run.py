@@ -2,13 +2,18 @@
 
 from collections.abc import Callable, Sequence
 
+import torch
+
 from hydraulis._core import CostProfile, Scheme, Strategy
 from hydraulis.config.run import RunConfig
+from hydraulis.model.attention.varlen import choose_kernel
 from hydraulis.planner.fitting import check_profile
 from hydraulis.planner.profile import load_profile
+from hydraulis.profile.document import measured_attention
 from hydraulis.profile.links import measure_links, with_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.runtime.checkpoint.resume import ResumedRun
+from hydraulis.runtime.device import choose_device, device_name
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
 
@@ -16,10 +21,17 @@ FILE = "profile.json"
 MIB = 1 << 20
 
 
-def saved_profile(config: RunConfig, resumed: ResumedRun | None) -> CostProfile | None:
+def saved_profile(
+    config: RunConfig, resumed: ResumedRun | None, note: Callable[[str], None]
+) -> CostProfile | None:
     """Read the profile that the configuration names, or that of a resumed run: plans stay what they were.
 
     Collective; None if there is neither.
+
+    Args:
+        config: of the run.
+        resumed: the run to go on with; None to begin anew.
+        note: told, on rank 0, why the resumed run's profile does not serve.
 
     Raises:
         InvalidInputError: the profile that the configuration names cannot be read (see `load_profile`), or
@@ -32,7 +44,7 @@ def saved_profile(config: RunConfig, resumed: ResumedRun | None) -> CostProfile 
         return profile
     if resumed is None:
         return None
-    text = from_rank_zero(lambda: _of_resumed(config, resumed))
+    text = from_rank_zero(lambda: _of_resumed(config, resumed, note))
     return CostProfile.from_json(text) if text else None
 
 
@@ -59,11 +71,35 @@ def measured_profile(
     return None if profile is None else with_links(profile, measure_links(worker.groups, worker.device))
 
 
-def _of_resumed(config: RunConfig, resumed: ResumedRun) -> str:
-    """Give the profile of a resumed run if it serves this one too."""
+def _of_resumed(config: RunConfig, resumed: ResumedRun, note: Callable[[str], None]) -> str:
+    """Give the profile of a resumed run if it serves this one too; otherwise note why not."""
     profile = load_profile(resumed.run / FILE)
-    known = set(profile.schemes) >= _named_schemes(config)
-    return profile.to_json() if known and profile.checkpointing == config.train.checkpointing else ""
+    differences = _differences(config, profile)
+    if differences:
+        note(f"the profile of {resumed.run} does not serve: {'; '.join(differences)}")
+    return "" if differences else profile.to_json()
+
+
+def _differences(config: RunConfig, profile: CostProfile) -> list[str]:
+    """Say what a profile was measured with and the run has otherwise; what it does not state is taken."""
+    missing = sorted(_named_schemes(config) - set(profile.schemes))
+    pairs: list[tuple[str, str, str]] = [
+        ("checkpointing", profile.checkpointing, config.train.checkpointing),
+        ("dtype", profile.dtype or config.train.dtype, config.train.dtype),
+    ]
+    attention = measured_attention(profile)
+    # A profile that no run measured is of other hardware as it is, and the earlier run took it all the same.
+    if attention is not None:
+        device = choose_device(config.train.device)
+        dtype: torch.dtype = getattr(torch, config.train.dtype)
+        heads = torch.empty(0, 1, config.model.head_dim, dtype=dtype, device=device)
+        pairs += [
+            ("memory", f"{profile.memory_bytes / MIB:.10g} MiB", f"{config.planner.memory_mib} MiB"),
+            ("device", profile.device, device_name(device)),
+            ("attention", attention, choose_kernel(heads, config.train.attention).name),
+        ]
+    lacking = [f"it lacks {', '.join(missing)}"] if missing else []
+    return lacking + [f"{name} was {old} and is {new}" for name, old, new in pairs if old != new]
 
 
 def _named_schemes(config: RunConfig) -> set[str]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis._core import CostProfile, Plan, Planner, Span
+from hydraulis._core import CostProfile, Plan, Span
 from hydraulis.data.analysis import ANALYSIS, Analysis
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.planner.files import unreadable
 from hydraulis.runtime.evaluation import EVALUATIONS, Evaluation
 from hydraulis.runtime.metrics import StepMetrics
-from hydraulis.runtime.trace import MEASURED, PLANNED, measured_durations, traced_step
+from hydraulis.runtime.trace import MEASURED, PLANNED, durations, traced_step
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,25 +92,27 @@ def read_run(path: Path) -> Run:
         plans=plans[:steps],
         profile=profile,
         strategies=_parsed(path / "config.json", _strategies, config),
-        traced=_traced(trace, by_step, profile) if trace.exists() else None,
+        traced=_traced(trace, by_step) if trace.exists() else None,
         evaluations=_evaluations(path, metrics[steps - 1].step),
         analysis=_analysis(path),
     )
 
 
-def _traced(path: Path, plans: dict[int, Plan], profile: CostProfile) -> TracedStep:
+def _traced(path: Path, plans: dict[int, Plan]) -> TracedStep:
     document = _parsed(path, json.loads, _text(path))
     step = _parsed(path, traced_step, document)
     if step not in plans:
         raise _not_a_run(path, f"its step {step} is not in metrics.jsonl")
     plan = plans[step]
-    planner = Planner(profile, plan.cluster, strategies=[plan.strategy])
-    durations = _parsed(path, lambda trace: measured_durations(plan, trace), document)
+    # Not by the profile: its times may have been corrected when the step was planned.
     timelines = {
-        PLANNED: planner.timeline(plan),
-        MEASURED: _parsed(path, plan.measured_timeline, durations),
+        name: _parsed(path, partial(_timeline, plan, name), document) for name in (PLANNED, MEASURED)
     }
     return TracedStep(step=step, plan=plan, timelines=timelines)
+
+
+def _timeline(plan: Plan, name: str, document: dict[str, Any]) -> list[list[Span]]:
+    return plan.measured_timeline(durations(plan, document, name))
 
 
 def _evaluations(path: Path, last: int) -> list[Evaluation]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from hydraulis._core import Plan, Position, Scheme, transfer
 from hydraulis.runtime.bucket_exchange import BucketExchange
@@ -37,6 +38,11 @@ class FrozenParameters:
         self.buffers = StrategyBuffers.for_schemes(share.parameters, schemes, dtype, device)
         self._arrival = ParameterArrival(exchange, share, self.buffers)
         self._positions: list[Position | None] | None = None
+
+    @property
+    def staging(self) -> Tensor:
+        """What sending takes beside the buffers."""
+        return self._arrival.overflow
 
     def send(self, plan: Plan) -> None:
         """Fill every rank's buffers for a plan, unless they are. Collective."""

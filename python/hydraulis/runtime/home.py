@@ -85,7 +85,8 @@ class HomeShare:
 
     def read_until(self, end: Landmark) -> None:
         """Let no step change the buffers before this point, up to which they are read beside computation."""
-        self._readers.append(end)
+        if self.parameters.trained:
+            self._readers.append(end)
 
     def wait_for_readers(self) -> None:
         """Wait for all who read the buffers beside computation: on CUDA the stream does, not the host."""

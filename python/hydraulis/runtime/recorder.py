@@ -3,11 +3,14 @@
 import json
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from hydraulis._core import Plan
 from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.planner.static import StaticComparison, StaticTotal
 from hydraulis.runtime.evaluation import EVALUATIONS, Evaluation
@@ -20,6 +23,8 @@ from hydraulis.runtime.tracking.tracker import Tracker
 
 # A line for each iteration, of how many times as long as predicted each scheme takes.
 CALIBRATIONS = "calibrations.jsonl"
+# Each is planned under every static strategy, which for a search may be many.
+MOST_STATIC_STEPS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,9 @@ class RunSummary:
         groups_ms: what making process groups took on the wall, each on its first use.
         memory_bytes: the most that any rank held in any iteration.
         static: the best static strategy for the same batches; None if none admits the longest sequence.
+        static_steps: how many steps it was planned for, spread over the run; 0 where it was not compared,
+            because the times that plans were made with changed on the way.
+        static_planned_ms: of the run's own plans in those steps.
         files: what was written, by what it is.
     """
 
@@ -66,6 +74,8 @@ class RunSummary:
     groups_ms: float
     memory_bytes: int
     static: StaticTotal | None
+    static_steps: int
+    static_planned_ms: float
     files: dict[str, Path]
 
 
@@ -76,14 +86,14 @@ class Recorder:
     Attributes:
         directory: of the run.
         planner: that made the plans.
-        static: compares with static strategies.
+        static: compares with static strategies, once the run has ended; None to leave that out.
         trace_step: whose timeline is exported; None for none.
         trackers: that are told of every step too.
     """
 
     directory: RunDirectory
     planner: BatchPlanner
-    static: StaticComparison
+    static: StaticComparison | None
     trace_step: int | None
     trackers: Sequence[Tracker] = ()
     _metrics: list[StepMetrics] = field(init=False, default_factory=list)
@@ -93,7 +103,6 @@ class Recorder:
         """Record an iteration."""
         metrics = iteration.metrics
         self._metrics.append(metrics)
-        self.static.add(iteration.plan.lengths)
         self.directory.append("metrics.jsonl", metrics.to_json())
         self.directory.append("plans.jsonl", iteration.plan.to_json())
         times = micro_batch_times(iteration.plan, iteration.outcome.timelines)
@@ -121,17 +130,22 @@ class Recorder:
 
     def recalibrated(self, factors: Mapping[str, float]) -> None:
         """Record what has been learnt of the schemes' times by the iteration added last."""
-        self.directory.append(CALIBRATIONS, json.dumps(dict(factors)))
+        line = {"step": self._metrics[-1].step, "factors": dict(factors)}
+        self.directory.append(CALIBRATIONS, json.dumps(line))
 
     def go_on(self, step: int) -> None:
         """Go on in the folder of a run of which so many iterations count; later ones are forgotten."""
-        for name in ("metrics.jsonl", "plans.jsonl", "times.jsonl", CALIBRATIONS):
+        for name in ("metrics.jsonl", "plans.jsonl", "times.jsonl"):
             self.directory.keep_lines(name, step)
-        path = self.directory.path / EVALUATIONS
+        self._keep(CALIBRATIONS, lambda line: bool(json.loads(line)["step"] < step))
+        self._keep(EVALUATIONS, lambda line: Evaluation.from_json(line).step <= step)
+
+    def _keep(self, name: str, counts: Callable[[str], bool]) -> None:
+        """Keep the first lines of a file that has none for some steps; it need not be there."""
+        path = self.directory.path / name
         if path.exists():
             whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-            kept = [line for line in whole if Evaluation.from_json(line).step <= step]
-            self.directory.keep_lines(path.name, len(kept))
+            self.directory.keep_lines(name, sum(map(counts, whole)))
 
     def used(self) -> list[str]:
         """Give the distinct strategies of all iterations on record, in the order of their first use."""
@@ -140,14 +154,15 @@ class Recorder:
     def factors(self) -> Mapping[str, float]:
         """Give what had been learnt of the schemes' times by the last iteration on record."""
         entries = self._entries(CALIBRATIONS)
-        return entries[-1] if entries else {}
+        return entries[-1]["factors"] if entries else {}
 
     def _entries(self, name: str) -> list[dict[str, Any]]:
         path = self.directory.path / name
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def summary(self) -> RunSummary:
-        """Sum up a run of at least one step."""
+        """Sum up a run of at least one step, of which the last was recorded."""
+        compared = self._add_to_static()
         wall_ms = sum(metrics.wall_ms for metrics in self._metrics)
         counts = Counter(metrics.strategy for metrics in self._metrics)
         errors = [abs(metrics.planned_ms / metrics.measured_ms - 1) for metrics in self._metrics]
@@ -169,9 +184,23 @@ class Recorder:
             transfer_share=sum(metrics.transfer_ms for metrics in self._metrics) / wall_ms,
             groups_ms=sum(metrics.groups_ms for metrics in self._metrics),
             memory_bytes=max(metrics.memory_bytes for metrics in self._metrics),
-            static=self.static.best(),
+            static=self.static.best() if self.static else None,
+            static_steps=len(compared),
+            static_planned_ms=sum(metrics.planned_ms for metrics in compared),
             files={path.name: path for path in sorted(self.directory.path.iterdir())},
         )
+
+    def _add_to_static(self) -> list[StepMetrics]:
+        """Plan recorded batches under static strategies; give the metrics of their steps."""
+        if self.static is None:
+            return []
+        places = np.linspace(0, len(self._metrics) - 1, MOST_STATIC_STEPS)
+        compared = {self._metrics[place].step: self._metrics[place] for place in places.round().astype(int)}
+        with (self.directory.path / "plans.jsonl").open() as lines:
+            for step, line in enumerate(lines):
+                if step in compared:
+                    self.static.add(Plan.from_json(line).lengths)
+        return list(compared.values())
 
     def _mfu(self, wall_ms: float) -> float | None:
         shares = [metrics.mfu * metrics.wall_ms for metrics in self._metrics if metrics.mfu is not None]

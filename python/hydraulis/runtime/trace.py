@@ -46,12 +46,13 @@ def traced_step(document: dict[str, Any]) -> int:
     return step
 
 
-def measured_durations(plan: Plan, document: dict[str, Any]) -> list[list[list[float]]]:
-    """Return how long each computation took, as `Plan.measured_timeline` takes it.
+def durations(plan: Plan, document: dict[str, Any], timeline: str) -> list[list[list[float]]]:
+    """Return how long each computation takes in a timeline, as `Plan.measured_timeline` takes it.
 
     Args:
         plan: of the traced step.
         document: the trace, as `chrome_trace` wrote it.
+        timeline: `planned` or `measured`.
 
     Returns:
         Milliseconds by replica, stage and computation.
@@ -61,7 +62,7 @@ def measured_durations(plan: Plan, document: dict[str, Any]) -> list[list[list[f
         for event in document["traceEvents"]
         if event["name"] == "process_name"
     }
-    process = named[MEASURED]
+    process = named[timeline]
     by_rank: dict[int, list[float]] = {}
     for event in document["traceEvents"]:
         if event["ph"] == "X" and event["pid"] == process:

@@ -10,6 +10,8 @@ import pytest
 
 from helpers import at_least
 from hydraulis import Plan
+from hydraulis.report.imbalance import balances
+from hydraulis.report.run import read_run
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
 from profiles import made_up_profile
@@ -161,6 +163,19 @@ def test_another_number_of_ranks_sees_the_same_batches(runs: Runs, tmp_path: Pat
     losses = [[line["loss"] for line in lines(folder, "metrics.jsonl")] for folder in (runs.whole, run)]
     # In float32, whose sums are in another order.
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+def test_with_fewer_strategies_the_report_still_reads_the_steps_before(runs: Runs, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs.folder / "stopped", run)
+    assert {plan.strategy for plan in plans(run)} == {"1x<tp2>"}
+    profile = tmp_path / "profile.json"
+    profile.write_text(made_up_profile({"<1>": 64, "<tp2>": 64}).to_json())
+    overrides = ('planner.strategies=["2x<1>"]', f'planner.profile="{profile}"')
+    ended, _ = run_ranks(2, run_commands, [command(runs.folder / "run.toml", *overrides, resume=str(run))])
+    assert ended[0].code == 0, ended[0].err
+    assert {plan.strategy for plan in plans(run)[STOPPED:]} == {"2x<1>"}
+    assert len(balances(read_run(run))[-1].steps) == STEPS
 
 
 def test_a_run_that_is_done_stays_as_it_is(runs: Runs) -> None:

@@ -1,0 +1,119 @@
+"""Which profile a resumed run takes: that of the run, if it was measured as this run would measure it."""
+
+from pathlib import Path
+
+import pytest
+
+from hydraulis import Scheme
+from hydraulis.config.run import RunConfig, load
+from hydraulis.model.attention.plain import PlainAttention
+from hydraulis.planner.shape import shape_of
+from hydraulis.profile.document import (
+    MemoryMeasurement,
+    ModelMemory,
+    TimeMeasurement,
+    Workload,
+    cost_profile,
+    measured_attention,
+)
+from hydraulis.profile.of_run import _of_resumed
+from hydraulis.runtime.checkpoint.resume import ResumedRun
+from hydraulis.runtime.device import CPU, device_name
+from profiles import made_up_profile
+
+CONFIG = """
+[model]
+vocab_size = 256
+hidden_size = 32
+intermediate_size = 48
+num_hidden_layers = 2
+num_attention_heads = 4
+num_key_value_heads = 2
+[data]
+tokens_per_batch = 120
+[train]
+dtype = "float32"
+steps = 1
+device = "cpu"
+attention = "plain"
+[planner]
+memory_mib = 6
+strategies = ["1x<1>"]
+[output]
+directory = "run"
+"""
+
+
+def config_with(folder: Path, *overrides: str) -> RunConfig:
+    (folder / "run.toml").write_text(CONFIG)
+    return load(folder / "run.toml", overrides)
+
+
+def resumed_of(folder: Path, config: RunConfig, device: str) -> ResumedRun:
+    """Leave a profile behind that a run of the configuration could have measured."""
+    scheme = Scheme("<1>")
+    profile = cost_profile(
+        ModelMemory(memory_bytes=config.planner.memory_mib << 20, reserved_bytes=0, home_bytes=0),
+        {scheme: MemoryMeasurement(held_bytes=0, activation_bytes_per_token=1.0)},
+        {
+            scheme: TimeMeasurement(
+                quadratic_ms_per_token2=1e-5, linear_ms_per_token=0.01, fixed_ms=0.5, stage_multipliers=[1.0]
+            )
+        },
+        1 / 3,
+        Workload(
+            model=shape_of(config.model),
+            dtype=config.train.dtype,
+            checkpointing=config.train.checkpointing,
+            context="ring",
+            gpus_per_node=1,
+            attention=PlainAttention.name,
+            device=device,
+            clock="CPU time",
+        ),
+    )
+    (folder / "profile.json").write_text(profile.to_json())
+    return ResumedRun(run=folder, checkpoint=folder, manifest=None)  # type: ignore[arg-type]
+
+
+def taken(config: RunConfig, resumed: ResumedRun) -> tuple[bool, list[str]]:
+    notes: list[str] = []
+    return _of_resumed(config, resumed, notes.append) != "", notes
+
+
+def test_the_profile_of_the_same_run_is_taken_without_a_word(tmp_path: Path) -> None:
+    config = config_with(tmp_path)
+    assert taken(config, resumed_of(tmp_path, config, device_name(CPU))) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ('train.dtype="bfloat16"', "dtype was float32 and is bfloat16"),
+        ('train.checkpointing="full"', "checkpointing was none and is full"),
+        ("planner.memory_mib=7", "memory was 6 MiB and is 7 MiB"),
+        ('train.attention="auto"', "attention was plain attention and is torch's flash attention for cpu"),
+        ('planner.strategies=["1x<tp2>"]', "it lacks <tp2>"),
+    ],
+)
+def test_what_was_measured_otherwise_is_measured_anew(tmp_path: Path, override: str, says: str) -> None:
+    resumed = resumed_of(tmp_path, config_with(tmp_path), device_name(CPU))
+    is_taken, notes = taken(config_with(tmp_path, override), resumed)
+    assert not is_taken
+    assert notes == [f"the profile of {tmp_path} does not serve: {says}"]
+
+
+def test_that_of_another_device_is_measured_anew(tmp_path: Path) -> None:
+    config = config_with(tmp_path)
+    is_taken, notes = taken(config, resumed_of(tmp_path, config, "another device"))
+    assert not is_taken
+    assert notes[0].endswith(f"device was another device and is {device_name(CPU)}")
+
+
+def test_one_that_no_run_measured_is_taken_as_before(tmp_path: Path) -> None:
+    config = config_with(tmp_path)
+    resumed = resumed_of(tmp_path, config, device_name(CPU))
+    named = made_up_profile({"<1>": 64})
+    assert measured_attention(named) is None
+    (tmp_path / "profile.json").write_text(named.to_json())
+    assert taken(config, resumed) == (True, [])
