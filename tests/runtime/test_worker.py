@@ -20,7 +20,16 @@ from hydraulis.model.init import initial_value
 from hydraulis.model.loss import IGNORE_INDEX
 from hydraulis.model.packed import PackedSequences
 from ranks import run_ranks
-from runtime.worker_workers import CAPS, SEED, Batch, Step, refusals, train
+from runtime.worker_workers import (
+    CAPS,
+    SEED,
+    Batch,
+    Step,
+    norm_counted_twice,
+    refusals,
+    sequences_read,
+    train,
+)
 from small_model import FAMILIES, bind_parameters, logits_of, token_loss
 
 STRATEGIES = (
@@ -185,6 +194,27 @@ def test_every_strategy_equals_one_process_in_float64(
     # Ranks that no replica uses, and ranks of replicas that got no sequence.
     assert result[0].idle_ranks >= 5
     assert result[7].idle_ranks == 1
+
+
+def test_a_norm_counted_twice_is_noticed() -> None:
+    config = model_config()
+    steps = [("1x<tp2>", batches(2, config.vocab_size)[1])]
+    (step,) = run_ranks(2, norm_counted_twice, config, OPTIMIZER, steps)[0]
+    (expected,) = one_process(config, torch.float64, steps)
+    errors = {name: relative_error(step.gradients[name], value) for name, value in expected.gradients.items()}
+    norms = {name for name in errors if name.endswith("layernorm.weight")}
+    assert len(norms) == 2 * config.num_hidden_layers
+    assert min(errors[name] for name in norms) > 1e-2
+    assert max(errors[name] for name in errors.keys() - norms) < 1e-10
+
+
+def test_a_rank_reads_the_sequences_of_its_replica_alone() -> None:
+    config = model_config()
+    (first, own), (second, other) = run_ranks(2, sequences_read, config, batches(2, config.vocab_size)[1])
+    assert (first, second) == (own, other)
+    assert first
+    assert second
+    assert not first & second
 
 
 @pytest.mark.parametrize("family", FAMILIES)

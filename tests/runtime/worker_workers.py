@@ -16,7 +16,10 @@ from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, num_targets
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.rank_zero import from_rank_zero
+from hydraulis.runtime.stage import Stage
+from hydraulis.runtime.transfers import Transfers
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
 from runtime.tiny import train_config
@@ -71,6 +74,50 @@ def train(
     profile = made_up_profile(CAPS, context)
     records = [_step(worker, profile, strategy, batch) for strategy, batch in steps]
     return records if dist.get_rank() == 0 else None
+
+
+def norm_counted_twice(
+    config: ModelConfig, optimizer: OptimizerConfig, steps: Sequence[tuple[str, Batch]]
+) -> list[Step] | None:
+    """Train as `train` does, but double the gradient of each norm on rank 1, as a hook too many would."""
+    attach = Transfers.attach
+
+    def doubling(self: Transfers, stage: Stage) -> None:
+        table = ModelParameters.of(config)
+        for index, parameter in stage.held.items():
+            if dist.get_rank() == 1 and table.names[index].endswith("layernorm.weight"):
+                parameter.register_post_accumulate_grad_hook(_double)
+        attach(self, stage)
+
+    setattr(Transfers, "attach", doubling)  # noqa: B010
+    try:
+        return train(config, optimizer, torch.float64, steps)
+    finally:
+        setattr(Transfers, "attach", attach)  # noqa: B010
+
+
+def _double(parameter: torch.Tensor) -> None:
+    assert parameter.grad is not None
+    parameter.grad.mul_(2)
+
+
+def sequences_read(config: ModelConfig, batch: Batch) -> tuple[set[int], set[int]]:
+    """Give the sequences that this rank of 2x<1> reads, and those that its plan gives it."""
+    worker = Worker(
+        config, OptimizerConfig(), TrainConfig(steps=1, device="cpu"), schemes=Strategy("2x<1>").schemes
+    )
+    cluster = Cluster(gpus=2, gpus_per_node=2)
+    planner = Planner(made_up_profile(CAPS), cluster, strategies=["2x<1>"])
+    plan = planner.plan([len(tokens) for tokens in batch], [num_targets(tokens) for tokens in batch])
+    read = set()
+
+    def reading(sequence: int) -> SequenceTokens:
+        read.add(sequence)
+        return batch[sequence]
+
+    worker.accumulate(plan, reading)
+    replica = next(one for one in plan.replicas if dist.get_rank() in one.ranks)
+    return read, {sequence for sequences in replica.micro_batches for sequence in sequences}
 
 
 def _step(worker: Worker, profile: CostProfile, strategy: str, batch: Batch) -> Any:

@@ -37,14 +37,25 @@ def saved_profile(
         InvalidInputError: the profile that the configuration names cannot be read (see `load_profile`), or
             was not measured for this run (see `check_profile`).
     """
+
+    def text() -> str:
+        profile = chosen_profile(config, resumed, note)
+        return profile.to_json() if profile else ""
+
+    read = from_rank_zero(text)
+    return CostProfile.from_json(read) if read else None
+
+
+def chosen_profile(
+    config: RunConfig, resumed: ResumedRun | None, note: Callable[[str], None] = lambda _: None
+) -> CostProfile | None:
+    """Read the profile that `saved_profile` gives, on one rank; raises what that does."""
     path = config.planner.profile
     if path:
-        profile = CostProfile.from_json(from_rank_zero(lambda: load_profile(path).to_json()))
+        profile = load_profile(path)
         check_profile(config, profile)
         return profile
-    if resumed is None:
-        return None
-    text = from_rank_zero(lambda: _of_resumed(config, resumed, note))
+    text = _of_resumed(config, resumed, note) if resumed else ""
     return CostProfile.from_json(text) if text else None
 
 
