@@ -1,5 +1,6 @@
 """The report: whole in one file, every figure in it, and the numbers right."""
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -144,3 +145,16 @@ def test_without_a_trace_or_a_static_strategy_it_is_shorter(tmp_path: Path) -> N
     assert "static_ratio" not in summed
     assert "last_evaluation" not in summed
     assert "best static strategy" not in page(run, [], summed)
+
+
+def test_where_times_were_corrected_there_is_no_static_strategy_beside_them(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    plans = [json.loads(plan.to_json()) for plan in write_run(path, steps=2)]
+    expected = balances(read_run(path))[-1]
+    (path / "calibrations.jsonl").write_text('{"step": 0, "factors": {"<1>": 1.5}}\n')
+    corrected = [plan | {"iteration_ms": 1.5 * plan["iteration_ms"]} for plan in plans]
+    (path / "plans.jsonl").write_text("".join(f"{json.dumps(plan)}\n" for plan in corrected))
+    (only,) = balances(read_run(path))
+    assert only.name == expected.name
+    # What the schemes' times are does not count as waiting.
+    assert only.idle == pytest.approx(expected.idle)

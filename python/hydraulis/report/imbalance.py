@@ -11,6 +11,7 @@ from hydraulis._core import Planner
 from hydraulis.planner.static import StaticComparison
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
+from hydraulis.runtime.recalibration import CALIBRATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,13 +49,15 @@ class Balance:
 def balances(run: Run) -> list[Balance]:
     """Plan the run's batches under the best static strategy, and put what the run did beside it.
 
-    Of a long run, evenly chosen steps. Where no strategy of the run admits its longest sequence, what the run
-    did is all there is.
+    Of a long run, evenly chosen steps. Where no strategy of the run admits its longest sequence, or the run
+    corrected the times that it planned with, what the run did is all there is.
     """
     chosen = sorted({round(place) for place in np.linspace(0, len(run.plans) - 1, MOST_STEPS)})
     steps = [run.metrics[place].step for place in chosen]
     plans = [run.plans[place] for place in chosen]
     after = _balance("planned anew in each step", steps, plans, run)
+    if (run.path / CALIBRATIONS).exists():
+        return [after]
     cluster = plans[0].cluster
     static = StaticComparison.over(run.profile, cluster, run.strategies, int(run.lengths.max()))
     for plan in plans:
@@ -70,9 +73,10 @@ def balances(run: Run) -> list[Balance]:
 def _balance(name: str, steps: list[int], plans: Sequence[Plan], run: Run) -> Balance:
     compute = total = 0.0
     for plan in plans:
-        time = Planner(run.profile, plan.cluster, strategies=[plan.strategy]).simulate(plan).gpu_time
-        compute += time.compute_ms
-        total += plan.cluster.gpus * plan.iteration_ms
+        # Both by the profile, also where the plan was made with corrected times.
+        simulated = Planner(run.profile, plan.cluster, strategies=[plan.strategy]).simulate(plan)
+        compute += simulated.gpu_time.compute_ms
+        total += plan.cluster.gpus * simulated.iteration_ms
     ends = [[replica.predicted_ms for replica in plan.replicas] for plan in plans]
     return Balance(name=name, steps=steps, replica_ms=ends, idle=1 - compute / total)
 

@@ -16,13 +16,12 @@ from hydraulis.planner.static import StaticComparison, StaticTotal
 from hydraulis.runtime.evaluation import EVALUATIONS, Evaluation
 from hydraulis.runtime.loop import Iteration
 from hydraulis.runtime.metrics import StepMetrics
+from hydraulis.runtime.recalibration import CALIBRATIONS
 from hydraulis.runtime.run_directory import RunDirectory
 from hydraulis.runtime.times import micro_batch_times
 from hydraulis.runtime.trace import MEASURED, PLANNED, chrome_trace
 from hydraulis.runtime.tracking.tracker import Tracker
 
-# A line for each iteration, of how many times as long as predicted each scheme takes.
-CALIBRATIONS = "calibrations.jsonl"
 # Each is planned under every static strategy, which for a search may be many.
 MOST_STATIC_STEPS = 64
 
