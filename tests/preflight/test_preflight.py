@@ -12,7 +12,9 @@ from hydraulis import Cluster, Scheme
 from hydraulis.cli.main import main
 from hydraulis.config.run import RunConfig, load
 from hydraulis.data.open import prepare
+from hydraulis.errors import InvalidInputError
 from hydraulis.preflight.finding import Finding
+from hydraulis.preflight.folders import FolderLook
 from hydraulis.preflight.run import preflight
 from hydraulis.runtime.held_memory import held_memory
 from preflight.preflight_workers import count_bytes
@@ -39,8 +41,8 @@ profile = "{folder}/profile.json"
 directory = "{folder}/runs/one"
 """
 NAMES = [
-    *("configuration", "model", "tokenizer", "data", "length", "device", "profile", "strategies", "memory"),
-    *("longest", "resume", "output", "services"),
+    *("configuration", "model", "tokenizer", "data", "length", "resume", "device", "profile", "strategies"),
+    *("memory", "longest", "output", "services"),
 ]
 CAPS = {"<1>": 64, "<tp2>": 96, "<pp2>": 64, "<cp4>": 64}
 
@@ -113,10 +115,14 @@ REFUSALS = (
     (["planner.profile=", *NO_ROOM], "memory", "scheme_too_large"),
     (["checkpoint.resume=FOLDER/base"], "resume", "checkpoint_missing"),
     (["output.directory=FOLDER/documents.jsonl/run"], "output", "run_directory"),
+    (["output.directory=.."], "output", "run_directory"),
+    ([f"output.directory=FOLDER/{'long' * 99}/run"], "output", "run_directory"),
 )
 
 
-@pytest.mark.parametrize(("overrides", "name", "code"), REFUSALS, ids=[one[2] for one in REFUSALS])
+@pytest.mark.parametrize(
+    ("overrides", "name", "code"), REFUSALS, ids=[f"{one[1]}-{one[2]}" for one in REFUSALS]
+)
 def test_a_refusal_is_a_line_and_the_rest_is_looked_at(
     made: Path, overrides: list[str], name: str, code: str
 ) -> None:
@@ -131,6 +137,20 @@ def test_a_sequence_that_no_strategy_admits_is_refused_once_it_is_known(made: Pa
     assert looks(config)["longest"].status == "later"
     prepare(config.data)
     assert looks(config)["longest"].code == "document_too_long"
+
+
+def test_a_parent_that_cannot_be_looked_into_is_refused(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Root may look everywhere.
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    config = read(made)
+    monkeypatch.setattr(Path, "lstat", refuse)
+    monkeypatch.setattr(Path, "exists", refuse)
+    found = FolderLook(config)
+    with pytest.raises(InvalidInputError, match=r"runs/one' cannot be made: \[Errno 13\]") as refusal:
+        found.output()
+    assert refusal.value.code == "run_directory"
 
 
 def test_a_search_looks_among_the_schemes_that_fit(made: Path) -> None:

@@ -7,9 +7,9 @@ import torch
 from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError
-from hydraulis.planner.fitting import check_profile
-from hydraulis.planner.profile import load_profile
 from hydraulis.preflight.finding import Status
+from hydraulis.profile.of_run import chosen_profile
+from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.held_memory import MIB, held_memory
 from hydraulis.runtime.run_planner import RunPlanner
 from hydraulis.runtime.run_schemes import restricted, run_schemes
@@ -21,7 +21,7 @@ class ClusterLook:
     Attributes:
         config: of the run.
         cluster: that it is to run on.
-        profile: that it names; None if it names none, or a refused one.
+        profile: that it names or goes on with; None if there is none, or a refused one.
     """
 
     def __init__(self, config: RunConfig, cluster: Cluster) -> None:
@@ -80,19 +80,18 @@ class ClusterLook:
             raise InfeasibleError(message, code="scheme_too_large")
         return "ok", f"{parts}; {(memory - held.bytes) / MIB:,.0f} MiB are left for activations"
 
-    def named_profile(self) -> tuple[Status, str]:
-        """Read the profile, and compare it with the run.
+    def saved_profile(self, resumed: ResumedRun | None) -> tuple[Status, str]:
+        """Read the profile that the run names, or that of the run it goes on with.
 
         Raises:
-            HydraulisError: it is refused (see `load_profile` and `check_profile`).
+            HydraulisError: it is refused (see `chosen_profile`).
         """
-        name = self.config.planner.profile
-        if not name:
+        profile = chosen_profile(self.config, resumed)
+        if profile is None:
             return "later", f"measured at the start, about {self.config.planner.profile_seconds:g} s"
-        profile = load_profile(name)
-        check_profile(self.config, profile)
         self.profile = profile
-        return "ok", f"{profile.name} of {profile.device}"
+        text = f"{profile.name} of {profile.device}"
+        return "ok", text if self.config.planner.profile or not resumed else f"{text}, that of {resumed.run}"
 
     def longest(self, longest: int | None) -> tuple[Status, str]:
         """Compare the longest sequence with the longest that a strategy admits.
@@ -127,4 +126,4 @@ class ClusterLook:
         if self.profile is None:
             return self.config.planner.memory_mib * MIB, "planner.memory_mib"
         hardware = json.loads(self.profile.to_json())["hardware"]
-        return int(hardware["memory_bytes"]), "the memory of planner.profile"
+        return int(hardware["memory_bytes"]), "the memory of its profile"

@@ -7,7 +7,7 @@ from hydraulis.config.run import RunConfig
 from hydraulis.preflight.cluster import ClusterLook
 from hydraulis.preflight.data import DataLook
 from hydraulis.preflight.finding import Finding, Look, find
-from hydraulis.preflight.folders import look_at_output, look_at_resume, look_at_services
+from hydraulis.preflight.folders import FolderLook, look_at_services
 from hydraulis.preflight.model import look_at_model
 
 
@@ -18,19 +18,19 @@ def preflight(config: RunConfig, cluster: Cluster) -> Iterator[Finding]:
         config: of the run; that it could be read is the first finding, and not among these.
         cluster: that it is to run on.
     """
-    data, ranks = DataLook(config), ClusterLook(config, cluster)
+    data, folders, ranks = DataLook(config), FolderLook(config), ClusterLook(config, cluster)
     looks: tuple[tuple[str, Look], ...] = (
         ("model", lambda: look_at_model(config)),
         ("tokenizer", data.tokenizer),
         ("data", data.sources),
         ("length", data.length),
+        ("resume", lambda: folders.resume(data.data)),
         ("device", ranks.device),
-        ("profile", ranks.named_profile),
+        ("profile", lambda: ranks.saved_profile(folders.resumed)),
         ("strategies", ranks.strategies),
         ("memory", ranks.memory),
         ("longest", lambda: ranks.longest(data.longest)),
-        ("resume", lambda: look_at_resume(config, data.data)),
-        ("output", lambda: look_at_output(config)),
+        ("output", folders.output),
         ("services", lambda: look_at_services(config)),
     )
     for name, look in looks:

@@ -25,14 +25,23 @@ def saved_profile(config: RunConfig, resumed: ResumedRun | None) -> CostProfile 
         InvalidInputError: the profile that the configuration names cannot be read (see `load_profile`), or
             was not measured for this run (see `check_profile`).
     """
+
+    def text() -> str:
+        profile = chosen_profile(config, resumed)
+        return profile.to_json() if profile else ""
+
+    read = from_rank_zero(text)
+    return CostProfile.from_json(read) if read else None
+
+
+def chosen_profile(config: RunConfig, resumed: ResumedRun | None) -> CostProfile | None:
+    """Read the profile that `saved_profile` gives, on one rank; raises what that does."""
     path = config.planner.profile
     if path:
-        profile = CostProfile.from_json(from_rank_zero(lambda: load_profile(path).to_json()))
+        profile = load_profile(path)
         check_profile(config, profile)
         return profile
-    if resumed is None:
-        return None
-    text = from_rank_zero(lambda: _of_resumed(config, resumed))
+    text = _of_resumed(config, resumed) if resumed else ""
     return CostProfile.from_json(text) if text else None
 
 

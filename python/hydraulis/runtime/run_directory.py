@@ -26,10 +26,7 @@ class RunDirectory:
         Raises:
             InvalidInputError: it cannot be made (code `run_directory`).
         """
-        first = Path(wanted)
-        if first.name in ("", ".."):
-            message = f"output.directory = {str(wanted)!r} has no name of its own; name a new folder"
-            raise InvalidInputError(message, code="run_directory")
+        first = named_folder(wanted)
         number = 1
         while True:
             path = first if number == 1 else first.with_name(f"{first.name}-{number}")
@@ -38,8 +35,7 @@ class RunDirectory:
             except (OSError, ValueError) as error:
                 # A parent may be what exists: a link to nowhere.
                 if not (isinstance(error, FileExistsError) and os.path.lexists(path)):
-                    message = f"output.directory = {str(path)!r} cannot be made: {error}; name another folder"
-                    raise InvalidInputError(message, code="run_directory") from error
+                    raise not_made(path, error) from error
                 number += 1
             else:
                 return cls(path)
@@ -90,6 +86,25 @@ class RunDirectory:
                     break
                 end = file.tell()
             file.truncate(end)
+
+
+def named_folder(wanted: str | Path) -> Path:
+    """Give the folder that `output.directory` asks for.
+
+    Raises:
+        InvalidInputError: it has no name that a number could be added to (code `run_directory`).
+    """
+    path = Path(wanted)
+    if path.name in ("", ".."):
+        message = f"output.directory = {str(wanted)!r} has no name of its own; name a new folder"
+        raise InvalidInputError(message, code="run_directory")
+    return path
+
+
+def not_made(path: Path, reason: object) -> InvalidInputError:
+    """Say why the folder of a run cannot be made."""
+    message = f"output.directory = {str(path)!r} cannot be made: {reason}; name another folder"
+    return InvalidInputError(message, code="run_directory")
 
 
 @contextmanager

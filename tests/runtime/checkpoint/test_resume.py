@@ -1,6 +1,7 @@
 """A run that is resumed is the run that was never stopped; whatever does not belong to it is refused."""
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from helpers import at_least
-from hydraulis import Plan
+from hydraulis import Cluster, Plan
+from hydraulis.config.run import load
+from hydraulis.preflight.run import preflight
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
 from profiles import made_up_profile
@@ -103,6 +106,29 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     again = [command(config, 'planner.profile=""', resume="latest")]
     ended = [first + more for first, more in zip(ended, run_ranks(2, run_commands, again), strict=True)]
     return Runs(folder, ended)
+
+
+def test_check_looks_at_the_folder_and_the_profile_of_the_run_to_go_on_with(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = runs.folder / "stopped"
+    # Where a new run would have its folder is of no interest.
+    overrides = [f'checkpoint.resume="{stopped}"', 'planner.profile=""', "output.directory=/dev/null/run"]
+
+    def looks(*more: str) -> dict[str, tuple[str, str]]:
+        config = load(runs.folder / "run.toml", [*overrides, *more])
+        return {one.name: (one.status, one.text) for one in preflight(config, Cluster(2, 2))}
+
+    found = looks()
+    assert found["profile"] == ("ok", f"made-up of none, that of {stopped}")
+    assert found["output"][1].startswith(f"{stopped} can be written")
+    # Its profile lacks a scheme, so a new one is measured.
+    assert looks("planner.strategies=1x<cp2>")["profile"][0] == "later"
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert looks()["output"] == (
+        "refused",
+        f"{stopped} cannot be written; change its permissions, or begin anew without resuming",
+    )
 
 
 def test_it_ends_well_and_says_where_it_goes_on(runs: Runs) -> None:
