@@ -19,10 +19,9 @@ from hydraulis.cli.options import add_run_config
 from hydraulis.config.run import RunConfig, load, to_dict
 from hydraulis.data.analysis import ANALYSIS
 from hydraulis.data.dataset import Dataset
-from hydraulis.data.open import Data
 from hydraulis.data.run_analysis import analysis_of
 from hydraulis.data.run_length import epochs_of, with_steps
-from hydraulis.errors import HydraulisError, InfeasibleError
+from hydraulis.errors import HydraulisError
 from hydraulis.planner.static import StaticComparison
 from hydraulis.profile.of_run import FILE as PROFILE_FILE
 from hydraulis.profile.of_run import measured_profile, measurement_limits, saved_profile
@@ -153,7 +152,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         profile = restricted(profile, schemes)
         link = run_link(config.planner, profile, cluster, worker.buffers)
         planner = RunPlanner(config.planner, profile, cluster, link)
-        _check_longest(planner, data)
+        planner.check_longest(data.longest)
         recorder = _recorder(config, profile, cluster, planner, data.train, resumed)
         saver = _saver(config, worker, position, recorder)
         # Its batches must not use up what strategies training may, nor depend on when they are planned.
@@ -215,17 +214,6 @@ def _saver(config: RunConfig, worker: Worker, position: DataPosition, recorder: 
     folder = CheckpointFolder.of_run(recorder.directory.path)
     describe = Description(config, position, worker.home.master.dtype)
     return CheckpointSaver(folder, config.checkpoint, worker.shares, describe)
-
-
-def _check_longest(planner: RunPlanner, data: Data) -> None:
-    datasets = [data.train] if data.held_out is None else [data.train, data.held_out]
-    longest, limit = max(int(dataset.lengths.max()) for dataset in datasets), planner.longest_admitted
-    if longest > limit:
-        message = (
-            f"the longest sequence has {longest} tokens, and no strategy admits more than {limit}: lower "
-            "data.max_tokens, raise planner.memory_mib, or add a wider strategy to planner.strategies"
-        )
-        raise InfeasibleError(message, code="document_too_long")
 
 
 def _recorder(

@@ -122,12 +122,8 @@ class Dataset:
         """
         for source, corpus in zip(self.sources, self.corpora, strict=True):
             largest = corpus.known_largest_token
-            if largest is not None and largest >= vocab_size:
-                message = (
-                    f"data.sources[{source}] holds token {largest}, and the limit is {vocab_size - 1}: use "
-                    "the tokenizer of the model, or raise model.vocab_size"
-                )
-                raise InvalidInputError(message, code="token_out_of_range")
+            if largest is not None:
+                check_largest_token(f"data.sources[{source}] holds token", largest, vocab_size)
 
     def describe(self) -> dict[str, int | float | str]:
         """Return the statistics that belong in the log of a run; it reads some of the tokens."""
@@ -156,6 +152,25 @@ class Dataset:
     @cached_property
     def _unigram_entropy(self) -> float:
         return self.corpora[0].unigram_entropy()
+
+
+def check_largest_token(holds: str, largest: int, vocab_size: int) -> None:
+    """Refuse a token that a model has no row for.
+
+    Args:
+        holds: what holds it, as the refusal is to begin.
+        largest: token of that.
+        vocab_size: rows of the model.
+
+    Raises:
+        InvalidInputError: there is no row for it (code `token_out_of_range`).
+    """
+    if largest >= vocab_size:
+        message = (
+            f"{holds} {largest}, and the limit is {vocab_size - 1}: use the tokenizer of the model, or raise "
+            "model.vocab_size"
+        )
+        raise InvalidInputError(message, code="token_out_of_range")
 
 
 def _joined(arrays: Sequence[Integers]) -> Integers:

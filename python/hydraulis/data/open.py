@@ -56,6 +56,11 @@ class Data:
     train: Dataset
     held_out: Dataset | None
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence of both."""
+        return max(int(one.lengths.max()) for one in (self.train, self.held_out) if one is not None)
+
 
 def prepare(config: DataConfig, progress: Progress = lambda _: None) -> list[PreparedSource]:
     """Find the files of every source, and build the indexes that are missing.

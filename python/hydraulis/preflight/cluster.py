@@ -108,17 +108,12 @@ class ClusterLook:
             return "later", f"{has}; what is admitted follows from profile and strategies"
         profile = restricted(self.profile, self._schemes)
         caps = [f"{scheme} {profile.cap_tokens(scheme, self.cluster):,}" for scheme in self._schemes]
-        admitted = RunPlanner(self.config.planner, profile, self.cluster).longest_admitted
+        planner = RunPlanner(self.config.planner, profile, self.cluster)
+        admitted = planner.longest_admitted
         text = f"{has}, {admitted:,} are admitted; most tokens of a micro-batch: {', '.join(caps)}"
         if longest is None:
             return ("ok" if most <= admitted else "later"), text
-        if longest > admitted:
-            message = (
-                f"the longest sequence has {longest} tokens, and no strategy admits more than {admitted}: "
-                "lower data.max_tokens, raise planner.memory_mib, or add a wider strategy to "
-                "planner.strategies"
-            )
-            raise InfeasibleError(message, code="document_too_long")
+        planner.check_longest(longest)
         return "ok", text
 
     def _memory(self) -> tuple[int, str]:

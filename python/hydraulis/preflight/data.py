@@ -1,12 +1,12 @@
 """The data: tokenizer and template, files, the state of the index, and how long the run is."""
 
 from hydraulis.config.run import RunConfig
+from hydraulis.data.dataset import check_largest_token
 from hydraulis.data.open import Data, make_data, open_sources
 from hydraulis.data.run_length import epochs_of
 from hydraulis.data.source_state import SourceState, source_states
 from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.data.text.tokenizer import load_tokenizer
-from hydraulis.errors import InvalidInputError
 from hydraulis.preflight.finding import Status
 
 
@@ -33,12 +33,7 @@ class DataLook:
             return "ok", "not needed: all sources hold tokens"
         name, rows = self.config.data.tokenizer, self.config.model.vocab_size
         tokenizer = load_tokenizer(name)
-        if tokenizer.vocab_size > rows:
-            message = (
-                f"data.tokenizer = '{name}' gives tokens up to {tokenizer.vocab_size - 1}, and the limit is "
-                f"{rows - 1}: use the tokenizer of the model, or raise model.vocab_size"
-            )
-            raise InvalidInputError(message, code="token_out_of_range")
+        check_largest_token(f"data.tokenizer = '{name}' gives tokens up to", tokenizer.vocab_size - 1, rows)
         return "ok", f"{name}: {tokenizer.vocab_size:,} tokens, {rows:,} rows of the model"
 
     def sources(self) -> tuple[Status, str]:
@@ -84,10 +79,7 @@ class DataLook:
     @property
     def longest(self) -> int | None:
         """Tokens of the longest sequence; None while it is not known."""
-        if self.data is None:
-            return None
-        train, held_out = self.data.train, self.data.held_out
-        return max(int(one.lengths.max()) for one in (train, held_out) if one is not None)
+        return None if self.data is None else self.data.longest
 
 
 def _account(number: int, state: SourceState) -> str:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from hydraulis._core import Cluster, CostProfile, Link, Plan, Planner, Span
 from hydraulis.config.link_rates import LinkRates
 from hydraulis.config.planner import LINK_OF_PROFILE, NO_LINK, PlannerConfig
+from hydraulis.errors import InfeasibleError
 from hydraulis.planner.compare import homogeneous
 from hydraulis.planner.links import measured_rates
 from hydraulis.runtime.buffers import StrategyBuffers
@@ -60,6 +61,20 @@ class RunPlanner:
     def longest_admitted(self) -> int:
         """Tokens of the longest sequence that some strategy admits."""
         return self._planner.longest_admitted
+
+    def check_longest(self, longest: int) -> None:
+        """Refuse data whose longest sequence no strategy admits.
+
+        Raises:
+            InfeasibleError: none does (code `document_too_long`).
+        """
+        if longest > self.longest_admitted:
+            message = (
+                f"the longest sequence has {longest} tokens, and no strategy admits more than "
+                f"{self.longest_admitted}: lower data.max_tokens, raise planner.memory_mib, or add a wider "
+                "strategy to planner.strategies"
+            )
+            raise InfeasibleError(message, code="document_too_long")
 
     def plan(self, lengths: Lengths, targets: Lengths | None = None) -> Plan:
         """Plan a batch, by the times that are known now; raises what `Planner.plan` does."""
