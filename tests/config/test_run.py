@@ -385,6 +385,12 @@ HF_CONFIG = {
 }
 
 
+WEIGHTS = """
+[checkpoint]
+weights = "before"
+"""
+
+
 def without_shape(folder: Path) -> Path:
     (folder / "config.json").write_text(json.dumps(HF_CONFIG))
     shape = re.compile(r"\[model\]\n(\w+ = \d+\n)+")
@@ -400,7 +406,6 @@ def test_a_model_folder_gives_the_shape_and_where_the_parameters_are(tmp_path: P
 @pytest.mark.parametrize(
     ("override", "code", "message"),
     [
-        ("checkpoint.weights=there", "config_value", "weights = 'there' both say"),
         ("model.path=[]", "config_type", r"model.path = \[\]"),
         ("model.path=nowhere", "config_file", "nowhere/config.json"),
     ],
@@ -409,6 +414,32 @@ def test_a_model_folder_is_named_once(tmp_path: Path, override: str, code: str, 
     with pytest.raises(InvalidInputError, match=message) as refusal:
         load(without_shape(tmp_path), [override])
     assert refusal.value.code == code
+
+
+def test_a_later_layer_says_where_the_parameters_are(tmp_path: Path) -> None:
+    path = without_shape(tmp_path)
+    loaded = load_with_origins(path, ["checkpoint.weights=there"])
+    assert loaded.config.model == from_hugging_face(HF_CONFIG)
+    assert loaded.config.checkpoint.weights == "there"
+    assert loaded.origins["checkpoint.weights"] == "--set"
+    assert loaded.origins["model.hidden_size"] == str(tmp_path / "config.json")
+    assert load(path, ["checkpoint.weights=there", f"model.path={tmp_path}"]).checkpoint.weights == str(
+        tmp_path
+    )
+    # What takes the shape alone still draws the parameters anew.
+    assert not load(path, [f"model.hf_config={tmp_path}/config.json"]).checkpoint.weights
+
+    text = path.read_text()
+    path.write_text(
+        text.replace("path =", "hf_config =").replace(f'"{tmp_path}"', f'"{tmp_path}/config.json"') + WEIGHTS
+    )
+    assert load(path).checkpoint.weights == "before"
+    assert load(path, [f"model.path={tmp_path}"]).checkpoint.weights == str(tmp_path)
+
+    path.write_text(text + WEIGHTS)
+    with pytest.raises(InvalidInputError, match="weights = 'before' both say") as refusal:
+        load(path)
+    assert refusal.value.code == "config_value"
 
 
 def test_a_model_folder_and_a_config_json_in_one_file_are_refused(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ OVERRIDE = "--set"
 _ALTERNATIVES = (
     {"data.tokens_per_batch", "data.sequences_per_batch"},
     {"model.path", "model.hf_config"},
+    {"model.path", "checkpoint.weights"},
 )
 """Keys of which a configuration has one."""
 
@@ -36,6 +37,8 @@ class Layers:
     def add(self, tables: Mapping[str, object], origin: str) -> None:
         """Lay tables over those that are there; whether their keys exist is not asked here."""
         named = {f"{section}.{key}" for section, table in tables.items() for key in _keys(table)}
+        if "checkpoint.weights" in named:
+            self._keep_shape()
         for names in _ALTERNATIVES:
             if names & named:
                 for name in names - named:
@@ -52,6 +55,13 @@ class Layers:
     def origin(self, name: str) -> str:
         """Say where the value of a key comes from."""
         return self.origins.get(name, DEFAULT)
+
+    def _keep_shape(self) -> None:
+        """Leave the shape alone of a model's folder: where the parameters are a later layer says."""
+        section = self.tables.get("model")
+        if isinstance(section, dict) and isinstance(section.get("path"), str) and "hf_config" not in section:
+            section["hf_config"] = str(Path(section["path"]) / "config.json")
+            self.origins["model.hf_config"] = self.origins["model.path"]
 
     def _remove(self, name: str) -> None:
         section, key = name.split(".")
