@@ -4,7 +4,9 @@
 #   sbatch examples/slurm.sh run.toml --preset nodes
 #
 # Submitted again, it goes on from the newest checkpoint. Two minutes before its time is up Slurm sends SIGTERM: the run
-# ends after the step at hand and leaves a checkpoint.
+# ends after the step at hand and leaves a checkpoint, if both are done before torchrun kills the ranks: after the seconds
+# below, or 30 where torch does not know the variable yet. What takes longer goes on from the last of
+# checkpoint.every_steps, so set that.
 #SBATCH --job-name=hydraulis
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=1
@@ -17,6 +19,8 @@ set -eu
 
 [ $# -ge 1 ] || { echo "usage: sbatch $0 RUN.toml [option of hydraulis.train ...]" >&2; exit 2; }
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT="${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-100}"
 
 # Configuration, data, index, model and output.directory must lie where every node sees them.
 exec srun --kill-on-bad-exit=1 torchrun \

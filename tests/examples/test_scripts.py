@@ -24,7 +24,7 @@ def run(folder: Path, script: str, *arguments: str, **environment: str) -> "subp
     programs = folder / "bin"
     programs.mkdir()
     for name, body in {
-        "torchrun": 'printf "%s\\n" torchrun "$@"',
+        "torchrun": 'printf "%s\\n" torchrun "$@"; echo "killed after $TORCH_ELASTIC_SHUTDOWN_TIMEOUT s" >&2',
         # It starts what follows its own options, on every node.
         "srun": 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"',
         "scontrol": 'echo "$@" >&2; echo node-0; echo node-1',
@@ -67,6 +67,12 @@ def test_without_a_configuration_it_says_how_it_is_used(tmp_path: Path, script: 
     done = run(tmp_path, script)
     assert done.returncode == 2
     assert done.stderr.startswith("usage: ")
+
+
+def test_under_slurm_ranks_have_nearly_the_time_that_slurm_gives_them(tmp_path: Path) -> None:
+    done = run(tmp_path, "slurm.sh", "run.toml", **SLURM)
+    assert "killed after 100 s" in done.stderr
+    assert "#SBATCH --signal=TERM@120" in (ROOT / "examples/slurm.sh").read_text(encoding="utf-8")
 
 
 def test_slurm_reads_its_options_before_the_first_command() -> None:
