@@ -54,8 +54,10 @@ def iterations(
 ) -> Iterator[Iteration]:
     """Train, and give each iteration after its step. Collective: every rank iterates.
 
-    Batch `i` depends on the seed and `i` alone, and its plan on the batch and the profile. So the next one is
-    planned while an iteration runs.
+    Of the same data batch `i` depends on the seed and `i` alone. Its plan depends on the batch and the
+    profile; with `planner.max_strategies` also on the strategies used before, and with `planner.recalibrate`
+    on what was measured until it is made. Neither needs the iteration that runs: the next one is planned
+    meanwhile.
 
     Args:
         config: of the run.
