@@ -20,8 +20,11 @@ from hydraulis.report.timeline import timeline_figure
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from hydraulis.report.run import Run
+    from hydraulis.report.run import Run, TracedStep
     from hydraulis.report.style import Drawing
+
+    # Name, heading, caption, and what draws it.
+    _Figure = tuple[str, str, str, Callable[[Run, Sequence[Balance]], Drawing]]
 
 # A page may load nothing at all; styles and pictures are in it.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -71,60 +74,67 @@ def sections(run: Run, found: Sequence[Balance], progress: Callable[[str], objec
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
     """
-    drawn: list[tuple[str, str, str, Callable[[], Drawing]]] = [
-        (
-            "lengths",
-            "Lengths that were trained",
-            "Most sequences are short; most tokens are in long ones, which decide the strategy.",
-            lambda: lengths_figure(run.lengths),
-        ),
-        (
-            "loss",
-            "Loss",
-            "The mean over all target tokens of each global batch, and of all that is held out.",
-            lambda: loss_figure(run.metrics, run.evaluations),
-        ),
-        (
-            "strategies",
-            "Strategies",
-            "Each step runs under the strategy that is planned to be shortest for its lengths.",
-            lambda: strategies_figure(run.metrics),
-        ),
-        (
-            "prediction",
-            "Predicted and measured",
-            "The slowest replica's computation: as the profile predicts it, and as the run took.",
-            lambda: prediction_figure(run.metrics),
-        ),
-        (
-            "imbalance",
-            "Balance of the replicas",
-            "When each replica ends, as predicted: a dot each; from the first to the last, the others wait.",
-            lambda: imbalance_figure(found),
-        ),
-    ]
-    analysis = run.analysis
-    if analysis is not None:
-        data = (
-            "data",
-            "The data set",
-            "Where its sequences, tokens and attention are; how uneven plain data parallelism would find it.",
-            lambda: data_figure(analysis),
-        )
-        drawn.insert(0, data)
-    traced = run.traced
-    if traced is not None:
-        title = f"step {traced.step}, {traced.plan.strategy}: {len(traced.plan.lengths):,} sequences"
-        timeline = (
-            "timeline",
-            f"Step {traced.step}, stage by stage",
-            "The same instruction lists with predicted and measured durations; rest the pointer on a block.",
-            lambda: timeline_figure(traced.plan, traced.timelines, title),
-        )
-        drawn.append(timeline)
+    drawn = [_DATA] if run.analysis is not None else []
+    drawn += _OF_EVERY_RUN
+    drawn += [_timeline(run.traced)] if run.traced is not None else []
     for name, heading, caption, draw in drawn:
         progress(f"drawing: {heading}")
-        yield Section(name, heading, caption, draw())
+        yield Section(name, heading, caption, draw(run, found))
+
+
+def _data(run: Run, _: object) -> Drawing:
+    assert run.analysis is not None  # else the figure is left out
+    return data_figure(run.analysis)
+
+
+def _timeline(traced: TracedStep) -> _Figure:
+    title = f"step {traced.step}, {traced.plan.strategy}: {len(traced.plan.lengths):,} sequences"
+    return (
+        "timeline",
+        f"Step {traced.step}, stage by stage",
+        "The same instruction lists with predicted and measured durations; rest the pointer on a block.",
+        lambda _run, _found: timeline_figure(traced.plan, traced.timelines, title),
+    )
+
+
+_DATA: _Figure = (
+    "data",
+    "The data set",
+    "Where its sequences, tokens and attention are; how uneven plain data parallelism would find it.",
+    _data,
+)
+_OF_EVERY_RUN: tuple[_Figure, ...] = (
+    (
+        "lengths",
+        "Lengths that were trained",
+        "Most sequences are short; most tokens are in long ones, which decide the strategy.",
+        lambda run, _: lengths_figure(run.lengths),
+    ),
+    (
+        "loss",
+        "Loss",
+        "The mean over all target tokens of each global batch, and of all that is held out.",
+        lambda run, _: loss_figure(run.metrics, run.evaluations),
+    ),
+    (
+        "strategies",
+        "Strategies",
+        "Each step runs under the strategy that is planned to be shortest for its lengths.",
+        lambda run, _: strategies_figure(run.metrics),
+    ),
+    (
+        "prediction",
+        "Predicted and measured",
+        "The slowest replica's computation: as the profile predicts it, and as the run took.",
+        lambda run, _: prediction_figure(run.metrics),
+    ),
+    (
+        "imbalance",
+        "Balance of the replicas",
+        "When each replica ends, as predicted: a dot each; from the first to the last, the others wait.",
+        lambda _, found: imbalance_figure(found),
+    ),
+)
 
 
 def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
