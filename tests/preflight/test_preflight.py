@@ -71,7 +71,7 @@ def test_what_is_not_indexed_yet_is_tried(made: Path) -> None:
     found = looks(read(made))
     assert {name for name, one in found.items() if one.status == "later"} == {"length"}
     assert {one.status for one in found.values()} == {"ok", "later"}
-    assert found["data"].text == "source 0, 1 files: no index yet, the first records can be read"
+    assert found["data"].text == "source 0, 1 files: no index yet, what was tried of the records can be read"
     assert "the files of" in found["model"].text
     assert "up to 64 tokens may come, 96 are admitted" in found["longest"].text
     # Nothing was made.

@@ -24,13 +24,11 @@ class SourceState:
         files: it has.
         prepared: where its documents are, if they can be read at once; None if an index is missing.
         documents: that are indexed so far.
-        read: records that were read to see whether they can be, one of a file; 0 where none had to be.
     """
 
     files: int
     prepared: PreparedSource | None
     documents: int
-    read: int
 
 
 def source_states(config: DataConfig) -> list[SourceState]:
@@ -48,20 +46,21 @@ def _state(config: DataConfig, number: int) -> SourceState:
     files = len(records) + len(mapped)
     if not records:
         prepared = PreparedSource(mapped=tuple(map(str, mapped)), index=None, weight=source.weight)
-        return SourceState(files=files, prepared=prepared, documents=0, read=0)
+        return SourceState(files=files, prepared=prepared, documents=0)
     job = index_job(config, source, records)
     folder = index_folder(job, Path(config.index_directory))
     extent = complete_extent(folder)
     if extent is not None:
         prepared = PreparedSource(mapped=tuple(map(str, mapped)), index=str(folder), weight=source.weight)
-        return SourceState(files=files, prepared=prepared, documents=extent.documents, read=0)
+        return SourceState(files=files, prepared=prepared, documents=extent.documents)
     begun = begun_extent(folder)
-    documents = 0 if begun is None else begun.documents
-    return SourceState(files=files, prepared=None, documents=documents, read=_read_first(job, records))
+    _read_first(job, records)
+    return SourceState(files=files, prepared=None, documents=0 if begun is None else begun.documents)
 
 
-def _read_first(job: IndexJob, paths: Sequence[Path]) -> int:
-    """Tokenise the first record of each file, or of some that stand for all; count them."""
+def _read_first(job: IndexJob, paths: Sequence[Path]) -> None:
+    """Tokenise the first record of each file, or of some that stand for all."""
     encoder = job.encoder()
     chosen = np.unique(np.linspace(0, len(paths) - 1, min(len(paths), _MOST_FILES)).astype(int))
-    return sum(job.encode_first(int(number), encoder) for number in chosen)
+    for number in chosen:
+        job.encode_first(int(number), encoder)

@@ -87,4 +87,5 @@ def _account(number: int, state: SourceState) -> str:
     if state.prepared is not None:
         return f"{name}: ready"
     how_far = f"{state.documents:,} documents are indexed so far" if state.documents else "no index yet"
-    return f"{name}: {how_far}, the first records can be read"
+    # Of many files some are tried, and an empty one has no record.
+    return f"{name}: {how_far}, what was tried of the records can be read"

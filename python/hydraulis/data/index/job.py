@@ -170,11 +170,8 @@ class IndexJob:
                 documents, tokens, without_target = [], 0, 0
         yield self._block(documents, without_target)
 
-    def encode_first(self, file: int, encoder: Encoder) -> int:
-        """Read and tokenise the first record of a file, to see whether it can be.
-
-        Returns:
-            How many records that are: 1, or 0 of an empty file.
+    def encode_first(self, file: int, encoder: Encoder) -> None:
+        """Read and tokenise the first record of a file, if it has one, to see whether it can be.
 
         Raises:
             InvalidInputError: it is refused; the message begins with its place.
@@ -183,8 +180,7 @@ class IndexJob:
         for ends in opened.pieces():
             for where, values in opened.records(*ends):
                 _encoded(encoder, values, opened, where)
-                return 1
-        return 0
+                return
 
     def _block(self, documents: Sequence["_Document"], without_target: int) -> Block:
         empty = np.zeros(0, dtype=self.dtype)
