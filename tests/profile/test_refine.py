@@ -74,6 +74,13 @@ def test_what_has_changed_is_said(run: Path) -> None:
     assert "<tp2>: as it was" in text
 
 
+def test_it_says_how_far_it_is(run: Path) -> None:
+    said: list[str] = []
+    refine(run, said.append)
+    steps = len((run / "times.jsonl").read_text().splitlines())
+    assert said == [*(f"reading: {step:,} steps" for step in range(1, steps + 1)), "fitting: <1>, <pp2>"]
+
+
 def test_a_run_that_was_ended_while_it_recorded_is_refined(run: Path) -> None:
     times = (run / "times.jsonl").read_text().splitlines()
     (run / "times.jsonl").write_text("\n".join(times[:-1]) + "\n")

@@ -5,6 +5,8 @@ import json
 import sys
 from pathlib import Path
 
+from hydraulis.cli.pack import ProgressBar
+
 _EXAMPLES = """\
 examples:
   hydraulis export runs/demo --output model
@@ -47,7 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     from hydraulis.runtime.hugging_face.export import export
 
     checkpoint = checkpoint_of(arguments.source)
-    export(checkpoint, arguments.output, getattr(torch, arguments.dtype))
+    with ProgressBar("exporting") as bar:
+        export(checkpoint, arguments.output, getattr(torch, arguments.dtype), progress=bar)
     if arguments.json:
         files = sorted(path.name for path in arguments.output.iterdir())
         document = {"checkpoint": str(checkpoint), "output": str(arguments.output), "files": files}

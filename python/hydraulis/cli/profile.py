@@ -116,7 +116,7 @@ def _refine(arguments: argparse.Namespace) -> int:
     # Only now: the command starts without torch.
     from hydraulis.profile.refine import refine
 
-    refined = refine(arguments.refine)
+    refined = refine(arguments.refine, Progress())
     _finish(arguments, refined.profile, refined.explain())
     return 0
 

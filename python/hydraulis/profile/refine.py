@@ -3,7 +3,7 @@
 import json
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,11 +56,12 @@ class Refined:
         return "".join(line + "\n" for line in lines)
 
 
-def refine(run_directory: Path) -> Refined:
+def refine(run_directory: Path, progress: Callable[[str], object] = lambda _: None) -> Refined:
     """Fit the profile of a run to its own plans and durations.
 
     Args:
         run_directory: with `profile.json`, `plans.jsonl` and `times.jsonl`.
+        progress: called with a line that says what is done.
 
     Returns:
         The profile, and what has changed.
@@ -71,7 +72,8 @@ def refine(run_directory: Path) -> Refined:
     """
     profile = load_profile(run_directory / "profile.json")
     timed: dict[Scheme, list[Timed]] = defaultdict(list)
-    for plan, times in _iterations(run_directory):
+    for number, (plan, times) in enumerate(_iterations(run_directory), 1):
+        progress(f"reading: {number:,} steps")
         _collect(plan, times, timed)
     used = {scheme: runs for scheme, runs in timed.items() if len(runs) >= LEAST_MICRO_BATCHES}
     if not used:
@@ -84,6 +86,7 @@ def refine(run_directory: Path) -> Refined:
         (scheme, [(lengths, statistics.fmean(stages)) for lengths, stages in runs])
         for scheme, runs in used.items()
     ]
+    progress(f"fitting: {', '.join(map(str, used))}")
     document = json.loads(profile.to_json())
     entries = {entry["scheme"]: entry for entry in document["schemes"]}
     for scheme, fit in zip(used, fit_costs(points), strict=True):
@@ -105,7 +108,7 @@ def refine(run_directory: Path) -> Refined:
 
 def _iterations(run_directory: Path) -> Iterator[tuple[Plan, MicroBatchTimes]]:
     path = run_directory / "times.jsonl"
-    plans = [Plan.from_json(line) for line in _lines(run_directory / "plans.jsonl")]
+    plans = map(Plan.from_json, _lines(run_directory / "plans.jsonl"))
     # A run that was ended between the two has one plan more.
     for number, (plan, line) in enumerate(zip(plans, _lines(path), strict=False), 1):
         try:

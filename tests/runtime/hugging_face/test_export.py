@@ -10,7 +10,9 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
+from helpers import at_least
 from hydraulis.cli.main import main
+from hydraulis.cli.pack import ProgressBar
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.hugging_face.export import export
@@ -118,6 +120,15 @@ def test_the_command_takes_a_run_or_a_checkpoint(
             "config.json",
             "model.safetensors",
         ]
+
+
+def test_it_says_how_far_it_is(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shares: list[float] = []
+    monkeypatch.setattr(ProgressBar, "__call__", lambda _, share: shares.append(share))
+    assert main(["export", str(folder / "llama" / "run"), "--output", str(tmp_path / "model")]) == 0
+    assert shares == sorted(set(at_least(10, shares)))
+    assert shares[0] == 0
+    assert 0.5 < shares[-1] < 1
 
 
 def test_what_cannot_be_exported_is_refused(

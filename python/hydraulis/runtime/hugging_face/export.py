@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,13 @@ from hydraulis.runtime.parameters import ModelParameters
 SHARD_BYTES = 5_000_000_000
 
 
-def export(checkpoint: Path, output: Path, dtype: torch.dtype, shard_bytes: int = SHARD_BYTES) -> None:
+def export(
+    checkpoint: Path,
+    output: Path,
+    dtype: torch.dtype,
+    shard_bytes: int = SHARD_BYTES,
+    progress: Callable[[float], None] = lambda _: None,
+) -> None:
     """Write a model folder that transformers loads; it appears under its name when it is complete.
 
     Beside config.json and the parameters it has whatever tokenizer the run was begun with. One shard at a
@@ -36,6 +42,7 @@ def export(checkpoint: Path, output: Path, dtype: torch.dtype, shard_bytes: int 
         output: the folder to make.
         dtype: of the parameters in it.
         shard_bytes: a file has at most so many, or one tensor.
+        progress: called with the share of the elements that is read, from 0 to 1.
 
     Raises:
         InvalidInputError: the folder exists or cannot be made (code `export_output`), or no family of
@@ -51,7 +58,7 @@ def export(checkpoint: Path, output: Path, dtype: torch.dtype, shard_bytes: int 
             shutil.copyfile(file, folder / file.name)
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
         with CheckpointReader(checkpoint, manifest) as reader:
-            _write_parameters(folder, _parameters(manifest, reader, dtype), shard_bytes)
+            _write_parameters(folder, _parameters(manifest, reader, dtype, progress), shard_bytes)
 
 
 def _config(manifest: Manifest, carried: Path) -> dict[str, Any]:
@@ -66,12 +73,15 @@ def _config(manifest: Manifest, carried: Path) -> dict[str, Any]:
 
 
 def _parameters(
-    manifest: Manifest, reader: CheckpointReader, dtype: torch.dtype
+    manifest: Manifest, reader: CheckpointReader, dtype: torch.dtype, progress: Callable[[float], None]
 ) -> Iterator[tuple[str, Tensor]]:
     """Give every parameter under its name in transformers, whole."""
     parameters = ModelParameters.of(manifest.model)
+    total, done = sum(shape.numel() for shape in parameters.shapes.values()), 0
     for record in manifest.parameters:
+        progress(done / total)
         elements = parameters.shapes[record.name].numel()
+        done += elements
         values = reader.read(record.name, 0, elements).to(dtype)
         yield checkpoint_name(record.name), parameters.view(values, record.name).contiguous()
 
