@@ -158,3 +158,12 @@ def test_where_times_were_corrected_there_is_no_static_strategy_beside_them(tmp_
     assert only.name == expected.name
     # What the schemes' times are does not count as waiting.
     assert only.idle == pytest.approx(expected.idle)
+
+
+def test_a_run_that_searched_is_compared_with_homogeneous_strategies(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    write_run(path)
+    (path / "config.json").write_text(json.dumps({"planner": {"strategies": ["search"]}}))
+    kept, searched = balances(read_run(path))
+    assert kept.name == "2x<tp2> kept for all steps"
+    assert len(kept.replica_ms) == len(searched.replica_ms)

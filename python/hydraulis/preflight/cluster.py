@@ -6,13 +6,16 @@ import torch
 
 from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.config.run import RunConfig
-from hydraulis.errors import InfeasibleError
+from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.preflight.finding import Status
 from hydraulis.profile.of_run import chosen_profile
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.held_memory import MIB, held_memory
 from hydraulis.runtime.run_planner import RunPlanner
 from hydraulis.runtime.run_schemes import restricted, run_schemes
+
+# What the machine at hand lacks the ranks may have.
+_OF_THE_RANKS = ("no_cuda_device", "too_few_devices", "attention_kernel")
 
 
 class ClusterLook:
@@ -86,7 +89,16 @@ class ClusterLook:
         Raises:
             HydraulisError: it is refused (see `chosen_profile`).
         """
-        profile = chosen_profile(self.config, resumed)
+        try:
+            profile = chosen_profile(self.config, resumed)
+        except InvalidInputError as error:
+            if error.code not in _OF_THE_RANKS:
+                raise
+            known = f"that of {resumed.run}, if the ranks compute as it was measured" if resumed else ""
+            return "later", known
+                "later",
+                f"that of {resumed.run}, if the ranks compute as it was measured" if resumed else "",
+            )
         if profile is None:
             return "later", f"measured at the start, about {self.config.planner.profile_seconds:g} s"
         self.profile = profile

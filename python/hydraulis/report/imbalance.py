@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hydraulis._core import Planner
+from hydraulis.config.planner import SEARCH
+from hydraulis.planner.compare import homogeneous
 from hydraulis.planner.static import StaticComparison
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
@@ -59,7 +61,8 @@ def balances(run: Run) -> list[Balance]:
     if (run.path / CALIBRATIONS).exists():
         return [after]
     cluster = plans[0].cluster
-    static = StaticComparison.over(run.profile, cluster, run.strategies, int(run.lengths.max()))
+    candidates = homogeneous(run.profile, cluster) if tuple(run.strategies) == SEARCH else run.strategies
+    static = StaticComparison.over(run.profile, cluster, candidates, int(run.lengths.max()))
     for plan in plans:
         static.add(plan.lengths)
     best = static.best()
