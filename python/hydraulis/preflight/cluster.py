@@ -96,9 +96,6 @@ class ClusterLook:
                 raise
             known = f"that of {resumed.run}, if the ranks compute as it was measured" if resumed else ""
             return "later", known
-                "later",
-                f"that of {resumed.run}, if the ranks compute as it was measured" if resumed else "",
-            )
         if profile is None:
             return "later", f"measured at the start, about {self.config.planner.profile_seconds:g} s"
         self.profile = profile
