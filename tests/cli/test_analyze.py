@@ -67,6 +67,13 @@ def test_a_static_set_up_is_compared_on_a_profile(capsys: pytest.CaptureFixture[
     text = capsys.readouterr().out
     assert f"best static strategy, {found['static']}, is predicted to take" in text
     assert f"{found['ratio']:.2f} times as long" in text
+    rows = [line.split() for line in text.splitlines()[-2:]]
+    assert [row[0] for row in rows] == ["static", "search"]
+    assert f"{found['search_ms']:,.1f}" in rows[1]
+    drawn = ("analyze", *options, "--profile", "llama-32b-a800", "--gpus", "64", "--figure", "lengths.svg")
+    assert main(drawn) == 0
+    content = Path("lengths-compared.svg").read_bytes()
+    assert b"llama-32b-a800 on 64 GPUs" in content
 
 
 def test_a_run_says_everything_about_its_data(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from hydraulis._core import CostProfile
 from hydraulis.cli.analysis_tables import print_analysis
+from hydraulis.cli.contestant_table import contestant_table
 from hydraulis.cli.options import cluster_of, count, figure_path
 from hydraulis.cli.pack import ProgressBar
 from hydraulis.cli.progress import Progress
@@ -44,10 +45,22 @@ _NO_LIMIT = 2**31 - 1
 class Comparison:
     """What the best static strategy and the planner's own ones are predicted to take for the same batches."""
 
-    profile: str
+    profile: CostProfile
     gpus: int
     static: Contestant
     search: Contestant
+
+    @property
+    def contestants(self) -> tuple[Contestant, Contestant]:
+        """Both of them."""
+        return self.static, self.search
+
+    def save(self, figure: Path) -> None:
+        """Draw both beside the figure of the data, in a file of its name and `-compared`."""
+        from hydraulis.report.comparison import comparison_figure
+
+        title = f"{self.profile.name} on {self.gpus} GPUs"
+        comparison_figure(self.contestants, title).save(figure.with_stem(f"{figure.stem}-compared"))
 
     @property
     def ratio(self) -> float:
@@ -106,7 +119,10 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument("--gpus-per-node", type=count, metavar="N", help="(default: as in the profile)")
     parser.add_argument("--json", action="store_true", help="print everything as JSON on one line")
     parser.add_argument(
-        "--figure", type=figure_path, metavar="FILE", help="draw it too: a .png, .svg or .pdf"
+        "--figure",
+        type=figure_path,
+        metavar="FILE",
+        help="draw it too: a .png, .svg or .pdf; a comparison as NAME-compared",
     )
     parser.set_defaults(run=run)
 
@@ -134,10 +150,15 @@ def run(arguments: argparse.Namespace) -> int:
         from hydraulis.report.data import data_figure
 
         data_figure(data).save(arguments.figure)
+        if account.comparison is not None:
+            account.comparison.save(arguments.figure)
     if arguments.json:
         sys.stdout.write(json.dumps(_document(account)) + "\n")
     else:
         print_analysis(data.lengths, data.batches, _sentence(account.comparison))
+        compared = account.comparison
+        if compared is not None:
+            sys.stdout.write("\n" + contestant_table(compared.contestants, compared.profile))
     return 0
 
 
@@ -199,14 +220,14 @@ def _compare(arguments: argparse.Namespace, batches: list[npt.NDArray[np.int64]]
     cluster = cluster_of(arguments, profile)
     setting = Setting(profile=profile, cluster=cluster, batches=batches)
     static, search = compare(setting, ("static", "search"), Progress())
-    return Comparison(profile=profile.name, gpus=cluster.gpus, static=static, search=search)
+    return Comparison(profile=profile, gpus=cluster.gpus, static=static, search=search)
 
 
 def _sentence(comparison: Comparison | None) -> str | None:
     if comparison is None:
         return None
     return (
-        f"On {comparison.profile} with {comparison.gpus} GPUs the best static strategy, "
+        f"On {comparison.profile.name} with {comparison.gpus} GPUs the best static strategy, "
         f"{comparison.static.name.removeprefix('static ')}, is predicted to take "
         f"{comparison.static.mean_ms:,.0f} ms an iteration in the mean, and a strategy for each batch "
         f"{comparison.search.mean_ms:,.0f} ms: the static one takes {comparison.ratio:.2f} times as long."
@@ -220,7 +241,7 @@ def _document(account: Account) -> dict[str, object]:
         "comparison": None
         if comparison is None
         else {
-            "profile": comparison.profile,
+            "profile": comparison.profile.name,
             "gpus": comparison.gpus,
             "static": comparison.static.name.removeprefix("static "),
             "static_ms": comparison.static.mean_ms,

@@ -6,7 +6,8 @@ import re
 import sys
 from collections.abc import Sequence
 
-from hydraulis._core import CostProfile, LengthHistogram, Network
+from hydraulis._core import LengthHistogram, Network
+from hydraulis.cli.contestant_table import contestant_table
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,
@@ -37,13 +38,6 @@ them and balanced by the same planner; `list` chooses for each batch from --stra
 list; `search` needs none. Transfers of parameters and gradients, and the optimizer, are not part of it.
 `memory` is what the fullest rank of all iterations holds, of what it may.
 """
-_HEADINGS = {
-    "compute": "computing",
-    "slower_rank": "slow rank",
-    "bubble": "bubble",
-    "slower_replica": "slow replica",
-    "unused": "left out",
-}
 _HELD = ("reserved_bytes", "home_bytes", "held_bytes", "activation_bytes", "total_bytes")
 
 
@@ -120,7 +114,9 @@ def run(arguments: argparse.Namespace) -> int:
     names = strategies_of(arguments.compare)
     contestants = compare(setting, [names] if isinstance(names, str) else names or [], Progress())
     title = _title(arguments, setting)
-    sys.stdout.write(_json(contestants) if arguments.json else f"{title}\n\n{_table(contestants, profile)}")
+    sys.stdout.write(
+        _json(contestants) if arguments.json else f"{title}\n\n{contestant_table(contestants, profile)}"
+    )
     if arguments.figure:
         comparison_figure(contestants, title).save(arguments.figure)
     return 0
@@ -160,28 +156,6 @@ def _title(arguments: argparse.Namespace, setting: Setting) -> str:
         f"{setting.profile.name} on {setting.cluster.gpus} GPUs"
         f"{slow}{messages}"
     )
-
-
-def _table(contestants: Sequence[Contestant], profile: CostProfile) -> str:
-    """Return a row for each planner: iteration times, parts of all ranks' time, the fullest rank's memory."""
-    width = max(10, *(len(one.name) for one in contestants))
-    head = f"{'':{width}}{'mean ms':>10}{'p50':>9}{'p99':>9}{'speed':>8}"
-    head += "".join(f"{_HEADINGS[part]:>14}" for part in PARTS)
-    head += f"{'memory':>10}"
-    first = contestants[0].mean_ms
-    lines = [head, *(_row(one, width, first, profile.memory_bytes) for one in contestants), ""]
-    return "\n".join(lines)
-
-
-def _row(one: Contestant, width: int, first_ms: float, memory_bytes: int) -> str:
-    row = (
-        f"{one.name:{width}}{one.mean_ms:>10,.1f}{one.percentile_ms(50):>9,.0f}{one.percentile_ms(99):>9,.0f}"
-    )
-    row += f"{first_ms / one.mean_ms:>7.2f}x"
-    whole = sum(one.parts_ms.values())
-    row += "".join(f"{100 * one.parts_ms[part] / whole:>12.1f} %" for part in PARTS)
-    used = 0.0 if one.memory is None else one.memory.total_bytes
-    return f"{row}{100 * used / memory_bytes:>8.1f} %"
 
 
 def _json(contestants: Sequence[Contestant]) -> str:
