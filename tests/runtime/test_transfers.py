@@ -52,6 +52,15 @@ def test_home_has_the_sum_over_all_holders(by_rank: list[list[Pass]]) -> None:
             assert value.abs().max() > 0
 
 
+def test_what_crosses_between_nodes_is_what_plans_count(
+    by_rank: list[list[Pass]], request: pytest.FixtureRequest
+) -> None:
+    for number, first in enumerate(by_rank[0]):
+        assert sum(rank[number].crossing for rank in by_rank) == first.planned
+    several = "node" in request.node.callspec.id
+    assert any(one.planned for one in by_rank[0]) == several
+
+
 def test_staging_does_not_grow_after_the_first_round(by_rank: list[list[Pass]]) -> None:
     for one in by_rank:
         half = len(one) // 2

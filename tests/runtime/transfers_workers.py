@@ -1,18 +1,20 @@
 """What the ranks of test_transfers.py do."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis import Plan
+from hydraulis import Cluster, Link, Plan, Planner
 from hydraulis._core import HeldSlice, held_slices
 from hydraulis.config.model import ModelConfig
 from hydraulis.runtime.worker import Worker
-from runtime.tiny import make_worker, plan_for
+from profiles import made_up_profile
+from runtime.tiny import CAPS, make_worker, plan_for
 
 
 class Pass(NamedTuple):
@@ -25,6 +27,8 @@ class Pass(NamedTuple):
         master: likewise the master parameters.
         staging: elements that the staging buffers have room for, and those that leave from elsewhere than the
             gradient buffer.
+        crossing: elements that this rank gave to collectives for ranks of other nodes, both ways.
+        planned: elements that a plan counts as crossing, of all ranks.
     """
 
     parameters: dict[str, tuple[int, Tensor]]
@@ -32,6 +36,8 @@ class Pass(NamedTuple):
     gathered: dict[str, Tensor]
     master: dict[str, Tensor]
     staging: list[int]
+    crossing: int
+    planned: int
 
 
 def passes(
@@ -40,30 +46,77 @@ def passes(
     """Send parameters and collect made-up gradients, strategy after strategy."""
     os.environ["LOCAL_WORLD_SIZE"] = str(ranks_per_node)
     worker = make_worker(strategies, config=config)
-    return [_pass(worker, plan_for(dist.get_world_size(), text, lengths)) for text in strategies]
+    return [
+        _pass(worker, plan_for(dist.get_world_size(), text, lengths), ranks_per_node) for text in strategies
+    ]
 
 
-def _pass(worker: Worker, plan: Plan) -> Pass:
+def _pass(worker: Worker, plan: Plan, ranks_per_node: int) -> Pass:
     transfers, buffers, home = worker._transfers, worker.buffers, worker.home
     buckets = transfers.prepare(plan)
     buffers.parameter.fill_(torch.nan)
     # Leftovers must not count.
     home.gradient.fill_(1e6)
-    transfers.begin(buckets)
-    transfers.finish_parameters()
+    sent = Sent(ranks_per_node)
+    with sent.counted():
+        transfers.begin(buckets)
+        transfers.finish_parameters()
     assert not buffers.gradient.any()
     parameters = _held(worker, plan, buffers.parameter)
     # Whole numbers, so that their sum is exact in any order.
     generator = torch.Generator().manual_seed(dist.get_rank())
     buffers.gradient.random_(-1000, 1000, generator=generator)
-    transfers.finish_gradients()
+    with sent.counted():
+        transfers.finish_gradients()
     return Pass(
         parameters,
         _held(worker, plan, buffers.gradient),
         _canonical(worker, home.gather(home.gradient)),
         _canonical(worker, home.gather(home.master)),
         [*transfers.departure.staging_elements, transfers.arrival.overflow_elements],
+        sent.crossing,
+        _planned_crossing(worker, plan, ranks_per_node),
     )
+
+
+class Sent:
+    """Counts what a rank gives to collectives for ranks of other nodes."""
+
+    def __init__(self, ranks_per_node: int) -> None:
+        self.crossing = 0
+        self._node = ranks_per_node
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count for as long as the context lasts."""
+        all_to_all = dist.all_to_all_single
+
+        def counting(output: Tensor, given: Tensor, receives: Any, sends: Any, **kwargs: Any) -> Any:
+            here = dist.get_rank() // self._node
+            ranks = dist.get_process_group_ranks(kwargs["group"])
+            for rank, elements in zip(ranks, sends, strict=True):
+                self.crossing += elements if rank // self._node != here else 0
+            return all_to_all(output, given, receives, sends, **kwargs)
+
+        setattr(dist, "all_to_all_single", counting)  # noqa: B010
+        try:
+            yield
+        finally:
+            setattr(dist, "all_to_all_single", all_to_all)  # noqa: B010
+
+
+def _planned_crossing(worker: Worker, plan: Plan, ranks_per_node: int) -> int:
+    """Count by the core what the same positions move between nodes: a byte an element, out and back."""
+    cluster = Cluster(dist.get_world_size(), ranks_per_node)
+    link = Link(worker.parameters.table, gigabytes_per_s=1.0, parameter_bytes=1, gradient_bytes=1)
+    planner = Planner(made_up_profile(CAPS), cluster, strategies=[plan.strategy], link=link)
+    counted = planner.plan(plan.lengths, plan.targets)
+    same = [counted.position(rank) for rank in range(cluster.gpus)] == [
+        plan.position(rank) for rank in range(cluster.gpus)
+    ]
+    assert same
+    assert counted.moved_bytes is not None
+    return counted.moved_bytes
 
 
 def _held(worker: Worker, plan: Plan, flat: Tensor) -> dict[str, tuple[int, Tensor]]:
