@@ -55,9 +55,9 @@ impl PlannedTransfers {
         let work: Vec<ReplicaWork> = work.collect::<Result<_>>()?;
         let step = StepTimeline::new(link.split(), &transfers, work, &mut MakespanBuffers::default());
         let mut ends = step.ends.into_iter();
-        let late = |packing: &Packing| match packing.micro_batches.is_empty() {
-            true => Millis::ZERO,
-            false => ends.next().unwrap_or_default() - packing.ms,
+        let late = |packing: &Packing| {
+            let works = !packing.micro_batches.is_empty();
+            if works { ends.next().unwrap_or_default() - packing.ms } else { Millis::ZERO }
         };
         let delays = packings.iter().map(late).collect();
         // Sums of the same times in another order may seem shorter.
