@@ -8,7 +8,6 @@ from hydraulis import Cluster, CostProfile, Effort, InvalidInputError, Planner
 PROFILE = CostProfile.preset("llama-32b-a800")
 CLUSTER = Cluster(gpus=64, gpus_per_node=8)
 LENGTHS = np.random.default_rng(5).lognormal(6.2, 1.2, 300).astype(int).clip(1, 32_768)
-TIE = 1e-3
 NOTHING = Effort(refinements=0, attempts=0, markets=0, exchanges=0)
 
 
@@ -18,10 +17,9 @@ def test_a_budget_of_zero_still_gives_a_valid_plan(strategies: Literal["search"]
     online = Planner(PROFILE, CLUSTER, strategies=strategies)
     plan, longer = planner.plan(LENGTHS), online.plan(LENGTHS)
     assert online.check(plan, LENGTHS) == []
-    # Refinement may end in another optimum, as good as equal: the cost model knows no better.
-    assert plan.lower_bound_ms <= longer.iteration_ms <= plan.iteration_ms * (1 + TIE)
+    assert plan.lower_bound_ms <= longer.iteration_ms <= plan.iteration_ms
     assert plan.lower_bound_ms <= longer.lower_bound_ms
-    assert plan.gap > longer.gap - TIE
+    assert plan.gap > longer.gap
     assert strategies == "search" or "until its budget of work was used up" in plan.explain()
     window = planner.plan_window([LENGTHS, LENGTHS[:100]], max_delay=1)
     assert online.check_window(window, [LENGTHS, LENGTHS[:100]], max_delay=1) == []

@@ -109,9 +109,9 @@ impl<'a> Task<'a> {
         Assignment::of(self.batch, &attempt.strategy, self.capacities, sequences)
     }
 
-    /// The attempt with micro-batches saved, if that is shorter.
+    /// The attempt with micro-batches saved, if that is shorter; who may not refine may not do this either.
     pub(super) fn polished(&self, attempt: Attempt) -> Result<Attempt> {
-        if !can_save(self.batch.len()) {
+        if self.refinements == 0 || !can_save(self.batch.len()) {
             return Ok(attempt);
         }
         let assignment = self.assignment(&attempt)?;
