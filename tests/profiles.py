@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from hydraulis import CostProfile
+from hydraulis import CostProfile, Scheme
 
 MULTIPLE = 4
 
@@ -19,15 +19,13 @@ def made_up_profile(caps: Mapping[str, int], context: str = "ulysses") -> CostPr
     memory = 10_000_000_000
 
     def scheme(text: str, cap: int) -> dict[str, object]:
-        degrees = [int(part.lstrip("tpc")) for part in text.strip("<>").split(",")]
-        ranks = 1
-        for degree in degrees:
-            ranks *= degree
+        ranks = Scheme(text).ranks
         return {
             "scheme": text,
             "quadratic_ms_per_token2": 1e-4 / ranks,
             "linear_ms_per_token": 0.05 / ranks,
             "fixed_ms": 2.0 / ranks,
+            "forward_share": 1 / 3,
             "held_bytes": memory - round(cap * bytes_per_token),
             "activation_bytes_per_token": bytes_per_token,
         } | ({"context": context} if "cp" in text else {})
@@ -37,8 +35,6 @@ def made_up_profile(caps: Mapping[str, int], context: str = "ulysses") -> CostPr
         "name": "made-up",
         "source": "made up for a test",
         "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": memory},
-        "checkpointing": "none",
-        "forward_share": 1 / 3,
         "memory": {"reserved_bytes": 0, "home_bytes": 0, "token_multiple": MULTIPLE},
         "schemes": [scheme(text, cap) for text, cap in caps.items()],
     }

@@ -24,9 +24,8 @@ def stage_bytes(
     **changes: Any,
 ) -> int:
     parameters = ModelParameters.of(small_config(**changes))
-    whole = Position.all(Scheme("<1>"))[0]
+    whole = Position.all(Scheme("<1>").under(checkpointing))[0]
     buffers = StrategyBuffers.for_schemes(parameters, [whole.scheme], dtype)
     buffers.parameter.fill_(0.1)
-    kinds = StageKinds(None, checkpointing)
-    stage = Stage(parameters, whole, kinds, 0, ProcessGroups(timeout=None), buffers)  # type: ignore[arg-type]
+    stage = Stage(parameters, whole, StageKinds(None), 0, ProcessGroups(timeout=None), buffers)  # type: ignore[arg-type]
     return activation_bytes(stage, None, collate([np.zeros(tokens, dtype=np.uint8)], multiple=1))

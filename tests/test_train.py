@@ -318,7 +318,9 @@ REFUSALS = (
     Refusal('planner.context="both"', "config_value", "planner.context"),
     Refusal('planner.strategies=["1x<pp2>"]\0model.num_hidden_layers=1', "too_many_stages", "1 layers"),
     Refusal("data.max_tokens=90", "document_too_long", "90 tokens, and no strategy admits more than 64"),
-    Refusal('train.checkpointing="full"', "checkpointing_differs", "under checkpointing 'none'"),
+    Refusal(
+        'planner.strategies=["1x<tp2,full>"]', "scheme_unknown", "scheme <tp2,full> is not in cost profile"
+    ),
     Refusal(
         'planner.profile="MEASURED"\0model.hidden_size=64',
         "profile_differs",
@@ -376,8 +378,11 @@ def test_a_refusal_writes_nothing(refused: tuple[Path, list[list[Ended]]]) -> No
 
 
 def test_a_run_over_context_ranks_measures_trains_and_ends_well(tmp_path: Path) -> None:
-    overrides = ['planner.strategies=["1x<cp2>"]', "data.tokens_per_batch=120", "data.max_tokens=64"]
-    overrides.append('train.checkpointing="selective"')
+    overrides = [
+        'planner.strategies=["1x<cp2,selective>"]',
+        "data.tokens_per_batch=120",
+        "data.max_tokens=64",
+    ]
     arguments = [str(write_config(tmp_path)), *(part for one in overrides for part in ("--set", one))]
     own_data = [f'planner.profile="{tmp_path}/run/profile.json"', 'data.chat_template="chatml"']
     own_data += [
@@ -387,7 +392,7 @@ def test_a_run_over_context_ranks_measures_trains_and_ends_well(tmp_path: Path) 
     own_data += [f'data.index_directory="{tmp_path}/index"']
     own_data += ["train.steps=100", "train.epochs=2"]
     own = [*arguments, *(part for one in own_data for part in ("--set", one))]
-    looking = ['planner.strategies=["search"]', "train.checkpointing='none'", "planner.recalibrate=0.5"]
+    looking = ['planner.strategies=["search"]', "planner.checkpointing=none;full", "planner.recalibrate=0.5"]
     looking += ["planner.max_strategies=2", "planner.link='1,1,5'"]
     search = [*arguments, *(part for one in looking for part in ("--set", one))]
     (first, chat, free), (second, _, _) = run_ranks(2, run_commands, [arguments, own, search])
@@ -399,13 +404,15 @@ def test_a_run_over_context_ranks_measures_trains_and_ends_well(tmp_path: Path) 
     check_searched_run(tmp_path / "run-3")
     plans = [Plan.from_json(json.dumps(plan)) for plan in read_lines(tmp_path / "run" / "plans.jsonl")]
     assert [plan.replicas[0].context for plan in plans] == ["ring"] * STEPS
-    assert load_profile(tmp_path / "run" / "profile.json").checkpointing == "selective"
+    assert load_profile(tmp_path / "run" / "profile.json").schemes == ["<cp2,selective>"]
 
 
 def check_searched_run(directory: Path) -> None:
     """Schemes are measured with their links, few strategies used, transfers planned, and times learnt."""
     profile = load_profile(directory / "profile.json")
-    assert set(profile.schemes) == {"<1>", "<tp2>", "<pp2>"}
+    assert set(profile.schemes) == {
+        f"<{degrees}{kind}>" for degrees in ("1", "tp2", "cp2", "pp2") for kind in ("", ",full")
+    }
     assert {link["ranks"] for link in json.loads(profile.to_json())["hardware"]["links"]} == {2}
     plans = [Plan.from_json(json.dumps(plan)) for plan in read_lines(directory / "plans.jsonl")]
     assert 1 <= len({plan.strategy for plan in plans}) <= 2

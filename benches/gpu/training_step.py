@@ -61,6 +61,11 @@ class StepSetting:
     checkpointing: CheckpointingKind
 
     @property
+    def scheme(self) -> Scheme:
+        """Of the one replica."""
+        return Scheme("<1>").under(self.checkpointing)
+
+    @property
     def lengths(self) -> list[int]:
         """Lengths of all sequences."""
         return [length for micro_batch in self.micro_batches for length in micro_batch]
@@ -145,9 +150,8 @@ def _hydraulis(setting: StepSetting) -> Iterator[Callable[[], float]]:
             seed=SEED,
             device="cuda" if setting.device.type == "cuda" else "cpu",
             dtype=str(setting.dtype).removeprefix("torch."),  # type: ignore[arg-type]
-            checkpointing=setting.checkpointing,
         )
-        worker = Worker(setting.model, OPTIMIZER, train, schemes=[Scheme("<1>")])
+        worker = Worker(setting.model, OPTIMIZER, train, schemes=[setting.scheme])
         plan = _plan(setting)
 
         def step() -> float:
@@ -166,22 +170,21 @@ def _plan(setting: StepSetting) -> Plan:
         "name": "made up",
         "source": "for a plan of one replica, which no time decides",
         "hardware": {"device": "one", "gpus_per_node": 1, "memory_bytes": cap + 1},
-        "checkpointing": setting.checkpointing,
-        "forward_share": 1 / 3,
         "memory": {"reserved_bytes": 0, "home_bytes": 0, "token_multiple": 1},
         "schemes": [
             {
-                "scheme": "<1>",
+                "scheme": str(setting.scheme),
                 "quadratic_ms_per_token2": 1e-8,
                 "linear_ms_per_token": 1e-3,
                 "fixed_ms": 1.0,
+                "forward_share": 1 / 3,
                 "held_bytes": 0,
                 "activation_bytes_per_token": 1.0,
             }
         ],
     }
     profile = CostProfile.from_json(json.dumps(document))
-    planner = Planner(profile, Cluster(1, 1), strategies=["1x<1>"])
+    planner = Planner(profile, Cluster(1, 1), strategies=[f"1x{setting.scheme}"])
     return planner.plan(setting.lengths, [length - 1 for length in setting.lengths])
 
 

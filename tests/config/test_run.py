@@ -60,7 +60,6 @@ BAD_VALUES = {
     "train.device": '"tpu"',
     "train.attention": '"slow"',
     "train.dtype": '"float16"',
-    "train.checkpointing": '"some"',
     "train.frozen": '[" "]',
     "train.evaluate_every": "0",
     "train.timeout_s": "0",
@@ -79,6 +78,7 @@ BAD_VALUES = {
     "checkpoint.keep": "-1",
     "planner.strategies": "[]",
     "planner.schemes": '[""]',
+    "planner.checkpointing": '["some"]',
     "planner.max_strategies": "0",
     "planner.link": '"fast"',
     "planner.recalibrate": "1.0",
@@ -117,9 +117,7 @@ def test_reads_a_file_and_fills_in_defaults(tmp_path: Path) -> None:
     assert config.model.num_hidden_layers == 2
     assert config.data.source == "stdlib"
     assert config.data.max_tokens == 8192
-    assert config.train == TrainConfig(
-        steps=10, seed=0, dtype="float32", checkpointing="none", timeout_s=600.0, trace_step=None
-    )
+    assert config.train == TrainConfig(steps=10, seed=0, dtype="float32", timeout_s=600.0, trace_step=None)
     assert config.optimizer == OptimizerConfig()
     assert config.planner.strategies == ("1x<tp2>+2x<tp1>", "4x<tp1>")
     assert config.planner.profile == ""
@@ -330,7 +328,6 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
         "attention": "auto",
         "deterministic": False,
         "dtype": "float32",
-        "checkpointing": "none",
         "frozen": [],
         "evaluate_every": None,
         "timeout_s": 600.0,
@@ -465,6 +462,9 @@ def test_a_model_folder_and_a_config_json_in_one_file_are_refused(tmp_path: Path
         ("planner.strategies=2x<1>; 1x<tp2>", ("2x<1>", "1x<tp2>")),
         ('planner.strategies=["2x<1>", "1x<tp2>"]', ("2x<1>", "1x<tp2>")),
         ('planner.strategies="2x<1>"', ("2x<1>",)),
+        ("planner.checkpointing=full", ("full",)),
+        ("planner.checkpointing=none; full", ("none", "full")),
+        ('planner.checkpointing="selective"', ("selective",)),
         ("planner.context=ring", "ring"),
     ],
 )

@@ -111,6 +111,8 @@ def test_an_analytic_profile_is_made_of_a_model_and_a_device(tmp_path: Path) -> 
     path.write_text(json.dumps(config), encoding="utf-8")
     assert load_profile(f"analytic:{path}:h100") == by_preset
     assert load_profile("analytic:llama-7b-a800:cpu").dtype == "float32"
+    kinds = load_profile("analytic:llama-7b-a800:H100,none,full").schemes
+    assert kinds == by_preset.schemes + [str(Scheme(text).under("full")) for text in by_preset.schemes]
 
 
 @pytest.mark.parametrize(
@@ -121,6 +123,7 @@ def test_an_analytic_profile_is_made_of_a_model_and_a_device(tmp_path: Path) -> 
         ("analytic::H100", "analytic_syntax"),
         ("analytic:llama-7b-a800:", "analytic_syntax"),
         ("analytic:llama-7b-a800:V100", "device_unknown"),
+        ("analytic:llama-7b-a800:H100,some", "config_value"),
         ("analytic:missing.json:H100", "config_file"),
     ],
 )
@@ -145,4 +148,4 @@ def test_efficiencies_are_learnt_from_the_profiles_given() -> None:
     assert other.error(Scheme("<tp2>")) is None
     assert "H100-80GB" in CostProfile.devices()
     with pytest.raises(InvalidInputError, match="checkpointing is 'some'"):
-        CostProfile.analytic(model, Cluster(64, 8), "H100", checkpointing="some")  # type: ignore[arg-type]
+        CostProfile.analytic(model, Cluster(64, 8), "H100", checkpointing=["some"])  # type: ignore[list-item]

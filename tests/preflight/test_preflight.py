@@ -111,7 +111,7 @@ REFUSALS = (
     (["planner.strategies=1x<tp2,pp2>"], "strategies", "scheme_unknown"),
     (["planner.strategies=search", "planner.profile=", *NO_ROOM], "strategies", "no_schemes"),
     (["planner.profile=FOLDER/absent.json"], "profile", "file_unreadable"),
-    (["train.checkpointing=full"], "profile", "checkpointing_differs"),
+    (["planner.strategies=1x<1,full>"], "strategies", "scheme_unknown"),
     (["planner.profile=", *NO_ROOM], "memory", "scheme_too_large"),
     (["checkpoint.resume=FOLDER/base"], "resume", "checkpoint_missing"),
     (["output.directory=FOLDER/documents.jsonl/run"], "output", "run_directory"),

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from hydraulis import Cluster, InvalidInputError, Scheme
-from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.planner.shape import shape_of
 from hydraulis.profile.document import (
     CAP_MULTIPLE,
@@ -25,9 +24,10 @@ TIME: dict[str, Any] = {
     "quadratic_ms_per_token2": 1e-5,
     "linear_ms_per_token": 0.01,
     "fixed_ms": 0.5,
+    "forward_share": 0.3,
     "stage_multipliers": [0.9, 1.1],
 }
-PIPELINE = Scheme("<tp2,pp2>")
+PIPELINE = Scheme("<tp2,pp2,selective>")
 SHAPE = shape_of(small_config(qk_norm=True))
 QUALITY = {
     "points": 8,
@@ -38,11 +38,10 @@ QUALITY = {
 }
 
 
-def workload(checkpointing: CheckpointingKind) -> Workload:
+def workload() -> Workload:
     return Workload(
         model=SHAPE,
         dtype="float32",
-        checkpointing=checkpointing,
         context="ring",
         attention="plain attention",
         device="a CPU",
@@ -57,15 +56,13 @@ def four_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def build(memory: dict[str, float] | None = None, **changes: Any) -> Any:
-    share = changes.pop("forward_share", 0.3)
     sizes: Any = {"held_bytes": 100_000, "activation_bytes_per_token": 1_000.5} | (memory or {})
     measured = MemoryMeasurement(**sizes)
     return cost_profile(
         MODEL,
         {PIPELINE: measured},
         {PIPELINE: TimeMeasurement(**(TIME | changes))},
-        share,
-        workload("selective"),
+        workload(),
     )
 
 
@@ -73,9 +70,7 @@ def test_schemes_with_context_ranks_say_of_which_kind() -> None:
     schemes = [Scheme("<tp2>"), Scheme("<tp3,cp7>")]
     sizes = MemoryMeasurement(held_bytes=100_000, activation_bytes_per_token=1_000.5)
     times = TimeMeasurement(**(TIME | {"stage_multipliers": [1.0]}))
-    profile = cost_profile(
-        MODEL, dict.fromkeys(schemes, sizes), dict.fromkeys(schemes, times), 0.3, workload("none")
-    )
+    profile = cost_profile(MODEL, dict.fromkeys(schemes, sizes), dict.fromkeys(schemes, times), workload())
     assert [profile.context(scheme) for scheme in schemes] == [None, "ring"]
     # Padding to 21 tokens never exceeds a cap.
     assert json.loads(profile.to_json())["memory"]["token_multiple"] == math.lcm(CAP_MULTIPLE, 2, 21)
@@ -85,17 +80,15 @@ def test_every_measurement_is_in_the_document() -> None:
     document = json.loads(build(quality=QUALITY).to_json())
     (entry,) = document["schemes"]
     assert entry == {
-        "scheme": "<tp2,pp2>",
+        "scheme": "<tp2,pp2,selective>",
         **TIME,
         "fit": QUALITY,
         "held_bytes": 100_000,
         "activation_bytes_per_token": 1_000.5,
     }
-    assert document["checkpointing"] == "selective"
     assert document["dtype"] == "float32"
     assert document["model"]["switches"] == ["qk_norm"]
     assert build().model == SHAPE
-    assert document["forward_share"] == 0.3
     assert document["memory"] == {
         "reserved_bytes": 20_000,
         "home_bytes": 400_000,

@@ -19,7 +19,6 @@ from hydraulis.profile.observations import (
 CONDITIONS = Conditions(
     model='{"hidden_size": 24}',
     dtype="float32",
-    checkpointing="none",
     context="ring",
     attention="plain attention",
     device="a CPU",

@@ -57,14 +57,16 @@ def resumed_of(folder: Path, config: RunConfig, device: str) -> ResumedRun:
         {scheme: MemoryMeasurement(held_bytes=0, activation_bytes_per_token=1.0)},
         {
             scheme: TimeMeasurement(
-                quadratic_ms_per_token2=1e-5, linear_ms_per_token=0.01, fixed_ms=0.5, stage_multipliers=[1.0]
+                quadratic_ms_per_token2=1e-5,
+                linear_ms_per_token=0.01,
+                fixed_ms=0.5,
+                forward_share=0.3,
+                stage_multipliers=[1.0],
             )
         },
-        1 / 3,
         Workload(
             model=shape_of(config.model),
             dtype=config.train.dtype,
-            checkpointing=config.train.checkpointing,
             context="ring",
             gpus_per_node=1,
             attention=PlainAttention.name,
@@ -90,7 +92,7 @@ def test_the_profile_of_the_same_run_is_taken_without_a_word(tmp_path: Path) -> 
     ("override", "says"),
     [
         ('train.dtype="bfloat16"', "dtype was float32 and is bfloat16"),
-        ('train.checkpointing="full"', "checkpointing was none and is full"),
+        ('planner.strategies=["1x<1,full>"]', "it lacks <1,full>"),
         ("planner.memory_mib=7", "memory was 6 MiB and is 7 MiB"),
         ('train.attention="auto"', "attention was plain attention and is torch's flash attention for cpu"),
         ('planner.strategies=["1x<tp2>"]', "it lacks <tp2>"),

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from hydraulis import Strategy
-from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.profile.bench import SchemeBench
@@ -43,11 +42,10 @@ def train_frozen(
     optimizer: Any,
     frozen: Sequence[str],
     steps: Sequence[tuple[str, Batch]],
-    checkpointing: CheckpointingKind = "none",
 ) -> Frozen:
     """Run each batch under its strategy."""
     schemes = {scheme for strategy, _ in steps for scheme in Strategy(strategy).schemes}
-    settings = train_config(dtype=torch.float64, seed=SEED, frozen=tuple(frozen), checkpointing=checkpointing)
+    settings = train_config(dtype=torch.float64, seed=SEED, frozen=tuple(frozen))
     worker = Worker(config, optimizer, settings, schemes=sorted(schemes))
     assert worker.frozen is not None
     calls: list[int] = []

@@ -1,7 +1,7 @@
 """What the ranks of profile/test_measure.py do; not beside it, as `profile` is a standard module too."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import torch
 
@@ -14,9 +14,8 @@ from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from runtime.tiny import make_worker
 from small_model import small_config
 
-SCHEMES = ("<1>", "<tp2>", "<cp2>", "<pp3>")
+SCHEMES = ("<1>", "<1,full>", "<tp2>", "<cp2>", "<pp3>")
 MEMORY = 4 << 20
-CHECKPOINTING: tuple[CheckpointingKind, ...] = ("none", "selective", "full")
 
 
 class Report(NamedTuple):
@@ -68,7 +67,7 @@ def measure(file: Path) -> Report:
         refused = (type(error).__name__, error.code, str(error))
     stop = StopAfter(10)
     stopped = measure_profile(worker, schemes, limits(MEMORY, 600.0), lambda _: None, stop.reached) is None
-    kept = [kept_per_token(kind) for kind in CHECKPOINTING]
+    kept = [kept_per_token(Scheme("<tp2>").under(kind)) for kind in get_args(CheckpointingKind)]
     return Report(
         profile.to_json(),
         resumed.to_json(),
@@ -81,10 +80,9 @@ def measure(file: Path) -> Report:
     )
 
 
-def kept_per_token(checkpointing: CheckpointingKind) -> float:
-    """Count what a tensor rank keeps for a token; 0 on the rank that is left over."""
-    worker = make_worker(["1x<tp2>"], checkpointing=checkpointing)
-    return SchemeBench(worker, Scheme("<tp2>"), None).kept_bytes(64).per_token
+def kept_per_token(scheme: Scheme) -> float:
+    """Count what a rank of a replica keeps for a token; 0 on one that is left over."""
+    return SchemeBench(make_worker([f"1x{scheme}"]), scheme, None).kept_bytes(64).per_token
 
 
 class StopAfter:

@@ -13,7 +13,15 @@ from hydraulis.model.init import initial_value
 from hydraulis.runtime.parameters import ModelParameters
 from ranks import run_ranks
 from runtime.frozen_workers import Frozen, time_a_frozen_stage, train_frozen
-from runtime.test_worker import OPTIMIZER, assert_equal, batches, gradient_of, model_config, sequence_loss
+from runtime.test_worker import (
+    OPTIMIZER,
+    assert_equal,
+    batches,
+    checkpointed,
+    gradient_of,
+    model_config,
+    sequence_loss,
+)
 from runtime.worker_workers import SEED, Batch, Step
 from small_model import bind_parameters, small_config
 
@@ -68,8 +76,9 @@ def one_process(
 def test_the_others_train_as_in_one_process(case: str) -> None:
     frozen, changes, checkpointing = CASES[case]
     config = model_config(**changes)
-    steps = list(zip(STRATEGIES, batches(len(STRATEGIES), config.vocab_size), strict=True))
-    result: Frozen = run_ranks(4, train_frozen, config, OPTIMIZER, frozen, steps, checkpointing)[0]
+    strategies = [checkpointed(strategy, [checkpointing]) for strategy in STRATEGIES]
+    steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
+    result: Frozen = run_ranks(4, train_frozen, config, OPTIMIZER, frozen, steps)[0]
     trained, rest = ModelParameters.parted(config, frozen)
     assert rest is not None
     assert_equal(result.steps, one_process(config, trained.names, steps), 1e-10, 1e-10)

@@ -38,19 +38,19 @@ class Result(NamedTuple):
     memory_bytes: int
 
 
-def make(device: str, dtype: torch.dtype, **settings: Any) -> Worker:
+def make(device: str, dtype: torch.dtype, scheme: str = "<1>", **settings: Any) -> Worker:
     section = train_config(
         dtype=dtype, seed=SEED, device=device, frozen=("model.layers.1.mlp.*",), **settings
     )
-    return Worker(CONFIG, OPTIMIZER, section, schemes=[Scheme("<1>")])
+    return Worker(CONFIG, OPTIMIZER, section, schemes=[Scheme(scheme)])
 
 
 def sequence(number: int) -> Any:
     return np.random.default_rng(number).integers(CONFIG.vocab_size, size=LENGTHS[number]).astype(np.uint8)
 
 
-def iterate(worker: Worker, steps: int) -> Result:
-    plan = plan_for(1, STRATEGY, LENGTHS)
+def iterate(worker: Worker, steps: int, strategy: str = "1x<1>") -> Result:
+    plan = plan_for(1, strategy, LENGTHS)
     assert len(plan.replicas[0].micro_batches) > 1
     losses = []
     for _ in range(steps):
@@ -84,7 +84,7 @@ def assert_equals(result: Result, reference: Result, tolerance: float) -> None:
 
 
 @on_each_device
-@pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
+@pytest.mark.parametrize("scheme", ["<1>", "<1,selective>", "<1,full>"])
 @pytest.mark.parametrize(
     ("dtype", "attention", "tolerance"),
     [(torch.float64, "plain", 1e-10), (torch.float32, "auto", 1e-3), (torch.bfloat16, "auto", 0.2)],
@@ -94,14 +94,14 @@ def test_iterations_equal_the_cpus(
     dtype: torch.dtype,
     attention: AttentionKind,
     tolerance: float,
-    checkpointing: str,
+    scheme: str,
     reference: Result,
 ) -> None:
     with one_rank(device) as own:
-        worker = make(device, dtype, attention=attention, checkpointing=checkpointing)
+        worker = make(device, dtype, scheme, attention=attention)
         assert worker.home.master.device == worker.buffers.parameter.device == own
         assert worker.kernel.kind == ("plain" if attention == "plain" else worker.kernel.kind)
-        result = iterate(worker, 3)
+        result = iterate(worker, 3, f"1x{scheme}")
     assert_equals(result, reference, tolerance)
     lasting = sum(tensor.nbytes for tensor in worker._lasting())
     assert lasting == result.memory_bytes if device == "cpu" else lasting < result.memory_bytes

@@ -31,7 +31,7 @@ def build(
     buffers.parameter.normal_(0.0, 0.2, generator=torch.Generator().manual_seed(1))
     groups = ProcessGroups(timeout=None)  # type: ignore[arg-type]
     return (
-        Stage(parameters, position, StageKinds(None, "none"), position.stage, groups, buffers),
+        Stage(parameters, position, StageKinds(None), position.stage, groups, buffers),
         buffers,
         parameters,
     )

@@ -1,6 +1,7 @@
 """The loss and the gradients of any strategy equal one process."""
 
 import contextlib
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,7 +60,13 @@ CONTEXT_STRATEGIES = (
     "1x<tp2,cp2,pp2>",
 )
 KINDS: tuple[ContextKind, ...] = ("ulysses", "ring")
-CHECKPOINTED = [("selective", "ulysses"), ("selective", "ring"), ("full", "ulysses"), ("full", "ring")]
+# Kinds of checkpointing that the replicas of a strategy have in turn.
+CHECKPOINTED: list[tuple[tuple[CheckpointingKind, ...], ContextKind]] = [
+    (("selective",), "ulysses"),
+    (("selective", "full"), "ring"),
+    (("full",), "ulysses"),
+    (("full", "selective", "none"), "ring"),
+]
 FAMILY_STRATEGIES = ("1x<tp4>+1x<tp2>+2x<1>", "1x<tp4,cp2>", "1x<tp2,pp4>", "1x<tp2,cp2,pp2>")
 OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=3, weight_decay=0.1, no_decay=(), clip_norm=0)
 
@@ -101,6 +108,12 @@ def masked(batch: Batch, seed: int) -> Batch:
             counts = rng.random(len(tokens)) < (0.0 if number == 3 else 0.4)
             mixed[number] = MaskedTokens(plain_tokens(tokens), counts)
     return mixed
+
+
+def checkpointed(strategy: str, kinds: Sequence[CheckpointingKind]) -> str:
+    """Give the strategy with replicas of these kinds, in turn."""
+    schemes = zip(Strategy(strategy).schemes, itertools.cycle(kinds), strict=False)
+    return "+".join(f"1x{scheme.under(kind)}" for scheme, kind in schemes)
 
 
 def random_strategies(count: int, seed: int) -> list[str]:
@@ -246,24 +259,26 @@ def test_random_strategies_equal_one_process_in_float64_with_loss_masks(kind: Co
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
 
 
-@pytest.mark.parametrize(("checkpointing", "kind"), CHECKPOINTED)
+@pytest.mark.parametrize(("kinds", "kind"), CHECKPOINTED)
 def test_checkpointed_strategies_equal_one_process_in_float64(
-    checkpointing: CheckpointingKind, kind: ContextKind
+    kinds: Sequence[CheckpointingKind], kind: ContextKind
 ) -> None:
     config = model_config(tie_word_embeddings=True, qk_norm=True)
-    strategies = (*STRATEGIES[1:7], *CONTEXT_STRATEGIES[:8])
+    strategies = [checkpointed(strategy, kinds) for strategy in (*STRATEGIES[1:7], *CONTEXT_STRATEGIES[:8])]
     steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
-    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind, checkpointing)[0]
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
 
 
-@pytest.mark.parametrize(("checkpointing", "kind"), CHECKPOINTED)
-def test_checkpointing_does_not_change_a_bit(checkpointing: CheckpointingKind, kind: ContextKind) -> None:
+@pytest.mark.parametrize(("kinds", "kind"), CHECKPOINTED)
+def test_checkpointing_does_not_change_a_bit(kinds: Sequence[CheckpointingKind], kind: ContextKind) -> None:
     config = model_config(**FAMILIES["every bias"])
     strategies = ("1x<tp2,cp2,pp2>", "1x<tp4,cp2>", "1x<cp2,pp3>+1x<tp2>", "1x<tp2,pp3>+1x<pp2>")
-    steps = list(zip(strategies, batches(4, config.vocab_size), strict=True))
-    kept = run_ranks(8, train, config, OPTIMIZER, torch.float32, steps, kind, "none")[0]
-    recomputed = run_ranks(8, train, config, OPTIMIZER, torch.float32, steps, kind, checkpointing)[0]
+    drawn = batches(4, config.vocab_size)
+    kept, recomputed = (
+        run_ranks(8, train, config, OPTIMIZER, torch.float32, list(zip(named, drawn, strict=True)), kind)[0]
+        for named in (strategies, [checkpointed(strategy, kinds) for strategy in strategies])
+    )
     for one, other in zip(kept, recomputed, strict=True):
         assert one.loss == other.loss
         for name in one.gradients:

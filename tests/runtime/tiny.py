@@ -7,7 +7,6 @@ import numpy as np
 import torch
 
 from hydraulis import Cluster, Plan, Planner, Strategy
-from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.run import RunConfig
@@ -20,6 +19,8 @@ from small_model import small_config
 
 SEED = 3
 CAPS = {
+    "<1,selective>": 32,
+    "<1,full>": 32,
     "<1>": 32,
     "<tp2>": 64,
     "<pp2>": 32,
@@ -47,10 +48,9 @@ def make_worker(
     config: ModelConfig | None = None,
     dtype: torch.dtype = torch.float64,
     seed: int = SEED,
-    checkpointing: CheckpointingKind = "none",
 ) -> Worker:
     schemes = {scheme for strategy in strategies for scheme in Strategy(strategy).schemes}
-    settings = train_config(seed=seed, dtype=dtype, checkpointing=checkpointing)
+    settings = train_config(seed=seed, dtype=dtype)
     return Worker(config or small_config(), OPTIMIZER, settings, schemes=sorted(schemes))
 
 

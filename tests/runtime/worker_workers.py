@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from hydraulis import Cluster, CostProfile, Plan, Planner, Strategy
+from hydraulis import Cluster, CostProfile, Plan, Planner, Scheme, Strategy
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
@@ -25,7 +25,7 @@ from profiles import made_up_profile
 from runtime.tiny import train_config
 
 SEED = 11
-CAPS = {
+_CAPS = {
     "<1>": 64,
     "<tp2>": 96,
     "<tp4>": 160,
@@ -46,6 +46,10 @@ CAPS = {
     "<tp4,cp2>": 256,
     "<tp2,cp2,pp2>": 160,
 }
+# Of each scheme under each kind of checkpointing.
+CAPS = {
+    str(Scheme(text).under(kind)): cap for text, cap in _CAPS.items() for kind in get_args(CheckpointingKind)
+}
 Batch = Sequence[SequenceTokens]
 
 
@@ -65,11 +69,10 @@ def train(
     dtype: torch.dtype,
     steps: Sequence[tuple[str, Batch]],
     context: ContextKind = "ulysses",
-    checkpointing: CheckpointingKind = "none",
 ) -> list[Step] | None:
     """Run each batch under its strategy; rank 0 returns the steps."""
     schemes = {scheme for strategy, _ in steps for scheme in Strategy(strategy).schemes}
-    settings = train_config(steps=len(steps), seed=SEED, dtype=dtype, checkpointing=checkpointing)
+    settings = train_config(steps=len(steps), seed=SEED, dtype=dtype)
     worker = Worker(config, optimizer, settings, schemes=sorted(schemes))
     profile = made_up_profile(CAPS, context)
     records = [_step(worker, profile, strategy, batch) for strategy, batch in steps]

@@ -98,8 +98,6 @@ fn profile(u: &mut Unstructured, gpus: u32) -> Result<Value> {
         "name": "fuzzed",
         "source": "a fuzzer",
         "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": MEMORY},
-        "checkpointing": *u.choose(&["none", "selective", "full"])?,
-        "forward_share": f64::from(u.int_in_range(1..=9)?) / 10.0,
         "memory": {"reserved_bytes": RESERVED, "home_bytes": gpus, "token_multiple": u.int_in_range(1..=3)?},
         "schemes": schemes,
     }))
@@ -108,6 +106,7 @@ fn profile(u: &mut Unstructured, gpus: u32) -> Result<Value> {
 fn scheme(u: &mut Unstructured) -> Result<Value> {
     let (tp, pp): (u16, u16) = (*u.choose(&[1, 2, 3, 4, 8, 16])?, u.int_in_range(1..=4)?);
     let cp: u16 = *u.choose(&[1, 1, 2, 3])?;
+    let checkpointing = *u.choose(&["none", "none", "selective", "full"])?;
     let cap: u64 = match u.int_in_range(0..=3)? {
         0 => u.int_in_range(0..=20)?,
         1 => u.int_in_range(1..=4_000)?,
@@ -117,10 +116,11 @@ fn scheme(u: &mut Unstructured) -> Result<Value> {
     let vanishes = u.ratio(1, 16)?;
     let exponents = |usual: RangeInclusive<i32>| if vanishes { -323..=-300 } else { usual };
     let mut entry = json!({
-        "scheme": format!("<tp{tp},cp{cp},pp{pp}>"),
+        "scheme": format!("<tp{tp},cp{cp},pp{pp},{checkpointing}>"),
         "quadratic_ms_per_token2": number(u, exponents(-9..=-3))?,
         "linear_ms_per_token": number(u, exponents(-4..=1))?,
         "fixed_ms": number(u, exponents(-2..=5))?,
+        "forward_share": f64::from(u.int_in_range(1..=9)?) / 10.0,
         "held_bytes": MEMORY - RESERVED - 2 - cap * PER_TOKEN,
         "activation_bytes_per_token": PER_TOKEN,
     });

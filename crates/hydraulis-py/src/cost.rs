@@ -4,9 +4,9 @@ use hydraulis_core::spec::{CheckpointingKind, ContextKind, Dtype};
 use hydraulis_core::{Tokens, cost, spec};
 use pyo3::prelude::*;
 
-use crate::errors::{invalid, raise};
+use crate::errors::raise;
 use crate::gil::detached;
-use crate::spec::{Cluster, Scheme};
+use crate::spec::{Cluster, Scheme, checkpointing_kind};
 
 /// Time and memory of one model under each scheme of one kind of cluster, with where the numbers come from.
 #[pyclass(frozen, eq, module = "hydraulis")]
@@ -28,18 +28,21 @@ impl CostProfile {
     }
 
     /// Predicts the profile of a model on a device from its data sheet, with efficiencies learnt from measured profiles, the
-    /// shipped ones by default.
+    /// shipped ones by default; its schemes are all that fit, under each of the kinds of checkpointing, by default under none.
     #[staticmethod]
-    #[pyo3(signature = (model, cluster, device, *, checkpointing = "none", learnt_from = None))]
+    #[pyo3(signature = (model, cluster, device, *, checkpointing = None, learnt_from = None))]
     fn analytic(
         py: Python<'_>,
         model: &ModelShape,
         cluster: &Cluster,
         device: &str,
-        checkpointing: &str,
+        checkpointing: Option<Vec<String>>,
         learnt_from: Option<Vec<Py<CostProfile>>>,
     ) -> PyResult<CostProfile> {
-        let checkpointing = kind(py, checkpointing)?;
+        let kinds: Vec<CheckpointingKind> = match checkpointing {
+            Some(names) => names.iter().map(|name| checkpointing_kind(py, name)).collect::<PyResult<_>>()?,
+            None => vec![CheckpointingKind::None],
+        };
         let (model, cluster) = (model.0.clone(), cluster.0);
         let profiles: Option<Vec<cost::CostProfile>> =
             learnt_from.map(|profiles| profiles.iter().map(|profile| profile.get().0.clone()).collect());
@@ -49,7 +52,7 @@ impl CostProfile {
                 Some(profiles) => cost::Efficiency::learnt(&profiles)?,
                 None => cost::Efficiency::shipped()?,
             };
-            cost::CostProfile::analytic(&model, cluster, &device, checkpointing, &efficiency).map(CostProfile)
+            cost::CostProfile::analytic(&model, cluster, &device, &kinds, &efficiency).map(CostProfile)
         })
     }
 
@@ -106,12 +109,6 @@ impl CostProfile {
         self.0.dtype.map(Dtype::name)
     }
 
-    /// Under which activation checkpointing all of it was measured: `none`, `selective` or `full`.
-    #[getter]
-    fn checkpointing(&self) -> &'static str {
-        self.0.checkpointing.name()
-    }
-
     /// The schemes that have coefficients.
     #[getter]
     fn schemes(&self) -> Vec<String> {
@@ -149,14 +146,6 @@ impl CostProfile {
     fn __repr__(&self) -> String {
         format!("CostProfile('{}', {} schemes)", self.0.name, self.0.schemes.len())
     }
-}
-
-fn kind(py: Python<'_>, text: &str) -> PyResult<CheckpointingKind> {
-    let kinds = [CheckpointingKind::None, CheckpointingKind::Selective, CheckpointingKind::Full];
-    kinds.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
-        let message = format!("checkpointing is '{text}', it must be 'none', 'selective' or 'full'; give one of them");
-        invalid(py, &message, "config_value")
-    })
 }
 
 /// The shape of a decoder: two models of equal shape cost the same.

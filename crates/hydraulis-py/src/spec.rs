@@ -3,7 +3,7 @@
 use hydraulis_core::{Error, spec, strategy};
 use pyo3::prelude::*;
 
-use crate::errors::raise;
+use crate::errors::{invalid, raise};
 
 /// A cluster of equal GPUs in equal nodes; a rank is a GPU, numbered node by node.
 #[pyclass(frozen, eq, module = "hydraulis")]
@@ -39,14 +39,14 @@ impl Cluster {
     }
 }
 
-/// How one replica is cut: the degrees <tp, cp, pp>.
+/// How one replica is cut, the degrees <tp, cp, pp>, and the checkpointing of its layers.
 #[pyclass(frozen, eq, ord, hash, module = "hydraulis")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Scheme(pub(crate) spec::Scheme);
 
 #[pymethods]
 impl Scheme {
-    /// Reads `<1>`, `<tp4>` or `<tp4,cp2,pp2>`.
+    /// Reads `<1>`, `<tp4>`, `<tp4,cp2,pp2>`, or with checkpointing `<1,full>` or `<tp4,selective>`.
     #[new]
     fn new(py: Python<'_>, text: &str) -> PyResult<Scheme> {
         text.parse().map(Scheme).map_err(|error| raise(py, &error))
@@ -70,6 +70,17 @@ impl Scheme {
         self.0.pp()
     }
 
+    /// What each layer computes again for the backward pass: `none`, `selective` or `full`.
+    #[getter]
+    fn checkpointing(&self) -> &'static str {
+        self.0.checkpointing().name()
+    }
+
+    /// The same degrees under another kind of checkpointing.
+    fn under(&self, py: Python<'_>, checkpointing: &str) -> PyResult<Scheme> {
+        Ok(Scheme(self.0.under(checkpointing_kind(py, checkpointing)?)))
+    }
+
     /// Ranks of a replica.
     #[getter]
     fn ranks(&self) -> u64 {
@@ -83,6 +94,14 @@ impl Scheme {
     fn __repr__(&self) -> String {
         format!("Scheme('{}')", self.0)
     }
+}
+
+/// The kind of that name.
+pub(crate) fn checkpointing_kind(py: Python<'_>, text: &str) -> PyResult<spec::CheckpointingKind> {
+    spec::CheckpointingKind::named(text).ok_or_else(|| {
+        let message = format!("checkpointing is '{text}', it must be 'none', 'selective' or 'full'; give one of them");
+        invalid(py, &message, "config_value")
+    })
 }
 
 /// The set of replicas of one iteration, written `1x<tp16>+12x<tp4,pp2>`.

@@ -39,7 +39,7 @@ def _value(text: str, kind: object, override: str) -> object:
     if text[:1] not in ('"', "'", "["):
         if str in members or text in members:
             return text
-        if tuple[str, ...] in members:
+        if any(map(_is_string_list, members)):
             return [part.strip() for part in text.split(";") if part.strip()]
         if _only_strings(members):
             # So that the refusal names the choices.
@@ -59,8 +59,18 @@ def _only_strings(members: tuple[object, ...]) -> bool:
     return all(isinstance(member, str) for member in members)
 
 
+def _is_string_list(kind: object) -> bool:
+    """Tell whether a type is a tuple of any number of strings, or of choices among them."""
+    if get_origin(kind) is not tuple:
+        return False
+    element, *rest = get_args(kind)
+    return rest == [...] and (
+        element is str or (get_origin(element) is Literal and _only_strings(get_args(element)))
+    )
+
+
 def _is_list(members: tuple[object, ...], value: str) -> bool:
-    return tuple[str, ...] in members and str not in members and value not in members
+    return any(map(_is_string_list, members)) and str not in members and value not in members
 
 
 def _parsed(text: str, override: str) -> Any:

@@ -3,6 +3,7 @@
 import dataclasses
 
 from hydraulis.config.check import above, at_least, below, not_empty
+from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.config.link_rates import LinkRates
 from hydraulis.errors import InvalidInputError
@@ -20,14 +21,17 @@ class PlannerConfig:
         strategies: the candidate strategies, such as `1x<tp2>+2x<1>`; the core reads and checks them.
             `search` alone lets it look for a set of replicas for each batch.
         schemes: what replicas a search may use; empty for those of the profile, or where one is measured, for
-            tensor and pipeline degrees that are powers of two.
+            degrees that are powers of two, under each kind of `checkpointing`.
+        checkpointing: the kinds of activation checkpointing that a search measures where `schemes` names
+            none: what a layer computes again in backward instead of keeping it is nothing (`none`), all but
+            attention and matrix products (`selective`), or all (`full`). Written schemes name their own:
+            `<tp2,full>`.
         max_strategies: how many distinct strategies the run may use, since each needs its process groups;
             unlimited if left out. Evaluation has as many of its own.
         context: how context ranks attend to each other's tokens, for the profile that is measured: `ulysses`
             exchanges tokens for heads, `ring` passes keys and values round.
         profile: the path of a saved cost profile, which brings its own memory and kind of context
-            parallelism, and must have been measured under `train.checkpointing`; empty to measure one at the
-            start.
+            parallelism; empty to measure one at the start.
         profile_seconds: after how long that measurement begins no new pass; it always makes one.
         memory_mib: the memory of one rank for which a profile is measured.
         link: what transfers are predicted by: `profile` takes the links that the profile has measured,
@@ -38,6 +42,7 @@ class PlannerConfig:
 
     strategies: tuple[str, ...]
     schemes: tuple[str, ...] = ()
+    checkpointing: tuple[CheckpointingKind, ...] = ("none",)
     max_strategies: int | None = None
     context: ContextKind = "ulysses"
     profile: str = ""
@@ -51,6 +56,7 @@ class PlannerConfig:
         for field, texts in (("strategies", self.strategies), ("schemes", self.schemes)):
             for i, text in enumerate(texts):
                 not_empty(f"planner.{field}[{i}]", text)
+        not_empty("planner.checkpointing", self.checkpointing)
         if self.schemes and not self.is_search:
             message = (
                 f"planner.schemes = {list(self.schemes)} says what a search may use, but planner.strategies "

@@ -5,7 +5,6 @@ from typing import Literal
 
 from hydraulis.config.attention import AttentionKind
 from hydraulis.config.check import above, at_least, not_empty
-from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.device import DeviceKind
 from hydraulis.errors import InvalidInputError
 
@@ -28,8 +27,6 @@ class TrainConfig:
             costs some speed; on the CPU there are none.
         dtype: the type of parameters and activations; gradients are added up, and master parameters kept, in
             at least float32.
-        checkpointing: what each decoder layer computes again in backward instead of keeping it: nothing
-            (`none`), all but attention and matrix products (`selective`), or all (`full`).
         frozen: patterns of parameters that are not trained, by their names in checkpoints, such as
             `model.embed_tokens.*`; they have neither gradients nor optimizer state.
         evaluate_every: iterations from one evaluation on the held-out sequences (`data.held_out`) to the
@@ -46,7 +43,6 @@ class TrainConfig:
     attention: AttentionKind = "auto"
     deterministic: bool = False
     dtype: Literal["bfloat16", "float32", "float64"] = "float32"
-    checkpointing: CheckpointingKind = "none"
     frozen: tuple[str, ...] = ()
     evaluate_every: int | None = None
     timeout_s: float = 600.0

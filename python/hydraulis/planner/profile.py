@@ -1,6 +1,7 @@
 """Cost profiles: a shipped one by its name, or your own from its JSON file."""
 
 from pathlib import Path
+from typing import Any
 
 from hydraulis._core import Cluster, CostProfile, ModelShape
 from hydraulis.config.hugging_face import from_hugging_face
@@ -19,9 +20,10 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
     A preset's name wins over a file of the same name; write `./name` for the file.
 
     Args:
-        name_or_path: one of `CostProfile.presets()`, a path, or `analytic:MODEL:DEVICE`: MODEL is the path
-            of a `config.json` of Hugging Face or the name of a preset, whose model is taken, DEVICE one of
-            `CostProfile.devices()`.
+        name_or_path: one of `CostProfile.presets()`, a path, or `analytic:MODEL:DEVICE[,KIND...]`: MODEL is
+            the path of a `config.json` of Hugging Face or the name of a preset, whose model is taken, DEVICE
+            one of `CostProfile.devices()`, and each KIND a kind of checkpointing that schemes may have,
+            `none` if none is named.
 
     Returns:
         The profile, checked.
@@ -29,13 +31,15 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
     Raises:
         InvalidInputError: neither a preset nor a file bears the name (code `preset_unknown`), the file cannot
             be read (`file_unreadable`), it holds no sound profile (`profile_syntax`, `profile_value`), or the
-            model or the device of an analytic one is refused (`analytic_syntax`, `model_unsupported`,
-            `device_unknown`).
+            model, the device or a kind of an analytic one is refused (`analytic_syntax`,
+            `model_unsupported`, `device_unknown`, `config_value`).
 
     >>> load_profile("llama-32b-a800").gpus_per_node
     8
     >>> load_profile("analytic:llama-32b-a800:H100").device
     'H100-80GB'
+    >>> load_profile("analytic:llama-7b-a800:H100,none,full").schemes[-1]
+    '<tp16,cp2,full>'
     """
     if isinstance(name_or_path, str) and name_or_path.startswith(_ANALYTIC):
         return _analytic(name_or_path)
@@ -57,11 +61,14 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
 
 
 def _analytic(text: str) -> CostProfile:
-    model, _, device = text.removeprefix(_ANALYTIC).rpartition(":")
+    model, _, rest = text.removeprefix(_ANALYTIC).rpartition(":")
+    device, *kinds = rest.split(",")
     if not (model and device):
         message = f"'{text}' names no model and device; write {_ANALYTIC}MODEL:DEVICE"
         raise InvalidInputError(message, code="analytic_syntax")
-    return CostProfile.analytic(_model(model), _CLUSTER, device)
+    # The core says what a kind may be.
+    checkpointing: Any = kinds or None
+    return CostProfile.analytic(_model(model), _CLUSTER, device, checkpointing=checkpointing)
 
 
 def _model(name_or_path: str) -> ModelShape:

@@ -10,7 +10,6 @@ from typing import Self
 import torch
 
 from hydraulis._core import CostFit, CostProfile, ModelShape, Scheme
-from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 
 # A cap is a multiple of the ranks that share tokens out, so that padding never exceeds it, and of 64, to be
@@ -40,6 +39,7 @@ class TimeMeasurement:
         quadratic_ms_per_token2: `a`.
         linear_ms_per_token: `b`.
         fixed_ms: `c`.
+        forward_share: the forward pass's share of these.
         stage_multipliers: by stage.
         quality: how far they can be trusted, as the profile's `fit`; None where nobody knows.
     """
@@ -47,16 +47,18 @@ class TimeMeasurement:
     quadratic_ms_per_token2: float
     linear_ms_per_token: float
     fixed_ms: float
+    forward_share: float
     stage_multipliers: Sequence[float]
     quality: Mapping[str, object] | None = None
 
     @classmethod
-    def of(cls, fit: CostFit, stage_multipliers: Sequence[float]) -> Self:
+    def of(cls, fit: CostFit, forward_share: float, stage_multipliers: Sequence[float]) -> Self:
         """Take what was fitted."""
         return cls(
             quadratic_ms_per_token2=fit.quadratic_ms_per_token2,
             linear_ms_per_token=fit.linear_ms_per_token,
             fixed_ms=fit.fixed_ms,
+            forward_share=forward_share,
             stage_multipliers=stage_multipliers,
             quality=json.loads(fit.quality_json()),
         )
@@ -67,6 +69,7 @@ class TimeMeasurement:
             "quadratic_ms_per_token2": self.quadratic_ms_per_token2,
             "linear_ms_per_token": self.linear_ms_per_token,
             "fixed_ms": self.fixed_ms,
+            "forward_share": self.forward_share,
             "stage_multipliers": list(self.stage_multipliers),
         }
         return fields if self.quality is None else fields | {"fit": self.quality}
@@ -79,7 +82,6 @@ class Workload:
     Attributes:
         model: its shape.
         dtype: of parameters and activations.
-        checkpointing: the kind under which all was measured.
         context: the kind of context parallelism of all schemes that have any.
         gpus_per_node: ranks of a node.
         attention: the kernel that was used, in words.
@@ -89,7 +91,6 @@ class Workload:
 
     model: ModelShape
     dtype: str
-    checkpointing: CheckpointingKind
     context: ContextKind
     gpus_per_node: int
     attention: str
@@ -116,7 +117,6 @@ def cost_profile(
     model: ModelMemory,
     memory: Mapping[Scheme, MemoryMeasurement],
     times: Mapping[Scheme, TimeMeasurement],
-    forward_share: float,
     workload: Workload,
 ) -> CostProfile:
     """Build the profile; the core checks it.
@@ -125,7 +125,6 @@ def cost_profile(
         model: bytes that do not depend on the scheme.
         memory: of each scheme.
         times: of each scheme.
-        forward_share: of a micro-batch's time.
         workload: what was measured.
 
     Raises:
@@ -153,8 +152,6 @@ def cost_profile(
         },
         "model": json.loads(workload.model.to_json()),
         "dtype": workload.dtype,
-        "checkpointing": workload.checkpointing,
-        "forward_share": forward_share,
         "memory": {
             "reserved_bytes": model.reserved_bytes,
             "home_bytes": model.home_bytes,

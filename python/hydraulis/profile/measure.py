@@ -118,8 +118,7 @@ def measure_profile(
         return None
 
     def fitted() -> str:
-        times, forward_share = _fit(mixes, record.observations)
-        return cost_profile(model, memory, times, forward_share, workload).to_json()
+        return cost_profile(model, memory, _fit(mixes, record.observations), workload).to_json()
 
     return CostProfile.from_json(from_rank_zero(fitted))
 
@@ -128,7 +127,6 @@ def _workload(worker: Worker, context: ContextKind) -> Workload:
     return Workload(
         model=shape_of(worker.parameters.config),
         dtype=str(worker.buffers.parameter.dtype).removeprefix("torch."),
-        checkpointing=worker.checkpointing,
         context=context,
         gpus_per_node=ranks_per_node(),
         attention=worker.kernel.name,
@@ -141,7 +139,6 @@ def _conditions(workload: Workload) -> Conditions:
     return Conditions(
         model=workload.model.to_json(),
         dtype=workload.dtype,
-        checkpointing=workload.checkpointing,
         context=workload.context,
         attention=workload.attention,
         device=workload.device,
@@ -188,7 +185,7 @@ def _mixes(
 ) -> dict[Scheme, list[list[int]]]:
     """Choose micro-batches for each scheme, up to the largest that it will be given."""
     times = {scheme: _unfitted(scheme) for scheme in memory}
-    unfitted = cost_profile(model, memory, times, 0.5, workload)
+    unfitted = cost_profile(model, memory, times, workload)
     cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=workload.gpus_per_node)
     mixes = {}
     for scheme in memory:
@@ -204,6 +201,7 @@ def _unfitted(scheme: Scheme) -> TimeMeasurement:
         quadratic_ms_per_token2=0.0,
         linear_ms_per_token=1.0,
         fixed_ms=0.0,
+        forward_share=0.5,
         stage_multipliers=[1.0] * scheme.pp,
     )
 
@@ -346,12 +344,8 @@ def observed(
     return observations
 
 
-def _fit(mixes: Mixes, observations: Observations) -> tuple[dict[Scheme, TimeMeasurement], float]:
-    """Fit the mean over the stages; each stage's multiplier is its share of the summed times.
-
-    Returns:
-        What was fitted, by scheme, and the forward pass's share of all times.
-    """
+def _fit(mixes: Mixes, observations: Observations) -> dict[Scheme, TimeMeasurement]:
+    """Fit the mean over the stages, by scheme; each stage's multiplier is its share of the summed times."""
     timings = {
         scheme: [observations.stage_times(str(scheme), lengths) for lengths in mixes[scheme]]
         for scheme in mixes
@@ -371,8 +365,9 @@ def _fit(mixes: Mixes, observations: Observations) -> tuple[dict[Scheme, TimeMea
     for scheme, fit in zip(mixes, fit_costs(points), strict=True):
         by_stage = [sum(times) for times in zip(*totals[scheme], strict=True)]
         multipliers = [total / statistics.fmean(by_stage) for total in by_stage]
-        fitted[scheme] = TimeMeasurement.of(fit, multipliers)
-    return fitted, _forward_share([timing for mix in timings.values() for stages in mix for timing in stages])
+        forward_share = _forward_share([timing for stages in timings[scheme] for timing in stages])
+        fitted[scheme] = TimeMeasurement.of(fit, forward_share, multipliers)
+    return fitted
 
 
 def _forward_share(timings: Sequence[Timing]) -> float:

@@ -58,7 +58,6 @@ class Conditions:
     Attributes:
         model: the shape, as JSON.
         dtype: of parameters and activations.
-        checkpointing: the kind.
         context: the kind of context parallelism.
         attention: the kernel.
         device: what was measured on.
@@ -68,7 +67,6 @@ class Conditions:
 
     model: str
     dtype: str
-    checkpointing: str
     context: str
     attention: str
     device: str

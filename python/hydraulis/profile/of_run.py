@@ -95,7 +95,6 @@ def _differences(config: RunConfig, profile: CostProfile) -> list[str]:
     """Say what a profile was measured with and the run has otherwise; what it does not state is taken."""
     missing = sorted(_named_schemes(config) - set(profile.schemes))
     pairs: list[tuple[str, str, str]] = [
-        ("checkpointing", profile.checkpointing, config.train.checkpointing),
         ("dtype", profile.dtype or config.train.dtype, config.train.dtype),
     ]
     attention = measured_attention(profile)

@@ -88,14 +88,22 @@ def _is_admitted(scheme: Scheme, config: RunConfig, cluster: Cluster, profile: C
 
 
 def _all_schemes(config: RunConfig, cluster: Cluster) -> Iterator[Scheme]:
-    """Give tensor degrees within a node and pipeline degrees, powers of two, that leave room for tokens."""
+    """Give degrees, powers of two, that leave room for tokens, under each kind of checkpointing.
+
+    A replica's tensor and context ranks are within a node, and it has a pipeline or context ranks, not both:
+    else there would be more schemes than can be measured in a short time.
+    """
     room = _HELD_SHARE * config.planner.memory_mib * MIB
-    tp = 1
-    while tp <= min(cluster.gpus_per_node, cluster.gpus):
-        pp = 1
-        while tp * pp <= cluster.gpus and pp <= config.model.num_hidden_layers:
-            scheme = Scheme(f"<tp{tp},pp{pp}>")
-            if held_memory(config, [scheme], cluster).bytes <= room:
-                yield scheme
-            pp *= 2
-        tp *= 2
+    node = min(cluster.gpus_per_node, cluster.gpus)
+    for tp in _powers(node):
+        degrees = [Scheme(f"<tp{tp},pp{pp}>") for pp in _powers(cluster.gpus // tp)]
+        degrees += [Scheme(f"<tp{tp},cp{cp}>") for cp in _powers(node // tp) if cp > 1]
+        for scheme in degrees:
+            fits = scheme.pp <= config.model.num_hidden_layers
+            if fits and held_memory(config, [scheme], cluster).bytes <= room:
+                yield from (scheme.under(kind) for kind in config.planner.checkpointing)
+
+
+def _powers(most: int) -> list[int]:
+    """List the powers of two up to a greatest one."""
+    return [1 << exponent for exponent in range(most.bit_length())]

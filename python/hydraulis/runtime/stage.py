@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from hydraulis._core import HeldSlice, Position, held_slices
 from hydraulis.config.attention import AttentionKind
-from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
@@ -33,12 +32,10 @@ class StageKinds:
 
     Attributes:
         context: the kind of the replica's context parallelism; None if it has none.
-        checkpointing: what the layers compute again in backward.
         attention: the kernel.
     """
 
     context: ContextKind | None
-    checkpointing: CheckpointingKind
     attention: AttentionKind = "auto"
 
 
@@ -54,7 +51,7 @@ class Stage:
     Args:
         parameters: of the model.
         position: in a replica.
-        kinds: of context parallelism and of checkpointing.
+        kinds: of context parallelism and of attention.
         rank: of this process, which with the position fixes its tensor and its context group.
         groups: where these have been ensured.
         buffers: large enough for the position; those of frozen parameters, if any, stand last.
@@ -92,7 +89,7 @@ class Stage:
         cut_stage(self.module, layers, first=self.is_first, last=self.is_last)
         self.held = _bind(self.module, config, slices)
         apply_tensor_parallel(self.module, group, position.tensor_rank, scheme.tp)
-        apply_checkpointing(self.module, kinds.checkpointing)
+        apply_checkpointing(self.module, scheme.checkpointing)
 
     def blocks(self) -> Iterator[tuple[int, nn.Module]]:
         """Give each block's number and the module that its forward begins with, in the order of forward."""

@@ -79,14 +79,13 @@ class Worker:
         frozen: those that are not; None if all are trained.
         buffers: this rank's in the current strategy.
         groups: of the ranks of stages.
-        checkpointing: the kind.
 
     Args:
         model: the model's shape.
         optimizer: AdamW's settings.
         train: gives the number of steps, the type of parameters and activations, the seed of the initial
-            parameters, the device, the timeout of every process group, the kinds of checkpointing and of
-            attention of every stage, and which parameters are frozen.
+            parameters, the device, the timeout of every process group, the kind of attention of every stage,
+            and which parameters are frozen.
         schemes: every scheme that a plan of the run may use.
         values: of the parameters at the start; None draws them by the seed.
 
@@ -111,7 +110,7 @@ class Worker:
         dtype: torch.dtype = getattr(torch, train.dtype)
         wide = torch.promote_types(dtype, torch.float32)
         self.device = choose_device(train.device)
-        self.checkpointing, self._attention = train.checkpointing, train.attention
+        self._attention = train.attention
         heads = torch.empty(0, 1, model.head_dim, dtype=dtype, device=self.device)
         # Nodes may differ in what is installed.
         self.kernel = on_every_rank(lambda: choose_kernel(heads, train.attention))
@@ -156,7 +155,7 @@ class Worker:
         """
         key = (position, context)
         if key not in self._stages:
-            kinds = StageKinds(context, self.checkpointing, self._attention)
+            kinds = StageKinds(context, self._attention)
             self._stages[key] = Stage(
                 self.parameters, position, kinds, dist.get_rank(), self.groups, *self.all_buffers
             )

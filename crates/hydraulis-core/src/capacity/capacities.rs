@@ -16,18 +16,17 @@ pub struct Capacities {
 }
 
 impl Capacities {
-    /// The capacities under `cost`; pipelines alike in stages share their fills.
+    /// The capacities under `cost`; pipelines alike in stages and passes share their fills.
     pub fn new(cost: CostModel) -> Capacities {
-        let mut tables: Vec<(Vec<f64>, Arc<FillTable>)> = Vec::new();
+        let mut tables: Vec<Arc<FillTable>> = Vec::new();
         let usable = cost.schemes().iter().filter(|scheme| scheme.cap().0 > 0);
         let schemes = usable.map(|scheme| {
-            let stages = scheme.stage_multipliers();
-            let known = tables.iter().find(|(multipliers, _)| multipliers == stages);
-            let table = match known {
-                Some((_, table)) => Arc::clone(table),
-                None => Arc::new(FillTable::new(stages, scheme.forward_share())),
-            };
-            tables.push((stages.to_vec(), Arc::clone(&table)));
+            let (stages, forward_share) = (scheme.stage_multipliers(), scheme.forward_share());
+            let known = tables.iter().find(|table| table.is_of(stages, forward_share)).cloned();
+            let table = known.unwrap_or_else(|| {
+                tables.push(Arc::new(FillTable::new(stages, forward_share)));
+                Arc::clone(&tables[tables.len() - 1])
+            });
             SchemeCapacity::with(scheme.clone(), table)
         });
         let schemes = schemes.collect();

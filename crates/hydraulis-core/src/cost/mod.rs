@@ -14,6 +14,7 @@ mod non_negative;
 mod preset;
 mod profile;
 mod rank_memory;
+mod recomputation;
 mod trust;
 
 pub use analytic::{DEVICES, Device, Efficiency, device};

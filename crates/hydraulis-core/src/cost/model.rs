@@ -114,7 +114,7 @@ impl SchemeCost {
             fixed: Millis(entry.fixed_ms),
             cap,
             window: MemoryWindow { micro_batches: 1, tokens: cap },
-            forward_share: profile.forward_share,
+            forward_share: entry.forward_share,
             stage_multipliers: multipliers.unwrap_or_else(|| vec![1.0; entry.scheme.stages()]),
             fit: entry.fit,
         }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cost::{CostFit, MeasuredLink, MeasuredRange, RankMemory};
 use crate::error::{Error, Result};
-use crate::spec::{CheckpointingKind, ContextKind, Dtype, ModelShape, Scheme, Strategy};
+use crate::spec::{ContextKind, Dtype, ModelShape, Scheme, Strategy};
 use crate::units::{Millis, Tokens, count};
 
 /// Far above any measured coefficient, and small enough that no batch's time overflows.
@@ -41,10 +41,6 @@ pub struct CostProfile {
     /// What it computed in; training refuses another type. None where nobody says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Dtype>,
-    /// Under which activation checkpointing times and memory were measured, of every scheme.
-    pub checkpointing: CheckpointingKind,
-    /// The forward pass's share of a micro-batch's time, without what the backward pass computes again.
-    pub forward_share: f64,
     /// What memory holds, but for what depends on the scheme.
     pub memory: Memory,
     /// The schemes that were measured.
@@ -99,6 +95,8 @@ pub struct SchemeProfile {
     pub linear_ms_per_token: f64,
     /// Milliseconds per micro-batch.
     pub fixed_ms: f64,
+    /// The forward pass's share of a micro-batch's time, without what the backward pass computes again.
+    pub forward_share: f64,
     /// Bytes of parameters and gradients on the fullest stage.
     pub held_bytes: u64,
     /// Bytes of activations per token of a micro-batch, on the fullest rank: what the rank holds at its worst
@@ -212,8 +210,6 @@ impl CostProfile {
             hardware: Hardware { device: String::new(), gpus_per_node: 1, memory_bytes: 1, links: Vec::new() },
             model: None,
             dtype: None,
-            checkpointing: CheckpointingKind::None,
-            forward_share: 1.0 / 3.0,
             memory: Memory { reserved_bytes: 0, home_bytes: 0, token_multiple: 1 },
             schemes: Vec::new(),
             excluded: Vec::new(),
@@ -250,9 +246,6 @@ impl CostProfile {
         if self.format != FORMAT {
             return value("format", format!("'{}'", self.format), "'hydraulis.cost-profile/1'");
         }
-        if !(self.forward_share > 0.0 && self.forward_share < 1.0) {
-            return value("forward_share", self.forward_share.to_string(), "between 0 and 1, both excluded");
-        }
         for (field, number) in [
             ("hardware.gpus_per_node", u64::from(self.hardware.gpus_per_node)),
             ("hardware.memory_bytes", self.hardware.memory_bytes),
@@ -285,6 +278,9 @@ impl CostProfile {
             if !(0.0..=MAX_COEFFICIENT).contains(&number) {
                 return value(field, number.to_string(), "a number from 0 to 1e6");
             }
+        }
+        if !(entry.forward_share > 0.0 && entry.forward_share < 1.0) {
+            return value("forward_share", entry.forward_share.to_string(), "between 0 and 1, both excluded");
         }
         if entry.quadratic_ms_per_token2 + entry.linear_ms_per_token < MIN_TOKEN_MS {
             let number = entry.linear_ms_per_token.to_string();
@@ -355,8 +351,8 @@ mod tests {
     fn every_field_out_of_range_is_named() {
         for (pointer, bad) in [
             ("/format", "\"other/1\""),
-            ("/forward_share", "1.0"),
-            ("/forward_share", "0.0"),
+            ("/schemes/0/forward_share", "1.0"),
+            ("/schemes/1/forward_share", "0.0"),
             ("/hardware/gpus_per_node", "0"),
             ("/hardware/memory_bytes", "0"),
             ("/memory/token_multiple", "0"),
@@ -405,14 +401,12 @@ mod tests {
         let missing = mended(|document| drop(document["schemes"][1].as_object_mut().unwrap().remove("fixed_ms")));
         let unknown = mended(|document| document["memory"]["margin"] = 3.into());
         let mistyped = mended(|document| document["schemes"][1]["fixed_ms"] = "fast".into());
-        let unstated = mended(|document| drop(document.as_object_mut().unwrap().remove("checkpointing")));
-        let other_kind = mended(|document| document["checkpointing"] = "some".into());
+        let other_kind = mended(|document| document["schemes"][0]["scheme"] = "<tp2,some>".into());
         for (result, part) in [
             (missing, "fixed_ms"),
             (unknown, "margin"),
             (mistyped, "schemes[1].fixed_ms"),
-            (unstated, "checkpointing"),
-            (other_kind, "checkpointing"),
+            (other_kind, "schemes[0].scheme"),
         ] {
             let error = result.unwrap_err();
             assert_eq!(error.code(), "profile_syntax");

@@ -36,6 +36,11 @@ impl FillTable {
         }
     }
 
+    /// Whether it is of stages of these multipliers and this share.
+    pub fn is_of(&self, stage_multipliers: &[f64], forward_share: f64) -> bool {
+        self.stage_multipliers == stage_multipliers && self.forward_share.total_cmp(&forward_share).is_eq()
+    }
+
     /// Most of `sum (t_m - c)` that `micro_batches` may take if the replica is to end by `end`; negative where it
     /// cannot.
     pub fn most_work(&self, micro_batches: usize, end: f64, fixed: f64) -> f64 {

@@ -2,14 +2,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
-/// The way in which every decoder layer of a run is checkpointed.
-///
-/// Time and memory of all schemes depend on it, so a cost profile says under which one it was measured, and the
-/// ranks must run under the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// The way in which every decoder layer of a replica is checkpointed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CheckpointingKind {
     /// Everything that the backward pass needs is kept.
     None,
@@ -20,7 +14,16 @@ pub enum CheckpointingKind {
 }
 
 impl CheckpointingKind {
-    /// The name, as documents write it.
+    /// All kinds, the more is computed again the later.
+    pub const ALL: [CheckpointingKind; 3] =
+        [CheckpointingKind::None, CheckpointingKind::Selective, CheckpointingKind::Full];
+
+    /// The kind of that name.
+    pub fn named(name: &str) -> Option<CheckpointingKind> {
+        CheckpointingKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The name, as schemes write it.
     pub fn name(self) -> &'static str {
         match self {
             CheckpointingKind::None => "none",
@@ -41,9 +44,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_write_the_name() {
-        for kind in [CheckpointingKind::None, CheckpointingKind::Selective, CheckpointingKind::Full] {
-            assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
+    fn each_is_found_by_its_name_alone() {
+        for kind in CheckpointingKind::ALL {
+            assert_eq!(CheckpointingKind::named(kind.name()), Some(kind));
         }
+        assert_eq!(CheckpointingKind::named("some"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! How one replica is cut.
+//! How one replica is cut, and what it computes again.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,27 +6,40 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::spec::CheckpointingKind;
 
-/// The degrees <tp, cp, pp> of one replica: it runs on tp x cp x pp ranks.
+/// The degrees <tp, cp, pp> of one replica, which runs on tp x cp x pp ranks, and the checkpointing of its layers.
 ///
-/// Written `<tp4,pp2>`, degrees of 1 left out, `<1>` for all ones. The ranks of a stage are a block: tensor
-/// ranks innermost, so that each tensor group is consecutive, context ranks around them.
+/// Written `<tp4,pp2>`, degrees of 1 left out, `<1>` for all ones; with checkpointing `<tp4,full>` or `<1,selective>`. The
+/// ranks of a stage are a block: tensor ranks innermost, so that each tensor group is consecutive, context ranks around them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Scheme {
     tp: u16,
     cp: u16,
     pp: u16,
+    checkpointing: CheckpointingKind,
 }
 
 impl Scheme {
-    /// A scheme of the given degrees, each at least 1.
+    /// A scheme of the given degrees, each at least 1, that keeps all activations.
     pub fn new(tp: u16, cp: u16, pp: u16) -> Result<Scheme> {
-        let scheme = Scheme { tp, cp, pp };
+        let scheme = Scheme { tp, cp, pp, checkpointing: CheckpointingKind::None };
         if tp == 0 || cp == 0 || pp == 0 {
             return Err(Error::SchemeSyntax { text: scheme.to_string(), why: "a degree is 0".into() });
         }
         Ok(scheme)
+    }
+
+    /// The same degrees under another kind of checkpointing.
+    #[must_use]
+    pub fn under(self, checkpointing: CheckpointingKind) -> Scheme {
+        Scheme { checkpointing, ..self }
+    }
+
+    /// What each of its layers computes again for the backward pass.
+    pub fn checkpointing(self) -> CheckpointingKind {
+        self.checkpointing
     }
 
     /// Tensor-parallel degree.
@@ -62,12 +75,16 @@ impl Scheme {
 
 impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let degrees: Vec<String> = [("tp", self.tp), ("cp", self.cp), ("pp", self.pp)]
-            .iter()
-            .filter(|(_, degree)| *degree != 1)
-            .map(|(name, degree)| format!("{name}{degree}"))
-            .collect();
-        if degrees.is_empty() { f.write_str("<1>") } else { write!(f, "<{}>", degrees.join(",")) }
+        let degrees = [("tp", self.tp), ("cp", self.cp), ("pp", self.pp)];
+        let mut parts: Vec<String> =
+            degrees.iter().filter(|(_, degree)| *degree != 1).map(|(name, degree)| format!("{name}{degree}")).collect();
+        if parts.is_empty() {
+            parts.push("1".into());
+        }
+        if self.checkpointing != CheckpointingKind::None {
+            parts.push(self.checkpointing.to_string());
+        }
+        write!(f, "<{}>", parts.join(","))
     }
 }
 
@@ -78,24 +95,36 @@ impl FromStr for Scheme {
         let wrong = |why: &str| Error::SchemeSyntax { text: text.into(), why: why.into() };
         let inner = text.trim().strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
         let inner = inner.ok_or_else(|| wrong("it is not written between < and >"))?;
-        if inner.trim() == "1" {
-            return Scheme::new(1, 1, 1);
+        let mut parts: Vec<&str> = inner.split(',').map(str::trim).collect();
+        let kind = parts.last().and_then(|&last| CheckpointingKind::named(last));
+        if kind.is_some() {
+            parts.pop();
         }
-        let mut degrees = [None; 3];
-        for part in inner.split(',').map(str::trim) {
-            let (index, digits) = ["tp", "cp", "pp"]
-                .iter()
-                .enumerate()
-                .find_map(|(index, name)| Some((index, part.strip_prefix(name)?)))
-                .ok_or_else(|| wrong(&format!("'{part}' is not tp, cp or pp with a number")))?;
-            let degree: u16 = digits.parse().map_err(|_| wrong(&format!("'{digits}' is no degree")))?;
-            if degrees[index].replace(degree).is_some() {
-                return Err(wrong("a degree is given twice"));
-            }
-        }
-        let [tp, cp, pp] = degrees.map(|degree| degree.unwrap_or(1));
-        Scheme::new(tp, cp, pp)
+        let [tp, cp, pp] = if parts == ["1"] { [1; 3] } else { degrees(&parts).map_err(|why| wrong(&why))? };
+        Ok(Scheme::new(tp, cp, pp)?.under(kind.unwrap_or(CheckpointingKind::None)))
     }
+}
+
+/// The degrees tp, cp, pp, 1 where they are not among the parts; or why these are none.
+fn degrees(parts: &[&str]) -> std::result::Result<[u16; 3], String> {
+    if parts.is_empty() {
+        return Err("it names no degree; <1> is the scheme of one rank".into());
+    }
+    let mut degrees = [None; 3];
+    for part in parts {
+        let (index, digits) = ["tp", "cp", "pp"]
+            .iter()
+            .enumerate()
+            .find_map(|(index, name)| Some((index, part.strip_prefix(name)?)))
+            .ok_or_else(|| {
+                format!("'{part}' is not tp, cp or pp with a number, nor none, selective or full at the end")
+            })?;
+        let degree: u16 = digits.parse().map_err(|_| format!("'{digits}' is no degree"))?;
+        if degrees[index].replace(degree).is_some() {
+            return Err("a degree is given twice".into());
+        }
+    }
+    Ok(degrees.map(|degree| degree.unwrap_or(1)))
 }
 
 impl TryFrom<String> for Scheme {
@@ -117,10 +146,20 @@ mod tests {
 
     #[test]
     fn text_round_trips() {
-        for text in ["<1>", "<tp4>", "<cp8>", "<pp3>", "<tp16,pp2>", "<tp4,cp2>", "<tp2,cp3,pp4>"] {
+        let plain = ["<1>", "<tp4>", "<cp8>", "<pp3>", "<tp16,pp2>", "<tp4,cp2>", "<tp2,cp3,pp4>"];
+        for text in plain.into_iter().chain(["<1,full>", "<1,selective>", "<tp4,full>", "<tp2,cp3,pp4,selective>"]) {
             assert_eq!(text.parse::<Scheme>().unwrap().to_string(), text);
         }
         assert_eq!("<pp2, cp3,tp4>".parse::<Scheme>().unwrap().to_string(), "<tp4,cp3,pp2>");
+        assert_eq!("<pp2, none>".parse::<Scheme>().unwrap().to_string(), "<pp2>");
+    }
+
+    #[test]
+    fn checkpointing_tells_schemes_apart() {
+        let [plain, full]: [Scheme; 2] = ["<tp2>", "<tp2,full>"].map(|text| text.parse().unwrap());
+        assert_ne!(plain, full);
+        assert_eq!(plain.under(CheckpointingKind::Full), full);
+        assert_eq!((full.checkpointing(), full.ranks()), (CheckpointingKind::Full, plain.ranks()));
     }
 
     #[test]
@@ -131,7 +170,8 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused_by_name() {
-        for text in ["", "tp4", "<>", "<tp0>", "<cp0>", "<tp4,tp2>", "<dp2>", "<tp>", "<tp70000>", "<2>"] {
+        let degrees = ["", "tp4", "<>", "<tp0>", "<cp0>", "<tp4,tp2>", "<dp2>", "<tp>", "<tp70000>", "<2>", "<1,tp2>"];
+        for text in degrees.into_iter().chain(["<full>", "<full,tp2>", "<tp2,full,full>", "<tp2,some>", "<tp2,Full>"]) {
             assert_eq!(text.parse::<Scheme>().unwrap_err().code(), "scheme_syntax", "{text}");
         }
     }

@@ -14,8 +14,8 @@ const MAX_REPLICAS: usize = 1 << 20;
 
 /// A multiset of replicas, each with its own scheme, written `1x<tp16>+12x<tp4,pp2>`.
 ///
-/// It is kept in one canonical order, widest stages first and longer pipelines before shorter ones, so that
-/// equal sets are equal values, and so that placing replicas in this order keeps their blocks aligned.
+/// It is kept in one canonical order, widest stages first, longer pipelines before shorter ones and less checkpointing
+/// before more, so that equal sets are equal values, and so that placing replicas in this order keeps their blocks aligned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Strategy {
@@ -29,7 +29,8 @@ impl Strategy {
             let why = format!("it has {} replicas, the limit is 1 to {MAX_REPLICAS}", schemes.len());
             return Err(Error::StrategySyntax { text: String::new(), why });
         }
-        schemes.sort_by_key(|scheme| Reverse((scheme.block(), scheme.pp(), scheme.tp())));
+        schemes
+            .sort_by_key(|scheme| Reverse((scheme.block(), scheme.pp(), scheme.tp(), Reverse(scheme.checkpointing()))));
         Ok(Strategy { schemes })
     }
 
@@ -105,6 +106,8 @@ mod tests {
         let strategy: Strategy = "12x<tp4,pp2>+<tp16>+2x<pp4>+2x<cp2,tp4>+1x<tp4>+1x<cp4>+3x<cp8>".parse().unwrap();
         assert_eq!(strategy.to_string(), "1x<tp16>+2x<tp4,cp2>+3x<cp8>+12x<tp4,pp2>+1x<tp4>+1x<cp4>+2x<pp4>");
         assert_eq!(strategy.to_string().parse::<Strategy>().unwrap(), strategy);
+        let kinds: Strategy = "1x<tp2,full>+1x<tp2>+2x<1,selective>+1x<tp2,full>+1x<1>".parse().unwrap();
+        assert_eq!(kinds.to_string(), "1x<tp2>+2x<tp2,full>+1x<1>+2x<1,selective>");
         assert_eq!(strategy.ranks(), 16 + 2 * 8 + 3 * 8 + 12 * 8 + 4 + 4 + 2 * 4);
     }
 

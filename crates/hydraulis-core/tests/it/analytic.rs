@@ -4,7 +4,7 @@ use hydraulis_core::Tokens;
 use hydraulis_core::cost::{CostModel, CostProfile, DEVICES, Efficiency, PRESETS, device, preset};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::Planner;
-use hydraulis_core::spec::{CheckpointingKind, Cluster, ModelShape, Scheme};
+use hydraulis_core::spec::{CheckpointingKind, Cluster, ContextKind, ModelShape, Scheme};
 
 fn shipped() -> Vec<CostProfile> {
     PRESETS.iter().map(|(name, _)| preset(name).unwrap()).collect()
@@ -20,7 +20,8 @@ fn llama_32b() -> ModelShape {
 
 fn analytic(device_name: &str, checkpointing: CheckpointingKind) -> CostProfile {
     let efficiency = Efficiency::shipped().unwrap();
-    CostProfile::analytic(&llama_32b(), cluster(), &device(device_name).unwrap(), checkpointing, &efficiency).unwrap()
+    CostProfile::analytic(&llama_32b(), cluster(), &device(device_name).unwrap(), &[checkpointing], &efficiency)
+        .unwrap()
 }
 
 /// Relative errors of the times of one sequence, under each scheme, at each length that it admits.
@@ -46,7 +47,7 @@ fn each_table_is_predicted_from_the_others() {
         let on = device(&target.hardware.device).unwrap();
         let efficiency = Efficiency::learnt(&others).unwrap();
         let model = target.model.as_ref().unwrap();
-        let guess = CostProfile::analytic(model, cluster(), &on, target.checkpointing, &efficiency).unwrap();
+        let guess = CostProfile::analytic(model, cluster(), &on, &[CheckpointingKind::None], &efficiency).unwrap();
         let errors = errors(&guess, target);
         assert!(errors.len() >= 10, "{}", errors.len());
         let (median, worst) = (errors[errors.len() / 2], errors[errors.len() - 1]);
@@ -72,17 +73,55 @@ fn every_device_plans() {
 
 #[test]
 fn a_faster_device_is_faster_and_more_checkpointing_slower_and_smaller() {
-    let of = |profile: &CostProfile| profile.scheme("<tp8,pp2>".parse::<Scheme>().unwrap()).unwrap().clone();
-    let old = of(&analytic("A100-80GB", CheckpointingKind::None));
-    let new = of(&analytic("H100", CheckpointingKind::None));
+    let of = |device: &str, kind: CheckpointingKind| {
+        let scheme = "<tp8,pp2>".parse::<Scheme>().unwrap().under(kind);
+        analytic(device, kind).scheme(scheme).unwrap().clone()
+    };
+    let old = of("A100-80GB", CheckpointingKind::None);
+    let new = of("H100", CheckpointingKind::None);
     assert!(new.linear_ms_per_token < old.linear_ms_per_token);
     assert!(new.quadratic_ms_per_token2 < old.quadratic_ms_per_token2);
-    let kinds = [CheckpointingKind::None, CheckpointingKind::Selective, CheckpointingKind::Full];
-    let [none, selective, full] = kinds.map(|kind| of(&analytic("H100", kind)));
+    let [none, selective, full] = CheckpointingKind::ALL.map(|kind| of("H100", kind));
     assert!(none.linear_ms_per_token <= selective.linear_ms_per_token);
     assert!(selective.linear_ms_per_token < full.linear_ms_per_token);
     assert!(none.activation_bytes_per_token > selective.activation_bytes_per_token);
     assert!(selective.activation_bytes_per_token > full.activation_bytes_per_token);
+}
+
+#[test]
+fn context_ranks_share_the_tokens_and_exchange_heads() {
+    let profile = analytic("H100", CheckpointingKind::None);
+    let [alone, two, wide] =
+        ["<tp2>", "<tp2,cp2>", "<tp2,cp8>"].map(|text| profile.scheme(text.parse().unwrap()).unwrap());
+    let ratio = |pair: [f64; 2]| pair[0] / pair[1];
+    for (entry, ranks) in [(two, 2.0), (wide, 8.0)] {
+        assert!((ratio([alone.quadratic_ms_per_token2, entry.quadratic_ms_per_token2]) - ranks).abs() < 1e-9);
+        assert!((ratio([alone.activation_bytes_per_token, entry.activation_bytes_per_token]) - ranks).abs() < 1e-9);
+        // What is exchanged comes on top of a share of the rest, and over two nodes it is more.
+        let share = ratio([alone.linear_ms_per_token, entry.linear_ms_per_token]) / ranks;
+        assert!((0.5..1.0).contains(&share), "{}: {share}", entry.scheme);
+        assert!((entry.fixed_ms - alone.fixed_ms).abs() < 1e-12);
+        assert_eq!((entry.held_bytes, entry.context), (alone.held_bytes, Some(ContextKind::Ulysses)));
+    }
+    assert!(wide.linear_ms_per_token * 4.0 > two.linear_ms_per_token);
+}
+
+#[test]
+fn every_kind_of_checkpointing_has_every_scheme() {
+    let efficiency = Efficiency::shipped().unwrap();
+    let on = device("H100").unwrap();
+    let profile = CostProfile::analytic(&llama_32b(), cluster(), &on, &CheckpointingKind::ALL, &efficiency).unwrap();
+    let of = |kind: CheckpointingKind| -> Vec<Scheme> {
+        let schemes = profile.schemes.iter().map(|entry| entry.scheme);
+        schemes
+            .filter(|scheme| scheme.checkpointing() == kind)
+            .map(|scheme| scheme.under(CheckpointingKind::None))
+            .collect()
+    };
+    let [none, selective, full] = CheckpointingKind::ALL.map(of);
+    assert!(none == selective && selective == full && none.len() * 3 == profile.schemes.len());
+    let share = |text: &str| profile.scheme(text.parse().unwrap()).unwrap().forward_share;
+    assert!(share("<tp2,full>") < share("<tp2,selective>"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use hydraulis_core::cost::CostProfile;
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::Planner;
-use hydraulis_core::spec::{self, Cluster, MemoryRule, Scheme};
+use hydraulis_core::spec::{self, CheckpointingKind, Cluster, MemoryRule, Scheme};
 use hydraulis_core::strategy::place;
 use proptest::collection::vec;
 use proptest::option;
@@ -83,10 +83,10 @@ fn case(
     let schemes = vec(scheme(), 1..=5);
     let picks = vec(vec(0..5_usize, 1..=most_replicas), 1..=most_strategies);
     let memory = select(MemoryRule::ALL.to_vec());
-    (schemes, 0.1..0.9, select(shapes.to_vec()), memory, picks, select(TAILS.to_vec()), fractions).prop_map(
-        |(schemes, forward_share, (gpus, node), memory, picks, tail, fractions)| {
+    (schemes, select(shapes.to_vec()), memory, picks, select(TAILS.to_vec()), fractions).prop_map(
+        |(schemes, (gpus, node), memory, picks, tail, fractions)| {
             let cluster = Cluster::new(gpus, node).unwrap();
-            let profile = profile(&schemes, forward_share, gpus);
+            let profile = profile(&schemes, gpus);
             let strategies: Vec<spec::Strategy> = picks.iter().map(|picks| fitting(&profile, cluster, picks)).collect();
             let mut case = Case { profile, cluster, memory, strategies, lengths: Vec::new() };
             case.lengths = lengths(&case, tail, &fractions);
@@ -95,14 +95,16 @@ fn case(
     )
 }
 
-/// One scheme: degrees, cap, coefficients, and sometimes uneven stages.
+/// One scheme: degrees, checkpointing, cap, coefficients, and sometimes uneven stages.
 #[derive(Clone, Debug)]
 struct SchemeInput {
     tp: u16,
     cp: u16,
     pp: u16,
+    checkpointing: CheckpointingKind,
     cap: u64,
     coefficients: [f64; 3],
+    forward_share: f64,
     multipliers: Option<Vec<f64>>,
 }
 
@@ -110,11 +112,12 @@ fn scheme() -> impl Strategy<Value = SchemeInput> {
     let degrees = (select(vec![1_u16, 2, 3, 4, 8]), select(vec![1_u16, 1, 1, 2, 3]), 1..=4_u16);
     let caps = prop_oneof![1 => 1..=20_u64, 2 => 21..=2_000_u64, 3 => 2_001..=40_000_u64];
     let coefficients = (power_or_zero(-8..=-4), power_or_zero(-3..=0), power_or_zero(-1..=3));
-    (degrees, caps, coefficients, option::weighted(0.3, vec(0.5..2.0, 4))).prop_map(
-        |((tp, cp, pp), cap, (a, b, c), multipliers)| {
+    let kinds = select(CheckpointingKind::ALL.to_vec());
+    (degrees, kinds, caps, coefficients, 0.1..0.9, option::weighted(0.3, vec(0.5..2.0, 4))).prop_map(
+        |((tp, cp, pp), checkpointing, cap, (a, b, c), forward_share, multipliers)| {
             let b = if a + b > 0.0 { b } else { 0.1 };
             let multipliers = multipliers.map(|list| list[..usize::from(pp)].to_vec());
-            SchemeInput { tp, cp, pp, cap, coefficients: [a, b, c], multipliers }
+            SchemeInput { tp, cp, pp, checkpointing, cap, coefficients: [a, b, c], forward_share, multipliers }
         },
     )
 }
@@ -125,19 +128,20 @@ fn power_or_zero(exponents: std::ops::RangeInclusive<i32>) -> impl Strategy<Valu
 }
 
 /// A profile of <1>, which fits everywhere, and these schemes; held bytes are such that caps come out as asked.
-fn profile(schemes: &[SchemeInput], forward_share: f64, gpus: u32) -> CostProfile {
+fn profile(schemes: &[SchemeInput], gpus: u32) -> CostProfile {
     const MEMORY: u64 = 100_000_000;
     const PER_TOKEN: u64 = 1_000;
     let mut entries: Vec<Value> = Vec::new();
     for (index, input) in schemes.iter().enumerate() {
         let (tp, cp, pp) = if index == 0 { (1, 1, 1) } else { (input.tp, input.cp, input.pp) };
-        let scheme = Scheme::new(tp, cp, pp).unwrap().to_string();
+        let scheme = Scheme::new(tp, cp, pp).unwrap().under(input.checkpointing).to_string();
         let multipliers = input.multipliers.as_ref().map(|list| &list[..usize::from(pp).min(list.len())]);
         let mut entry = json!({
             "scheme": scheme,
             "quadratic_ms_per_token2": input.coefficients[0],
             "linear_ms_per_token": input.coefficients[1],
             "fixed_ms": input.coefficients[2],
+            "forward_share": input.forward_share,
             "held_bytes": MEMORY - 1_000_000 - 64 - input.cap * PER_TOKEN,
             "activation_bytes_per_token": PER_TOKEN,
         });
@@ -156,8 +160,6 @@ fn profile(schemes: &[SchemeInput], forward_share: f64, gpus: u32) -> CostProfil
         "name": "random",
         "source": "generated",
         "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": MEMORY},
-        "checkpointing": "none",
-        "forward_share": forward_share,
         "memory": {"reserved_bytes": 1_000_000, "home_bytes": 64 * gpus, "token_multiple": 1},
         "schemes": entries,
     });

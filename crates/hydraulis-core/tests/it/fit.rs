@@ -278,6 +278,17 @@ fn a_scheme_that_cannot_be_fitted_alone_borrows_from_the_others() {
     assert!(error.to_string().contains("<pp2>"), "{error}");
 }
 
+#[test]
+fn what_is_computed_again_is_more_work_of_the_same_model() {
+    // Packs of one length tell a sequence's time, not its parts: the neighbour under no checkpointing does.
+    let law = Law([4e-6, 0.2, 60.0]);
+    let again = Law([4e-6 * 9.0 / 7.0, 0.2 * 4.0 / 3.0, 80.0]);
+    let alone: Vec<Measurement> = [64, 256, 1024, 4096, 16_384].map(|length| law.point(&[length], 1.0)).into();
+    let packs: Vec<Measurement> = (1..9).map(|number| again.point(&vec![512; number], 1.0)).collect();
+    let fits = fit_schemes(&[("<1>".parse().unwrap(), alone), ("<1,full>".parse().unwrap(), packs)]).unwrap();
+    assert!((fits[1].quadratic_ms_per_token2 / again.0[0] - 1.0).abs() < 0.05, "{:?}", fits[1]);
+}
+
 proptest! {
     #[test]
     fn micro_batches_to_measure_fit_and_tell_the_coefficients(longest in 1..20_000_u64, share in 1..40_u64, law in laws()) {

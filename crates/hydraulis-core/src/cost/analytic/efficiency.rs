@@ -58,7 +58,7 @@ fn known(profile: &CostProfile) -> Result<Vec<Known>> {
     let cluster = Cluster::new(NODES * nodes, nodes)?;
     let mut known = Vec::new();
     for cost in crate::cost::CostModel::new(profile.clone(), cluster).schemes() {
-        let work = Work::of(model, cost.scheme(), &device, nodes, profile.checkpointing);
+        let work = Work::of(model, cost.scheme(), &device, nodes);
         for tokens in LENGTHS.into_iter().filter(|&tokens| tokens <= cost.cap().0.max(LENGTHS[0])) {
             let ms = cost.micro_batch_ms([crate::units::Tokens(tokens)].into_iter()).0;
             known.push(Known { work: work.alone(count(tokens)), ms });

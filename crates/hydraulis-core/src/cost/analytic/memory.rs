@@ -39,15 +39,10 @@ pub(super) fn held_bytes(model: &ModelShape, scheme: Scheme, device: &Device) ->
 }
 
 /// Bytes of activations for each token of a micro-batch on the fullest rank: stage `j` of `p` holds `p - j` micro-batches at
-/// once, each of its own layers.
-pub(super) fn activation_bytes(
-    model: &ModelShape,
-    scheme: Scheme,
-    device: &Device,
-    checkpointing: CheckpointingKind,
-) -> Result<f64> {
+/// once, each of its own layers. Context ranks share the tokens out.
+pub(super) fn activation_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<f64> {
     let tp = count(scheme.tp());
-    let layer = layer_bytes(model, scheme, device, checkpointing);
+    let layer = layer_bytes(model, scheme, device);
     let hidden = count(model.fields().hidden_size);
     // Two of the last norm, and the gradient that the loss leaves for all tokens of the group.
     let head = hidden * (tp * count(device.dtype.bytes()) + 2.0 * count(device.dtype.wide_bytes()));
@@ -56,7 +51,7 @@ pub(super) fn activation_bytes(
         count(u64::from(in_flight) * layers) * layer + if in_flight == 1 { head } else { 0.0 }
     };
     let stages = stage_layers(model, scheme)?.into_iter().map(of_stage);
-    Ok(stages.fold(0.0, f64::max) / tp)
+    Ok(stages.fold(0.0, f64::max) / count(scheme.block()))
 }
 
 /// The number of each stage, and how many layers it has.
@@ -70,11 +65,11 @@ fn stage_layers(model: &ModelShape, scheme: Scheme) -> Result<Vec<(u16, u64)>> {
 }
 
 /// Bytes that the tensor ranks of one layer keep together for each token, as `tests/profile/test_analytic.py` counts them.
-fn layer_bytes(model: &ModelShape, scheme: Scheme, device: &Device, checkpointing: CheckpointingKind) -> f64 {
+fn layer_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> f64 {
     let fields = model.fields();
     let (bytes, wide) = (device.dtype.bytes(), device.dtype.wide_bytes());
     let (hidden, heads) = (fields.hidden_size, model.query_width() + model.key_width());
-    count(match checkpointing {
+    count(match scheme.checkpointing() {
         // Norms compute in at least 32 bits and keep a number each, attention one for each head. What goes into both groups
         // of matrices is gathered: each tensor rank keeps it of all tokens.
         CheckpointingKind::None => {

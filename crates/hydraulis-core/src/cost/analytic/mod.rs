@@ -14,15 +14,18 @@ pub use efficiency::Efficiency;
 use work::Work;
 
 use crate::cost::profile::{Hardware, Memory, SchemeProfile};
+use crate::cost::recomputation::Recomputation;
 use crate::cost::{CostProfile, PRESETS, preset};
 use crate::error::Result;
-use crate::spec::{CheckpointingKind, Cluster, LayerSplit, ModelShape, Scheme};
+use crate::spec::{CheckpointingKind, Cluster, ContextKind, LayerSplit, ModelShape, Scheme};
 use crate::units::count;
 
 /// Wider tensor parallelism than two nodes of 8 was measured by nobody here.
 const MOST_TP: u16 = 16;
 /// More stages than that are beyond the tables too.
 const MOST_PP: u16 = 16;
+/// With more context ranks the heads of most models run out.
+const MOST_CP: u16 = 64;
 /// Caps are multiples of it, as in the tables.
 const TOKEN_MULTIPLE: u64 = 128;
 
@@ -35,32 +38,35 @@ impl Efficiency {
 }
 
 impl CostProfile {
-    /// Predicts the profile of a model on a device, for all schemes that divide the model and fit the cluster, without
-    /// context parallelism, whose communication no table tells.
+    /// Predicts the profile of a model on a device, for all schemes that divide the model and fit the cluster, under each of
+    /// the kinds of checkpointing.
     pub fn analytic(
         model: &ModelShape,
         cluster: Cluster,
         device: &Device,
-        checkpointing: CheckpointingKind,
+        kinds: &[CheckpointingKind],
         efficiency: &Efficiency,
     ) -> Result<CostProfile> {
         let nodes = cluster.gpus_per_node();
-        let schemes = schemes(model, cluster)?;
-        let entry = |&scheme: &Scheme| {
-            let work = Work::of(model, scheme, device, nodes, checkpointing);
-            let [quadratic, linear, fixed] = work.coefficients(&efficiency.times_peak);
+        let entry = |scheme: Scheme| {
+            let [quadratic, linear, fixed] =
+                Work::of(model, scheme, device, nodes).coefficients(&efficiency.times_peak);
             Ok(SchemeProfile {
                 scheme,
-                context: None,
+                context: (scheme.cp() > 1).then_some(ContextKind::Ulysses),
                 quadratic_ms_per_token2: quadratic,
                 linear_ms_per_token: linear,
                 fixed_ms: fixed,
+                forward_share: Recomputation::of(scheme.checkpointing()).forward_share(),
                 held_bytes: memory::held_bytes(model, scheme, device)?,
-                activation_bytes_per_token: memory::activation_bytes(model, scheme, device, checkpointing)?,
+                activation_bytes_per_token: memory::activation_bytes(model, scheme, device)?,
                 stage_multipliers: stage_multipliers(model, scheme)?,
                 fit: None,
             })
         };
+        let schemes = schemes(model, cluster)?;
+        let under = |&kind: &CheckpointingKind| schemes.iter().map(move |scheme| scheme.under(kind));
+        let entries = kinds.iter().flat_map(under).map(entry).collect::<Result<_>>()?;
         let fields = model.fields();
         CostProfile {
             name: format!("analytic-{}", device.name),
@@ -77,32 +83,43 @@ impl CostProfile {
             },
             model: Some(model.clone()),
             dtype: Some(device.dtype),
-            checkpointing,
             memory: Memory {
                 reserved_bytes: memory::reserved_bytes(model, device),
                 home_bytes: memory::home_bytes(model, device),
                 token_multiple: TOKEN_MULTIPLE,
             },
-            schemes: schemes.iter().map(entry).collect::<Result<_>>()?,
+            schemes: entries,
             ..CostProfile::empty()
         }
         .checked()
     }
 }
 
-/// Tensor degrees that divide the query heads and pipeline degrees that divide the layers, on no more ranks than there are.
+/// Tensor degrees that divide the query heads, with pipeline degrees that divide the layers or, without a pipeline, with context
+/// degrees that divide a tensor rank's heads; on no more ranks than there are, powers of two but for the stages.
 fn schemes(model: &ModelShape, cluster: Cluster) -> Result<Vec<Scheme>> {
+    let fields = model.fields();
+    let fits = |scheme: &Scheme| scheme.ranks() <= u64::from(cluster.gpus());
     let mut schemes = Vec::new();
-    for tp in (0..16).map(|doublings| 1_u16 << doublings).take_while(|&tp| tp <= MOST_TP) {
-        for pp in 1..=MOST_PP {
-            let divides = model.fields().num_attention_heads.is_multiple_of(tp.into())
-                && model.fields().num_hidden_layers.is_multiple_of(pp.into());
-            if divides && u32::from(tp) * u32::from(pp) <= cluster.gpus() {
-                schemes.push(Scheme::new(tp, 1, pp)?);
-            }
+    for tp in powers(MOST_TP).filter(|&tp| fields.num_attention_heads.is_multiple_of(tp.into())) {
+        let stages = (1..=MOST_PP).filter(|&pp| fields.num_hidden_layers.is_multiple_of(pp.into()));
+        for scheme in stages.map(|pp| Scheme::new(tp, 1, pp)) {
+            schemes.push(scheme?);
+        }
+        let heads = fields.num_attention_heads / u64::from(tp);
+        for scheme in
+            powers(MOST_CP).skip(1).filter(|&cp| heads.is_multiple_of(cp.into())).map(|cp| Scheme::new(tp, cp, 1))
+        {
+            schemes.push(scheme?);
         }
     }
+    schemes.retain(fits);
     Ok(schemes)
+}
+
+/// The powers of two up to a greatest one.
+fn powers(most: u16) -> impl Iterator<Item = u16> {
+    (0..16).map(|doublings| 1_u16 << doublings).take_while(move |&power| power <= most)
 }
 
 /// The cost of each stage to the mean; the last one computes the head beside its layers.

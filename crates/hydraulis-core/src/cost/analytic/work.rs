@@ -1,7 +1,8 @@
 //! What there is to do for a micro-batch, by arithmetic: operations, bytes, and how long a device would take at its peak.
 
 use crate::cost::analytic::Device;
-use crate::spec::{CheckpointingKind, ModelShape, Scheme};
+use crate::cost::recomputation::Recomputation;
+use crate::spec::{ModelShape, Scheme};
 use crate::units::count;
 
 /// Kinds of work, each with its own efficiency.
@@ -40,40 +41,44 @@ impl Work {
     ///
     /// Each parameter of a matrix takes 2 operations a token forward and 4 backward; causal attention 2 s^2 for each query
     /// width forward and 5 s^2 backward, which computes the scores again (Dao 2023). A tensor group gathers and scatters the
-    /// hidden states four times each way (Korthikanti et al. 2022, sequence parallelism).
-    pub(super) fn of(
-        model: &ModelShape,
-        scheme: Scheme,
-        device: &Device,
-        gpus_per_node: u32,
-        checkpointing: CheckpointingKind,
-    ) -> Work {
-        let again = Again::of(checkpointing);
+    /// hidden states four times each way (Korthikanti et al. 2022, sequence parallelism); a context group exchanges queries,
+    /// keys, values and outputs once each way (Ulysses, Jacobs et al. 2023), and each of its ranks has a share of the tokens.
+    pub(super) fn of(model: &ModelShape, scheme: Scheme, device: &Device, gpus_per_node: u32) -> Work {
+        let again = Recomputation::of(scheme.checkpointing());
         let fields = model.fields();
-        let (tp, stages) = (f64::from(scheme.tp()), count(scheme.stages()));
+        let (tp, cp, stages) = (f64::from(scheme.tp()), f64::from(scheme.cp()), count(scheme.stages()));
         let layers = count(fields.num_hidden_layers) / stages;
         let hidden = count(fields.hidden_size);
         let width = count(device.dtype.bytes());
         let matrices = 6.0 * again.matrices * layers * count(model.layer_matrices())
             + 6.0 * count(model.vocabulary_parameters()) / stages;
-        let at_peak = MS_PER_TERA / device.peak_tflops / tp;
+        let at_peak = MS_PER_TERA / device.peak_tflops / (tp * cp);
         let mut work = Work::default();
         work.linear[MATRICES] = matrices * at_peak;
         work.linear[NARROW] = matrices * at_peak * tp * WIDE / hidden;
-        let (nodes, others) = (tp / f64::from(gpus_per_node).min(tp), (tp - 1.0) / tp);
-        let exchanged = 8.0 * again.communication * layers * hidden * width;
-        work.linear[IN_NODE] = exchanged * others * MS_PER_GIGA / device.link_gb_per_s;
-        let node_rate = device.network_gb_per_s * f64::from(gpus_per_node);
-        work.linear[BETWEEN_NODES] = exchanged * (1.0 - 1.0 / nodes) * MS_PER_GIGA / node_rate;
+        let sent = again.exchanges * layers * width / cp;
+        work.exchange(8.0 * sent * hidden, tp, tp, device, gpus_per_node);
+        // A key/value head goes to each of the ranks whose queries it serves.
+        let keys = count(fields.num_key_value_heads * fields.head_dim).max(tp * cp * count(fields.head_dim));
+        let attended = 2.0 * count(model.query_width()) + 2.0 * keys;
+        work.exchange(2.0 * sent * attended / tp, cp, tp * cp, device, gpus_per_node);
         // Read and written once each, forward and backward, of about 12 values for each hidden unit and 5 of the MLP.
         let touched =
             layers * (12.0 * hidden + 5.0 * count(fields.intermediate_size)) * width * 4.0 * again.elementwise;
-        work.linear[ELEMENTWISE] = touched * MS_PER_GIGA / device.memory_gb_per_s / tp;
+        work.linear[ELEMENTWISE] = touched * MS_PER_GIGA / device.memory_gb_per_s / (tp * cp);
         work.quadratic[ATTENTION] = 7.0 * again.attention * layers * count(model.query_width()) * at_peak;
         work.fixed[LAYERS] = layers * again.matrices;
         let weights = 3.0 * layers * count(model.layer_matrices()) * width;
         work.fixed[WEIGHTS] = weights * MS_PER_GIGA / device.memory_gb_per_s / tp;
         work
+    }
+
+    /// Adds what each of `degree` ranks, which stand among `block` consecutive ones, gives so many bytes a token of to all others.
+    fn exchange(&mut self, bytes: f64, degree: f64, block: f64, device: &Device, gpus_per_node: u32) {
+        let nodes = block / f64::from(gpus_per_node).min(block);
+        let node_rate = device.network_gb_per_s * f64::from(gpus_per_node);
+        self.linear[IN_NODE] += bytes * (degree - 1.0) / degree * MS_PER_GIGA / device.link_gb_per_s;
+        self.linear[BETWEEN_NODES] += bytes * (1.0 - 1.0 / nodes) * MS_PER_GIGA / node_rate;
     }
 
     /// The coefficients `a`, `b`, `c`, if each kind takes so many times as long as at peak.
@@ -89,28 +94,5 @@ impl Work {
             *ms += (self.quadratic[kind] * tokens + self.linear[kind]) * tokens;
         }
         ms
-    }
-}
-
-/// How much more of each kind there is where activations are computed again.
-struct Again {
-    matrices: f64,
-    communication: f64,
-    elementwise: f64,
-    attention: f64,
-}
-
-impl Again {
-    fn of(checkpointing: CheckpointingKind) -> Again {
-        let (one_forward, once_more) = (4.0 / 3.0, 1.5);
-        match checkpointing {
-            CheckpointingKind::None => Again { matrices: 1.0, communication: 1.0, elementwise: 1.0, attention: 1.0 },
-            CheckpointingKind::Selective => {
-                Again { matrices: 1.0, communication: once_more, elementwise: once_more, attention: 1.0 }
-            }
-            CheckpointingKind::Full => {
-                Again { matrices: one_forward, communication: once_more, elementwise: once_more, attention: 9.0 / 7.0 }
-            }
-        }
     }
 }

@@ -1,22 +1,23 @@
 //! Several schemes of one model, fitted together.
 //!
-//! However a model is cut, the work is the same. So `a` and `b` times all ranks of a replica change little from scheme to
-//! scheme, and `c`, which is the overhead of a stage's layers, little times its stages. Two schemes that differ in pp alone
-//! differ least, and each doubling of tp or cp, which cut the matrices smaller and add communication, lets them differ
-//! more. That is what a scheme's neighbours tell of it, as one more equation for each coefficient. Where a scheme's own points
+//! However a model is cut, the work is the same, but for what is computed again. So `a` and `b` times all ranks of a replica
+//! change little from scheme to scheme, and `c`, which is the overhead of a stage's layers, little times its stages. Two schemes
+//! that differ in pp alone differ least, and each doubling of tp or cp, which cut the matrices smaller and add communication,
+//! lets them differ more, as another kind of checkpointing does. That is what a scheme's neighbours tell of it, as one more equation for each coefficient. Where a scheme's own points
 //! identify a coefficient they outweigh it: the data win. Where too few lengths fitted into memory, they cannot.
 //!
 //! How far schemes differ is taken from the shipped tables (`docs/cost-model.md`), generously.
 
 use super::{CostFit, Measurement, measurement, robust};
 use crate::cost::non_negative::Row;
+use crate::cost::recomputation::Recomputation;
 use crate::error::Result;
 use crate::spec::Scheme;
 use crate::units::count;
 
 /// Relative deviation of `a`, `b` and `c` between schemes that differ in pp alone.
 const ALIKE: [f64; 3] = [0.1, 0.1, 0.3];
-/// What each doubling of tp or cp adds to that.
+/// What each doubling of tp or cp adds to that, and checkpointing where only one has it, or each another.
 const PER_DOUBLING: [f64; 3] = [0.15, 0.25, 0.3];
 /// No timings agree better.
 const LEAST_ERROR: f64 = 1e-6;
@@ -76,10 +77,11 @@ impl Work {
     }
 }
 
-/// What a coefficient is multiplied with to be that of the whole replica.
+/// What a coefficient is multiplied with to be that of the whole replica, were nothing computed again.
 fn shares(scheme: Scheme) -> [f64; 3] {
+    let again = Recomputation::of(scheme.checkpointing());
     let ranks = count(scheme.ranks());
-    [ranks, ranks, count(scheme.stages())]
+    [ranks / again.attention, ranks / again.matrices, count(scheme.stages()) / again.matrices]
 }
 
 /// What the neighbours tell of each coefficient.
@@ -126,11 +128,13 @@ fn usual(neighbours: &[&Work], coefficient: usize) -> Option<f64> {
     middle.map(|(value, _)| value).filter(|&value| value > 0.0 && value.is_finite())
 }
 
-/// How many times tp and cp double from the one to the other; parts of a doubling count whole.
+/// How many times tp and cp double from the one to the other; parts of a doubling count whole, and so does another kind of
+/// checkpointing.
 fn doublings(one: Scheme, other: Scheme) -> f64 {
     let between = |left: u16, right: u16| {
         let (small, large) = (left.min(right), left.max(right));
         count(large.div_ceil(small).next_power_of_two().trailing_zeros())
     };
-    between(one.tp(), other.tp()) + between(one.cp(), other.cp())
+    let kinds = if one.checkpointing() == other.checkpointing() { 0.0 } else { 1.0 };
+    between(one.tp(), other.tp()) + between(one.cp(), other.cp()) + kinds
 }
