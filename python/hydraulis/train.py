@@ -142,7 +142,10 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         worker = begin(config, schemes, resumed)
         display.note(f"computing on {device_name(worker.device)}, attention by {worker.kernel.name}")
         if saved is None:
-            display.note(f"measuring what each scheme costs, about {config.planner.profile_seconds:.0f} s")
+            seconds = config.planner.profile_seconds
+            display.note(
+                f"measuring what {len(schemes)} schemes cost, for {seconds:.0f} s or one pass over them"
+            )
         whole = saved or measured_profile(
             worker, schemes, measurement_limits(config), display.measuring, stop.agreed
         )

@@ -32,7 +32,8 @@ class PlannerConfig:
             exchanges tokens for heads, `ring` passes keys and values round.
         profile: the path of a saved cost profile, which brings its own memory and kind of context
             parallelism; empty to measure one at the start.
-        profile_seconds: after how long that measurement begins no new pass; it always makes one.
+        profile_seconds: after how long that measurement begins no new pass; it always makes one, of fewer
+            micro-batches where there is no time for all.
         memory_mib: the memory of one rank for which a profile is measured.
         link: what transfers are predicted by: `profile` takes the links that the profile has measured,
             `NODE[,GPU[,MESSAGE]]` states rates in GB/s and microseconds, `none` leaves transfers out.

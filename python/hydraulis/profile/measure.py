@@ -1,7 +1,8 @@
 """A cost profile of the ranks at hand, while all of them are busy.
 
 For each scheme as many replicas as fit run side by side, every stage on the micro-batches that tell most
-about the coefficients, pass after pass until the times are known well enough or the time is up. A time is
+about the coefficients, pass after pass until the times are known well enough or the time is up. Where there
+is not the time for one pass, it has fewer of them: the first ones tell most. A time is
 that of the rank's clock, the slowest rank's for each stage, the median over replicas and passes: on the CPU
 it is CPU time of the thread, and holds although ranks share cores; on CUDA it is the device's.
 """
@@ -46,6 +47,8 @@ RELAY_BUFFERS = 6
 
 # Micro-batches of each scheme: five more than there are coefficients, so that the error can be told.
 NUM_MIXES = 8
+# Where the time is too short for these, as many as it is long enough for, but two more than coefficients.
+LEAST_MIXES = 5
 
 # The first pass may take longer than the budget: it is not done before its end.
 LAST_SHARE = 0.99
@@ -110,15 +113,14 @@ def measure_profile(
     model = _model_memory(worker, limits.memory_bytes)
     memory = {bench.scheme: _scheme_memory(worker, bench) for bench in benches}
     workload = _workload(worker, limits.context)
-    mixes = _mixes(model, memory, limits, workload)
-    record = _Record(mixes, limits.precision)
+    record = _Record(_mixes(model, memory, limits, workload), limits.precision)
     if limits.file is not None:
         from_rank_zero(lambda: record.open(limits.file, _conditions(workload)))
     if not _measure(benches, record, limits.seconds, progress, is_stopped):
         return None
 
     def fitted() -> str:
-        return cost_profile(model, memory, _fit(mixes, record.observations), workload).to_json()
+        return cost_profile(model, memory, _fit(record.mixes, record.observations), workload).to_json()
 
     return CostProfile.from_json(from_rank_zero(fitted))
 
@@ -223,6 +225,10 @@ class _Record:
             self.observations.add(observation)
         return ""
 
+    def shorten(self, num_mixes: int) -> None:
+        """Leave out the micro-batches of each scheme that tell least."""
+        self.mixes = {scheme: mixes[:num_mixes] for scheme, mixes in self.mixes.items()}
+
     def add(self, observations: Sequence[Observation]) -> None:
         """Take what one pass has given."""
         for observation in observations:
@@ -258,11 +264,15 @@ def _measure(
 
     A scheme that is known well enough is left out of the passes that follow.
     """
+    start = time.perf_counter()
     for bench in benches:
         # The first micro-batch of a scheme pays for what is made on first use.
         bench.time(list(record.mixes[bench.scheme][0]))
+    first_s = time.perf_counter() - start
+    record.shorten(int(from_rank_zero(lambda: str(affordable_mixes(first_s, seconds)))))
     progress(0.0)
-    told = _Told(progress, time.perf_counter(), seconds)
+    num_first = sum(len(mixes) for mixes in record.mixes.values())
+    told = _Told(progress, time.perf_counter(), seconds, num_first)
     share, num_passes = 0.0, 0
     while share < 1.0:
         unknown = json.loads(from_rank_zero(lambda: json.dumps(record.unknown())))
@@ -278,16 +288,33 @@ def _measure(
     return True
 
 
-@dataclass(frozen=True, slots=True)
+def affordable_mixes(first_s: float, seconds: float) -> int:
+    """Tell how many micro-batches of each scheme a pass within the time can have.
+
+    Args:
+        first_s: seconds that the first one of every scheme took together, which is among the longest.
+        seconds: that the measurement may take.
+    """
+    return min(NUM_MIXES, max(LEAST_MIXES, int(seconds / first_s)))
+
+
+@dataclass(slots=True)
 class _Told:
-    """How much of the time is used."""
+    """How much is done: of the time, and of the first pass, which is made however long it takes."""
 
     progress: Progress
     start: float
     seconds: float
+    num_first: int
+    num_timed: int = 0
 
     def share(self) -> float:
+        """Give the share of the time that is used; above 1 once it is up."""
         return (time.perf_counter() - self.start) / self.seconds
+
+    def done(self) -> float:
+        """Give the share that is done, below 1."""
+        return min(LAST_SHARE, self.share(), self.num_timed / self.num_first)
 
 
 def _pass(
@@ -301,9 +328,10 @@ def _pass(
             if is_stopped():
                 return None
             timing = bench.time(list(lengths))
+            told.num_timed += 1
             if timing is not None:
                 timings[str(bench.scheme), index] = timing
-        told.progress(min(LAST_SHARE, told.share()))
+        told.progress(told.done())
     return timings
 
 
@@ -317,7 +345,7 @@ def _recorded(
             record.add(observed(gathered, scheme, lengths, index))
     share = told.share()
     is_done = share * (num_passes + 1) / num_passes > 1.0 or not record.unknown()
-    return str(1.0 if is_done and record.is_complete() else min(LAST_SHARE, share))
+    return str(1.0 if is_done and record.is_complete() else told.done())
 
 
 def observed(
