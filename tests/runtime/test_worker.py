@@ -181,15 +181,18 @@ def assert_equal(
             assert error <= parameter_tolerance, (step.strategy, name)
 
 
-# Whether embeddings are tied, and the ranks of a node: between nodes gradients and parameters are relayed.
-@pytest.mark.parametrize(("tied", "node"), [(False, 8), (True, 4), (False, 2)])
+# Whether embeddings are tied, the ranks of a node (between nodes gradients and parameters are relayed), and
+# layers of stages where they are not shared out by cost: two and two; one, one and two.
+@pytest.mark.parametrize(
+    ("tied", "node", "stage_layers"), [(False, 8, ()), (True, 4, ((1, 3), (2, 1, 1))), (False, 2, ())]
+)
 def test_every_strategy_equals_one_process_in_float64(
-    monkeypatch: pytest.MonkeyPatch, *, tied: bool, node: int
+    monkeypatch: pytest.MonkeyPatch, *, tied: bool, node: int, stage_layers: tuple[tuple[int, ...], ...]
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(node))
     config = model_config(tie_word_embeddings=tied)
     steps = list(zip(STRATEGIES, batches(len(STRATEGIES), config.vocab_size), strict=True))
-    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps)[0]
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, "ulysses", "none", stage_layers)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
     # Ranks that no replica uses, and ranks of replicas that got no sequence.
     assert result[0].idle_ranks >= 5
@@ -231,7 +234,9 @@ def test_every_family_equals_one_process_in_float64(family: str) -> None:
 def test_context_parallel_strategies_equal_one_process_in_float64(kind: ContextKind, *, tied: bool) -> None:
     config = model_config(tie_word_embeddings=tied, qk_norm=True)
     steps = context_steps(config.vocab_size)
-    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind)[0]
+    # Where embeddings are tied, the ends of a pipeline share their gradient: here across uneven stages.
+    stage_layers = ((3, 1), (1, 2, 1)) if tied else ()
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind, "none", stage_layers)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
 
 

@@ -66,11 +66,15 @@ def train(
     steps: Sequence[tuple[str, Batch]],
     context: ContextKind = "ulysses",
     checkpointing: CheckpointingKind = "none",
+    stage_layers: tuple[tuple[int, ...], ...] = (),
 ) -> list[Step] | None:
     """Run each batch under its strategy; rank 0 returns the steps."""
     schemes = {scheme for strategy, _ in steps for scheme in Strategy(strategy).schemes}
-    settings = train_config(steps=len(steps), seed=SEED, dtype=dtype, checkpointing=checkpointing)
+    settings = train_config(
+        steps=len(steps), seed=SEED, dtype=dtype, checkpointing=checkpointing, stage_layers=stage_layers
+    )
     worker = Worker(config, optimizer, settings, schemes=sorted(schemes))
+    assert worker.parameters.table.split.stated == sorted(map(list, stage_layers), key=len)
     profile = made_up_profile(CAPS, context)
     records = [_step(worker, profile, strategy, batch) for strategy, batch in steps]
     return records if dist.get_rank() == 0 else None

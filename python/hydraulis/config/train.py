@@ -30,6 +30,8 @@ class TrainConfig:
             at least float32.
         checkpointing: what each decoder layer computes again in backward instead of keeping it: nothing
             (`none`), all but attention and matrix products (`selective`), or all (`full`).
+        stage_layers: layers of each stage of a pipeline, a list for each number of stages that is not to have
+            them shared out by what they cost, such as `[[6, 5, 5], [9, 7]]`.
         frozen: patterns of parameters that are not trained, by their names in checkpoints, such as
             `model.embed_tokens.*`; they have neither gradients nor optimizer state.
         evaluate_every: iterations from one evaluation on the held-out sequences (`data.held_out`) to the
@@ -47,6 +49,7 @@ class TrainConfig:
     deterministic: bool = False
     dtype: Literal["bfloat16", "float32", "float64"] = "float32"
     checkpointing: CheckpointingKind = "none"
+    stage_layers: tuple[tuple[int, ...], ...] = ()
     frozen: tuple[str, ...] = ()
     evaluate_every: int | None = None
     timeout_s: float = 600.0
@@ -60,6 +63,9 @@ class TrainConfig:
             if length is not None:
                 at_least(f"train.{name}", length, 1)
         at_least("train.seed", self.seed, 0)
+        for i, layers in enumerate(self.stage_layers):
+            for j, count in enumerate(layers):
+                at_least(f"train.stage_layers[{i}][{j}]", count, 1)
         for i, pattern in enumerate(self.frozen):
             not_empty(f"train.frozen[{i}]", pattern)
         if self.evaluate_every is not None:

@@ -9,7 +9,7 @@ from typing import Self
 
 import torch
 
-from hydraulis._core import CostFit, CostProfile, ModelShape, Scheme
+from hydraulis._core import CostFit, CostProfile, LayerSplit, ModelShape, Scheme
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 
@@ -78,6 +78,7 @@ class Workload:
 
     Attributes:
         model: its shape.
+        split: of its layers over stages.
         dtype: of parameters and activations.
         checkpointing: the kind under which all was measured.
         context: the kind of context parallelism of all schemes that have any.
@@ -88,6 +89,7 @@ class Workload:
     """
 
     model: ModelShape
+    split: LayerSplit
     dtype: str
     checkpointing: CheckpointingKind
     context: ContextKind
@@ -139,6 +141,7 @@ def cost_profile(
         }
         | times[scheme].entry()
         | ({"context": workload.context} if scheme.cp > 1 else {})
+        | ({"stage_layers": workload.split.stage_layers(scheme)} if scheme.pp > 1 else {})
         for scheme in times
     ]
     document = {

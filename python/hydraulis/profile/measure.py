@@ -127,6 +127,7 @@ def measure_profile(
 def _workload(worker: Worker, context: ContextKind) -> Workload:
     return Workload(
         model=shape_of(worker.parameters.config),
+        split=worker.parameters.table.split,
         dtype=str(worker.buffers.parameter.dtype).removeprefix("torch."),
         checkpointing=worker.checkpointing,
         context=context,
@@ -140,6 +141,7 @@ def _workload(worker: Worker, context: ContextKind) -> Workload:
 def _conditions(workload: Workload) -> Conditions:
     return Conditions(
         model=workload.model.to_json(),
+        stage_layers=json.dumps(workload.split.stated),
         dtype=workload.dtype,
         checkpointing=workload.checkpointing,
         context=workload.context,

@@ -57,6 +57,7 @@ class Conditions:
 
     Attributes:
         model: the shape, as JSON.
+        stage_layers: those that were stated, as JSON.
         dtype: of parameters and activations.
         checkpointing: the kind.
         context: the kind of context parallelism.
@@ -67,6 +68,7 @@ class Conditions:
     """
 
     model: str
+    stage_layers: str
     dtype: str
     checkpointing: str
     context: str
