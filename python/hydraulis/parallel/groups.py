@@ -40,6 +40,8 @@ class ProcessGroups:
         """
         wanted = {_key(ranks) for ranks in rank_sets}
         missing = sorted(ranks for ranks in wanted if len(ranks) > 1 and ranks not in self._groups)
+        if not missing:
+            return
         # In one global order and by every rank, members or not. `use_local_synchronization` would let
         # the others stay out, but it deadlocks on overlapping groups (torch 2.13, pytorch#189073).
         start = time.perf_counter()
