@@ -75,7 +75,7 @@ def _made(
         worker.home.step()
     groups_ms = outcome.groups_ms
     del outcome
-    # What a cycle keeps is garbage all the same; and gloo's thread lets go of a tensor a moment after the wait.
+    # What a cycle keeps is garbage all the same; gloo's thread lets go of a tensor a moment after the wait.
     gc.collect()
     deadline = time.monotonic() + patience_s
     while counts.storages.lasting_bytes() and time.monotonic() < deadline:

@@ -1,6 +1,7 @@
 """The loss and the gradients of any strategy equal one process."""
 
 import contextlib
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from hydraulis import Cluster, Strategy
+from hydraulis import Cluster, Scheme, Strategy
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
@@ -19,6 +20,7 @@ from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
 from hydraulis.model.loss import IGNORE_INDEX
 from hydraulis.model.packed import PackedSequences
+from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.worker_workers import (
     CAPS,
@@ -43,6 +45,7 @@ STRATEGIES = (
     "1x<tp4>+1x<pp3>",
     "4x<tp2>",
     "1x<tp2,pp4>",
+    "8x<1>",
 )
 # More context ranks than key/value heads, as many as query heads, and numbers that divide neither.
 CONTEXT_STRATEGIES = (
@@ -119,6 +122,25 @@ def random_strategies(count: int, seed: int) -> list[str]:
     return drawn
 
 
+def random_profiles(count: int, seed: int, context: ContextKind) -> dict[str, str]:
+    """Draw profiles of some of the schemes whose times and memory are anything; one scheme admits all."""
+    rng = np.random.default_rng(seed)
+    profiles = {}
+    for number in range(count):
+        schemes = {str(one) for one in rng.choice(list(CAPS), size=9, replace=False)} | {"<1>", "<tp2>"}
+        caps = {text: int(rng.integers(2, 17)) * 8 for text in sorted(schemes)}
+        document = json.loads(made_up_profile(caps | {"<tp4>": 96}, context).to_json())
+        document["name"] = f"drawn {number}"
+        document["forward_share"] = rng.uniform(0.2, 0.6)
+        for entry in document["schemes"]:
+            for field in ("quadratic_ms_per_token2", "linear_ms_per_token", "fixed_ms"):
+                entry[field] *= float(rng.lognormal(0.0, 1.0))
+            multipliers = rng.uniform(0.7, 1.3, Scheme(entry["scheme"]).pp)
+            entry["stage_multipliers"] = multipliers.tolist()
+        profiles[document["name"]] = json.dumps(document)
+    return profiles
+
+
 def one_process(config: ModelConfig, dtype: torch.dtype, steps: Sequence[tuple[str, Batch]]) -> list[Step]:
     """Train without the runtime: each sequence by itself, gradients from autograd, torch's own AdamW."""
     with torch.device("meta"):
@@ -173,6 +195,7 @@ def assert_equal(
     assert len(steps) == len(expected) > 0
     for step, reference in zip(steps, expected, strict=True):
         assert step.loss == pytest.approx(reference.loss, rel=tolerance), step.strategy
+        assert step.sent_bytes == step.least_bytes, step.strategy
         assert step.gradients.keys() == reference.gradients.keys()
         for name in reference.gradients:
             error = relative_error(step.gradients[name], reference.gradients[name])
@@ -197,6 +220,28 @@ def test_every_strategy_equals_one_process_in_float64(
     # Ranks that no replica uses, and ranks of replicas that got no sequence.
     assert result[0].idle_ranks >= 5
     assert result[7].idle_ranks == 1
+    if node == 8:
+        homogeneous = [step for step in result if "+" not in step.strategy and step.idle_ranks == 0]
+        assert {step.strategy for step in homogeneous} >= {"8x<1>", "4x<tp2>", "2x<tp4>", "1x<tp2,pp4>"}
+        for step in homogeneous:
+            assert_sends_what_zero_1_does(step)
+
+
+def assert_sends_what_zero_1_does(step: Step) -> None:
+    """Compare with ZeRO-1, where D replicas scatter gradients and gather parameters among each other.
+
+    That is D - 1 models each way, of any tensor and pipeline degree. Home is the same for all strategies, so
+    it is not always a part of what its rank holds: then up to one model more moves, and norms once for each
+    tensor rank.
+    """
+    ((count, scheme),) = (part.split("x", 1) for part in step.strategy.split("+"))
+    replicas, tp = int(count), Strategy(f"1x{scheme}").schemes[0].tp
+    whole = sum(value.numel() for value in step.gradients.values())
+    norms = sum(value.numel() for name, value in step.gradients.items() if "norm" in name)
+    both_ways = 2 * torch.float64.itemsize
+    assert (replicas - 1) * whole <= step.sent_bytes / both_ways <= replicas * (whole + (tp - 1) * norms)
+    if scheme == "<1>":
+        assert step.sent_bytes == both_ways * (replicas - 1) * whole
 
 
 def test_a_norm_counted_twice_is_noticed() -> None:
@@ -241,14 +286,22 @@ def test_context_parallel_strategies_equal_one_process_in_float64(kind: ContextK
 
 
 @pytest.mark.parametrize(("kind", "seed"), [("ulysses", 1), ("ring", 2)])
-def test_random_strategies_equal_one_process_in_float64_with_loss_masks(kind: ContextKind, seed: int) -> None:
+def test_random_and_searched_strategies_equal_one_process_in_float64_with_loss_masks(
+    kind: ContextKind, seed: int
+) -> None:
     config = model_config(attention_bias=True)
-    strategies = random_strategies(12, seed)
-    assert sum("cp" in strategy for strategy in strategies) >= 6
-    drawn = batches(len(strategies), config.vocab_size)
-    steps = list(zip(strategies, [masked(batch, n) for n, batch in enumerate(drawn)], strict=True))
-    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind)[0]
+    strategies, profiles = random_strategies(6, seed), random_profiles(8, seed, kind)
+    assert sum("cp" in strategy for strategy in strategies) >= 3
+    texts = [*strategies, *profiles]
+    drawn = batches(len(texts), config.vocab_size)
+    steps = list(zip(texts, [masked(batch, n) for n, batch in enumerate(drawn)], strict=True))
+    stage_layers = ((1, 3), (2, 1, 1))
+    result = run_ranks(
+        8, train, config, OPTIMIZER, torch.float64, steps, kind, "none", stage_layers, profiles
+    )[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+    found = [step.strategy for step in result[len(strategies) :]]
+    assert len(set(found)) >= 5
 
 
 @pytest.mark.parametrize(("checkpointing", "kind"), CHECKPOINTED)
