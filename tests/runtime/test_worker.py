@@ -63,6 +63,21 @@ CONTEXT_STRATEGIES = (
 )
 KINDS: tuple[ContextKind, ...] = ("ulysses", "ring")
 CHECKPOINTED = [("selective", "ulysses"), ("selective", "ring"), ("full", "ulysses"), ("full", "ring")]
+# Lengths of a batch and how many of its sequences have targets, under strategies at the edge of what runs.
+EDGES = (
+    # One head on each rank, and one key/value head for all of them.
+    ("1x<tp6>+2x<1>", (30, 9, 4, 2), 4),
+    ("2x<tp3>", (30, 9, 4, 2), 4),
+    ("1x<tp3,cp2>+1x<tp2>", (30, 9, 4, 2), 4),
+    # More context ranks than heads.
+    ("1x<cp8>", (41, 7, 1), 3),
+    # A replica whose tokens have no target; one without any.
+    ("8x<1>", (9,) * 7, 1),
+    ("1x<tp6>+2x<1>", (3, 1), 2),
+    # Fewer tokens than ranks, and one micro-batch for all stages. (With 2 tokens queries have no gradient.)
+    ("1x<tp2,cp2,pp2>", (3,), 1),
+    ("1x<pp4>+4x<1>", (3, 1, 1), 1),
+)
 FAMILY_STRATEGIES = ("1x<tp4>+1x<tp2>+2x<1>", "1x<tp4,cp2>", "1x<tp2,pp4>", "1x<tp2,cp2,pp2>")
 OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=3, weight_decay=0.1, no_decay=(), clip_norm=0)
 
@@ -271,6 +286,21 @@ def test_every_family_equals_one_process_in_float64(family: str) -> None:
     config = model_config(num_key_value_heads=2, **FAMILIES[family])
     steps = list(zip(FAMILY_STRATEGIES, batches(len(FAMILY_STRATEGIES), config.vocab_size), strict=True))
     result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps)[0]
+    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+
+
+def test_strategies_at_the_edge_of_what_runs_equal_one_process_in_float64() -> None:
+    config = model_config(num_attention_heads=6, num_key_value_heads=1)
+    rng = np.random.default_rng(8)
+    steps: list[tuple[str, Batch]] = []
+    for strategy, lengths, num_counting in EDGES:
+        drawn = [rng.integers(config.vocab_size, size=length) for length in lengths]
+        batch = [
+            MaskedTokens(tokens, np.full(len(tokens), number < num_counting))
+            for number, tokens in enumerate(drawn)
+        ]
+        steps.append((strategy, batch))
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, "ring")[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
 
 

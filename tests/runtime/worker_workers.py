@@ -48,6 +48,8 @@ CAPS = {
     "<tp4,cp2>": 256,
     "<tp2,cp2,pp2>": 160,
 }
+# Of models whose numbers of heads are multiples of 3.
+CAPS_OF_THIRDS = {"<tp3>": 128, "<tp6>": 160, "<tp3,cp2>": 160}
 Batch = Sequence[SequenceTokens]
 
 
@@ -104,7 +106,7 @@ def train(
     )
     worker = Worker(config, optimizer, settings, schemes=sorted(schemes))
     assert worker.parameters.table.split.stated == sorted(map(list, stage_layers), key=len)
-    profile = made_up_profile(CAPS, context)
+    profile = made_up_profile(CAPS | CAPS_OF_THIRDS, context)
     records = [_step(worker, searched.get(text, profile), text, batch) for text, batch in steps]
     return records if dist.get_rank() == 0 else None
 
