@@ -60,6 +60,7 @@ BAD_VALUES = {
     "train.device": '"tpu"',
     "train.attention": '"slow"',
     "train.dtype": '"float16"',
+    "train.stage_layers": "[[2], [0, 2]]",
     "train.frozen": '[" "]',
     "train.evaluate_every": "0",
     "train.timeout_s": "0",
@@ -328,12 +329,26 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
         "attention": "auto",
         "deterministic": False,
         "dtype": "float32",
+        "stage_layers": [],
         "frozen": [],
         "evaluate_every": None,
         "timeout_s": 600.0,
         "trace_step": None,
     }
     assert from_table(RunConfig, dumped, "") == config
+
+
+def test_stated_layers_of_stages_must_be_a_split_of_the_models(tmp_path: Path) -> None:
+    config = load(write(tmp_path), ["train.stage_layers=[[1, 1], [2]]"])
+    assert config.train.stage_layers == ((1, 1), (2,))
+    for lists, says in (
+        ("[[2], [2, 1]]", r"stage_layers\[1\] = \[2, 1\]: these are 3 layers, the model has 2"),
+        ("[[]]", r"stage_layers\[0\] = \[\]: the limit is one layer a stage"),
+        ("[[1, 1], [1, 1]]", "one list for each number"),
+    ):
+        with pytest.raises(InvalidInputError, match=says) as refusal:
+            load(write(tmp_path), [f"train.stage_layers={lists}"])
+        assert refusal.value.code == "layer_split"
 
 
 def write_model(folder: Path, **changes: object) -> Path:

@@ -1,4 +1,5 @@
 import contextlib
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from hydraulis import Cluster, Scheme, Strategy
 from hydraulis._core import Position
 from hydraulis.errors import InvalidInputError
-from hydraulis.parallel.groups import ProcessGroups, most_groups
+from hydraulis.parallel.groups import ProcessGroups, most_groups, most_groups_of_rank
 from parallel.groups_workers import created_groups, refusal, sums_of_groups
 from ranks import run_ranks
 
@@ -74,6 +75,26 @@ def test_whatever_strategies_a_run_takes_its_groups_are_bounded(
             used |= {(scheme.tp, scheme.cp) for scheme, _ in placed}
             groups |= {group for scheme, ranks in placed for group in groups_of(scheme, ranks)}
     assert len(groups) <= most_groups(used, *shape)
+    own = Counter(rank for group in groups for rank in group)
+    assert max(own.values(), default=0) <= most_groups_of_rank(used, *shape)
+
+
+@pytest.mark.parametrize("power", [1, 2, 3, 4, 5])
+def test_with_powers_of_two_all_strategies_of_a_node_have_few_groups(power: int) -> None:
+    ranks = 2**power
+    cluster = Cluster(gpus=ranks, gpus_per_node=ranks)
+    pairs = [(tp, cp) for tp in range(power + 1) for cp in range(power + 1 - tp)]
+    groups = set()
+    for tp, cp in pairs:
+        strategy = Strategy(f"{2 ** (power - tp - cp)}x<tp{2**tp},cp{2**cp}>")
+        for scheme, placed in zip(strategy.schemes, strategy.place(cluster), strict=True):
+            groups |= groups_of(scheme, placed)
+    own = Counter(rank for group in groups for rank in group)
+    assert len(groups) == ranks * power - ranks + 1
+    assert set(own.values()) == {power * (power + 1) // 2}
+    degrees = [(2**tp, 2**cp) for tp, cp in pairs]
+    assert len(groups) <= most_groups(degrees, ranks, ranks)
+    assert max(own.values()) <= most_groups_of_rank(degrees, ranks, ranks)
 
 
 def groups_of(scheme: Scheme, ranks: list[int]) -> set[tuple[int, ...]]:

@@ -1,6 +1,6 @@
 """Links for the planner's tests."""
 
-from hydraulis import Link, Parameter, ParameterTable
+from hydraulis import LayerSplit, Link, Parameter, ParameterTable
 
 LAYERS = 60
 ELEMENTS = 6_656**2
@@ -12,7 +12,7 @@ def table(layers: int = LAYERS) -> ParameterTable:
         Parameter("matrix", rows=6_656, row_elements=6_656, units=6_656, blocks=[block])
         for block in range(1, layers + 1)
     ]
-    return ParameterTable(parameters, layers)
+    return ParameterTable(parameters, LayerSplit(layers))
 
 
 def link(gigabytes_per_s: float = 200) -> Link:

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from hydraulis import InvalidInputError, ModelShape
-from hydraulis.planner.shape import shape_of
+from hydraulis import InvalidInputError, LayerSplit, ModelShape, Scheme
+from hydraulis.planner.shape import layer_split_of, shape_of
 from small_model import FAMILIES, build_decoder, small_config
 
 
@@ -37,3 +37,23 @@ def test_a_shape_that_is_none_is_refused_by_field() -> None:
     with pytest.raises(InvalidInputError, match=r"model\.hidden_size") as caught:
         ModelShape.from_json(json.dumps(document | {"hidden_size": "wide"}))
     assert caught.value.code == "profile_syntax"
+
+
+def test_layers_are_shared_out_by_cost_or_as_stated() -> None:
+    config = small_config(num_hidden_layers=7, vocab_size=256)
+    by_cost, stated = layer_split_of(config), layer_split_of(config, [[1, 5, 1], [6, 1]])
+    # The head costs 256 x 24 of 6,480 parameters, nearly a layer.
+    assert by_cost.stage_layers(Scheme("<pp2>")) == [4, 3]
+    assert stated.stage_layers(Scheme("<tp2,pp2>")) == [6, 1]
+    assert stated.stage_layers(Scheme("<pp3>")) == [1, 5, 1]
+    assert stated.stage_layers(Scheme("<pp4>")) == by_cost.stage_layers(Scheme("<pp4>"))
+    assert stated.stated == [[6, 1], [1, 5, 1]]
+    assert by_cost.stated == []
+    assert stated != by_cost
+    assert stated == layer_split_of(config, [[6, 1], [1, 5, 1]])
+    with pytest.raises(InvalidInputError, match="8 layers") as caught:
+        LayerSplit(7, stated=[[4, 4]])
+    assert caught.value.code == "layer_split"
+    with pytest.raises(InvalidInputError) as caught:
+        LayerSplit(4).stage_layers(Scheme("<pp8>"))
+    assert caught.value.code == "too_many_stages"

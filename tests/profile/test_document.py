@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hydraulis import Cluster, InvalidInputError, Scheme
-from hydraulis.planner.shape import shape_of
+from hydraulis.planner.shape import layer_split_of, shape_of
 from hydraulis.profile.document import (
     CAP_MULTIPLE,
     MemoryMeasurement,
@@ -41,6 +41,7 @@ QUALITY = {
 def workload() -> Workload:
     return Workload(
         model=SHAPE,
+        split=layer_split_of(small_config(), [[1, 2]]),
         dtype="float32",
         context="ring",
         attention="plain attention",
@@ -82,6 +83,7 @@ def test_every_measurement_is_in_the_document() -> None:
     assert entry == {
         "scheme": "<tp2,pp2,selective>",
         **TIME,
+        "stage_layers": [1, 2],
         "fit": QUALITY,
         "held_bytes": 100_000,
         "activation_bytes_per_token": 1_000.5,

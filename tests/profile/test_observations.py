@@ -18,6 +18,7 @@ from hydraulis.profile.observations import (
 
 CONDITIONS = Conditions(
     model='{"hidden_size": 24}',
+    stage_layers="[]",
     dtype="float32",
     context="ring",
     attention="plain attention",

@@ -7,7 +7,7 @@ import pytest
 from hydraulis import Scheme
 from hydraulis.config.run import RunConfig, load
 from hydraulis.model.attention.plain import PlainAttention
-from hydraulis.planner.shape import shape_of
+from hydraulis.planner.shape import layer_split_of, shape_of
 from hydraulis.profile.document import (
     MemoryMeasurement,
     ModelMemory,
@@ -66,6 +66,7 @@ def resumed_of(folder: Path, config: RunConfig, device: str) -> ResumedRun:
         },
         Workload(
             model=shape_of(config.model),
+            split=layer_split_of(config.model, config.train.stage_layers),
             dtype=config.train.dtype,
             context="ring",
             gpus_per_node=1,

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from helpers import at_least
+from hydraulis import Cluster, Scheme
+from hydraulis._core import Home, Position, held_slices
 from hydraulis.parallel.tensor import split_dim
 from hydraulis.runtime.parameters import ModelParameters
 from small_model import build_decoder, held_rows, small_config
@@ -82,3 +84,31 @@ def test_a_tied_embedding_is_used_by_the_first_block_and_the_head() -> None:
 def test_the_table_is_in_bucket_order() -> None:
     buckets = [entry.blocks[0] for entry in ModelParameters.of(small_config()).table.parameters]
     assert buckets == sorted(buckets)
+
+
+def test_stages_hold_the_layers_that_were_stated_and_home_does_not_know() -> None:
+    config, cluster = small_config(tie_word_embeddings=True), Cluster(gpus=4, gpus_per_node=2)
+    by_cost = ModelParameters.of(config)
+    trained, frozen = ModelParameters.parted(config, ["model.layers.1.*"], [[1, 2], [1, 1, 1]])
+    assert frozen is not None
+
+    def layers(parameters: ModelParameters, stage: int) -> set[str]:
+        position = Position(Scheme("<tp2,pp2>"), stage=stage, context_rank=0, tensor_rank=0)
+        names = [parameters.names[held.parameter] for held in held_slices(parameters.table, position)]
+        return {name.split(".")[1] for name in names if name.startswith("layers.")}
+
+    assert [layers(by_cost, stage) for stage in (0, 1)] == [{"0", "1"}, {"2"}]
+    assert [layers(trained, stage) for stage in (0, 1)] == [{"0"}, {"2"}]
+    assert [layers(frozen, stage) for stage in (0, 1)] == [set(), {"1"}]
+    # So a checkpoint serves under any split: it is home's shares.
+    stated = ModelParameters.of(config, [[1, 2]])
+    for rank in range(4):
+        one, other = (
+            [
+                (held.parameter, held.start, held.end, held.offset)
+                for held in Home(parameters.table, cluster).slices(parameters.table, rank)
+            ]
+            for parameters in (by_cost, stated)
+        )
+        assert one == other
+        assert one

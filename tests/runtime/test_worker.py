@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from hydraulis import Cluster, Strategy
+from hydraulis import Cluster, Scheme, Strategy
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
@@ -20,6 +21,7 @@ from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
 from hydraulis.model.loss import IGNORE_INDEX
 from hydraulis.model.packed import PackedSequences
+from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.worker_workers import (
     CAPS,
@@ -44,6 +46,7 @@ STRATEGIES = (
     "1x<tp4>+1x<pp3>",
     "4x<tp2>",
     "1x<tp2,pp4>",
+    "8x<1>",
 )
 # More context ranks than key/value heads, as many as query heads, and numbers that divide neither.
 CONTEXT_STRATEGIES = (
@@ -67,6 +70,21 @@ CHECKPOINTED: list[tuple[tuple[CheckpointingKind, ...], ContextKind]] = [
     (("full",), "ulysses"),
     (("full", "selective", "none"), "ring"),
 ]
+# Lengths of a batch and how many of its sequences have targets, under strategies at the edge of what runs.
+EDGES = (
+    # One head on each rank, and one key/value head for all of them.
+    ("1x<tp6>+2x<1>", (30, 9, 4, 2), 4),
+    ("2x<tp3>", (30, 9, 4, 2), 4),
+    ("1x<tp3,cp2>+1x<tp2>", (30, 9, 4, 2), 4),
+    # More context ranks than heads.
+    ("1x<cp8>", (41, 7, 1), 3),
+    # A replica whose tokens have no target; one without any.
+    ("8x<1>", (9,) * 7, 1),
+    ("1x<tp6>+2x<1>", (3, 1), 2),
+    # Fewer tokens than ranks, and one micro-batch for all stages. (With 2 tokens queries have no gradient.)
+    ("1x<tp2,cp2,pp2>", (3,), 1),
+    ("1x<pp4>+4x<1>", (3, 1, 1), 1),
+)
 FAMILY_STRATEGIES = ("1x<tp4>+1x<tp2>+2x<1>", "1x<tp4,cp2>", "1x<tp2,pp4>", "1x<tp2,cp2,pp2>")
 OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=3, weight_decay=0.1, no_decay=(), clip_norm=0)
 
@@ -132,6 +150,25 @@ def random_strategies(count: int, seed: int) -> list[str]:
     return drawn
 
 
+def random_profiles(count: int, seed: int, context: ContextKind) -> dict[str, str]:
+    """Draw profiles of some of the schemes whose times and memory are anything; one scheme admits all."""
+    rng = np.random.default_rng(seed)
+    profiles = {}
+    for number in range(count):
+        schemes = {str(one) for one in rng.choice(list(CAPS), size=9, replace=False)} | {"<1>", "<tp2>"}
+        caps = {text: int(rng.integers(2, 17)) * 8 for text in sorted(schemes)}
+        document = json.loads(made_up_profile(caps | {"<tp4>": 96}, context).to_json())
+        document["name"] = f"drawn {number}"
+        for entry in document["schemes"]:
+            for field in ("quadratic_ms_per_token2", "linear_ms_per_token", "fixed_ms"):
+                entry[field] *= float(rng.lognormal(0.0, 1.0))
+            entry["forward_share"] = rng.uniform(0.2, 0.6)
+            multipliers = rng.uniform(0.7, 1.3, Scheme(entry["scheme"]).pp)
+            entry["stage_multipliers"] = multipliers.tolist()
+        profiles[document["name"]] = json.dumps(document)
+    return profiles
+
+
 def one_process(config: ModelConfig, dtype: torch.dtype, steps: Sequence[tuple[str, Batch]]) -> list[Step]:
     """Train without the runtime: each sequence by itself, gradients from autograd, torch's own AdamW."""
     with torch.device("meta"):
@@ -186,6 +223,7 @@ def assert_equal(
     assert len(steps) == len(expected) > 0
     for step, reference in zip(steps, expected, strict=True):
         assert step.loss == pytest.approx(reference.loss, rel=tolerance), step.strategy
+        assert step.sent_bytes == step.least_bytes, step.strategy
         assert step.gradients.keys() == reference.gradients.keys()
         for name in reference.gradients:
             error = relative_error(step.gradients[name], reference.gradients[name])
@@ -194,19 +232,44 @@ def assert_equal(
             assert error <= parameter_tolerance, (step.strategy, name)
 
 
-# Whether embeddings are tied, and the ranks of a node: between nodes gradients and parameters are relayed.
-@pytest.mark.parametrize(("tied", "node"), [(False, 8), (True, 4), (False, 2)])
+# Whether embeddings are tied, the ranks of a node (between nodes gradients and parameters are relayed), and
+# layers of stages where they are not shared out by cost: two and two; one, one and two.
+@pytest.mark.parametrize(
+    ("tied", "node", "stage_layers"), [(False, 8, ()), (True, 4, ((1, 3), (2, 1, 1))), (False, 2, ())]
+)
 def test_every_strategy_equals_one_process_in_float64(
-    monkeypatch: pytest.MonkeyPatch, *, tied: bool, node: int
+    monkeypatch: pytest.MonkeyPatch, *, tied: bool, node: int, stage_layers: tuple[tuple[int, ...], ...]
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(node))
     config = model_config(tie_word_embeddings=tied)
     steps = list(zip(STRATEGIES, batches(len(STRATEGIES), config.vocab_size), strict=True))
-    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps)[0]
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, "ulysses", "none", stage_layers)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
     # Ranks that no replica uses, and ranks of replicas that got no sequence.
     assert result[0].idle_ranks >= 5
     assert result[7].idle_ranks == 1
+    if node == 8:
+        homogeneous = [step for step in result if "+" not in step.strategy and step.idle_ranks == 0]
+        assert {step.strategy for step in homogeneous} >= {"8x<1>", "4x<tp2>", "2x<tp4>", "1x<tp2,pp4>"}
+        for step in homogeneous:
+            assert_sends_what_zero_1_does(step)
+
+
+def assert_sends_what_zero_1_does(step: Step) -> None:
+    """Compare with ZeRO-1, where D replicas scatter gradients and gather parameters among each other.
+
+    That is D - 1 models each way, of any tensor and pipeline degree. Home is the same for all strategies, so
+    it is not always a part of what its rank holds: then up to one model more moves, and norms once for each
+    tensor rank.
+    """
+    ((count, scheme),) = (part.split("x", 1) for part in step.strategy.split("+"))
+    replicas, tp = int(count), Strategy(f"1x{scheme}").schemes[0].tp
+    whole = sum(value.numel() for value in step.gradients.values())
+    norms = sum(value.numel() for name, value in step.gradients.items() if "norm" in name)
+    both_ways = 2 * torch.float64.itemsize
+    assert (replicas - 1) * whole <= step.sent_bytes / both_ways <= replicas * (whole + (tp - 1) * norms)
+    if scheme == "<1>":
+        assert step.sent_bytes == both_ways * (replicas - 1) * whole
 
 
 def test_a_norm_counted_twice_is_noticed() -> None:
@@ -239,24 +302,47 @@ def test_every_family_equals_one_process_in_float64(family: str) -> None:
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
 
 
+def test_strategies_at_the_edge_of_what_runs_equal_one_process_in_float64() -> None:
+    config = model_config(num_attention_heads=6, num_key_value_heads=1)
+    rng = np.random.default_rng(8)
+    steps: list[tuple[str, Batch]] = []
+    for strategy, lengths, num_counting in EDGES:
+        drawn = [rng.integers(config.vocab_size, size=length) for length in lengths]
+        batch = [
+            MaskedTokens(tokens, np.full(len(tokens), number < num_counting))
+            for number, tokens in enumerate(drawn)
+        ]
+        steps.append((strategy, batch))
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, "ring")[0]
+    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tied", [False, True])
 def test_context_parallel_strategies_equal_one_process_in_float64(kind: ContextKind, *, tied: bool) -> None:
     config = model_config(tie_word_embeddings=tied, qk_norm=True)
     steps = context_steps(config.vocab_size)
-    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind)[0]
+    # Where embeddings are tied, the ends of a pipeline share their gradient: here across uneven stages.
+    stage_layers = ((3, 1), (1, 2, 1)) if tied else ()
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind, "none", stage_layers)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
 
 
 @pytest.mark.parametrize(("kind", "seed"), [("ulysses", 1), ("ring", 2)])
-def test_random_strategies_equal_one_process_in_float64_with_loss_masks(kind: ContextKind, seed: int) -> None:
+def test_random_and_searched_strategies_equal_one_process_in_float64_with_loss_masks(
+    kind: ContextKind, seed: int
+) -> None:
     config = model_config(attention_bias=True)
-    strategies = random_strategies(12, seed)
+    strategies, profiles = random_strategies(12, seed), random_profiles(8, seed, kind)
     assert sum("cp" in strategy for strategy in strategies) >= 6
-    drawn = batches(len(strategies), config.vocab_size)
-    steps = list(zip(strategies, [masked(batch, n) for n, batch in enumerate(drawn)], strict=True))
-    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind)[0]
+    texts = [*strategies, *profiles]
+    drawn = batches(len(texts), config.vocab_size)
+    steps = list(zip(texts, [masked(batch, n) for n, batch in enumerate(drawn)], strict=True))
+    stage_layers = ((1, 3), (2, 1, 1))
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind, stage_layers, profiles)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+    found = [step.strategy for step in result[len(strategies) :]]
+    assert len(set(found)) >= 5
 
 
 @pytest.mark.parametrize(("kinds", "kind"), CHECKPOINTED)

@@ -1,8 +1,7 @@
 """What the ranks of test_transfers.py do."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +14,7 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
 from runtime.tiny import CAPS, make_worker, plan_for
+from runtime.wire import Sent
 
 
 class Pass(NamedTuple):
@@ -27,8 +27,8 @@ class Pass(NamedTuple):
         master: likewise the master parameters.
         staging: elements that the staging buffers have room for, and those that leave from elsewhere than the
             gradient buffer.
-        crossing: elements that this rank gave to collectives for ranks of other nodes, both ways.
-        planned: elements that a plan counts as crossing, of all ranks.
+        crossing: bytes that this rank gave to collectives for ranks of other nodes, both ways.
+        planned: bytes that a plan counts as crossing, of all ranks.
     """
 
     parameters: dict[str, tuple[int, Tensor]]
@@ -57,7 +57,7 @@ def _pass(worker: Worker, plan: Plan, ranks_per_node: int) -> Pass:
     buffers.parameter.fill_(torch.nan)
     # Leftovers must not count.
     home.gradient.fill_(1e6)
-    sent = Sent(ranks_per_node)
+    sent = Sent(worker, ranks_per_node)
     with sent.counted():
         transfers.begin(buckets)
         transfers.finish_parameters()
@@ -74,41 +74,20 @@ def _pass(worker: Worker, plan: Plan, ranks_per_node: int) -> Pass:
         _canonical(worker, home.gather(home.gradient)),
         _canonical(worker, home.gather(home.master)),
         [*transfers.departure.staging_elements, transfers.arrival.overflow_elements],
-        sent.crossing,
+        sent.crossing_bytes,
         _planned_crossing(worker, plan, ranks_per_node),
     )
 
 
-class Sent:
-    """Counts what a rank gives to collectives for ranks of other nodes."""
-
-    def __init__(self, ranks_per_node: int) -> None:
-        self.crossing = 0
-        self._node = ranks_per_node
-
-    @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Count for as long as the context lasts."""
-        all_to_all = dist.all_to_all_single
-
-        def counting(output: Tensor, given: Tensor, receives: Any, sends: Any, **kwargs: Any) -> Any:
-            here = dist.get_rank() // self._node
-            ranks = dist.get_process_group_ranks(kwargs["group"])
-            for rank, elements in zip(ranks, sends, strict=True):
-                self.crossing += elements if rank // self._node != here else 0
-            return all_to_all(output, given, receives, sends, **kwargs)
-
-        setattr(dist, "all_to_all_single", counting)  # noqa: B010
-        try:
-            yield
-        finally:
-            setattr(dist, "all_to_all_single", all_to_all)  # noqa: B010
-
-
 def _planned_crossing(worker: Worker, plan: Plan, ranks_per_node: int) -> int:
-    """Count by the core what the same positions move between nodes: a byte an element, out and back."""
+    """Count by the core what the same positions move between nodes, out and back."""
     cluster = Cluster(dist.get_world_size(), ranks_per_node)
-    link = Link(worker.parameters.table, gigabytes_per_s=1.0, parameter_bytes=1, gradient_bytes=1)
+    link = Link(
+        worker.parameters.table,
+        gigabytes_per_s=1.0,
+        parameter_bytes=worker.buffers.parameter.element_size(),
+        gradient_bytes=worker.buffers.gradient.element_size(),
+    )
     planner = Planner(made_up_profile(CAPS), cluster, strategies=[plan.strategy], link=link)
     counted = planner.plan(plan.lengths, plan.targets)
     same = [counted.position(rank) for rank in range(cluster.gpus)] == [

@@ -1,6 +1,6 @@
 """What the ranks of the runtime's tests do."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from hydraulis import Cluster, CostProfile, Plan, Planner, Scheme, Strategy
+from hydraulis import Cluster, CostProfile, Link, Plan, Planner, Scheme, Strategy
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.config.model import ModelConfig
@@ -16,6 +16,7 @@ from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, num_targets
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.stage import Stage
@@ -23,6 +24,7 @@ from hydraulis.runtime.transfers import Transfers
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
 from runtime.tiny import train_config
+from runtime.wire import Sent, least_bytes
 
 SEED = 11
 _CAPS = {
@@ -50,17 +52,32 @@ _CAPS = {
 CAPS = {
     str(Scheme(text).under(kind)): cap for text, cap in _CAPS.items() for kind in get_args(CheckpointingKind)
 }
+# Of models whose numbers of heads are multiples of 3.
+CAPS_OF_THIRDS = {"<tp3>": 128, "<tp6>": 160, "<tp3,cp2>": 160}
 Batch = Sequence[SequenceTokens]
 
 
 class Step(NamedTuple):
-    """One iteration, as the tests compare it."""
+    """One iteration, as the tests compare it.
+
+    Attributes:
+        strategy: of the plan.
+        idle_ranks: that had no work.
+        loss: of the batch.
+        gradients: at home, before the optimizer.
+        parameters: after it.
+        sent_bytes: that all ranks together gave to collectives of transfers for other ranks; on several nodes
+            for ranks of other nodes.
+        least_bytes: that had to be: by the slices of all ranks, on several nodes by the plan.
+    """
 
     strategy: str
     idle_ranks: int
     loss: float
     gradients: dict[str, torch.Tensor]
     parameters: dict[str, torch.Tensor]
+    sent_bytes: int = 0
+    least_bytes: int = 0
 
 
 def train(
@@ -69,13 +86,28 @@ def train(
     dtype: torch.dtype,
     steps: Sequence[tuple[str, Batch]],
     context: ContextKind = "ulysses",
+    stage_layers: tuple[tuple[int, ...], ...] = (),
+    profiles: Mapping[str, str] | None = None,
 ) -> list[Step] | None:
-    """Run each batch under its strategy; rank 0 returns the steps."""
-    schemes = {scheme for strategy, _ in steps for scheme in Strategy(strategy).schemes}
-    settings = train_config(steps=len(steps), seed=SEED, dtype=dtype)
+    """Run each batch under its strategy; rank 0 returns the steps.
+
+    Args:
+        config: of the model.
+        optimizer: AdamW's settings.
+        dtype: of the model.
+        steps: a strategy, or the name of one of `profiles`, by which one is searched, and a batch.
+        context: the kind.
+        stage_layers: that are stated.
+        profiles: by name, as JSON, of schemes among `CAPS`.
+    """
+    searched = {name: CostProfile.from_json(text) for name, text in (profiles or {}).items()}
+    listed = {scheme for text, _ in steps if text not in searched for scheme in Strategy(text).schemes}
+    schemes = listed.union(Scheme(text) for profile in searched.values() for text in profile.schemes)
+    settings = train_config(steps=len(steps), seed=SEED, dtype=dtype, stage_layers=stage_layers)
     worker = Worker(config, optimizer, settings, schemes=sorted(schemes))
-    profile = made_up_profile(CAPS, context)
-    records = [_step(worker, profile, strategy, batch) for strategy, batch in steps]
+    assert worker.parameters.table.split.stated == sorted(map(list, stage_layers), key=len)
+    profile = made_up_profile(CAPS | CAPS_OF_THIRDS, context)
+    records = [_step(worker, searched.get(text, profile), text, batch) for text, batch in steps]
     return records if dist.get_rank() == 0 else None
 
 
@@ -126,16 +158,40 @@ def sequences_read(config: ModelConfig, batch: Batch) -> tuple[set[int], set[int
 def _step(worker: Worker, profile: CostProfile, strategy: str, batch: Batch) -> Any:
     lengths = np.array([len(tokens) for tokens in batch])
     targets = np.array([num_targets(tokens) for tokens in batch])
-    cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=8)
-    planner = Planner(profile, cluster, strategies=[strategy])
+    world_size, node = dist.get_world_size(), ranks_per_node()
+    cluster = Cluster(gpus=world_size, gpus_per_node=node)
+    link = Link(
+        worker.parameters.table,
+        gigabytes_per_s=1.0,
+        parameter_bytes=worker.buffers.parameter.element_size(),
+        gradient_bytes=worker.buffers.gradient.element_size(),
+    )
+    strategies = "search" if profile.name == strategy else [strategy]
+    planner = Planner(profile, cluster, strategies=strategies, link=link)
     plan = Plan.from_json(from_rank_zero(lambda: planner.plan(lengths, targets).to_json()))
     assert planner.check(plan, lengths, targets) == []
-    outcome = worker.accumulate(plan, lambda sequence: batch[sequence])
+    sent = Sent(worker, node)
+    with sent.counted():
+        outcome = worker.accumulate(plan, lambda sequence: batch[sequence])
+    wire = torch.tensor([sent.bytes, sent.crossing_bytes, least_bytes(worker, plan)])
+    dist.all_reduce(wire)
+    sent_bytes, crossing_bytes, least = wire.tolist()
+    if node < world_size:
+        assert plan.moved_bytes is not None
+        sent_bytes, least = crossing_bytes, plan.moved_bytes
     gradients = worker.home.gather(worker.home.gradient)
     worker.home.step()
     parameters = worker.home.gather(worker.home.master)
     working = [plan.position(rank) for rank in range(dist.get_world_size())]
-    return Step(plan.strategy, working.count(None), outcome.loss, gradients or {}, parameters or {})
+    return Step(
+        plan.strategy,
+        working.count(None),
+        outcome.loss,
+        gradients or {},
+        parameters or {},
+        sent_bytes,
+        least,
+    )
 
 
 def refusals() -> list[str]:

@@ -121,6 +121,12 @@ impl CostProfile {
         Ok(entry.context.map(ContextKind::name))
     }
 
+    /// Layers of each stage of a scheme; None where it does not say: then they are shared out by cost.
+    fn stage_layers(&self, py: Python<'_>, scheme: &Scheme) -> PyResult<Option<Vec<u32>>> {
+        let entry = self.0.scheme(scheme.0).map_err(|error| raise(py, &error))?;
+        Ok(entry.stage_layers.clone())
+    }
+
     /// Most tokens of one micro-batch under a scheme on a cluster.
     fn cap_tokens(&self, py: Python<'_>, scheme: &Scheme, cluster: &Cluster) -> PyResult<u64> {
         let (profile, scheme, cluster) = (self.0.clone(), scheme.0, cluster.0);

@@ -1,6 +1,5 @@
 //! Parameters, held and home slices, transfers.
 
-use hydraulis_core::spec::LayerSplit;
 use hydraulis_core::{Error, layout};
 use numpy::PyArray2;
 use pyo3::prelude::*;
@@ -9,7 +8,7 @@ use crate::arrays::{Column, pairs};
 use crate::errors::raise;
 use crate::gil::detached;
 use crate::plan::Plan;
-use crate::spec::{Cluster, Scheme};
+use crate::spec::{Cluster, LayerSplit, Scheme};
 
 /// One parameter: `rows` rows of `row_elements`, in canonical order.
 #[pyclass(frozen, get_all, module = "hydraulis")]
@@ -44,13 +43,8 @@ pub(crate) struct ParameterTable(pub(crate) layout::ParameterTable);
 #[pymethods]
 impl ParameterTable {
     #[new]
-    #[pyo3(signature = (parameters, layers, *, head_layers = 0.0))]
-    fn new(
-        py: Python<'_>,
-        parameters: Vec<PyRef<'_, Parameter>>,
-        layers: u32,
-        head_layers: f64,
-    ) -> PyResult<ParameterTable> {
+    #[pyo3(signature = (parameters, split))]
+    fn new(py: Python<'_>, parameters: Vec<PyRef<'_, Parameter>>, split: &LayerSplit) -> PyResult<ParameterTable> {
         let core = |parameter: PyRef<'_, Parameter>| layout::Parameter {
             name: parameter.name.clone(),
             rows: parameter.rows,
@@ -59,8 +53,13 @@ impl ParameterTable {
             blocks: parameter.blocks.clone(),
         };
         let parameters = parameters.into_iter().map(core).collect();
-        detached(py, || layout::ParameterTable::new(parameters, LayerSplit::new(layers, head_layers)?))
-            .map(ParameterTable)
+        detached(py, || layout::ParameterTable::new(parameters, split.0.clone())).map(ParameterTable)
+    }
+
+    /// How the layers of the model are shared out over stages.
+    #[getter]
+    fn split(&self) -> LayerSplit {
+        LayerSplit(self.0.split().clone())
     }
 
     /// The parameters, in bucket order.

@@ -52,7 +52,7 @@ mod _core {
     #[pymodule_export]
     use crate::simulation::{GpuTime, Network, RankMemory, Simulation, StageRun};
     #[pymodule_export]
-    use crate::spec::{Cluster, Scheme, Strategy};
+    use crate::spec::{Cluster, LayerSplit, Scheme, Strategy};
     #[pymodule_export]
     use crate::windows::{Windows, pack_windows};
 }

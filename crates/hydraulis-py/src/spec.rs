@@ -39,6 +39,32 @@ impl Cluster {
     }
 }
 
+/// How the layers of a model are shared out over the stages of a pipeline: by cost, or as stated.
+#[pyclass(frozen, eq, module = "hydraulis")]
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LayerSplit(pub(crate) spec::LayerSplit);
+
+#[pymethods]
+impl LayerSplit {
+    #[new]
+    #[pyo3(signature = (layers, *, head_layers = 0.0, stated = Vec::new()))]
+    fn new(py: Python<'_>, layers: u32, head_layers: f64, stated: Vec<Vec<u32>>) -> PyResult<LayerSplit> {
+        let split = spec::LayerSplit::new(layers, head_layers).and_then(|split| split.stated(stated));
+        split.map(LayerSplit).map_err(|error| raise(py, &error))
+    }
+
+    /// The lists that were stated, by number of stages.
+    #[getter]
+    fn stated(&self) -> Vec<Vec<u32>> {
+        self.0.lists().to_vec()
+    }
+
+    /// Layers of each stage of a scheme.
+    fn stage_layers(&self, py: Python<'_>, scheme: &Scheme) -> PyResult<Vec<u32>> {
+        self.0.stage_layers(scheme.0).map_err(|error| raise(py, &error))
+    }
+}
+
 /// How one replica is cut, the degrees <tp, cp, pp>, and the checkpointing of its layers.
 #[pyclass(frozen, eq, ord, hash, module = "hydraulis")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import get_type_hints
 
+from hydraulis._core import LayerSplit
 from hydraulis.config.check import above, at_least
 from hydraulis.config.checkpoint import CheckpointConfig
 from hydraulis.config.data import DataConfig
@@ -48,6 +49,9 @@ class RunConfig:
         if self.train.evaluate_every is not None:
             # Nothing else says what to evaluate on.
             above("data.held_out", self.data.held_out, 0)
+        if self.train.stage_layers:
+            # The core knows what a split is, and refuses what is none.
+            LayerSplit(self.model.num_hidden_layers, stated=self.train.stage_layers)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ def load(path: str | Path, overrides: Sequence[str] = (), preset: str | None = N
     Raises:
         InvalidInputError: the file cannot be read (code `config_file`), it or an override is not TOML
             (`config_syntax`), or a key or a value is refused (see `from_table`, `from_hugging_face` and the
-            sections).
+            sections), or `train.stage_layers` is no split of the model's layers (`layer_split`).
     """
     return load_with_origins(path, overrides, preset).config
 

@@ -27,6 +27,8 @@ class TrainConfig:
             costs some speed; on the CPU there are none.
         dtype: the type of parameters and activations; gradients are added up, and master parameters kept, in
             at least float32.
+        stage_layers: layers of each stage of a pipeline, a list for each number of stages that is not to have
+            them shared out by what they cost, such as `[[6, 5, 5], [9, 7]]`.
         frozen: patterns of parameters that are not trained, by their names in checkpoints, such as
             `model.embed_tokens.*`; they have neither gradients nor optimizer state.
         evaluate_every: iterations from one evaluation on the held-out sequences (`data.held_out`) to the
@@ -43,6 +45,7 @@ class TrainConfig:
     attention: AttentionKind = "auto"
     deterministic: bool = False
     dtype: Literal["bfloat16", "float32", "float64"] = "float32"
+    stage_layers: tuple[tuple[int, ...], ...] = ()
     frozen: tuple[str, ...] = ()
     evaluate_every: int | None = None
     timeout_s: float = 600.0
@@ -56,6 +59,9 @@ class TrainConfig:
             if length is not None:
                 at_least(f"train.{name}", length, 1)
         at_least("train.seed", self.seed, 0)
+        for i, layers in enumerate(self.stage_layers):
+            for j, count in enumerate(layers):
+                at_least(f"train.stage_layers[{i}][{j}]", count, 1)
         for i, pattern in enumerate(self.frozen):
             not_empty(f"train.frozen[{i}]", pattern)
         if self.evaluate_every is not None:

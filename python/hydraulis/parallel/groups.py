@@ -40,6 +40,8 @@ class ProcessGroups:
         """
         wanted = {_key(ranks) for ranks in rank_sets}
         missing = sorted(ranks for ranks in wanted if len(ranks) > 1 and ranks not in self._groups)
+        if not missing:
+            return
         # In one global order and by every rank, members or not. `use_local_synchronization` would let
         # the others stay out, but it deadlocks on overlapping groups (torch 2.13, pytorch#189073).
         start = time.perf_counter()
@@ -82,6 +84,10 @@ def most_groups(degrees: Iterable[tuple[int, int]], num_ranks: int, ranks_per_no
     has `W // n` times `n // b` places on `W` ranks in nodes of `n`, or `W / n - b / n + 1` if it is wider
     than a node. In each of them it has `cp` tensor groups and `tp` context groups.
 
+    Tensor groups are consecutive ranks, the same ones whatever `cp` is. So where all degrees are powers of
+    two, on one node of `W = 2^k` ranks there are `W - 1` tensor groups of any strategies, and `k 2^k - 2 (2^k
+    - 1)` context groups beside those that are tensor groups too: `W log2 W - W + 1` together, 17 on 8 ranks.
+
     Args:
         degrees: tp and cp of each scheme; repeats are fine.
         num_ranks: of the cluster.
@@ -94,6 +100,25 @@ def most_groups(degrees: Iterable[tuple[int, int]], num_ranks: int, ranks_per_no
         return num_nodes * (node // block) if block <= node else max(0, num_nodes - block // node + 1)
 
     return sum(places(tp * cp) * ((cp if tp > 1 else 0) + (tp if cp > 1 else 0)) for tp, cp in set(degrees))
+
+
+def most_groups_of_rank(degrees: Iterable[tuple[int, int]], num_ranks: int, ranks_per_node: int) -> int:
+    """Bound those groups of `most_groups` that one rank is in; it takes the same arguments.
+
+    In a place a rank is in one tensor and one context group. Places inside a node do not overlap; one that is
+    wider begins at any node, so a rank is in as many of them as it has nodes, or as there are.
+
+    With powers of two on one node of `2^k` ranks that is at most `k (k + 1) / 2` groups, 6 on 8 ranks: for
+    each number of ranks one consecutive, and for each pair of degrees above 1 a strided one.
+    """
+    node = min(num_ranks, ranks_per_node)
+    num_nodes = num_ranks // node
+
+    def places(block: int) -> int:
+        wide = block // node
+        return 1 if block <= node else max(0, min(wide, num_nodes - wide + 1))
+
+    return sum(places(tp * cp) * ((tp > 1) + (cp > 1)) for tp, cp in set(degrees))
 
 
 def _key(ranks: Iterable[int]) -> tuple[int, ...]:

@@ -202,15 +202,18 @@ class _VocabularyHooks:
     def __init__(self, rows: range, group: dist.ProcessGroup | None) -> None:
         self.rows = rows
         self.group = group
+        self._foreign_T: Tensor | None = None
 
     def keep_own_rows(self, _module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
         (tokens_T,) = args
         # Kept for the hook after the lookup, which is handed the changed tokens only.
-        self.foreign_T = (tokens_T < self.rows.start) | (tokens_T >= self.rows.stop)
-        return ((tokens_T - self.rows.start).masked_fill(self.foreign_T, 0),)
+        self._foreign_T = (tokens_T < self.rows.start) | (tokens_T >= self.rows.stop)
+        return ((tokens_T - self.rows.start).masked_fill(self._foreign_T, 0),)
 
     def reduce_output(self, _module: nn.Module, _args: tuple[Any, ...], y_TH: Tensor) -> Tensor:
-        own_TH = y_TH.masked_fill(self.foreign_T[:, None], 0)
+        foreign_T, self._foreign_T = self._foreign_T, None
+        assert foreign_T is not None
+        own_TH = y_TH.masked_fill(foreign_T[:, None], 0)
         return reduce_scatter_tokens(own_TH, self.group)
 
 

@@ -1,8 +1,9 @@
 """The shape of a model as the core takes it: what a cost profile is measured for."""
 
 import json
+from collections.abc import Sequence
 
-from hydraulis._core import ModelShape
+from hydraulis._core import LayerSplit, ModelShape
 from hydraulis.config.model import ModelConfig
 
 _NUMBERS = (
@@ -27,3 +28,14 @@ def shape_of(config: ModelConfig) -> ModelShape:
     fields: dict[str, object] = {name: getattr(config, name) for name in _NUMBERS}
     fields["switches"] = [name for name in _SWITCHES if getattr(config, name)]
     return ModelShape.from_json(json.dumps(fields))
+
+
+def layer_split_of(config: ModelConfig, stage_layers: Sequence[Sequence[int]] = ()) -> LayerSplit:
+    """Give how a model's layers are shared out over stages: by cost, or for some numbers of stages as stated.
+
+    Raises:
+        InvalidInputError: what is stated is no split of the model's layers (code `layer_split`), or the model
+            is beyond what the core takes (`model_shape`).
+    """
+    head_layers = shape_of(config).head_layers
+    return LayerSplit(config.num_hidden_layers, head_layers=head_layers, stated=stage_layers)

@@ -9,7 +9,7 @@ from typing import Self
 
 import torch
 
-from hydraulis._core import CostFit, CostProfile, ModelShape, Scheme
+from hydraulis._core import CostFit, CostProfile, LayerSplit, ModelShape, Scheme
 from hydraulis.config.context import ContextKind
 
 # A cap is a multiple of the ranks that share tokens out, so that padding never exceeds it, and of 64, to be
@@ -81,6 +81,7 @@ class Workload:
 
     Attributes:
         model: its shape.
+        split: of its layers over stages.
         dtype: of parameters and activations.
         context: the kind of context parallelism of all schemes that have any.
         gpus_per_node: ranks of a node.
@@ -90,6 +91,7 @@ class Workload:
     """
 
     model: ModelShape
+    split: LayerSplit
     dtype: str
     context: ContextKind
     gpus_per_node: int
@@ -138,6 +140,7 @@ def cost_profile(
         }
         | times[scheme].entry()
         | ({"context": workload.context} if scheme.cp > 1 else {})
+        | ({"stage_layers": workload.split.stage_layers(scheme)} if scheme.pp > 1 else {})
         for scheme in times
     ]
     document = {

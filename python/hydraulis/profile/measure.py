@@ -128,6 +128,7 @@ def measure_profile(
 def _workload(worker: Worker, context: ContextKind) -> Workload:
     return Workload(
         model=shape_of(worker.parameters.config),
+        split=worker.parameters.table.split,
         dtype=str(worker.buffers.parameter.dtype).removeprefix("torch."),
         context=context,
         gpus_per_node=ranks_per_node(),
@@ -140,6 +141,7 @@ def _workload(worker: Worker, context: ContextKind) -> Workload:
 def _conditions(workload: Workload) -> Conditions:
     return Conditions(
         model=workload.model.to_json(),
+        stage_layers=json.dumps(workload.split.stated),
         dtype=workload.dtype,
         context=workload.context,
         attention=workload.attention,

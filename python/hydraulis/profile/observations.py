@@ -57,6 +57,7 @@ class Conditions:
 
     Attributes:
         model: the shape, as JSON.
+        stage_layers: those that were stated, as JSON.
         dtype: of parameters and activations.
         context: the kind of context parallelism.
         attention: the kernel.
@@ -66,6 +67,7 @@ class Conditions:
     """
 
     model: str
+    stage_layers: str
     dtype: str
     context: str
     attention: str

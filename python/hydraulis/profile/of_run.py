@@ -7,7 +7,7 @@ import torch
 from hydraulis._core import CostProfile, Scheme, Strategy
 from hydraulis.config.run import RunConfig
 from hydraulis.model.attention.varlen import choose_kernel
-from hydraulis.planner.fitting import check_profile
+from hydraulis.planner.fitting import check_profile, split_difference
 from hydraulis.planner.profile import load_profile
 from hydraulis.profile.document import measured_attention
 from hydraulis.profile.links import measure_links, with_links
@@ -98,6 +98,8 @@ def _differences(config: RunConfig, profile: CostProfile) -> list[str]:
         ("dtype", profile.dtype or config.train.dtype, config.train.dtype),
     ]
     attention = measured_attention(profile)
+    split = split_difference(config, profile)
+    pairs += [split] if split else []
     # A profile that no run measured is of other hardware as it is, and the earlier run took it all the same.
     if attention is not None:
         device = choose_device(config.train.device)

@@ -50,7 +50,7 @@ def held_memory(config: RunConfig, schemes: Sequence[Scheme], cluster: Cluster) 
     home = 0
     by_scheme = dict.fromkeys(schemes, 0)
     largest = 0
-    for parameters in ModelParameters.parted(config.model, config.train.frozen):
+    for parameters in ModelParameters.parted(config.model, config.train.frozen, config.train.stage_layers):
         if parameters is None:
             continue
         slices = Home(parameters.table, cluster).slices(parameters.table, 0)

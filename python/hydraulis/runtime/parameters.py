@@ -12,12 +12,12 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from hydraulis._core import Parameter, ParameterTable
+from hydraulis._core import LayerSplit, Parameter, ParameterTable
 from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import EMBEDDING_WEIGHT, Decoder, checkpoint_name
 from hydraulis.parallel.tensor import split_dim, split_units
-from hydraulis.planner.shape import shape_of
+from hydraulis.planner.shape import layer_split_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,39 +41,51 @@ class ModelParameters:
     trained: bool
 
     @classmethod
-    def of(cls, config: ModelConfig) -> Self:
-        """List the parameters of the model that `config` describes, without allocating any."""
+    def of(cls, config: ModelConfig, stage_layers: Sequence[Sequence[int]] = ()) -> Self:
+        """List the parameters of the model that `config` describes, without allocating any.
+
+        Args:
+            config: of the model.
+            stage_layers: as `train.stage_layers` states them.
+        """
         with torch.device("meta"):
             model = Decoder(config)
         shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-        return cls._of(config, shapes, trained=True)
+        return cls._of(config, shapes, layer_split_of(config, stage_layers), trained=True)
 
     @classmethod
-    def parted(cls, config: ModelConfig, frozen: Sequence[str]) -> tuple[Self, Self | None]:
+    def parted(
+        cls, config: ModelConfig, frozen: Sequence[str], stage_layers: Sequence[Sequence[int]] = ()
+    ) -> tuple[Self, Self | None]:
         """List the parameters that are trained, and those that are frozen; None if none is.
 
         Args:
             config: of the model.
             frozen: patterns of names as checkpoints have them, such as `model.embed_tokens.*`; `*` stands for
                 anything.
+            stage_layers: as `train.stage_layers` states them; both parts are cut alike.
 
         Raises:
             InvalidInputError: a pattern names no parameter, or nothing is left to train (code
                 `frozen_parameters`).
         """
-        shapes = cls.of(config).shapes
+        whole = cls.of(config, stage_layers)
+        shapes, split = whole.shapes, whole.table.split
         names = {name for pattern in frozen for name in _matching(pattern, shapes)}
         if len(names) == len(shapes):
             message = f"train.frozen = {list(frozen)} names every parameter: leave out what is to be trained"
             raise InvalidInputError(message, code="frozen_parameters")
         kept = {name: shape for name, shape in shapes.items() if name not in names}
         rest = {name: shape for name, shape in shapes.items() if name in names}
-        return cls._of(config, kept, trained=True), cls._of(config, rest, trained=False) if rest else None
+        trained = cls._of(config, kept, split, trained=True)
+        return trained, cls._of(config, rest, split, trained=False) if rest else None
 
     @classmethod
-    def _of(cls, config: ModelConfig, shapes: Mapping[str, torch.Size], *, trained: bool) -> Self:
+    def _of(
+        cls, config: ModelConfig, shapes: Mapping[str, torch.Size], split: LayerSplit, *, trained: bool
+    ) -> Self:
         entries = [_entry(name, shape, config) for name, shape in shapes.items()]
-        table = ParameterTable(entries, config.num_hidden_layers, head_layers=shape_of(config).head_layers)
+        table = ParameterTable(entries, split)
         return cls(config, table, tuple(entry.name for entry in table.parameters), shapes, trained)
 
     def view(self, canonical: Tensor, name: str) -> Tensor:

@@ -85,14 +85,15 @@ class Worker:
         optimizer: AdamW's settings.
         train: gives the number of steps, the type of parameters and activations, the seed of the initial
             parameters, the device, the timeout of every process group, the kind of attention of every stage,
-            and which parameters are frozen.
+            the layers of stages, and which parameters are frozen.
         schemes: every scheme that a plan of the run may use.
         values: of the parameters at the start; None draws them by the seed.
 
     Raises:
         InvalidInputError: the model cannot be cut by one of the schemes (codes `tensor_degree`,
-            `too_many_stages`), what is frozen is not (`frozen_parameters`), or the device is not there (see
-            `choose_device`), or no kernel attends there (`attention_kernel`).
+            `too_many_stages`), the layers of stages are no split of it (`layer_split`), what is frozen is not
+            (`frozen_parameters`), or the device is not there (see `choose_device`), or no kernel attends
+            there (`attention_kernel`).
         HydraulisError: what reading the values raised; on every rank.
     """
 
@@ -114,7 +115,7 @@ class Worker:
         heads = torch.empty(0, 1, model.head_dim, dtype=dtype, device=self.device)
         # Nodes may differ in what is installed.
         self.kernel = on_every_rank(lambda: choose_kernel(heads, train.attention))
-        self.parameters, frozen = ModelParameters.parted(model, train.frozen)
+        self.parameters, frozen = ModelParameters.parted(model, train.frozen, train.stage_layers)
         timeout = timedelta(seconds=train.timeout_s)
         self.groups = ProcessGroups(timeout, tensor_backend_of(self.device))
         self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype, self.device)

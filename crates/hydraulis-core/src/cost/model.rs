@@ -1,5 +1,7 @@
 //! A profile on a cluster: times, and how many tokens a micro-batch may hold.
 
+use std::collections::BTreeSet;
+
 use crate::cost::profile::{FitQuality, SchemeProfile};
 use crate::cost::{CostProfile, MemoryWindow, RankMemory, Trust};
 use crate::error::{Error, Result};
@@ -27,6 +29,8 @@ pub struct SchemeCost {
     window: MemoryWindow,
     forward_share: f64,
     stage_multipliers: Vec<f64>,
+    /// Unless stages are said to have other numbers of layers.
+    same_layers: bool,
     fit: Option<FitQuality>,
 }
 
@@ -116,6 +120,7 @@ impl SchemeCost {
             window: MemoryWindow { micro_batches: 1, tokens: cap },
             forward_share: entry.forward_share,
             stage_multipliers: multipliers.unwrap_or_else(|| vec![1.0; entry.scheme.stages()]),
+            same_layers: entry.stage_layers.iter().flatten().collect::<BTreeSet<_>>().len() < 2,
             fit: entry.fit,
         }
     }
@@ -131,7 +136,8 @@ impl SchemeCost {
     }
 
     fn with_memory(self, memory: MemoryRule) -> SchemeCost {
-        let is_even = self.stage_multipliers.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq());
+        let same_times = self.stage_multipliers.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq());
+        let is_even = same_times && self.same_layers;
         let micro_batches = if memory == MemoryRule::Exact && is_even { self.scheme.stages() } else { 1 };
         let tokens = Tokens(self.cap.0.saturating_mul(micro_batches as u64));
         SchemeCost { window: MemoryWindow { micro_batches, tokens }, ..self }
@@ -244,12 +250,14 @@ mod tests {
         let mut profile = preset("llama-32b-a800").unwrap();
         let uneven = profile.schemes.iter().position(|entry| entry.scheme.to_string() == "<tp4,pp2>").unwrap();
         profile.schemes[uneven].stage_multipliers = Some(vec![1.0, 1.3]);
+        let stated = profile.schemes.iter().position(|entry| entry.scheme.to_string() == "<tp4,pp4>").unwrap();
+        profile.schemes[stated].stage_layers = Some(vec![12, 16, 16, 16]);
         let model = CostModel::new(profile, Cluster::new(64, 8).unwrap());
         let exact = model.clone().with_memory(MemoryRule::Exact);
         for (scheme, cap, longest) in [
             ("<tp16>", 43_520, 43_520),
             ("<tp4,pp2>", 12_416, 12_416),
-            ("<tp4,pp4>", 14_592, 58_368),
+            ("<tp4,pp4>", 14_592, 14_592),
             ("<tp8,pp2>", 25_856, 51_712),
             ("<tp8,pp4>", 27_904, 111_616),
         ] {

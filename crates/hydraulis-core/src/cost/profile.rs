@@ -105,6 +105,9 @@ pub struct SchemeProfile {
     /// Time of each stage relative to the coefficients; all 1 when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage_multipliers: Option<Vec<f64>>,
+    /// Layers of each stage; shared out by cost when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage_layers: Option<Vec<u32>>,
     /// How well the coefficients explain what was measured; none where that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fit: Option<FitQuality>,
@@ -311,6 +314,15 @@ impl CostProfile {
                 );
             }
         }
+        if let Some(layers) = &entry.stage_layers {
+            if layers.len() != entry.scheme.stages() || layers.contains(&0) {
+                return value("stage_layers", format!("{layers:?}"), "at least one layer for each stage");
+            }
+            let sum: u64 = layers.iter().map(|&count| u64::from(count)).sum();
+            if self.model.as_ref().is_some_and(|model| model.fields().num_hidden_layers != sum) {
+                return value("stage_layers", format!("{layers:?}"), "as many layers together as the model has");
+            }
+        }
         if self.schemes[..index].iter().any(|earlier| earlier.scheme == entry.scheme) {
             return value("scheme", entry.scheme.to_string(), "given once");
         }
@@ -364,6 +376,9 @@ mod tests {
             ("/schemes/2/stage_multipliers", "[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]"),
             ("/schemes/0/stage_multipliers", "[1.0, 1.0, 1.0, 1e300]"),
             ("/schemes/0/stage_multipliers", "[1.0, 1.0, 1.0, 1e-300]"),
+            ("/schemes/0/stage_layers", "[15, 15, 15]"),
+            ("/schemes/0/stage_layers", "[30, 0, 15, 15]"),
+            ("/schemes/0/stage_layers", "[15, 15, 15, 16]"),
             ("/schemes/2/scheme", "\"<tp1,pp4>\""),
             ("/schemes/2/fit/relative_error", "-0.1"),
             ("/schemes/2/fit/held_out_error", "-0.1"),

@@ -501,6 +501,18 @@ pub enum Error {
         /// The cost given.
         value: String,
     },
+    /// Layers of stages that are no split of the model's.
+    #[error(
+        "stage_layers[{index}] = {value}: {why}; give the layers of each stage, one list for each number of stages"
+    )]
+    StageLayers {
+        /// Place of the list.
+        index: usize,
+        /// The list.
+        value: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// More stages than layers.
     #[error(
         "scheme {scheme} has {stages} pipeline stages, the model has {layers} layers: the limit is one layer a stage; use a smaller pp"

@@ -37,7 +37,7 @@ pub fn held_slices(table: &ParameterTable, position: Position) -> Result<Vec<Hel
 }
 
 /// The blocks of a stage: the first has the embedding before its layers, the last the head behind them.
-pub(super) fn stage_blocks(split: LayerSplit, scheme: Scheme, stage: u16) -> Result<RangeInclusive<u32>> {
+pub(super) fn stage_blocks(split: &LayerSplit, scheme: Scheme, stage: u16) -> Result<RangeInclusive<u32>> {
     let layers = split.stage(scheme, stage)?;
     let first = if stage == 0 { 0 } else { layers.start + 1 };
     let last = if stage + 1 == scheme.pp() { layers.end + 1 } else { layers.end };
@@ -53,7 +53,7 @@ mod tests {
         for (layers, head_layers, stages) in [(4, 0.0, 1), (4, 1.5, 3), (7, 0.2, 7), (60, 5.0, 8)] {
             let split = LayerSplit::new(layers, head_layers).unwrap();
             let scheme = Scheme::new(1, 1, stages).unwrap();
-            let blocks = (0..stages).flat_map(|stage| stage_blocks(split, scheme, stage).unwrap());
+            let blocks = (0..stages).flat_map(|stage| stage_blocks(&split, scheme, stage).unwrap());
             assert!(blocks.eq(0..=layers + 1), "{layers} layers on {stages} stages");
         }
     }

@@ -48,7 +48,7 @@ impl Link {
     }
 
     /// How the layers of the model are shared out over stages.
-    pub fn split(&self) -> LayerSplit {
+    pub fn split(&self) -> &LayerSplit {
         self.table.split()
     }
 

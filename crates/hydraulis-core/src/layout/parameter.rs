@@ -72,8 +72,8 @@ impl ParameterTable {
     }
 
     /// How the layers of the model are shared out over stages.
-    pub fn split(&self) -> LayerSplit {
-        self.split
+    pub fn split(&self) -> &LayerSplit {
+        &self.split
     }
 
     /// Number of buckets: one for each block.

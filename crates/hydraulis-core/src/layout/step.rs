@@ -50,7 +50,7 @@ impl StepTimeline {
     ///
     /// Where a pipeline has more stages than the model has layers; there are no transfer times of such a layout.
     pub fn new<'a>(
-        split: LayerSplit,
+        split: &LayerSplit,
         transfers: &TransferTimes,
         replicas: impl IntoIterator<Item = ReplicaWork<'a>>,
         buffers: &mut MakespanBuffers,
@@ -80,7 +80,7 @@ impl StepTimeline {
 
 /// When the last backward of each stage ends, where the first forward waits for parameters.
 fn stage_ends(
-    split: LayerSplit,
+    split: &LayerSplit,
     arrivals: &[Millis],
     work: ReplicaWork<'_>,
     buffers: &mut MakespanBuffers,
@@ -100,7 +100,7 @@ fn stage_ends(
 }
 
 /// Raises when each bucket is ready to when the last backward of this replica has gone through its block.
-fn note_ready(split: LayerSplit, work: ReplicaWork<'_>, ends: &[Millis], ready: &mut [Millis]) {
+fn note_ready(split: &LayerSplit, work: ReplicaWork<'_>, ends: &[Millis], ready: &mut [Millis]) {
     let last = work.times.last().copied().unwrap_or_default() * (1.0 - work.forward_share);
     for (stage, (&end, &multiplier)) in ends.iter().zip(work.stage_multipliers).enumerate() {
         let blocks = blocks(split, work.scheme, stage);
@@ -112,7 +112,7 @@ fn note_ready(split: LayerSplit, work: ReplicaWork<'_>, ends: &[Millis], ready: 
     }
 }
 
-fn blocks(split: LayerSplit, scheme: Scheme, stage: usize) -> std::ops::Range<usize> {
+fn blocks(split: &LayerSplit, scheme: Scheme, stage: usize) -> std::ops::Range<usize> {
     let stage = u16::try_from(stage).unwrap_or(u16::MAX);
     let blocks = stage_blocks(split, scheme, stage).expect("a layout with transfer times has layers for its stages");
     *blocks.start() as usize..*blocks.end() as usize + 1

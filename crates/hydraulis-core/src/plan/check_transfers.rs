@@ -50,7 +50,7 @@ fn raise_ready(
     replica: &ReplicaPlan,
     batch: &Batch,
     cost: &CostModel,
-    split: LayerSplit,
+    split: &LayerSplit,
     transfers: &TransferTimes,
     ready: &mut [f64],
 ) -> Result<()> {
@@ -110,7 +110,7 @@ fn order(stage: usize, stages: usize, micro_batches: usize) -> Vec<(usize, usize
 }
 
 /// The blocks of a stage: 0 the embedding, with the first; then its layers; then the head, with the last.
-fn blocks(split: LayerSplit, scheme: Scheme, stage: u16) -> Result<Vec<usize>> {
+fn blocks(split: &LayerSplit, scheme: Scheme, stage: u16) -> Result<Vec<usize>> {
     let layers = split.stage(scheme, stage)?.map(|layer| layer as usize + 1);
     let embedding = (stage == 0).then_some(0);
     let head = (stage + 1 == scheme.pp()).then_some(split.layers() as usize + 1);

@@ -6,13 +6,16 @@ use crate::error::{Error, Result};
 use crate::spec::{ModelShape, Scheme};
 use crate::units::{count, whole};
 
-/// Layers, and what the head costs beside them, which the last stage computes too.
+/// Layers, and what the head costs beside them, which the last stage computes too; or layers of each stage as somebody stated
+/// them.
 ///
 /// The embedding only looks rows up, so it counts for nothing.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LayerSplit {
     layers: u32,
     head_layers: f64,
+    /// By number of stages, ascending; other numbers of stages go by cost.
+    stated: Vec<Vec<u32>>,
 }
 
 impl LayerSplit {
@@ -22,18 +25,39 @@ impl LayerSplit {
         if !(head_layers >= 0.0 && head_layers.is_finite()) {
             return Err(Error::HeadLayers { value: head_layers.to_string() });
         }
-        Ok(LayerSplit { layers, head_layers })
+        Ok(LayerSplit { layers, head_layers, stated: Vec::new() })
+    }
+
+    /// The same, but pipelines of as many stages as a list has numbers take that list, the layers of each stage.
+    ///
+    /// Refused with `layer_split` unless every list adds up to the model's layers, leaves no stage empty, and is the only one
+    /// of its number of stages.
+    pub fn stated(self, mut lists: Vec<Vec<u32>>) -> Result<LayerSplit> {
+        for (index, list) in lists.iter().enumerate() {
+            check(list, self.layers, &lists[..index]).map_err(|why| Error::StageLayers {
+                index,
+                value: format!("{list:?}"),
+                why,
+            })?;
+        }
+        lists.sort_by_key(Vec::len);
+        Ok(LayerSplit { stated: lists, ..self })
     }
 
     /// Where the head costs nothing.
     pub fn even(layers: u32) -> LayerSplit {
-        LayerSplit { layers, head_layers: 0.0 }
+        LayerSplit { layers, head_layers: 0.0, stated: Vec::new() }
     }
 
     /// Of a model: a matrix takes the same operations for each of its parameters, wherever it stands.
     pub fn of(model: &ModelShape) -> LayerSplit {
         let layers = u32::try_from(model.fields().num_hidden_layers).unwrap_or(u32::MAX);
-        LayerSplit { layers, head_layers: model.head_layers() }
+        LayerSplit { layers, head_layers: model.head_layers(), stated: Vec::new() }
+    }
+
+    /// The lists that were stated, by number of stages.
+    pub fn lists(&self) -> &[Vec<u32>] {
+        &self.stated
     }
 
     /// Layers of the model.
@@ -43,13 +67,18 @@ impl LayerSplit {
 
     /// The layers of a stage, counted from 0.
     ///
-    /// The last stage has so many that the slowest stage is as fast as can be, the others share the rest evenly; where they do not
-    /// divide, later ones have one more, since under 1F1B earlier ones hold more micro-batches. Refused with `too_many_stages`
-    /// where there are fewer layers than stages.
+    /// Those that were stated for so many stages. Otherwise the last stage has so many that the slowest stage is as fast as can
+    /// be, the others share the rest evenly; where they do not divide, later ones have one more, since under 1F1B earlier ones
+    /// hold more micro-batches. Refused with `too_many_stages` where there are fewer layers than stages.
     pub fn stage(&self, scheme: Scheme, stage: u16) -> Result<Range<u32>> {
         let stages = u32::from(scheme.pp());
         if stages > self.layers {
             return Err(Error::TooManyStages { scheme, stages: scheme.pp(), layers: self.layers });
+        }
+        if let Ok(list) = self.stated.binary_search_by_key(&usize::from(scheme.pp()), Vec::len) {
+            let list = &self.stated[list];
+            let start = list[..usize::from(stage)].iter().sum();
+            return Ok(start..start + list[usize::from(stage)]);
         }
         let (stage, rest) = (u32::from(stage), self.layers - self.of_last(stages));
         if stage + 1 == stages {
@@ -78,14 +107,35 @@ impl LayerSplit {
         around.rev().min_by(|here, there| slowest(here).total_cmp(&slowest(there))).unwrap_or(most)
     }
 
+    /// How many layers each stage has.
+    pub fn stage_layers(&self, scheme: Scheme) -> Result<Vec<u32>> {
+        let of_stage = |stage| self.stage(scheme, stage).map(|layers| layers.end - layers.start);
+        (0..scheme.pp()).map(of_stage).collect()
+    }
+
     /// The cost of each stage, in layers.
     pub fn stage_costs(&self, scheme: Scheme) -> Result<Vec<f64>> {
-        let cost = |stage: u16| {
-            let head = if stage + 1 == scheme.pp() { self.head_layers } else { 0.0 };
-            self.stage(scheme, stage).map(|layers| count(layers.len()) + head)
-        };
-        (0..scheme.pp()).map(cost).collect()
+        let mut costs: Vec<f64> = self.stage_layers(scheme)?.into_iter().map(count).collect();
+        if let Some(last) = costs.last_mut() {
+            *last += self.head_layers;
+        }
+        Ok(costs)
     }
+}
+
+/// Says why a list is no split, or one too many.
+fn check(list: &[u32], layers: u32, earlier: &[Vec<u32>]) -> std::result::Result<(), String> {
+    if list.is_empty() || list.contains(&0) {
+        return Err("the limit is one layer a stage".into());
+    }
+    if earlier.iter().any(|other| other.len() == list.len()) {
+        return Err(format!("another list has {} stages too, the limit is one list for each number", list.len()));
+    }
+    let sum = list.iter().map(|&count| u64::from(count)).sum::<u64>();
+    if sum != u64::from(layers) {
+        return Err(format!("these are {sum} layers, the model has {layers}"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -116,6 +166,37 @@ mod tests {
         assert_eq!(LayerSplit::even(4).stage(deep, 0).unwrap_err().code(), "too_many_stages");
         for bad in [-1.0, f64::NAN, f64::INFINITY] {
             assert_eq!(LayerSplit::new(4, bad).unwrap_err().code(), "head_layers");
+        }
+    }
+
+    #[test]
+    fn stated_layers_are_taken_for_their_number_of_stages_alone() {
+        let split = LayerSplit::new(7, 3.0).unwrap().stated(vec![vec![1, 5, 1], vec![6, 1]]).unwrap();
+        let stages = |pp| {
+            let scheme = Scheme::new(2, 1, pp).unwrap();
+            (0..pp).map(|stage| split.stage(scheme, stage).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(stages(2), [0..6, 6..7]);
+        assert_eq!(stages(3), [0..1, 1..6, 6..7]);
+        assert_eq!(stages(1), std::slice::from_ref(&(0..7)));
+        let lens: Vec<usize> = stages(4).iter().map(ExactSizeIterator::len).collect();
+        assert_eq!(lens, sizes(7, 3.0, 4));
+        assert_eq!(split.stage_costs(Scheme::new(1, 1, 3).unwrap()).unwrap(), [1.0, 5.0, 4.0]);
+    }
+
+    #[test]
+    fn what_is_no_split_is_refused_with_its_place() {
+        for (lists, place, why) in [
+            (vec![vec![4, 3], vec![7, 0]], "stage_layers[1] = [7, 0]", "one layer a stage"),
+            (vec![vec![]], "stage_layers[0] = []", "one layer a stage"),
+            (vec![vec![3, 3]], "stage_layers[0] = [3, 3]", "6 layers, the model has 7"),
+            (vec![vec![u32::MAX, 8]], "stage_layers[0] = [4294967295, 8]", "4294967303 layers"),
+            (vec![vec![3, 4], vec![7], vec![4, 3]], "stage_layers[2] = [4, 3]", "2 stages too"),
+        ] {
+            let error = LayerSplit::even(7).stated(lists).unwrap_err();
+            let message = error.to_string();
+            assert_eq!(error.code(), "layer_split");
+            assert!(message.contains(place) && message.contains(why), "{message}");
         }
     }
 

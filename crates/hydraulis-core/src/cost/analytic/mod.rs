@@ -61,6 +61,7 @@ impl CostProfile {
                 held_bytes: memory::held_bytes(model, scheme, device)?,
                 activation_bytes_per_token: memory::activation_bytes(model, scheme, device)?,
                 stage_multipliers: stage_multipliers(model, scheme)?,
+                stage_layers: None,
                 fit: None,
             })
         };

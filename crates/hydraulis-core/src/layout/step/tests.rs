@@ -28,7 +28,7 @@ fn laid(transfers: &TransferTimes, replicas: &Replicas) -> StepTimeline {
         stage_multipliers,
         forward_share: 1.0 / 3.0,
     });
-    StepTimeline::new(LayerSplit::even(layers), transfers, work, &mut MakespanBuffers::default())
+    StepTimeline::new(&LayerSplit::even(layers), transfers, work, &mut MakespanBuffers::default())
 }
 
 fn are(found: &[Millis], expected: &[f64]) -> bool {
@@ -87,7 +87,7 @@ fn plain_end(transfers: &TransferTimes, replicas: &Replicas) -> f64 {
         let mut through = vec![0.0_f64; buckets];
         for _ in 0..=2 * stages * number {
             for stage in 0..stages {
-                let blocks: Vec<usize> = blocks(LayerSplit::even(layers), *scheme, stage).collect();
+                let blocks: Vec<usize> = blocks(&LayerSplit::even(layers), *scheme, stage).collect();
                 let mut clock = 0.0_f64;
                 for compute in compute_order(stage, stages, number) {
                     let (batch, pass) = match compute {
