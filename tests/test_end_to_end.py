@@ -1,6 +1,6 @@
 """From a Hugging Face model and a data file to a Hugging Face model, over a kill and on another cluster.
 
-Three kinds of files each go the whole way; ranks are started twice for all of them.
+Three kinds of files each go the whole way, and the ranks of each are killed.
 """
 
 import json
@@ -125,8 +125,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for config in four:
         assert main(["analyze", config, "--json"]) == 0
         assert main(["check", config, "--gpus", "4"]) == 0
-    with pytest.raises(RankError, match=r"died without a word|Connection closed by peer"):
-        run_ranks(4, run_until_killed, [[config] for config in four], KILLED_IN)
+        with pytest.raises(RankError, match=r"died without a word|Connection closed by peer"):
+            run_ranks(4, run_until_killed, [config], KILLED_IN)
     two = [write_config(path, kind, "1x<tp2>", "2x<1>") for kind in KINDS]
     for ended in run_ranks(2, run_commands, [[config, "--resume", "latest"] for config in two])[0]:
         assert ended.code == 0, ended.err

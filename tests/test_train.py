@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from helpers import ROOT
 from hydraulis import Plan, train
+from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.config.run import load
 from hydraulis.planner.profile import load_profile
 from hydraulis.planner.shape import shape_of
@@ -59,6 +61,16 @@ profile_seconds = 1.0
 
 [output]
 directory = "{directory}"
+"""
+# In each process of a run, torchrun's own too.
+KEEP_CODES = """
+import os, sys
+leave = sys.exit
+def keep(code=None):
+    with open("{place}/code-" + os.environ.get("RANK", "torchrun"), "w") as file:
+        file.write(str(code))
+    leave(code)
+sys.exit = keep
 """
 FILES = {
     "analysis.json",
@@ -134,6 +146,24 @@ class Run(NamedTuple):
         return read_lines(self.directory / "metrics.jsonl")
 
 
+def stopped(process: "subprocess.Popen[str]", directory: Path, steps: int, number: signal.Signals) -> Run:
+    """Send torchrun a signal once so many steps are recorded, and wait for the end."""
+    metrics = directory / "metrics.jsonl"
+    try:
+        deadline = time.monotonic() + 90
+        while not (metrics.exists() and metrics.read_text().count("\n") >= steps):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(number)
+        sent = time.monotonic()
+    finally:
+        code, out, err = finish(process)
+    # torchrun kills ranks that go on for 30 s.
+    assert time.monotonic() - sent < 25
+    return Run(code, out, err, directory)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("end-to-end")
@@ -150,20 +180,19 @@ def second(folder: Path, first: Run) -> Run:
     overrides = (f'planner.profile="{first.directory}/profile.json"', f"train.steps={ENDLESS}")
     options = [part for override in overrides for part in ("--set", override)]
     process = start([str(folder / "run.toml"), *options])
-    metrics = folder / "run-2" / "metrics.jsonl"
-    try:
-        deadline = time.monotonic() + 90
-        while not (metrics.exists() and metrics.read_text().count("\n") >= STEPS):
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        interrupted = time.monotonic()
-    finally:
-        code, out, err = finish(process)
-    # torchrun kills ranks that go on for 30 s.
-    assert time.monotonic() - interrupted < 25
-    return Run(code, out, err, folder / "run-2")
+    return stopped(process, folder / "run-2", STEPS, signal.SIGINT)
+
+
+@pytest.fixture(scope="module")
+def third(folder: Path, first: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Go on with the first run, in a copy of its folder, and terminate it; its ranks' exit codes are kept."""
+    place = tmp_path_factory.mktemp("third")
+    directory = shutil.copytree(first.directory, place / "run")
+    (place / "sitecustomize.py").write_text(KEEP_CODES.format(place=place))
+    options = ["--resume", str(directory), "--set", f"train.steps={ENDLESS}", "--json"]
+    path = os.pathsep.join((str(place), os.environ.get("PYTHONPATH", "")))
+    process = start([str(folder / "run.toml"), *options], PYTHONPATH=path)
+    return stopped(process, directory, STEPS + 2, signal.SIGTERM)
 
 
 def test_a_run_ends_well_and_leaves_its_files(first: Run) -> None:
@@ -274,6 +303,37 @@ def test_an_interrupt_ends_the_run_between_two_steps_with_whole_files(second: Ru
     (checkpoint,) = CheckpointFolder.of_run(second.directory).complete()
     assert read_manifest(checkpoint).step == len(steps)
     assert f"{len(steps)} iterations, each planned anew" in second.out
+
+
+def test_termination_leaves_a_checkpoint_and_the_exit_codes_are_the_documented_ones(third: Run) -> None:
+    codes = {name: (third.directory.parent / f"code-{name}").read_text() for name in ("0", "1")}
+    assert codes == {"0": str(EXIT_INTERRUPTED), "1": str(EXIT_INTERRUPTED)}
+    assert third.code == 1
+    assert_no_traceback_of_ours(third.err)
+    steps = [line["step"] for line in third.metrics]
+    assert steps == list(range(len(steps)))
+    assert STEPS + 2 <= len(steps) < ENDLESS
+    newest = CheckpointFolder.of_run(third.directory).newest()
+    assert newest is not None
+    assert read_manifest(newest).step == len(steps)
+
+
+def test_json_is_one_document_and_all_else_goes_to_standard_error(first: Run, third: Run) -> None:
+    document = json.loads(third.out)
+    assert third.out.count("\n") == 1
+    steps = third.metrics
+    facts = {name: document[name] for name in ("num_steps", "finished", "first_step", "steps", "last_loss")}
+    assert facts == {
+        "num_steps": ENDLESS,
+        "finished": False,
+        "first_step": STEPS,
+        "steps": len(steps) - STEPS,
+        "last_loss": steps[-1]["loss"],
+    }
+    assert document["files"]["metrics.jsonl"] == str(third.directory / "metrics.jsonl")
+    assert f"going on after step {STEPS} of {third.directory}" in third.err
+    assert f"step {STEPS + 1}/{ENDLESS}  loss " in third.err
+    assert steps[:STEPS] == first.metrics
 
 
 def test_outside_torchrun_it_says_how_to_start(

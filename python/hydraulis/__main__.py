@@ -1,8 +1,6 @@
 """`python -m hydraulis`: the `hydraulis` command, for torchrun, which starts ranks by a module's name."""
 
-import sys
-
-from hydraulis.cli.main import main
+from hydraulis.cli.main import command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

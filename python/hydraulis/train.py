@@ -5,9 +5,11 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,7 +17,7 @@ import torch.distributed as dist
 from hydraulis._core import Cluster, CostProfile
 from hydraulis.cli.display import TrainingDisplay
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED, report
-from hydraulis.cli.options import add_run_config
+from hydraulis.cli.options import add_json, add_run_config, overrides_of
 from hydraulis.config.run import RunConfig, load, to_dict
 from hydraulis.data.analysis import ANALYSIS
 from hydraulis.data.dataset import Dataset
@@ -38,7 +40,7 @@ from hydraulis.runtime.evaluator import Evaluator
 from hydraulis.runtime.hugging_face.files import carry
 from hydraulis.runtime.loop import Iteration, iterations
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
-from hydraulis.runtime.recorder import Recorder
+from hydraulis.runtime.recorder import Recorder, RunSummary
 from hydraulis.runtime.run_data import load_data
 from hydraulis.runtime.run_directory import RunDirectory
 from hydraulis.runtime.run_planner import RunPlanner, run_link
@@ -60,7 +62,7 @@ all that can be known before a rank starts.
 exit codes:
   0    done
   2    the configuration or the data is refused
-  130  interrupted, after the step at hand: a checkpoint is there
+  130  interrupted or terminated, after the step at hand: a checkpoint is there
 torchrun ends with 1 if a rank ends with any but 0.
 """
 REFUSAL_TIMEOUT = timedelta(seconds=60)
@@ -74,7 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         at hand.
     """
     parsed = make_parser().parse_args(arguments)
-    overrides = parsed.set + ([f"checkpoint.resume={json.dumps(parsed.resume)}"] if parsed.resume else [])
+    overrides = overrides_of(parsed)
+    if parsed.resume:
+        overrides.append(f"checkpoint.resume={json.dumps(parsed.resume, ensure_ascii=False)}")
     try:
         config, device = _config(parsed.config, overrides, parsed.preset)
     except HydraulisError as error:
@@ -85,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
         with StopRequest() as stop, joined(timeout, device, deterministic=deterministic) as rank:
-            return train(config, rank, stop)
+            return train(config, rank, stop, as_json=parsed.json)
     except HydraulisError as error:
         # Every rank raises the same error: one of them reports it.
         if os.environ.get("RANK", "0") == "0":
@@ -108,6 +112,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="the folder of a run to go on with, or 'latest' for the newest that the configuration names, if "
         "there is one; short for --set checkpoint.resume",
     )
+    add_json(parser, "the summary")
     return parser
 
 
@@ -122,23 +127,33 @@ def _config(path: str, overrides: Sequence[str], preset: str | None) -> tuple[Ru
             raise
 
 
-def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
-    """Run the configuration as one rank of a process group; give the exit code."""
-    with TrainingDisplay(rank) as display:
+def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = False) -> int:
+    """Run the configuration as one rank of a process group; give the exit code.
+
+    Args:
+        config: of the run.
+        rank: of this process.
+        stop: who asks for the end of the run.
+        as_json: whether the summary is printed as JSON on one line, and all else on standard error.
+    """
+    with TrainingDisplay(rank, json=as_json) as display:
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         named_strategies(config.planner, cluster)
         on_rank_zero(lambda: require_trackers(config.output))
+        display.doing("opening the data")
         data = load_data(config.data, display.indexing, stop.agreed)
         if data is None:
             display.note("stopped before the first iteration; the next run goes on with the index")
             return EXIT_INTERRUPTED
         data.train.check_vocabulary(config.model.vocab_size)
+        display.doing("looking at the data")
         display.data(json.loads(from_rank_zero(lambda: json.dumps(data.train.describe()))))
         config = _with_steps(config, data.train, display)
         position = DataPosition(config, data.train)
         resumed = _resumed(config, position, display)
         saved = saved_profile(config, resumed, display.note)
         schemes = run_schemes(config, cluster, saved)
+        display.doing("making the model")
         worker = begin(config, schemes, resumed)
         display.note(f"computing on {device_name(worker.device)}, attention by {worker.kernel.name}")
         if saved is None:
@@ -152,6 +167,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         if whole is None:
             display.note("stopped before the first iteration; nothing was written")
             return EXIT_INTERRUPTED
+        display.doing("beginning the run")
         profile = restricted(whole, schemes)
         link = run_link(config.planner, profile, cluster, worker.buffers)
         planner = RunPlanner(config.planner, profile, cluster, link)
@@ -180,11 +196,37 @@ def train(config: RunConfig, rank: int, stop: StopRequest) -> int:
         if dropped:
             display.note(f"{dropped:,} sequences at the ends of epochs filled no batch and were dropped")
         if completed > first:
+            display.doing("writing the last checkpoint")
             saver.close(completed)
         on_rank_zero(recorder.close)
-    if rank == 0 and completed > first:
-        display.summary(recorder.summary(), worker.device.type)
+        summary = _summary(recorder, display) if rank == 0 and completed > first else None
+    if rank == 0:
+        _sum_up(display, summary, worker.device, _document(summary, first, config) if as_json else None)
     return 0 if completed >= config.train.num_steps else EXIT_INTERRUPTED
+
+
+def _summary(recorder: Recorder, display: TrainingDisplay) -> RunSummary:
+    display.doing("comparing with static strategies")
+    return recorder.summary()
+
+
+def _document(summary: RunSummary | None, first_step: int, config: RunConfig) -> dict[str, Any]:
+    """Give what `--json` prints: the summary, which needs a step, and how many were asked for."""
+    facts = {"first_step": first_step, "steps": 0} if summary is None else asdict(summary)
+    finished = facts["first_step"] + facts["steps"] >= config.train.num_steps
+    return {"num_steps": config.train.num_steps, "finished": finished, **facts}
+
+
+def _sum_up(
+    display: TrainingDisplay,
+    summary: RunSummary | None,
+    device: torch.device,
+    document: dict[str, Any] | None,
+) -> None:
+    if summary is not None:
+        display.summary(summary, device.type)
+    if document is not None:
+        sys.stdout.write(json.dumps(document, default=str) + "\n")
 
 
 def _with_steps(config: RunConfig, data: Dataset, display: TrainingDisplay) -> RunConfig:

@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cli.told import interrupt_at, listen
 from helpers import ROOT
+from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.main import main
 
 TEXT = str(ROOT / "examples/text.jsonl")
@@ -84,6 +86,31 @@ def test_a_run_says_everything_about_its_data(capsys: pytest.CaptureFixture[str]
     assert found["batches"]["tokens"] >= 16384
 
 
+def test_layers_of_a_run_count(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "examples/demo.toml").read_text(encoding="utf-8")
+    Path("run.toml").write_text(f'{text}\n[[data.sources]]\nfiles = ["{TEXT}"]\n')
+    found = document(capsys, "run.toml", "--count", "2", "--set", "data.tokens_per_batch=600")
+    assert 600 <= found["batches"]["tokens"] < 16384
+
+
+def test_it_says_how_far_it_is_and_can_be_ended_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiled = ("--profile", "llama-32b-a800", "--gpus", "64")
+    arguments = ("analyze", TEXT, "--tokens-per-batch", "600", "--count", "3", *profiled)
+    told = listen(monkeypatch)
+    assert main(arguments) == 0
+    assert {("drawing batches", 2, 3), ("simulating static", 2, 3), ("simulating search", 2, 3)} < set(told)
+    assert max(one.done for one in told if one.name == "indexing") == 1000
+    capsys.readouterr()
+    for step in ("indexing", "drawing batches", "simulating search"):
+        interrupt_at(monkeypatch, step)
+        # Of an index that is there nothing is told, and of one that was begun the rest.
+        Path(".hydraulis").rename(f"kept before {step}")
+        assert main(arguments) == EXIT_INTERRUPTED
+        assert capsys.readouterr() == ("", "")
+
+
 def test_the_table_has_a_row_for_each_range(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", TEXT]) == 0
     out = capsys.readouterr().out
@@ -110,6 +137,8 @@ def test_a_figure_is_drawn(capsys: pytest.CaptureFixture[str], name: str) -> Non
         ([], "analyze_arguments"),
         ([TEXT, "--lengths", "x"], "analyze_arguments"),
         ([TEXT, "--gpus", "8"], "analyze_arguments"),
+        ([TEXT, "--set", "data.max_tokens=9"], "analyze_arguments"),
+        (["--lengths", "x", "--preset", "laptop"], "analyze_arguments"),
         ([str(ROOT / "examples/demo.toml")], "analyze_arguments"),
         (["missing.jsonl"], "source_missing"),
         ([TEXT, "--field", "body"], "record_field"),

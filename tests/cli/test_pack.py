@@ -1,14 +1,13 @@
-import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cli.told import listen
 from hydraulis.cli import pack as cli_pack
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.main import main
-from hydraulis.cli.pack import ProgressBar
 
 
 @pytest.fixture
@@ -20,7 +19,7 @@ def lengths(tmp_path: Path) -> Path:
 
 def options(lengths: Path, *more: str) -> list[str]:
     output = str(lengths.with_name("windows.npz"))
-    return ["pack", str(lengths), "--window", "1000", "--output", output, *more]
+    return ["pack", "--lengths", str(lengths), "--window", "1000", "--output", output, *more]
 
 
 def test_writes_the_windows_and_prints_the_account(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,27 +94,15 @@ def test_an_interrupt_keeps_the_file_that_was_there(lengths: Path, monkeypatch: 
     assert sorted(path.name for path in lengths.parent.iterdir()) == ["lengths.npy", "windows.npz"]
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(("seconds", "shown"), [(1.9, False), (2.1, True)])
-def test_a_bar_comes_after_two_seconds(
-    monkeypatch: pytest.MonkeyPatch, seconds: float, *, shown: bool
-) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    stderr = Terminal()
-    monkeypatch.setattr("sys.stderr", stderr)
-    now = iter([0.0, seconds, seconds])
-    with ProgressBar("packing", clock=lambda: next(now)) as bar:
-        bar(0.25)
-    assert ("packing" in stderr.getvalue()) is shown
-    assert ("25%" in stderr.getvalue()) is shown
-
-
-def test_no_bar_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    now = iter([0.0, 9.0, 9.0])
-    with ProgressBar("packing", clock=lambda: next(now)) as bar:
-        bar(0.5)
-    assert capsys.readouterr().err == ""
+def test_it_says_how_far_it_is(lengths: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = lengths.with_suffix(".txt")
+    np.savetxt(text, np.full(5_000, 300), fmt="%d")
+    told = listen(monkeypatch)
+    assert main(options(text)) == 0
+    size = text.stat().st_size
+    read = [one for one in told if one.name == "reading the bytes of lengths.txt"]
+    assert [one.of for one in read] == [size, size]
+    assert read[0].done < read[1].done <= size
+    packed = [one.done for one in told if one.name == "packing"]
+    assert packed == sorted(packed)
+    assert packed[-1] == 1000

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cli.told import interrupt_at, listen
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.main import main
-from hydraulis.cli.progress import Progress
 
 
 @pytest.fixture(scope="module")
@@ -99,21 +99,21 @@ def test_what_is_refused_is_one_line(
 
 @pytest.mark.parametrize("method", ["search", "paper"])
 def test_an_interrupt_ends_it(lengths: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Progress, "__call__", interrupted)
+    interrupt_at(monkeypatch, "searching for each batch" if method == "search" else "planning each batch")
     assert main(options(lengths, "--method", method)) == EXIT_INTERRUPTED
 
 
 def test_progress_tells_batches_and_strategies(
     lengths: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines: list[str] = []
-    monkeypatch.setattr(Progress, "__call__", lambda _, line: lines.append(line))
+    told = listen(monkeypatch)
     document(capsys, options(lengths, "-k", "2", "--json"))
-    assert lines[0] == "searched 0 of 16 batches"
-    assert "chose 1 of 2 strategies" in lines
+    assert ("searching for each batch", 0, 16) in told
+    assert ("choosing strategies", 1, 2) in told
+    told.clear()
+    document(capsys, options(lengths, "--method", "paper", "--json"))
+    batches = [one for one in told if one.name == "planning each batch"]
+    assert [one.done for one in batches] == list(range(batches[0].of))
 
 
 def test_the_list_is_what_the_planner_takes(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from cli.told import interrupt_at, listen
+from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.main import main
 from hydraulis.report.style import Drawing
 from report.made_up_run import write_run
@@ -25,15 +27,30 @@ def test_page_and_pictures(
     drawn = {"png": b"\x89PNG", "svg": b'<svg width="9" height="9"></svg>'}
     monkeypatch.setattr(Drawing, "render", lambda _, kind: drawn[kind])
     pictures = tmp_path / "new" / "pictures"
+    told = listen(monkeypatch)
     assert main(["report", str(folder), "--png", str(pictures), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     names = ["data", "lengths", "loss", "strategies", "prediction", "imbalance", "timeline"]
     page = folder / "report.html"
     assert document["files"] == [str(page), *(str(pictures / f"{name}.png") for name in names)]
     assert document["steps"] == 2
+    assert {("reading metrics.jsonl", 1, 2), ("reading plans.jsonl", 1, 2)} < set(told)
+    assert told[-1] == ("writing pictures", 6, 7)
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     for name in names:
         assert (pictures / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("step", ["reading plans.jsonl", "drawing figures"])
+def test_an_interrupt_keeps_the_page_that_was_there(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("before")
+    interrupt_at(monkeypatch, step)
+    assert main(["report", str(folder), "--output", str(page)]) == EXIT_INTERRUPTED
+    assert page.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [page]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cli.told import interrupt_at, listen
+from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.main import main
 
 
@@ -93,6 +95,25 @@ def test_the_list_is_that_of_strategies(lengths: Path, capsys: pytest.CaptureFix
         capsys, options(lengths, "--compare", "list", "--strategies", "4x<tp16>;2x<tp16>+4x<tp8>")
     )
     assert set(one["strategies"]) <= {"4x<tp16>", "2x<tp16>+4x<tp8>"}
+
+
+def test_it_says_how_far_it_is_and_can_be_ended_there(
+    lengths: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = listen(monkeypatch)
+    arguments = options(lengths, "--compare", "static;4x<tp16>")
+    assert main(arguments) == 0
+    steps = [one.name for one in told]
+    assert steps == [
+        *3 * ["planning under each static strategy"],
+        *3 * ["simulating static"],
+        *3 * ["simulating 4x<tp16>"],
+    ]
+    assert [(one.done, one.of) for one in told] == 3 * [(0, 3), (1, 3), (2, 3)]
+    capsys.readouterr()
+    interrupt_at(monkeypatch, "simulating 4x<tp16>")
+    assert main(arguments) == EXIT_INTERRUPTED
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml")])

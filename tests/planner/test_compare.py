@@ -33,8 +33,9 @@ def test_the_best_static_strategy_admits_the_longest_and_is_the_best() -> None:
 
 
 def test_each_contestant_runs_every_batch() -> None:
-    said: list[str] = []
-    static, listed, search, kept = compare(SETTING, ["static", "list", "search", "2x<tp4>"], said.append)
+    said: list[tuple[str, int, int]] = []
+    names = ["static", "list", "search", "2x<tp4>"]
+    static, listed, search, kept = compare(SETTING, names, lambda *told: said.append(told))
     assert static.name == "static 2x<tp4>"
     assert [one.name for one in (listed, search, kept)] == ["list", "search", "2x<tp4>"]
     assert static.iteration_ms == kept.iteration_ms
@@ -47,7 +48,8 @@ def test_each_contestant_runs_every_batch() -> None:
         assert sum(one.parts_ms.values()) == pytest.approx(sum(one.iteration_ms))
         assert one.utilisation == pytest.approx(one.parts_ms["compute"] / sum(one.iteration_ms))
         assert tuple(one.parts_ms) == PARTS
-    assert "search: simulated 2 of 3 batches" in said
+    told = ["planning under each static strategy", *(f"simulating {name}" for name in names)]
+    assert said == [(step, done, 3) for step in told for done in range(3)]
 
 
 def test_percentiles_are_iterations_that_were() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from cli.told import listen
 from helpers import at_least
 from hydraulis import Cluster, Scheme
 from hydraulis.cli.main import main
@@ -187,11 +188,16 @@ def test_held_memory_is_what_the_runtime_allocates(made: Path) -> None:
     assert str(held.scheme) == "<1>"
 
 
-def test_the_command_prints_a_line_for_each_look(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_a_line_for_each_look(
+    made: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = listen(monkeypatch)
     command = ["check", str(made / "run.toml"), "--gpus", "4"]
     assert main(command) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in lines] == NAMES
+    looks = NAMES[1:]
+    assert told[1:] == [(f"looking at {name}", done, len(looks)) for done, name in enumerate(looks)]
     assert main([*command, "--set", "planner.strategies=8x<1>", "--json"]) == 2
     document = json.loads(capsys.readouterr().out)
     assert [one["name"] for one in document["findings"]] == NAMES

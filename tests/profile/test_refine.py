@@ -75,10 +75,11 @@ def test_what_has_changed_is_said(run: Path) -> None:
 
 
 def test_it_says_how_far_it_is(run: Path) -> None:
-    said: list[str] = []
-    refine(run, said.append)
+    said: list[tuple[str, int, int]] = []
+    refine(run, lambda *told: said.append(told))
     steps = len((run / "times.jsonl").read_text().splitlines())
-    assert said == [*(f"reading: {step:,} steps" for step in range(1, steps + 1)), "fitting: <1>, <pp2>"]
+    read = [("reading steps", step, steps) for step in range(steps)]
+    assert said == [*read, ("fitting <1>, <pp2>", 0, 0)]
 
 
 def test_a_run_that_was_ended_while_it_recorded_is_refined(run: Path) -> None:

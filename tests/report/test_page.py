@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from hydraulis import Planner
+from hydraulis.planner.tell import silent
 from hydraulis.report.imbalance import balances
 from hydraulis.report.page import Section, numbers, page, report, sections
 from hydraulis.report.run import Run, read_run
 from report.made_up_run import CLUSTER, PROFILE, write_run
 
+Said = tuple[str, int, int]
 NAMES = ["data", "lengths", "loss", "strategies", "prediction", "imbalance", "timeline"]
 VOID = {"meta", "br", "hr", "img"}
 
@@ -58,13 +60,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def reported(run: Run) -> tuple[str, list[Section], dict[str, float], list[str]]:
-    said: list[str] = []
-    return *report(run, said.append), said
+def reported(run: Run) -> tuple[str, list[Section], dict[str, float], list[Said]]:
+    said: list[Said] = []
+    return *report(run, lambda *told: said.append(told)), said
 
 
 @pytest.fixture(scope="module")
-def parsed_page(reported: tuple[str, list[Section], dict[str, float], list[str]]) -> Page:
+def parsed_page(reported: tuple[str, list[Section], dict[str, float], list[Said]]) -> Page:
     parsed = Page()
     parsed.feed(reported[0])
     parsed.close()
@@ -72,7 +74,7 @@ def parsed_page(reported: tuple[str, list[Section], dict[str, float], list[str]]
 
 
 def test_every_figure_is_there(
-    reported: tuple[str, list[Section], dict[str, float], list[str]], parsed_page: Page
+    run: Run, reported: tuple[str, list[Section], dict[str, float], list[Said]], parsed_page: Page
 ) -> None:
     text, shown, _, said = reported
     assert [one.name for one in shown] == NAMES
@@ -80,11 +82,15 @@ def test_every_figure_is_there(
     assert text.count("<svg") == len(NAMES)
     assert parsed_page.open == []
     assert parsed_page.titles > 60
-    assert len(said) == 1 + len(NAMES)
+    steps = len(run.plans)
+    planned = [done for name, done, of in said if name.startswith("planning under ") and of == steps]
+    assert planned == 2 * list(range(steps))
+    assert said[-len(NAMES) :] == [("drawing figures", done, len(NAMES)) for done in range(len(NAMES))]
+    assert len(said) == 2 * steps + len(NAMES)
 
 
 def test_it_needs_nothing_else(
-    reported: tuple[str, list[Section], dict[str, float], list[str]], parsed_page: Page
+    reported: tuple[str, list[Section], dict[str, float], list[Said]], parsed_page: Page
 ) -> None:
     assert [address for address in parsed_page.addresses if not address.startswith("data:")] == []
     assert "<script" not in reported[0]
@@ -97,13 +103,13 @@ def test_ids_are_given_once_and_references_lead_somewhere(parsed_page: Page) -> 
     assert set(parsed_page.references) <= set(parsed_page.ids)
 
 
-def test_names_are_text(reported: tuple[str, list[Section], dict[str, float], list[str]]) -> None:
+def test_names_are_text(reported: tuple[str, list[Section], dict[str, float], list[Said]]) -> None:
     assert "<h1>a &lt;run&gt;</h1>" in reported[0]
     assert "a <run>" not in reported[0]
 
 
 def test_the_numbers_are_those_of_the_run(
-    run: Run, reported: tuple[str, list[Section], dict[str, float], list[str]]
+    run: Run, reported: tuple[str, list[Section], dict[str, float], list[Said]]
 ) -> None:
     text, _, summed, _ = reported
     assert (summed["steps"], summed["first_loss"], summed["last_loss"]) == (6, 6.0, 3.5)
@@ -140,7 +146,7 @@ def test_without_a_trace_or_a_static_strategy_it_is_shorter(tmp_path: Path) -> N
     run = read_run(tmp_path / "run")
     (only,) = found = balances(run)
     assert only.name == "planned anew in each step"
-    assert [one.name for one in sections(run, found, lambda _: None)] == NAMES[1:-1]
+    assert [one.name for one in sections(run, found, silent)] == NAMES[1:-1]
     summed = numbers(run, found)
     assert "static_ratio" not in summed
     assert "last_evaluation" not in summed

@@ -13,8 +13,18 @@ import numpy.typing as npt
 from hydraulis._core import CostProfile
 from hydraulis.cli.analysis_tables import print_analysis
 from hydraulis.cli.contestant_table import contestant_table
-from hydraulis.cli.options import cluster_of, count, figure_path
-from hydraulis.cli.pack import ProgressBar
+from hydraulis.cli.interruptible import interruptible
+from hydraulis.cli.options import (
+    add_batches,
+    add_cluster,
+    add_config_layers,
+    add_figure,
+    add_json,
+    add_lengths_file,
+    cluster_of,
+    count,
+    overrides_of,
+)
 from hydraulis.cli.progress import Progress
 from hydraulis.config.data import DataConfig
 from hydraulis.config.run import load
@@ -32,7 +42,7 @@ examples:
   hydraulis analyze examples/text.jsonl --tokens-per-batch 2000
   hydraulis analyze 'data/*.parquet' --tokenizer my-model --tokens-per-batch 200000 --figure lengths.png
   hydraulis analyze chat.jsonl --format chat --tokenizer my-model
-  hydraulis analyze run.toml --profile llama-32b-a800 --gpus 64
+  hydraulis analyze run.toml --set data.max_tokens=4096 --profile llama-32b-a800 --gpus 64
 
 DATA are files, globs and folders as docs/data.md lists them, or one run configuration, whose section `data`
 then says everything. What was tokenised is kept, so that training on the same data starts at once.
@@ -86,44 +96,43 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("data", nargs="*", metavar="DATA", help="files, globs, folders, or one RUN.toml")
-    parser.add_argument("--lengths", type=Path, metavar="FILE", help="a file of lengths in place of DATA")
+    add_config_layers(parser)
+    add_lengths_file(parser, required=False)
     parser.add_argument(
-        "--format", choices=("text", "chat", "completion", "tokens"), default="text", help="(default: text)"
+        "--field",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="the field of each record; may be repeated for DATA",
     )
     parser.add_argument(
-        "--field", action="append", default=[], metavar="NAME", help="field of a record; may be repeated"
+        "--format",
+        choices=("text", "chat", "completion", "tokens"),
+        default="text",
+        help="what a record holds (default: text)",
     )
     parser.add_argument(
-        "--tokenizer", default="bytes", metavar="FILE|FOLDER", help="tokenizer.json (default: bytes)"
+        "--tokenizer",
+        default="bytes",
+        metavar="FILE|FOLDER",
+        help="a tokenizer.json, or a folder with one (default: bytes)",
     )
-    parser.add_argument("--chat-template", default="", metavar="FILE", help="Jinja file, or chatml")
+    parser.add_argument(
+        "--chat-template",
+        default="",
+        metavar="FILE",
+        help="a Jinja file, or chatml (default: the tokenizer's)",
+    )
     parser.add_argument(
         "--max-tokens", type=count, metavar="T", help="split longer documents (default: none)"
     )
+    add_batches(parser, required=False)
     parser.add_argument(
-        "--tokens-per-batch", type=count, metavar="T", help="look at batches of so many tokens"
+        "--replicas", type=count, default=8, metavar="N", help="deal batches out to so many (default: 8)"
     )
-    parser.add_argument(
-        "--count", type=count, default=50, metavar="N", help="batches to look at (default: 50)"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the batches (default: 0)")
-    parser.add_argument(
-        "--replicas", type=count, default=8, metavar="R", help="deal batches out to so many (default: 8)"
-    )
-    parser.add_argument(
-        "--profile",
-        metavar="NAME|FILE",
-        help=f"compare iterations on a cost profile: a preset ({', '.join(CostProfile.presets())}) or a file",
-    )
-    parser.add_argument("--gpus", type=count, metavar="N", help="GPUs of the cluster, with --profile")
-    parser.add_argument("--gpus-per-node", type=count, metavar="N", help="(default: as in the profile)")
-    parser.add_argument("--json", action="store_true", help="print everything as JSON on one line")
-    parser.add_argument(
-        "--figure",
-        type=figure_path,
-        metavar="FILE",
-        help="draw it too: a .png, .svg or .pdf; a comparison as NAME-compared",
-    )
+    add_cluster(parser, required=False)
+    add_figure(parser, "; a comparison as NAME-compared")
+    add_json(parser, "everything")
     parser.set_defaults(run=run)
 
 
@@ -134,32 +143,49 @@ def run(arguments: argparse.Namespace) -> int:
         0.
     """
     _check(arguments)
-    lengths, targets, sampler = _read(arguments)
-    batches = (
-        None
-        if sampler is None
-        else [lengths[sampler.batch(step).documents] for step in range(arguments.count)]
-    )
-    data = Analysis(
-        lengths=length_statistics(lengths, targets),
-        batches=None if batches is None else batch_imbalance(batches, arguments.replicas),
-    )
-    account = Account(data=data, comparison=None if batches is None else _compare(arguments, batches))
-    if arguments.figure is not None:
-        # Only now: most calls draw nothing, and the command works without matplotlib.
-        from hydraulis.report.data import data_figure
-
-        data_figure(data).save(arguments.figure)
-        if account.comparison is not None:
-            account.comparison.save(arguments.figure)
+    with Progress() as progress:
+        lengths, targets, sampler = _read(arguments, progress)
+        batches = None if sampler is None else _batches(sampler, lengths, arguments.count, progress)
+        data = Analysis(
+            lengths=length_statistics(lengths, targets),
+            batches=None if batches is None else batch_imbalance(batches, arguments.replicas),
+        )
+        comparison = None if batches is None else _compare(arguments, batches, progress)
+        account = Account(data=data, comparison=comparison)
+        if arguments.figure is not None:
+            progress(f"drawing {arguments.figure}")
+            _draw(account, arguments.figure)
     if arguments.json:
         sys.stdout.write(json.dumps(_document(account)) + "\n")
     else:
-        print_analysis(data.lengths, data.batches, _sentence(account.comparison))
-        compared = account.comparison
-        if compared is not None:
-            sys.stdout.write("\n" + contestant_table(compared.contestants, compared.profile))
+        _print(account)
     return 0
+
+
+def _batches(
+    sampler: BatchSampler, lengths: npt.NDArray[np.int64], number: int, progress: Progress
+) -> list[npt.NDArray[np.int64]]:
+    found = []
+    for step in range(number):
+        progress("drawing batches", step, number)
+        found.append(lengths[sampler.batch(step).documents])
+    return found
+
+
+def _draw(account: Account, figure: Path) -> None:
+    # Only now: most calls draw nothing, and the command works without matplotlib.
+    from hydraulis.report.data import data_figure
+
+    data_figure(account.data).save(figure)
+    if account.comparison is not None:
+        account.comparison.save(figure)
+
+
+def _print(account: Account) -> None:
+    compared = account.comparison
+    print_analysis(account.data.lengths, account.data.batches, _sentence(compared))
+    if compared is not None:
+        sys.stdout.write("\n" + contestant_table(compared.contestants, compared.profile))
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -169,29 +195,36 @@ def _check(arguments: argparse.Namespace) -> None:
     if (arguments.profile is None) != (arguments.gpus is None):
         message = "--profile and --gpus: give both for a comparison, or neither"
         raise InvalidInputError(message, code="analyze_arguments")
+    if (overrides_of(arguments) or arguments.preset is not None) and not _is_run(arguments):
+        message = "--preset, --model and --set are layers of a configuration: give its RUN.toml as DATA"
+        raise InvalidInputError(message, code="analyze_arguments")
+
+
+def _is_run(arguments: argparse.Namespace) -> bool:
+    return len(arguments.data) == 1 and arguments.data[0].endswith(".toml")
 
 
 def _read(
-    arguments: argparse.Namespace,
+    arguments: argparse.Namespace, progress: Progress
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], BatchSampler | None]:
     """Return lengths and target counts of all sequences, and what draws batches; None if none are wanted."""
     tokens_per_batch: int | None = arguments.tokens_per_batch
     if arguments.lengths is not None:
-        lengths = read_lengths(arguments.lengths, arguments.field[0] if arguments.field else None)
+        lengths = read_lengths(arguments.lengths, arguments.field[0] if arguments.field else None, progress)
         if tokens_per_batch is None:
             return lengths, lengths - 1, None
         return lengths, lengths - 1, BatchSampler(lengths, tokens_per_batch, arguments.seed)
-    is_run = len(arguments.data) == 1 and arguments.data[0].endswith(".toml")
+    is_run = _is_run(arguments)
     config = _of_run(arguments) if is_run else _of_options(arguments)
-    with ProgressBar("indexing") as bar:
-        prepared = prepare(config, bar)
+    prepared = prepare(config, progress.share("indexing"))
+    progress("opening the data")
     train = open_sources(config, prepared).train
     wanted = is_run or tokens_per_batch is not None
     return train.lengths, train.target_counts, sampler_for(config, train, arguments.seed) if wanted else None
 
 
 def _of_run(arguments: argparse.Namespace) -> DataConfig:
-    config = load(arguments.data[0]).data
+    config = load(arguments.data[0], overrides_of(arguments), arguments.preset).data
     if not config.sources:
         message = (
             f"'{arguments.data[0]}' has no data.sources, so there is nothing to read; name files instead"
@@ -213,13 +246,15 @@ def _of_options(arguments: argparse.Namespace) -> DataConfig:
     return from_table(DataConfig, table, "data")
 
 
-def _compare(arguments: argparse.Namespace, batches: list[npt.NDArray[np.int64]]) -> Comparison | None:
+def _compare(
+    arguments: argparse.Namespace, batches: list[npt.NDArray[np.int64]], progress: Progress
+) -> Comparison | None:
     if arguments.profile is None:
         return None
     profile = load_profile(arguments.profile)
     cluster = cluster_of(arguments, profile)
     setting = Setting(profile=profile, cluster=cluster, batches=batches)
-    static, search = compare(setting, ("static", "search"), Progress())
+    static, search = interruptible(lambda: compare(setting, ("static", "search"), progress))
     return Comparison(profile=profile, gpus=cluster.gpus, static=static, search=search)
 
 

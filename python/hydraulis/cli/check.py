@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from hydraulis._core import Cluster
 from hydraulis.cli.exit import EXIT_REFUSED
-from hydraulis.cli.options import add_run_config, count
+from hydraulis.cli.options import add_gpus, add_json, add_run_config, overrides_of
+from hydraulis.cli.progress import Progress
 from hydraulis.config.run import load
 from hydraulis.errors import HydraulisError
 
@@ -40,11 +41,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_run_config(parser)
-    parser.add_argument("--gpus", required=True, type=count, metavar="N", help="ranks of the run")
-    parser.add_argument(
-        "--gpus-per-node", type=count, metavar="N", help=f"of a node (default: all, at most {_NODE})"
-    )
-    parser.add_argument("--json", action="store_true", help="print all findings as JSON on one line")
+    add_gpus(parser, f"all, at most {_NODE}")
+    add_json(parser, "all findings")
     parser.set_defaults(run=run)
 
 
@@ -57,12 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
     cluster = Cluster(arguments.gpus, arguments.gpus_per_node or min(arguments.gpus, _NODE))
 
     found = []
-    for finding in _findings(arguments, cluster):
-        found.append(finding)
-        if not arguments.json:
-            code = "" if finding.code is None else f"[{finding.code}] "
-            sys.stdout.write(f"{finding.status:8} {finding.name:14} {code}{finding.text}\n")
-            sys.stdout.flush()
+    with Progress() as progress:
+        for finding in _findings(arguments, cluster, progress):
+            found.append(finding)
+            if not arguments.json:
+                with progress.aside():
+                    _print(finding)
     ready = all(finding.status != "refused" for finding in found)
     if arguments.json:
         document = {"ready": ready, "findings": [dataclasses.asdict(finding) for finding in found]}
@@ -70,16 +68,23 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if ready else EXIT_REFUSED
 
 
-def _findings(arguments: argparse.Namespace, cluster: Cluster) -> "Iterator[Finding]":
+def _print(finding: "Finding") -> None:
+    code = "" if finding.code is None else f"[{finding.code}] "
+    sys.stdout.write(f"{finding.status:8} {finding.name:14} {code}{finding.text}\n")
+    sys.stdout.flush()
+
+
+def _findings(arguments: argparse.Namespace, cluster: Cluster, progress: Progress) -> "Iterator[Finding]":
+    progress("loading torch")
     # Only now: the other commands start without torch.
     from hydraulis.preflight.finding import Finding
     from hydraulis.preflight.run import preflight
 
     name = "configuration"
     try:
-        config = load(arguments.config, arguments.set, arguments.preset)
+        config = load(arguments.config, overrides_of(arguments), arguments.preset)
     except HydraulisError as error:
         yield Finding(name=name, status="refused", text=str(error), code=error.code)
         return
     yield Finding(name=name, status="ok", text=f"{arguments.config} is a run's")
-    yield from preflight(config, cluster)
+    yield from preflight(config, cluster, progress)

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 
-from hydraulis.cli.options import add_run_config
+from hydraulis.cli.options import add_json, add_run_config, overrides_of
 from hydraulis.config.run import load_with_origins, to_dict
 from hydraulis.config.toml import origins_by_section, to_toml
 
@@ -30,7 +30,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_run_config(parser)
-    parser.add_argument("--json", action="store_true", help="print values and origins as JSON on one line")
+    add_json(parser, "values and origins")
     parser.set_defaults(run=run)
 
 
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         0.
     """
-    loaded = load_with_origins(arguments.config, arguments.set, arguments.preset)
+    loaded = load_with_origins(arguments.config, overrides_of(arguments), arguments.preset)
     if arguments.json:
         document = {"config": to_dict(loaded.config), "origins": origins_by_section(loaded)}
         sys.stdout.write(json.dumps(document) + "\n")

@@ -1,16 +1,23 @@
-"""What a training run shows: a live progress line on a terminal, plain lines anywhere else."""
+"""What a training run shows: a live line on a terminal, plain lines anywhere else."""
 
-import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
+from hydraulis.cli.progress import Progress
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.recorder import RunSummary
 
@@ -29,63 +36,68 @@ TIME_NOTES = {
 MIB = 1 << 20
 # A file has no edge to wrap at; wide enough for any row of the table.
 FILE_WIDTH = 1000
-# Between two lines about the same long job, in a file.
-PAUSE_S = 10.0
 
 
 class TrainingDisplay:
     """The display of rank 0; on the other ranks it stays silent.
 
+    What comes before the first step, and after the last, is told as any command tells it.
+
     Args:
         rank: of this process.
+        json: whether standard output is kept for a document, so that all is shown on standard error.
     """
 
-    def __init__(self, rank: int) -> None:
-        self._console = Console(quiet=rank != 0, highlight=False)
+    def __init__(self, rank: int, *, json: bool = False) -> None:
+        self._console = Console(quiet=rank != 0, highlight=False, stderr=json)
         self._num_steps = 0
-        self._said = time.monotonic()
-        self._live = self._console.is_terminal and rank == 0
+        self._shows = rank == 0
+        self._live = self._console.is_terminal and self._shows
         if not self._live:
             self._console.width = FILE_WIDTH
-        self._progress = Progress(
+        self._preparation = Progress(out=not json)
+        self._bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TimeRemainingColumn(),
             console=self._console,
         )
         # A line of its own: beside the bar it would push count and clock off an 80-column terminal.
         self._status = Text()
-        self._screen = Live(Group(self._progress, self._status), console=self._console, transient=True)
-        self._indexing = self._progress.add_task("indexing", total=100, visible=False)
-        self._measuring = self._progress.add_task("measuring", total=100, visible=False)
-        self._training = self._progress.add_task("training", total=None, visible=False)
+        self._screen = Live(Group(self._bars, self._status), console=self._console, transient=True)
+        self._training = self._bars.add_task("training", total=None)
 
     def __enter__(self) -> Self:
-        if self._live:
-            self._screen.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._screen.stop()
+        self._preparation.nothing()
 
     def num_steps(self, num_steps: int) -> None:
         """Say how many iterations the run has; before the first of them."""
         self._num_steps = num_steps
-        self._progress.update(self._training, total=num_steps)
+        self._bars.update(self._training, total=num_steps)
 
     def note(self, text: str) -> None:
         """Print a line that stays."""
-        self._console.print(text, soft_wrap=True, markup=False)
+        with self._preparation.aside():
+            self._console.print(text, soft_wrap=True, markup=False)
+
+    def doing(self, what: str) -> None:
+        """Say what is being done before training, or after it."""
+        self._screen.stop()
+        if self._shows:
+            self._preparation(what)
 
     def indexing(self, share: float) -> None:
         """Show how much of the data is indexed."""
-        if not self._live and share < 1 and time.monotonic() - self._said > PAUSE_S:
-            self._said = time.monotonic()
-            self.note(f"indexing the data: {share:.0%}")
-        self._progress.update(self._indexing, completed=round(100 * share), visible=share < 1)
+        if self._shows:
+            self._preparation.share("indexing")(share)
 
     def data(self, facts: Mapping[str, Any]) -> None:
         """Print what the sequences of a run are, as `Dataset.describe` gives it."""
@@ -105,7 +117,8 @@ class TrainingDisplay:
 
     def measuring(self, share: float) -> None:
         """Show how much of the measurement is done."""
-        self._progress.update(self._measuring, completed=round(100 * share), visible=share < 1)
+        if self._shows:
+            self._preparation.share("measuring")(share)
 
     def step(self, metrics: StepMetrics) -> None:
         """Show an iteration."""
@@ -115,7 +128,10 @@ class TrainingDisplay:
             f"measured {metrics.measured_ms:,.0f} ms  plan {metrics.plan_ms:,.1f} ms  "
             f"bubble {100 * metrics.bubble:.0f} %  imbalance {metrics.imbalance:.2f}"
         )
-        self._progress.update(self._training, completed=metrics.step + 1, visible=True)
+        self._preparation.nothing()
+        if self._live and not self._screen.is_started:
+            self._screen.start()
+        self._bars.update(self._training, completed=metrics.step + 1)
         self._status.plain = status
         if not self._live:
             self.note(f"step {metrics.step + 1}/{self._num_steps}  {status}")

@@ -5,7 +5,10 @@ import json
 import sys
 from pathlib import Path
 
-from hydraulis.cli.pack import ProgressBar
+from hydraulis.cli.options import add_json
+from hydraulis.cli.progress import Progress
+from hydraulis.runtime.checkpoint.folder import checkpoint_of
+from hydraulis.runtime.hugging_face.files import check_output
 
 _EXAMPLES = """\
 examples:
@@ -28,11 +31,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("source", metavar="RUN|CHECKPOINT", type=Path, help="the folder of either")
-    parser.add_argument("--output", required=True, metavar="DIR", type=Path, help="the folder to make")
+    parser.add_argument("--output", required=True, metavar="FOLDER", type=Path, help="the folder to make")
     parser.add_argument(
         "--dtype", choices=DTYPES, default="float32", help="of the parameters (default: float32)"
     )
-    parser.add_argument("--json", action="store_true", help="print what was written as JSON on one line")
+    add_json(parser, "what was written")
     parser.set_defaults(run=run)
 
 
@@ -42,15 +45,17 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         InvalidInputError: there is no checkpoint (code `checkpoint_missing`), or see `export`.
     """
-    # Here, because the other commands start without torch.
-    import torch
-
-    from hydraulis.runtime.checkpoint.folder import checkpoint_of
-    from hydraulis.runtime.hugging_face.export import export
-
+    # Before torch is loaded, which takes seconds.
     checkpoint = checkpoint_of(arguments.source)
-    with ProgressBar("exporting") as bar:
-        export(checkpoint, arguments.output, getattr(torch, arguments.dtype), progress=bar)
+    check_output(arguments.output)
+    with Progress() as progress:
+        progress("loading torch")
+        import torch
+
+        from hydraulis.runtime.hugging_face.export import export
+
+        dtype = getattr(torch, arguments.dtype)
+        export(checkpoint, arguments.output, dtype, progress=progress.share("exporting"))
     if arguments.json:
         files = sorted(path.name for path in arguments.output.iterdir())
         document = {"checkpoint": str(checkpoint), "output": str(arguments.output), "files": files}

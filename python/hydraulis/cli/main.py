@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import NoReturn
 
 from hydraulis.cli import analyze, check, config, export, pack, plan, profile, propose, report, simulate
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
@@ -25,6 +26,18 @@ exit codes:
   130  interrupted
   141  the reader of the output went away
 """
+
+
+def command() -> NoReturn:
+    """Run the command line as a process of its own."""
+    code = main()
+    if code == EXIT_INTERRUPTED:
+        # A call into the core may have been left to itself: it must not come back to an interpreter that is
+        # being taken down.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,7 @@
-"""Options that several subcommands take: a profile on a cluster, lengths, batches, strategies, figures."""
+"""Options that several subcommands take, each declared once: so they have one name and one meaning."""
 
 import argparse
+import json
 from pathlib import Path
 from typing import Literal
 
@@ -13,18 +14,23 @@ from hydraulis.config.preset import PRESETS
 FIGURE_KINDS = (".png", ".svg", ".pdf")
 
 
-def add_cluster(parser: argparse.ArgumentParser) -> None:
+def add_cluster(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Declare `--profile`, `--gpus` and `--gpus-per-node`."""
     parser.add_argument(
         "--profile",
-        required=True,
+        required=required,
         metavar="NAME|FILE",
         help=f"a preset ({', '.join(CostProfile.presets())}), a cost profile's JSON file, or "
         "analytic:MODEL:DEVICE for one from a model's config.json and a device's data sheet",
     )
-    parser.add_argument("--gpus", required=True, type=count, metavar="N", help="GPUs of the cluster")
+    add_gpus(parser, "as in the profile", required=required)
+
+
+def add_gpus(parser: argparse.ArgumentParser, per_node: str, *, required: bool = True) -> None:
+    """Declare `--gpus` and `--gpus-per-node`, and say what the latter is if it is left out."""
+    parser.add_argument("--gpus", required=required, type=count, metavar="N", help="GPUs of the cluster")
     parser.add_argument(
-        "--gpus-per-node", type=count, metavar="N", help="GPUs of a node (default: as in the profile)"
+        "--gpus-per-node", type=count, metavar="N", help=f"GPUs of a node (default: {per_node})"
     )
 
 
@@ -35,11 +41,16 @@ def add_run_config(parser: argparse.ArgumentParser) -> None:
 
 
 def add_config_layers(parser: argparse.ArgumentParser) -> None:
-    """Declare `--preset` and `--set` alone."""
+    """Declare `--preset`, `--model` and `--set` alone."""
     parser.add_argument(
         "--preset",
         metavar="NAME",
         help=f"what fits a kind of machine, below the file: {', '.join(PRESETS)} (default: the file's own)",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="FOLDER",
+        help="a Hugging Face model to begin from: short for --set model.path=FOLDER",
     )
     parser.add_argument(
         "--set",
@@ -50,6 +61,16 @@ def add_config_layers(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def overrides_of(arguments: argparse.Namespace) -> list[str]:
+    """Give all overrides that were asked for, those of `--set` last."""
+    model = (
+        [f"model.path={json.dumps(arguments.model, ensure_ascii=False)}"]
+        if arguments.model is not None
+        else []
+    )
+    return model + list(arguments.set)
+
+
 def cluster_of(arguments: argparse.Namespace, profile: CostProfile) -> Cluster:
     """Make the cluster that was asked for."""
     return Cluster(arguments.gpus, arguments.gpus_per_node or profile.gpus_per_node)
@@ -57,27 +78,45 @@ def cluster_of(arguments: argparse.Namespace, profile: CostProfile) -> Cluster:
 
 def add_lengths(parser: argparse.ArgumentParser) -> None:
     """Declare `--lengths` and `--field`."""
+    add_lengths_file(parser, required=True)
+    parser.add_argument("--field", metavar="NAME", help="the field of each .jsonl record")
+
+
+def add_lengths_file(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Declare `--lengths` alone."""
     parser.add_argument(
         "--lengths",
-        required=True,
+        required=required,
         type=Path,
         metavar="FILE",
         help="the lengths in tokens (text, .npy, .jsonl)",
     )
-    parser.add_argument("--field", metavar="NAME", help="the field of each .jsonl record")
 
 
-def add_batches(parser: argparse.ArgumentParser) -> None:
+def add_batches(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Declare `--tokens-per-batch`, `--count` and `--seed`: batches drawn from the lengths."""
     parser.add_argument(
         "--tokens-per-batch",
-        required=True,
+        required=required,
         type=count,
         metavar="T",
         help="tokens of a global batch, at least",
     )
     parser.add_argument("--count", type=count, default=50, metavar="N", help="batches to draw (default: 50)")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the batches (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the batches (default: 0)")
+
+
+def add_figure(parser: argparse.ArgumentParser, also: str = "") -> None:
+    """Declare `--figure`, and say what more it does."""
+    kinds = ", ".join(FIGURE_KINDS)
+    parser.add_argument(
+        "--figure", type=figure_path, metavar="FILE", help=f"draw it ({kinds}; needs matplotlib){also}"
+    )
+
+
+def add_json(parser: argparse.ArgumentParser, what: str) -> None:
+    """Declare `--json`, the last option of every command."""
+    parser.add_argument("--json", action="store_true", help=f"print {what} as JSON on one line")
 
 
 def drawn(arguments: argparse.Namespace, lengths: LengthHistogram) -> list[npt.NDArray[np.int64]]:

@@ -4,9 +4,18 @@ import argparse
 import sys
 from pathlib import Path
 
-from hydraulis._core import Planner
+from hydraulis._core import Plan, Planner
 from hydraulis.cli.exit import EXIT_INTERNAL
-from hydraulis.cli.options import add_cluster, add_lengths, cluster_of, figure_path, strategies_of
+from hydraulis.cli.interruptible import interruptible
+from hydraulis.cli.options import (
+    add_cluster,
+    add_figure,
+    add_json,
+    add_lengths,
+    cluster_of,
+    strategies_of,
+)
+from hydraulis.cli.progress import Progress
 from hydraulis.planner import load_profile, read_lengths
 from hydraulis.planner.files import whole_file
 from hydraulis.report.style import require_matplotlib
@@ -44,13 +53,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="strategies to choose from, separated by ';', or 'search' for any (default: the profile's list, "
         "else mixes of two schemes)",
     )
-    parser.add_argument("--json", action="store_true", help="print the plan itself, as JSON on one line")
     parser.add_argument(
         "--trace", type=Path, metavar="FILE", help="write the predicted timeline as a trace for Perfetto"
     )
-    parser.add_argument(
-        "--figure", type=figure_path, metavar="FILE", help="draw it (.png, .svg, .pdf; needs matplotlib)"
-    )
+    add_figure(parser)
+    add_json(parser, "the plan itself")
     parser.set_defaults(run=run)
 
 
@@ -65,21 +72,32 @@ def run(arguments: argparse.Namespace) -> int:
         require_matplotlib()
     profile = load_profile(arguments.profile)
     planner = Planner(profile, cluster_of(arguments, profile), strategies=strategies_of(arguments.strategies))
-    lengths = read_lengths(arguments.lengths, arguments.field)
-    plan = planner.plan(lengths)
-    broken = planner.check(plan, lengths)
+    with Progress() as progress:
+        lengths = read_lengths(arguments.lengths, arguments.field, progress)
+        progress(f"planning {len(lengths):,} sequences")
+        plan = interruptible(lambda: planner.plan(lengths))
+        broken = planner.check(plan, lengths)
+        if not broken:
+            _write(arguments, planner, plan, progress)
     if broken:
         sys.stderr.write(
             f"hydraulis: internal error: the plan breaks {len(broken)} promises; please report it\n"
         )
         sys.stderr.writelines(f"  {promise}\n" for promise in broken)
         return EXIT_INTERNAL
+    sys.stdout.write(plan.to_json() + "\n" if arguments.json else plan.explain())
+    return 0
+
+
+def _write(arguments: argparse.Namespace, planner: Planner, plan: Plan, progress: Progress) -> None:
+    """Write the files that were asked for."""
     timelines = {PLANNED: planner.timeline(plan)}
     if arguments.trace:
+        progress(f"writing {arguments.trace}")
         with whole_file(arguments.trace) as file:
             file.write(chrome_trace(plan, timelines).encode())
     if arguments.figure:
+        progress(f"drawing {arguments.figure}")
+        lengths = plan.lengths
         title = f"{plan.strategy}: {len(lengths):,} sequences of {int(lengths.sum()):,} tokens"
         timeline_figure(plan, timelines, title).save(arguments.figure)
-    sys.stdout.write(plan.to_json() + "\n" if arguments.json else plan.explain())
-    return 0

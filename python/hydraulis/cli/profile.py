@@ -5,16 +5,13 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.local_ranks import run_local_ranks
-from hydraulis.cli.options import add_config_layers, count
-from hydraulis.cli.pack import ProgressBar
+from hydraulis.cli.options import add_config_layers, add_json, count, overrides_of
 from hydraulis.cli.progress import Progress
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner.files import whole_file
@@ -77,7 +74,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="SHARE",
         help="measure a scheme no more once its median times are known to this (default: 0.01)",
     )
-    parser.add_argument("--json", action="store_true", help="print the profile as JSON on one line")
+    add_json(parser, "the profile")
     parser.set_defaults(run=run)
 
 
@@ -109,14 +106,15 @@ def _for_ranks(arguments: argparse.Namespace) -> list[str]:
     words += ["--schemes", arguments.schemes] if arguments.schemes is not None else []
     words += ["--seconds", str(arguments.seconds)] if arguments.seconds is not None else []
     words += ["--preset", arguments.preset] if arguments.preset is not None else []
-    return words + [word for override in arguments.set for word in ("--set", override)]
+    return words + [word for override in overrides_of(arguments) for word in ("--set", override)]
 
 
 def _refine(arguments: argparse.Namespace) -> int:
     # Only now: the command starts without torch.
     from hydraulis.profile.refine import refine
 
-    refined = refine(arguments.refine, Progress())
+    with Progress() as progress:
+        refined = refine(arguments.refine, progress)
     _finish(arguments, refined.profile, refined.explain())
     return 0
 
@@ -136,7 +134,7 @@ def _measure(arguments: argparse.Namespace) -> int:
     from hydraulis.runtime.stop import StopRequest
     from hydraulis.runtime.worker import Worker
 
-    config = load(arguments.config, arguments.set, arguments.preset)
+    config = load(arguments.config, overrides_of(arguments), arguments.preset)
     config = _with_schemes(arguments.schemes, config)
     timeout, device = timedelta(seconds=config.train.timeout_s), choose_device(config.train.device)
     with StopRequest() as stop, joined(timeout, device, deterministic=config.train.deterministic) as rank:
@@ -151,22 +149,13 @@ def _measure(arguments: argparse.Namespace) -> int:
             precision=arguments.precision,
             file=arguments.output.with_name(arguments.output.name + ".measurements.jsonl"),
         )
-        with ProgressBar("measuring") if rank == 0 else nullcontext() as bar:
-            profile = measured_profile(worker, schemes, limits, _telling(bar), stop.agreed)
+        with Progress() as progress:
+            told = progress.share("measuring") if rank == 0 else lambda _share: None
+            profile = measured_profile(worker, schemes, limits, told, stop.agreed)
         if profile is None:
             return EXIT_INTERRUPTED
         on_rank_zero(lambda: _finish(arguments, profile, describe(profile)))
     return 0
-
-
-def _telling(bar: ProgressBar | None) -> Callable[[float], None]:
-    """Give what tells of progress: a bar on a terminal, lines elsewhere, nothing on other ranks."""
-    if bar is None:
-        return lambda _share: None
-    if sys.stderr.isatty():
-        return bar
-    lines = Progress()
-    return lambda share: lines(f"measuring: {share:.0%} of the time")
 
 
 def _with_schemes(text: str | None, config: "RunConfig") -> "RunConfig":

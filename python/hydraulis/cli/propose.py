@@ -11,7 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import Cluster, CostProfile, LengthHistogram, Planner, propose, propose_paper
-from hydraulis.cli.options import add_batches, add_cluster, add_lengths, cluster_of, count, drawn
+from hydraulis.cli.interruptible import interruptible
+from hydraulis.cli.options import (
+    add_batches,
+    add_cluster,
+    add_json,
+    add_lengths,
+    cluster_of,
+    count,
+    drawn,
+)
 from hydraulis.cli.progress import Progress
 from hydraulis.planner import load_profile, read_lengths
 
@@ -43,7 +52,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--context",
         type=count,
-        metavar="TOKENS",
+        metavar="T",
         help="the longest sequence to admit (default: that of the lengths)",
     )
     parser.add_argument(
@@ -53,9 +62,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="choose among strategies found for the batches, or take all those of the Hydraulis paper's "
         "dynamic program (default: search)",
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print the list and its figures as JSON on one line"
-    )
+    add_json(parser, "the list and its figures")
     parser.set_defaults(run=run)
 
 
@@ -66,15 +73,22 @@ def run(arguments: argparse.Namespace) -> int:
         0.
     """
     profile = load_profile(arguments.profile)
-    lengths = LengthHistogram(read_lengths(arguments.lengths, arguments.field))
-    task = _Task(
-        profile=profile,
-        cluster=cluster_of(arguments, profile),
-        lengths=lengths,
-        context=arguments.context or lengths.longest,
-        batches=drawn(arguments, lengths),
-    )
-    listed = _by_search(task, arguments.k) if arguments.method == "search" else _by_paper(task)
+    with Progress() as progress:
+        lengths = LengthHistogram(read_lengths(arguments.lengths, arguments.field, progress))
+        task = _Task(
+            profile=profile,
+            cluster=cluster_of(arguments, profile),
+            lengths=lengths,
+            context=arguments.context or lengths.longest,
+            batches=drawn(arguments, lengths),
+        )
+        listed = interruptible(
+            lambda: (
+                _by_search(task, arguments.k, progress)
+                if arguments.method == "search"
+                else _by_paper(task, progress)
+            )
+        )
     sys.stdout.write(listed.to_json() + "\n" if arguments.json else listed.explain())
     return 0
 
@@ -139,13 +153,11 @@ class _List:
         return expected_ms / self.search_ms - 1
 
 
-def _by_search(task: _Task, k: int) -> _List:
-    say = Progress()
+def _by_search(task: _Task, k: int, progress: Progress) -> _List:
+    def tell(step: str, done: int, of: int) -> None:
+        progress("searching for each batch" if step == "search" else "choosing strategies", done, of)
 
-    def progress(step: str, done: int, of: int) -> None:
-        say(f"searched {done} of {of} batches" if step == "search" else f"chose {done} of {of} strategies")
-
-    proposal = propose(task.profile, task.cluster, task.batches, k, context=task.context, progress=progress)
+    proposal = propose(task.profile, task.cluster, task.batches, k, context=task.context, progress=tell)
     return _List(
         method="search",
         strategies=[_Row(one.strategy, one.share, one.expected_ms) for one in proposal.strategies],
@@ -155,15 +167,15 @@ def _by_search(task: _Task, k: int) -> _List:
     )
 
 
-def _by_paper(task: _Task) -> _List:
+def _by_paper(task: _Task, progress: Progress) -> _List:
+    progress("choosing strategies")
     names = propose_paper(task.profile, task.cluster, task.lengths, context=task.context)
     listed = Planner(task.profile, task.cluster, strategies=[one.strategy for one in names])
     search = Planner(task.profile, task.cluster, strategies="search")
-    say = Progress()
     chosen: Counter[str] = Counter()
     expected_ms = search_ms = 0.0
     for done, batch in enumerate(task.batches):
-        say(f"planned {done} of {len(task.batches)} batches")
+        progress("planning each batch", done, len(task.batches))
         plan = listed.plan(batch)
         chosen[plan.strategy] += 1
         expected_ms += plan.iteration_ms

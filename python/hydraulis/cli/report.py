@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+from hydraulis.cli.options import add_json
 from hydraulis.cli.progress import Progress
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner.files import whole_file
@@ -39,7 +40,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="where the page is written (default: RUN/report.html)",
     )
     parser.add_argument("--png", type=Path, metavar="FOLDER", help="write each figure there as a PNG too")
-    parser.add_argument("--json", action="store_true", help="print the run's numbers as JSON on one line")
+    add_json(parser, "the run's numbers")
     parser.set_defaults(run=run)
 
 
@@ -50,17 +51,19 @@ def run(arguments: argparse.Namespace) -> int:
         0.
     """
     require_matplotlib()
-    found = read_run(arguments.folder)
-    if arguments.png:
-        _make(arguments.png)
     path = arguments.output or arguments.folder / "report.html"
-    with whole_file(path) as file:
-        page, sections, numbers = report(found, Progress())
-        file.write(page.encode())
     written = [path]
-    for section in sections if arguments.png else ():
-        written.append(arguments.png / f"{section.name}.png")
-        section.drawing.save(written[-1])
+    with Progress() as progress:
+        found = read_run(arguments.folder, progress)
+        if arguments.png:
+            _make(arguments.png)
+        with whole_file(path) as file:
+            page, sections, numbers = report(found, progress)
+            file.write(page.encode())
+        for done, section in enumerate(sections if arguments.png else ()):
+            progress("writing pictures", done, len(sections))
+            written.append(arguments.png / f"{section.name}.png")
+            section.drawing.save(written[-1])
     if arguments.json:
         sys.stdout.write(json.dumps({**numbers, "files": [str(one) for one in written]}) + "\n")
     else:

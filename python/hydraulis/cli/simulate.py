@@ -8,13 +8,15 @@ from collections.abc import Sequence
 
 from hydraulis._core import LengthHistogram, Network
 from hydraulis.cli.contestant_table import contestant_table
+from hydraulis.cli.interruptible import interruptible
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,
+    add_figure,
+    add_json,
     add_lengths,
     cluster_of,
     drawn,
-    figure_path,
     strategies_of,
 )
 from hydraulis.cli.progress import Progress
@@ -85,10 +87,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--between-gb-per-s", type=float, metavar="R", help="a node's link to others, one way"
     )
-    parser.add_argument("--json", action="store_true", help="print everything, as JSON on one line")
-    parser.add_argument(
-        "--figure", type=figure_path, metavar="FILE", help="draw it too (.png, .svg, .pdf; needs matplotlib)"
-    )
+    add_figure(parser)
+    add_json(parser, "everything")
     parser.set_defaults(run=run)
 
 
@@ -103,22 +103,27 @@ def run(arguments: argparse.Namespace) -> int:
         require_matplotlib()
     profile = load_profile(arguments.profile)
     listed = strategies_of(arguments.strategies)
-    setting = Setting(
-        profile=profile,
-        cluster=cluster_of(arguments, profile),
-        batches=drawn(arguments, LengthHistogram(read_lengths(arguments.lengths, arguments.field))),
-        listed=[listed] if listed == "search" else listed,
-        slowdowns=dict(arguments.slow),
-        network=_network(arguments),
-    )
     names = strategies_of(arguments.compare)
-    contestants = compare(setting, [names] if isinstance(names, str) else names or [], Progress())
-    title = _title(arguments, setting)
+    network = _network(arguments)
+    with Progress() as progress:
+        lengths = LengthHistogram(read_lengths(arguments.lengths, arguments.field, progress))
+        setting = Setting(
+            profile=profile,
+            cluster=cluster_of(arguments, profile),
+            batches=drawn(arguments, lengths),
+            listed=[listed] if listed == "search" else listed,
+            slowdowns=dict(arguments.slow),
+            network=network,
+        )
+        planners = [names] if isinstance(names, str) else names or []
+        contestants = interruptible(lambda: compare(setting, planners, progress))
+        title = _title(arguments, setting)
+        if arguments.figure:
+            progress(f"drawing {arguments.figure}")
+            comparison_figure(contestants, title).save(arguments.figure)
     sys.stdout.write(
         _json(contestants) if arguments.json else f"{title}\n\n{contestant_table(contestants, profile)}"
     )
-    if arguments.figure:
-        comparison_figure(contestants, title).save(arguments.figure)
     return 0
 
 

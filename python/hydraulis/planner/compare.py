@@ -1,7 +1,7 @@
 """Planners side by side over many batches, each iteration simulated under the same conditions."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from hydraulis._core import Cluster, CostProfile, Network, Planner, RankMemory, Scheme, Simulation
 from hydraulis.errors import HydraulisError, InfeasibleError
 from hydraulis.planner.static import StaticComparison
+from hydraulis.planner.tell import Tell, silent
 
 Batch = npt.NDArray[np.int64]
 PARTS = ("compute", "slower_rank", "bubble", "slower_replica", "unused")
@@ -87,16 +88,14 @@ class Contestant:
         self.memory = max(known, key=lambda memory: memory.total_bytes)
 
 
-def compare(
-    setting: Setting, names: Sequence[str], progress: Callable[[str], object] = lambda _: None
-) -> list[Contestant]:
+def compare(setting: Setting, names: Sequence[str], progress: Tell = silent) -> list[Contestant]:
     """Plan and simulate every batch with every planner.
 
     Args:
         setting: what they plan for.
         names: `list`, `search`, `static` (the homogeneous strategy that is best for all batches together),
             or a strategy as written, which then is kept for all batches.
-        progress: called with a line that says how far it has come.
+        progress: called before each batch with what is done, how many are, and of how many.
 
     Raises:
         InvalidInputError: a strategy is none, or does not fit (as `Planner`); a rank or factor is out of
@@ -107,18 +106,18 @@ def compare(
     return [_run(name, setting, progress) for name in names]
 
 
-def _run(name: str, setting: Setting, progress: Callable[[str], object]) -> Contestant:
+def _run(name: str, setting: Setting, progress: Tell) -> Contestant:
     planner, full_name = _planner(name, setting, progress)
     contestant = Contestant(full_name)
     for done, batch in enumerate(setting.batches):
-        progress(f"{name}: simulated {done} of {len(setting.batches)} batches")
+        progress(f"simulating {name}", done, len(setting.batches))
         plan = planner.plan(batch)
         run = planner.simulate(plan, slowdowns=setting.slowdowns, network=setting.network)
         contestant.add(plan.strategy, run, setting.cluster.gpus)
     return contestant
 
 
-def _planner(name: str, setting: Setting, progress: Callable[[str], object]) -> tuple[Planner, str]:
+def _planner(name: str, setting: Setting, progress: Tell) -> tuple[Planner, str]:
     """Make the planner of a name, and say which strategy `static` stands for."""
     strategies: Sequence[str] | Literal["search"] | None
     full_name = name
@@ -135,7 +134,7 @@ def _planner(name: str, setting: Setting, progress: Callable[[str], object]) -> 
     return Planner(setting.profile, setting.cluster, strategies=strategies), full_name
 
 
-def best_static(setting: Setting, progress: Callable[[str], object] = lambda _: None) -> str:
+def best_static(setting: Setting, progress: Tell = silent) -> str:
     """Return the homogeneous strategy under which all batches together are planned to take least.
 
     Raises:
@@ -144,7 +143,7 @@ def best_static(setting: Setting, progress: Callable[[str], object] = lambda _: 
     candidates = homogeneous(setting.profile, setting.cluster)
     comparison = StaticComparison.over(setting.profile, setting.cluster, candidates, setting.longest)
     for done, batch in enumerate(setting.batches):
-        progress(f"static: planned {done} of {len(setting.batches)} batches under each strategy")
+        progress("planning under each static strategy", done, len(setting.batches))
         comparison.add(batch)
     best = comparison.best()
     if best is None:

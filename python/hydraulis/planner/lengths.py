@@ -9,20 +9,22 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner.files import unreadable
+from hydraulis.planner.tell import Tell, silent
 
 # 19 digits hold every int64; a longer number is out of range whatever it is, and slow to convert.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_LINES_TOLD = 4096
 _LARGEST = int(np.iinfo(np.int64).max)
 
 
-def read_lengths(path: str | Path, field: str | None = None) -> NDArray[np.int64]:
+def read_lengths(path: str | Path, field: str | None = None, progress: Tell = silent) -> NDArray[np.int64]:
     """Read the length of every sequence, in the file's order.
 
     The name's ending says what the file holds: `.npy` a one-dimensional integer array; `.jsonl` one JSON
@@ -32,6 +34,7 @@ def read_lengths(path: str | Path, field: str | None = None) -> NDArray[np.int64
     Args:
         path: the file.
         field: the field of each `.jsonl` record; None for the other kinds.
+        progress: called now and then with what is read, how many bytes of it are, and of how many.
 
     Returns:
         The lengths, at least one, each at least 1.
@@ -49,14 +52,16 @@ def read_lengths(path: str | Path, field: str | None = None) -> NDArray[np.int64
         )
         raise InvalidInputError(message, code="lengths_field")
     try:
-        lengths = _array(path) if kind == ".npy" else _from_lines(path, field)
+        lengths = _array(path) if kind == ".npy" else _from_lines(path, field, progress)
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(path, error) from error
     _check_any(path, lengths)
     return lengths
 
 
-def map_lengths(path: str | Path, field: str | None = None) -> NDArray[np.integer[Any]]:
+def map_lengths(
+    path: str | Path, field: str | None = None, progress: Tell = silent
+) -> NDArray[np.integer[Any]]:
     """Read lengths as `read_lengths` does, but map an `.npy` file into memory instead of reading it.
 
     The values of a mapped file are not looked at: whoever takes the array checks them.
@@ -64,6 +69,7 @@ def map_lengths(path: str | Path, field: str | None = None) -> NDArray[np.intege
     Args:
         path: the file.
         field: the field of each `.jsonl` record; None for the other kinds.
+        progress: as for `read_lengths`.
 
     Returns:
         The lengths; those of an `.npy` file in its own dtype.
@@ -73,7 +79,7 @@ def map_lengths(path: str | Path, field: str | None = None) -> NDArray[np.intege
     """
     path = Path(path)
     if path.suffix.lower() != ".npy" or field is not None:
-        return read_lengths(path, field)
+        return read_lengths(path, field, progress)
     try:
         array = np.lib.format.open_memmap(path, mode="r")
     except (ValueError, EOFError) as error:
@@ -85,12 +91,24 @@ def map_lengths(path: str | Path, field: str | None = None) -> NDArray[np.intege
     return array
 
 
-def _from_lines(path: Path, field: str | None) -> NDArray[np.int64]:
+def _from_lines(path: Path, field: str | None, progress: Tell) -> NDArray[np.int64]:
     # Some editors start a UTF-8 file with a mark, which utf-8-sig skips.
     with path.open(encoding="utf-8-sig") as lines:
         is_jsonl = path.suffix.lower() == ".jsonl"
-        lengths = _records(path, lines, field) if is_jsonl else _numbers(path, lines)
+        told = _told(path, lines, progress)
+        lengths = _records(path, told, field) if is_jsonl else _numbers(path, told)
         return np.fromiter(lengths, dtype=np.int64)
+
+
+def _told(path: Path, lines: TextIO, progress: Tell) -> Iterator[str]:
+    """Give the lines, and tell how much of the file they are."""
+    size = path.stat().st_size
+    for number, line in enumerate(lines):
+        if number % _LINES_TOLD == 0:
+            # Of the bytes below: while lines are read, the text itself says no place. A pipe has none.
+            place = lines.buffer.tell() if size else 0
+            progress(f"reading the bytes of {path.name}", place, size)
+        yield line
 
 
 def _numbers(path: Path, lines: Iterable[str]) -> Iterator[int]:

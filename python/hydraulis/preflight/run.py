@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from hydraulis._core import Cluster
 from hydraulis.config.run import RunConfig
+from hydraulis.planner.tell import Tell, silent
 from hydraulis.preflight.cluster import ClusterLook
 from hydraulis.preflight.data import DataLook
 from hydraulis.preflight.finding import Finding, Look, find
@@ -11,12 +12,13 @@ from hydraulis.preflight.folders import FolderLook, look_at_services
 from hydraulis.preflight.model import look_at_model
 
 
-def preflight(config: RunConfig, cluster: Cluster) -> Iterator[Finding]:
+def preflight(config: RunConfig, cluster: Cluster, progress: Tell = silent) -> Iterator[Finding]:
     """Look, and give each finding when it is known; nothing is written, and no rank is started.
 
     Args:
         config: of the run; that it could be read is the first finding, and not among these.
         cluster: that it is to run on.
+        progress: called before each look with its name, how many there have been, and of how many.
     """
     data, folders, ranks = DataLook(config), FolderLook(config), ClusterLook(config, cluster)
     looks: tuple[tuple[str, Look], ...] = (
@@ -33,5 +35,6 @@ def preflight(config: RunConfig, cluster: Cluster) -> Iterator[Finding]:
         ("output", folders.output),
         ("services", lambda: look_at_services(config)),
     )
-    for name, look in looks:
+    for done, (name, look) in enumerate(looks):
+        progress(f"looking at {name}", done, len(looks))
         yield find(name, look)

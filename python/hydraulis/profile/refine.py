@@ -3,7 +3,7 @@
 import json
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from hydraulis._core import CostProfile, Plan, Scheme, fit_costs
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner.files import unreadable
 from hydraulis.planner.profile import load_profile
+from hydraulis.planner.tell import Tell, silent
 from hydraulis.profile.document import TimeMeasurement
 from hydraulis.runtime.times import MicroBatchTimes
 
@@ -56,12 +57,12 @@ class Refined:
         return "".join(line + "\n" for line in lines)
 
 
-def refine(run_directory: Path, progress: Callable[[str], object] = lambda _: None) -> Refined:
+def refine(run_directory: Path, progress: Tell = silent) -> Refined:
     """Fit the profile of a run to its own plans and durations.
 
     Args:
         run_directory: with `profile.json`, `plans.jsonl` and `times.jsonl`.
-        progress: called with a line that says what is done.
+        progress: called with what is done, how much of it is, and of how much; 0 where that is not known.
 
     Returns:
         The profile, and what has changed.
@@ -72,8 +73,7 @@ def refine(run_directory: Path, progress: Callable[[str], object] = lambda _: No
     """
     profile = load_profile(run_directory / "profile.json")
     timed: dict[Scheme, list[Timed]] = defaultdict(list)
-    for number, (plan, times) in enumerate(_iterations(run_directory), 1):
-        progress(f"reading: {number:,} steps")
+    for plan, times in _iterations(run_directory, progress):
         _collect(plan, times, timed)
     used = {scheme: runs for scheme, runs in timed.items() if len(runs) >= LEAST_MICRO_BATCHES}
     if not used:
@@ -86,7 +86,7 @@ def refine(run_directory: Path, progress: Callable[[str], object] = lambda _: No
         (scheme, [(lengths, statistics.fmean(stages)) for lengths, stages in runs])
         for scheme, runs in used.items()
     ]
-    progress(f"fitting: {', '.join(map(str, used))}")
+    progress(f"fitting {', '.join(map(str, used))}", 0, 0)
     document = json.loads(profile.to_json())
     entries = {entry["scheme"]: entry for entry in document["schemes"]}
     for scheme, fit in zip(used, fit_costs(points), strict=True):
@@ -108,11 +108,12 @@ def refine(run_directory: Path, progress: Callable[[str], object] = lambda _: No
     return Refined(profile=refined, schemes=changes, kept=kept)
 
 
-def _iterations(run_directory: Path) -> Iterator[tuple[Plan, MicroBatchTimes]]:
+def _iterations(run_directory: Path, progress: Tell) -> Iterator[tuple[Plan, MicroBatchTimes]]:
     path = run_directory / "times.jsonl"
-    plans = map(Plan.from_json, _lines(run_directory / "plans.jsonl"))
+    plans, lines = map(Plan.from_json, _lines(run_directory / "plans.jsonl")), _lines(path)
     # A run that was ended between the two has one plan more.
-    for number, (plan, line) in enumerate(zip(plans, _lines(path), strict=False), 1):
+    for number, (plan, line) in enumerate(zip(plans, lines, strict=False), 1):
+        progress("reading steps", number - 1, len(lines))
         try:
             times: MicroBatchTimes = json.loads(line)
             shape = [[len(stages) for stages in replica] for replica in times]

@@ -11,6 +11,7 @@ from hydraulis._core import Planner
 from hydraulis.config.planner import SEARCH
 from hydraulis.planner.compare import homogeneous
 from hydraulis.planner.static import StaticComparison
+from hydraulis.planner.tell import silent
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
 from hydraulis.runtime.recalibration import CALIBRATIONS
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from hydraulis._core import Plan
+    from hydraulis.planner.tell import Tell
     from hydraulis.report.run import Run
 
 MOST_STEPS = 200
@@ -48,11 +50,15 @@ class Balance:
         return float(np.mean([max(ends) for ends in self.replica_ms]))
 
 
-def balances(run: Run) -> list[Balance]:
+def balances(run: Run, progress: Tell = silent) -> list[Balance]:
     """Plan the run's batches under the best static strategy, and put what the run did beside it.
 
     Of a long run, evenly chosen steps. Where no strategy of the run admits its longest sequence, or the run
     corrected the times that it planned with, what the run did is all there is.
+
+    Args:
+        run: as it was read.
+        progress: called before each step with what is done, how many are, and of how many.
     """
     chosen = sorted({round(place) for place in np.linspace(0, len(run.plans) - 1, MOST_STEPS)})
     steps = [run.metrics[place].step for place in chosen]
@@ -63,13 +69,17 @@ def balances(run: Run) -> list[Balance]:
     cluster = plans[0].cluster
     candidates = homogeneous(run.profile, cluster) if tuple(run.strategies) == SEARCH else run.strategies
     static = StaticComparison.over(run.profile, cluster, candidates, int(run.lengths.max()))
-    for plan in plans:
+    for done, plan in enumerate(plans):
+        progress("planning under each static strategy", done, len(plans))
         static.add(plan.lengths)
     best = static.best()
     if best is None:
         return [after]
     planner = Planner(run.profile, cluster, strategies=[best.strategy])
-    kept = [planner.plan(plan.lengths, plan.targets) for plan in plans]
+    kept = []
+    for done, plan in enumerate(plans):
+        progress(f"planning under {best.strategy}", done, len(plans))
+        kept.append(planner.plan(plan.lengths, plan.targets))
     return [_balance(f"{best.strategy} kept for all steps", steps, kept, run), after]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hydraulis.planner.tell import silent
 from hydraulis.report.data import data_figure
 from hydraulis.report.imbalance import Balance, balances, imbalance_figure
 from hydraulis.report.lengths import lengths_figure
@@ -20,6 +21,7 @@ from hydraulis.report.timeline import timeline_figure
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from hydraulis.planner.tell import Tell
     from hydraulis.report.run import Run, TracedStep
     from hydraulis.report.style import Drawing
 
@@ -63,13 +65,13 @@ class Section:
     drawing: Drawing
 
 
-def sections(run: Run, found: Sequence[Balance], progress: Callable[[str], object]) -> Iterator[Section]:
+def sections(run: Run, found: Sequence[Balance], progress: Tell) -> Iterator[Section]:
     """Draw the figures of a run, in the page's order; each when it is asked for.
 
     Args:
         run: as it was read.
         found: as `balances` gave it.
-        progress: called with a line that says what is drawn.
+        progress: called before each with what is done, how many are, and of how many.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
@@ -77,8 +79,8 @@ def sections(run: Run, found: Sequence[Balance], progress: Callable[[str], objec
     drawn = [_DATA] if run.analysis is not None else []
     drawn += _OF_EVERY_RUN
     drawn += [_timeline(run.traced)] if run.traced is not None else []
-    for name, heading, caption, draw in drawn:
-        progress(f"drawing: {heading}")
+    for done, (name, heading, caption, draw) in enumerate(drawn):
+        progress("drawing figures", done, len(drawn))
         yield Section(name, heading, caption, draw(run, found))
 
 
@@ -223,16 +225,17 @@ def inline_svg(section: Section) -> str:
     return svg.replace("<svg", f'<svg role="img" aria-label="{html.escape(section.heading)}"', 1)
 
 
-def report(
-    run: Run, progress: Callable[[str], object] = lambda _: None
-) -> tuple[str, list[Section], dict[str, float]]:
+def report(run: Run, progress: Tell = silent) -> tuple[str, list[Section], dict[str, float]]:
     """Make the page of a run, its figures and its numbers.
+
+    Args:
+        run: as it was read.
+        progress: called with what is done, how much of it is, and of how much.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
     """
-    progress("planning the run's batches under each static strategy")
-    found = balances(run)
+    found = balances(run, progress)
     shown = list(sections(run, found, progress))
     summed = numbers(run, found)
     return page(run, shown, summed), shown, summed

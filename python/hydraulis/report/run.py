@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,18 @@ from hydraulis._core import CostProfile, Plan, Span
 from hydraulis.data.analysis import ANALYSIS, Analysis
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.planner.files import unreadable
+from hydraulis.planner.tell import silent
 from hydraulis.runtime.evaluation import EVALUATIONS, Evaluation
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.trace import MEASURED, PLANNED, durations, traced_step
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from hydraulis.planner.tell import Tell
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +73,19 @@ class Run:
         return np.concatenate([plan.lengths for plan in self.plans])
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path, progress: Tell = silent) -> Run:
     """Read a run's folder.
+
+    Args:
+        path: of the folder.
+        progress: called now and then with what is read, how many steps of it are, and of how many.
 
     Raises:
         InvalidInputError: a file cannot be read (code `file_unreadable`), or is not what a run writes
             (`run_unreadable`).
     """
-    metrics = [
-        _parsed(path / "metrics.jsonl", StepMetrics.from_json, line) for line in _lines(path, "metrics.jsonl")
-    ]
-    plans = [_parsed(path / "plans.jsonl", Plan.from_json, line) for line in _lines(path, "plans.jsonl")]
+    metrics = _steps(path / "metrics.jsonl", StepMetrics.from_json, progress)
+    plans = _steps(path / "plans.jsonl", Plan.from_json, progress)
     # A run that is under way may have written the one and not yet the other.
     steps = min(len(metrics), len(plans))
     if steps == 0:
@@ -113,6 +121,15 @@ def _traced(path: Path, plans: dict[int, Plan]) -> TracedStep:
 
 def _timeline(plan: Plan, name: str, document: dict[str, Any]) -> list[list[Span]]:
     return plan.measured_timeline(durations(plan, document, name))
+
+
+def _steps(path: Path, parse: Callable[[str], _T], progress: Tell) -> list[_T]:
+    """Read what a file has a line of for each step."""
+    lines, found = _lines(path.parent, path.name), []
+    for done, line in enumerate(lines):
+        progress(f"reading {path.name}", done, len(lines))
+        found.append(_parsed(path, parse, line))
+    return found
 
 
 def _evaluations(path: Path, last: int) -> list[Evaluation]:

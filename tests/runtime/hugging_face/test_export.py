@@ -1,7 +1,12 @@
 """A model of transformers, read by two ranks, written as a checkpoint, exported: the logits are the same."""
 
 import json
+import os
+import re
 import shutil
+import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +15,11 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
+from cli.told import interrupt_at, listen
 from helpers import at_least
 from hydraulis.cli.main import main
-from hydraulis.cli.pack import ProgressBar
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.checkpoint.folder import CheckpointFolder
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder, checkpoint_of
 from hydraulis.runtime.hugging_face.export import export
 from hydraulis.runtime.hugging_face.files import CARRIED, carry
 from ranks import run_ranks
@@ -123,12 +128,49 @@ def test_the_command_takes_a_run_or_a_checkpoint(
 
 
 def test_it_says_how_far_it_is(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shares: list[float] = []
-    monkeypatch.setattr(ProgressBar, "__call__", lambda _, share: shares.append(share))
+    told = listen(monkeypatch)
     assert main(["export", str(folder / "llama" / "run"), "--output", str(tmp_path / "model")]) == 0
+    assert told[0].name == "loading torch"
+    shares = [one.done for one in told if one.name == "exporting"]
     assert shares == sorted(set(at_least(10, shares)))
     assert shares[0] == 0
-    assert 0.5 < shares[-1] < 1
+    assert 500 < shares[-1] < 1000
+
+
+def test_an_interrupt_leaves_no_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_at(monkeypatch, "exporting")
+    assert main(["export", str(folder / "llama" / "run"), "--output", str(tmp_path / "model")]) == 130
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arguments_are_refused_before_torch_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    script = (
+        "import sys\n"
+        "from hydraulis.cli.main import main\n"
+        "from hydraulis.runtime.checkpoint.manifest import MANIFEST\n"
+        "code = main(['export', '.', '--output', 'elsewhere'])\n"
+        "open(MANIFEST, 'w').close()\n"
+        "code += main(['export', '.', '--output', 'model'])\n"
+        "sys.exit(f'{code} {\"torch\" in sys.modules}')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    codes = re.findall(r"^hydraulis: error \[(\w+)\]: ", ended.stderr, re.MULTILINE)
+    assert codes == ["checkpoint_missing", "export_output"]
+    assert ended.stderr.splitlines()[-1] == "4 False"
+
+
+def test_anybody_who_may_read_the_folder_may_read_the_parameters(folder: Path, tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        checkpoint = checkpoint_of(folder / "llama" / "run")
+        export(checkpoint, tmp_path / "model", torch.float32, shard_bytes=20_000)
+    finally:
+        os.umask(before)
+    files = at_least(4, list((tmp_path / "model").iterdir()))
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o640}
 
 
 def test_what_cannot_be_exported_is_refused(

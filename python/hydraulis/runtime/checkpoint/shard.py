@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import safetensors.torch
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -12,6 +11,7 @@ from hydraulis.runtime.checkpoint.durable import write_durably
 from hydraulis.runtime.checkpoint.manifest import Interval, ParameterRecord
 from hydraulis.runtime.home import HomeShare
 from hydraulis.runtime.side_stream import Landmark, SideStream
+from hydraulis.runtime.tensor_file import write_tensors
 
 
 def shard_name(rank: int, world_size: int) -> str:
@@ -85,5 +85,5 @@ def write_shard(file: Path, snapshot: Snapshot) -> int:
     Raises:
         HydraulisError: it cannot be written (code `checkpoint_write`).
     """
-    write_durably(file, lambda path: safetensors.torch.save_file(dict(snapshot.tensors()), path))
+    write_durably(file, lambda path: write_tensors(path, snapshot.tensors()))
     return file.stat().st_size

@@ -7,20 +7,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
 from hydraulis.config.hugging_face import from_hugging_face
 from hydraulis.config.to_hugging_face import to_hugging_face
-from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.errors import HydraulisError
 from hydraulis.model.decoder import checkpoint_name
 from hydraulis.runtime.checkpoint.manifest import Manifest
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
-from hydraulis.runtime.hugging_face.files import CONFIG, carried_files, carried_folder
+from hydraulis.runtime.hugging_face.files import CONFIG, carried_files, carried_folder, check_output
 from hydraulis.runtime.hugging_face.weights import INDEX, SINGLE
 from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.tensor_file import write_tensors
 
 SHARD_BYTES = 5_000_000_000
 
@@ -91,7 +91,7 @@ def _write_parameters(folder: Path, parameters: Iterator[tuple[str, Tensor]], sh
     total = 0
     for number, tensors in enumerate(_shards(parameters, shard_bytes)):
         # Named once their number is known.
-        safetensors.torch.save_file(tensors, folder / str(number), metadata={"format": "pt"})
+        write_tensors(folder / str(number), tensors, {"format": "pt"})
         shards.append(list(tensors))
         total += sum(value.nbytes for value in tensors.values())
     if len(shards) == 1:
@@ -121,9 +121,7 @@ def _shards(parameters: Iterator[tuple[str, Tensor]], shard_bytes: int) -> Itera
 @contextmanager
 def _made_whole(output: Path) -> Iterator[Path]:
     """Give a folder under another name, and give it its own when all went well; else remove it."""
-    if output.exists():
-        message = f"output {output} exists; name a folder that does not"
-        raise InvalidInputError(message, code="export_output")
+    check_output(output)
     unfinished = output.with_name(f".{output.name}.unfinished")
     try:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+from hydraulis.errors import InvalidInputError
+
 CARRIED = "hugging_face"
 CONFIG = "config.json"
 TOKENIZER_FILES = (
@@ -36,3 +38,14 @@ def carried_folder(checkpoint: Path) -> Path:
 def carried_files(folder: Path) -> list[Path]:
     """List those of the tokenizer that are there."""
     return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
+
+
+def check_output(output: Path) -> None:
+    """Refuse to write a model folder where something is.
+
+    Raises:
+        InvalidInputError: the folder, or a file of its name, exists (code `export_output`).
+    """
+    if output.exists():
+        message = f"output {output} exists; name a folder that does not"
+        raise InvalidInputError(message, code="export_output")

@@ -1,0 +1,77 @@
+"""A command on a terminal of its own: a bar where it takes long, and Ctrl-C typed into it."""
+
+import os
+import pty
+import select
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hydraulis.cli.exit import EXIT_INTERRUPTED
+
+DEADLINE_S = 60.0
+
+
+class Screen:
+    """A process on a terminal, and all that it has written there."""
+
+    def __init__(self, process: int, terminal: int) -> None:
+        self.process = process
+        self.terminal = terminal
+        self.written = ""
+
+    def read_until(self, text: str) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while text not in self.written:
+            assert self._read(deadline), self.written
+
+    def type(self, text: str) -> None:
+        os.write(self.terminal, text.encode())
+
+    def wait(self) -> int:
+        deadline = time.monotonic() + DEADLINE_S
+        while self._read(deadline):
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
+
+    def _read(self, deadline: float) -> bool:
+        assert select.select([self.terminal], [], [], max(0.0, deadline - time.monotonic()))[0], self.written
+        try:
+            found = os.read(self.terminal, 65536)
+        except OSError:
+            # How Linux says that nobody has the terminal open any more.
+            return False
+        self.written += found.decode()
+        return found != b""
+
+
+@contextmanager
+def on_a_terminal(*arguments: str) -> Iterator[Screen]:
+    process, terminal = pty.fork()
+    if process == 0:
+        command = [sys.executable, "-m", "hydraulis", *arguments]
+        os.execve(sys.executable, command, os.environ | {"TERM": "xterm-256color", "COLUMNS": "120"})
+    try:
+        yield Screen(process, terminal)
+    finally:
+        os.close(terminal)
+
+
+def test_a_bar_while_it_reads_and_a_quiet_end_by_ctrl_c(tmp_path: Path) -> None:
+    # A pipe that says no more costs no CPU, however long it takes.
+    lengths, output = tmp_path / "lengths.txt", tmp_path / "windows.npz"
+    os.mkfifo(lengths)
+    words = ("pack", "--lengths", str(lengths), "--window", "100", "--output", str(output))
+    with on_a_terminal(*words) as screen, lengths.open("w") as writer:
+        writer.write("17\n")
+        writer.flush()
+        screen.read_until("\x1b[?25l")
+        screen.read_until("for 0:")
+        screen.type("\x03")
+        assert screen.wait() == EXIT_INTERRUPTED
+    assert "reading the bytes of lengths.txt" in screen.written
+    assert "Traceback" not in screen.written
+    assert screen.written.rfind("\x1b[?25h") > screen.written.rfind("\x1b[?25l")
+    assert [path.name for path in tmp_path.iterdir()] == ["lengths.txt"]
