@@ -6,6 +6,7 @@ use numpy::PyArray2;
 use pyo3::prelude::*;
 
 use crate::arrays::{Column, pairs};
+use crate::cost::ModelShape;
 use crate::errors::raise;
 use crate::gil::detached;
 use crate::plan::Plan;
@@ -61,6 +62,12 @@ impl ParameterTable {
         let parameters = parameters.into_iter().map(core).collect();
         detached(py, || layout::ParameterTable::new(parameters, LayerSplit::new(layers, head_layers)?))
             .map(ParameterTable)
+    }
+
+    /// The table of a model of this shape, without its weights: what each rank would hold of it.
+    #[staticmethod]
+    fn of_model(py: Python<'_>, model: &ModelShape) -> PyResult<ParameterTable> {
+        detached(py, || layout::ParameterTable::of_model(&model.0)).map(ParameterTable)
     }
 
     /// The parameters, in bucket order.
