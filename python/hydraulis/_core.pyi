@@ -41,6 +41,7 @@ __all__ = [
     "StageRun",
     "Strategy",
     "Trade",
+    "Trip",
     "WindowPlan",
     "Windows",
     "balance",
@@ -270,6 +271,7 @@ class Planner:
         *,
         slowdowns: Mapping[int, float] | None = None,
         network: Network | None = None,
+        link: Link | None = None,
     ) -> Simulation: ...
 
 @final
@@ -565,6 +567,14 @@ class Simulation:
     @property
     def iteration_ms(self) -> float: ...
     @property
+    def step_ms(self) -> float: ...
+    @property
+    def transfer_ms(self) -> float: ...
+    @property
+    def hidden_ms(self) -> float: ...
+    @property
+    def trips(self) -> list[Trip]: ...
+    @property
     def replica_ms(self) -> list[float]: ...
     @property
     def timelines(self) -> list[list[Span]]: ...
@@ -613,6 +623,19 @@ class GpuTime:
     def slower_replica_ms(self) -> float: ...
     @property
     def unused_ms(self) -> float: ...
+    @property
+    def transfers_ms(self) -> float: ...
+
+@final
+class Trip:
+    @property
+    def block(self) -> int: ...
+    @property
+    def what(self) -> Literal["parameters", "gradients"]: ...
+    @property
+    def start_ms(self) -> float: ...
+    @property
+    def end_ms(self) -> float: ...
 
 # Layout
 
@@ -635,6 +658,8 @@ class Parameter:
 @final
 class ParameterTable:
     def __new__(cls, parameters: Sequence[Parameter], split: LayerSplit) -> ParameterTable: ...
+    @staticmethod
+    def of_model(model: ModelShape) -> ParameterTable: ...
     @property
     def split(self) -> LayerSplit: ...
     @property

@@ -79,9 +79,34 @@ def test_the_timeline_is_written_as_a_trace_and_drawn(
     assert "[file_unwritable]" in capsys.readouterr().err
 
 
+def test_transfers_by_links_are_planned_traced_and_drawn(
+    lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, figure = tmp_path / "plan.json", tmp_path / "plan.svg"
+    more = ["--link", "200", "--json", "--trace", str(trace), "--figure", str(figure)]
+    assert main(options(lengths, *more)) == 0
+    plan = Plan.from_json(capsys.readouterr().out)
+    assert plan.transfer_ms is not None
+    events = json.loads(trace.read_text())["traceEvents"]
+    names = {event["args"]["name"]: event["tid"] for event in events if event["name"] == "thread_name"}
+    last = 0.0
+    for what in ("parameters", "gradients"):
+        trips = [
+            event for event in events if event["tid"] == names[f"transfer of {what}"] and event["ph"] == "X"
+        ]
+        # 60 layers, and the embedding and the head at their ends.
+        assert [event["args"]["block"] for event in trips] == list(range(62))
+        last = max(event["ts"] + event["dur"] for event in trips)
+    assert last == pytest.approx(1e3 * plan.step_ms)
+    drawn = figure.read_text(encoding="utf-8")
+    assert "<title>parameters of block 1: " in drawn
+    assert "<title>gradients of block 61: " in drawn
+
+
 @pytest.mark.parametrize(
     ("more", "code"),
     [
+        (["--link", "0"], "config_value"),
         (["--lengths", "missing.txt"], "file_unreadable"),
         (["--field", "n"], "lengths_field"),
         (["--profile", "llama-1t"], "preset_unknown"),

@@ -51,7 +51,9 @@ def options(config: Path, *more: str) -> list[str]:
 
 def test_ranks_measure_a_profile_that_plans(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
     # As if the run searched among these.
-    measured = options(config, "--ranks", "2", "--seconds", "0.2", "--schemes", "<1>; <pp2>")
+    measured = options(
+        config, "--ranks", "2", "--seconds", "60", "--precision", "9", "--schemes", "<1>; <pp2>"
+    )
     assert main(measured) == 0
     output = capfd.readouterr()
     profile = load_profile(config.with_name("p.json"))

@@ -83,11 +83,38 @@ def test_slow_ranks_and_links_take_time(lengths: Path, capsys: pytest.CaptureFix
     np.save(lengths.with_name("short.npy"), np.full(50, 700))
     arguments = options(lengths.with_name("short.npy"), *short)
     (plain,) = planners(capsys, arguments)
-    wires = ["--token-bytes", "13312", "--inside-gb-per-s", "5", "--between-gb-per-s", "5"]
-    (linked,) = planners(capsys, [*arguments, *wires])
-    assert linked["mean_ms"] > plain["mean_ms"]
+    assert plain["step_ms"] == plain["iteration_ms"]
+    assert plain["transfers"] == {"exposed_ms": 0, "hidden_share": 1}
+    links = ["--link", "200,200,10"]
+    (linked,) = planners(capsys, [*arguments, *links])
+    assert linked["iteration_ms"] == pytest.approx(plain["iteration_ms"], rel=0.05)
+    (slower,) = planners(capsys, [*arguments, *links, "--slow-link", "10,10,10"])
+    assert slower["transfers"]["exposed_ms"] > linked["transfers"]["exposed_ms"] > 0
+    assert slower["transfers"]["hidden_share"] < linked["transfers"]["hidden_share"]
+    assert slower["iteration_ms"] == linked["iteration_ms"]
+    (messages,) = planners(capsys, [*arguments, *links, "--messages"])
+    assert messages["iteration_ms"][0] > linked["iteration_ms"][0]
+    assert messages["strategies"] == linked["strategies"]
     (slow,) = planners(capsys, [*arguments, "--slow", "0=3", "--slow", "1=2"])
     assert plain["mean_ms"] < slow["mean_ms"] <= 3 * plain["mean_ms"]
+
+
+def test_transfers_have_columns_where_there_are_links(
+    lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figure = tmp_path / "comparison.svg"
+    more = ["--compare", "16x<tp4>", "--link", "20", "--figure", str(figure)]
+    np.save(lengths.with_name("short.npy"), np.full(50, 700))
+    assert main(options(lengths.with_name("short.npy"), *more)) == 0
+    title, _, head, row = capsys.readouterr().out.splitlines()
+    assert title.endswith("on 64 GPUs; transfers by links")
+    assert head.split()[-3:] == ["transfers", "hidden", "memory"]
+    *shares, hidden, _ = [float(word) for word in row.replace(" %", "").split()[5:]]
+    assert len(shares) == 6
+    assert sum(shares) == pytest.approx(100, abs=0.4)
+    assert shares[-1] > 0
+    assert 0 < hidden < 100
+    assert "transfers not hidden" in figure.read_text(encoding="utf-8")
 
 
 def test_the_list_is_that_of_strategies(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,8 +167,10 @@ def test_a_figure_without_matplotlib_is_refused_before_the_work(
     [
         (["--slow", "64=2"], "slowdown"),
         (["--slow", "3=0.0"], "slowdown"),
-        (["--token-bytes", "4"], "network_incomplete"),
-        (["--token-bytes", "4", "--inside-gb-per-s", "0", "--between-gb-per-s", "1"], "network_value"),
+        (["--messages"], "link_missing"),
+        (["--slow-link", "5"], "link_missing"),
+        (["--link", "fast"], "config_value"),
+        (["--link", "25", "--slow-link", "0"], "config_value"),
         (["--compare", "12x"], "strategy_syntax"),
         (["--compare", "8x<tp4>"], "sequence_too_long"),
         (["--figure", "missing/c.png", "--count", "1", "--compare", "4x<tp16>"], "file_unwritable"),

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from hydraulis import Cluster, InfeasibleError, InvalidInputError, Network, Planner
+from hydraulis import Cluster, InfeasibleError, InvalidInputError, Link, Network, Planner
 from hydraulis.planner.compare import PARTS, Setting, best_static, compare, homogeneous
+from planner.links import link
 from profiles import made_up_profile
 
 CAPS = {"<1>": 60, "<tp2>": 150, "<tp4>": 400, "<pp2>": 90, "<tp3>": 200}
@@ -46,6 +47,8 @@ def test_each_contestant_runs_every_batch() -> None:
     for one in (static, listed, search):
         assert one.strategies.total() == len(one.iteration_ms) == 3
         assert sum(one.parts_ms.values()) == pytest.approx(sum(one.iteration_ms))
+        assert one.step_ms == one.iteration_ms
+        assert (one.exposed_ms, one.hidden_share) == (0, 1)
         assert one.utilisation == pytest.approx(one.parts_ms["compute"] / sum(one.iteration_ms))
         assert tuple(one.parts_ms) == PARTS
     told = ["planning under each static strategy", *(f"simulating {name}" for name in names)]
@@ -69,6 +72,22 @@ def test_conditions_slow_the_runs_and_not_the_plans() -> None:
     (slower,), (plain,) = compare(linked, ["4x<pp2>"]), compare(alone, ["4x<pp2>"])
     assert slower.mean_ms > plain.mean_ms
     assert slower.parts_ms["compute"] == pytest.approx(plain.parts_ms["compute"])
+
+
+def test_transfers_are_planned_and_simulated() -> None:
+    def linked(link: Link, actual: Link | None = None) -> Setting:
+        return Setting(profile=PROFILE, cluster=CLUSTER, batches=BATCHES, link=link, actual_link=actual)
+
+    # A layer of 6,656 x 6,656 in a millisecond or so: as long as an iteration.
+    fast, slow = link(100.0), link(10.0)
+    (planned,), (slower,) = compare(linked(fast), ["search"]), compare(linked(fast, slow), ["search"])
+    planner = Planner(PROFILE, CLUSTER, strategies="search", link=fast)
+    assert planned.step_ms == pytest.approx([planner.plan(batch).step_ms for batch in BATCHES])
+    assert slower.strategies == planned.strategies
+    assert slower.iteration_ms == planned.iteration_ms
+    assert slower.exposed_ms > planned.exposed_ms > 0
+    assert sum(slower.parts_ms.values()) == pytest.approx(sum(slower.step_ms))
+    assert 0 <= slower.hidden_share < 1
 
 
 def test_what_cannot_be_compared_is_refused() -> None:

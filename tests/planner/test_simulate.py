@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from hydraulis import Cluster, CostProfile, InvalidInputError, Network, Plan, Planner, Simulation
+from planner.links import link
 from profiles import made_up_profile
 
 CAPS = {"<1>": 400, "<pp2>": 500}
+WAYS = ("parameters", "gradients")
 PLANNER = Planner(made_up_profile(CAPS), Cluster(gpus=8, gpus_per_node=4), strategies=["2x<pp2>+3x<1>"])
 
 
@@ -17,7 +19,14 @@ def plan() -> Plan:
 
 def parts(simulation: Simulation) -> list[float]:
     time = simulation.gpu_time
-    return [time.compute_ms, time.slower_rank_ms, time.bubble_ms, time.slower_replica_ms, time.unused_ms]
+    return [
+        time.compute_ms,
+        time.slower_rank_ms,
+        time.bubble_ms,
+        time.slower_replica_ms,
+        time.unused_ms,
+        time.transfers_ms,
+    ]
 
 
 def test_alone_it_is_the_prediction(plan: Plan) -> None:
@@ -57,6 +66,35 @@ def test_a_slow_rank_and_slow_links_cost_time(plan: Plan) -> None:
     wires = {"token_bytes": 8192.0, "inside_gigabytes_per_s": 0.5, "between_gigabytes_per_s": 0.1}
     linked = PLANNER.simulate(plan, network=Network(**wires, inside_latency_ms=1.0))
     assert linked.gpu_time.bubble_ms > PLANNER.simulate(plan).gpu_time.bubble_ms
+
+
+def test_a_step_is_simulated_with_its_transfers(plan: Plan) -> None:
+    without = PLANNER.simulate(plan)
+    assert (without.step_ms, without.transfer_ms, without.hidden_ms) == (without.iteration_ms, 0, 0)
+    assert without.trips == []
+    planner = Planner(
+        made_up_profile(CAPS), Cluster(gpus=8, gpus_per_node=4), strategies=["2x<pp2>+3x<1>"], link=link(1e3)
+    )
+    linked = planner.plan(plan.lengths)
+    step = planner.simulate(linked)
+    assert step.step_ms == pytest.approx(linked.step_ms)
+    assert step.transfer_ms == pytest.approx(linked.transfer_ms)
+    assert sum(parts(step)) == pytest.approx(8 * step.step_ms)
+    assert step.gpu_time.transfers_ms == pytest.approx(8 * step.transfer_ms)
+    ends = {what: max(trip.end_ms for trip in step.trips if trip.what == what) for what in WAYS}
+    assert ends["gradients"] == pytest.approx(step.step_ms)
+    alone = sum(trip.end_ms - trip.start_ms for trip in step.trips)
+    assert alone == pytest.approx(step.transfer_ms + step.hidden_ms)
+    # A first forward ends no earlier than its last parameters are there.
+    last = max(
+        span.end_ms for spans in step.timelines for span in spans if span.micro_batch == 0 and span.forward
+    )
+    assert last >= ends["parameters"]
+    slow = planner.simulate(linked, link=link(100))
+    assert slow.iteration_ms == step.iteration_ms
+    assert slow.transfer_ms > step.transfer_ms
+    busy = planner.simulate(linked, slowdowns=dict.fromkeys(range(8), 4.0))
+    assert busy.hidden_ms > step.hidden_ms
 
 
 def test_what_is_no_condition_is_refused(plan: Plan) -> None:

@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from helpers import at_least
-from hydraulis import Cluster, Scheme
+from hydraulis import Cluster, ParameterTable, Scheme
 from hydraulis._core import Home, Position, held_slices
 from hydraulis.parallel.tensor import split_dim
+from hydraulis.planner.shape import shape_of
 from hydraulis.runtime.parameters import ModelParameters
-from small_model import build_decoder, held_rows, small_config
+from small_model import FAMILIES, build_decoder, held_rows, small_config
 
 
 def numbered(shape: torch.Size) -> torch.Tensor:
@@ -27,6 +28,17 @@ def test_every_parameter_of_the_decoder_is_in_the_table_once(*, tied: bool) -> N
         assert entry.rows * entry.row_elements == named[name].numel()
         assert parameters.shapes[name] == named[name].shape
         assert (entry.units > 1) is (named[name].dim() > 1), name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_table_of_a_models_shape_is_the_models(family: str) -> None:
+    config = small_config(**FAMILIES[family])
+    fields = ("name", "rows", "row_elements", "units", "blocks")
+    of_model, of_shape = (
+        [[getattr(entry, field) for field in fields] for entry in at_least(20, table.parameters)]
+        for table in (ModelParameters.of(config).table, ParameterTable.of_model(shape_of(config)))
+    )
+    assert of_shape == of_model
 
 
 def test_canonical_and_view_undo_each_other_for_every_parameter() -> None:

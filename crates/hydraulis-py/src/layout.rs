@@ -5,6 +5,7 @@ use numpy::PyArray2;
 use pyo3::prelude::*;
 
 use crate::arrays::{Column, pairs};
+use crate::cost::ModelShape;
 use crate::errors::raise;
 use crate::gil::detached;
 use crate::plan::Plan;
@@ -60,6 +61,12 @@ impl ParameterTable {
     #[getter]
     fn split(&self) -> LayerSplit {
         LayerSplit(self.0.split().clone())
+    }
+
+    /// The table of a model of this shape, without its weights: what each rank would hold of it.
+    #[staticmethod]
+    fn of_model(py: Python<'_>, model: &ModelShape) -> PyResult<ParameterTable> {
+        detached(py, || layout::ParameterTable::of_model(&model.0)).map(ParameterTable)
     }
 
     /// The parameters, in bucket order.

@@ -50,7 +50,7 @@ mod _core {
     #[pymodule_export]
     use crate::schedule::{Backward, Exchange, Forward, Span};
     #[pymodule_export]
-    use crate::simulation::{GpuTime, Network, RankMemory, Simulation, StageRun};
+    use crate::simulation::{GpuTime, Network, RankMemory, Simulation, StageRun, Trip};
     #[pymodule_export]
     use crate::spec::{Cluster, LayerSplit, Scheme, Strategy};
     #[pymodule_export]

@@ -216,27 +216,31 @@ impl Planner {
 
     /// The plan's iteration where ranks are slow and links take time, and where its time goes.
     ///
-    /// Without either it is what the plan was predicted with. Transfers and the optimizer are not part of it.
+    /// Without either it is what the plan was predicted with, its step too. The optimizer is not part of it.
     ///
     /// Args:
     ///     plan: for the cluster of this planner.
     ///     slowdowns: for each slow rank how many times as long it takes; a stage takes as long as its slowest rank.
     ///     network: what carries activations between stages; left out, they arrive at once.
+    ///     link: what carries parameters and gradients in fact; left out, what the planner plans by, if anything.
     ///
     /// Raises:
-    ///     InvalidInputError: a rank or factor is out of range (code `slowdown`).
+    ///     InvalidInputError: a rank or factor is out of range (code `slowdown`), or the link's model has fewer layers than a
+    ///         scheme has stages (`too_many_stages`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
-    #[pyo3(signature = (plan, *, slowdowns=None, network=None))]
+    #[pyo3(signature = (plan, *, slowdowns=None, network=None, link=None))]
     fn simulate(
         &self,
         py: Python<'_>,
         plan: &Plan,
         slowdowns: Option<BTreeMap<u32, f64>>,
         network: Option<&Network>,
+        link: Option<&Link>,
     ) -> PyResult<Simulation> {
         let slowdowns: Vec<(u32, f64)> = slowdowns.unwrap_or_default().into_iter().collect();
         let plan = plan.inner();
-        let iteration = detached(py, || simulate(plan, self.core.cost(), &slowdowns, network))?;
+        let link = link.map(Link::core).or_else(|| self.core.link().cloned());
+        let iteration = detached(py, || simulate(plan, self.core.cost(), &slowdowns, network, link))?;
         Simulation::new(py, iteration)
     }
 

@@ -1,7 +1,7 @@
 //! `Simulation`, what is in it, and what it is made under.
 
 use hydraulis_core::simulation::{self, Conditions, Held, Iteration, Slowdowns, Wire};
-use hydraulis_core::{Result, cost, plan, spec};
+use hydraulis_core::{Result, cost, layout, plan, spec};
 use numpy::PyArray1;
 use pyo3::prelude::*;
 
@@ -12,8 +12,8 @@ use crate::schedule::{Span, spans};
 /// What carries activations and their gradients between the stages of a pipeline.
 ///
 /// Each rank sends its share of a micro-batch's tokens to the rank in its place in the neighbouring stage: inside a node
-/// over a wire of its own, from node to node over the node's one wire. Each wire carries one message after another each
-/// way. What other replicas of a node send at the same moment is not counted.
+/// over a wire of its own, from node to node over the node's one wire, of which everything that ever leaves the node in
+/// the iteration has an even share. Each wire carries one message after another each way.
 ///
 /// Args:
 ///     token_bytes: of one token's hidden state: hidden size times bytes of an element.
@@ -47,7 +47,7 @@ impl Network {
     }
 }
 
-/// One iteration under stated conditions: the instruction lists, run against the cost model.
+/// One step under stated conditions: the instruction lists, run against the cost model, and transfers by a link.
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct Simulation {
@@ -102,7 +102,7 @@ impl RankMemory {
     }
 }
 
-/// Where the time of all ranks goes, in milliseconds of one rank; the parts add up to ranks times iteration.
+/// Where the time of all ranks goes, in milliseconds of one rank; the parts add up to ranks times step.
 #[expect(clippy::struct_field_names, reason = "Python's names bear their unit")]
 #[pyclass(frozen, get_all, module = "hydraulis")]
 #[derive(Debug)]
@@ -117,6 +117,29 @@ pub(crate) struct GpuTime {
     slower_replica_ms: f64,
     /// Of ranks that the strategy leaves out.
     unused_ms: f64,
+    /// Of all ranks, what transfers add to the iteration; 0 without a link.
+    transfers_ms: f64,
+}
+
+/// When the parameters or the gradients of one block are on their way.
+#[pyclass(frozen, get_all, module = "hydraulis")]
+#[derive(Debug)]
+pub(crate) struct Trip {
+    /// The block: 0 the embedding, 1 to L the layers, L + 1 the head.
+    block: usize,
+    /// `parameters`, from home, or `gradients`, to it.
+    what: &'static str,
+    /// When they leave, in milliseconds after the start of the step.
+    start_ms: f64,
+    /// When they are there.
+    end_ms: f64,
+}
+
+#[pymethods]
+impl Trip {
+    fn __repr__(&self) -> String {
+        format!("Trip({} of block {}, {:.1} to {:.1} ms)", self.what, self.block, self.start_ms, self.end_ms)
+    }
 }
 
 /// Simulates; to be called without the GIL.
@@ -125,10 +148,11 @@ pub(crate) fn simulate(
     cost: &cost::CostModel,
     slowdowns: &[(u32, f64)],
     network: Option<&Network>,
+    link: Option<layout::Link>,
 ) -> Result<Iteration> {
     let cluster: spec::Cluster = plan.cluster;
     let slowdowns = Slowdowns::new(cluster, slowdowns)?;
-    let conditions = Conditions { slowdowns, network: network.map(|network| network.0) };
+    let conditions = Conditions { slowdowns, network: network.map(|network| network.0), link };
     simulation::simulate_iteration(plan, cost, &conditions)
 }
 
@@ -143,22 +167,60 @@ impl Simulation {
 
 #[pymethods]
 impl Simulation {
-    /// When the last replica ends.
+    /// When the last replica ends, transfers left out.
     #[getter]
     fn iteration_ms(&self) -> f64 {
         self.core.end.0
     }
 
-    /// When each replica ends, in the strategy's order.
+    /// From new parameters at home to all gradients at home; without a link the iteration.
+    #[getter]
+    fn step_ms(&self) -> f64 {
+        self.core.step_end().0
+    }
+
+    /// What of the step is beyond the iteration: transfers that are not hidden; 0 without a link.
+    #[getter]
+    fn transfer_ms(&self) -> f64 {
+        self.core.step.as_ref().map_or(0.0, |step| step.transfer.0)
+    }
+
+    /// What of the transfers' own time computation hides; 0 without a link.
+    #[getter]
+    fn hidden_ms(&self) -> f64 {
+        self.core.step.as_ref().map_or(0.0, |step| step.alone.0 - step.transfer.0)
+    }
+
+    /// The way of each block's parameters and gradients; none without a link.
+    #[getter]
+    fn trips(&self) -> Vec<Trip> {
+        let trip = |what, (block, trip): (usize, &simulation::Trip)| Trip {
+            block,
+            what,
+            start_ms: trip.start.0,
+            end_ms: trip.end.0,
+        };
+        let of = |step: &simulation::StepRun| {
+            let out = step.parameters.iter().enumerate().map(|one| trip("parameters", one));
+            out.chain(step.gradients.iter().enumerate().map(|one| trip("gradients", one))).collect()
+        };
+        self.core.step.as_ref().map(of).unwrap_or_default()
+    }
+
+    /// When each replica ends, in the strategy's order, transfers left out.
     #[getter]
     fn replica_ms(&self) -> Vec<f64> {
         self.core.replicas.iter().map(|replica| replica.end.0).collect()
     }
 
-    /// The computations of each replica, in the strategy's order.
+    /// The computations of each replica, in the strategy's order. By a link the first forward of a stage lasts until its
+    /// parameters are there.
     #[getter]
     fn timelines(&self) -> Vec<Vec<Span>> {
-        self.core.replicas.iter().map(|replica| spans(&replica.timeline)).collect()
+        match &self.core.step {
+            Some(step) => step.timelines.iter().map(spans).collect(),
+            None => self.core.replicas.iter().map(|replica| spans(&replica.timeline)).collect(),
+        }
     }
 
     /// The stages of each replica.
@@ -177,11 +239,12 @@ impl Simulation {
             bubble_ms: time.bubble.0,
             slower_replica_ms: time.slower_replica.0,
             unused_ms: time.unused.0,
+            transfers_ms: time.transfers.0,
         }
     }
 
     fn __repr__(&self) -> String {
-        format!("Simulation({} replicas, {:.1} ms)", self.core.replicas.len(), self.core.end.0)
+        format!("Simulation({} replicas, {:.1} ms)", self.core.replicas.len(), self.core.step_end().0)
     }
 }
 

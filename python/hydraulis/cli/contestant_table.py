@@ -11,31 +11,46 @@ _HEADINGS = {
     "bubble": "bubble",
     "slower_replica": "slow replica",
     "unused": "left out",
+    "transfers": "transfers",
 }
 
 
 def contestant_table(contestants: Sequence[Contestant], profile: CostProfile) -> str:
-    """Return a row for each planner: iteration times, parts of all ranks' time, the fullest rank's memory.
+    """Return a row for each planner: times of steps, parts of all ranks' time, the fullest rank's memory.
+
+    Where there are transfers, what of them is not hidden is one of the parts, and their share that is
+    hidden a column of its own.
 
     Args:
         contestants: at least one; how many times as fast is told against the first.
         profile: that they planned with.
     """
+    moved = any(one.parts_ms["transfers"] or any(one.hidden_ms) for one in contestants)
+    parts = [part for part in PARTS if moved or part != "transfers"]
     width = max(10, *(len(one.name) for one in contestants))
     head = f"{'':{width}}{'mean ms':>10}{'p50':>9}{'p99':>9}{'speed':>8}"
-    head += "".join(f"{_HEADINGS[part]:>14}" for part in PARTS)
+    head += "".join(f"{_HEADINGS[part]:>14}" for part in parts)
+    head += f"{'hidden':>9}" if moved else ""
     head += f"{'memory':>10}"
     first = contestants[0].mean_ms
-    lines = [head, *(_row(one, width, first, profile.memory_bytes) for one in contestants), ""]
+    lines = [
+        head,
+        *(_row(one, width, first, parts) + _ends(one, profile, moved=moved) for one in contestants),
+        "",
+    ]
     return "\n".join(lines)
 
 
-def _row(one: Contestant, width: int, first_ms: float, memory_bytes: int) -> str:
+def _row(one: Contestant, width: int, first_ms: float, parts: Sequence[str]) -> str:
     row = (
         f"{one.name:{width}}{one.mean_ms:>10,.1f}{one.percentile_ms(50):>9,.0f}{one.percentile_ms(99):>9,.0f}"
     )
     row += f"{first_ms / one.mean_ms:>7.2f}x"
     whole = sum(one.parts_ms.values())
-    row += "".join(f"{100 * one.parts_ms[part] / whole:>12.1f} %" for part in PARTS)
+    return row + "".join(f"{100 * one.parts_ms[part] / whole:>12.1f} %" for part in parts)
+
+
+def _ends(one: Contestant, profile: CostProfile, *, moved: bool) -> str:
+    hidden = f"{100 * one.hidden_share:>7.1f} %" if moved else ""
     used = 0.0 if one.memory is None else one.memory.total_bytes
-    return f"{row}{100 * used / memory_bytes:>8.1f} %"
+    return f"{hidden}{100 * used / profile.memory_bytes:>8.1f} %"

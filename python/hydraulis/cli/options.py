@@ -9,7 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import Cluster, CostProfile, LengthHistogram
+from hydraulis.config.link_rates import LinkRates
+from hydraulis.config.planner import LINK_OF_PROFILE
 from hydraulis.config.preset import PRESETS
+from hydraulis.planner.links import stated_rates
 
 FIGURE_KINDS = (".png", ".svg", ".pdf")
 
@@ -74,6 +77,23 @@ def overrides_of(arguments: argparse.Namespace) -> list[str]:
 def cluster_of(arguments: argparse.Namespace, profile: CostProfile) -> Cluster:
     """Make the cluster that was asked for."""
     return Cluster(arguments.gpus, arguments.gpus_per_node or profile.gpus_per_node)
+
+
+def add_link(parser: argparse.ArgumentParser) -> None:
+    """Declare `--link`."""
+    parser.add_argument(
+        "--link",
+        default=LINK_OF_PROFILE,
+        metavar="RATES",
+        help="what transfers of parameters and gradients are planned by: GB/s of a node, of a GPU and "
+        "microseconds of a message, the last two or one left out if usual, as in 25,200,10; profile for "
+        "what it has measured, if anything; none (default: profile)",
+    )
+
+
+def link_rates_of(arguments: argparse.Namespace, profile: CostProfile, cluster: Cluster) -> LinkRates | None:
+    """Give the rates of the links that were asked for; None without any."""
+    return stated_rates("--link", arguments.link, profile, cluster)
 
 
 def add_lengths(parser: argparse.ArgumentParser) -> None:

@@ -12,12 +12,15 @@ from hydraulis.cli.options import (
     add_figure,
     add_json,
     add_lengths,
+    add_link,
     cluster_of,
+    link_rates_of,
     strategies_of,
 )
 from hydraulis.cli.progress import Progress
 from hydraulis.planner import load_profile, read_lengths
 from hydraulis.planner.files import whole_file
+from hydraulis.planner.links import link_of
 from hydraulis.report.style import require_matplotlib
 from hydraulis.report.timeline import timeline_figure
 from hydraulis.runtime.trace import PLANNED, chrome_trace
@@ -27,6 +30,7 @@ examples:
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --strategies search
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --trace plan.json --figure plan.png
+  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --link 200,200,10 --figure plan.png
   hydraulis plan --profile my-profile.json --gpus 16 --lengths lengths.npy --json > plan.json
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths records.jsonl --field num_tokens \\
       --strategies "1x<tp16>+12x<tp4>;8x<tp4,pp2>"
@@ -47,6 +51,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     add_cluster(parser)
     add_lengths(parser)
+    add_link(parser)
     parser.add_argument(
         "--strategies",
         metavar="LIST",
@@ -71,7 +76,14 @@ def run(arguments: argparse.Namespace) -> int:
         # Before the work, not after it.
         require_matplotlib()
     profile = load_profile(arguments.profile)
-    planner = Planner(profile, cluster_of(arguments, profile), strategies=strategies_of(arguments.strategies))
+    cluster = cluster_of(arguments, profile)
+    rates = link_rates_of(arguments, profile, cluster)
+    planner = Planner(
+        profile,
+        cluster,
+        strategies=strategies_of(arguments.strategies),
+        link=None if rates is None else link_of(profile, rates),
+    )
     with Progress() as progress:
         lengths = read_lengths(arguments.lengths, arguments.field, progress)
         progress(f"planning {len(lengths):,} sequences")
@@ -91,13 +103,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _write(arguments: argparse.Namespace, planner: Planner, plan: Plan, progress: Progress) -> None:
     """Write the files that were asked for."""
-    timelines = {PLANNED: planner.timeline(plan)}
+    step = planner.simulate(plan)
+    timelines = {PLANNED: step.timelines}
     if arguments.trace:
         progress(f"writing {arguments.trace}")
         with whole_file(arguments.trace) as file:
-            file.write(chrome_trace(plan, timelines).encode())
+            file.write(chrome_trace(plan, timelines, trips=step.trips).encode())
     if arguments.figure:
         progress(f"drawing {arguments.figure}")
         lengths = plan.lengths
         title = f"{plan.strategy}: {len(lengths):,} sequences of {int(lengths.sum()):,} tokens"
-        timeline_figure(plan, timelines, title).save(arguments.figure)
+        timeline_figure(plan, timelines, title, step.trips).save(arguments.figure)

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from hydraulis._core import LengthHistogram, Network
+from hydraulis._core import LengthHistogram
 from hydraulis.cli.contestant_table import contestant_table
 from hydraulis.cli.interruptible import interruptible
 from hydraulis.cli.options import (
@@ -15,14 +15,17 @@ from hydraulis.cli.options import (
     add_figure,
     add_json,
     add_lengths,
+    add_link,
     cluster_of,
     drawn,
+    link_rates_of,
     strategies_of,
 )
 from hydraulis.cli.progress import Progress
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner import load_profile, read_lengths
 from hydraulis.planner.compare import PARTS, Contestant, Setting, compare
+from hydraulis.planner.links import link_of, network_of, stated_rates
 from hydraulis.report.comparison import comparison_figure
 from hydraulis.report.style import require_matplotlib
 
@@ -32,13 +35,15 @@ examples:
   hydraulis simulate --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --tokens-per-batch 200000 \\
       --compare "static;search;1x<tp16>+12x<tp4>" --slow 5=1.3 --figure comparison.png
   hydraulis simulate --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --tokens-per-batch 200000 \\
-      --token-bytes 13312 --inside-gb-per-s 200 --between-gb-per-s 100 --json
+      --link 200,200,10 --slow-link 100 --messages --json
 
 Each batch is planned by each planner, and each plan's instruction lists are simulated. No planner knows of
-the slow ranks. `static` is the homogeneous strategy that is best for all batches together, kept for all of
-them and balanced by the same planner; `list` chooses for each batch from --strategies, or from the profile's
-list; `search` needs none. Transfers of parameters and gradients, and the optimizer, are not part of it.
-`memory` is what the fullest rank of all iterations holds, of what it may.
+slow ranks, slow links and messages. `static` is the homogeneous strategy that is best for all batches
+together, kept for all of them and balanced by the same planner; `list` chooses for each batch from
+--strategies, or from the profile's list; `search` needs none. With links, transfers of parameters and
+gradients are part of all times: `transfers` is what computation does not hide, `hidden` how much of them it
+does. The optimizer is not part of it. `memory` is what the fullest rank of all iterations holds, of what it
+may.
 """
 _HELD = ("reserved_bytes", "home_bytes", "held_bytes", "activation_bytes", "total_bytes")
 
@@ -75,17 +80,16 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="RANK=FACTOR",
         help="a rank that takes so many times as long; may be repeated",
     )
+    add_link(parser)
     parser.add_argument(
-        "--token-bytes",
-        type=float,
-        metavar="B",
-        help="bytes of one token's hidden state: with the two below, messages between stages take time",
+        "--slow-link",
+        metavar="RATES",
+        help="what the links do in fact, as --link; no planner knows of it (default: as planned)",
     )
     parser.add_argument(
-        "--inside-gb-per-s", type=float, metavar="R", help="a rank's link inside its node, one way"
-    )
-    parser.add_argument(
-        "--between-gb-per-s", type=float, metavar="R", help="a node's link to others, one way"
+        "--messages",
+        action="store_true",
+        help="activations and their gradients take time between stages, by the same links",
     )
     add_figure(parser)
     add_json(parser, "everything")
@@ -101,28 +105,20 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.figure:
         # Before the work, not after it.
         require_matplotlib()
-    profile = load_profile(arguments.profile)
-    listed = strategies_of(arguments.strategies)
     names = strategies_of(arguments.compare)
-    network = _network(arguments)
     with Progress() as progress:
-        lengths = LengthHistogram(read_lengths(arguments.lengths, arguments.field, progress))
-        setting = Setting(
-            profile=profile,
-            cluster=cluster_of(arguments, profile),
-            batches=drawn(arguments, lengths),
-            listed=[listed] if listed == "search" else listed,
-            slowdowns=dict(arguments.slow),
-            network=network,
-        )
+        setting = _setting(arguments, progress)
         planners = [names] if isinstance(names, str) else names or []
         contestants = interruptible(lambda: compare(setting, planners, progress))
         title = _title(arguments, setting)
         if arguments.figure:
             progress(f"drawing {arguments.figure}")
-            comparison_figure(contestants, title).save(arguments.figure)
+            # What it was simulated under has a line of its own there.
+            comparison_figure(contestants, title.replace("; ", "\n", 1)).save(arguments.figure)
     sys.stdout.write(
-        _json(contestants) if arguments.json else f"{title}\n\n{contestant_table(contestants, profile)}"
+        _json(contestants)
+        if arguments.json
+        else f"{title}\n\n{contestant_table(contestants, setting.profile)}"
     )
     return 0
 
@@ -135,31 +131,48 @@ def _slow(text: str) -> tuple[int, float]:
     raise argparse.ArgumentTypeError(message)
 
 
-def _network(arguments: argparse.Namespace) -> Network | None:
-    """Make the network that was asked for.
+def _setting(arguments: argparse.Namespace, progress: Progress) -> Setting:
+    """Make what is compared under.
 
     Raises:
-        InvalidInputError: it is given in part (code `network_incomplete`) or out of range (`network_value`).
+        InvalidInputError: rates are none (code `config_value`), needed and missing (`link_missing`), or of a
+            model that is not known (`link_model`).
     """
-    given = (arguments.token_bytes, arguments.inside_gb_per_s, arguments.between_gb_per_s)
-    if given == (None, None, None):
-        return None
-    if None in given:
+    profile = load_profile(arguments.profile)
+    cluster = cluster_of(arguments, profile)
+    listed = strategies_of(arguments.strategies)
+    planned = link_rates_of(arguments, profile, cluster)
+    actual = planned
+    if arguments.slow_link is not None:
+        actual = stated_rates("--slow-link", arguments.slow_link, profile, cluster)
+    if planned is None and (arguments.slow_link is not None or arguments.messages):
         message = (
-            "--token-bytes, --inside-gb-per-s and --between-gb-per-s are "
-            f"{given[0]}, {given[1]} and {given[2]}: give all three, or none"
+            "--slow-link and --messages need links, and there are none: state them by "
+            "--link NODE[,GPU[,MESSAGE]], on at least 2 GPUs"
         )
-        raise InvalidInputError(message, code="network_incomplete")
-    return Network(token_bytes=given[0], inside_gigabytes_per_s=given[1], between_gigabytes_per_s=given[2])
+        raise InvalidInputError(message, code="link_missing")
+    lengths = LengthHistogram(read_lengths(arguments.lengths, arguments.field, progress))
+    return Setting(
+        profile=profile,
+        cluster=cluster,
+        batches=drawn(arguments, lengths),
+        listed=[listed] if listed == "search" else listed,
+        slowdowns=dict(arguments.slow),
+        link=None if planned is None else link_of(profile, planned),
+        actual_link=None if actual is None else link_of(profile, actual),
+        network=network_of(profile, actual) if arguments.messages and actual is not None else None,
+    )
 
 
 def _title(arguments: argparse.Namespace, setting: Setting) -> str:
     slow = "".join(f"; rank {rank} {factor:g} times as slow" for rank, factor in setting.slowdowns.items())
+    links = "" if setting.link is None else "; transfers by links"
+    links += "" if arguments.slow_link is None else f", in fact {arguments.slow_link}"
     messages = "" if setting.network is None else "; messages between stages take time"
     return (
         f"{len(setting.batches)} batches of {arguments.tokens_per_batch:,} tokens (seed {arguments.seed}), "
         f"{setting.profile.name} on {setting.cluster.gpus} GPUs"
-        f"{slow}{messages}"
+        f"{slow}{links}{messages}"
     )
 
 
@@ -174,7 +187,9 @@ def _json(contestants: Sequence[Contestant]) -> str:
             "shares": {part: one.parts_ms[part] / sum(one.parts_ms.values()) for part in PARTS},
             "memory": None if one.memory is None else {name: getattr(one.memory, name) for name in _HELD},
             "strategies": dict(one.strategies.most_common()),
+            "transfers": {"exposed_ms": one.exposed_ms, "hidden_share": one.hidden_share},
             "iteration_ms": one.iteration_ms,
+            "step_ms": one.step_ms,
         }
         for one in contestants
     ]

@@ -1,4 +1,4 @@
-"""Planners side by side over many batches, each iteration simulated under the same conditions."""
+"""Planners side by side over many batches, each step simulated under the same conditions."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,22 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis._core import Cluster, CostProfile, Network, Planner, RankMemory, Scheme, Simulation
+from hydraulis._core import (
+    Cluster,
+    CostProfile,
+    Link,
+    Network,
+    Planner,
+    RankMemory,
+    Scheme,
+    Simulation,
+)
 from hydraulis.errors import HydraulisError, InfeasibleError
 from hydraulis.planner.static import StaticComparison
 from hydraulis.planner.tell import Tell, silent
 
 Batch = npt.NDArray[np.int64]
-PARTS = ("compute", "slower_rank", "bubble", "slower_replica", "unused")
+PARTS = ("compute", "slower_rank", "bubble", "slower_replica", "unused", "transfers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +36,8 @@ class Setting:
         batches: the lengths of each batch.
         listed: strategies that `list` chooses from; None for those of the profile.
         slowdowns: for each slow rank how many times as long it takes; no planner knows of them.
+        link: that all planners plan transfers by; None to leave these out.
+        actual_link: that transfers are simulated by, which no planner knows of; None for the same one.
         network: what carries activations between stages; None if they arrive at once.
     """
 
@@ -35,6 +46,8 @@ class Setting:
     batches: Sequence[Batch]
     listed: Sequence[str] | None = None
     slowdowns: Mapping[int, float] = field(default_factory=dict)
+    link: Link | None = None
+    actual_link: Link | None = None
     network: Network | None = None
 
     @property
@@ -49,15 +62,19 @@ class Contestant:
 
     Attributes:
         name: as asked for; of `static` with the strategy that it settled on.
-        iteration_ms: simulated time of each batch.
+        iteration_ms: simulated time of each batch, transfers left out.
+        step_ms: the same with what of the transfers is not hidden; without links as long as `iteration_ms`.
+        hidden_ms: what computation hides of the transfers, by batch.
         strategies: how often each was chosen.
         parts_ms: where all ranks' time went, by part, summed over the batches and divided by the ranks:
-            together as long as all iterations.
+            together as long as all steps.
         memory: of the fullest rank of all iterations, by what it holds.
     """
 
     name: str
     iteration_ms: list[float] = field(default_factory=list)
+    step_ms: list[float] = field(default_factory=list)
+    hidden_ms: list[float] = field(default_factory=list)
     strategies: Counter[str] = field(default_factory=Counter)
     parts_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
 
@@ -65,22 +82,35 @@ class Contestant:
 
     @property
     def mean_ms(self) -> float:
-        """The mean iteration."""
-        return float(np.mean(self.iteration_ms))
+        """The mean step."""
+        return float(np.mean(self.step_ms))
 
     def percentile_ms(self, percent: float) -> float:
-        """The iteration that so many percent of them do not exceed, by nearest rank."""
-        return float(np.percentile(self.iteration_ms, percent, method="inverted_cdf"))
+        """The step that so many percent of them do not exceed, by nearest rank."""
+        return float(np.percentile(self.step_ms, percent, method="inverted_cdf"))
 
     @property
     def utilisation(self) -> float:
         """The share of all ranks' time in which they compute."""
         return self.parts_ms["compute"] / sum(self.parts_ms.values())
 
+    @property
+    def exposed_ms(self) -> float:
+        """What transfers add to the mean iteration."""
+        return float(np.mean(self.step_ms) - np.mean(self.iteration_ms))
+
+    @property
+    def hidden_share(self) -> float:
+        """The share of all transfers' time that computation hides; all of it where nothing moves."""
+        exposed, hidden = sum(self.step_ms) - sum(self.iteration_ms), sum(self.hidden_ms)
+        return hidden / (hidden + exposed) if hidden + exposed > 0 else 1.0
+
     def add(self, strategy: str, run: Simulation, ranks: int) -> None:
         """Add an iteration."""
         self.strategies[strategy] += 1
         self.iteration_ms.append(run.iteration_ms)
+        self.step_ms.append(run.step_ms)
+        self.hidden_ms.append(run.hidden_ms)
         for part in PARTS:
             self.parts_ms[part] += getattr(run.gpu_time, f"{part}_ms") / ranks
         of_stages = [stage.memory for stages in run.stages for stage in stages]
@@ -112,7 +142,9 @@ def _run(name: str, setting: Setting, progress: Tell) -> Contestant:
     for done, batch in enumerate(setting.batches):
         progress(f"simulating {name}", done, len(setting.batches))
         plan = planner.plan(batch)
-        run = planner.simulate(plan, slowdowns=setting.slowdowns, network=setting.network)
+        run = planner.simulate(
+            plan, slowdowns=setting.slowdowns, network=setting.network, link=setting.actual_link
+        )
         contestant.add(plan.strategy, run, setting.cluster.gpus)
     return contestant
 
@@ -131,7 +163,7 @@ def _planner(name: str, setting: Setting, progress: Tell) -> tuple[Planner, str]
             strategies, full_name = [best], f"static {best}"
         case _:
             strategies = [name]
-    return Planner(setting.profile, setting.cluster, strategies=strategies), full_name
+    return Planner(setting.profile, setting.cluster, strategies=strategies, link=setting.link), full_name
 
 
 def best_static(setting: Setting, progress: Tell = silent) -> str:
@@ -141,7 +173,9 @@ def best_static(setting: Setting, progress: Tell = silent) -> str:
         InfeasibleError: none admits the longest sequence (code `no_static`).
     """
     candidates = homogeneous(setting.profile, setting.cluster)
-    comparison = StaticComparison.over(setting.profile, setting.cluster, candidates, setting.longest)
+    comparison = StaticComparison.over(
+        setting.profile, setting.cluster, candidates, setting.longest, setting.link
+    )
     for done, batch in enumerate(setting.batches):
         progress("planning under each static strategy", done, len(setting.batches))
         comparison.add(batch)

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis._core import Cluster, CostProfile, Planner
+from hydraulis._core import Cluster, CostProfile, Link, Planner
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,21 @@ class StaticComparison:
     _totals: dict[str, float] = field(init=False, default_factory=dict)
 
     @classmethod
-    def over(cls, profile: CostProfile, cluster: Cluster, strategies: Sequence[str], longest: int) -> Self:
-        """Compare with those of `strategies` that admit a sequence of `longest` tokens."""
+    def over(
+        cls,
+        profile: CostProfile,
+        cluster: Cluster,
+        strategies: Sequence[str],
+        longest: int,
+        link: Link | None = None,
+    ) -> Self:
+        """Compare with those of `strategies` that admit a sequence of `longest` tokens.
+
+        By a link, batches take their steps: iterations, and what of their transfers is not hidden.
+        """
         comparison = cls(longest)
         for strategy in strategies:
-            planner = Planner(profile, cluster, strategies=[strategy])
+            planner = Planner(profile, cluster, strategies=[strategy], link=link)
             if planner.longest_admitted >= longest:
                 comparison._planners[strategy] = planner
                 comparison._totals[strategy] = 0.0
@@ -51,7 +61,7 @@ class StaticComparison:
     def add(self, lengths: npt.NDArray[np.int64]) -> None:
         """Add a batch."""
         for strategy, planner in self._planners.items():
-            self._totals[strategy] += planner.plan(lengths).iteration_ms
+            self._totals[strategy] += planner.plan(lengths).step_ms
 
     def best(self) -> StaticTotal | None:
         """Return the strategy of least total time; None if no strategy admits the longest sequence."""

@@ -21,6 +21,7 @@ _NAMES = {
     "bubble": "pipeline bubble",
     "slower_replica": "waiting for the slowest replica",
     "unused": "ranks left out",
+    "transfers": "transfers not hidden",
 }
 _COLOURS = {
     "compute": "#0072B2",
@@ -28,6 +29,7 @@ _COLOURS = {
     "bubble": "#E69F00",
     "slower_replica": "#D55E00",
     "unused": "#BDBDBD",
+    "transfers": "#009E73",
 }
 
 
@@ -46,7 +48,7 @@ def comparison_figure(contestants: Sequence[Contestant], title: str) -> Drawing:
         parts, singles = drawing.panels
         _parts(parts, contestants)
         _singles(singles, contestants)
-        longest = max(max(one.iteration_ms) for one in contestants)
+        longest = max(max(one.step_ms) for one in contestants)
         for panel in drawing.panels:
             panel.set_xlim(0, 1.06 * longest)
             panel.grid(visible=True, axis="x")
@@ -62,7 +64,7 @@ def _parts(panel: Axes, contestants: Sequence[Contestant]) -> None:
     for row, one in enumerate(contestants):
         left = 0.0
         for part in PARTS:
-            width = one.parts_ms[part] / len(one.iteration_ms)
+            width = one.parts_ms[part] / len(one.step_ms)
             panel.barh(row, width, left=left, height=0.62, color=_COLOURS[part])
             left += width
         text = f"{one.mean_ms:,.0f} ms, {100 * one.utilisation:.0f} % computing"
@@ -79,14 +81,12 @@ def _parts(panel: Axes, contestants: Sequence[Contestant]) -> None:
 
 
 def _singles(panel: Axes, contestants: Sequence[Contestant]) -> None:
-    batches = len(contestants[0].iteration_ms)
+    batches = len(contestants[0].step_ms)
     panel.set_title(f"Each of {batches} iterations (bar: median, triangle: 99th percentile)")
     for row, one in enumerate(contestants):
         # Spread by the golden ratio: evenly, and the same each time.
         spread = (np.arange(batches) * 0.618034) % 1 - 0.5
-        panel.scatter(
-            one.iteration_ms, row + 0.5 * spread, s=9, color=style.PLANNED, alpha=0.45, linewidths=0
-        )
+        panel.scatter(one.step_ms, row + 0.5 * spread, s=9, color=style.PLANNED, alpha=0.45, linewidths=0)
         panel.plot([one.percentile_ms(50)] * 2, [row - 0.34, row + 0.34], color=style.INK, linewidth=2)
         panel.plot(one.percentile_ms(99), row + 0.38, marker="v", color=style.MEASURED, markersize=5)
     _rows(panel, contestants)

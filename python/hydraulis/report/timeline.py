@@ -1,4 +1,4 @@
-"""One iteration as lanes: what each stage computes, and when it waits."""
+"""One iteration as lanes: what travels, what each stage computes, and when it waits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.patches import Rectangle
 
-    from hydraulis._core import Plan, Replica, Span
+    from hydraulis._core import Plan, Replica, Span, Trip
 
 _LANE = 0.2  # inches; less where there are many
 _MANY = 60
@@ -22,7 +22,9 @@ _GAP = 0.45  # of a lane, between replicas
 _MOST_NUMBERS = 400
 
 
-def timeline_figure(plan: Plan, timelines: Mapping[str, Sequence[Sequence[Span]]], title: str) -> Drawing:
+def timeline_figure(
+    plan: Plan, timelines: Mapping[str, Sequence[Sequence[Span]]], title: str, trips: Sequence[Trip] = ()
+) -> Drawing:
     """Draw the timelines of a plan's replicas below each other, a lane for each stage.
 
     Forwards are blue and backwards orange, the darker the more tokens the micro-batch has.
@@ -31,26 +33,31 @@ def timeline_figure(plan: Plan, timelines: Mapping[str, Sequence[Sequence[Span]]
         plan: of the iteration.
         timelines: by what they are: a timeline for each replica.
         title: what iteration it is.
+        trips: of the first timeline: when parameters and gradients are on their way, in a lane each above
+            the stages.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
     """
-    lanes = sum(len(replica.stages) + _GAP for replica in plan.replicas)
+    moved = [trip for trip in trips if trip.end_ms > trip.start_ms]
+    lanes = sum(len(replica.stages) + _GAP for replica in plan.replicas) + (2 + _GAP if moved else 0)
     height = _LANE * min(1.0, max(0.45, _MANY / (lanes * len(timelines))))
     drawing = Drawing(9.0, 1.3 + len(timelines) * (0.45 + height * lanes), rows=[1] * len(timelines))
     with drawing:
         contents = [[int(plan.lengths[ids].sum()) for ids in one.micro_batches] for one in plan.replicas]
         shades = _Shades(max((tokens for of_replica in contents for tokens in of_replica), default=1))
         ends = [max((span.end_ms for spans in of for span in spans), default=0) for of in timelines.values()]
+        ends[0] = max([ends[0], *(trip.end_ms for trip in moved)])
         for (name, of_replicas), panel, end in zip(timelines.items(), drawing.panels, ends, strict=True):
             panel.set_title(f"{name}: {end:,.0f} ms")
-            _Lanes(drawing, panel, plan, contents, shades).draw(of_replicas, end)
+            _Lanes(drawing, panel, plan, contents, shades).draw(of_replicas, end, moved)
+            moved = []
             panel.set_xlim(0, 1.005 * max(ends))
             panel.tick_params(labelbottom=panel is drawing.panels[-1])
             panel.tick_params(axis="y", labelsize=min(7.5, 40 * height))
             style.thousands(panel, "x")
         drawing.panels[-1].set_xlabel("ms since the start of the iteration")
-        _legend(drawing, shades)
+        _legend(drawing, shades, with_transfers=bool(trips))
         drawing.figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=style.FAINT)
     return drawing
 
@@ -89,9 +96,14 @@ class _Lanes:
         self._shades = shades
         self._numbered = sum(len(of_replica) for of_replica in contents) <= _MOST_NUMBERS
 
-    def draw(self, timelines: Sequence[Sequence[Span]], end: float) -> None:
+    def draw(self, timelines: Sequence[Sequence[Span]], end: float, trips: Sequence[Trip]) -> None:
         places: dict[float, str] = {}
         lane = 0.0
+        for what in ("parameters", "gradients") if trips else ():
+            self._transfers(lane, [trip for trip in trips if trip.what == what], end)
+            places[lane] = f"transfer of {what}"
+            lane += 1
+        lane += _GAP if trips else 0
         for number, (replica, spans) in enumerate(zip(self._plan.replicas, timelines, strict=True)):
             for stage in range(len(replica.stages)):
                 self._lane(lane, number, [span for span in spans if span.stage == stage], end)
@@ -103,6 +115,18 @@ class _Lanes:
         self._panel.set_yticks(list(places), list(places.values()))
         self._panel.grid(visible=False)
         self._panel.spines["left"].set_visible(False)
+
+    def _transfers(self, lane: float, trips: Sequence[Trip], end: float) -> None:
+        from matplotlib.patches import Rectangle as Block
+
+        for trip in trips:
+            width = trip.end_ms - trip.start_ms
+            block = Block((trip.start_ms, lane - 0.44), width, 0.88, facecolor=style.ACCENT)
+            block.set(edgecolor="white", linewidth=min(0.5, 150 * width / end))
+            self._add(block)
+            self._drawing.tip(
+                block, f"{trip.what} of block {trip.block}: {width:,.1f} ms from {trip.start_ms:,.1f} ms"
+            )
 
     def _lane(self, lane: float, replica: int, spans: Sequence[Span], end: float) -> None:
         from matplotlib.patches import Rectangle as Block
@@ -145,7 +169,7 @@ def _label(replica: Replica, stage: int) -> str:
     )
 
 
-def _legend(drawing: Drawing, shades: _Shades) -> None:
+def _legend(drawing: Drawing, shades: _Shades, *, with_transfers: bool) -> None:
     """Say what the colours mean, in the title's line of the first panel."""
     from matplotlib.patches import Patch
 
@@ -154,6 +178,8 @@ def _legend(drawing: Drawing, shades: _Shades) -> None:
     colours = [shades.of(tokens, forward=forward) for _, forward in kinds for tokens in (0, shades.most)]
     handles = [Patch(color=colour, label=label) for colour, label in zip(colours, labels, strict=True)]
     handles.append(Patch(color=style.IDLE, label="waiting"))
+    if with_transfers:
+        handles.append(Patch(color=style.ACCENT, label="transfers"))
     drawing.panels[0].legend(
         handles=handles,
         loc="lower right",

@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import Cluster, CostProfile, Link, Plan, Planner, Span
-from hydraulis.config.link_rates import LinkRates
-from hydraulis.config.planner import LINK_OF_PROFILE, NO_LINK, PlannerConfig
+from hydraulis.config.planner import PlannerConfig
 from hydraulis.errors import InfeasibleError
 from hydraulis.planner.compare import homogeneous
-from hydraulis.planner.links import measured_rates
+from hydraulis.planner.links import stated_rates
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.recalibration import Recalibration
 
@@ -142,12 +141,7 @@ def run_link(
         cluster: of the ranks.
         buffers: of a rank; their types are those that travel.
     """
-    if config.link == NO_LINK or cluster.gpus == 1:
-        return None
-    if config.link == LINK_OF_PROFILE:
-        rates = measured_rates(profile, cluster)
-    else:
-        rates = LinkRates.parse("planner.link", config.link)
+    rates = stated_rates("planner.link", config.link, profile, cluster)
     if rates is None:
         return None
     return Link(

@@ -1,4 +1,4 @@
-"""One iteration as a Chrome trace: its timelines one below the other, rank by rank.
+"""One iteration as a Chrome trace: its timelines one below the other, rank by rank, and its transfers.
 
 The format is the Trace Event Format's JSON object form, which Perfetto and chrome://tracing open.
 """
@@ -7,23 +7,29 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hydraulis._core import Plan, Replica, Span
+from hydraulis._core import Plan, Replica, Span, Trip
 
 Timelines = Sequence[Sequence[Span]]
 PLANNED, MEASURED = "planned", "measured"
 
 
-def chrome_trace(plan: Plan, timelines: Mapping[str, Timelines], step: int | None = None) -> str:
+def chrome_trace(
+    plan: Plan, timelines: Mapping[str, Timelines], step: int | None = None, trips: Sequence[Trip] = ()
+) -> str:
     """Write timelines of a plan's replicas as JSON; each is a process, each rank a thread of it.
 
     Args:
         plan: of the iteration.
         timelines: by what they are, `planned` or `measured`: a timeline for each replica.
         step: the iteration, counted from 0, if it was one of a run; `otherData` then names it.
+        trips: of the first timeline: when parameters and gradients are on their way, a thread each, above the
+            ranks.
     """
     events: list[dict[str, Any]] = []
     for process, (name, of_replicas) in enumerate(timelines.items()):
         events += _named("process", process, 0, f"{name}: {plan.strategy}", process)
+        if process == 0:
+            events += _transfers(plan, trips)
         for number, (replica, spans) in enumerate(zip(plan.replicas, of_replicas, strict=True)):
             contents = [_content(plan, ids) for ids in replica.micro_batches]
             for stage, ranks in enumerate(replica.stages):
@@ -71,6 +77,21 @@ def durations(plan: Plan, document: dict[str, Any], timeline: str) -> list[list[
     return [[by_rank.get(ranks[0], []) for ranks in replica.stages] for replica in plan.replicas]
 
 
+def _transfers(plan: Plan, trips: Sequence[Trip]) -> list[dict[str, Any]]:
+    """Give the threads of what travels, numbered behind the ranks."""
+    events: list[dict[str, Any]] = []
+    for place, what in enumerate(("parameters", "gradients")):
+        moved = [trip for trip in trips if trip.what == what and trip.end_ms > trip.start_ms]
+        if moved:
+            thread = plan.cluster.gpus + place
+            events += _named("thread", 0, thread, f"transfer of {what}", place - 2)
+            events += [
+                _event(0, thread, (f"{what} of block {trip.block}", "transfer"), trip, {"block": trip.block})
+                for trip in moved
+            ]
+    return events
+
+
 def _named(kind: str, process: int, thread: int, name: str, place: int) -> list[dict[str, Any]]:
     """Name a process or a thread, and say where it stands."""
     return [
@@ -91,11 +112,20 @@ def _content(plan: Plan, sequences: Sequence[int]) -> dict[str, int]:
 
 
 def _complete(process: int, thread: int, span: Span, content: dict[str, int]) -> dict[str, Any]:
+    kind = "forward" if span.forward else "backward"
+    return _event(process, thread, (f"{kind[0].upper()}{span.micro_batch}", kind), span, content)
+
+
+def _event(
+    process: int, thread: int, named: tuple[str, str], span: Span | Trip, content: dict[str, int]
+) -> dict[str, Any]:
+    """Write what has a start and an end, under its name and its category."""
+    name, category = named
     # The format counts in microseconds.
     return {
         "ph": "X",
-        "name": f"{'F' if span.forward else 'B'}{span.micro_batch}",
-        "cat": "forward" if span.forward else "backward",
+        "name": name,
+        "cat": category,
         "pid": process,
         "tid": thread,
         "ts": 1e3 * span.start_ms,

@@ -19,7 +19,7 @@ use crate::layout::{Home, ParameterTable, Position, Traffic, TransferTimes, buck
 use crate::spec::{Cluster, LayerSplit, Scheme};
 
 /// The links of a cluster, and what travels over them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Link {
     table: ParameterTable,
     traffic: Traffic,

@@ -55,6 +55,26 @@ impl StepTimeline {
         replicas: impl IntoIterator<Item = ReplicaWork<'a>>,
         buffers: &mut MakespanBuffers,
     ) -> StepTimeline {
+        let delayed = |work: &ReplicaWork<'_>, first_ends: &[Millis]| {
+            delayed_ends(work.times, work.stage_multipliers, work.forward_share, first_ends, buffers)
+        };
+        StepTimeline::of_runs(split, transfers, replicas, delayed)
+    }
+
+    /// As [`StepTimeline::new`], of replicas that are run by something else.
+    ///
+    /// `run` gives when the last backward of each stage ends, if the first forward of stage `j` ends no earlier than its
+    /// `j`-th argument.
+    ///
+    /// # Panics
+    ///
+    /// As [`StepTimeline::new`].
+    pub fn of_runs<'a>(
+        split: &LayerSplit,
+        transfers: &TransferTimes,
+        replicas: impl IntoIterator<Item = ReplicaWork<'a>>,
+        mut run: impl FnMut(&ReplicaWork<'a>, &[Millis]) -> Vec<Millis>,
+    ) -> StepTimeline {
         let travel = transfers.parameters.iter().scan(Millis::ZERO, |end, &ms| {
             *end += ms;
             Some(*end)
@@ -63,7 +83,7 @@ impl StepTimeline {
         let mut ready = vec![Millis::ZERO; arrivals.len()];
         let mut ends = Vec::new();
         for work in replicas {
-            let stages = stage_ends(split, &arrivals, work, buffers);
+            let stages = run(&work, &first_ends(split, &arrivals, work));
             ends.push(stages.iter().copied().max().unwrap_or_default());
             note_ready(split, work, &stages, &mut ready);
         }
@@ -78,13 +98,8 @@ impl StepTimeline {
     }
 }
 
-/// When the last backward of each stage ends, where the first forward waits for parameters.
-fn stage_ends(
-    split: &LayerSplit,
-    arrivals: &[Millis],
-    work: ReplicaWork<'_>,
-    buffers: &mut MakespanBuffers,
-) -> Vec<Millis> {
+/// When the first forward of each stage ends at the earliest, because it waits for parameters.
+fn first_ends(split: &LayerSplit, arrivals: &[Millis], work: ReplicaWork<'_>) -> Vec<Millis> {
     let first = work.times.first().copied().unwrap_or_default() * work.forward_share;
     let first_end = |(stage, &multiplier): (usize, &f64)| {
         let blocks = blocks(split, work.scheme, stage);
@@ -95,8 +110,7 @@ fn stage_ends(
         };
         arrivals[blocks].iter().enumerate().map(after).max().unwrap_or_default()
     };
-    let first_ends: Vec<Millis> = work.stage_multipliers.iter().enumerate().map(first_end).collect();
-    delayed_ends(work.times, work.stage_multipliers, work.forward_share, &first_ends, buffers)
+    work.stage_multipliers.iter().enumerate().map(first_end).collect()
 }
 
 /// Raises when each bucket is ready to when the last backward of this replica has gone through its block.

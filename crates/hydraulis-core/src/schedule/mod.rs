@@ -20,4 +20,4 @@ pub use instruction::{Instruction, Neighbour, instructions};
 pub use makespan::{MakespanBuffers, delayed_ends, makespan};
 pub use one_f_one_b::{Compute, compute_order};
 pub use rendezvous::finishes;
-pub use simulate::{Span, StageTimes, Timeline, simulate, simulate_over};
+pub use simulate::{Span, StageTimes, Timeline, simulate, simulate_delayed, simulate_over};

@@ -50,7 +50,14 @@ pub fn simulate(stages: &[StageTimes]) -> Timeline {
 /// or as a gradient; without any, messages arrive at once. A stage waits only for what it receives: sends are parked.
 /// Messages of one direction between two stages travel one after another, those of the other direction beside them.
 pub fn simulate_over(stages: &[StageTimes], travel: &[Vec<Millis>]) -> Timeline {
-    let mut run = Run::new(stages, travel);
+    simulate_delayed(stages, travel, &[])
+}
+
+/// As [`simulate_over`], where the first forward of stage `j` ends no earlier than `first_ends[j]`.
+///
+/// That is what a stage does which begins before all of its parameters are there: its first span holds the wait.
+pub fn simulate_delayed(stages: &[StageTimes], travel: &[Vec<Millis>], first_ends: &[Millis]) -> Timeline {
+    let mut run = Run::new(stages, travel, first_ends);
     while run.advance_all() {}
     Timeline { spans: run.spans.concat() }
 }
@@ -58,6 +65,7 @@ pub fn simulate_over(stages: &[StageTimes], travel: &[Vec<Millis>]) -> Timeline 
 struct Run<'a> {
     stages: &'a [StageTimes],
     travel: &'a [Vec<Millis>],
+    first_ends: &'a [Millis],
     lists: Vec<Vec<Instruction>>,
     at: Vec<usize>,
     clock: Vec<Millis>,
@@ -76,13 +84,14 @@ struct Wire {
 }
 
 impl<'a> Run<'a> {
-    fn new(stages: &'a [StageTimes], travel: &'a [Vec<Millis>]) -> Run<'a> {
+    fn new(stages: &'a [StageTimes], travel: &'a [Vec<Millis>], first_ends: &'a [Millis]) -> Run<'a> {
         let micro_batches = stages.first().map_or(0, |stage| stage.forward.len());
         let list = |stage| instructions(stage, stages.len(), micro_batches);
         let wires = vec![Wire { arrivals: vec![None; micro_batches], free: Millis::ZERO }; stages.len()];
         Run {
             stages,
             travel,
+            first_ends,
             lists: (0..stages.len()).map(list).collect(),
             at: vec![0; stages.len()],
             clock: vec![Millis::ZERO; stages.len()],
@@ -122,7 +131,9 @@ impl<'a> Run<'a> {
 
     fn compute(&mut self, stage: usize, compute: Compute, duration: Millis) {
         let start = self.clock[stage];
-        let end = start + duration;
+        let is_first = self.spans[stage].is_empty();
+        let earliest = self.first_ends.get(stage).copied().filter(|_| is_first).unwrap_or_default();
+        let end = earliest.max(start + duration);
         self.clock[stage] = end;
         self.spans[stage].push(Span { stage, compute, start, end });
     }

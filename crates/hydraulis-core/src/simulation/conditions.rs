@@ -3,16 +3,19 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
+use crate::layout::Link;
 use crate::simulation::Network;
 use crate::spec::Cluster;
 
-/// Slow ranks and links; the default is what plans are predicted under: none of either.
+/// Slow ranks and links; the default is what iterations are predicted under: none of either.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
     /// How much longer some ranks take.
     pub slowdowns: Slowdowns,
     /// What carries activations between stages; left out, they arrive at once.
     pub network: Option<Network>,
+    /// What carries parameters from home and gradients to it; left out, only the iteration is simulated.
+    pub link: Option<Link>,
 }
 
 /// How many times as long as the cost model says some ranks of a cluster take; the others take as long as it says.

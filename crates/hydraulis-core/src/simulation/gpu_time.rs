@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 
 use crate::units::Millis;
 
-/// The time of all ranks of a cluster in one iteration, in parts; their sum is ranks times iteration.
+/// The time of all ranks of a cluster in one step, in parts; their sum is ranks times step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GpuTime {
     /// Computing.
@@ -15,14 +15,16 @@ pub struct GpuTime {
     pub bubble: Millis,
     /// Waiting for the slowest replica; of a replica without work, all the time.
     pub slower_replica: Millis,
-    /// Of ranks that the strategy leaves out.
+    /// Of ranks that the strategy leaves out, while others compute.
     pub unused: Millis,
+    /// Of all ranks, what transfers add to the iteration; none where no links are given.
+    pub transfers: Millis,
 }
 
 impl GpuTime {
     /// All of it.
     pub fn total(&self) -> Millis {
-        self.compute + self.slower_rank + self.bubble + self.slower_replica + self.unused
+        self.compute + self.slower_rank + self.bubble + self.slower_replica + self.unused + self.transfers
     }
 }
 
@@ -33,5 +35,6 @@ impl AddAssign for GpuTime {
         self.bubble += other.bubble;
         self.slower_replica += other.slower_replica;
         self.unused += other.unused;
+        self.transfers += other.transfers;
     }
 }

@@ -2,10 +2,12 @@
 
 use crate::cost::{CostModel, RankMemory};
 use crate::error::Result;
-use crate::plan::{Plan, ReplicaPlan, predicted_times};
-use crate::schedule::{StageTimes, Timeline, simulate_over};
+use crate::plan::{Plan, ReplicaPlan};
+use crate::schedule::{Timeline, simulate_over};
 use crate::simulation::held::held;
-use crate::simulation::{Conditions, GpuTime, Held};
+use crate::simulation::network::Crossings;
+use crate::simulation::workload::{ReplicaWorkload, boundaries, stages};
+use crate::simulation::{Conditions, GpuTime, Held, StepRun};
 use crate::units::{Millis, Tokens, count};
 
 /// What all replicas do in one iteration.
@@ -15,8 +17,17 @@ pub struct Iteration {
     pub replicas: Vec<ReplicaRun>,
     /// When the last of them ends.
     pub end: Millis,
-    /// Where the time of all ranks of the cluster goes.
+    /// The same with its transfers, where the conditions have links for them.
+    pub step: Option<StepRun>,
+    /// Where the time of all ranks of the cluster goes, transfers among it.
     pub gpu_time: GpuTime,
+}
+
+impl Iteration {
+    /// When all gradients are at home; without links, when the last replica ends.
+    pub fn step_end(&self) -> Millis {
+        self.step.as_ref().map_or(self.end, |step| step.end)
+    }
 }
 
 /// What one replica does.
@@ -47,79 +58,45 @@ pub struct StageRun {
 
 /// Runs a plan's instruction lists under these conditions.
 ///
-/// Without slow ranks and wires the timelines are those that the plan was predicted with. Refused where the profile does
-/// not have the plan's schemes.
+/// Without slow ranks and wires the timelines are those that the plan was predicted with, and by the plan's link the step
+/// ends when the plan says. Refused where the profile does not have the plan's schemes, or the link's model has too few
+/// layers for them.
 pub fn simulate_iteration(plan: &Plan, cost: &CostModel, conditions: &Conditions) -> Result<Iteration> {
-    let run = |replica| Simulation { plan, cost, conditions, replica }.run();
-    let replicas = plan.replicas.iter().map(run).collect::<Result<Vec<_>>>()?;
+    let at_work = plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty());
+    let crossings = Crossings::new(plan.cluster, at_work.flat_map(boundaries));
+    let work = |replica| ReplicaWorkload::new((plan, cost), conditions, &crossings, replica);
+    let workloads = plan.replicas.iter().map(work).collect::<Result<Vec<_>>>()?;
+    let replicas = workloads.iter().map(|workload| run(workload, cost)).collect::<Result<Vec<_>>>()?;
     let end = replicas.iter().map(|replica| replica.end).max().unwrap_or_default();
     let mut gpu_time = GpuTime::default();
     for (replica, planned) in replicas.iter().zip(&plan.replicas) {
         gpu_time += spent(replica, planned, end, conditions);
     }
     let placed: usize = plan.replicas.iter().map(|replica| replica.ranks.len()).sum();
-    gpu_time.unused = end * (f64::from(plan.cluster.gpus()) - count(placed));
-    Ok(Iteration { replicas, end, gpu_time })
+    let gpus = f64::from(plan.cluster.gpus());
+    gpu_time.unused = end * (gpus - count(placed));
+    let step = conditions.link.as_ref().map(|link| StepRun::new(plan, link, &workloads, end)).transpose()?;
+    gpu_time.transfers = step.as_ref().map_or(Millis::ZERO, |step| step.transfer) * gpus;
+    Ok(Iteration { replicas, end, step, gpu_time })
 }
 
-/// One replica's part of the simulation.
-struct Simulation<'a> {
-    plan: &'a Plan,
-    cost: &'a CostModel,
-    conditions: &'a Conditions,
-    replica: &'a ReplicaPlan,
+fn run(workload: &ReplicaWorkload<'_>, cost: &CostModel) -> Result<ReplicaRun> {
+    let timeline = simulate_over(&workload.times, &workload.travel);
+    let end = timeline.makespan();
+    let stage = |stage| stage_run(workload, stage, &timeline, cost);
+    let stages = (0..workload.times.len()).map(stage).collect::<Result<Vec<_>>>()?;
+    Ok(ReplicaRun { timeline, stages, end })
 }
 
-impl Simulation<'_> {
-    fn run(&self) -> Result<ReplicaRun> {
-        let tokens = self.tokens();
-        let times = predicted_times(self.plan, self.replica, self.cost)?;
-        let times: Vec<StageTimes> =
-            times.into_iter().zip(stages(self.replica)).map(|(t, r)| self.slowed(t, r)).collect();
-        let timeline = simulate_over(&times, &self.travel(&tokens));
-        let end = timeline.makespan();
-        let stages = (0..times.len()).map(|stage| self.stage(stage, &timeline, &tokens, end));
-        let stages = stages.collect::<Result<Vec<_>>>()?;
-        Ok(ReplicaRun { timeline, stages, end })
-    }
-
-    /// The tokens of each micro-batch.
-    fn tokens(&self) -> Vec<Tokens> {
-        let of = |ids: &Vec<usize>| ids.iter().map(|&id| self.plan.batch.tokens()[id]).sum();
-        self.replica.micro_batches.iter().map(of).collect()
-    }
-
-    fn slowed(&self, mut times: StageTimes, ranks: &[u32]) -> StageTimes {
-        let factor = self.conditions.slowdowns.of_stage(ranks);
-        for time in times.forward.iter_mut().chain(&mut times.backward) {
-            *time = *time * factor;
-        }
-        times
-    }
-
-    fn travel(&self, tokens: &[Tokens]) -> Vec<Vec<Millis>> {
-        let Some(network) = &self.conditions.network else { return Vec::new() };
-        let stages: Vec<&[u32]> = stages(self.replica).collect();
-        let boundary = |pair: &[&[u32]]| {
-            tokens.iter().map(|&tokens| network.travel_ms(self.plan.cluster, tokens, pair[0], pair[1])).collect()
-        };
-        stages.windows(2).map(boundary).collect()
-    }
-
-    fn stage(&self, stage: usize, timeline: &Timeline, tokens: &[Tokens], end: Millis) -> Result<StageRun> {
-        let spans = || timeline.spans.iter().filter(|span| span.stage == stage);
-        let busy: Millis = spans().map(|span| span.end - span.start).sum();
-        let held = held(spans(), tokens);
-        let peak = held.iter().map(|step| step.tokens).max().unwrap_or_default();
-        let memory = self.cost.rank_memory(self.replica.scheme, peak)?;
-        // A sum of differences may be a rounding above the end.
-        Ok(StageRun { busy, bubble: (end - busy).max(Millis::ZERO), held, peak, memory })
-    }
-}
-
-/// The ranks of each stage.
-fn stages(replica: &ReplicaPlan) -> impl Iterator<Item = &[u32]> {
-    replica.ranks.chunks(replica.ranks.len() / replica.scheme.stages())
+fn stage_run(workload: &ReplicaWorkload<'_>, stage: usize, timeline: &Timeline, cost: &CostModel) -> Result<StageRun> {
+    let spans = || timeline.spans.iter().filter(|span| span.stage == stage);
+    let busy: Millis = spans().map(|span| span.end - span.start).sum();
+    let held = held(spans(), &workload.tokens);
+    let peak = held.iter().map(|step| step.tokens).max().unwrap_or_default();
+    let memory = cost.rank_memory(workload.replica.scheme, peak)?;
+    // A sum of differences may be a rounding above the end.
+    let bubble = (timeline.makespan() - busy).max(Millis::ZERO);
+    Ok(StageRun { busy, bubble, held, peak, memory })
 }
 
 /// Where the time of one replica's ranks goes, in an iteration that ends at `end`.

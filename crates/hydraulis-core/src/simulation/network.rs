@@ -1,8 +1,11 @@
 //! How long a micro-batch's hidden states travel from one stage to the next.
 //!
 //! Each rank of a stage sends its share of the tokens to the rank in its place in the next stage. Inside a node every
-//! rank has a wire of its own; what leaves a node goes over the node's one wire. A boundary takes as long as the
-//! slowest of its wires. That other replicas of a node send at the same moment is not counted.
+//! rank has a wire of its own; what leaves a node goes over the node's one wire, of which everything that ever leaves the
+//! node in the iteration has an even share, whichever replica, boundary and direction it is of, whether the others send at
+//! that moment or not: the most that they can be in each other's way. A boundary takes as long as the slowest of its wires.
+
+use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::spec::Cluster;
@@ -48,16 +51,49 @@ impl Network {
     }
 
     /// How long `tokens` of hidden states travel from the ranks of one stage to those of the next, or back.
-    pub fn travel_ms(&self, cluster: Cluster, tokens: Tokens, from: &[u32], to: &[u32]) -> Millis {
+    pub(super) fn travel_ms(&self, crossings: &Crossings, tokens: Tokens, from: &[u32], to: &[u32]) -> Millis {
         let share = tokens.as_f64() * self.token_bytes / count(from.len().max(1));
-        let node = |rank: u32| rank / cluster.gpus_per_node();
-        let pairs = || from.iter().zip(to).map(|(&rank, &partner)| (node(rank), node(partner)));
+        let pairs = || from.iter().zip(to).map(|(&rank, &partner)| (crossings.node(rank), crossings.node(partner)));
         let inside = pairs().any(|(here, there)| here == there);
-        let leaving = |sender: u32| pairs().filter(|&(here, there)| here == sender && there != here).count();
-        let most_leaving = pairs().map(|(here, _)| leaving(here)).max().unwrap_or(0);
+        let crossing = pairs().filter(|(here, there)| here != there);
+        let most_leaving =
+            crossing.flat_map(|(here, there)| [here, there]).map(|node| crossings.of(node)).max().unwrap_or(0);
         let inside = if inside { self.inside.takes(share) } else { Millis::ZERO };
         let between = if most_leaving > 0 { self.between.takes(share * count(most_leaving)) } else { Millis::ZERO };
         inside.max(between)
+    }
+}
+
+/// How many messages share the wire of each node: one for each rank of it with a partner in another, each way.
+#[derive(Clone, Debug)]
+pub(super) struct Crossings {
+    cluster: Cluster,
+    leaving: BTreeMap<u32, usize>,
+}
+
+impl Crossings {
+    /// Those of all boundaries between stages, each given by the ranks on both sides.
+    pub(super) fn new<'a>(cluster: Cluster, boundaries: impl IntoIterator<Item = (&'a [u32], &'a [u32])>) -> Crossings {
+        let mut crossings = Crossings { cluster, leaving: BTreeMap::new() };
+        for (from, to) in boundaries {
+            for (&rank, &partner) in from.iter().zip(to) {
+                let (here, there) = (crossings.node(rank), crossings.node(partner));
+                if here != there {
+                    // An activation leaves one of them, its gradient the other.
+                    *crossings.leaving.entry(here).or_default() += 1;
+                    *crossings.leaving.entry(there).or_default() += 1;
+                }
+            }
+        }
+        crossings
+    }
+
+    fn node(&self, rank: u32) -> u32 {
+        rank / self.cluster.gpus_per_node()
+    }
+
+    fn of(&self, node: u32) -> usize {
+        self.leaving.get(&node).copied().unwrap_or_default()
     }
 }
 
@@ -75,8 +111,15 @@ mod tests {
     const BETWEEN: Wire = Wire { gigabytes_per_s: 10.0, latency_ms: 0.5 };
 
     fn travel(from: &[u32], to: &[u32]) -> f64 {
+        among(from, to, &[])
+    }
+
+    /// Beside other boundaries.
+    fn among(from: &[u32], to: &[u32], others: &[(&[u32], &[u32])]) -> f64 {
         let network = Network::new(1e4, INSIDE, BETWEEN).unwrap();
-        network.travel_ms(Cluster::new(16, 4).unwrap(), Tokens(1_000), from, to).0
+        let all = others.iter().copied().chain([(from, to)]);
+        let crossings = Crossings::new(Cluster::new(16, 4).unwrap(), all);
+        network.travel_ms(&crossings, Tokens(1_000), from, to).0
     }
 
     /// 1,000 tokens of 10,000 bytes are 10 MB: 0.1 ms at 100 GB/s, 1 ms at 10 GB/s.
@@ -94,6 +137,24 @@ mod tests {
         ] {
             assert!((travel(&from, &to) - expected).abs() < 1e-12, "{from:?} to {to:?}: {}", travel(&from, &to));
         }
+    }
+
+    /// Another replica's boundary between the same nodes, one that leaves the second of them for a third, and some that
+    /// leave neither.
+    #[test]
+    fn whatever_leaves_a_node_shares_its_wire() {
+        for (others, messages) in [
+            (vec![(&[2][..], &[5][..])], 2.0),
+            (vec![(&[2, 1], &[5, 6])], 3.0),
+            (vec![(&[5, 6, 7], &[8, 9, 10])], 4.0),
+            (vec![(&[8], &[12]), (&[0], &[1])], 1.0),
+        ] {
+            let expected = 0.5 + messages;
+            let found = among(&[3], &[4], &others);
+            assert!((found - expected).abs() < 1e-12, "{others:?}: {found}");
+        }
+        // Wires inside a node are the ranks' own.
+        assert!((among(&[0], &[1], &[(&[2], &[3])]) - travel(&[0], &[1])).abs() < 1e-12);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use hydraulis_core::cost::CostModel;
+use hydraulis_core::layout::{Link, ParameterTable, Traffic};
 use hydraulis_core::plan::{Plan, predicted_timeline};
 use hydraulis_core::schedule::{Compute, StageTimes, Timeline, simulate, simulate_over};
 use hydraulis_core::simulation::{Conditions, Iteration, Network, Slowdowns, Wire, simulate_iteration};
@@ -12,6 +13,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::arbitrary::{Case, any_case, cases};
+use crate::linked::{SLOW, slow_link};
+use crate::world::table;
 
 fn stage(forward: &[f64], backward: &[f64]) -> StageTimes {
     let times = |list: &[f64]| list.iter().copied().map(Millis).collect();
@@ -186,8 +189,8 @@ fn network(rate: f64, latency_ms: f64) -> Network {
 /// Whether the parts of all ranks' time are that time, and none is negative.
 fn adds_up(plan: &Plan, iteration: &Iteration) -> bool {
     let time = iteration.gpu_time;
-    let parts = [time.compute, time.slower_rank, time.bubble, time.slower_replica, time.unused];
-    let all = iteration.end * f64::from(plan.cluster.gpus());
+    let parts = [time.compute, time.slower_rank, time.bubble, time.slower_replica, time.unused, time.transfers];
+    let all = iteration.step_end() * f64::from(plan.cluster.gpus());
     time.total().is_close(all) && parts.iter().all(|&part| part.0 >= -1e-9 * all.0)
 }
 
@@ -238,7 +241,7 @@ proptest! {
         let rank = u32::try_from(rank.index(case.cluster.gpus() as usize)).unwrap();
         let slowdowns = Slowdowns::new(case.cluster, &[(rank, factor)]).unwrap();
         let before = simulate_iteration(&plan, &cost, &Conditions::default()).unwrap();
-        let after = simulate_iteration(&plan, &cost, &Conditions { slowdowns, network: None }).unwrap();
+        let after = simulate_iteration(&plan, &cost, &Conditions { slowdowns, ..Conditions::default() }).unwrap();
         prop_assert!(adds_up(&plan, &after));
         prop_assert!(before.end.0 <= after.end.0 * (1.0 + 1e-12) && after.end.0 <= before.end.0 * factor * (1.0 + 1e-12));
         for ((before, after), replica) in before.replicas.iter().zip(&after.replicas).zip(&plan.replicas) {
@@ -266,5 +269,67 @@ proptest! {
         prop_assert!(free <= fast && fast <= slow);
         let is_flat = plan.replicas.iter().all(|replica| replica.scheme.stages() == 1);
         prop_assert!(!is_flat || free == slow);
+    }
+
+    /// Its times are those that the planner counted, to a rounding; a replica that computes begins before it ends.
+    #[test]
+    fn without_conditions_the_step_is_the_plans(case in any_case(), table in table(), is_search in any::<bool>()) {
+        let planner = if is_search { case.searching() } else { case.planner() };
+        let planner = planner.with_link(slow_link(table.clone())).unwrap();
+        let plan = planner.plan(&case.batch()).unwrap();
+        let conditions = Conditions { link: Some(slow_link(table)), ..Conditions::default() };
+        let iteration = simulate_iteration(&plan, planner.cost(), &conditions).unwrap();
+        let (planned, step) = (plan.transfers.unwrap(), iteration.step.clone().unwrap());
+        prop_assert!(iteration.end.is_close(plan.iteration_ms));
+        prop_assert!(step.end.is_close(planned.step_ms), "{:?} {:?}", step.end, planned);
+        prop_assert!((step.transfer.0 - planned.transfer_ms.0).abs() <= 1e-9 * planned.step_ms.0);
+        prop_assert!(step.alone.is_close(planned.alone_ms));
+        prop_assert!(adds_up(&plan, &iteration));
+        let trips: f64 = step.parameters.iter().chain(&step.gradients).map(|trip| trip.end.0 - trip.start.0).sum();
+        prop_assert!((trips - step.alone.0).abs() <= 1e-9 * step.alone.0);
+    }
+
+    /// Slow ranks, messages that travel and links slower than planned with: no more is added than all transfers, nothing
+    /// gets faster, and what is computed stays the same.
+    #[test]
+    fn a_step_is_simulated_under_the_conditions(
+        case in any_case(), table in table(), factor in 1.0..3.0_f64, slower in 1.0..20.0_f64, rate in 0.01..1.0_f64,
+    ) {
+        let planner = case.planner().with_link(slow_link(table.clone())).unwrap();
+        let plan = planner.plan(&case.batch()).unwrap();
+        let planned = plan.transfers.unwrap();
+        let all: Vec<(u32, f64)> = (0..case.cluster.gpus()).map(|rank| (rank, factor)).collect();
+        let slowdowns = Slowdowns::new(case.cluster, &all).unwrap();
+        let run = |conditions| simulate_iteration(&plan, planner.cost(), &conditions).unwrap();
+        let link = |table: &ParameterTable, slower: f64| {
+            let Traffic { gigabytes_per_s, gpu_gigabytes_per_s, message_us, .. } = SLOW;
+            let traffic = Traffic {
+                gigabytes_per_s: gigabytes_per_s / slower,
+                gpu_gigabytes_per_s: gpu_gigabytes_per_s / slower,
+                message_us: message_us * slower,
+                ..SLOW
+            };
+            Some(Link::new(table.clone(), traffic).unwrap())
+        };
+        let slow_link = run(Conditions { link: link(&table, slower), ..Conditions::default() });
+        let slow_ranks = run(Conditions { link: link(&table, 1.0), slowdowns: slowdowns.clone(), network: None });
+        // All ranks and all links equally slow: the clock alone changes.
+        let slow_clock = run(Conditions { link: link(&table, factor), slowdowns: slowdowns.clone(), network: None });
+        prop_assert!(slow_clock.step_end().is_close(planned.step_ms * factor), "{slow_clock:?} {planned:?}");
+        let network = Some(network(rate, 0.1));
+        let all_of_it = run(Conditions { link: link(&table, slower), slowdowns, network });
+        for one in [&slow_link, &slow_ranks, &all_of_it] {
+            prop_assert!(one.step_end().0 >= planned.step_ms.0 * (1.0 - 1e-12));
+            prop_assert!(one.step_end().0 <= all_of_it.step_end().0 * (1.0 + 1e-12));
+            let step = one.step.as_ref().unwrap();
+            prop_assert!(step.end.0 <= (one.end.0 + step.alone.0) * (1.0 + 1e-9), "{one:?}");
+            prop_assert!(adds_up(&plan, one));
+            for (delayed, replica) in step.timelines.iter().zip(&one.replicas) {
+                prop_assert_eq!(delayed.spans.len(), replica.timeline.spans.len());
+                let at_once = delayed.spans.iter().zip(&replica.timeline.spans);
+                prop_assert!(at_once.clone().all(|(late, soon)| late.end >= soon.end && late.compute == soon.compute));
+            }
+        }
+        prop_assert!(slow_link.step.unwrap().alone.is_close(planned.alone_ms * slower));
     }
 }
