@@ -51,7 +51,8 @@ def options(config: Path, *more: str) -> list[str]:
 
 def test_ranks_measure_a_profile_that_plans(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
     # As if the run searched among these.
-    measured = options(
+    searched = ["--schemes", "<1>; <pp2>"]
+    measured = options(config, "--ranks", "2", "--seconds", "60", "--precision", "9", *searched)
         config, "--ranks", "2", "--seconds", "60", "--precision", "9", "--schemes", "<1>; <pp2>"
     )
     assert main(measured) == 0
