@@ -415,7 +415,7 @@ def test_two_runs_are_equal_to_the_bit(dtype: torch.dtype, kind: ContextKind) ->
 
 
 def test_a_plan_that_does_not_go_with_ranks_model_or_sequences_is_refused_on_every_rank() -> None:
-    codes = ["plan_cluster", "context_degree", "memory_untrained", "no_targets"]
+    codes = ["plan_cluster", "context_degree", "plan_scheme", "memory_untrained", "no_targets"]
     # What one rank alone finds out when it reads.
     codes += [
         "plan_targets",

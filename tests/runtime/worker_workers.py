@@ -214,6 +214,7 @@ def refusals() -> list[str]:
     for gpus, strategy, targets, memory, last in (
         (4, "2x<1>", [2, 3], cap, sound[1]),
         (2, "1x<cp2>", [2, 3], cap, sound[1]),
+        (2, "1x<pp2>", [2, 3], cap, sound[1]),
         (2, "2x<1>", [2, 3], exact, sound[1]),
         (2, "2x<1>", [0, 0], cap, sound[1]),
         (2, "2x<1>", [2, 3], cap, masked),

@@ -63,7 +63,6 @@ _ONLY: dict[str, Any] = {
     "is_encoder_decoder": False,
     "partial_rotary_factor": 1.0,
     "quantization_config": None,
-    "use_sliding_window": False,
 }
 """Fields with the one value that the decoder computes."""
 
@@ -77,7 +76,12 @@ _WITHOUT_EFFECT = frozenset(
 )
 """Fields that do not change what the decoder computes."""
 
-_LOOKED_AT = frozenset(("layer_types", "sliding_window", "rope_parameters", "rope_scaling", "rope_theta"))
+_LOOKED_AT = frozenset(
+    (
+        *("layer_types", "sliding_window", "use_sliding_window"),
+        *("rope_parameters", "rope_scaling", "rope_theta"),
+    )
+)
 """Fields that have a check of their own."""
 
 
@@ -147,11 +151,23 @@ def _check_layers(fields: Fields) -> None:
             _refuse("architectures", name, "the model must be a causal language model, ...ForCausalLM")
     for kind in fields.get("layer_types") or ():
         if kind != "full_attention":
-            _refuse("layer_types", kind, "every layer must be full_attention")
+            limit = (
+                "every layer must be full_attention; see what sliding_window says, and leave layer_types out"
+            )
+            _refuse("layer_types", kind, limit)
+    if fields.get("use_sliding_window", False) is not False:
+        limit = (
+            "attention sees whole sequences; where data.max_tokens is not above sliding_window that is the "
+            "same: write false there, in a copy of the file"
+        )
+        _refuse("use_sliding_window", fields["use_sliding_window"], limit)
     window = fields.get("sliding_window")
     # Qwen's lies idle unless use_sliding_window says otherwise.
     if window is not None and "use_sliding_window" not in fields:
-        limit = "attention sees whole sequences; write null if no sequence is longer than the window"
+        limit = (
+            "attention sees whole sequences; where data.max_tokens is not above it that is the same: write "
+            "null there, in a copy of the file"
+        )
         _refuse("sliding_window", window, limit)
 
 

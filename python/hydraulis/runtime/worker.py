@@ -108,6 +108,7 @@ class Worker:
     ) -> None:
         for scheme in schemes:
             check_tensor_degree(model, scheme.tp)
+        self._schemes = frozenset(schemes)
         dtype: torch.dtype = getattr(torch, train.dtype)
         wide = torch.promote_types(dtype, torch.float32)
         self.device = choose_device(train.device)
@@ -179,10 +180,10 @@ class Worker:
         Raises:
             InvalidInputError: the plan is for another number of ranks (code `plan_cluster`), was made with
                 exact memory (`memory_untrained`), has a context degree that the model does not admit
-                (`context_degree`), or does not go with the sequences that are read (see
-                `PlannedSequences.check`); on every rank.
+                (`context_degree`), uses another scheme than the worker's (`plan_scheme`), or does not go with
+                the sequences that are read (see `PlannedSequences.check`); on every rank.
         """
-        _check_plan(plan, self.parameters.config)
+        _check_plan(plan, self.parameters.config, self._schemes)
         # What measurements and evaluations took is not this iteration's.
         self._clock.read()
         self._memory.begin()
@@ -212,7 +213,7 @@ class Worker:
             plan: the same on every rank; its backward passes are left out.
             tokens: as for `accumulate`, which raises the same.
         """
-        _check_plan(plan, self.parameters.config)
+        _check_plan(plan, self.parameters.config, self._schemes)
         self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
         self._transfers.fill(self._transfers.prepare(plan))
         if self.frozen:
@@ -271,7 +272,7 @@ def _collated(
     ]
 
 
-def _check_plan(plan: Plan, config: ModelConfig) -> None:
+def _check_plan(plan: Plan, config: ModelConfig, schemes: frozenset[Scheme]) -> None:
     if plan.cluster.gpus != dist.get_world_size():
         message = (
             f"the plan is for {plan.cluster.gpus} GPUs, {dist.get_world_size()} ranks run; "
@@ -287,6 +288,14 @@ def _check_plan(plan: Plan, config: ModelConfig) -> None:
         raise InvalidInputError(message, code="memory_untrained")
     for replica in plan.replicas:
         check_context_degree(config, replica.scheme, replica.context)
+        if replica.scheme not in schemes:
+            # Its stages may be larger than the buffers, and cut what the model does not admit.
+            known = ", ".join(map(str, sorted(schemes)))
+            message = (
+                f"the plan uses scheme {replica.scheme}, and the ranks hold memory for {known}; plan with "
+                "the schemes of the run alone"
+            )
+            raise InvalidInputError(message, code="plan_scheme")
 
 
 class RankReport(NamedTuple):
