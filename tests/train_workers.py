@@ -31,7 +31,7 @@ def run_commands(commands: Sequence[Sequence[str]]) -> list[Ended]:
     """Run the command with each list of arguments, one after another."""
     os.environ["RANK"] = str(dist.get_rank())
     os.environ["LOCAL_WORLD_SIZE"] = str(dist.get_world_size())
-    setattr(train, "joined", _joined)  # noqa: B010
+    setattr(train, "joined", join_what_is_there)  # noqa: B010
     setattr(StandardLibrary, "load", _load)  # noqa: B010
     return [_run(arguments) for arguments in commands]
 
@@ -56,8 +56,8 @@ def _run(arguments: Sequence[str]) -> Ended:
 
 
 @contextlib.contextmanager
-def _joined(_timeout: timedelta, device: torch.device = CPU, **_settings: object) -> Iterator[int]:
-    # The group is there already.
+def join_what_is_there(_timeout: timedelta, device: torch.device = CPU, **_settings: object) -> Iterator[int]:
+    """Stand in for `joined`: the group is there already."""
     assert device.type == "cpu"
     yield dist.get_rank()
 
