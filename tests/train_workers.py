@@ -5,6 +5,7 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from hydraulis import train
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.device import CPU
 from hydraulis.runtime.run_directory import RunDirectory
 from runtime.tiny import made_up_corpus
@@ -36,8 +38,19 @@ def run_commands(commands: Sequence[Sequence[str]]) -> list[Ended]:
     return [_run(arguments) for arguments in commands]
 
 
-def run_on_a_full_disk(arguments: Sequence[str]) -> Ended:
-    """Run the command where no line can be appended to a file."""
+def run_where_files_fail(folder: Path, arguments: Sequence[str]) -> list[Ended]:
+    """Run the command where each rank has a folder of its own, and where no line can be appended to a file."""
+    apart = folder / f"node-{dist.get_rank()}"
+    apart.mkdir()
+    os.chdir(apart)
+    patience = check_shared.__kwdefaults__
+    assert patience is not None
+    patience["patience_s"] = 0.2
+    apart_ended = run_commands([[*arguments, "--set", "output.directory=run"]])
+    return [*apart_ended, _run_on_a_full_disk(arguments)]
+
+
+def _run_on_a_full_disk(arguments: Sequence[str]) -> Ended:
 
     def refuse(*_: object) -> None:
         message = "no space left on device"

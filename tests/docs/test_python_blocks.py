@@ -1,4 +1,4 @@
-"""The Python of README is run, and what its comments say holds; every other page has a test that runs its own."""
+"""The Python of README is run, and what its comments say holds; of every other page a test is named."""
 
 import ast
 import re
