@@ -39,7 +39,7 @@ def run_commands(commands: Sequence[Sequence[str]]) -> list[Ended]:
 
 
 def run_where_files_fail(folder: Path, arguments: Sequence[str]) -> list[Ended]:
-    """Run the command where each rank has a folder of its own, and where no line can be appended to a file."""
+    """Run the command where each rank has a folder of its own, and where no line can be appended."""
     apart = folder / f"node-{dist.get_rank()}"
     apart.mkdir()
     os.chdir(apart)
