@@ -12,6 +12,7 @@ from hydraulis.cli.options import (
     add_figure,
     add_json,
     add_lengths,
+    add_strategies,
     cluster_of,
     strategies_of,
 )
@@ -47,12 +48,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     add_cluster(parser)
     add_lengths(parser)
-    parser.add_argument(
-        "--strategies",
-        metavar="LIST",
-        help="strategies to choose from, separated by ';', or 'search' for any (default: the profile's list, "
-        "else mixes of two schemes)",
-    )
+    add_strategies(parser)
     parser.add_argument(
         "--trace", type=Path, metavar="FILE", help="write the predicted timeline as a trace for Perfetto"
     )
