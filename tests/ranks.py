@@ -12,10 +12,12 @@ A rank that raises, dies or overruns the timeout fails the call with its number 
 outlives the call. A rank that is done, or has failed, waits for the others: so none of them sees a closed
 connection before the parent has seen the cause.
 
-Processes come from a fork server that has imported torch once: 0.3 s for 8 ranks on 2 cores, after a first
-call of about 4 s. Forking the test process itself would copy locks that its threads hold.
+Processes come from a fork server that has imported torch and hydraulis once (ranks_server.py): 0.3 s for 8
+ranks on 2 cores, after a first call of about 4 s. Forking the test process itself would copy locks that its
+threads hold.
 """
 
+import functools
 import multiprocessing
 import os
 import pickle
@@ -26,7 +28,9 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,9 +41,6 @@ import torch.distributed as dist
 from hydraulis.runtime.device import CPU, backend_of, prepare_device
 
 TIMEOUT_SECONDS = 60.0
-# pytest too: a child imports its parent's main module, which is pytest. torch._dynamo, because the first
-# optimizer of a process imports it: 1.4 s of CPU for each rank. Of hydraulis all that ranks run: 0.2 s.
-_PRELOAD = ["torch", "torch.distributed", "torch._dynamo", "pytest", "hydraulis.train"]
 
 
 class RankError(Exception):
@@ -98,9 +99,25 @@ def run_ranks(
     return results
 
 
-def _start(place: _Place, call: bytes) -> _Child:
+@functools.cache
+def _context() -> ForkServerContext:
+    """Start the fork server, which imports what ranks need."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOAD)
+    context.set_forkserver_preload(["ranks_server"])
+    # A new interpreter, which would leave out in silence what it does not find.
+    found = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path(__file__).parent), found)))
+    try:
+        forkserver.ensure_running()
+    finally:
+        del os.environ["PYTHONPATH"]
+        if found is not None:
+            os.environ["PYTHONPATH"] = found
+    return context
+
+
+def _start(place: _Place, call: bytes) -> _Child:
+    context = _context()
     connection, remote = context.Pipe()
     process = context.Process(target=_run_rank, args=(place, call, remote))
     process.start()

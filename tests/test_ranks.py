@@ -7,6 +7,7 @@ import torch
 from ranks import RankError, run_ranks
 from ranks_workers import (
     die_on,
+    imported_at_first,
     is_alive_after_it_is_done,
     raise_on,
     return_unpicklable,
@@ -21,6 +22,12 @@ def test_results_come_by_rank_and_tensors_travel() -> None:
     assert [rank for rank, _, _ in results] == [0, 1, 2]
     assert all(torch.equal(total, torch.tensor([6.0, 12.0])) for _, total, _ in results)
     assert {num_threads for _, _, num_threads in results} == {1}
+
+
+def test_a_rank_finds_all_imported_and_visits_none_of_it_as_garbage() -> None:
+    ((modules, frozen),) = run_ranks(1, imported_at_first)
+    assert {"hydraulis.train", "pytest", "torch._dynamo", "torch.distributed"} <= modules
+    assert frozen > 100_000
 
 
 def test_the_failing_rank_is_named_with_its_traceback_though_others_wait_for_it() -> None:

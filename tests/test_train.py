@@ -27,7 +27,7 @@ from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
 from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS
-from train_workers import Ended, run_commands, run_on_a_full_disk
+from train_workers import Ended, run_commands, run_where_files_fail
 
 STEPS = 4
 ENDLESS = 100_000
@@ -499,11 +499,20 @@ def check_run_on_chats(directory: Path) -> None:
     assert all(0 < plan.targets.sum() < plan.lengths.sum() - len(plan.lengths) for plan in plans)
 
 
-def test_a_full_disk_ends_every_rank(tmp_path: Path) -> None:
+def test_files_that_fail_end_every_rank(tmp_path: Path) -> None:
     (tmp_path / "PROFILE").write_text(made_up_profile(CAPS).to_json())
     overrides = (f'planner.profile="{tmp_path}/PROFILE"', "data.max_tokens=64", "data.tokens_per_batch=120")
     options = [part for override in overrides for part in ("--set", override)]
-    first, second = run_ranks(2, run_on_a_full_disk, [str(write_config(tmp_path)), *options])
-    assert (first.code, second.code) == (2, 2)
-    assert first.err.startswith("hydraulis.train: error [run_directory_write]: no space left")
-    assert second.err == ""
+    ended = run_ranks(2, run_where_files_fail, tmp_path, [str(write_config(tmp_path)), *options])
+    says = (
+        "[checkpoint_not_shared]: rank 1 on ",
+        "[run_directory_write]: no space left",
+    )
+    for first, second, said in zip(*ended, says, strict=True):
+        assert (first.code, second.code) == (2, 2)
+        assert first.err.startswith(f"hydraulis.train: error {said}")
+        assert second.err == ""
+    # The look leaves nothing, and no step was trained where state could not have been kept.
+    assert not (tmp_path / "node-1/run").exists()
+    assert not any(one.name.startswith(".shared") for one in (tmp_path / "node-0/run").iterdir())
+    assert not (tmp_path / "node-0/run/metrics.jsonl").exists()

@@ -5,6 +5,7 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from hydraulis import train
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.device import CPU
 from hydraulis.runtime.run_directory import RunDirectory
 from runtime.tiny import made_up_corpus
@@ -31,13 +33,24 @@ def run_commands(commands: Sequence[Sequence[str]]) -> list[Ended]:
     """Run the command with each list of arguments, one after another."""
     os.environ["RANK"] = str(dist.get_rank())
     os.environ["LOCAL_WORLD_SIZE"] = str(dist.get_world_size())
-    setattr(train, "joined", _joined)  # noqa: B010
+    setattr(train, "joined", join_what_is_there)  # noqa: B010
     setattr(StandardLibrary, "load", _load)  # noqa: B010
     return [_run(arguments) for arguments in commands]
 
 
-def run_on_a_full_disk(arguments: Sequence[str]) -> Ended:
-    """Run the command where no line can be appended to a file."""
+def run_where_files_fail(folder: Path, arguments: Sequence[str]) -> list[Ended]:
+    """Run the command where each rank has a folder of its own, and where no line can be appended."""
+    apart = folder / f"node-{dist.get_rank()}"
+    apart.mkdir()
+    os.chdir(apart)
+    patience = check_shared.__kwdefaults__
+    assert patience is not None
+    patience["patience_s"] = 0.2
+    apart_ended = run_commands([[*arguments, "--set", "output.directory=run"]])
+    return [*apart_ended, _run_on_a_full_disk(arguments)]
+
+
+def _run_on_a_full_disk(arguments: Sequence[str]) -> Ended:
 
     def refuse(*_: object) -> None:
         message = "no space left on device"
@@ -56,8 +69,8 @@ def _run(arguments: Sequence[str]) -> Ended:
 
 
 @contextlib.contextmanager
-def _joined(_timeout: timedelta, device: torch.device = CPU, **_settings: object) -> Iterator[int]:
-    # The group is there already.
+def join_what_is_there(_timeout: timedelta, device: torch.device = CPU, **_settings: object) -> Iterator[int]:
+    """Stand in for `joined`: the group is there already."""
     assert device.type == "cpu"
     yield dist.get_rank()
 

@@ -46,10 +46,30 @@ def test_the_examples_of_training_are_accepted() -> None:
 
 
 @pytest.mark.parametrize("name", PARSERS)
-def test_every_command_prints_json_and_stands_on_the_page(name: str) -> None:
-    assert any("--json" in action.option_strings for action in PARSERS[name]._actions)
+def test_every_command_stands_on_the_page(name: str) -> None:
     assert re.search(rf"^\| `hydraulis {name}\b", PAGE, re.MULTILINE)
     assert all(action.help for action in PARSERS[name]._actions)
+
+
+# Said of a cluster that has a profile, and of one that has none; of records of lengths, and of documents.
+DIFFER = {"--gpus-per-node", "--field", "--output", "--figure", "--json"}
+
+
+def test_an_option_of_several_commands_has_one_name_and_one_meaning() -> None:
+    parsers = [*PARSERS.values(), train.make_parser()]
+    meanings: dict[str, list[tuple[object, ...]]] = {}
+    for action in (action for parser in parsers for action in parser._actions):
+        for option in action.option_strings:
+            told = (action.metavar, action.help, str(action.default)) if option not in DIFFER else ()
+            meanings.setdefault(option, []).append((action.type, *told))
+    shared = {option: found for option, found in meanings.items() if len(found) > 1}
+    for option, found in at_least(12, shared.items()):
+        assert len(set(found)) == 1, f"{option}: {found}"
+    assert shared.keys() > {"--profile", "--lengths", "--preset", "--model", "--set", "--seed", *DIFFER}
+    for parser in parsers:
+        assert parser._actions[0].option_strings == ["-h", "--help"]
+        options = [action.option_strings[0] for action in parser._actions if action.option_strings]
+        assert options[-1] == "--json"
 
 
 def test_exit_codes_are_those_of_the_page() -> None:

@@ -53,8 +53,6 @@ def test_ranks_measure_a_profile_that_plans(config: Path, capfd: pytest.CaptureF
     # As if the run searched among these.
     searched = ["--schemes", "<1>; <pp2>"]
     measured = options(config, "--ranks", "2", "--seconds", "60", "--precision", "9", *searched)
-        config, "--ranks", "2", "--seconds", "60", "--precision", "9", "--schemes", "<1>; <pp2>"
-    )
     assert main(measured) == 0
     output = capfd.readouterr()
     profile = load_profile(config.with_name("p.json"))

@@ -51,6 +51,9 @@ def tellers() -> list[threading.Thread]:
         (Step("searching", 50, 50, 100.0), "50 of 50", "for 0:06"),
         (Step("loading torch", 0, 0, 100.0), "", "for 0:06"),
         (Step("indexing", 1, 3_001, 100.0), "1 of 3,001", "5:00:00 left"),
+        # What an earlier attempt did took this one no time.
+        (Step("indexing", 90, 100, 100.0, first=80), "90 of 100", "0:06 left"),
+        (Step("indexing", 80, 100, 100.0, first=80), "80 of 100", "for 0:06"),
     ],
 )
 def test_a_step_says_how_much_is_done_and_how_long_it_will_be(step: Step, count: str, spent: str) -> None:
@@ -67,6 +70,7 @@ def test_a_step_is_told_again_and_again_even_if_it_never_speaks(capsys: pytest.C
         return lines.count("\n") >= 3
 
     with Progress(line_s=SOON) as progress:
+        progress("simulating search", 2, 50)
         progress("simulating search", 12, 50)
         wait_until(told)
     for line in lines.splitlines():
@@ -104,6 +108,7 @@ def test_the_thread_is_there_only_while_something_is_told() -> None:
 def test_a_bar_comes_with_count_and_time_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_a_terminal(monkeypatch)
     with Progress(patience_s=SOON) as progress:
+        progress("[simulating] search", 2, 50)
         progress("[simulating] search", 12, 50)
         wait_until(lambda: "12 of 50" in terminal.getvalue())
         shown = terminal.getvalue()

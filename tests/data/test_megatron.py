@@ -42,6 +42,16 @@ def test_documents_are_mapped_whole_and_empty_ones_left_out(tmp_path: Path, dtyp
     assert corpus.left_out == {"documents without a token": 1}
 
 
+def test_tokens_are_those_of_the_file_and_no_copy(tmp_path: Path) -> None:
+    path = write_megatron(tmp_path)
+    corpus = open_megatron(path)
+    before = int(corpus.token_T[0])
+    tokens = path.with_suffix(".bin")
+    with tokens.open("r+b") as file:
+        file.write((before + 1).to_bytes(corpus.token_T.itemsize, "little"))
+    assert corpus.token_T[0] == before + 1
+
+
 def test_the_fingerprint_covers_tokens_and_documents(tmp_path: Path) -> None:
     first = open_megatron(write_megatron(tmp_path)).fingerprint
     assert first == open_megatron(write_megatron(tmp_path)).fingerprint

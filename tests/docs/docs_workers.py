@@ -1,16 +1,34 @@
 """What the ranks of test_commands.py do."""
 
+import contextlib
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from train_workers import Ended, run_commands
+import torch.distributed as dist
+
+from hydraulis.cli.main import main
+from hydraulis.runtime import distributed
+from train_workers import Ended, join_what_is_there, run_commands
 
 
 def run_in(folders: Sequence[tuple[Path, Sequence[str]]]) -> list[Ended]:
-    """Run the training command with the arguments of each, in its folder, one after another."""
-    ended = []
-    for folder, arguments in folders:
-        os.chdir(folder)
-        ended += run_commands([arguments])
-    return ended
+    """Run each command in its folder, one after another, as torchrun would start it on this rank.
+
+    Args:
+        folders: a folder, and a command: `hydraulis.train` or `hydraulis`, and its arguments.
+    """
+    os.environ["RANK"] = str(dist.get_rank())
+    setattr(distributed, "joined", join_what_is_there)  # noqa: B010
+    return [_run(folder, words) for folder, words in folders]
+
+
+def _run(folder: Path, words: Sequence[str]) -> Ended:
+    os.chdir(folder)
+    if words[0] == "hydraulis.train":
+        return run_commands([words[1:]])[0]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(words[1:])
+    return Ended(code, out.getvalue(), err.getvalue())

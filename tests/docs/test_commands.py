@@ -2,15 +2,16 @@
 
 import contextlib
 import re
+import subprocess
 import tomllib
 import warnings
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from torch.distributed.run import get_args_parser
 
 from docs.docs_workers import run_in
 from docs.page import Block, blocks, commands, pages
@@ -44,16 +45,15 @@ QUICK = {
     "analyze": ["--count", "3"],
     "propose": ["--count", "3"],
     "simulate": ["--count", "3"],
+    "profile": ["--seconds", "0.01", "--precision", "0.5"],
 }
 QUICK_TRAINING = ["--set", "train.steps=2", "--set", "data.index_processes=1"]
 NOT_RUN = {
-    r"make [a-z -]+\b.*": "targets of the Makefile: they set up what runs this test, and run it",
-    r"pip install .*": "changes the environment that runs this test; its extras are looked up",
-    r"cargo run .*": "builds the release binaries; the tests of crates/hydraulis-bench run them",
-    r"hydraulis profile .*--ranks 2.*": "measures for a minute; tests/cli/test_profile.py runs it for less",
-    r"torchrun .*--nproc-per-node 8 .*": "8 ranks on 2 cores; its options and configuration are read",
-    r"sbatch .*": "needs Slurm; tests/examples runs the script with the programs that it calls made up",
-    r"examples/nodes\.sh .*": "needs nodes; tests/examples runs it likewise",
+    r"make [a-z -]+\b.*": "sets up, and runs, what runs this test: make says here what it would do",
+    r"pip install .*": "changes the environment that runs this test: its extras are looked up",
+    r"cargo run .*": "builds release binaries: the tests of crates/hydraulis-bench run them, not optimised",
+    r"sbatch .*": "needs Slurm: tests/examples runs the script with the programs that it calls made up",
+    r"examples/nodes\.sh .*": "needs nodes: tests/examples runs it likewise",
 }
 
 
@@ -67,8 +67,18 @@ def listed() -> Iterator[tuple[str, list[str]]]:
 COMMANDS = at_least(30, listed())
 
 
-def is_training(words: list[str]) -> bool:
-    return words[0] == "torchrun" and "hydraulis.train" in words
+def ranks_of(words: list[str]) -> int | None:
+    """Give how many ranks a command is run by; None if it is run by none."""
+    for option in ("--nproc-per-node", "--ranks"):
+        if option in words:
+            return int(words[words.index(option) + 1])
+    return None
+
+
+def on_ranks(words: list[str]) -> list[str]:
+    """Give what each rank of a command runs: the command's module, and its arguments."""
+    module = next(word for word in words if word in ("hydraulis", "hydraulis.train"))
+    return words[words.index(module) :]
 
 
 def reason(words: list[str]) -> str | None:
@@ -79,28 +89,31 @@ def reason(words: list[str]) -> str | None:
 
 
 RUNNABLE = [(page, words) for page, words in COMMANDS if reason(words) is None]
-TRAINED = [(page, words) for page, words in RUNNABLE if is_training(words)]
-STEPS = [(page, words) for page, words in RUNNABLE if not is_training(words)]
+TRAINED = [(page, words) for page, words in RUNNABLE if ranks_of(words) is not None]
+STEPS = [(page, words) for page, words in RUNNABLE if ranks_of(words) is None]
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Make what each page takes for granted, and train all runs of theirs, in one start of four ranks."""
+    """Make what each page takes for granted, and run all that needs ranks, in one start for each number."""
     common = tmp_path_factory.mktemp("common")
     make_model(common / "base")
     write_documents(common / "documents.jsonl")
     caps = {"<1>": 512, "<tp2>": 512, "<pp2>": 512, "<tp4>": 8192}
-    (common / "profile.json").write_text(made_up_profile(caps).to_json())
+    profile = common / "profile.json"
+    profile.write_text(made_up_profile(caps).to_json())
     places = {page: tmp_path_factory.mktemp(Path(page).stem) for page in pages()}
     for page, folder in places.items():
         with contextlib.chdir(folder):
             prepare(page, common)
-    profile = ["--set", f"planner.profile={common}/profile.json"]
     # What the page of checkpoints resumes.
-    runs = [(places[CHECKPOINTS], ["run.toml", "--set", "train.steps=1", *profile])]
-    runs += [(places[page], [*training_words(words), *QUICK_TRAINING, *profile]) for page, words in TRAINED]
-    for ended, (_, words) in zip(run_ranks(4, run_in, runs)[0], runs, strict=True):
-        assert ended.code == 0, f"{words}: {ended.err}"
+    begun = ["hydraulis.train", "run.toml", "--set", "train.steps=1"]
+    for number, listed in {4: [(CHECKPOINTS, begun)], 2: [], 8: []}.items():
+        listed += [(page, on_ranks(words)) for page, words in TRAINED if ranks_of(words) == number]
+        runs = [(places[page], quick(words, profile)) for page, words in at_least(1, listed)]
+        for ended, (_, words) in zip(run_ranks(number, run_in, runs)[0], runs, strict=True):
+            assert ended.code == 0, f"{words}: {ended.err}"
+            assert ended.out.strip()
     checkpoints = places[CHECKPOINTS] / "runs" / "demo" / "checkpoints"
     (checkpoints / "step-00000002").rename(checkpoints / "step-00000500")
     return places
@@ -128,8 +141,13 @@ def run_python(found: list[Block]) -> None:
             exec(compile(block.body, TUTORIAL, "exec"), {"__name__": "__main__"})
 
 
-def training_words(words: list[str]) -> list[str]:
-    return words[words.index("hydraulis.train") + 1 :]
+def quick(words: list[str], profile: Path) -> list[str]:
+    """Let a command of ranks take less time: few steps, and a profile that is there."""
+    if words[0] == "hydraulis":
+        return [*words, *QUICK[words[1]]]
+    named = any(word.startswith("planner.profile=") for word in words)
+    shorter = QUICK_TRAINING if "train.steps=1" not in words else []
+    return [*words, *shorter, *([] if named else ["--set", f"planner.profile={profile}"])]
 
 
 @pytest.mark.parametrize(
@@ -175,12 +193,13 @@ def test_the_tutorials_configuration_is_the_example() -> None:
 
 
 def test_each_reason_is_needed_and_each_command_is_run_or_has_one() -> None:
-    assert all(is_training(words) or words[0] == "hydraulis" for _, words in RUNNABLE)
+    assert {ranks_of(words) for _, words in TRAINED} == {2, 4, 8}
+    assert all(words[0] == "hydraulis" for _, words in STEPS)
     skipped = [" ".join(words) for _, words in COMMANDS if reason(words) is not None]
     for pattern in NOT_RUN:
         assert any(re.fullmatch(pattern, line) for line in skipped), pattern
     at_least(20, STEPS)
-    at_least(4, TRAINED)
+    at_least(8, TRAINED)
 
 
 @pytest.mark.parametrize("words", [words for _, words in COMMANDS], ids=" ".join)
@@ -188,16 +207,20 @@ def test_what_is_not_run_is_what_it_says(words: list[str]) -> None:
     match words:
         case ["hydraulis", *options]:
             make_parser().parse_args(options)
-        case ["torchrun", *_] if is_training(words):
-            make_train_parser().parse_args(training_words(words))
-        case ["torchrun", *_]:
-            make_parser().parse_args(words[words.index("hydraulis") + 1 :])
+        case ["torchrun", *options]:
+            launched = get_args_parser().parse_args(options)
+            assert launched.module
+            parser = {"hydraulis": make_parser, "hydraulis.train": make_train_parser}
+            parser[launched.training_script]().parse_args(launched.training_script_args)
         case ["make", *targets]:
+            known = {name for name, _, value in (one.partition("=") for one in targets) if value}
             makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-            for target in targets:
-                name, is_variable, _ = target.partition("=")
-                pattern = rf"^{name} \?=" if is_variable else rf"^{name}:"
-                assert re.search(pattern, makefile, re.MULTILINE), name
+            assert known <= set(re.findall(r"^(\w+) \?=", makefile, re.MULTILINE))
+            said = subprocess.run(
+                ["make", "--dry-run", *targets], cwd=ROOT, capture_output=True, text=True, check=False
+            )
+            assert said.returncode == 0, said.stderr
+            at_least(3, said.stdout.splitlines())
         case ["pip", "install", *packages]:
             project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
             for package in packages:
@@ -206,8 +229,10 @@ def test_what_is_not_run_is_what_it_says(words: list[str]) -> None:
         case ["cargo", "run", *options]:
             binary = options[options.index("--bin") + 1]
             assert list((ROOT / "crates/hydraulis-bench/src/bin").glob(f"{binary}*")) != []
-        case ["sbatch" | "examples/nodes.sh", *options]:
-            scripts: list[Any] = [word for word in words if word.endswith(".sh")]
-            assert all((ROOT / script).is_file() for script in at_least(1, scripts)), options
+        case ["sbatch" | "examples/nodes.sh", *_]:
+            (script,) = (word for word in words if word.endswith(".sh"))
+            subprocess.run(["sh", "-n", ROOT / script], check=True)
+            # After its own arguments come those of training.
+            make_train_parser().parse_args(words[words.index("run.toml") :])
         case _:
             pytest.fail(f"nobody looks at {words}")

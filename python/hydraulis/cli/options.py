@@ -126,6 +126,16 @@ def add_batches(parser: argparse.ArgumentParser, *, required: bool = True) -> No
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the batches (default: 0)")
 
 
+def add_strategies(parser: argparse.ArgumentParser) -> None:
+    """Declare `--strategies`, which `strategies_of` takes apart."""
+    parser.add_argument(
+        "--strategies",
+        metavar="LIST",
+        help="strategies to choose from, separated by ';', or 'search' for any (default: the profile's list, "
+        "else mixes of two schemes)",
+    )
+
+
 def add_figure(parser: argparse.ArgumentParser, also: str = "") -> None:
     """Declare `--figure`, and say what more it does."""
     kinds = ", ".join(FIGURE_KINDS)

@@ -13,6 +13,7 @@ from hydraulis.cli.options import (
     add_json,
     add_lengths,
     add_link,
+    add_strategies,
     cluster_of,
     link_rates_of,
     strategies_of,
@@ -52,12 +53,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     add_cluster(parser)
     add_lengths(parser)
     add_link(parser)
-    parser.add_argument(
-        "--strategies",
-        metavar="LIST",
-        help="strategies to choose from, separated by ';', or 'search' for any (default: the profile's list, "
-        "else mixes of two schemes)",
-    )
+    add_strategies(parser)
     parser.add_argument(
         "--trace", type=Path, metavar="FILE", help="write the predicted timeline as a trace for Perfetto"
     )

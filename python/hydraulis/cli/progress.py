@@ -26,6 +26,7 @@ class Step:
         done: of how much.
         of: in all; 0 where that is not known.
         began_s: when, by the clock.
+        first: how much was done then, such as what an earlier attempt left.
         is_share: whether it is told as a share, because what is counted means nothing to anybody.
     """
 
@@ -33,6 +34,7 @@ class Step:
     done: int
     of: int
     began_s: float
+    first: int = 0
     is_share: bool = False
 
     def count(self) -> str:
@@ -44,9 +46,9 @@ class Step:
     def time(self, now_s: float) -> str:
         """Say how long it will go on, or has been going on where that cannot be known."""
         passed_s = now_s - self.began_s
-        if not 0 < self.done < self.of:
+        if not self.first < self.done < self.of:
             return f"for {_clock(passed_s)}"
-        return f"{_clock(passed_s * (self.of - self.done) / self.done)} left"
+        return f"{_clock(passed_s * (self.of - self.done) / (self.done - self.first))} left"
 
 
 class Surface(Protocol):
@@ -122,8 +124,10 @@ class Progress:
 
     def _set(self, name: str, done: int, of: int, *, is_share: bool) -> None:
         step = self._step
-        began_s = step.began_s if step is not None and step.name == name else time.monotonic()
-        self._step = Step(name, done, of, began_s, is_share)
+        began_s, first = time.monotonic(), done
+        if step is not None and step.name == name:
+            began_s, first = step.began_s, step.first
+        self._step = Step(name, done, of, began_s, first, is_share)
         if self._teller is None:
             self._teller = _Teller(self._show, self._first_s, self._surface.pause_s)
 

@@ -16,6 +16,7 @@ from hydraulis.cli.options import (
     add_json,
     add_lengths,
     add_link,
+    add_strategies,
     cluster_of,
     drawn,
     link_rates_of,
@@ -67,11 +68,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="planners separated by ';': static, list, search, or a strategy to keep for all batches "
         "(default: static;list;search)",
     )
-    parser.add_argument(
-        "--strategies",
-        metavar="LIST",
-        help="what 'list' chooses from, separated by ';' (default: the profile's)",
-    )
+    add_strategies(parser)
     parser.add_argument(
         "--slow",
         action="append",

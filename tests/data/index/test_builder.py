@@ -82,6 +82,25 @@ def test_an_index_holds_every_document_in_order(tmp_path: Path, monkeypatch: pyt
     assert shares[-1] == 1.0
 
 
+def test_an_open_index_is_its_files_and_no_copy_of_them(tmp_path: Path) -> None:
+    write_documents(tmp_path)
+    folder = ensure_index(job_of(tmp_path), tmp_path / "index", 1)
+    corpus = open_index(folder)
+    arrays = {
+        "tokens": corpus.token_T,
+        "offsets": corpus.offset,
+        "lengths": corpus.known_lengths,
+        "targets": corpus.known_target_counts,
+    }
+    for name, array in arrays.items():
+        assert array is not None
+        before = array[1]
+        with (folder / f"{name}.bin").open("r+b") as file:
+            file.seek(array.itemsize)
+            file.write((int(before) + 1).to_bytes(array.itemsize, "little"))
+        assert array[1] == before + 1, name
+
+
 @pytest.mark.usefixtures("_small_pieces")
 def test_several_processes_give_the_same_bytes(tmp_path: Path) -> None:
     write_documents(tmp_path)

@@ -4,3 +4,4 @@
 mod baselines;
 mod command;
 mod judging;
+mod page;

@@ -1,0 +1,95 @@
+"""The Python of README is run, and what its comments say holds; of every other page a test is named."""
+
+import ast
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hydraulis
+from docs import test_checkpoints_page, test_commands, test_data_page
+from docs.page import blocks
+from helpers import ROOT, at_least
+from hydraulis import Cluster, CostProfile
+
+# By what the Python of a page is run.
+RUN_BY = {
+    "README.md": "here",
+    "docs/checkpoints.md": test_checkpoints_page.__name__,
+    "docs/data.md": test_data_page.__name__,
+    "docs/tutorial.md": test_commands.__name__,
+}
+
+
+def given() -> dict[str, Any]:
+    """Make what the page calls by a name, and leaves to whoever reads it."""
+    generator = np.random.default_rng(0)
+    batches = [generator.lognormal(6.2, 1.2, 150).astype(int).clip(1, 32_768) for _ in range(4)]
+    return {
+        "batches": batches,
+        "lengths": np.concatenate(batches),
+        "rank": 63,
+        "profile": CostProfile.preset("llama-32b-a800"),
+        "cluster": Cluster(gpus=64, gpus_per_node=8),
+    }
+
+
+@pytest.fixture(scope="module")
+def names() -> dict[str, Any]:
+    """Run all blocks one after another; give the names that they leave."""
+    found = given()
+    for block in blocks("README.md"):
+        if block.kind == "python":
+            exec(compile(block.body, "README.md", "exec"), found)
+    return found
+
+
+def test_a_plan_says_where_each_sequence_is(names: dict[str, Any]) -> None:
+    lengths = [31_000, 12_000, 900, 900, 450, 80]
+    fresh = names["planner"].plan(lengths)
+    micro_batches = [one for replica in fresh.replicas for one in replica.micro_batches]
+    assert sorted(sequence for one in micro_batches for sequence in one) == list(range(len(lengths)))
+
+
+def test_a_window_says_where_each_sequence_came_from(names: dict[str, Any]) -> None:
+    batches, window = names["batches"], names["window"]
+    assert len(window) == len(batches)
+    came = set()
+    for plan, members in zip(window.plans, window.members, strict=True):
+        assert [batches[batch][place] for batch, place in members] == plan.lengths.tolist()
+        came |= {tuple(one) for one in members.tolist()}
+    assert len(came) == sum(map(len, batches))
+
+
+def test_the_last_replica_has_micro_batches_under_the_cap(names: dict[str, Any]) -> None:
+    lengths, shared = names["lengths"], names["shared"]
+    assert len(shared.micro_batches) == 64
+    every = [sequence for replica in shared.micro_batches for one in replica for sequence in one]
+    assert sorted(every) == list(range(len(lengths)))
+    assert all(
+        lengths[np.array(one, dtype=int)].sum() <= 32_768
+        for replica in shared.micro_batches
+        for one in replica
+    )
+    assert shared.gap >= 0
+
+
+def test_calls_within_the_text_are_what_they_say(names: dict[str, Any]) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    public = {name: getattr(hydraulis, name) for name in hydraulis.__all__}
+    # After a `plan_window`, `plan` is that of its last batch, and any plan will do.
+    called = [call for call in re.findall(r"(?<!`)`([a-z_.]+\([^`]*\))`", text) if "..." not in call]
+    for call in at_least(3, called):
+        assert isinstance(ast.parse(call, mode="eval").body, ast.Call)
+        assert eval(call, public | names) is not None, call
+
+
+def test_the_python_of_every_page_is_run_by_somebody() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    found = {
+        str(path.relative_to(ROOT))
+        for path in at_least(15, pages)
+        if "```python\n" in path.read_text("utf-8")
+    }
+    assert found == RUN_BY.keys()
