@@ -17,6 +17,7 @@ __all__ = [
     "Exchange",
     "Forward",
     "GpuTime",
+    "Guess",
     "HeldSlice",
     "Home",
     "HomeSlice",
@@ -40,6 +41,7 @@ __all__ = [
     "StageRun",
     "Strategy",
     "Trade",
+    "Trip",
     "WindowPlan",
     "Windows",
     "balance",
@@ -269,6 +271,8 @@ class Plan:
     def to_json(self) -> str: ...
     def explain(self) -> str: ...
     @property
+    def guess(self) -> Guess | None: ...
+    @property
     def strategy(self) -> str: ...
     @property
     def cluster(self) -> Cluster: ...
@@ -327,6 +331,13 @@ class Replica:
     def predicted_ms(self) -> float: ...
     @property
     def trust(self) -> tuple[float, float] | None: ...
+
+@final
+class Guess:
+    @property
+    def scheme(self) -> str: ...
+    @property
+    def beyond(self) -> float: ...
 
 # Window
 

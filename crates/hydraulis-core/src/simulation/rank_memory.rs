@@ -12,7 +12,8 @@ use crate::simulation::{Conditions, simulate_iteration};
 pub fn rank_memory(plan: &Plan, cost: &CostModel) -> Result<Vec<Option<RankMemory>>> {
     let iteration = simulate_iteration(plan, cost, &Conditions::default())?;
     let mut by_rank = vec![None; plan.cluster.gpus() as usize];
-    let at_work = iteration.replicas.iter().zip(&plan.replicas).filter(|(_, replica)| !replica.micro_batches.is_empty());
+    let at_work =
+        iteration.replicas.iter().zip(&plan.replicas).filter(|(_, replica)| !replica.micro_batches.is_empty());
     for (run, replica) in at_work {
         for (stage, ranks) in run.stages.iter().zip(stages(replica)) {
             for &rank in ranks {
