@@ -1,5 +1,6 @@
 """What a whole small model keeps of a micro-batch, storage by storage."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,17 @@ from small_model import small_config
 
 
 def stage_bytes(
-    tokens: int,
+    tokens: int | Sequence[int],
     dtype: torch.dtype = torch.float64,
     checkpointing: CheckpointingKind = "none",
     **changes: Any,
 ) -> int:
+    """Count what is kept of one sequence, or of several of such lengths."""
     parameters = ModelParameters.of(small_config(**changes))
     whole = Position.all(Scheme("<1>").under(checkpointing))[0]
     buffers = StrategyBuffers.for_schemes(parameters, [whole.scheme], dtype)
     buffers.parameter.fill_(0.1)
     stage = Stage(parameters, whole, StageKinds(None), 0, ProcessGroups(timeout=None), buffers)  # type: ignore[arg-type]
-    return activation_bytes(stage, None, collate([np.zeros(tokens, dtype=np.uint8)], multiple=1))
+    lengths = [tokens] if isinstance(tokens, int) else tokens
+    sequences = [np.zeros(length, dtype=np.uint8) for length in lengths]
+    return activation_bytes(stage, None, collate(sequences, multiple=1))

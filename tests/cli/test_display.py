@@ -8,6 +8,7 @@ import pytest
 from hydraulis.cli.display import TrainingDisplay
 from hydraulis.planner.static import StaticTotal
 from hydraulis.runtime.evaluation import Evaluation
+from hydraulis.runtime.memory_prediction import MemoryPrediction
 from hydraulis.runtime.recorder import RunSummary
 from runtime.test_metrics import made_up_metrics
 
@@ -46,6 +47,9 @@ def made_up_summary(**changes: Any) -> RunSummary:
         "median_error": 0.078,
         "transfer_share": 0.125,
         "memory_bytes": 1 << 30,
+        "memory": MemoryPrediction(
+            planned_bytes=900 << 20, held_bytes=1 << 30, median_error=0.034, worst_error=0.12
+        ),
         "groups_ms": 40.0,
         "static": StaticTotal("1x<tp4>", 18_510.0),
         "static_steps": 48,
@@ -206,5 +210,10 @@ def test_the_summary_says_what_memory_and_times_are(
 ) -> None:
     TrainingDisplay(0).summary(made_up_summary(), device)
     output = capsys.readouterr().out
-    assert "at most 1,024 MiB on a rank" in output
+    assert (
+        "at most 1,024 MiB on a rank, where 900 MiB were planned; the median rank is off by 3.4 %"
+        in " ".join(output.replace("│", " ").split())
+    )
     assert note in output
+    TrainingDisplay(0).summary(made_up_summary(memory=None), device)
+    assert "at most 1,024 MiB on a rank" in capsys.readouterr().out

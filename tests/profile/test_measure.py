@@ -106,6 +106,26 @@ def test_each_kind_of_checkpointing_is_measured_as_it_is(
     assert recomputed < 0.6 * plain
 
 
+@pytest.mark.parametrize(
+    ("strategy", "ranks"), [("3x<1>", 3), ("1x<tp2>", 2), ("1x<pp2>", 2), ("1x<cp2>", 2)]
+)
+def test_predicted_memory_is_near_what_is_counted(reports: list[Report], strategy: str, ranks: int) -> None:
+    pairs = reports[0].memory[strategy]
+    assert len(pairs) == ranks
+    for planned, held in pairs:
+        # Ranks of later stages hold less than the fullest stage, whose figures are planned with.
+        assert 0.98 * held <= planned
+    fullest = max(pairs, key=lambda pair: pair[1])
+    assert fullest[0] == pytest.approx(fullest[1], rel=0.02)
+    assert not reports[1].memory[strategy]
+
+
+def test_how_many_sequences_tokens_are_in_makes_no_difference(reports: list[Report]) -> None:
+    for of_context in reports[0].split:
+        assert of_context[0] > 0
+        assert len(set(of_context)) == 1, of_context
+
+
 def test_the_first_stage_of_a_pipeline_holds_several_micro_batches(
     entries: dict[str, dict[str, Any]],
 ) -> None:

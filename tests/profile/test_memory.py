@@ -122,3 +122,13 @@ def test_a_layer_keeps_at_least_what_its_mathematics_needs() -> None:
     minimum += 3 * config.intermediate_size
     per_layer = (stage_bytes(128, num_hidden_layers=2) - stage_bytes(128, num_hidden_layers=1)) / 128
     assert minimum * FLOAT64 <= per_layer <= 3 * minimum * FLOAT64
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_how_many_sequences_tokens_are_in_makes_no_difference(
+    checkpointing: CheckpointingKind, dtype: torch.dtype
+) -> None:
+    """Why a profile has bytes for each token and none for each sequence."""
+    split = [[128], [64] * 2, [100, 20, 8], [1] * 128]
+    assert len({stage_bytes(lengths, dtype, checkpointing) for lengths in split}) == 1

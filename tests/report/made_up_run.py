@@ -71,6 +71,8 @@ def _metrics(step: int, plan: Plan) -> StepMetrics:
         transfer_ms=20.0,
         groups_ms=0.5,
         memory_bytes=1 << 30,
+        rank_planned_bytes=(1 << 30,) * 4,
+        rank_peak_bytes=(1 << 30, None, None, (1 << 30) * 5 // 4),
         gradient_norm=1.5,
         learning_rate=1e-3,
         tokens_per_s=float(plan.lengths.sum()),

@@ -3,19 +3,26 @@
 from pathlib import Path
 from typing import NamedTuple, get_args
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from hydraulis import Scheme
+from hydraulis import Cluster, Planner, Scheme
 from hydraulis.config.checkpointing import CheckpointingKind
+from hydraulis.config.context import ContextKind
 from hydraulis.errors import HydraulisError
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.profile.links import LinkMeasurement, measure_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
+from hydraulis.runtime.loop import planned_bytes
 from runtime.tiny import make_worker
 from small_model import small_config
 
 SCHEMES = ("<1>", "<1,full>", "<tp2>", "<cp2>", "<pp3>")
 MEMORY = 4 << 20
+CONTEXTS: tuple[ContextKind, ...] = ("ulysses", "ring")
+PLANNED = ("3x<1>", "1x<tp2>", "1x<pp2>", "1x<cp2>")
+LENGTHS = (150, 120, 120, 90, 40, 40, 40, 7)
 
 
 class Report(NamedTuple):
@@ -30,6 +37,8 @@ class Report(NamedTuple):
     refused: tuple[str, str, str]
     kept: list[float]
     hurried: str
+    split: list[list[int]]
+    memory: dict[str, list[tuple[int, int]]]
 
 
 def limits(
@@ -81,12 +90,45 @@ def measure(file: Path) -> Report:
         refused,
         kept,
         hurried.to_json(),
+        [kept_of_split(context) for context in CONTEXTS],
+        held_of_plans(),
     )
 
 
 def kept_per_token(scheme: Scheme) -> float:
     """Count what a rank of a replica keeps for a token; 0 on one that is left over."""
     return SchemeBench(make_worker([f"1x{scheme}"]), scheme, None).kept_bytes(64).per_token
+
+
+def kept_of_split(context: ContextKind) -> list[int]:
+    """Count what a context rank keeps of 64 tokens in 1 to 8 sequences; nothing on the rank left over."""
+    worker = make_worker(["1x<cp2>"])
+    bench = SchemeBench(worker, Scheme("<cp2>"), context)
+    return [bench.bytes_of([64 // number] * number) for number in (1, 2, 4, 8)]
+
+
+def held_of_plans() -> dict[str, list[tuple[int, int]]]:
+    """Measure a profile, carry a plan of each strategy out: what ranks were to hold, and held; on rank 0."""
+    worker = make_worker(PLANNED, config=small_config(vocab_size=256), dtype=torch.float32)
+    schemes = [Scheme(text.partition("x")[2]) for text in PLANNED]
+    known = limits(MEMORY, 600.0, precision=1e9)
+    profile = measure_profile(worker, schemes, known, lambda _: None, lambda: False)
+    assert profile is not None
+    found = {}
+    for strategy in PLANNED:
+        planner = Planner(profile, Cluster(gpus=3, gpus_per_node=3), strategies=[strategy])
+        plan = planner.plan(LENGTHS, [length - 1 for length in LENGTHS])
+        held = worker.accumulate(plan, zeros).peak_bytes
+        # The same again holds no more, and is not counted.
+        assert not any(worker.accumulate(plan, zeros).peak_bytes)
+        pairs = zip(planned_bytes(planner, plan), held, strict=False)
+        found[strategy] = [(planned, counted) for planned, counted in pairs if planned and counted]
+    return found
+
+
+def zeros(sequence: int) -> npt.NDArray[np.uint8]:
+    """Give the tokens of a sequence."""
+    return np.zeros(LENGTHS[sequence], dtype=np.uint8)
 
 
 class StopAfter:

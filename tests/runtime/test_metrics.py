@@ -8,10 +8,11 @@ import re
 import pytest
 
 from helpers import ROOT, at_least
+from hydraulis.runtime.memory_prediction import MemoryPrediction
 from hydraulis.runtime.metrics import StepMetrics
 
 
-def made_up_metrics(step: int = 0, **changes: float | str | None) -> StepMetrics:
+def made_up_metrics(step: int = 0, **changes: float | str | tuple[int | None, ...] | None) -> StepMetrics:
     values: dict[str, object] = {
         "loss": 5.5,
         "gradient_norm": 1.5,
@@ -30,6 +31,8 @@ def made_up_metrics(step: int = 0, **changes: float | str | None) -> StepMetrics
         "transfer_ms": 20.0,
         "groups_ms": 0.5,
         "memory_bytes": 1 << 30,
+        "rank_planned_bytes": (1_000, 1_100, None),
+        "rank_peak_bytes": (1_250, None, 900),
         "tokens_per_s": 4_000.0,
         "mfu": None,
         "bubble": 0.05,
@@ -58,6 +61,18 @@ def test_a_line_is_one_json_object_with_every_field() -> None:
     }
     assert promised <= json.loads(line).keys()
     assert json.loads(line)["loss"] == math.pi
+
+
+def test_memory_is_compared_where_both_are_known() -> None:
+    metrics = made_up_metrics()
+    assert metrics.rank_memory == [(1_000, 1_250)]
+    assert MemoryPrediction.of([]) is None
+    other = dataclasses.replace(metrics, rank_peak_bytes=(800, 1_000, 700))
+    found = MemoryPrediction.of([metrics, other])
+    assert found is not None
+    assert (found.planned_bytes, found.held_bytes) == (1_000, 1_250)
+    # 20 % too little, 25 % and 10 % too much.
+    assert (found.median_error, found.worst_error) == pytest.approx((0.2, 0.2))
 
 
 def test_what_is_tracked_leaves_out_what_is_not_known() -> None:

@@ -56,6 +56,8 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
         transfer_ms=2.0,
         groups_ms=3.0,
         memory_bytes=1 << 30,
+        rank_planned_bytes=(900, 900),
+        rank_peak_bytes=(1_000 + step, None),
         tokens_per_s=2.0 * sum(BATCHES[step]),
         mfu=0.1 * step if step else None,
         bubble=0.1 * step,
@@ -67,7 +69,12 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
     return Iteration(
         plan=plan,
         outcome=Outcome(
-            loss=6.0 - step, timelines=timelines, memory_bytes=1 << 30, transfer_ms=2.0, groups_ms=3.0
+            loss=6.0 - step,
+            timelines=timelines,
+            memory_bytes=1 << 30,
+            peak_bytes=(1_000 + step, None),
+            transfer_ms=2.0,
+            groups_ms=3.0,
         ),
         metrics=metrics,
     )

@@ -42,7 +42,7 @@ mod _core {
     #[pymodule_export]
     use crate::lookahead::WindowPlan;
     #[pymodule_export]
-    use crate::plan::{Plan, Replica};
+    use crate::plan::{Guess, Plan, Replica};
     #[pymodule_export]
     use crate::planner::Planner;
     #[pymodule_export]

@@ -78,6 +78,34 @@ impl Plan {
     }
 }
 
+/// A micro-batch beyond what its profile has measured; its sentence is `str()` of it.
+#[pyclass(frozen, module = "hydraulis")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guess(plan::Guess);
+
+#[pymethods]
+impl Guess {
+    /// The scheme that it runs under, as written.
+    #[getter]
+    fn scheme(&self) -> String {
+        self.0.scheme.to_string()
+    }
+
+    /// How many times further than the measured ones it reaches; above 1.
+    #[getter]
+    fn beyond(&self) -> f64 {
+        self.0.beyond
+    }
+
+    fn __str__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Guess('{}', {:.2} times as far as measured)", self.0.scheme, self.0.beyond)
+    }
+}
+
 #[pymethods]
 impl Plan {
     /// Reads the JSON form.
@@ -95,6 +123,12 @@ impl Plan {
     /// A readable account: which strategy and why, what each replica does, what bounds the time.
     fn explain(&self) -> String {
         plan::explain(&self.core)
+    }
+
+    /// The micro-batch that reaches furthest beyond what the profile has measured; None if none does, or where it does not say.
+    #[getter]
+    fn guess(&self) -> Option<Guess> {
+        self.core.guess().map(Guess)
     }
 
     /// The strategy, as written.

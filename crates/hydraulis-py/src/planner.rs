@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{self, Limit};
+use hydraulis_core::simulation;
 use hydraulis_core::spec::{MemoryRule, Strategy};
 use pyo3::prelude::*;
 
@@ -16,7 +17,7 @@ use crate::link::Link;
 use crate::lookahead::{Request, WindowPlan};
 use crate::plan::Plan;
 use crate::schedule::{Span, spans};
-use crate::simulation::{Network, Simulation, simulate};
+use crate::simulation::{Network, RankMemory, Simulation, simulate};
 use crate::spec::Cluster;
 
 /// Plans batches for one model on one cluster: over the profile's list of strategies, over another list, or with
@@ -212,6 +213,14 @@ impl Planner {
         let plan = plan.inner();
         let timelines = detached(py, || plan::predicted_timeline(plan, self.core.cost()))?;
         Ok(timelines.iter().map(spans).collect())
+    }
+
+    /// What each rank holds at its fullest moment, by what it is: by the profile's figures for the fullest stage of its
+    /// replica's scheme; None of ranks without work.
+    fn rank_memory(&self, py: Python<'_>, plan: &Plan) -> PyResult<Vec<Option<RankMemory>>> {
+        let plan = plan.inner();
+        let by_rank = detached(py, || simulation::rank_memory(plan, self.core.cost()))?;
+        Ok(by_rank.into_iter().map(|memory| memory.map(RankMemory::from)).collect())
     }
 
     /// The plan's iteration where ranks are slow and links take time, and where its time goes.

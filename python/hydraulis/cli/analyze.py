@@ -282,5 +282,6 @@ def _document(account: Account) -> dict[str, object]:
             "static_ms": comparison.static.mean_ms,
             "search_ms": comparison.search.mean_ms,
             "ratio": comparison.ratio,
+            "guesses": [str(one.guess) for one in comparison.contestants if one.guess],
         },
     }

@@ -19,7 +19,7 @@ def contestant_table(contestants: Sequence[Contestant], profile: CostProfile) ->
     """Return a row for each planner: times of steps, parts of all ranks' time, the fullest rank's memory.
 
     Where there are transfers, what of them is not hidden is one of the parts, and their share that is
-    hidden a column of its own.
+    hidden a column of its own. Below stands whose plans go beyond what the profile has measured.
 
     Args:
         contestants: at least one; how many times as fast is told against the first.
@@ -36,6 +36,7 @@ def contestant_table(contestants: Sequence[Contestant], profile: CostProfile) ->
     lines = [
         head,
         *(_row(one, width, first, parts) + _ends(one, profile, moved=moved) for one in contestants),
+        *(f"{one.name}: {one.guess}" for one in contestants if one.guess),
         "",
     ]
     return "\n".join(lines)

@@ -167,7 +167,7 @@ class TrainingDisplay:
             f"{100 * summary.transfer_share:.1f} % of the time on the wall is spent on them alone",
         )
         table.add_row("process groups", f"{summary.groups_ms:,.0f} ms to make them, each on first use")
-        table.add_row("memory", f"at most {summary.memory_bytes / MIB:,.0f} MiB on a rank")
+        table.add_row("memory", _memory(summary))
         table.add_row("best static strategy", _static(summary))
         self._console.print(table)
         for name, path in summary.files.items():
@@ -197,6 +197,17 @@ FILE_MEANINGS = {
 
 def _mfu(share: float | None) -> str:
     return "" if share is None else f"MFU {100 * share:.1f} %  "
+
+
+def _memory(summary: RunSummary) -> str:
+    if summary.memory is None:
+        return f"at most {summary.memory_bytes / MIB:,.0f} MiB on a rank"
+    memory = summary.memory
+    return (
+        f"at most {memory.held_bytes / MIB:,.0f} MiB on a rank, where {memory.planned_bytes / MIB:,.0f} MiB "
+        "were planned; "
+        f"the median rank is off by {100 * memory.median_error:.1f} %"
+    )
 
 
 def _static(summary: RunSummary) -> str:

@@ -6,11 +6,12 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis._core import Cluster, CostProfile, LengthHistogram, Planner, propose, propose_paper
+from hydraulis._core import Cluster, CostProfile, Guess, LengthHistogram, Planner, propose, propose_paper
 from hydraulis.cli.interruptible import interruptible
 from hydraulis.cli.options import (
     add_batches,
@@ -23,6 +24,7 @@ from hydraulis.cli.options import (
 )
 from hydraulis.cli.progress import Progress
 from hydraulis.planner import load_profile, read_lengths
+from hydraulis.planner.compare import further
 
 _EXAMPLES = """\
 examples:
@@ -120,6 +122,8 @@ class _List:
     Attributes:
         expected_ms: mean iteration when each batch runs under the fastest of the list.
         search_ms: mean iteration when each batch is searched for by itself.
+        guess: how far plans under the list go beyond what the profile has measured, in words; None if they do
+            not.
     """
 
     method: str
@@ -127,6 +131,7 @@ class _List:
     expected_ms: float
     search_ms: float
     longest_admitted: int
+    guess: str | None
 
     def to_json(self) -> str:
         """Return everything on one line."""
@@ -141,6 +146,7 @@ class _List:
             f"mean iteration: {self.expected_ms:.1f} ms, {100 * self._over(self.expected_ms):.2f} % "
             f"over a search for each batch ({self.search_ms:.1f} ms)\n"
             f"longest admitted: {self.longest_admitted:,} tokens\n"
+            f"{'' if self.guess is None else self.guess + chr(10)}"
             f'for hydraulis plan: --strategies "{names}"\n'
         )
 
@@ -158,12 +164,19 @@ def _by_search(task: _Task, k: int, progress: Progress) -> _List:
         progress("searching for each batch" if step == "search" else "choosing strategies", done, of)
 
     proposal = propose(task.profile, task.cluster, task.batches, k, context=task.context, progress=tell)
+    names = [one.strategy for one in proposal.strategies]
+    listed = Planner(task.profile, task.cluster, strategies=names)
+    guesses = []
+    for done, batch in enumerate(task.batches):
+        progress("planning each batch", done, len(task.batches))
+        guesses.append(listed.plan(batch).guess)
     return _List(
         method="search",
         strategies=[_Row(one.strategy, one.share, one.expected_ms) for one in proposal.strategies],
         expected_ms=proposal.expected_ms,
         search_ms=proposal.search_ms,
         longest_admitted=proposal.longest_admitted,
+        guess=_furthest(guesses),
     )
 
 
@@ -174,10 +187,12 @@ def _by_paper(task: _Task, progress: Progress) -> _List:
     search = Planner(task.profile, task.cluster, strategies="search")
     chosen: Counter[str] = Counter()
     expected_ms = search_ms = 0.0
+    guesses: list[Guess | None] = []
     for done, batch in enumerate(task.batches):
         progress("planning each batch", done, len(task.batches))
         plan = listed.plan(batch)
         chosen[plan.strategy] += 1
+        guesses.append(plan.guess)
         expected_ms += plan.iteration_ms
         search_ms += search.plan(batch).iteration_ms
     batches = len(task.batches)
@@ -187,4 +202,10 @@ def _by_paper(task: _Task, progress: Progress) -> _List:
         expected_ms=expected_ms / batches,
         search_ms=search_ms / batches,
         longest_admitted=listed.longest_admitted,
+        guess=_furthest(guesses),
     )
+
+
+def _furthest(guesses: Sequence[Guess | None]) -> str | None:
+    guess = reduce(further, guesses, None)
+    return None if guess is None else str(guess)

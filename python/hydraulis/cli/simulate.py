@@ -183,6 +183,7 @@ def _json(contestants: Sequence[Contestant]) -> str:
             "utilisation": one.utilisation,
             "shares": {part: one.parts_ms[part] / sum(one.parts_ms.values()) for part in PARTS},
             "memory": None if one.memory is None else {name: getattr(one.memory, name) for name in _HELD},
+            "guess": None if one.guess is None else str(one.guess),
             "strategies": dict(one.strategies.most_common()),
             "transfers": {"exposed_ms": one.exposed_ms, "hidden_share": one.hidden_share},
             "iteration_ms": one.iteration_ms,

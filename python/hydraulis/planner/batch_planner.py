@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis._core import Plan, Span
+from hydraulis._core import Plan, RankMemory, Span
 
 Counts = npt.NDArray[np.int64]
 
@@ -28,4 +28,8 @@ class BatchPlanner(Protocol):
 
     def timeline(self, plan: Plan, /) -> list[list[Span]]:
         """Give the predicted timeline of each replica."""
+        ...
+
+    def rank_memory(self, plan: Plan, /) -> list[RankMemory | None]:
+        """Predict what each rank holds at its fullest moment; None without work."""
         ...

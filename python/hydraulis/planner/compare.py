@@ -11,8 +11,10 @@ import numpy.typing as npt
 from hydraulis._core import (
     Cluster,
     CostProfile,
+    Guess,
     Link,
     Network,
+    Plan,
     Planner,
     RankMemory,
     Scheme,
@@ -69,6 +71,7 @@ class Contestant:
         parts_ms: where all ranks' time went, by part, summed over the batches and divided by the ranks:
             together as long as all steps.
         memory: of the fullest rank of all iterations, by what it holds.
+        guess: how far its plans go beyond what the profile has measured; None if they do not.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Contestant:
     parts_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
 
     memory: RankMemory | None = None
+    guess: Guess | None = None
 
     @property
     def mean_ms(self) -> float:
@@ -105,9 +109,11 @@ class Contestant:
         exposed, hidden = sum(self.step_ms) - sum(self.iteration_ms), sum(self.hidden_ms)
         return hidden / (hidden + exposed) if hidden + exposed > 0 else 1.0
 
-    def add(self, strategy: str, run: Simulation, ranks: int) -> None:
-        """Add an iteration."""
-        self.strategies[strategy] += 1
+    def add(self, plan: Plan, run: Simulation) -> None:
+        """Add a plan's iteration."""
+        ranks = plan.cluster.gpus
+        self.strategies[plan.strategy] += 1
+        self.guess = further(self.guess, plan.guess)
         self.iteration_ms.append(run.iteration_ms)
         self.step_ms.append(run.step_ms)
         self.hidden_ms.append(run.hidden_ms)
@@ -116,6 +122,11 @@ class Contestant:
         of_stages = [stage.memory for stages in run.stages for stage in stages]
         known = of_stages if self.memory is None else [self.memory, *of_stages]
         self.memory = max(known, key=lambda memory: memory.total_bytes)
+
+
+def further(one: Guess | None, other: Guess | None) -> Guess | None:
+    """Give the guess that goes further beyond what was measured."""
+    return max((guess for guess in (one, other) if guess), key=lambda guess: guess.beyond, default=None)
 
 
 def compare(setting: Setting, names: Sequence[str], progress: Tell = silent) -> list[Contestant]:
@@ -145,7 +156,7 @@ def _run(name: str, setting: Setting, progress: Tell) -> Contestant:
         run = planner.simulate(
             plan, slowdowns=setting.slowdowns, network=setting.network, link=setting.actual_link
         )
-        contestant.add(plan.strategy, run, setting.cluster.gpus)
+        contestant.add(plan, run)
     return contestant
 
 

@@ -66,15 +66,18 @@ class SchemeBench:
         """
         if self._stage is None or self.position is None:
             return KeptBytes(0.0, 0.0)
-        few, many = (self._micro_batch([count]) for count in (tokens, 2 * tokens))
-        kept_few, kept_many = (
-            activation_bytes(self._stage, self._input(micro_batch), micro_batch)
-            for micro_batch in (few, many)
-        )
-        num_tokens = few.num_tokens
-        per_token = (kept_many - kept_few) / (many.num_tokens - num_tokens)
+        kept_few, kept_many = (self.bytes_of([count]) for count in (tokens, 2 * tokens))
+        few, many = (self._micro_batch([count]).num_tokens for count in (tokens, 2 * tokens))
+        per_token = (kept_many - kept_few) / (many - few)
         micro_batches = self.scheme.pp - self.position.stage
-        return KeptBytes(micro_batches * per_token, micro_batches * (kept_few - num_tokens * per_token))
+        return KeptBytes(micro_batches * per_token, micro_batches * (kept_few - few * per_token))
+
+    def bytes_of(self, lengths: list[int]) -> int:
+        """Count what this rank keeps of one micro-batch of such sequences; 0 if it is left over."""
+        if self._stage is None:
+            return 0
+        micro_batch = self._micro_batch(lengths)
+        return activation_bytes(self._stage, self._input(micro_batch), micro_batch)
 
     def time(self, lengths: list[int]) -> Timing | None:
         """Time one micro-batch of sequences of these lengths; None if this rank is left over."""

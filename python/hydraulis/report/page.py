@@ -17,6 +17,7 @@ from hydraulis.report.loss import loss_figure
 from hydraulis.report.prediction import prediction_figure
 from hydraulis.report.strategies import strategies_figure
 from hydraulis.report.timeline import timeline_figure
+from hydraulis.runtime.memory_prediction import MemoryPrediction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -144,9 +145,9 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
 
     Returns:
         `steps`, `tokens`, `first_loss`, `last_loss`, `strategies`, `median_error`, `tokens_per_s` of the
-        median step; `mfu` of the median step where it is known, `first_evaluation` and `last_evaluation`
-        where there are any, and `static_ratio`, how many times as long the best static strategy is planned to
-        take, where there is one.
+        median step; `mfu` of the median step and `memory_error`, the median over ranks and steps, where they
+        are known, `first_evaluation` and `last_evaluation` where there are any, and `static_ratio`, how many
+        times as long the best static strategy is planned to take, where there is one.
     """
     metrics = run.metrics
     summed: dict[str, float] = {
@@ -158,6 +159,9 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
         "median_error": float(np.median([abs(one.planned_ms / one.measured_ms - 1) for one in metrics])),
         "tokens_per_s": float(np.median([one.tokens_per_s for one in metrics])),
     }
+    memory = MemoryPrediction.of(metrics)
+    if memory is not None:
+        summed["memory_error"] = memory.median_error
     shares = [one.mfu for one in metrics if one.mfu is not None]
     if shares:
         summed["mfu"] = float(np.median(shares))
@@ -203,6 +207,8 @@ def _facts(summed: dict[str, float]) -> list[tuple[str, str]]:
         ("strategies used", f"{summed['strategies']:,}"),
         ("prediction, median error", f"{100 * summed['median_error']:.1f} %"),
     ]
+    if "memory_error" in summed:
+        facts.append(("memory, median error", f"{100 * summed['memory_error']:.1f} %"))
     if "mfu" in summed:
         facts.insert(4, ("MFU", f"{100 * summed['mfu']:.1f} %"))
     if "last_evaluation" in summed:

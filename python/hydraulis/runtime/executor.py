@@ -4,6 +4,7 @@ Legend: t tokens of this rank, H hidden.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from hydraulis._core import Backward, Exchange, Forward
 from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.runtime.iteration_clock import IterationClock
+from hydraulis.runtime.kept_activations import KeptActivations
 from hydraulis.runtime.stage import Stage
 
 
@@ -31,13 +33,26 @@ class Execution:
         return sum((loss.item() for loss in self.losses), 0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """What is measured while a list runs.
+
+    Attributes:
+        clock: takes the times of forwards and backwards.
+        kept: counts what micro-batches keep in between; None to leave that out.
+    """
+
+    clock: IterationClock
+    kept: KeptActivations | None
+
+
 def execute(
     instructions: Sequence[Forward | Backward | Exchange],
     stage: Stage,
     micro_batches: Sequence[PackedMicroBatch],
     denominator: int,
     before_backward: Callable[[], None],
-    clock: IterationClock,
+    gauges: Gauges,
 ) -> Execution:
     """Run a rank's instruction list; gradients accumulate in the stage's buffers.
 
@@ -47,16 +62,16 @@ def execute(
         micro_batches: of this rank's replica, in the plan's order.
         denominator: target tokens of the whole global batch.
         before_backward: called once, before the first backward: from then on gradients are added up.
-        clock: told each forward and backward, in running order.
+        gauges: told each forward and backward, in running order.
     """
-    run = _Run(stage, micro_batches, denominator, before_backward)
+    run = _Run(stage, micro_batches, denominator, before_backward, gauges.kept)
     for instruction in instructions:
         match instruction:
             case Forward(micro_batch):
-                with clock.computing():
+                with gauges.clock.computing():
                     run.forward(micro_batch)
             case Backward(micro_batch):
-                with clock.computing():
+                with gauges.clock.computing():
                     run.backward(micro_batch)
             case Exchange(peer, next=is_next, send=send, receive=receive):
                 run.exchange(peer, send, receive, towards_next=is_next)
@@ -73,7 +88,9 @@ class _Run:
         micro_batches: Sequence[PackedMicroBatch],
         denominator: int,
         before_backward: Callable[[], None],
+        kept: KeptActivations | None,
     ) -> None:
+        self._kept = kept
         self.result = Execution()
         self._stage = stage
         self._micro_batches = micro_batches
@@ -88,9 +105,9 @@ class _Run:
         self._parked: list[tuple[int, dist.Work, Tensor]] = []
 
     def forward(self, micro_batch: int) -> None:
-        output = self._stage.forward(
-            self._input.get(micro_batch), self._micro_batches[micro_batch], self._denominator
-        )
+        input_tH = self._input.get(micro_batch)
+        with self._kept.forward(micro_batch, input_tH) if self._kept else nullcontext():
+            output = self._stage.forward(input_tH, self._micro_batches[micro_batch], self._denominator)
         if self._stage.is_last:
             self.result.losses.append(output.detach())
         self._output[micro_batch] = output
@@ -108,6 +125,8 @@ class _Run:
         input_tH = self._input.pop(micro_batch, None)
         if input_tH is not None and input_tH.grad is not None:
             self._input_gradient[micro_batch] = input_tH.grad
+        if self._kept:
+            self._kept.release(micro_batch)
 
     def exchange(self, peer: int, send: int | None, receive: int | None, *, towards_next: bool) -> None:
         """Trade with a neighbouring stage: activations go to the next one, gradients to the previous."""

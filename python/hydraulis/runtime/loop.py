@@ -100,7 +100,9 @@ def iterations(
             wall_ms = 1e3 * (time.perf_counter() - start)
             metrics = _metrics(step, plan, outcome, update, wall_ms=wall_ms, taken=taken)
             mfu = utilisation.of(metrics.tokens, metrics.squares, wall_ms)
-            metrics = dataclasses.replace(metrics, mfu=mfu)
+            # Rank 0 alone has a planner, and what all ranks held.
+            planned = planned_bytes(planner, plan) if outcome.peak_bytes else ()
+            metrics = dataclasses.replace(metrics, mfu=mfu, rank_planned_bytes=planned)
             yield Iteration(
                 plan=plan, outcome=outcome, metrics=metrics, num_dropped=sampler.num_dropped(step + 1)
             )
@@ -190,6 +192,8 @@ def _metrics(
         transfer_ms=outcome.transfer_ms,
         groups_ms=outcome.groups_ms,
         memory_bytes=outcome.memory_bytes,
+        rank_planned_bytes=(),
+        rank_peak_bytes=outcome.peak_bytes,
         tokens_per_s=1e3 * float(plan.lengths.sum()) / wall_ms,
         mfu=None,
         bubble=balance.bubble,
@@ -197,6 +201,12 @@ def _metrics(
         replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),
         replica_measured_ms=outcome.replica_ms,
     )
+
+
+def planned_bytes(planner: BatchPlanner, plan: Plan) -> tuple[int | None, ...]:
+    """Give what each rank is predicted to hold at its fullest moment; None without work."""
+    by_rank = planner.rank_memory(plan)
+    return tuple(None if memory is None else round(memory.total_bytes) for memory in by_rank)
 
 
 def check_loss(step: int, loss: float) -> None:

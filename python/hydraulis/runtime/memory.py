@@ -5,27 +5,49 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from hydraulis._core import Plan, Position
+from hydraulis.runtime.kept_activations import KeptActivations
+
 
 class IterationMemory:
     """Gives the most bytes that a rank held in an iteration.
 
-    CUDA's allocator knows them. The CPU's does not: there what lasts is counted, which is parameters,
-    gradients, home state and what transfers have staged; what a micro-batch keeps for its backward is not.
+    CUDA's allocator knows them. The CPU's does not, so tensors are counted. What lasts is parameters,
+    gradients, home state and what transfers have staged. What micro-batches keep for their backward is
+    counted while they run, which takes time: hence only in iterations in which the rank holds more tokens
+    than it did before at the same position, so that the fullest of a run is always among them.
 
     Args:
         device: of the rank.
+
+    Attributes:
+        kept: counts what micro-batches keep in this iteration; None where that is not done.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._counted: dict[Position, int] = {}
+        self.kept: KeptActivations | None = None
 
-    def begin(self) -> None:
-        """Forget what was held before."""
+    def begin(
+        self, lasting: Iterable[Tensor] = (), position: Position | None = None, tokens: int = 0
+    ) -> None:
+        """Forget what was held before.
+
+        Args:
+            lasting: the tensors that the rank always holds.
+            position: of the rank in the iteration to come; None without work.
+            tokens: of the micro-batches that it will hold at once, at most.
+        """
+        self.kept = None
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
+        elif position is not None and tokens > self._counted.get(position, 0):
+            self._counted[position] = tokens
+            self.kept = KeptActivations(lasting)
 
     def most_bytes(self, lasting: Iterable[Tensor]) -> int:
-        """Give the most bytes that were held at once since `begin`.
+        """Give the most bytes that were held at once since `begin`; on the CPU what lasts alone.
 
         Args:
             lasting: the tensors that the rank always holds, each of a storage of its own.
@@ -33,3 +55,20 @@ class IterationMemory:
         if self._device.type == "cuda":
             return int(torch.cuda.max_memory_allocated(self._device))
         return sum(tensor.nbytes for tensor in lasting)
+
+    def peak_bytes(self, lasting: Iterable[Tensor]) -> int | None:
+        """Give the same with what micro-batches kept; None where that was not counted."""
+        if self._device.type == "cuda":
+            return self.most_bytes(lasting)
+        return None if self.kept is None else self.most_bytes(lasting) + self.kept.most_bytes
+
+
+def tokens_at_once(plan: Plan, rank: int) -> int:
+    """Give the most tokens of micro-batches that a rank's stage holds at once under 1F1B; 0 without work."""
+    position = plan.position(rank)
+    if position is None:
+        return 0
+    replica = next(replica for replica in plan.replicas if rank in replica.ranks)
+    tokens = [int(plan.lengths[ids].sum()) for ids in replica.micro_batches]
+    held = position.scheme.pp - position.stage
+    return max(sum(tokens[first : first + held]) for first in range(len(tokens)))

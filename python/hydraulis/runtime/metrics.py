@@ -33,6 +33,10 @@ class StepMetrics:
         groups_ms: what making process groups took that were not used before, on the wall.
         memory_bytes: the most that any rank held: on CUDA by the allocator, on the CPU what lasts, counted,
             without what micro-batches keep for backward.
+        rank_planned_bytes: by rank, the most that it is predicted to hold; null of ranks without work.
+        rank_peak_bytes: by rank, the most that it held: on CUDA by the allocator; on the CPU counted, with
+            what micro-batches keep for backward, and null in iterations in which that is not done (see
+            `IterationMemory`).
         tokens_per_s: real tokens per second on the wall.
         mfu: the share of the devices' peak that the model's operations take on the wall (see
             `training_flops`); null where `output.peak_tflops` is absent.
@@ -60,6 +64,8 @@ class StepMetrics:
     transfer_ms: float
     groups_ms: float
     memory_bytes: int
+    rank_planned_bytes: tuple[int | None, ...]
+    rank_peak_bytes: tuple[int | None, ...]
     tokens_per_s: float
     mfu: float | None
     bubble: float
@@ -71,6 +77,12 @@ class StepMetrics:
     def prediction_error(self) -> float | None:
         """How far the planned time is off the measured one, relative to it; None if nothing was measured."""
         return self.planned_ms / self.measured_ms - 1 if self.measured_ms else None
+
+    @property
+    def rank_memory(self) -> list[tuple[int, int]]:
+        """The planned and the held bytes of each rank of which both are known."""
+        pairs = zip(self.rank_planned_bytes, self.rank_peak_bytes, strict=True)
+        return [(planned, held) for planned, held in pairs if planned is not None and held is not None]
 
     @classmethod
     def from_json(cls, line: str) -> Self:

@@ -15,6 +15,7 @@ from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.planner.static import StaticComparison, StaticTotal
 from hydraulis.runtime.evaluation import EVALUATIONS, Evaluation
 from hydraulis.runtime.loop import Iteration
+from hydraulis.runtime.memory_prediction import MemoryPrediction
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.recalibration import CALIBRATIONS
 from hydraulis.runtime.run_directory import RunDirectory
@@ -48,6 +49,8 @@ class RunSummary:
         transfer_share: of all time on the wall, what rank 0 did nothing but transfers for.
         groups_ms: what making process groups took on the wall, each on its first use.
         memory_bytes: the most that any rank held in any iteration.
+        memory: what was planned and held where the most was held, of all ranks and iterations of which both
+            are known; None if there are none.
         static: the best static strategy for the same batches; None if none admits the longest sequence.
         static_steps: how many steps it was planned for, spread over the run; 0 where it was not compared,
             because the times that plans were made with changed on the way.
@@ -72,6 +75,7 @@ class RunSummary:
     transfer_share: float
     groups_ms: float
     memory_bytes: int
+    memory: MemoryPrediction | None
     static: StaticTotal | None
     static_steps: int
     static_planned_ms: float
@@ -183,6 +187,7 @@ class Recorder:
             transfer_share=sum(metrics.transfer_ms for metrics in self._metrics) / wall_ms,
             groups_ms=sum(metrics.groups_ms for metrics in self._metrics),
             memory_bytes=max(metrics.memory_bytes for metrics in self._metrics),
+            memory=MemoryPrediction.of(self._metrics),
             static=self.static.best() if self.static else None,
             static_steps=len(compared),
             static_planned_ms=sum(metrics.planned_ms for metrics in compared),

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis._core import Cluster, CostProfile, Link, Plan, Planner, Span
+from hydraulis._core import Cluster, CostProfile, Link, Plan, Planner, RankMemory, Span
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.errors import InfeasibleError
 from hydraulis.planner.compare import homogeneous
@@ -93,6 +93,10 @@ class RunPlanner:
         """Give the predicted timeline of each replica, by the times that a plan of late was made with."""
         planner = next((planner for made, planner in self._made_by if made == plan), self._planner)
         return planner.timeline(plan)
+
+    def rank_memory(self, plan: Plan) -> list[RankMemory | None]:
+        """Predict what each rank holds at its fullest moment; None without work."""
+        return self._planner.rank_memory(plan)
 
     def observe(self, plan: Plan, timelines: Sequence[Sequence[Span]]) -> None:
         """Learn from an iteration what its schemes take, if that is asked for."""

@@ -26,12 +26,12 @@ from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.device import choose_device, tensor_backend_of
 from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.every_rank import on_every_rank
-from hydraulis.runtime.executor import Execution, execute
+from hydraulis.runtime.executor import Execution, Gauges, execute
 from hydraulis.runtime.forward_only import execute_forward
 from hydraulis.runtime.frozen import FrozenParameters
 from hydraulis.runtime.home import HomePlace, HomeShare, HomeState
 from hydraulis.runtime.iteration_clock import iteration_clock
-from hydraulis.runtime.memory import IterationMemory
+from hydraulis.runtime.memory import IterationMemory, tokens_at_once
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.planned_sequences import PlannedSequences
 from hydraulis.runtime.stage import Stage, StageKinds
@@ -47,6 +47,8 @@ class Outcome:
         loss: the mean over the target tokens of the global batch, the same on every rank.
         timelines: each replica's measured timeline, on rank 0; empty elsewhere.
         memory_bytes: the most that any rank held, on rank 0 (see `IterationMemory`); 0 elsewhere.
+        peak_bytes: the most that each rank held, with what micro-batches keep, on rank 0; None of ranks of
+            which that was not counted.
         transfer_ms: that this rank did nothing but transfers (see `IterationTimes`).
         groups_ms: time on the wall of making the process groups that no plan before had used.
     """
@@ -54,6 +56,7 @@ class Outcome:
     loss: float
     timelines: Sequence[Sequence[Span]]
     memory_bytes: int
+    peak_bytes: tuple[int | None, ...]
     transfer_ms: float
     groups_ms: float
 
@@ -186,7 +189,8 @@ class Worker:
         _check_plan(plan, self.parameters.config, self._schemes)
         # What measurements and evaluations took is not this iteration's.
         self._clock.read()
-        self._memory.begin()
+        rank = dist.get_rank()
+        self._memory.begin(self._lasting(), plan.position(rank), tokens_at_once(plan, rank))
         made_ms = self.groups.made_ms
         self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
         if self.frozen:
@@ -197,11 +201,14 @@ class Worker:
         sequences.check()
         loss = _whole_loss(plan, execution.loss())
         times = self._clock.read()
-        by_rank = _gathered(RankReport(times.computed_ms, self._memory.most_bytes(self._lasting())))
+        lasting = self._lasting()
+        memory = self._memory.most_bytes(lasting), self._memory.peak_bytes(lasting)
+        by_rank = _gathered(RankReport(times.computed_ms, *memory))
         return Outcome(
             loss=loss,
             timelines=_timelines(plan, by_rank),
             memory_bytes=max((report.memory_bytes for report in by_rank), default=0),
+            peak_bytes=tuple(report.peak_bytes for report in by_rank),
             transfer_ms=times.transferred_ms,
             groups_ms=self.groups.made_ms - made_ms,
         )
@@ -244,7 +251,7 @@ class Worker:
             _collated(stage, replica, tokens),
             int(plan.targets.sum()),
             self._transfers.finish_parameters,
-            self._clock,
+            Gauges(self._clock, self._memory.kept),
         )
 
     def _lasting(self) -> list[Tensor]:
@@ -304,10 +311,12 @@ class RankReport(NamedTuple):
     Attributes:
         computed_ms: of each forward and backward, in running order.
         memory_bytes: the most that it held.
+        peak_bytes: the same with what micro-batches kept, where that was counted.
     """
 
     computed_ms: list[float]
     memory_bytes: int
+    peak_bytes: int | None
 
 
 def _gathered(report: RankReport) -> list[RankReport]:

@@ -159,15 +159,8 @@ fn what_to_trust(plan: &Plan) -> String {
             100.0 * error
         );
     }
-    let furthest = plan.replicas.iter().filter_map(|replica| Some((replica, replica.trust?.beyond)));
-    if let Some((replica, beyond)) = furthest.max_by(|one, other| one.1.total_cmp(&other.1))
-        && beyond > 1.0
-    {
-        let _ = write!(
-            text,
-            "\nA micro-batch of {} is {beyond:.1} times as long as what was measured of it: its time is a guess.",
-            replica.scheme
-        );
+    if let Some(guess) = plan.guess() {
+        let _ = write!(text, "\n{guess}");
     }
     text
 }

@@ -10,6 +10,7 @@ mod gpu_time;
 mod held;
 mod iteration;
 mod network;
+mod rank_memory;
 mod step;
 mod workload;
 
@@ -18,4 +19,5 @@ pub use gpu_time::GpuTime;
 pub use held::Held;
 pub use iteration::{Iteration, ReplicaRun, StageRun, simulate_iteration};
 pub use network::{Network, Wire};
+pub use rank_memory::rank_memory;
 pub use step::{StepRun, Trip};

@@ -193,5 +193,8 @@ fn a_plan_says_how_far_its_times_can_be_trusted() {
     profile.schemes[wide].fit = Some(measured(62_000, 0.000_001));
     let text = explain(&planned_with(&profile));
     assert!(!text.contains("times as long"), "{text}");
+    let guess = plan.guess().unwrap();
+    assert_eq!((guess.scheme.to_string().as_str(), guess.beyond), ("<tp16>", 2.0));
+    assert_eq!(planned_with(&profile).guess(), None);
     assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
 }
