@@ -114,9 +114,9 @@ def test_predicted_memory_is_near_what_is_counted(reports: list[Report], strateg
     assert len(pairs) == ranks
     for planned, held in pairs:
         # Ranks of later stages hold less than the fullest stage, whose figures are planned with.
-        assert 0.98 * held <= planned
+        assert 0.95 * held <= planned
     fullest = max(pairs, key=lambda pair: pair[1])
-    assert fullest[0] == pytest.approx(fullest[1], rel=0.02)
+    assert fullest[0] == pytest.approx(fullest[1], rel=0.05)
     assert not reports[1].memory[strategy]
 
 
@@ -149,6 +149,15 @@ def test_it_plans(reports: list[Report]) -> None:
     plan = planner.plan(lengths)
     assert planner.check(plan, lengths) == []
     assert plan.iteration_ms > 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are known on Linux alone")
+def test_what_groups_do_on_threads_of_their_own_is_computation(reports: list[Report]) -> None:
+    for threads, own, of_world, counted in (report.exchanged for report in reports):
+        assert threads == 3
+        # 4 MiB sent and added up, against waking up now and then.
+        assert own > 2 * of_world
+        assert own == pytest.approx(counted, rel=0.2)
 
 
 def test_progress_goes_from_nothing_to_all(reports: list[Report]) -> None:

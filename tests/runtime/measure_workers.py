@@ -1,19 +1,24 @@
 """What the ranks of profile/test_measure.py do; not beside it, as `profile` is a standard module too."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.distributed as dist
 
 from hydraulis import Cluster, Planner, Scheme
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.errors import HydraulisError
+from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.profile.links import LinkMeasurement, measure_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
+from hydraulis.runtime.device import CPU
+from hydraulis.runtime.iteration_clock import iteration_clock
 from hydraulis.runtime.loop import planned_bytes
 from runtime.tiny import make_worker
 from small_model import small_config
@@ -39,6 +44,7 @@ class Report(NamedTuple):
     hurried: str
     split: list[list[int]]
     memory: dict[str, list[tuple[int, int]]]
+    exchanged: tuple[int, float, float, float]
 
 
 def limits(
@@ -92,6 +98,7 @@ def measure(file: Path) -> Report:
         hurried.to_json(),
         [kept_of_split(context) for context in CONTEXTS],
         held_of_plans(),
+        exchange(),
     )
 
 
@@ -124,6 +131,26 @@ def held_of_plans() -> dict[str, list[tuple[int, int]]]:
         pairs = zip(planned_bytes(planner, plan), held, strict=False)
         found[strategy] = [(planned, counted) for planned, counted in pairs if planned and counted]
     return found
+
+
+def exchange() -> tuple[int, float, float, float]:
+    """Give the threads of a group, and the seconds that they take for its own exchanges, and for WORLD's.
+
+    The last number is what a clock that knows them says of the group's exchanges beyond one that does not.
+    """
+    groups = ProcessGroups(timedelta(minutes=1))
+    groups.ensure([range(3)])
+    values = torch.ones(1 << 20)
+    seconds = []
+    clocks = [iteration_clock(CPU, groups.threads), iteration_clock(CPU)]
+    for group in (groups.get(range(3)), None):
+        before = groups.threads.cpu_s()
+        with clocks[0].computing(), clocks[1].computing():
+            dist.all_reduce(values, group=group)
+        seconds.append(groups.threads.cpu_s() - before)
+    knows, does_not = (clock.read().computed_ms[0] for clock in clocks)
+    own, of_world = seconds
+    return len(groups.threads), own, of_world, (knows - does_not) / 1e3
 
 
 def zeros(sequence: int) -> npt.NDArray[np.uint8]:

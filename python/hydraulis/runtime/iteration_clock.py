@@ -1,7 +1,9 @@
 """What an iteration's time goes to on one rank: computations one by one, and transfers.
 
-On the CPU a computation's time is CPU time of its thread, less what that spends on transfers in between:
-waiting for another rank takes none, so times hold when ranks share cores. On CUDA the host runs ahead of the
+On the CPU a computation's time is CPU time: of its thread, less what that spends on transfers in between, and
+of the threads on which gloo exchanges with the tensor and context ranks. Waiting for another rank takes
+none, so times hold when ranks share cores; where a rank has cores to spare, its exchanges' threads run
+beside its own, and the time is more than the wall's. On CUDA the host runs ahead of the
 device, and events in the stream of computation say when the device came to them; what a computation waited
 for transfers is left out of its time, what it waited for the tensor and context ranks that it meets is not.
 """
@@ -13,6 +15,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 import torch
+
+from hydraulis.parallel.group_threads import GroupThreads
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +49,21 @@ class IterationClock(ABC):
         """Give the times since the last reading, and forget them; on CUDA it waits for the device."""
 
 
-def iteration_clock(device: torch.device) -> IterationClock:
-    """Make the clock of a rank that computes on this device."""
-    return CudaClock() if device.type == "cuda" else CpuClock()
+def iteration_clock(device: torch.device, threads: GroupThreads | None = None) -> IterationClock:
+    """Make the clock of a rank that computes on this device.
+
+    Args:
+        device: of the rank.
+        threads: on which the groups work that computations meet in; those of transfers are not among them.
+    """
+    return CudaClock() if device.type == "cuda" else CpuClock(threads or GroupThreads())
 
 
 class CpuClock(IterationClock):
     """CPU time of computations, and the wall's time of transfers."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: GroupThreads) -> None:
+        self._threads = threads
         self._computed_ms: list[float] = []
         self._transferred_s = 0.0
         # Of the thread's CPU time: packing and adding up.
@@ -61,10 +71,10 @@ class CpuClock(IterationClock):
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Time a computation by the calling thread's CPU time, transfers in between left out."""
-        start, transferring_s = time.thread_time(), self._transferring_s
+        """Time a computation by CPU time of its thread and its groups', transfers in between left out."""
+        start, transferring_s = self._cpu_s(), self._transferring_s
         yield
-        took_s = time.thread_time() - start - (self._transferring_s - transferring_s)
+        took_s = self._cpu_s() - start - (self._transferring_s - transferring_s)
         self._computed_ms.append(1e3 * took_s)
 
     @contextmanager
@@ -76,6 +86,9 @@ class CpuClock(IterationClock):
         finally:
             self._transferred_s += time.perf_counter() - start
             self._transferring_s += time.thread_time() - thread_start
+
+    def _cpu_s(self) -> float:
+        return time.thread_time() + self._threads.cpu_s()
 
     def read(self) -> IterationTimes:
         """Give the times since the last reading, and forget them."""

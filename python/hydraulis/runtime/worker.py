@@ -136,7 +136,10 @@ class Worker:
             self.frozen = FrozenParameters(
                 share, schemes, dtype, BucketExchange(share.layout, timeout, self.device)
             )
-        self._clock, self._memory = iteration_clock(self.device), IterationMemory(self.device)
+        self._clock, self._memory = (
+            iteration_clock(self.device, self.groups.threads),
+            IterationMemory(self.device),
+        )
         exchange = BucketExchange(self.home.layout, timeout, self.device)
         self._transfers = Transfers(self.parameters, self.home, self.buffers, exchange, self._clock)
         self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}
