@@ -1,16 +1,17 @@
 //! What must hold for the text of profiles, plans and strategies, whatever it is.
 //!
-//! The first byte says what the text begins with: nothing, a good profile or a good plan. The others are edits of
-//! it, or the text itself.
+//! The first byte says what the text begins with: nothing, a good profile, or a good plan, without transfers, with them or by
+//! the exact rule. The others are edits of it, or the text itself.
 
 use std::ops::Range;
 use std::sync::LazyLock;
 
 use arbitrary::{Result, Unstructured};
 use hydraulis_core::cost::{CostModel, CostProfile, preset};
+use hydraulis_core::layout::{Link, Parameter, ParameterTable, Traffic};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{Plan, Planner, check, explain, predicted_timeline};
-use hydraulis_core::spec::{Cluster, Scheme, Strategy};
+use hydraulis_core::spec::{Cluster, LayerSplit, MemoryRule, Scheme, Strategy};
 
 /// Edits of a good document.
 const MAX_EDITS: u32 = 3;
@@ -22,9 +23,29 @@ static MODEL: LazyLock<CostModel> = LazyLock::new(|| {
 });
 static BATCH: LazyLock<Batch> =
     LazyLock::new(|| Batch::new(&[9_000, 700, 600, 50, 1], None).expect("lengths from 1 are a batch"));
-static PLAN: LazyLock<String> = LazyLock::new(|| {
-    let planner = Planner::new(MODEL.profile().clone(), MODEL.cluster(), None).expect("the profile fits the cluster");
-    planner.plan(&BATCH).expect("the cluster admits the batch").to_json()
+static LINK: LazyLock<Link> = LazyLock::new(|| {
+    let layer = |block| Parameter {
+        name: format!("layer {block}"),
+        rows: 4_096,
+        row_elements: 50_000,
+        units: 4_096,
+        blocks: vec![block],
+    };
+    let table = ParameterTable::new((1..=32).map(layer).collect(), LayerSplit::even(32)).expect("layers are a table");
+    let traffic = Traffic {
+        gigabytes_per_s: 10.0,
+        gpu_gigabytes_per_s: 100.0,
+        message_us: 10.0,
+        parameter_bytes: 2,
+        gradient_bytes: 2,
+    };
+    Link::new(table, traffic).expect("the rates are finite")
+});
+static PLANS: LazyLock<[String; 3]> = LazyLock::new(|| {
+    let plain = Planner::new(MODEL.profile().clone(), MODEL.cluster(), None).expect("the profile fits the cluster");
+    let linked = plain.clone().with_link(LINK.clone()).expect("no scheme has 32 stages");
+    let exact = plain.clone().with_memory(MemoryRule::Exact);
+    [plain, linked, exact].map(|planner| planner.plan(&BATCH).expect("the cluster admits the batch").to_json())
 });
 
 /// Reads these bytes as every kind of document, and panics if a promise is broken.
@@ -50,18 +71,20 @@ pub fn probe(bytes: &[u8]) {
 
 /// Calls everything that takes a plan read from text.
 fn use_plan(plan: &Plan) {
-    let _ =
-        (check(plan, &BATCH, &MODEL, None), check(plan, &plan.batch, &MODEL, None), predicted_timeline(plan, &MODEL));
+    for link in [None, Some(&*LINK)] {
+        let _ = (check(plan, &BATCH, &MODEL, link), check(plan, &plan.batch, &MODEL, link));
+    }
+    let _ = predicted_timeline(plan, &MODEL);
     let _ = (explain(plan), plan.gap(), plan.positions());
     assert_eq!(Plan::from_json(&plan.to_json()).map(|again| again.to_json()), Ok(plan.to_json()));
 }
 
 /// The text that the bytes stand for.
 fn text(u: &mut Unstructured) -> Result<String> {
-    let mut text = match u.int_in_range(0..=2)? {
+    let mut text = match u.int_in_range(0..=4)? {
         0 => return Ok(String::from_utf8_lossy(u.bytes(u.len())?).into_owned()),
         1 => MODEL.profile().to_json(),
-        _ => PLAN.clone(),
+        plan => PLANS[plan - 2].clone(),
     };
     for _ in 0..u.int_in_range(1..=MAX_EDITS)? {
         let from = u.choose_index(text.len() + 1)?;

@@ -9,6 +9,8 @@ use arbitrary::{Result, Unstructured};
 use hydraulis_core::cost::PRESETS;
 use serde_json::{Value, json};
 
+use crate::link::LinkInput;
+
 /// Small enough to plan in milliseconds; no rule of the core changes above it.
 const MAX_GPUS: u32 = 64;
 /// Runs of equal lengths, and sequences of a run.
@@ -22,6 +24,8 @@ const LONGEST: i64 = 1 << 26;
 const MEMORY: u64 = 100_000_000;
 const RESERVED: u64 = 1_000;
 const PER_TOKEN: u64 = 1_000;
+/// Strategies that a run may use.
+const MAX_LIMIT: usize = 4;
 
 /// Everything that a plan is made from, as text and numbers that nobody has looked at.
 #[derive(Debug)]
@@ -32,6 +36,16 @@ pub(crate) struct Input {
     pub(crate) strategies: Option<Vec<String>>,
     pub(crate) lengths: Vec<i64>,
     pub(crate) targets: Option<Vec<i64>>,
+    pub(crate) memory: String,
+    pub(crate) link: Option<LinkInput>,
+    pub(crate) limit: Option<LimitInput>,
+}
+
+/// The most strategies that a run may use, and those that it used.
+#[derive(Debug)]
+pub(crate) struct LimitInput {
+    pub(crate) most: usize,
+    pub(crate) used: Vec<String>,
 }
 
 impl Input {
@@ -51,7 +65,20 @@ impl Input {
             change(u, &mut profile)?;
         }
         let strategies = if u.ratio(3, 4)? { Some(strategies(u, &profile)?) } else { None };
-        Ok(Input { profile: profile.to_string(), gpus, gpus_per_node, strategies, lengths, targets })
+        let memory = memory(u)?;
+        let link = if u.ratio(1, 2)? { Some(LinkInput::of(u)?) } else { None };
+        let limit = if u.ratio(1, 4)? { Some(limit(u, &profile)?) } else { None };
+        Ok(Input {
+            profile: profile.to_string(),
+            gpus,
+            gpus_per_node,
+            strategies,
+            lengths,
+            targets,
+            memory,
+            link,
+            limit,
+        })
     }
 }
 
@@ -213,4 +240,16 @@ fn strategies(u: &mut Unstructured, profile: &Value) -> Result<Vec<String>> {
         Ok(groups.join("+"))
     };
     (0..u.int_in_range(0..=4)?).map(|_| strategy(u)).collect()
+}
+
+/// Either rule, or no name of one.
+fn memory(u: &mut Unstructured) -> Result<String> {
+    if u.ratio(1, 32)? { u.arbitrary() } else { Ok((*u.choose(&["cap", "exact"])?).into()) }
+}
+
+/// Mostly room for one strategy more than were used.
+fn limit(u: &mut Unstructured, profile: &Value) -> Result<LimitInput> {
+    let used = strategies(u, profile)?;
+    let most = if u.ratio(1, 2)? { used.len() + 1 } else { u.int_in_range(0..=MAX_LIMIT)? };
+    Ok(LimitInput { most, used })
 }

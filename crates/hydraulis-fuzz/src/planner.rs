@@ -1,12 +1,14 @@
 //! What must hold for a planner, whatever it is made from.
 
 use hydraulis_core::cost::CostProfile;
+use hydraulis_core::layout::Link;
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::{Plan, Planner, explain, predicted_timeline};
-use hydraulis_core::spec::{Cluster, Strategy};
+use hydraulis_core::plan::{Limit, Plan, Planner, explain, predicted_timeline};
+use hydraulis_core::spec::{Cluster, MemoryRule, Strategy};
 use hydraulis_core::{Error, Result};
 
-use crate::input::Input;
+use crate::input::{Input, LimitInput};
+use crate::link::LinkInput;
 
 /// What each step of making a planner may refuse; that anything else is refused there is a fault.
 const PROFILE: [&str; 2] = ["profile_syntax", "profile_value"];
@@ -17,6 +19,19 @@ const BATCH: [&str; 5] =
 const PLANNER: [&str; 5] =
     ["no_strategies", "strategy_too_large", "placement_failed", "scheme_unknown", "scheme_too_large"];
 
+const MEMORY: [&str; 1] = ["memory_rule"];
+const LINK: [&str; 5] = ["head_layers", "parameter_table", "table_size", "link_rate", "message_time"];
+const LINKED: [&str; 1] = ["too_many_stages"];
+/// Strategies used so far are a list of a planner of its own, which may not admit the batch.
+const LIMIT: [&str; 6] = [
+    "strategy_limit",
+    "sequence_too_long",
+    "strategy_too_large",
+    "placement_failed",
+    "scheme_unknown",
+    "scheme_too_large",
+];
+
 /// Makes a planner of these bytes, plans with it, and panics if a promise is broken.
 pub fn probe(bytes: &[u8]) {
     let Ok(input) = Input::of(bytes) else { return };
@@ -25,12 +40,28 @@ pub fn probe(bytes: &[u8]) {
     assert_eq!(again.as_ref(), Ok(&profile), "a profile reads back as it was written");
     let Some(cluster) = expected(Cluster::new(input.gpus, input.gpus_per_node), &CLUSTER) else { return };
     let Some(batch) = expected(Batch::new(&input.lengths, input.targets.as_deref()), &BATCH) else { return };
-    let parsed = |list: &Vec<String>| list.iter().map(|text| text.parse()).collect::<Result<Vec<Strategy>>>();
-    let Some(strategies) = expected(input.strategies.as_ref().map(parsed).transpose(), &STRATEGY) else { return };
+    let Some(strategies) = expected(input.strategies.as_deref().map(parsed).transpose(), &STRATEGY) else { return };
+    let Some(memory) = expected(input.memory.parse::<MemoryRule>(), &MEMORY) else { return };
+    let Some(link) = expected(input.link.as_ref().map(LinkInput::link).transpose(), &LINK) else { return };
     for planner in [Planner::new(profile.clone(), cluster, strategies), Planner::search(profile, cluster)] {
-        if let Some(planner) = expected(planner, &PLANNER) {
-            probe_plan(&planner, &batch);
+        let Some(planner) = expected(planner, &PLANNER) else { continue };
+        let Some(planner) = linked(planner.with_memory(memory), link.as_ref()) else { continue };
+        if probe_plan(&planner, &batch)
+            && let Some(limit) = &input.limit
+        {
+            probe_limited(&planner, &batch, limit);
         }
+    }
+}
+
+fn parsed(list: &[String]) -> Result<Vec<Strategy>> {
+    list.iter().map(|text| text.parse()).collect()
+}
+
+fn linked(planner: Planner, link: Option<&Link>) -> Option<Planner> {
+    match link {
+        Some(link) => expected(planner.with_link(link.clone()), &LINKED),
+        None => Some(planner),
     }
 }
 
@@ -45,26 +76,50 @@ fn expected<T>(result: Result<T>, codes: &[&str]) -> Option<T> {
     }
 }
 
-fn probe_plan(planner: &Planner, batch: &Batch) {
+/// Whether there is a plan; panics if it breaks a promise, or if there should be one.
+fn probe_plan(planner: &Planner, batch: &Batch) -> bool {
     let plan = match planner.plan(batch) {
         Ok(plan) => plan,
         Err(Error::SequenceTooLong { sequence, tokens, limit, .. }) => {
             assert_eq!((batch.longest(), limit), ((sequence, tokens), planner.longest_admitted()));
             assert!(tokens > limit, "{tokens} tokens are refused, {limit} are admitted");
-            return;
+            return false;
         }
         Err(error) => panic!("a plan is refused for {error:?}"),
     };
-    assert_eq!(planner.check(&plan, batch), [], "{}", plan.to_json());
+    keeps_its_promises(planner, &plan, batch);
+    assert_eq!(planner.clone().plan(batch).map(|again| again.to_json()), Ok(plan.to_json()), "a plan is repeatable");
+    true
+}
+
+/// A run's next plan under its limit.
+fn probe_limited(planner: &Planner, batch: &Batch, limit: &LimitInput) {
+    let Some(used) = expected(parsed(&limit.used), &STRATEGY) else { return };
+    let limit = Limit { most: limit.most, used: &used };
+    let Some(plan) = expected(planner.plan_limited(batch, limit), &LIMIT) else { return };
+    keeps_its_promises(planner, &plan, batch);
+    assert!(
+        used.contains(&plan.strategy) || used.len() < limit.most,
+        "{} is one too many beside {used:?}",
+        plan.strategy
+    );
+}
+
+fn keeps_its_promises(planner: &Planner, plan: &Plan, batch: &Batch) {
+    assert_eq!(planner.check(plan, batch), [], "{}", plan.to_json());
     assert!(plan.iteration_ms.0.is_finite(), "{}", plan.to_json());
     assert!(plan.lower_bound.ms <= plan.iteration_ms, "{:?} is above {:?}", plan.lower_bound, plan.iteration_ms);
-    assert!(plan.gap() >= 0.0 && !explain(&plan).is_empty());
-    let json = plan.to_json();
-    assert_eq!(Plan::from_json(&json).as_ref(), Ok(&plan), "a plan reads back as it was written");
-    assert_eq!(planner.clone().plan(batch).map(|again| again.to_json()), Ok(json), "a plan is repeatable");
+    assert!(plan.gap() >= 0.0 && !explain(plan).is_empty());
+    assert_eq!(Plan::from_json(&plan.to_json()).as_ref(), Ok(plan), "a plan reads back as it was written");
     assert_eq!(plan.positions().len(), planner.cost().cluster().gpus() as usize);
-    let timelines = predicted_timeline(&plan, planner.cost()).expect("the planner's own schemes have a cost");
+    let timelines = predicted_timeline(plan, planner.cost()).expect("the planner's own schemes have a cost");
     assert_eq!(timelines.len(), plan.replicas.len());
+    assert_eq!(plan.transfers.is_some(), planner.link().is_some());
+    if let Some(transfers) = plan.transfers {
+        let most = (plan.iteration_ms + transfers.alone_ms).0 * (1.0 + 1e-9);
+        assert!(transfers.step_ms >= plan.iteration_ms && transfers.step_ms.0 <= most, "{transfers:?}");
+        assert!(transfers.alone_ms.0.is_finite() && (0.0..=1.0).contains(&transfers.hidden()), "{transfers:?}");
+    }
 }
 
 #[cfg(test)]
@@ -90,16 +145,26 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             state.to_be_bytes()[0]
         };
-        let planned = (0..200).filter(|_| {
-            let bytes: Vec<u8> = (0..400).map(|_| next()).collect();
+        let (mut planned, mut moving, mut limited, mut exact) = (0, 0, 0, 0);
+        for _ in 0..300 {
+            let bytes: Vec<u8> = (0..600).map(|_| next()).collect();
             let input = Input::of(&bytes).unwrap();
             let profile = CostProfile::from_json(&input.profile).ok();
             let cluster = Cluster::new(input.gpus, input.gpus_per_node).ok();
-            let batch = Batch::new(&input.lengths, None).ok();
             let planner = profile.zip(cluster).and_then(|(profile, cluster)| Planner::search(profile, cluster).ok());
-            planner.zip(batch).is_some_and(|(planner, batch)| planner.plan(&batch).is_ok())
-        });
-        let planned = planned.count();
-        assert!(planned >= 20, "{planned} of 200");
+            let (Some(planner), Ok(batch)) = (planner, Batch::new(&input.lengths, None)) else { continue };
+            planned += usize::from(planner.plan(&batch).is_ok());
+            exact += usize::from(input.memory == "exact");
+            let link = input.link.and_then(|link| link.link().ok());
+            let linked = link.and_then(|link| planner.clone().with_link(link).ok());
+            let transfers = linked.and_then(|linked| linked.plan(&batch).ok()?.transfers);
+            moving += usize::from(transfers.is_some_and(|transfers| transfers.transfer_ms.0 > 0.0));
+            limited += usize::from(input.limit.is_some_and(|limit| {
+                let used = parsed(&limit.used).unwrap_or_default();
+                planner.plan_limited(&batch, Limit { most: limit.most, used: &used }).is_ok()
+            }));
+        }
+        let made = (planned, moving, limited, exact);
+        assert!(planned >= 40 && moving >= 10 && limited >= 5 && exact >= 20, "{made:?}");
     }
 }

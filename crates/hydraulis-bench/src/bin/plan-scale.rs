@@ -28,7 +28,7 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', default_value = "64,256,1024,4096,16384")]
     gpus: Vec<u32>,
     /// Tokens of a batch for each GPU; two values or more tell GPUs and sequences apart
-    #[arg(long, value_delimiter = ',', default_value = "3125,6250", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_delimiter = ',', default_value = "3125,6250,7812", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     tokens_per_gpu: Vec<u64>,
     /// Text file with one length per line, taken in its order, or a distribution to draw from
     #[arg(long, value_name = "FILE|lognormal:MU,SIGMA,MAX", default_value = "lognormal:6.2,1.2,32768")]

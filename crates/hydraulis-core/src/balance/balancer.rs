@@ -65,7 +65,7 @@ impl Balancer {
             Barrier::MicroBatch => (by_slot::replicas(&workload), bound::by_slot(&workload)),
         };
         let iteration_ms = match self.barrier {
-            Barrier::Step => longest_total(&replicas),
+            Barrier::Step => by_step::longest_total(&replicas),
             Barrier::MicroBatch => total_of_longest(&replicas),
         };
         Ok(Balance { replicas, iteration_ms, lower_bound_ms })
@@ -91,11 +91,6 @@ impl Balance {
 
 fn checked<T: TryFrom<i64>>(value: i64, limit: i64) -> Option<T> {
     (1..=limit).contains(&value).then(|| T::try_from(value).ok()).flatten()
-}
-
-fn longest_total(replicas: &[Vec<MicroBatch>]) -> Millis {
-    let total = |replica: &Vec<MicroBatch>| replica.iter().map(|micro_batch| micro_batch.ms).sum();
-    replicas.iter().map(total).max().unwrap_or_default()
 }
 
 fn total_of_longest(replicas: &[Vec<MicroBatch>]) -> Millis {

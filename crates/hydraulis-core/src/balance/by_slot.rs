@@ -8,8 +8,8 @@
 
 use std::cmp::Reverse;
 
-use crate::balance::exchange::level;
 use crate::balance::fullest::Fullest;
+use crate::balance::level::level;
 use crate::balance::micro_batch::MicroBatch;
 use crate::balance::quickest::Quickest;
 use crate::balance::workload::Workload;

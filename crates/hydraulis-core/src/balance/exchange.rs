@@ -1,81 +1,68 @@
-//! Micro-batches of a slot exchange sequences until they take about the same time.
+//! What two micro-batches exchange so that the totals they are a part of come closer.
 //!
-//! The longest gives none, one or two sequences to a short one for none, one or two of its own, such that the
-//! longer of both becomes as short as can be. Two for one is what moves time between full micro-batches: it
-//! changes the sum of squares and hardly the tokens. On 4,096 lognormal lengths for 64 replicas that takes the gap to
-//! the bound from 0.62 to 0.57 %, and from 1.25 to 1.02 % where 99.7 % of all room is needed. Other choices of the
-//! constants below gain a tenth of a percent for twice the time.
+//! The one of the longer total gives none, one or two sequences for none, one or two of the other's, such that the
+//! longer total becomes as short as can be. Two for one is what moves time between full micro-batches: it changes
+//! the sum of squares and hardly the tokens.
 
 use std::cmp::Reverse;
 
 use crate::balance::micro_batch::MicroBatch;
 use crate::balance::workload::Workload;
-use crate::units::{Millis, Tokens, count};
+use crate::units::{Millis, Tokens};
 
-/// Pairs of micro-batches looked at, for each there is: 1 to 2 ms for 64 replicas with 6 slots.
-const PAIRS: usize = 3;
-/// Partners tried before a slot is left as it is.
-const PARTNERS: usize = 16;
 /// Of a micro-batch, this many of the longest sequences are considered; short ones move little time.
 const SEQUENCES: usize = 8;
 /// Counterparts tried around the one that would make both times equal: the nearest may not fit.
 const NEAREST: usize = 3;
-/// A slot whose longest micro-batch is this close to its mean is level enough.
-const LEVEL: f64 = 1e-4;
 
-/// Levels each slot, within a budget of pairs looked at.
-pub(super) fn level(slots: &mut [Vec<MicroBatch>], workload: &Workload) {
-    let mut budget = PAIRS * slots.len() * workload.replicas;
-    for slot in slots {
-        while shorten_longest(slot, workload, &mut budget) {}
+/// A micro-batch, what of it may leave, and the total that counts and that it is a part of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Side<'a> {
+    pub(super) micro_batch: &'a MicroBatch,
+    pub(super) parts: &'a [Part],
+    pub(super) total: Millis,
+}
+
+/// What the longer of two gives and takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Exchange {
+    give: Part,
+    take: Part,
+    /// The longer of both totals after it.
+    pub(super) longest: Millis,
+}
+
+impl Exchange {
+    /// Both micro-batches after it.
+    pub(super) fn carried_out(
+        &self,
+        long: &MicroBatch,
+        short: &MicroBatch,
+        workload: &Workload,
+    ) -> (MicroBatch, MicroBatch) {
+        let Exchange { give, take, .. } = *self;
+        (swapped(long, give, short, take, workload), swapped(short, take, long, give, workload))
     }
 }
 
-/// Whether an exchange made the longest micro-batch of a slot shorter.
-fn shorten_longest(slot: &mut [MicroBatch], workload: &Workload, budget: &mut usize) -> bool {
-    let mut by_time: Vec<usize> = (0..slot.len()).collect();
-    by_time.sort_by_key(|&at| (slot[at].ms, Reverse(at)));
-    let Some((&longest, partners)) = by_time.split_last() else { return false };
-    let mean = slot.iter().map(|micro_batch| micro_batch.ms).sum::<Millis>().0 / count(slot.len());
-    // Wherever a sequence that is alone goes, the time goes with it.
-    if slot[longest].sequences.len() < 2 || slot[longest].ms.0 <= mean * (1.0 + LEVEL) {
-        return false;
-    }
-    let given = parts(&slot[longest], workload);
-    for &partner in partners.iter().take(PARTNERS) {
-        if *budget == 0 {
-            return false;
-        }
-        *budget -= 1;
-        if let Some((give, take)) = exchange(&slot[longest], &given, &slot[partner], workload) {
-            let long = swapped(&slot[longest], give, &slot[partner], take, workload);
-            slot[partner] = swapped(&slot[partner], take, &slot[longest], give, workload);
-            slot[longest] = long;
-            return true;
-        }
-    }
-    false
-}
-
-/// What to give and to take so that the longer of both becomes shortest; None where it only becomes longer.
-fn exchange(long: &MicroBatch, given: &[Part], short: &MicroBatch, workload: &Workload) -> Option<(Part, Part)> {
-    let half = Millis(0.5 * (long.ms - short.ms).0);
-    let taken = parts(short, workload);
-    let mut equal = 0;
+/// The exchange after which the longer of both totals is shortest; None where it only becomes longer.
+pub(super) fn best_exchange(long: Side, short: Side, workload: &Workload) -> Option<Exchange> {
+    let half = Millis(0.5 * (long.total - short.total).0);
+    let (given, taken) = (long.parts, short.parts);
+    let (mut equal, mut chosen) = (0, None);
     // A sum taken in another order may differ in its last bits: that is no gain.
-    let mut best = long.ms * (1.0 - 1e-7);
-    let mut chosen = None;
+    let mut best = long.total * (1.0 - 1e-7);
     for give in given {
         while equal < taken.len() && taken[equal].ms + half < give.ms {
             equal += 1;
         }
         for take in &taken[equal.saturating_sub(NEAREST)..taken.len().min(equal + NEAREST)] {
-            let time = (long.ms - give.ms + take.ms).max(short.ms - take.ms + give.ms);
-            let fits = long.tokens + take.tokens <= workload.cap + give.tokens
-                && short.tokens + give.tokens <= workload.cap + take.tokens;
-            if time < best && fits {
-                best = time;
-                chosen = Some((*give, *take));
+            let longest = (long.total - give.ms + take.ms).max(short.total - take.ms + give.ms);
+            let fits = long.micro_batch.tokens + take.tokens <= workload.cap + give.tokens
+                && short.micro_batch.tokens + give.tokens <= workload.cap + take.tokens;
+            if longest < best && fits {
+                best = longest;
+                chosen = Some(Exchange { give: *give, take: *take, longest });
             }
         }
     }
@@ -84,14 +71,14 @@ fn exchange(long: &MicroBatch, given: &[Part], short: &MicroBatch, workload: &Wo
 
 /// None, one or two sequences of a micro-batch, by their places in it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Part {
+pub(super) struct Part {
     places: [Option<u8>; 2],
     tokens: Tokens,
     ms: Millis,
 }
 
 /// Every part of the longest sequences, by time.
-fn parts(micro_batch: &MicroBatch, workload: &Workload) -> Vec<Part> {
+pub(super) fn parts(micro_batch: &MicroBatch, workload: &Workload) -> Vec<Part> {
     let mut parts = vec![Part::default()];
     let longest = micro_batch.sequences.iter().take(SEQUENCES);
     parts.extend((0..).zip(longest).map(|(place, &id)| Part {
@@ -121,24 +108,4 @@ fn swapped(own: &MicroBatch, out: Part, other: &MicroBatch, into: Part, workload
     let mut ids: Vec<usize> = kept.map(|(_, &id)| id).chain(gained).collect();
     ids.sort_unstable_by_key(|&id| (Reverse(workload.tokens[id]), id));
     MicroBatch::of(ids, workload)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::balance::SequenceCost;
-    use crate::lengths::Batch;
-
-    #[test]
-    fn two_for_one_moves_time_between_full_micro_batches() {
-        // Squares of 208 and 106 over 20 tokens each: a 12 against 7 and 5 leaves 138 and 176.
-        let batch = Batch::new(&[12, 8, 7, 5, 4, 4], None).unwrap();
-        let workload = Workload::new(&batch, SequenceCost::new(1.0, 0.0).unwrap(), 2, Tokens(20));
-        let full = [vec![0, 1], vec![2, 3, 4, 5]];
-        let mut slots = vec![full.map(|sequences| MicroBatch::of(sequences, &workload)).to_vec()];
-        level(&mut slots, &workload);
-        let times: Vec<Millis> = slots[0].iter().map(|micro_batch| micro_batch.ms).collect();
-        assert_eq!(times, [138.0, 176.0].map(Millis));
-        assert!(slots[0].iter().all(|micro_batch| micro_batch.tokens == Tokens(20)));
-    }
 }

@@ -53,6 +53,18 @@ impl<'a> Fullest<'a> {
     }
 }
 
+/// So many micro-batches as best fit opens for these sequences, which come longest first.
+pub(super) fn packed(workload: &Workload, ids: &[usize]) -> Vec<MicroBatch> {
+    let mut fullest = Fullest::new(workload, Millis::INFINITY, 0);
+    for &id in ids {
+        if !fullest.put(id) {
+            fullest.open();
+            fullest.put(id);
+        }
+    }
+    fullest.finish()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

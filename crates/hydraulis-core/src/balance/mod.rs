@@ -10,10 +10,12 @@
 
 mod balancer;
 mod bound;
+mod by_packs;
 mod by_slot;
 mod by_step;
 mod exchange;
 mod fullest;
+mod level;
 mod micro_batch;
 mod quickest;
 mod workload;

@@ -56,6 +56,7 @@ impl Error {
             Error::SequenceTooLong { .. } => "sequence_too_long",
             Error::SchemeTooLarge { .. } => "scheme_too_large",
             Error::ParameterTable { .. } => "parameter_table",
+            Error::TableSize { .. } => "table_size",
             Error::PositionOutOfRange { .. } => "position_out_of_range",
             Error::RankOutOfBlock { .. } => "rank_out_of_block",
             Error::RanksMismatch { .. } => "ranks_mismatch",

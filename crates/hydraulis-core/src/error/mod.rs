@@ -399,6 +399,16 @@ pub enum Error {
         /// Its range.
         limit: String,
     },
+    /// A table of parameters that is larger than any model.
+    #[error("the parameter table has {value} {field}: the limit is {limit}; correct its sizes")]
+    TableSize {
+        /// What there are too many of.
+        field: &'static str,
+        /// How many.
+        value: String,
+        /// Most that are counted with.
+        limit: u64,
+    },
     /// A place that a replica of the scheme does not have.
     #[error(
         "stage {stage}, context rank {context_rank}, tensor rank {tensor_rank} is no place in a replica of {scheme}: each counts from 0 to below its degree; correct the position"
@@ -449,7 +459,7 @@ pub enum Error {
     },
     /// Links that carry nothing, or whatever one likes.
     #[error(
-        "{field} is {value}: the limit is any finite number above 0; give what is sent a second, in 1e9 bytes, from each node (gigabytes_per_s) and from each GPU inside one (gpu_gigabytes_per_s)"
+        "{field} is {value}: the limits are 1e-9 and any finite number; give what is sent a second, in 1e9 bytes, from each node (gigabytes_per_s) and from each GPU inside one (gpu_gigabytes_per_s)"
     )]
     LinkRate {
         /// Which rate.
@@ -480,9 +490,7 @@ pub enum Error {
         limit: &'static str,
     },
     /// A time of a message that is none.
-    #[error(
-        "message_us is {value}: the limits are 0 and any finite number; give what a message takes beside its bytes"
-    )]
+    #[error("message_us is {value}: the limits are 0 and 1e12; give what a message takes beside its bytes")]
     MessageTime {
         /// The time given.
         value: String,

@@ -18,6 +18,11 @@ use crate::layout::held::stage_blocks;
 use crate::layout::{Home, ParameterTable, Position, Traffic, TransferTimes, bucket_volumes};
 use crate::spec::{Cluster, LayerSplit, Scheme};
 
+/// A byte a second: by slower links times would not be finite.
+const LEAST_RATE: f64 = 1e-9;
+/// Twelve days: many such messages still take a finite time.
+const LONGEST_MESSAGE_US: f64 = 1e12;
+
 /// The links of a cluster, and what travels over them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
@@ -26,17 +31,17 @@ pub struct Link {
 }
 
 impl Link {
-    /// Links for the model of `table`; refused with `link_rate` unless rates are above 0 and finite, and the time of a
-    /// message 0 or more and finite.
+    /// Links for the model of `table`; refused with `link_rate` unless rates are finite and at least a byte a second, with
+    /// `message_time` unless that is 0 to 1e12.
     pub fn new(table: ParameterTable, traffic: Traffic) -> Result<Link> {
         for (field, rate) in
             [("gigabytes_per_s", traffic.gigabytes_per_s), ("gpu_gigabytes_per_s", traffic.gpu_gigabytes_per_s)]
         {
-            if !(rate > 0.0 && rate.is_finite()) {
+            if !(rate >= LEAST_RATE && rate.is_finite()) {
                 return Err(Error::LinkRate { field, value: rate.to_string() });
             }
         }
-        if !(traffic.message_us >= 0.0 && traffic.message_us.is_finite()) {
+        if !(0.0..=LONGEST_MESSAGE_US).contains(&traffic.message_us) {
             return Err(Error::MessageTime { value: traffic.message_us.to_string() });
         }
         Ok(Link { table, traffic })
@@ -141,13 +146,13 @@ mod tests {
 
     #[test]
     fn a_rate_that_is_none_is_refused() {
-        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        for rate in [0.0, -1.0, 1e-300, f64::NAN, f64::INFINITY] {
             let nodes = Traffic { gigabytes_per_s: rate, ..SLOW_NODES };
             let gpus = Traffic { gpu_gigabytes_per_s: rate, ..SLOW_NODES };
             assert_eq!(link(nodes).unwrap_err().code(), "link_rate");
             assert_eq!(link(gpus).unwrap_err().code(), "link_rate");
         }
-        for time in [-1.0, f64::NAN, f64::INFINITY] {
+        for time in [-1.0, 1e300, f64::NAN, f64::INFINITY] {
             let traffic = Traffic { message_us: time, ..SLOW_NODES };
             assert_eq!(link(traffic).unwrap_err().code(), "message_time");
         }

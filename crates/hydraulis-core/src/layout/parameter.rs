@@ -5,6 +5,11 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 use crate::spec::LayerSplit;
 
+/// A table has a bucket for each layer; the deepest models have a few hundred.
+const MAX_LAYERS: u32 = 1 << 14;
+/// Bytes of that many elements, sent to every node that a cluster may have, are still counted.
+const MAX_ELEMENTS: u64 = 1 << 43;
+
 /// One parameter: `rows` rows of `row_elements`, in canonical order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
@@ -50,7 +55,11 @@ pub struct ParameterTable {
 
 impl ParameterTable {
     /// The table of these parameters for a model whose layers are shared out over stages by `split`; sorts them by bucket.
+    ///
+    /// Refused with `parameter_table` where an entry describes no parameter, with `table_size` where layers or elements are
+    /// more than any model has.
     pub fn new(mut parameters: Vec<Parameter>, split: LayerSplit) -> Result<ParameterTable> {
+        check_size(&parameters, split.layers())?;
         for parameter in &parameters {
             check(parameter, split.layers())?;
         }
@@ -96,6 +105,18 @@ impl ParameterTable {
         }
         elements
     }
+}
+
+fn check_size(parameters: &[Parameter], layers: u32) -> Result<()> {
+    if layers > MAX_LAYERS {
+        return Err(Error::TableSize { field: "layers", value: layers.to_string(), limit: u64::from(MAX_LAYERS) });
+    }
+    let elements = |parameter: &Parameter| u128::from(parameter.rows) * u128::from(parameter.row_elements);
+    let all = parameters.iter().map(elements).fold(0, u128::saturating_add);
+    if all > u128::from(MAX_ELEMENTS) {
+        return Err(Error::TableSize { field: "elements", value: all.to_string(), limit: MAX_ELEMENTS });
+    }
+    Ok(())
 }
 
 fn check(parameter: &Parameter, layers: u32) -> Result<()> {
@@ -151,6 +172,21 @@ mod tests {
     fn fewer_units_than_ranks_are_held_in_copies() {
         assert_eq!(parts(12, 2, 4), [0..6, 0..6, 6..12, 6..12]);
         assert_eq!(parts(12, 1, 3), [0..12, 0..12, 0..12]);
+    }
+
+    #[test]
+    fn tables_larger_than_any_model_are_refused() {
+        let refused = |rows, layers| {
+            let parameters = vec![parameter(rows, 1, &[1]), parameter(rows, 1, &[2])];
+            ParameterTable::new(parameters, LayerSplit::even(layers)).map_err(|error| (error.code(), error.to_string()))
+        };
+        let (code, text) = refused(1, u32::MAX).unwrap_err();
+        assert!(code == "table_size" && text.contains("4294967295 layers"), "{text}");
+        for rows in [MAX_ELEMENTS, u64::MAX] {
+            let (code, text) = refused(rows, 4).unwrap_err();
+            assert!(code == "table_size" && text.contains("elements"), "{text}");
+        }
+        assert!(refused(MAX_ELEMENTS / 6, MAX_LAYERS).is_ok());
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl TransferTimes {
         TransferTimes {
             parameters: all(traffic.parameter_bytes),
             gradients: all(traffic.gradient_bytes),
-            moved_bytes: crossing * (u64::from(traffic.parameter_bytes) + u64::from(traffic.gradient_bytes)),
+            moved_bytes: crossing
+                .saturating_mul(u64::from(traffic.parameter_bytes) + u64::from(traffic.gradient_bytes)),
         }
     }
 

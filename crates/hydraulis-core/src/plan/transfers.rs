@@ -29,7 +29,8 @@ pub struct PlannedTransfers {
 impl PlannedTransfers {
     /// The share of the transfers' own time that computation hides; all of it where nothing moves.
     pub fn hidden(&self) -> f64 {
-        if self.alone_ms.0 > 0.0 { 1.0 - self.transfer_ms.0 / self.alone_ms.0 } else { 1.0 }
+        // Differences of long times may exceed what they are the differences of, in their last bits.
+        if self.alone_ms.0 > 0.0 { (1.0 - self.transfer_ms.0 / self.alone_ms.0).max(0.0) } else { 1.0 }
     }
 
     /// Those of a strategy whose replicas run these packings for `iteration_ms`; and by how much each replica ends later than

@@ -129,15 +129,38 @@ fn optimum_by_step(case: &Case) -> Millis {
     best
 }
 
-/// Graham's rule, spelled out.
-fn longest_first(case: &Case) -> Millis {
+/// Graham's rule, spelled out: the ids of each replica, longest first.
+fn longest_first(case: &Case) -> Vec<Vec<usize>> {
     let mut ids: Vec<usize> = (0..case.lengths.len()).collect();
-    ids.sort_by_key(|&id| std::cmp::Reverse(case.lengths[id]));
+    ids.sort_by_key(|&id| (std::cmp::Reverse(case.lengths[id]), id));
+    let mut dealt = vec![Vec::new(); case.replicas];
     let mut totals = vec![Millis::ZERO; case.replicas];
     for id in ids {
-        *totals.iter_mut().min().unwrap() += case.ms(&[id]);
+        let quickest = (0..case.replicas).min_by_key(|&replica| totals[replica]).unwrap();
+        totals[quickest] += case.ms(&[id]);
+        dealt[quickest].push(id);
     }
-    totals.into_iter().max().unwrap()
+    dealt
+}
+
+fn longest_total(case: &Case, dealt: &[Vec<usize>]) -> Millis {
+    dealt.iter().map(|ids| case.ms(ids)).max().unwrap()
+}
+
+/// Micro-batches that best-fit decreasing opens, spelled out.
+fn packed(case: &Case, dealt: &[Vec<usize>]) -> usize {
+    let of_one = |ids: &Vec<usize>| {
+        let mut rooms: Vec<u64> = Vec::new();
+        for &id in ids {
+            let tokens = case.tokens(id).0;
+            match rooms.iter_mut().filter(|room| **room >= tokens).min() {
+                Some(room) => *room -= tokens,
+                None => rooms.push(case.cap - tokens),
+            }
+        }
+        rooms.len()
+    };
+    dealt.iter().map(of_one).sum()
 }
 
 proptest! {
@@ -176,9 +199,19 @@ proptest! {
         prop_assert!(by_step <= step.iteration_ms || by_step.is_close(step.iteration_ms));
     }
 
+    /// The plain rule, unless it needs more micro-batches than the tokens ask for; and then there are fewer of them.
     #[test]
     fn with_one_barrier_a_step_totals_are_those_of_the_plain_rule(case in any_case(1..=200, 20)) {
-        prop_assert!(case.balance(Barrier::Step).iteration_ms.is_close(longest_first(&case)));
+        let (balance, plain) = (case.balance(Barrier::Step), longest_first(&case));
+        let number = balance.micro_batches().count();
+        if balance.iteration_ms.is_close(longest_total(&case, &plain)) {
+            prop_assert!(number <= packed(&case, &plain));
+        } else {
+            let tokens: u64 = (0..case.lengths.len()).map(|id| case.tokens(id).0).sum();
+            prop_assert!(packed(&case, &plain) as u64 > tokens.div_ceil(case.cap), "the plain rule would do");
+            prop_assert!(number < packed(&case, &plain));
+            prop_assert!(balance.iteration_ms <= longest_total(&case, &plain) * 1.001);
+        }
     }
 }
 
@@ -204,6 +237,22 @@ fn on_a_long_tail_both_ways_are_near_their_bounds() {
     // One plan for both would lose: equal totals leave slots unequal, and the other way round.
     let other = |balance: &Balance, barrier| iteration_ms(&case, balance, barrier).0;
     assert!(other(&slots, Barrier::Step) > step.iteration_ms.0 * 1.001);
+}
+
+#[test]
+fn brimful_replicas_need_no_more_micro_batches_than_the_tokens() {
+    // Short sequences make up 99.7 % of the room of 384 micro-batches.
+    let (cap, slots) = (32_768, 384);
+    let mut lengths = long_tail(4_096, 32_768);
+    while lengths.iter().sum::<i64>() > cap * slots * 997 / 1_000 {
+        lengths.pop();
+    }
+    let case = Case { lengths, replicas: 64, cap: cap.unsigned_abs(), coefficients: (1.0, 24_576.0) };
+    let balance = case.balance(Barrier::Step);
+    // Dealt by time alone many replicas need a seventh.
+    assert!(packed(&case, &longest_first(&case)) > 395);
+    assert!(balance.micro_batches().count() <= 384, "{}", balance.micro_batches().count());
+    assert!(balance.gap() <= 0.001, "{}", balance.gap());
 }
 
 #[test]

@@ -1,0 +1,85 @@
+//! Bytes as the links of a cluster, and what travels over them.
+
+use arbitrary::{Result, Unstructured};
+use hydraulis_core::layout::{Link, Parameter, ParameterTable, Traffic};
+use hydraulis_core::spec::LayerSplit;
+
+/// Small enough that transfers are laid out in milliseconds.
+const MAX_PARAMETERS: u32 = 8;
+const MAX_LAYERS: u32 = 12;
+
+/// A link that nobody has looked at.
+#[derive(Debug)]
+pub(crate) struct LinkInput {
+    layers: u32,
+    head_layers: f64,
+    parameters: Vec<Parameter>,
+    traffic: Traffic,
+}
+
+impl LinkInput {
+    /// One in four has values at the edges of what they may be, and beyond.
+    pub(crate) fn of(u: &mut Unstructured) -> Result<LinkInput> {
+        let is_hostile = u.ratio(1, 4)?;
+        let layers = if is_hostile && u.ratio(1, 4)? {
+            *u.choose(&[0, 1, 1 << 20, u32::MAX])?
+        } else {
+            u.int_in_range(4..=MAX_LAYERS)?
+        };
+        let head_layers = if is_hostile && u.ratio(1, 4)? {
+            *u.choose(&[f64::NAN, -1.0, f64::MAX, 1e-300, 1e9])?
+        } else {
+            f64::from(u.int_in_range(0..=40_u8)?) / 8.0
+        };
+        let number = u.int_in_range(0..=MAX_PARAMETERS)?;
+        let parameters = (0..number).map(|index| parameter(u, index, layers, is_hostile)).collect::<Result<_>>()?;
+        let traffic = Traffic {
+            gigabytes_per_s: rate(u, is_hostile)?,
+            gpu_gigabytes_per_s: rate(u, is_hostile)?,
+            message_us: *u.choose(if is_hostile {
+                &[0.0, -1.0, 5e-324, f64::MAX, f64::NAN]
+            } else {
+                &[10.0, 0.0, 1e6]
+            })?,
+            parameter_bytes: *u.choose(&[2, 4, 1, 0, u32::MAX])?,
+            gradient_bytes: *u.choose(&[2, 4, 1, 0, u32::MAX])?,
+        };
+        Ok(LinkInput { layers, head_layers, parameters, traffic })
+    }
+
+    /// The link, or why there is none.
+    pub(crate) fn link(&self) -> hydraulis_core::Result<Link> {
+        let split = LayerSplit::new(self.layers, self.head_layers)?;
+        Link::new(ParameterTable::new(self.parameters.clone(), split)?, self.traffic)
+    }
+}
+
+/// A parameter of some thousand elements.
+fn parameter(u: &mut Unstructured, index: u32, layers: u32, is_hostile: bool) -> Result<Parameter> {
+    let edges = [0, 1, 1 << 32, u64::MAX];
+    let size = |u: &mut Unstructured| {
+        if is_hostile && u.ratio(1, 8)? { Ok(*u.choose(&edges)?) } else { u.int_in_range(1..=64) }
+    };
+    let (units, unit_rows, row_elements) = (size(u)?, size(u)?, size(u)?);
+    let rows = if is_hostile && u.ratio(1, 8)? { size(u)? } else { units.saturating_mul(unit_rows) };
+    let mut blocks = vec![u.int_in_range(0..=layers.saturating_add(1))?];
+    for _ in 0..u.int_in_range(0..=2)? {
+        blocks.push(u.int_in_range(0..=layers.saturating_add(1))?);
+    }
+    if is_hostile && u.ratio(1, 8)? {
+        blocks.push(u.arbitrary()?);
+    } else {
+        blocks.sort_unstable();
+        blocks.dedup();
+    }
+    Ok(Parameter { name: format!("parameter {index}"), rows, row_elements, units, blocks })
+}
+
+/// From what hides behind every iteration to what dwarfs it.
+fn rate(u: &mut Unstructured, is_hostile: bool) -> Result<f64> {
+    if is_hostile && u.ratio(1, 4)? {
+        let edges = [f64::MAX, 5e-324, 1e-300, f64::MIN_POSITIVE, 0.0, -1.0, f64::NAN, f64::INFINITY];
+        return Ok(*u.choose(&edges)?);
+    }
+    Ok(10.0_f64.powi(u.int_in_range(-9..=3)?))
+}
