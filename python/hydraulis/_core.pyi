@@ -122,7 +122,7 @@ class CostProfile:
         cluster: Cluster,
         device: str,
         *,
-        checkpointing: Sequence[Literal["none", "selective", "full"]] | None = None,
+        checkpointing: Sequence[str] | None = None,
         learnt_from: Sequence[CostProfile] | None = None,
     ) -> CostProfile: ...
     @staticmethod

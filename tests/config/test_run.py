@@ -168,6 +168,7 @@ def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: s
         ("optimizer.decay_steps=5", "optimizer.decay_steps = 5 and optimizer.schedule = 'constant'"),
         ('planner.strategies=["a", " "]', r"planner.strategies\[1\] = ' '"),
         ('planner.schemes=["<1>"]', r"planner.schemes = \['<1>'\] says what a search may use"),
+        ('planner.checkpointing=["full"]', r"planner.strategies names schemes, each with its own kind"),
         ('data.sources=[{files=[""]}]', r"data.sources.files\[0\] = ''"),
         (
             'data.sources=[{files=["a"], fields=["b", "c"]}]',
@@ -484,7 +485,7 @@ def test_a_model_folder_and_a_config_json_in_one_file_are_refused(tmp_path: Path
     ],
 )
 def test_a_string_needs_no_quotes(tmp_path: Path, override: str, value: object) -> None:
-    planner = load(write(tmp_path), [override]).planner
+    planner = load(write(tmp_path), ["planner.strategies=search", override]).planner
     assert getattr(planner, override.partition("=")[0].removeprefix("planner.")) == value
 
 

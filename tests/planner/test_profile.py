@@ -148,4 +148,4 @@ def test_efficiencies_are_learnt_from_the_profiles_given() -> None:
     assert other.error(Scheme("<tp2>")) is None
     assert "H100-80GB" in CostProfile.devices()
     with pytest.raises(InvalidInputError, match="checkpointing is 'some'"):
-        CostProfile.analytic(model, Cluster(64, 8), "H100", checkpointing=["some"])  # type: ignore[list-item]
+        CostProfile.analytic(model, Cluster(64, 8), "H100", checkpointing=["some"])

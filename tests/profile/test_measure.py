@@ -8,7 +8,7 @@ import pytest
 
 from hydraulis import Cluster, CostProfile, Planner, Scheme
 from hydraulis.profile.links import with_links
-from hydraulis.profile.measure import LEAST_MIXES, NUM_MIXES, affordable_mixes, observed
+from hydraulis.profile.measure import NUM_MIXES, observed
 from hydraulis.profile.observations import Observation, Observations, Timing
 from ranks import run_ranks
 from runtime.measure_workers import MEMORY, SCHEMES, Report, measure
@@ -27,7 +27,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def reports(file: Path) -> list[Report]:
-    result: list[Report] = run_ranks(NUM_RANKS, measure, file)
+    result: list[Report] = run_ranks(NUM_RANKS, measure, file, timeout_seconds=300)
     return result
 
 
@@ -170,22 +170,6 @@ def test_progress_goes_from_nothing_to_all(reports: list[Report]) -> None:
     # At the start, once for each scheme that is not yet known well enough, and once for each pass. Three
     # replicas of <1> and of <1,full> are timed at once; the others need three passes.
     assert len(reports[0].shares) == 1 + 6 + 4 + 4
-
-
-def test_a_time_too_short_for_one_pass_leaves_out_what_tells_least(reports: list[Report]) -> None:
-    assert reports[0].hurried == reports[2].hurried
-    entries = json.loads(reports[0].hurried)["schemes"]
-    assert [entry["fit"]["points"] for entry in entries] == [LEAST_MIXES, LEAST_MIXES]
-    # The longest sequence and the fullest micro-batch are among the rest.
-    whole = json.loads(reports[0].profile)["schemes"]
-    assert [entry["fit"]["range"] for entry in entries] == [entry["fit"]["range"] for entry in whole[:2]]
-
-
-@pytest.mark.parametrize(("first_s", "seconds", "mixes"), [(1.0, 20.0, 8), (1.0, 6.5, 6), (9.0, 20.0, 5)])
-def test_as_many_micro_batches_are_timed_as_there_is_time_for(
-    first_s: float, seconds: float, mixes: int
-) -> None:
-    assert affordable_mixes(first_s, seconds) == mixes
 
 
 def test_a_stop_ends_a_long_measurement_on_every_rank(reports: list[Report]) -> None:

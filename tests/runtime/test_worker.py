@@ -243,7 +243,7 @@ def test_every_strategy_equals_one_process_in_float64(
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(node))
     config = model_config(tie_word_embeddings=tied)
     steps = list(zip(STRATEGIES, batches(len(STRATEGIES), config.vocab_size), strict=True))
-    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, "ulysses", "none", stage_layers)[0]
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, "ulysses", stage_layers)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
     # Ranks that no replica uses, and ranks of replicas that got no sequence.
     assert result[0].idle_ranks >= 5
@@ -324,7 +324,7 @@ def test_context_parallel_strategies_equal_one_process_in_float64(kind: ContextK
     steps = context_steps(config.vocab_size)
     # Where embeddings are tied, the ends of a pipeline share their gradient: here across uneven stages.
     stage_layers = ((3, 1), (1, 2, 1)) if tied else ()
-    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind, "none", stage_layers)[0]
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind, stage_layers)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
 
 

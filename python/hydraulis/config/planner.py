@@ -32,8 +32,7 @@ class PlannerConfig:
             exchanges tokens for heads, `ring` passes keys and values round.
         profile: the path of a saved cost profile, which brings its own memory and kind of context
             parallelism; empty to measure one at the start.
-        profile_seconds: after how long that measurement begins no new pass; it always makes one, of fewer
-            micro-batches where there is no time for all.
+        profile_seconds: after how long that measurement begins no new pass; it always makes one.
         memory_mib: the memory of one rank for which a profile is measured.
         link: what transfers are predicted by: `profile` takes the links that the profile has measured,
             `NODE[,GPU[,MESSAGE]]` states rates in GB/s and microseconds, `none` leaves transfers out.
@@ -62,6 +61,14 @@ class PlannerConfig:
             message = (
                 f"planner.schemes = {list(self.schemes)} says what a search may use, but planner.strategies "
                 'is a list; leave it out, or set planner.strategies = ["search"]'
+            )
+            raise InvalidInputError(message, code="config_value")
+        if self.checkpointing != ("none",) and (self.schemes or not self.is_search):
+            naming = "schemes" if self.schemes else "strategies"
+            message = (
+                f"planner.checkpointing = {list(self.checkpointing)} says what a search measures, but "
+                f"planner.{naming} names schemes, each with its own kind; write it there, such as <tp2,full>, "
+                'and set planner.checkpointing = ["none"]'
             )
             raise InvalidInputError(message, code="config_value")
         if self.max_strategies is not None:

@@ -1,7 +1,6 @@
 """Cost profiles: a shipped one by its name, or your own from its JSON file."""
 
 from pathlib import Path
-from typing import Any
 
 from hydraulis._core import Cluster, CostProfile, ModelShape
 from hydraulis.config.hugging_face import from_hugging_face
@@ -66,9 +65,7 @@ def _analytic(text: str) -> CostProfile:
     if not (model and device):
         message = f"'{text}' names no model and device; write {_ANALYTIC}MODEL:DEVICE"
         raise InvalidInputError(message, code="analytic_syntax")
-    # The core says what a kind may be.
-    checkpointing: Any = kinds or None
-    return CostProfile.analytic(_model(model), _CLUSTER, device, checkpointing=checkpointing)
+    return CostProfile.analytic(_model(model), _CLUSTER, device, checkpointing=kinds or None)
 
 
 def _model(name_or_path: str) -> ModelShape:

@@ -1,8 +1,7 @@
 """A cost profile of the ranks at hand, while all of them are busy.
 
 For each scheme as many replicas as fit run side by side, every stage on the micro-batches that tell most
-about the coefficients, pass after pass until the times are known well enough or the time is up. Where there
-is not the time for one pass, it has fewer of them: the first ones tell most. A time is
+about the coefficients, pass after pass until the times are known well enough or the time is up. A time is
 that of the rank's clock, the slowest rank's for each stage, the median over replicas and passes: on the CPU
 it is CPU time of the thread, and holds although ranks share cores; on CUDA it is the device's.
 """
@@ -47,8 +46,6 @@ RELAY_BUFFERS = 6
 
 # Micro-batches of each scheme: five more than there are coefficients, so that the error can be told.
 NUM_MIXES = 8
-# Where the time is too short for these, as many as it is long enough for, but two more than coefficients.
-LEAST_MIXES = 5
 
 # The first pass may take longer than the budget: it is not done before its end.
 LAST_SHARE = 0.99
@@ -227,10 +224,6 @@ class _Record:
             self.observations.add(observation)
         return ""
 
-    def shorten(self, num_mixes: int) -> None:
-        """Leave out the micro-batches of each scheme that tell least."""
-        self.mixes = {scheme: mixes[:num_mixes] for scheme, mixes in self.mixes.items()}
-
     def add(self, observations: Sequence[Observation]) -> None:
         """Take what one pass has given."""
         for observation in observations:
@@ -266,12 +259,9 @@ def _measure(
 
     A scheme that is known well enough is left out of the passes that follow.
     """
-    start = time.perf_counter()
     for bench in benches:
         # The first micro-batch of a scheme pays for what is made on first use.
         bench.time(list(record.mixes[bench.scheme][0]))
-    first_s = time.perf_counter() - start
-    record.shorten(int(from_rank_zero(lambda: str(affordable_mixes(first_s, seconds)))))
     progress(0.0)
     num_first = sum(len(mixes) for mixes in record.mixes.values())
     told = _Told(progress, time.perf_counter(), seconds, num_first)
@@ -288,16 +278,6 @@ def _measure(
         share = float(from_rank_zero(partial(_recorded, record, measured, gathered, told, num_passes)))
         progress(share)
     return True
-
-
-def affordable_mixes(first_s: float, seconds: float) -> int:
-    """Tell how many micro-batches of each scheme a pass within the time can have.
-
-    Args:
-        first_s: seconds that the first one of every scheme took together, which is among the longest.
-        seconds: that the measurement may take.
-    """
-    return min(NUM_MIXES, max(LEAST_MIXES, int(seconds / first_s)))
 
 
 @dataclass(slots=True)

@@ -1,12 +1,19 @@
-//! How much more there is to do where the backward pass computes activations again.
+//! How much there is to do forward and backward, and how much more where the backward pass computes activations again.
 
 use crate::spec::CheckpointingKind;
 
+/// Operations for each parameter of a matrix and each token: forward, and with the backward pass.
+const MATRICES: [f64; 2] = [2.0, 6.0];
+/// Operations of causal attention for each squared token and unit of the queries' width: forward, and with the backward pass,
+/// which computes the scores again (Dao 2023).
+const ATTENTION: [f64; 2] = [2.0, 7.0];
+/// What a group exchanges and what is done element by element, of the whole: it is as much backward as forward.
+const ALIKE: [f64; 2] = [0.5, 1.0];
+
+/// Operations of forward and backward without checkpointing: of matrices and of attention, for the units above.
+pub(super) const OPERATIONS: [f64; 2] = [MATRICES[1], ATTENTION[1]];
+
 /// Forward and backward together, relative to what they are without checkpointing, by kind of work.
-///
-/// By operations: a matrix takes 2 for each parameter forward and 4 backward; attention 2 forward and 5 backward, which computes
-/// its scores again anyway (Dao 2023). What a tensor or context group exchanges and what is done element by element is as much
-/// backward as forward.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Recomputation {
     pub(super) matrices: f64,
@@ -18,19 +25,21 @@ pub(super) struct Recomputation {
 impl Recomputation {
     /// Of a kind of checkpointing.
     pub(super) fn of(kind: CheckpointingKind) -> Recomputation {
+        let again = |[forward, whole]: [f64; 2]| (whole + forward) / whole;
         let none = Recomputation { matrices: 1.0, attention: 1.0, exchanges: 1.0, elementwise: 1.0 };
+        let selective = Recomputation { exchanges: again(ALIKE), elementwise: again(ALIKE), ..none };
         match kind {
             CheckpointingKind::None => none,
-            CheckpointingKind::Selective => Recomputation { exchanges: 1.5, elementwise: 1.5, ..none },
+            CheckpointingKind::Selective => selective,
             CheckpointingKind::Full => {
-                Recomputation { matrices: 4.0 / 3.0, attention: 9.0 / 7.0, exchanges: 1.5, elementwise: 1.5 }
+                Recomputation { matrices: again(MATRICES), attention: again(ATTENTION), ..selective }
             }
         }
     }
 
     /// The forward pass's share of the time of matrix products, of which a micro-batch mostly consists.
     pub(super) fn forward_share(self) -> f64 {
-        1.0 / (3.0 * self.matrices)
+        MATRICES[0] / (MATRICES[1] * self.matrices)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What there is to do for a micro-batch, by arithmetic: operations, bytes, and how long a device would take at its peak.
 
 use crate::cost::analytic::Device;
-use crate::cost::recomputation::Recomputation;
+use crate::cost::recomputation::{OPERATIONS, Recomputation};
 use crate::spec::{ModelShape, Scheme};
 use crate::units::count;
 
@@ -39,10 +39,9 @@ const MS_PER_GIGA: f64 = 1e-6;
 impl Work {
     /// Of a model's scheme on nodes of so many devices.
     ///
-    /// Each parameter of a matrix takes 2 operations a token forward and 4 backward; causal attention 2 s^2 for each query
-    /// width forward and 5 s^2 backward, which computes the scores again (Dao 2023). A tensor group gathers and scatters the
-    /// hidden states four times each way (Korthikanti et al. 2022, sequence parallelism); a context group exchanges queries,
-    /// keys, values and outputs once each way (Ulysses, Jacobs et al. 2023), and each of its ranks has a share of the tokens.
+    /// A tensor group gathers and scatters the hidden states four times each way (Korthikanti et al. 2022, sequence
+    /// parallelism); a context group exchanges queries, keys, values and outputs once each way (Ulysses, Jacobs et al. 2023),
+    /// and each of its ranks has a share of the tokens.
     pub(super) fn of(model: &ModelShape, scheme: Scheme, device: &Device, gpus_per_node: u32) -> Work {
         let again = Recomputation::of(scheme.checkpointing());
         let fields = model.fields();
@@ -50,8 +49,9 @@ impl Work {
         let layers = count(fields.num_hidden_layers) / stages;
         let hidden = count(fields.hidden_size);
         let width = count(device.dtype.bytes());
-        let matrices = 6.0 * again.matrices * layers * count(model.layer_matrices())
-            + 6.0 * count(model.vocabulary_parameters()) / stages;
+        let [of_matrices, of_attention] = OPERATIONS;
+        let matrices = of_matrices * again.matrices * layers * count(model.layer_matrices())
+            + of_matrices * count(model.vocabulary_parameters()) / stages;
         let at_peak = MS_PER_TERA / device.peak_tflops / (tp * cp);
         let mut work = Work::default();
         work.linear[MATRICES] = matrices * at_peak;
@@ -66,7 +66,7 @@ impl Work {
         let touched =
             layers * (12.0 * hidden + 5.0 * count(fields.intermediate_size)) * width * 4.0 * again.elementwise;
         work.linear[ELEMENTWISE] = touched * MS_PER_GIGA / device.memory_gb_per_s / (tp * cp);
-        work.quadratic[ATTENTION] = 7.0 * again.attention * layers * count(model.query_width()) * at_peak;
+        work.quadratic[ATTENTION] = of_attention * again.attention * layers * count(model.query_width()) * at_peak;
         work.fixed[LAYERS] = layers * again.matrices;
         let weights = 3.0 * layers * count(model.layer_matrices()) * width;
         work.fixed[WEIGHTS] = weights * MS_PER_GIGA / device.memory_gb_per_s / tp;
