@@ -67,8 +67,8 @@ class PlannerConfig:
             naming = "schemes" if self.schemes else "strategies"
             message = (
                 f"planner.checkpointing = {list(self.checkpointing)} says what a search measures, but "
-                f"planner.{naming} names schemes, each with its own kind; write it there, such as <tp2,full>, "
-                'and set planner.checkpointing = ["none"]'
+                f"planner.{naming} names schemes, each with its own kind; write it there, such as "
+                '<tp2,full>, and set planner.checkpointing = ["none"]'
             )
             raise InvalidInputError(message, code="config_value")
         if self.max_strategies is not None:
