@@ -22,7 +22,13 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 COVERAGE := -Cpasses=sancov-module -Ccodegen-units=1 -Cllvm-args=-sanitizer-coverage-level=4 \
 	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 	-Cllvm-args=-sanitizer-coverage-trace-compares
+# A text file of lengths whose workloads `make bench` adds; empty for none.
+LENGTHS ?=
 PLANNERS := hydraulis,search,paper,static-balanced,static-first-fit,static-sorted,buckets,flexible-groups,longest-first,karmarkar-karp
+BENCH := cargo run --release --locked --quiet -p hydraulis-bench --bin
+ON := --profile llama-32b-a800 --gpus 64
+DRAWN := $(ON) --lengths lognormal:6.2,1.2,32768 --tokens-per-batch 200000 --seed 0
+OWN := $(ON) --lengths $(LENGTHS) --longest 32768
 
 # A name that was given on the command line or in the environment is asked for; a default is not.
 asked = $(if $(filter-out file,$(origin $(1))),$($(1)))
@@ -77,14 +83,14 @@ format: set-up ## write Rust and Python in their one format
 	$(BIN)/ruff check --quiet --fix
 	$(BIN)/ruff format --quiet
 
-bench: set-up ## compare the planner with eight other methods on 100 drawn batches, plan windows, and what benches/ measures
-	cargo run --release --locked --quiet -p hydraulis-bench --bin plan-bench -- \
-		--profile llama-32b-a800 --gpus 64 \
-		--lengths lognormal:6.2,1.2,32768 --tokens-per-batch 200000 --count 100 --seed 0 --planner \
-		$(PLANNERS)
-	cargo run --release --locked --quiet -p hydraulis-bench --bin strategy-bench -- window \
-		--profile llama-32b-a800 --gpus 64 \
-		--lengths lognormal:6.2,1.2,32768 --tokens-per-batch 200000 --count 48 --windows 8 --max-delay 0,3
+bench: set-up ## what benches/record has of the planner (LENGTHS=file adds workloads of its lengths), and of benches/
+	$(BENCH) plan-bench -- $(DRAWN) --planner $(PLANNERS)
+	$(BENCH) plan-bench -- $(DRAWN) --planner search,hydraulis,paper --link 200
+	$(if $(LENGTHS),$(BENCH) plan-bench -- $(OWN) --tokens-per-batch 200000 --planner $(PLANNERS))
+	$(if $(LENGTHS),$(BENCH) plan-bench -- $(OWN) --tokens-per-batch 500000 --planner search,hydraulis,paper)
+	$(BENCH) strategy-bench -- propose $(DRAWN)
+	$(if $(LENGTHS),$(BENCH) strategy-bench -- propose $(OWN) --tokens-per-batch 200000)
+	$(BENCH) strategy-bench -- window $(DRAWN) --count 48 --windows 8 --max-delay 0,3
 	$(BIN)/python benches/balancing.py
 	$(BIN)/python benches/packing.py
 	$(BIN)/python benches/indexing.py
@@ -96,10 +102,10 @@ bench-ddp: set-up ## compare with plain data parallelism on two CPU ranks
 	$(BIN)/python benches/ddp.py
 
 scale: ## measure how planning time grows from 64 to 16,384 GPUs
-	cargo run --release --locked --quiet -p hydraulis-bench --bin plan-scale
+	$(BENCH) plan-scale
 
 simulate-rate: ## measure how many instructions a second are simulated
-	cargo run --release --locked --quiet -p hydraulis-bench --bin simulate-rate
+	$(BENCH) simulate-rate
 
 fuzz: ## look for inputs that break a promise (SECONDS=60 a target, TARGETS='planner documents')
 	RUSTFLAGS='$(COVERAGE)' cargo build --locked --quiet --profile fuzz --target $(HOST) --target-dir target/fuzz \
