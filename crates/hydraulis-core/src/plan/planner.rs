@@ -32,8 +32,9 @@ pub struct Planner {
 enum Choice {
     /// These strategies.
     List(Vec<Strategy>),
-    /// Any set of replicas of the pool's schemes; simple mixes of them serve where the search finds nothing.
-    Any { pool: Vec<Scheme>, mixes: Vec<Strategy> },
+    /// Any set of replicas of the pool's schemes; simple mixes of them serve where the search finds nothing, and what would
+    /// be listed without a search where it stays far from its bound.
+    Any { pool: Vec<Scheme>, mixes: Vec<Strategy>, listed: Vec<Strategy> },
 }
 
 /// What came of a batch: the attempts, every strategy that was considered, and a bound on all of them.
@@ -78,7 +79,7 @@ impl Planner {
         if mixes.is_empty() {
             return Err(cost.nothing_fits());
         }
-        let choice = Choice::Any { pool, mixes };
+        let choice = Choice::Any { pool, mixes, listed: candidates(&cost) };
         Ok(Planner { capacities: Capacities::new(cost), by_cap: None, choice, effort: Effort::ONLINE, link: None })
     }
 
@@ -153,7 +154,7 @@ impl Planner {
         let task = self.task(batch);
         let Considerations { mut attempts, considered, bound, scope } = match &self.choice {
             Choice::List(list) => self.consider_list(&task, list)?,
-            Choice::Any { pool, mixes } => self.consider_any(&task, pool, mixes)?,
+            Choice::Any { pool, mixes, listed } => self.consider_any(&task, pool, (mixes, listed))?,
         };
         let (Some(best), Some(lower_bound)) = (best(&attempts), bound) else { return Err(self.too_long(batch)) };
         let chosen = attempts.swap_remove(best);
@@ -204,11 +205,11 @@ impl Planner {
         Ok(Considerations { attempts, considered, bound, scope: Scope::List })
     }
 
-    fn consider_any(&self, task: &Task, pool: &[Scheme], mixes: &[Strategy]) -> Result<Considerations> {
+    fn consider_any(&self, task: &Task, pool: &[Scheme], simple: (&[Strategy], &[Strategy])) -> Result<Considerations> {
         let schemes: Vec<&SchemeCapacity> =
             pool.iter().map(|&scheme| self.capacities.scheme(scheme)).collect::<Result<_>>()?;
         let bounder = Bounder::new(task.batch);
-        let found = Search::run(task, &bounder, (&schemes, mixes), self.effort)?;
+        let found = Search::run(task, &bounder, &schemes, simple, self.effort)?;
         Ok(Considerations {
             attempts: found.attempts,
             considered: found.considered,

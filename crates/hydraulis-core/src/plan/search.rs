@@ -4,7 +4,8 @@
 //! whole numbers near what the bound's program uses, which divides replicas ([`crate::plan::bound`]). From the better
 //! one a walk to neighbours that by estimate are shorter. Then the market is divided, until the best plan is proven to
 //! be near the best there is, or the budget is used up; if it still seems far, what the parts of the market use are
-//! strategies to begin with anew. What is tried is counted, not timed.
+//! strategies to begin with anew, and so is what a planner would choose from without a search. What is tried is counted, not
+//! timed.
 
 use std::collections::BTreeSet;
 
@@ -56,11 +57,13 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Tries strategies made of `schemes`, and the simple `mixes` of them where it finds none.
+    /// Tries strategies made of `schemes`, the simple `mixes` of them where it finds none, and those `listed` where it stays
+    /// far from its bound.
     pub(super) fn run(
         task: &'a Task<'a>,
         bounder: &'a Bounder<'a>,
-        (schemes, mixes): (&'a [&'a SchemeCapacity], &[Strategy]),
+        schemes: &'a [&'a SchemeCapacity],
+        (mixes, listed): (&[Strategy], &[Strategy]),
         effort: Effort,
     ) -> Result<Found> {
         let (attempts, considered) = (Vec::new(), Vec::new());
@@ -72,6 +75,9 @@ impl<'a> Search<'a> {
                 search.prove(&mut branches);
                 if branches.least() < search.least_iteration() * (1.0 - FAR) {
                     search.start_anew(&branches)?;
+                }
+                if branches.least() < search.least() * (1.0 - FAR) {
+                    search.start_listed(listed, branches.least())?;
                 }
                 search.polish()?;
                 Some(longest_way.or_work(branches.least().min(search.least_iteration())))
@@ -108,11 +114,7 @@ impl<'a> Search<'a> {
             let mut around = neighbours(&best.strategy, &pool, self.cluster());
             around.retain(|other| !self.seen.contains(other));
             around.sort_by_key(|other| !self.relieves(other, best));
-            around.truncate(DEALT / self.task.batch.len());
-            let estimated = around.into_iter().filter_map(|other| Some((self.task.estimate(&other)?, other)));
-            let mut promising: Vec<(Millis, Strategy)> = estimated.collect();
-            promising.sort();
-            promising.into_iter().take(NEIGHBOURS).try_for_each(|(_, strategy)| self.consider(strategy))?;
+            self.consider_promising(around, NEIGHBOURS)?;
             if self.least() >= before {
                 break;
             }
@@ -151,6 +153,28 @@ impl<'a> Search<'a> {
             }
         }
         if self.least() < before { self.walk(branches.least()) } else { Ok(()) }
+    }
+
+    /// Walks on from what a list would offer, if that is shorter: transfers that stick out, or pipelines that the market
+    /// cannot tell apart, may leave the walk among worse ones.
+    fn start_listed(&mut self, listed: &[Strategy], enough: Millis) -> Result<()> {
+        let before = self.least();
+        let unseen = listed.iter().filter(|strategy| !self.seen.contains(strategy));
+        let mut bounded: Vec<(Millis, &Strategy)> =
+            unseen.filter_map(|strategy| Some((self.bound(strategy)?, strategy))).collect();
+        bounded.retain(|(bound, _)| *bound < before * (1.0 - NEAR));
+        bounded.sort();
+        self.consider_promising(bounded.into_iter().map(|(_, strategy)| strategy.clone()).collect(), ANEW)?;
+        if self.least() < before { self.walk(enough) } else { Ok(()) }
+    }
+
+    /// Plans so many of the strategies, those that by one deal of the batch are the shortest.
+    fn consider_promising(&mut self, mut strategies: Vec<Strategy>, most: usize) -> Result<()> {
+        strategies.truncate(DEALT / self.task.batch.len());
+        let estimated = strategies.into_iter().filter_map(|other| Some((self.task.estimate(&other)?, other)));
+        let mut promising: Vec<(Millis, Strategy)> = estimated.collect();
+        promising.sort();
+        promising.into_iter().take(most).try_for_each(|(_, strategy)| self.consider(strategy))
     }
 
     /// Polishes the best plan alone: each costs as much as some neighbours of it.
