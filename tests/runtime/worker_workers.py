@@ -144,7 +144,7 @@ def measured_with_threads(config: ModelConfig, batch: Batch) -> tuple[float, lis
     """Measure a forward and a backward while the groups' threads take 1000 s between any two looks at them.
 
     Returns:
-        What an iteration of 1x<tp2> takes, on rank 0, and what forward and backward of `SchemeBench` do, in ms.
+        What an iteration of 1x<tp2> takes on rank 0, and forward and backward of `SchemeBench`, in ms.
     """
     scheme = Scheme("<tp2>")
     looks = itertools.count()
