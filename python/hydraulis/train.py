@@ -307,9 +307,10 @@ def _recorder(
 
 
 def _note(iteration: Iteration, recorder: Recorder, planner: RunPlanner) -> None:
-    """Record an iteration, and learn from it."""
+    """Record an iteration, and learn from it, unless counting memory took a part of its times."""
     recorder.add(iteration)
-    planner.observe(iteration.plan, iteration.outcome.timelines)
+    if not iteration.outcome.is_counted:
+        planner.observe(iteration.plan, iteration.outcome.timelines)
     if planner.recalibration is not None:
         recorder.recalibrated(planner.recalibration.factors)
 

@@ -84,12 +84,12 @@ def test_slow_ranks_and_links_take_time(lengths: Path, capsys: pytest.CaptureFix
     arguments = options(lengths.with_name("short.npy"), *short)
     (plain,) = planners(capsys, arguments)
     assert plain["step_ms"] == plain["iteration_ms"]
-    assert plain["transfers"] == {"exposed_ms": 0, "hidden_share": 1}
+    assert plain["transfers"] == {"transfer_ms": 0, "hidden_share": 1}
     links = ["--link", "200,200,10"]
     (linked,) = planners(capsys, [*arguments, *links])
     assert linked["iteration_ms"] == pytest.approx(plain["iteration_ms"], rel=0.05)
     (slower,) = planners(capsys, [*arguments, *links, "--slow-link", "10,10,10"])
-    assert slower["transfers"]["exposed_ms"] > linked["transfers"]["exposed_ms"] > 0
+    assert slower["transfers"]["transfer_ms"] > linked["transfers"]["transfer_ms"] > 0
     assert slower["transfers"]["hidden_share"] < linked["transfers"]["hidden_share"]
     assert slower["iteration_ms"] == linked["iteration_ms"]
     (messages,) = planners(capsys, [*arguments, *links, "--messages"])
@@ -169,6 +169,9 @@ def test_a_figure_without_matplotlib_is_refused_before_the_work(
         (["--slow", "3=0.0"], "slowdown"),
         (["--messages"], "link_missing"),
         (["--slow-link", "5"], "link_missing"),
+        (["--link", "25", "--slow-link", "none"], "link_missing"),
+        (["--link", "25", "--slow-link", "profile"], "link_missing"),
+        (["--link", "1e-12"], "config_value"),
         (["--link", "fast"], "config_value"),
         (["--link", "25", "--slow-link", "0"], "config_value"),
         (["--compare", "12x"], "strategy_syntax"),

@@ -2,26 +2,34 @@
 
 import pytest
 
-from hydraulis.config.link_rates import LinkRates
+from hydraulis import LinkRates
+from hydraulis.config.link_rates import parse_link_rates
 from hydraulis.errors import InvalidInputError
 
 
 def test_what_is_left_out_is_as_in_plan_bench() -> None:
-    assert LinkRates.parse("planner.link", "25") == LinkRates(
+    assert parse_link_rates("planner.link", "25") == LinkRates(
         gigabytes_per_s=25.0, gpu_gigabytes_per_s=200.0, message_us=10.0
     )
-    assert LinkRates.parse("planner.link", "25, 40") == LinkRates(
+    assert parse_link_rates("planner.link", "25, 40") == LinkRates(
         gigabytes_per_s=25.0, gpu_gigabytes_per_s=40.0
     )
-    assert LinkRates.parse("planner.link", "25,40,0") == LinkRates(
+    assert parse_link_rates("planner.link", "25,40,0") == LinkRates(
         gigabytes_per_s=25.0, gpu_gigabytes_per_s=40.0, message_us=0.0
     )
 
 
-@pytest.mark.parametrize("text", ["", "fast", "0", "1,0", "1,2,-3", "1,2,3,4", "nan", "inf", "1,,2"])
+@pytest.mark.parametrize(
+    "text", ["", "fast", "0", "1,0", "1,2,-3", "1,2,3,4", "nan", "inf", "1,,2", "1e-12", "1e10", "1,1,1e10"]
+)
 def test_what_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(
         InvalidInputError, match=r"planner\.link = .* must be 'profile', 'none', or"
     ) as caught:
-        LinkRates.parse("planner.link", text)
+        parse_link_rates("planner.link", text)
     assert caught.value.code == "config_value"
+
+
+def test_what_is_refused_says_the_limit() -> None:
+    with pytest.raises(InvalidInputError, match=r"the limits are 1e-9 and 1e9"):
+        parse_link_rates("planner.link", "1e-12")

@@ -48,7 +48,7 @@ def test_each_contestant_runs_every_batch() -> None:
         assert one.strategies.total() == len(one.iteration_ms) == 3
         assert sum(one.parts_ms.values()) == pytest.approx(sum(one.iteration_ms))
         assert one.step_ms == one.iteration_ms
-        assert (one.exposed_ms, one.hidden_share) == (0, 1)
+        assert (one.transfer_ms, one.hidden_share) == (0, 1)
         assert one.utilisation == pytest.approx(one.parts_ms["compute"] / sum(one.iteration_ms))
         assert tuple(one.parts_ms) == PARTS
     told = ["planning under each static strategy", *(f"simulating {name}" for name in names)]
@@ -85,7 +85,7 @@ def test_transfers_are_planned_and_simulated() -> None:
     assert planned.step_ms == pytest.approx([planner.plan(batch).step_ms for batch in BATCHES])
     assert slower.strategies == planned.strategies
     assert slower.iteration_ms == planned.iteration_ms
-    assert slower.exposed_ms > planned.exposed_ms > 0
+    assert slower.transfer_ms > planned.transfer_ms > 0
     assert sum(slower.parts_ms.values()) == pytest.approx(sum(slower.step_ms))
     assert 0 <= slower.hidden_share < 1
 

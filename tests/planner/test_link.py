@@ -58,6 +58,11 @@ def test_slow_links_favour_strategies_that_move_less() -> None:
             "gpu_gigabytes_per_s is -1",
         ),
         (lambda: Link(table(), gigabytes_per_s=1, message_us=-1), "message_time", "message_us is -1"),
+        (
+            lambda: Link(table(), gigabytes_per_s=1, parameter_bytes=9),
+            "element_bytes",
+            "parameter_bytes of a link is 9",
+        ),
         (lambda: table(1 << 20), "table_size", "1048576 layers"),
         (
             lambda: Planner(PROFILE, CLUSTER, link=Link(table(1), gigabytes_per_s=1)),

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from hydraulis import Cluster, CostProfile, InvalidInputError, Planner
-from hydraulis.config.link_rates import LinkRates
-from hydraulis.planner.links import link_of, measured_rates, network_of, stated_rates
+from hydraulis import Cluster, CostProfile, InvalidInputError, Link, LinkRates, Network, Planner
+from hydraulis.planner.links import link_rates, measured_rates
 from profiles import made_up_profile
 
 
@@ -56,27 +55,27 @@ def test_what_was_not_measured_is_not_made_up(links: tuple[tuple[str, int, float
 def test_rates_are_stated_measured_or_none() -> None:
     cluster = Cluster(gpus=8, gpus_per_node=8)
     measured = profile(*INSIDE)
-    assert stated_rates("--link", "profile", measured, cluster) == measured_rates(measured, cluster)
-    assert stated_rates("--link", "25,40,5", measured, cluster) == LinkRates(
+    assert link_rates("--link", "profile", measured, cluster) == measured_rates(measured, cluster)
+    assert link_rates("--link", "25,40,5", measured, cluster) == LinkRates(
         gigabytes_per_s=25, gpu_gigabytes_per_s=40, message_us=5
     )
-    assert stated_rates("--link", "none", measured, cluster) is None
-    assert stated_rates("--link", "25", measured, Cluster(gpus=1, gpus_per_node=1)) is None
+    assert link_rates("--link", "none", measured, cluster) is None
+    assert link_rates("--link", "25", measured, Cluster(gpus=1, gpus_per_node=1)) is None
     with pytest.raises(InvalidInputError, match="--link = 'fast'") as refusal:
-        stated_rates("--link", "fast", measured, cluster)
+        link_rates("--link", "fast", measured, cluster)
     assert refusal.value.code == "config_value"
 
 
 def test_a_link_moves_the_profiles_model() -> None:
     shipped, cluster = CostProfile.preset("llama-7b-a800"), Cluster(gpus=16, gpus_per_node=8)
     rates = LinkRates(gigabytes_per_s=100.0, gpu_gigabytes_per_s=1e6, message_us=0.0)
-    planner = Planner(shipped, cluster, strategies=["8x<tp2>"], link=link_of(shipped, rates))
+    planner = Planner(shipped, cluster, strategies=["8x<tp2>"], link=Link.of_profile(shipped, rates))
     plan = planner.plan([500] * 64)
     assert plan.moved_bytes is not None
     # Half of 6.7 billion parameters leave each of two nodes, 2 bytes out and 4 back.
     assert plan.moved_bytes == pytest.approx(6.7e9 * 6, rel=0.02)
     with pytest.raises(InvalidInputError, match="does not say of which model it is") as refusal:
-        link_of(profile(), rates)
+        Link.of_profile(profile(), rates)
     assert refusal.value.code == "link_model"
 
 
@@ -85,6 +84,6 @@ def test_messages_travel_at_the_links_rates() -> None:
     rates = LinkRates(gigabytes_per_s=0.001, gpu_gigabytes_per_s=1e6, message_us=250.0)
     planner = Planner(shipped, cluster, strategies=["1x<pp2>"])
     plan = planner.plan([1_000])
-    sent = planner.simulate(plan, network=network_of(shipped, rates))
+    sent = planner.simulate(plan, network=Network.of_profile(shipped, rates))
     # 4,096 elements of 2 bytes for each token, there and back.
     assert sent.iteration_ms - plan.iteration_ms == pytest.approx(2 * (8_192_000 / 1e3 + 0.25))

@@ -17,8 +17,6 @@ from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.profile.links import LinkMeasurement, measure_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
-from hydraulis.runtime.device import CPU
-from hydraulis.runtime.iteration_clock import iteration_clock
 from hydraulis.runtime.loop import planned_bytes
 from runtime.tiny import make_worker
 from small_model import small_config
@@ -43,7 +41,7 @@ class Report(NamedTuple):
     kept: list[float]
     split: list[list[int]]
     memory: dict[str, list[tuple[int, int]]]
-    exchanged: tuple[int, float, float, float]
+    exchanged: tuple[int, bool]
 
 
 def limits(
@@ -129,24 +127,13 @@ def held_of_plans() -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def exchange() -> tuple[int, float, float, float]:
-    """Give the threads of a group, and the seconds that they take for its own exchanges, and for WORLD's.
-
-    The last number is what a clock that knows them says of the group's exchanges beyond one that does not.
-    """
+def exchange() -> tuple[int, bool]:
+    """Give how many threads a group has, and whether an exchange in it takes them time."""
     groups = ProcessGroups(timedelta(minutes=1))
     groups.ensure([range(3)])
-    values = torch.ones(1 << 20)
-    seconds = []
-    clocks = [iteration_clock(CPU, groups.threads), iteration_clock(CPU)]
-    for group in (groups.get(range(3)), None):
-        before = groups.threads.cpu_s()
-        with clocks[0].computing(), clocks[1].computing():
-            dist.all_reduce(values, group=group)
-        seconds.append(groups.threads.cpu_s() - before)
-    knows, does_not = (clock.read().computed_ms[0] for clock in clocks)
-    own, of_world = seconds
-    return len(groups.threads), own, of_world, (knows - does_not) / 1e3
+    before = groups.threads.cpu_s()
+    dist.all_reduce(torch.ones(1 << 20), group=groups.get(range(3)))
+    return groups.threads.count, groups.threads.cpu_s() > before
 
 
 def zeros(sequence: int) -> npt.NDArray[np.uint8]:

@@ -1,5 +1,6 @@
 """What a rank's tensors take, counted on the CPU and asked of the allocator on CUDA."""
 
+import sys
 from itertools import pairwise
 
 import pytest
@@ -68,6 +69,14 @@ def test_a_micro_batch_is_held_from_its_forward_to_its_backward() -> None:
     # The second and the third, both of which were sent something.
     assert kept.most_bytes == 4 * (6 + 1) + 2 * 16
     assert memory.peak_bytes([torch.zeros(3)]) == kept.most_bytes + 12
+
+
+def test_where_torch_lacks_what_counting_needs_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hydraulis.runtime.kept_activations", None)
+    memory = IterationMemory(CPU)
+    memory.begin([torch.ones(4)], FIRST, 10)
+    assert memory.kept is None
+    assert memory.peak_bytes([torch.ones(4)]) is None
 
 
 def test_a_stage_holds_as_many_micro_batches_as_stages_follow() -> None:

@@ -73,6 +73,7 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
             timelines=timelines,
             memory_bytes=1 << 30,
             peak_bytes=(1_000 + step, None),
+            is_counted=step == 0,
             transfer_ms=2.0,
             groups_ms=3.0,
         ),
@@ -95,6 +96,10 @@ def test_every_iteration_is_on_disk_as_soon_as_it_is_recorded(directory: RunDire
         assert len(lines) == len(plans) == step + 1
         assert json.loads(lines[-1])["step"] == step
         assert Plan.from_json(plans[-1]) == one.plan
+        times = (directory.path / "times.jsonl").read_text().splitlines()
+        assert len(times) == step + 1
+        # Of a step in which memory was counted there are none.
+        assert (json.loads(times[-1]) is None) is (step == 0)
         assert (directory.path / "trace.json").exists() is (step >= 1)
     trace = json.loads((directory.path / "trace.json").read_text())
     assert trace["otherData"] == {"step": 1}

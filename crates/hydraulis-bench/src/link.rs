@@ -1,64 +1,21 @@
 //! The links of a run, and what transfers add to an answer by the core's model of them.
 
-use std::str::FromStr;
-
 use hydraulis_core::Millis;
 use hydraulis_core::cost::CostModel;
 use hydraulis_core::layout::{self, Position, ReplicaWork, StepTimeline, Traffic, TransferTimes};
 use hydraulis_core::plan::{Plan, ReplicaPlan};
 use hydraulis_core::schedule::MakespanBuffers;
+use hydraulis_core::spec::LinkRates;
 
 use crate::error::Result;
 use crate::model::ModelShape;
 
-/// What a GPU sends inside its node, in GB/s, where nothing else is given: `NVLink` of an A800, 400 GB/s both ways.
-const GPU_GIGABYTES_PER_S: f64 = 200.0;
-/// What a message takes beside its bytes, in microseconds, where nothing else is given.
-const MESSAGE_US: f64 = 10.0;
-
-/// Rates of links as the command line gives them: `NODE[,GPU[,MESSAGE]]` in GB/s, GB/s and microseconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rates {
-    gigabytes_per_s: f64,
-    gpu_gigabytes_per_s: f64,
-    message_us: f64,
-}
-
-impl FromStr for Rates {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Rates, String> {
-        let numbers: std::result::Result<Vec<f64>, _> = text.split(',').map(str::parse).collect();
-        let numbers = numbers.unwrap_or_default();
-        // Below a byte a second nothing would ever end.
-        let is_rate = |rate: &f64| (1e-9..=1e9).contains(rate);
-        let [gigabytes_per_s, gpu_gigabytes_per_s, message_us] = match numbers[..] {
-            [node] => [node, GPU_GIGABYTES_PER_S, MESSAGE_US],
-            [node, gpu] => [node, gpu, MESSAGE_US],
-            [node, gpu, message] => [node, gpu, message],
-            _ => return Err("links are NODE[,GPU[,MESSAGE]]: GB/s, GB/s and microseconds".into()),
-        };
-        if !is_rate(&gigabytes_per_s) || !is_rate(&gpu_gigabytes_per_s) {
-            return Err("a rate is a number from 1e-9 to 1e9".into());
-        }
-        if !(0.0..=1e9).contains(&message_us) {
-            return Err("the time of a message is a number from 0 to 1e9".into());
-        }
-        Ok(Rates { gigabytes_per_s, gpu_gigabytes_per_s, message_us })
-    }
-}
-
-impl Rates {
-    /// The links of these rates for the profile's model.
-    ///
-    /// Gradients travel in bf16 too: that is what the methods compared with do.
-    pub fn link(self, cost: &CostModel) -> Result<layout::Link> {
-        let table = ModelShape::of_profile(&cost.profile().name)?.table()?;
-        let Rates { gigabytes_per_s, gpu_gigabytes_per_s, message_us } = self;
-        let traffic =
-            Traffic { gigabytes_per_s, gpu_gigabytes_per_s, message_us, parameter_bytes: 2, gradient_bytes: 2 };
-        Ok(layout::Link::new(table, traffic)?)
-    }
+/// The links of these rates for the profile's model.
+///
+/// Gradients travel in bf16 too: that is what the methods compared with do.
+pub fn link(rates: LinkRates, cost: &CostModel) -> Result<layout::Link> {
+    let table = ModelShape::of_profile(&cost.profile().name)?.table()?;
+    Ok(layout::Link::new(table, Traffic { rates, parameter_bytes: 2, gradient_bytes: 2 })?)
 }
 
 /// What transfers add to an answer.
@@ -146,7 +103,7 @@ mod tests {
 
     /// What its transfers take alone, over the time of the whole model's bytes.
     fn share(strategy: &str) -> f64 {
-        let link = "200,1e9,0".parse::<Rates>().unwrap().link(&cost()).unwrap();
+        let link = link("200,1e9,0".parse().unwrap(), &cost()).unwrap();
         let alone = of_phases(&[plan(strategy)], &cost(), &link).unwrap().alone_ms;
         // 32.5 billion parameters of two bytes at 200 gigabytes a second: 325 ms each way.
         let table = ModelShape::of_profile("llama-32b-a800").unwrap().table().unwrap();
@@ -174,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_layout_is_filled_and_emptied_once() {
-        let link = "200".parse::<Rates>().unwrap().link(&cost()).unwrap();
+        let link = link("200".parse().unwrap(), &cost()).unwrap();
         let (wide, narrow) = (plan("4x<tp16>"), plan("16x<tp4>"));
         let of = |phases: &[&Plan]| {
             let phases: Vec<Plan> = phases.iter().copied().cloned().collect();
@@ -186,17 +143,5 @@ mod tests {
         let (again, once) = (of(&[&wide, &wide]), of(&[&wide]));
         assert!(again.alone_ms.is_close(once.alone_ms) && (again.transfer_ms.0 / once.transfer_ms.0 - 1.0).abs() < 0.1);
         assert!(turns.transfer_ms > other.transfer_ms);
-    }
-
-    #[test]
-    fn rates_are_up_to_three_numbers() {
-        let rates = |text: &str| {
-            text.parse::<Rates>().map(|one| [one.gigabytes_per_s, one.gpu_gigabytes_per_s, one.message_us])
-        };
-        assert_eq!(rates("100"), Ok([100.0, 200.0, 10.0]));
-        assert_eq!(rates("100,300,0"), Ok([100.0, 300.0, 0.0]));
-        for bad in ["", "0", "100,0", "100,200,-1", "1,2,3,4", "fast", "NaN", "1e10"] {
-            assert!(rates(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -11,7 +11,7 @@ use hydraulis_core::cost::{CostModel, CostProfile, preset};
 use hydraulis_core::layout::{Link, Parameter, ParameterTable, Traffic};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{Plan, Planner, check, explain, predicted_timeline};
-use hydraulis_core::spec::{Cluster, LayerSplit, MemoryRule, Scheme, Strategy};
+use hydraulis_core::spec::{Cluster, LayerSplit, LinkRates, MemoryRule, Scheme, Strategy};
 
 /// Edits of a good document.
 const MAX_EDITS: u32 = 3;
@@ -33,9 +33,7 @@ static LINK: LazyLock<Link> = LazyLock::new(|| {
     };
     let table = ParameterTable::new((1..=32).map(layer).collect(), LayerSplit::even(32)).expect("layers are a table");
     let traffic = Traffic {
-        gigabytes_per_s: 10.0,
-        gpu_gigabytes_per_s: 100.0,
-        message_us: 10.0,
+        rates: LinkRates { gigabytes_per_s: 10.0, gpu_gigabytes_per_s: 100.0, message_us: 10.0 },
         parameter_bytes: 2,
         gradient_bytes: 2,
     };

@@ -2,7 +2,7 @@
 
 use arbitrary::{Result, Unstructured};
 use hydraulis_core::layout::{Link, Parameter, ParameterTable, Traffic};
-use hydraulis_core::spec::LayerSplit;
+use hydraulis_core::spec::{LayerSplit, LinkRates};
 
 /// Small enough that transfers are laid out in milliseconds.
 const MAX_PARAMETERS: u32 = 8;
@@ -33,7 +33,7 @@ impl LinkInput {
         };
         let number = u.int_in_range(0..=MAX_PARAMETERS)?;
         let parameters = (0..number).map(|index| parameter(u, index, layers, is_hostile)).collect::<Result<_>>()?;
-        let traffic = Traffic {
+        let rates = LinkRates {
             gigabytes_per_s: rate(u, is_hostile)?,
             gpu_gigabytes_per_s: rate(u, is_hostile)?,
             message_us: *u.choose(if is_hostile {
@@ -41,9 +41,9 @@ impl LinkInput {
             } else {
                 &[10.0, 0.0, 1e6]
             })?,
-            parameter_bytes: *u.choose(&[2, 4, 1, 0, u32::MAX])?,
-            gradient_bytes: *u.choose(&[2, 4, 1, 0, u32::MAX])?,
         };
+        let bytes: &[u32] = if is_hostile { &[2, 8, 9, u32::MAX] } else { &[2, 4, 1, 0, 8] };
+        let traffic = Traffic { rates, parameter_bytes: *u.choose(bytes)?, gradient_bytes: *u.choose(bytes)? };
         Ok(LinkInput { layers, head_layers, parameters, traffic })
     }
 

@@ -125,6 +125,12 @@ impl Position {
         self.0.stage
     }
 
+    /// Most micro-batches that its stage holds at once under 1F1B.
+    #[getter]
+    fn in_flight(&self) -> u16 {
+        self.0.scheme.in_flight(self.0.stage)
+    }
+
     /// The place among the stage's context ranks, from 0.
     #[getter]
     fn context_rank(&self) -> u16 {

@@ -38,7 +38,7 @@ mod _core {
         BucketTransfer, HeldSlice, Home, HomeSlice, Parameter, ParameterTable, Position, Trade, held_slices, transfer,
     };
     #[pymodule_export]
-    use crate::link::Link;
+    use crate::link::{Link, LinkRates};
     #[pymodule_export]
     use crate::lookahead::WindowPlan;
     #[pymodule_export]

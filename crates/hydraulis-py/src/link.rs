@@ -1,10 +1,66 @@
-//! `Link`.
+//! `Link` and `LinkRates`.
 
 use hydraulis_core::layout::{self, Traffic};
+use hydraulis_core::spec;
 use pyo3::prelude::*;
 
+use crate::cost::CostProfile;
+use crate::errors::raise;
 use crate::gil::detached;
 use crate::layout::ParameterTable;
+
+/// How fast the links of a cluster are, each way: 1e9 bytes a second between one node and all others, and of one GPU inside
+/// its node, and microseconds that a message takes beside its bytes.
+#[pyclass(frozen, eq, get_all, from_py_object, module = "hydraulis")]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct LinkRates {
+    /// Between one node and all others.
+    gigabytes_per_s: f64,
+    /// Of one GPU inside its node.
+    gpu_gigabytes_per_s: f64,
+    /// What a message takes beside its bytes.
+    message_us: f64,
+}
+
+impl From<LinkRates> for spec::LinkRates {
+    fn from(rates: LinkRates) -> spec::LinkRates {
+        let LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us } = rates;
+        spec::LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us }
+    }
+}
+
+impl From<spec::LinkRates> for LinkRates {
+    fn from(rates: spec::LinkRates) -> LinkRates {
+        let spec::LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us } = rates;
+        LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us }
+    }
+}
+
+#[pymethods]
+impl LinkRates {
+    #[new]
+    #[pyo3(signature = (*, gigabytes_per_s, gpu_gigabytes_per_s=spec::LinkRates::USUAL_GPU, message_us=spec::LinkRates::USUAL_MESSAGE_US))]
+    fn new(py: Python<'_>, gigabytes_per_s: f64, gpu_gigabytes_per_s: f64, message_us: f64) -> PyResult<LinkRates> {
+        let rates = spec::LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us };
+        rates.checked().map(LinkRates::from).map_err(|error| raise(py, &error))
+    }
+
+    /// Reads `NODE[,GPU[,MESSAGE]]` in GB/s, GB/s and microseconds; what is left out is as usual.
+    ///
+    /// Raises:
+    ///     InvalidInputError: the text is not written so (code `link_syntax`), or a number is beyond its limits (`link_rate`,
+    ///         `message_time`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+    #[staticmethod]
+    fn parse(py: Python<'_>, text: &str) -> PyResult<LinkRates> {
+        text.parse().map(|rates: spec::LinkRates| rates.into()).map_err(|error| raise(py, &error))
+    }
+
+    fn __repr__(&self) -> String {
+        let LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us } = self;
+        format!("LinkRates({gigabytes_per_s} GB/s a node, {gpu_gigabytes_per_s} GB/s a GPU, {message_us} us a message)")
+    }
+}
 
 /// The links of a cluster, and what travels over them: by them a planner counts transfers.
 ///
@@ -13,15 +69,12 @@ use crate::layout::ParameterTable;
 /// block and gradients come back, behind what is computed. `docs/plan-bench.md` has the model in full.
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
-pub(crate) struct Link {
-    core: layout::Link,
-    traffic: Traffic,
-}
+pub(crate) struct Link(layout::Link);
 
 #[pymethods]
 impl Link {
     #[new]
-    #[pyo3(signature = (table, *, gigabytes_per_s, gpu_gigabytes_per_s=200.0, message_us=10.0, parameter_bytes=2, gradient_bytes=4))]
+    #[pyo3(signature = (table, *, gigabytes_per_s, gpu_gigabytes_per_s=spec::LinkRates::USUAL_GPU, message_us=spec::LinkRates::USUAL_MESSAGE_US, parameter_bytes=2, gradient_bytes=4))]
     fn new(
         py: Python<'_>,
         table: &ParameterTable,
@@ -31,19 +84,29 @@ impl Link {
         parameter_bytes: u32,
         gradient_bytes: u32,
     ) -> PyResult<Link> {
-        let traffic = Traffic { gigabytes_per_s, gpu_gigabytes_per_s, message_us, parameter_bytes, gradient_bytes };
-        let core = detached(py, || layout::Link::new(table.0.clone(), traffic))?;
-        Ok(Link { core, traffic })
+        let rates = spec::LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us };
+        let traffic = Traffic { rates, parameter_bytes, gradient_bytes };
+        detached(py, || layout::Link::new(table.0.clone(), traffic)).map(Link)
+    }
+
+    /// Links of these rates for the profile's model, in the types in which training moves it.
+    ///
+    /// Raises:
+    ///     InvalidInputError: the profile does not say of which model it is (code `link_model`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+    #[staticmethod]
+    fn of_profile(py: Python<'_>, profile: &CostProfile, rates: LinkRates) -> PyResult<Link> {
+        detached(py, || layout::Link::of_profile(&profile.0, rates.into())).map(Link)
     }
 
     fn __repr__(&self) -> String {
-        let Traffic { gigabytes_per_s, gpu_gigabytes_per_s, message_us, .. } = self.traffic;
+        let spec::LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us } = self.0.traffic().rates;
         format!("Link({gigabytes_per_s} GB/s a node, {gpu_gigabytes_per_s} GB/s a GPU, {message_us} us a message)")
     }
 }
 
 impl Link {
     pub(crate) fn core(&self) -> layout::Link {
-        self.core.clone()
+        self.0.clone()
     }
 }

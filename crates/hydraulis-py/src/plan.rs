@@ -81,7 +81,7 @@ impl Plan {
 /// A micro-batch beyond what its profile has measured; its sentence is `str()` of it.
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Guess(plan::Guess);
+pub(crate) struct Guess(pub(crate) plan::Guess);
 
 #[pymethods]
 impl Guess {

@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use crate::arrays::{Column, batches, integers, positive};
 use crate::cost::CostProfile;
 use crate::gil::{detached, watched};
+use crate::plan::Guess;
 use crate::spec::Cluster;
 
 /// How often each length occurs in a data set.
@@ -33,6 +34,8 @@ pub(crate) struct Proposal {
     cost: f64,
     /// The longest sequence that the list admits, in tokens.
     longest_admitted: u64,
+    /// How far the plans of all batches under the list go beyond what the profile has measured; None if they do not.
+    guess: Option<Guess>,
     /// How many strategies there were to choose from.
     candidates: usize,
 }
@@ -167,6 +170,7 @@ impl Proposal {
             search_ms: proposal.search_ms.0,
             cost: proposal.cost(),
             longest_admitted: proposal.longest_admitted.0,
+            guess: proposal.guess.map(Guess),
             candidates: proposal.candidates,
         })
     }

@@ -6,7 +6,9 @@ use numpy::PyArray1;
 use pyo3::prelude::*;
 
 use crate::arrays::Column;
+use crate::cost::CostProfile;
 use crate::errors::raise;
+use crate::link::LinkRates;
 use crate::schedule::{Span, spans};
 
 /// What carries activations and their gradients between the stages of a pipeline.
@@ -44,6 +46,16 @@ impl Network {
         let inside = Wire { gigabytes_per_s: inside_gigabytes_per_s, latency_ms: inside_latency_ms };
         let between = Wire { gigabytes_per_s: between_gigabytes_per_s, latency_ms: between_latency_ms };
         simulation::Network::new(token_bytes, inside, between).map(Network).map_err(|error| raise(py, &error))
+    }
+
+    /// The wires by which hidden states of the profile's model travel at these rates.
+    ///
+    /// Raises:
+    ///     InvalidInputError: the profile does not say of which model it is (code `link_model`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+    #[staticmethod]
+    fn of_profile(py: Python<'_>, profile: &CostProfile, rates: LinkRates) -> PyResult<Network> {
+        simulation::Network::of_profile(&profile.0, rates.into()).map(Network).map_err(|error| raise(py, &error))
     }
 }
 

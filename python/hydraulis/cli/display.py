@@ -204,9 +204,8 @@ def _memory(summary: RunSummary) -> str:
         return f"at most {summary.memory_bytes / MIB:,.0f} MiB on a rank"
     memory = summary.memory
     return (
-        f"at most {memory.held_bytes / MIB:,.0f} MiB on a rank, where {memory.planned_bytes / MIB:,.0f} MiB "
-        "were planned; "
-        f"the median rank is off by {100 * memory.median_error:.1f} %"
+        f"at most {memory.held_bytes / MIB:,.0f} MiB on a rank, {memory.planned_bytes / MIB:,.0f} planned; "
+        f"the median is off by {100 * memory.median_error:.1f} %"
     )
 
 

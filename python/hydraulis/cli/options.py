@@ -8,11 +8,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis._core import Cluster, CostProfile, LengthHistogram
-from hydraulis.config.link_rates import LinkRates
+from hydraulis._core import Cluster, CostProfile, LengthHistogram, LinkRates
 from hydraulis.config.planner import LINK_OF_PROFILE
 from hydraulis.config.preset import PRESETS
-from hydraulis.planner.links import stated_rates
+from hydraulis.planner.links import link_rates
 
 FIGURE_KINDS = (".png", ".svg", ".pdf")
 
@@ -93,7 +92,7 @@ def add_link(parser: argparse.ArgumentParser) -> None:
 
 def link_rates_of(arguments: argparse.Namespace, profile: CostProfile, cluster: Cluster) -> LinkRates | None:
     """Give the rates of the links that were asked for; None without any."""
-    return stated_rates("--link", arguments.link, profile, cluster)
+    return link_rates("--link", arguments.link, profile, cluster)
 
 
 def add_lengths(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from hydraulis._core import Plan, Planner
+from hydraulis._core import Link, Plan, Planner
 from hydraulis.cli.exit import EXIT_INTERNAL
 from hydraulis.cli.interruptible import interruptible
 from hydraulis.cli.options import (
@@ -21,7 +21,6 @@ from hydraulis.cli.options import (
 from hydraulis.cli.progress import Progress
 from hydraulis.planner import load_profile, read_lengths
 from hydraulis.planner.files import whole_file
-from hydraulis.planner.links import link_of
 from hydraulis.report.style import require_matplotlib
 from hydraulis.report.timeline import timeline_figure
 from hydraulis.runtime.trace import PLANNED, chrome_trace
@@ -78,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         profile,
         cluster,
         strategies=strategies_of(arguments.strategies),
-        link=None if rates is None else link_of(profile, rates),
+        link=None if rates is None else Link.of_profile(profile, rates),
     )
     with Progress() as progress:
         lengths = read_lengths(arguments.lengths, arguments.field, progress)

@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -140,20 +139,23 @@ class _List:
     def explain(self) -> str:
         """Return a table, what the list costs, and the list as `hydraulis plan` takes it."""
         names = ";".join(row.strategy for row in self.strategies)
-        return (
-            f"{'':>3}{'batches':>9}{'mean ms so far':>17}{'over search':>14}  strategy\n"
-            f"{''.join(self._line(place, row) for place, row in enumerate(self.strategies, start=1))}\n"
+        lines = [
+            f"{'':>3}{'batches':>9}{'mean ms so far':>17}{'over search':>14}  strategy",
+            *(self._line(place, row) for place, row in enumerate(self.strategies, start=1)),
+            "",
             f"mean iteration: {self.expected_ms:.1f} ms, {100 * self._over(self.expected_ms):.2f} % "
-            f"over a search for each batch ({self.search_ms:.1f} ms)\n"
-            f"longest admitted: {self.longest_admitted:,} tokens\n"
-            f"{'' if self.guess is None else self.guess + chr(10)}"
-            f'for hydraulis plan: --strategies "{names}"\n'
-        )
+            f"over a search for each batch ({self.search_ms:.1f} ms)",
+            f"longest admitted: {self.longest_admitted:,} tokens",
+            *([] if self.guess is None else [self.guess]),
+            f'for hydraulis plan: --strategies "{names}"',
+            "",
+        ]
+        return "\n".join(lines)
 
     def _line(self, place: int, row: _Row) -> str:
         mean = "" if row.expected_ms is None else f"{row.expected_ms:.1f}"
         over = "" if row.expected_ms is None else f"{100 * self._over(row.expected_ms):+.2f} %"
-        return f"{place:>3}{100 * row.share:>7.1f} %{mean:>17}{over:>14}  {row.strategy}\n"
+        return f"{place:>3}{100 * row.share:>7.1f} %{mean:>17}{over:>14}  {row.strategy}"
 
     def _over(self, expected_ms: float) -> float:
         return expected_ms / self.search_ms - 1
@@ -164,19 +166,13 @@ def _by_search(task: _Task, k: int, progress: Progress) -> _List:
         progress("searching for each batch" if step == "search" else "choosing strategies", done, of)
 
     proposal = propose(task.profile, task.cluster, task.batches, k, context=task.context, progress=tell)
-    names = [one.strategy for one in proposal.strategies]
-    listed = Planner(task.profile, task.cluster, strategies=names)
-    guesses = []
-    for done, batch in enumerate(task.batches):
-        progress("planning each batch", done, len(task.batches))
-        guesses.append(listed.plan(batch).guess)
     return _List(
         method="search",
         strategies=[_Row(one.strategy, one.share, one.expected_ms) for one in proposal.strategies],
         expected_ms=proposal.expected_ms,
         search_ms=proposal.search_ms,
         longest_admitted=proposal.longest_admitted,
-        guess=_furthest(guesses),
+        guess=_words(proposal.guess),
     )
 
 
@@ -187,12 +183,12 @@ def _by_paper(task: _Task, progress: Progress) -> _List:
     search = Planner(task.profile, task.cluster, strategies="search")
     chosen: Counter[str] = Counter()
     expected_ms = search_ms = 0.0
-    guesses: list[Guess | None] = []
+    guess: Guess | None = None
     for done, batch in enumerate(task.batches):
         progress("planning each batch", done, len(task.batches))
         plan = listed.plan(batch)
         chosen[plan.strategy] += 1
-        guesses.append(plan.guess)
+        guess = further(guess, plan.guess)
         expected_ms += plan.iteration_ms
         search_ms += search.plan(batch).iteration_ms
     batches = len(task.batches)
@@ -202,10 +198,9 @@ def _by_paper(task: _Task, progress: Progress) -> _List:
         expected_ms=expected_ms / batches,
         search_ms=search_ms / batches,
         longest_admitted=listed.longest_admitted,
-        guess=_furthest(guesses),
+        guess=_words(guess),
     )
 
 
-def _furthest(guesses: Sequence[Guess | None]) -> str | None:
-    guess = reduce(further, guesses, None)
+def _words(guess: Guess | None) -> str | None:
     return None if guess is None else str(guess)

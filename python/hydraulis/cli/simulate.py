@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from hydraulis._core import LengthHistogram
+from hydraulis._core import LengthHistogram, Link, Network
 from hydraulis.cli.contestant_table import contestant_table
 from hydraulis.cli.interruptible import interruptible
 from hydraulis.cli.options import (
@@ -26,7 +26,7 @@ from hydraulis.cli.progress import Progress
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner import load_profile, read_lengths
 from hydraulis.planner.compare import PARTS, Contestant, Setting, compare
-from hydraulis.planner.links import link_of, network_of, stated_rates
+from hydraulis.planner.links import link_rates
 from hydraulis.report.comparison import comparison_figure
 from hydraulis.report.style import require_matplotlib
 
@@ -141,11 +141,12 @@ def _setting(arguments: argparse.Namespace, progress: Progress) -> Setting:
     planned = link_rates_of(arguments, profile, cluster)
     actual = planned
     if arguments.slow_link is not None:
-        actual = stated_rates("--slow-link", arguments.slow_link, profile, cluster)
-    if planned is None and (arguments.slow_link is not None or arguments.messages):
+        actual = link_rates("--slow-link", arguments.slow_link, profile, cluster)
+    if (planned is None or actual is None) and (arguments.slow_link is not None or arguments.messages):
+        field = "--link" if planned is None else "--slow-link"
         message = (
-            "--slow-link and --messages need links, and there are none: state them by "
-            "--link NODE[,GPU[,MESSAGE]], on at least 2 GPUs"
+            "--slow-link and --messages need links, planned by and in fact, and there are none: state them "
+            f"by {field} NODE[,GPU[,MESSAGE]], on at least 2 GPUs"
         )
         raise InvalidInputError(message, code="link_missing")
     lengths = LengthHistogram(read_lengths(arguments.lengths, arguments.field, progress))
@@ -155,9 +156,9 @@ def _setting(arguments: argparse.Namespace, progress: Progress) -> Setting:
         batches=drawn(arguments, lengths),
         listed=[listed] if listed == "search" else listed,
         slowdowns=dict(arguments.slow),
-        link=None if planned is None else link_of(profile, planned),
-        actual_link=None if actual is None else link_of(profile, actual),
-        network=network_of(profile, actual) if arguments.messages and actual is not None else None,
+        link=None if planned is None else Link.of_profile(profile, planned),
+        actual_link=None if actual is None else Link.of_profile(profile, actual),
+        network=Network.of_profile(profile, actual) if arguments.messages and actual is not None else None,
     )
 
 
@@ -185,7 +186,7 @@ def _json(contestants: Sequence[Contestant]) -> str:
             "memory": None if one.memory is None else {name: getattr(one.memory, name) for name in _HELD},
             "guess": None if one.guess is None else str(one.guess),
             "strategies": dict(one.strategies.most_common()),
-            "transfers": {"exposed_ms": one.exposed_ms, "hidden_share": one.hidden_share},
+            "transfers": {"transfer_ms": one.transfer_ms, "hidden_share": one.hidden_share},
             "iteration_ms": one.iteration_ms,
             "step_ms": one.step_ms,
         }

@@ -5,7 +5,7 @@ import dataclasses
 from hydraulis.config.check import above, at_least, below, not_empty
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
-from hydraulis.config.link_rates import LinkRates
+from hydraulis.config.link_rates import parse_link_rates
 from hydraulis.errors import InvalidInputError
 
 SEARCH = ("search",)
@@ -78,7 +78,7 @@ class PlannerConfig:
         at_least("planner.recalibrate", self.recalibrate, 0)
         below("planner.recalibrate", self.recalibrate, 1)
         if self.link not in (LINK_OF_PROFILE, NO_LINK):
-            LinkRates.parse("planner.link", self.link)
+            parse_link_rates("planner.link", self.link)
 
     @property
     def is_search(self) -> bool:

@@ -13,10 +13,22 @@ _TASKS = Path("/proc/self/task")
 
 
 class GroupThreads:
-    """Knows the threads of some groups; where the system does not list threads, as Linux does, none."""
+    """Knows the threads of some groups.
+
+    A thread that anything else in the process starts while a group is made is taken for one of them. The time
+    of one that has ended stays what it was when last asked. Where the system does not list threads, as Linux
+    does, or does not let their clocks be read, there are none.
+    """
 
     def __init__(self) -> None:
-        self._clocks: list[int] = []
+        # What each thread had taken when last asked, by its clock; which of the clocks are still read.
+        self._taken_s: dict[int, float] = {}
+        self._running: set[int] = set()
+
+    @property
+    def count(self) -> int:
+        """How many threads there were, those that have ended included."""
+        return len(self._taken_s)
 
     @contextmanager
     def starting(self) -> Iterator[None]:
@@ -26,15 +38,22 @@ class GroupThreads:
         """
         before = _threads()
         yield
-        self._clocks += [_clock(thread) for thread in sorted(_threads() - before)]
+        for thread in sorted(_threads() - before):
+            clock = _clock(thread)
+            self._running.add(clock)
+            self._read(clock)
 
     def cpu_s(self) -> float:
         """Give the CPU time of all of them so far, in seconds."""
-        return sum(time.clock_gettime(clock) for clock in self._clocks)
+        for clock in tuple(self._running):
+            self._read(clock)
+        return sum(self._taken_s.values())
 
-    def __len__(self) -> int:
-        """The number of threads."""
-        return len(self._clocks)
+    def _read(self, clock: int) -> None:
+        try:
+            self._taken_s[clock] = time.clock_gettime(clock)
+        except OSError:
+            self._running.discard(clock)
 
 
 def _threads() -> set[int]:

@@ -39,7 +39,7 @@ class Setting:
         listed: strategies that `list` chooses from; None for those of the profile.
         slowdowns: for each slow rank how many times as long it takes; no planner knows of them.
         link: that all planners plan transfers by; None to leave these out.
-        actual_link: that transfers are simulated by, which no planner knows of; None for the same one.
+        actual_link: that transfers are simulated by, which no planner knows of; None for `link`.
         network: what carries activations between stages; None if they arrive at once.
     """
 
@@ -99,7 +99,7 @@ class Contestant:
         return self.parts_ms["compute"] / sum(self.parts_ms.values())
 
     @property
-    def exposed_ms(self) -> float:
+    def transfer_ms(self) -> float:
         """What transfers add to the mean iteration."""
         return float(np.mean(self.step_ms) - np.mean(self.iteration_ms))
 

@@ -1,21 +1,15 @@
-"""The links of a cluster: as stated, or from what a profile has measured of them."""
+"""Rates of a cluster's links: as stated, or from what a profile has measured of them."""
 
 import json
 
-from hydraulis._core import Cluster, CostProfile, Link, ModelShape, Network, ParameterTable
-from hydraulis.config.link_rates import LinkRates
+from hydraulis._core import Cluster, CostProfile, LinkRates
+from hydraulis.config.link_rates import parse_link_rates
 from hydraulis.config.planner import LINK_OF_PROFILE, NO_LINK
-from hydraulis.errors import InvalidInputError
 
 _EXCHANGE = "all_to_all"
-_ITEMSIZE = {"bfloat16": 2, "float32": 4, "float64": 8}
-# What profiles that do not say were measured in.
-_USUAL_DTYPE = "bfloat16"
-# Gradients are added up, and travel, in no less.
-_LEAST_GRADIENT_BYTES = 4
 
 
-def stated_rates(field: str, text: str, profile: CostProfile, cluster: Cluster) -> LinkRates | None:
+def link_rates(field: str, text: str, profile: CostProfile, cluster: Cluster) -> LinkRates | None:
     """Give the rates that a text asks for.
 
     Args:
@@ -28,59 +22,13 @@ def stated_rates(field: str, text: str, profile: CostProfile, cluster: Cluster) 
         The rates; None for `none`, for one rank alone, and where the profile has none for the cluster.
 
     Raises:
-        InvalidInputError: the text is none of these (code `config_value`).
+        InvalidInputError: the text is none of these (code `config_value`), or what the profile has measured
+            is beyond the limits (`link_rate`, `message_time`).
     """
     if text == NO_LINK:
         return None
-    rates = measured_rates(profile, cluster) if text == LINK_OF_PROFILE else LinkRates.parse(field, text)
+    rates = measured_rates(profile, cluster) if text == LINK_OF_PROFILE else parse_link_rates(field, text)
     return None if cluster.gpus == 1 else rates
-
-
-def link_of(profile: CostProfile, rates: LinkRates) -> Link:
-    """Give links of these rates for the profile's model, in the types in which training moves it.
-
-    Raises:
-        InvalidInputError: the profile does not say of which model it is (code `link_model`).
-    """
-    itemsize = _itemsize(profile)
-    return Link(
-        ParameterTable.of_model(_model(profile)),
-        gigabytes_per_s=rates.gigabytes_per_s,
-        gpu_gigabytes_per_s=rates.gpu_gigabytes_per_s,
-        message_us=rates.message_us,
-        parameter_bytes=itemsize,
-        gradient_bytes=max(itemsize, _LEAST_GRADIENT_BYTES),
-    )
-
-
-def network_of(profile: CostProfile, rates: LinkRates) -> Network:
-    """Give the wires between stages by these rates: hidden states of the profile's model travel over them.
-
-    Raises:
-        InvalidInputError: the profile does not say of which model it is (code `link_model`).
-    """
-    hidden_size: int = json.loads(_model(profile).to_json())["hidden_size"]
-    return Network(
-        token_bytes=hidden_size * _itemsize(profile),
-        inside_gigabytes_per_s=rates.gpu_gigabytes_per_s,
-        between_gigabytes_per_s=rates.gigabytes_per_s,
-        inside_latency_ms=rates.message_us / 1e3,
-        between_latency_ms=rates.message_us / 1e3,
-    )
-
-
-def _model(profile: CostProfile) -> ModelShape:
-    if profile.model is None:
-        message = (
-            f"cost profile {profile.name!r} does not say of which model it is, so what travels over links is "
-            "not known: add 'model' to it, or leave links out"
-        )
-        raise InvalidInputError(message, code="link_model")
-    return profile.model
-
-
-def _itemsize(profile: CostProfile) -> int:
-    return _ITEMSIZE[profile.dtype or _USUAL_DTYPE]
 
 
 def measured_rates(profile: CostProfile, cluster: Cluster) -> LinkRates | None:

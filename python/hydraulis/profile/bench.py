@@ -60,16 +60,13 @@ class SchemeBench:
                 parameter.data.normal_(0.0, self._stage.module.config.initializer_range, generator=generator)
 
     def kept_bytes(self, tokens: int) -> KeptBytes:
-        """Count what this rank keeps at its worst moment, from two micro-batches: `tokens` and twice that.
-
-        Under 1F1B stage `j` of `p` holds at most `p - j` micro-batches.
-        """
+        """Count what this rank keeps at its worst moment, from two micro-batches: `tokens` and twice that."""
         if self._stage is None or self.position is None:
             return KeptBytes(0.0, 0.0)
         kept_few, kept_many = (self.bytes_of([count]) for count in (tokens, 2 * tokens))
         few, many = (self._micro_batch([count]).num_tokens for count in (tokens, 2 * tokens))
         per_token = (kept_many - kept_few) / (many - few)
-        micro_batches = self.scheme.pp - self.position.stage
+        micro_batches = self.position.in_flight
         return KeptBytes(micro_batches * per_token, micro_batches * (kept_few - few * per_token))
 
     def bytes_of(self, lengths: list[int]) -> int:

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.runtime.stage import Stage
-from hydraulis.runtime.storages import Storages, storage_key
 
 if TYPE_CHECKING:
     from torch.multiprocessing.reductions import StorageWeakRef
@@ -21,6 +20,9 @@ def activation_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedM
     which is how recomputation keeps what it starts from. Each storage counts once, whatever the number of
     tensors that share it; parameters do not count, nor does the output, unless it is saved.
     """
+    # What torch does not promise is asked for where it is needed.
+    from hydraulis.runtime.storages import Storages, storage_key
+
     # Held, so that none is freed before it is counted.
     saved: dict[StorageWeakRef, Tensor] = {}
     storages = Storages()

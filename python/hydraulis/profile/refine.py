@@ -57,6 +57,10 @@ class Refined:
         return "".join(line + "\n" for line in lines)
 
 
+# In place of the times of a step in which memory was counted, which takes a part of them.
+_NOT_TIMED = "null"
+
+
 def refine(run_directory: Path, progress: Tell = silent) -> Refined:
     """Fit the profile of a run to its own plans and durations.
 
@@ -114,6 +118,8 @@ def _iterations(run_directory: Path, progress: Tell) -> Iterator[tuple[Plan, Mic
     # A run that was ended between the two has one plan more.
     for number, (plan, line) in enumerate(zip(plans, lines, strict=False), 1):
         progress("reading steps", number - 1, len(lines))
+        if line == _NOT_TIMED:
+            continue
         try:
             times: MicroBatchTimes = json.loads(line)
             shape = [[len(stages) for stages in replica] for replica in times]

@@ -1,4 +1,4 @@
-"""How long planners' iterations are, and where the time goes."""
+"""How long planners' steps are, and where the time goes: iterations, and what transfers add to them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COLOURS = {
 
 
 def comparison_figure(contestants: Sequence[Contestant], title: str) -> Drawing:
-    """Draw the mean iteration of each planner in parts, and below it every single iteration.
+    """Draw the mean step of each planner in parts, and below it every single step.
 
     Args:
         contestants: at least one, over the same batches.
@@ -54,13 +54,13 @@ def comparison_figure(contestants: Sequence[Contestant], title: str) -> Drawing:
             panel.grid(visible=True, axis="x")
             panel.grid(visible=False, axis="y")
             style.thousands(panel, "x")
-        singles.set_xlabel("iteration, ms")
+        singles.set_xlabel("step, ms")
         drawing.figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=style.FAINT)
         return drawing
 
 
 def _parts(panel: Axes, contestants: Sequence[Contestant]) -> None:
-    panel.set_title("Where the mean iteration of a GPU goes")
+    panel.set_title("Where the mean step of a GPU goes")
     for row, one in enumerate(contestants):
         left = 0.0
         for part in PARTS:
@@ -82,7 +82,7 @@ def _parts(panel: Axes, contestants: Sequence[Contestant]) -> None:
 
 def _singles(panel: Axes, contestants: Sequence[Contestant]) -> None:
     batches = len(contestants[0].step_ms)
-    panel.set_title(f"Each of {batches} iterations (bar: median, triangle: 99th percentile)")
+    panel.set_title(f"Each of {batches} steps (bar: median, triangle: 99th percentile)")
     for row, one in enumerate(contestants):
         # Spread by the golden ratio: evenly, and the same each time.
         spread = (np.arange(batches) * 0.618034) % 1 - 0.5

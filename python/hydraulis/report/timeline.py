@@ -48,16 +48,17 @@ def timeline_figure(
         shades = _Shades(max((tokens for of_replica in contents for tokens in of_replica), default=1))
         ends = [max((span.end_ms for spans in of for span in spans), default=0) for of in timelines.values()]
         ends[0] = max([ends[0], *(trip.end_ms for trip in moved)])
-        for (name, of_replicas), panel, end in zip(timelines.items(), drawing.panels, ends, strict=True):
+        rows = zip(timelines.items(), drawing.panels, ends, strict=True)
+        for place, ((name, of_replicas), panel, end) in enumerate(rows):
             panel.set_title(f"{name}: {end:,.0f} ms")
-            _Lanes(drawing, panel, plan, contents, shades).draw(of_replicas, end, moved)
-            moved = []
+            lanes_of = _Lanes(drawing, panel, plan, contents, shades)
+            lanes_of.draw(of_replicas, end, moved if place == 0 else [])
             panel.set_xlim(0, 1.005 * max(ends))
             panel.tick_params(labelbottom=panel is drawing.panels[-1])
             panel.tick_params(axis="y", labelsize=min(7.5, 40 * height))
             style.thousands(panel, "x")
         drawing.panels[-1].set_xlabel("ms since the start of the iteration")
-        _legend(drawing, shades, with_transfers=bool(trips))
+        _legend(drawing, shades, with_transfers=bool(moved))
         drawing.figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=style.FAINT)
     return drawing
 

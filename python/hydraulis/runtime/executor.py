@@ -6,6 +6,7 @@ Legend: t tokens of this rank, H hidden.
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -14,8 +15,10 @@ from torch import Tensor
 from hydraulis._core import Backward, Exchange, Forward
 from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.runtime.iteration_clock import IterationClock
-from hydraulis.runtime.kept_activations import KeptActivations
 from hydraulis.runtime.stage import Stage
+
+if TYPE_CHECKING:
+    from hydraulis.runtime.kept_activations import KeptActivations
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +46,7 @@ class Gauges:
     """
 
     clock: IterationClock
-    kept: KeptActivations | None
+    kept: "KeptActivations | None"
 
 
 def execute(
@@ -88,7 +91,7 @@ class _Run:
         micro_batches: Sequence[PackedMicroBatch],
         denominator: int,
         before_backward: Callable[[], None],
-        kept: KeptActivations | None,
+        kept: "KeptActivations | None",
     ) -> None:
         self._kept = kept
         self.result = Execution()

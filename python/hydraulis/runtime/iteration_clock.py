@@ -49,14 +49,15 @@ class IterationClock(ABC):
         """Give the times since the last reading, and forget them; on CUDA it waits for the device."""
 
 
-def iteration_clock(device: torch.device, threads: GroupThreads | None = None) -> IterationClock:
+def iteration_clock(device: torch.device, threads: GroupThreads) -> IterationClock:
     """Make the clock of a rank that computes on this device.
 
     Args:
         device: of the rank.
-        threads: on which the groups work that computations meet in; those of transfers are not among them.
+        threads: on which the groups work that computations meet in, those made later too; those of transfers
+            are not among them.
     """
-    return CudaClock() if device.type == "cuda" else CpuClock(threads or GroupThreads())
+    return CudaClock() if device.type == "cuda" else CpuClock(threads)
 
 
 class CpuClock(IterationClock):

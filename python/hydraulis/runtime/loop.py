@@ -100,8 +100,9 @@ def iterations(
             wall_ms = 1e3 * (time.perf_counter() - start)
             metrics = _metrics(step, plan, outcome, update, wall_ms=wall_ms, taken=taken)
             mfu = utilisation.of(metrics.tokens, metrics.squares, wall_ms)
-            # Rank 0 alone has a planner, and what all ranks held.
-            planned = planned_bytes(planner, plan) if outcome.peak_bytes else ()
+            # Rank 0 alone has a planner and knows peaks; without one nothing would stand beside them.
+            known = any(outcome.peak_bytes)
+            planned = planned_bytes(planner, plan) if known else (None,) * len(outcome.peak_bytes)
             metrics = dataclasses.replace(metrics, mfu=mfu, rank_planned_bytes=planned)
             yield Iteration(
                 plan=plan, outcome=outcome, metrics=metrics, num_dropped=sampler.num_dropped(step + 1)

@@ -1,12 +1,15 @@
 """What a rank's tensors take in an iteration: asked of CUDA's allocator, or counted."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from hydraulis._core import Plan, Position
-from hydraulis.runtime.kept_activations import KeptActivations
+from hydraulis._core import Backward, Forward, Plan, Position
+
+if TYPE_CHECKING:
+    from hydraulis.runtime.kept_activations import KeptActivations
 
 
 class IterationMemory:
@@ -44,7 +47,7 @@ class IterationMemory:
             torch.cuda.reset_peak_memory_stats(self._device)
         elif position is not None and tokens > self._counted.get(position, 0):
             self._counted[position] = tokens
-            self.kept = KeptActivations(lasting)
+            self.kept = _counted(lasting)
 
     def most_bytes(self, lasting: Iterable[Tensor]) -> int:
         """Give the most bytes that were held at once since `begin`; on the CPU what lasts alone.
@@ -63,12 +66,27 @@ class IterationMemory:
         return None if self.kept is None else self.most_bytes(lasting) + self.kept.most_bytes
 
 
+def _counted(lasting: Iterable[Tensor]) -> "KeptActivations | None":
+    """Begin to count; None where torch lacks what that needs and does not promise: a run goes on without."""
+    try:
+        from hydraulis.runtime.kept_activations import KeptActivations
+    except ImportError:
+        return None
+    return KeptActivations(lasting)
+
+
 def tokens_at_once(plan: Plan, rank: int) -> int:
-    """Give the most tokens of micro-batches that a rank's stage holds at once under 1F1B; 0 without work."""
-    position = plan.position(rank)
-    if position is None:
+    """Give the most tokens of micro-batches that a rank's stage holds at once; 0 without work."""
+    if plan.position(rank) is None:
         return 0
     replica = next(replica for replica in plan.replicas if rank in replica.ranks)
     tokens = [int(plan.lengths[ids].sum()) for ids in replica.micro_batches]
-    held = position.scheme.pp - position.stage
-    return max(sum(tokens[first : first + held]) for first in range(len(tokens)))
+    held = most = 0
+    for instruction in plan.instructions(rank):
+        match instruction:
+            case Forward(micro_batch):
+                held += tokens[micro_batch]
+                most = max(most, held)
+            case Backward(micro_batch):
+                held -= tokens[micro_batch]
+    return most

@@ -15,9 +15,8 @@ class MemoryPrediction:
     Attributes:
         planned_bytes: of the rank and iteration that held most.
         held_bytes: there.
-        median_error: of the planned bytes relative to the held ones.
-        worst_error: of the planned bytes relative to the held ones: how much too little was planned at most;
-            below 0 if everywhere enough was.
+        median_error: of the planned bytes relative to the held ones, whichever is more.
+        worst_error: planned over held, less 1, where that is least: below 0 if too little was planned there.
     """
 
     planned_bytes: int
@@ -36,5 +35,5 @@ class MemoryPrediction:
             planned_bytes=planned,
             held_bytes=held,
             median_error=statistics.median(abs(planned / held - 1) for planned, held in pairs),
-            worst_error=max(1 - planned / held for planned, held in pairs),
+            worst_error=min(planned / held - 1 for planned, held in pairs),
         )

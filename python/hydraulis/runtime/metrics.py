@@ -33,7 +33,8 @@ class StepMetrics:
         groups_ms: what making process groups took that were not used before, on the wall.
         memory_bytes: the most that any rank held: on CUDA by the allocator, on the CPU what lasts, counted,
             without what micro-batches keep for backward.
-        rank_planned_bytes: by rank, the most that it is predicted to hold; null of ranks without work.
+        rank_planned_bytes: by rank, the most that it is predicted to hold; null of ranks without work, and
+            where `rank_peak_bytes` is null of all ranks.
         rank_peak_bytes: by rank, the most that it held: on CUDA by the allocator; on the CPU counted, with
             what micro-batches keep for backward, and null in iterations in which that is not done (see
             `IterationMemory`).

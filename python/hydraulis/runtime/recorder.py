@@ -108,7 +108,9 @@ class Recorder:
         self._metrics.append(metrics)
         self.directory.append("metrics.jsonl", metrics.to_json())
         self.directory.append("plans.jsonl", iteration.plan.to_json())
-        times = micro_batch_times(iteration.plan, iteration.outcome.timelines)
+        # Counting takes a part of the times, from which nobody shall learn.
+        outcome = iteration.outcome
+        times = None if outcome.is_counted else micro_batch_times(iteration.plan, outcome.timelines)
         self.directory.append("times.jsonl", json.dumps(times))
         for tracker in self.trackers:
             tracker.log(metrics.step + 1, metrics.tracked())

@@ -11,7 +11,7 @@ from hydraulis._core import Cluster, CostProfile, Link, Plan, Planner, RankMemor
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.errors import InfeasibleError
 from hydraulis.planner.compare import homogeneous
-from hydraulis.planner.links import stated_rates
+from hydraulis.planner.links import link_rates
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.recalibration import Recalibration
 
@@ -145,7 +145,7 @@ def run_link(
         cluster: of the ranks.
         buffers: of a rank; their types are those that travel.
     """
-    rates = stated_rates("planner.link", config.link, profile, cluster)
+    rates = link_rates("planner.link", config.link, profile, cluster)
     if rates is None:
         return None
     return Link(

@@ -49,6 +49,8 @@ class Outcome:
         memory_bytes: the most that any rank held, on rank 0 (see `IterationMemory`); 0 elsewhere.
         peak_bytes: the most that each rank held, with what micro-batches keep, on rank 0; None of ranks of
             which that was not counted.
+        is_counted: whether some rank counted what micro-batches keep, which takes a part of the time of its
+            computations; on rank 0.
         transfer_ms: that this rank did nothing but transfers (see `IterationTimes`).
         groups_ms: time on the wall of making the process groups that no plan before had used.
     """
@@ -57,6 +59,7 @@ class Outcome:
     timelines: Sequence[Sequence[Span]]
     memory_bytes: int
     peak_bytes: tuple[int | None, ...]
+    is_counted: bool
     transfer_ms: float
     groups_ms: float
 
@@ -206,12 +209,13 @@ class Worker:
         times = self._clock.read()
         lasting = self._lasting()
         memory = self._memory.most_bytes(lasting), self._memory.peak_bytes(lasting)
-        by_rank = _gathered(RankReport(times.computed_ms, *memory))
+        by_rank = _gathered(RankReport(times.computed_ms, *memory, self._memory.kept is not None))
         return Outcome(
             loss=loss,
             timelines=_timelines(plan, by_rank),
             memory_bytes=max((report.memory_bytes for report in by_rank), default=0),
             peak_bytes=tuple(report.peak_bytes for report in by_rank),
+            is_counted=any(report.is_counted for report in by_rank),
             transfer_ms=times.transferred_ms,
             groups_ms=self.groups.made_ms - made_ms,
         )
@@ -315,11 +319,13 @@ class RankReport(NamedTuple):
         computed_ms: of each forward and backward, in running order.
         memory_bytes: the most that it held.
         peak_bytes: the same with what micro-batches kept, where that was counted.
+        is_counted: whether it was counted while they ran.
     """
 
     computed_ms: list[float]
     memory_bytes: int
     peak_bytes: int | None
+    is_counted: bool
 
 
 def _gathered(report: RankReport) -> list[RankReport]:

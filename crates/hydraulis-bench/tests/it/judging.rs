@@ -3,7 +3,7 @@
 use hydraulis_bench::baseline::{Decision, Phase};
 use hydraulis_bench::contender::Answer;
 use hydraulis_bench::judge::Judge;
-use hydraulis_bench::link::Rates;
+use hydraulis_bench::link::link;
 use hydraulis_core::cost::{CostModel, preset};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::spec::Cluster;
@@ -56,12 +56,12 @@ fn phases_add_up_and_may_share_no_sequence() {
 #[test]
 fn phases_in_one_layout_fill_it_once() {
     let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
-    let link = "200".parse::<Rates>().unwrap().link(&cost).unwrap();
+    let links = link("200".parse().unwrap(), &cost).unwrap();
     let moved = |strategies: &[&str]| {
         let phase = |(id, name): (usize, &&str)| Phase { strategy: name.parse().unwrap(), work: vec![vec![vec![id]]] };
         let decision = Decision { phases: strategies.iter().enumerate().map(phase).collect() };
         let batch = Batch::new(&[900, 800, 700][..strategies.len()], None).unwrap();
-        let verdict = Judge::new(&cost, Some(&link)).judge(&Answer::Decision(decision), &batch).unwrap();
+        let verdict = Judge::new(&cost, Some(&links)).judge(&Answer::Decision(decision), &batch).unwrap();
         verdict.transfers.unwrap().alone_ms
     };
     let both = moved(&["1x<tp8>", "1x<tp16>"]);

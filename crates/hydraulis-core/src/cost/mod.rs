@@ -15,6 +15,7 @@ mod preset;
 mod profile;
 mod rank_memory;
 mod recomputation;
+mod travelling;
 mod trust;
 
 pub use analytic::{DEVICES, Device, Efficiency, device};

@@ -7,7 +7,7 @@ mod code;
 
 use thiserror::Error;
 
-use crate::spec::Scheme;
+use crate::spec::{LinkRates, Scheme};
 use crate::units::Tokens;
 
 pub use code::ErrorKind;
@@ -459,13 +459,41 @@ pub enum Error {
     },
     /// Links that carry nothing, or whatever one likes.
     #[error(
-        "{field} is {value}: the limits are 1e-9 and any finite number; give what is sent a second, in 1e9 bytes, from each node (gigabytes_per_s) and from each GPU inside one (gpu_gigabytes_per_s)"
+        "{field} is {value}: the limits are {:e} and {:e}; give what is sent a second, in 1e9 bytes, from each node (gigabytes_per_s) and from each GPU inside one (gpu_gigabytes_per_s)",
+        LinkRates::LEAST,
+        LinkRates::MOST
     )]
     LinkRate {
         /// Which rate.
         field: &'static str,
         /// The rate given.
         value: String,
+    },
+    /// Rates of links that are not written as such.
+    #[error(
+        "{value:?} is not written as rates of links: NODE[,GPU[,MESSAGE]], up to three numbers in GB/s, GB/s and microseconds; write it so"
+    )]
+    LinkSyntax {
+        /// The text given.
+        value: String,
+    },
+    /// Links of a model that nobody knows.
+    #[error(
+        "cost profile '{profile}' does not say of which model it is, so what travels over links is not known: add 'model' to it, or leave links out"
+    )]
+    LinkModel {
+        /// Name of the profile.
+        profile: String,
+    },
+    /// Elements that nothing is computed in.
+    #[error("{field} of a link is {value}: the limits are 0 and {limit}; give the bytes of one element")]
+    ElementBytes {
+        /// Whose elements.
+        field: &'static str,
+        /// The bytes given.
+        value: u32,
+        /// Most bytes of an element.
+        limit: u32,
     },
     /// A slowdown of a rank that does not exist, or that is no factor.
     #[error(
@@ -490,7 +518,10 @@ pub enum Error {
         limit: &'static str,
     },
     /// A time of a message that is none.
-    #[error("message_us is {value}: the limits are 0 and 1e12; give what a message takes beside its bytes")]
+    #[error(
+        "message_us is {value}: the limits are 0 and {:e}; give what a message takes beside its bytes",
+        LinkRates::LONGEST_MESSAGE_US
+    )]
     MessageTime {
         /// The time given.
         value: String,

@@ -13,15 +13,14 @@
 //!
 //! What of it an iteration has to wait for, a [`StepTimeline`](crate::layout::StepTimeline) tells.
 
+use crate::cost::CostProfile;
 use crate::error::{Error, Result};
 use crate::layout::held::stage_blocks;
 use crate::layout::{Home, ParameterTable, Position, Traffic, TransferTimes, bucket_volumes};
-use crate::spec::{Cluster, LayerSplit, Scheme};
+use crate::spec::{Cluster, LayerSplit, LinkRates, Scheme};
 
-/// A byte a second: by slower links times would not be finite.
-const LEAST_RATE: f64 = 1e-9;
-/// Twelve days: many such messages still take a finite time.
-const LONGEST_MESSAGE_US: f64 = 1e12;
+/// Of float64.
+const MOST_ELEMENT_BYTES: u32 = 8;
 
 /// The links of a cluster, and what travels over them.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,20 +30,35 @@ pub struct Link {
 }
 
 impl Link {
-    /// Links for the model of `table`; refused with `link_rate` unless rates are finite and at least a byte a second, with
-    /// `message_time` unless that is 0 to 1e12.
+    /// Links for the model of `table`; refused with `link_rate` or `message_time` where rates are beyond their limits, with
+    /// `element_bytes` where an element has more than 8 bytes.
     pub fn new(table: ParameterTable, traffic: Traffic) -> Result<Link> {
-        for (field, rate) in
-            [("gigabytes_per_s", traffic.gigabytes_per_s), ("gpu_gigabytes_per_s", traffic.gpu_gigabytes_per_s)]
+        traffic.rates.checked()?;
+        for (field, value) in [("parameter_bytes", traffic.parameter_bytes), ("gradient_bytes", traffic.gradient_bytes)]
         {
-            if !(rate >= LEAST_RATE && rate.is_finite()) {
-                return Err(Error::LinkRate { field, value: rate.to_string() });
+            if value > MOST_ELEMENT_BYTES {
+                return Err(Error::ElementBytes { field, value, limit: MOST_ELEMENT_BYTES });
             }
         }
-        if !(0.0..=LONGEST_MESSAGE_US).contains(&traffic.message_us) {
-            return Err(Error::MessageTime { value: traffic.message_us.to_string() });
-        }
         Ok(Link { table, traffic })
+    }
+
+    /// Links for the profile's model, in the types in which training moves it.
+    ///
+    /// Refused with `link_model` where the profile does not say of which model it is, and as [`Link::new`].
+    pub fn of_profile(profile: &CostProfile, rates: LinkRates) -> Result<Link> {
+        let table = ParameterTable::of_model(profile.travelling_model()?)?;
+        let dtype = profile.travelling_dtype();
+        let bytes = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+        Link::new(
+            table,
+            Traffic { rates, parameter_bytes: bytes(dtype.bytes()), gradient_bytes: bytes(dtype.wide_bytes()) },
+        )
+    }
+
+    /// What travels over the links, and how fast.
+    pub fn traffic(&self) -> Traffic {
+        self.traffic
     }
 
     /// Refuses a scheme with more stages than the model has layers, with `too_many_stages`.
@@ -65,7 +79,7 @@ impl Link {
         let volumes = bucket_volumes(&self.table, &home, positions, cluster.gpus_per_node())?;
         let (gpus, node) = (u64::from(cluster.gpus()), u64::from(cluster.gpus_per_node()));
         let messages = (gpus.min(node) - 1) + (gpus.div_ceil(node) - 1);
-        Ok(TransferTimes::new(&volumes, self.traffic, messages))
+        TransferTimes::new(&volumes, self.traffic, messages)
     }
 }
 
@@ -75,13 +89,12 @@ mod tests {
     use crate::layout::{Parameter, strategy_positions};
     use crate::units::Millis;
 
-    const SLOW_NODES: Traffic = Traffic {
-        gigabytes_per_s: 1.0,
-        gpu_gigabytes_per_s: 1e3,
-        message_us: 0.0,
-        parameter_bytes: 2,
-        gradient_bytes: 4,
-    };
+    const SLOW_RATES: LinkRates = LinkRates { gigabytes_per_s: 1.0, gpu_gigabytes_per_s: 1e3, message_us: 0.0 };
+    const SLOW_NODES: Traffic = Traffic { rates: SLOW_RATES, parameter_bytes: 2, gradient_bytes: 4 };
+
+    fn at(rates: LinkRates) -> Traffic {
+        Traffic { rates, ..SLOW_NODES }
+    }
 
     /// One matrix of 8 rows of 1,000 in each of two layers, on two nodes of two ranks.
     fn link(traffic: Traffic) -> Result<Link> {
@@ -123,7 +136,7 @@ mod tests {
     /// it.
     #[test]
     fn what_a_gpu_takes_in_sets_the_time_where_it_is_slower() {
-        let slow_gpus = Traffic { gigabytes_per_s: 1e3, gpu_gigabytes_per_s: 1.0, ..SLOW_NODES };
+        let slow_gpus = at(LinkRates { gigabytes_per_s: 1e3, gpu_gigabytes_per_s: 1.0, ..SLOW_RATES });
         assert!(is_close(&times("4x<1>", slow_gpus).parameters, [0.0, 0.012, 0.012, 0.0]));
         assert!(is_close(&times("2x<tp2>", slow_gpus).parameters, [0.0, 0.004, 0.004, 0.0]));
     }
@@ -131,7 +144,7 @@ mod tests {
     /// One other rank in the node, one other node.
     #[test]
     fn each_message_takes_its_time_in_each_bucket_that_moves() {
-        let messages = Traffic { message_us: 3.0, ..SLOW_NODES };
+        let messages = at(LinkRates { message_us: 3.0, ..SLOW_RATES });
         assert!(is_close(&times("2x<tp2>", messages).parameters, [0.0, 0.014, 0.014, 0.0]));
     }
 
@@ -139,7 +152,7 @@ mod tests {
     fn alone_nothing_moves() {
         let cluster = Cluster::new(1, 8).unwrap();
         let positions = strategy_positions(&"1x<1>".parse().unwrap(), cluster).unwrap();
-        let traffic = Traffic { message_us: 3.0, ..SLOW_NODES };
+        let traffic = at(LinkRates { message_us: 3.0, ..SLOW_RATES });
         let times = link(traffic).unwrap().transfer_times(&positions, cluster).unwrap();
         assert_eq!((times.total(), times.moved_bytes), (Millis::ZERO, 0));
     }
@@ -147,14 +160,18 @@ mod tests {
     #[test]
     fn a_rate_that_is_none_is_refused() {
         for rate in [0.0, -1.0, 1e-300, f64::NAN, f64::INFINITY] {
-            let nodes = Traffic { gigabytes_per_s: rate, ..SLOW_NODES };
-            let gpus = Traffic { gpu_gigabytes_per_s: rate, ..SLOW_NODES };
+            let nodes = at(LinkRates { gigabytes_per_s: rate, ..SLOW_RATES });
+            let gpus = at(LinkRates { gpu_gigabytes_per_s: rate, ..SLOW_RATES });
             assert_eq!(link(nodes).unwrap_err().code(), "link_rate");
             assert_eq!(link(gpus).unwrap_err().code(), "link_rate");
         }
         for time in [-1.0, 1e300, f64::NAN, f64::INFINITY] {
-            let traffic = Traffic { message_us: time, ..SLOW_NODES };
+            let traffic = at(LinkRates { message_us: time, ..SLOW_RATES });
             assert_eq!(link(traffic).unwrap_err().code(), "message_time");
+        }
+        let wide = [Traffic { parameter_bytes: 9, ..SLOW_NODES }, Traffic { gradient_bytes: u32::MAX, ..SLOW_NODES }];
+        for traffic in wide {
+            assert_eq!(link(traffic).unwrap_err().code(), "element_bytes");
         }
         let cluster = Cluster::new(4, 2).unwrap();
         let short = link(SLOW_NODES).unwrap().transfer_times(&[None; 2], cluster).unwrap_err();

@@ -55,16 +55,18 @@ impl StepTimeline {
         replicas: impl IntoIterator<Item = ReplicaWork<'a>>,
         buffers: &mut MakespanBuffers,
     ) -> StepTimeline {
-        let delayed = |work: &ReplicaWork<'_>, first_ends: &[Millis]| {
-            delayed_ends(work.times, work.stage_multipliers, work.forward_share, first_ends, buffers)
+        let replicas: Vec<ReplicaWork> = replicas.into_iter().collect();
+        let delayed = |place: usize, first_ends: &[Millis]| {
+            let ReplicaWork { times, stage_multipliers, forward_share, .. } = replicas[place];
+            delayed_ends(times, stage_multipliers, forward_share, first_ends, buffers)
         };
-        StepTimeline::of_runs(split, transfers, replicas, delayed)
+        StepTimeline::of_runs(split, transfers, replicas.iter().copied(), delayed)
     }
 
     /// As [`StepTimeline::new`], of replicas that are run by something else.
     ///
-    /// `run` gives when the last backward of each stage ends, if the first forward of stage `j` ends no earlier than its
-    /// `j`-th argument.
+    /// `run` is given the place of a replica among those given, and when the first forward of each of its stages ends at the
+    /// earliest; it gives when the last backward of each stage ends.
     ///
     /// # Panics
     ///
@@ -73,7 +75,7 @@ impl StepTimeline {
         split: &LayerSplit,
         transfers: &TransferTimes,
         replicas: impl IntoIterator<Item = ReplicaWork<'a>>,
-        mut run: impl FnMut(&ReplicaWork<'a>, &[Millis]) -> Vec<Millis>,
+        mut run: impl FnMut(usize, &[Millis]) -> Vec<Millis>,
     ) -> StepTimeline {
         let travel = transfers.parameters.iter().scan(Millis::ZERO, |end, &ms| {
             *end += ms;
@@ -82,8 +84,8 @@ impl StepTimeline {
         let arrivals: Vec<Millis> = travel.collect();
         let mut ready = vec![Millis::ZERO; arrivals.len()];
         let mut ends = Vec::new();
-        for work in replicas {
-            let stages = run(&work, &first_ends(split, &arrivals, work));
+        for (place, work) in replicas.into_iter().enumerate() {
+            let stages = run(place, &first_ends(split, &arrivals, work));
             ends.push(stages.iter().copied().max().unwrap_or_default());
             note_ready(split, work, &stages, &mut ready);
         }

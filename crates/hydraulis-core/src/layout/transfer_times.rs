@@ -1,17 +1,15 @@
 //! What each bucket's transfer takes by itself.
 
+use crate::error::{Error, Result};
 use crate::layout::BucketVolume;
+use crate::spec::LinkRates;
 use crate::units::{Millis, count};
 
 /// How much an element weighs, and how fast it travels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traffic {
-    /// What all links of a node together send, and at the same time receive: 1e9 bytes a second.
-    pub gigabytes_per_s: f64,
-    /// What a GPU sends to others of its node, and at the same time receives: 1e9 bytes a second.
-    pub gpu_gigabytes_per_s: f64,
-    /// What each message takes beside its bytes, in microseconds.
-    pub message_us: f64,
+    /// How fast links are.
+    pub rates: LinkRates,
     /// Bytes of a parameter on its way out.
     pub parameter_bytes: u32,
     /// Bytes of its gradient on the way back.
@@ -31,8 +29,10 @@ pub struct TransferTimes {
 
 impl TransferTimes {
     /// The times of these volumes. `messages` are those of the rank that has most in a bucket.
-    pub(super) fn new(volumes: &[BucketVolume], traffic: Traffic, messages: u64) -> TransferTimes {
-        let Traffic { gigabytes_per_s, gpu_gigabytes_per_s, message_us, .. } = traffic;
+    ///
+    /// Refused with `table_size` where more bytes cross between nodes than can be counted.
+    pub(super) fn new(volumes: &[BucketVolume], traffic: Traffic, messages: u64) -> Result<TransferTimes> {
+        let LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us } = traffic.rates;
         let one_way = |volume: &BucketVolume, bytes: u32| {
             // What a node sends one way it receives the other, so the busiest one is the same.
             let busiest = volume.nodes.iter().map(|node| node.sent.max(node.received)).max().unwrap_or_default();
@@ -44,12 +44,16 @@ impl TransferTimes {
         };
         let all = |bytes| volumes.iter().map(|volume| one_way(volume, bytes)).collect();
         let crossing: u64 = volumes.iter().flat_map(|volume| &volume.nodes).map(|node| node.sent).sum();
-        TransferTimes {
+        let both_ways = u64::from(traffic.parameter_bytes) + u64::from(traffic.gradient_bytes);
+        let moved_bytes = crossing.checked_mul(both_ways).ok_or_else(|| {
+            let value = (u128::from(crossing) * u128::from(both_ways)).to_string();
+            Error::TableSize { field: "bytes that cross between nodes", value, limit: u64::MAX }
+        })?;
+        Ok(TransferTimes {
             parameters: all(traffic.parameter_bytes),
             gradients: all(traffic.gradient_bytes),
-            moved_bytes: crossing
-                .saturating_mul(u64::from(traffic.parameter_bytes) + u64::from(traffic.gradient_bytes)),
-        }
+            moved_bytes,
+        })
     }
 
     /// All of them, one after another: what an iteration would wait if nothing were hidden.

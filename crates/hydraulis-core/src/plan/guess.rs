@@ -28,8 +28,19 @@ impl fmt::Display for Guess {
 impl Plan {
     /// How far it goes beyond what was measured; none if it does not, or where the profile does not say.
     pub fn guess(&self) -> Option<Guess> {
+        Guess::of_replicas(&self.replicas)
+    }
+}
+
+impl Guess {
+    /// How far these replicas of one plan go beyond what was measured.
+    pub(super) fn of_replicas(replicas: &[ReplicaPlan]) -> Option<Guess> {
         let of = |replica: &ReplicaPlan| Some(Guess { scheme: replica.scheme, beyond: replica.trust?.beyond });
-        let furthest = self.replicas.iter().filter_map(of).max_by(|one, other| one.beyond.total_cmp(&other.beyond));
-        furthest.filter(|guess| guess.beyond > 1.0)
+        Guess::furthest(replicas.iter().filter_map(of)).filter(|guess| guess.beyond > 1.0)
+    }
+
+    /// The one that goes furthest.
+    pub(crate) fn furthest(guesses: impl Iterator<Item = Guess>) -> Option<Guess> {
+        guesses.max_by(|one, other| one.beyond.total_cmp(&other.beyond))
     }
 }

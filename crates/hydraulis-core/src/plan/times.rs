@@ -5,9 +5,9 @@
 
 use crate::error::Result;
 use crate::lengths::Batch;
-use crate::plan::Planner;
 use crate::plan::attempt::Task;
 use crate::plan::bound::{Bounder, Limit};
+use crate::plan::{Guess, Planner};
 use crate::spec::Strategy;
 use crate::units::Millis;
 
@@ -25,7 +25,7 @@ pub(crate) struct Times<'a> {
 enum Known {
     Nothing,
     AtLeast(Millis),
-    Exactly(Millis),
+    Exactly(Millis, Option<Guess>),
 }
 
 impl<'a> Times<'a> {
@@ -50,7 +50,7 @@ impl<'a> Times<'a> {
     /// A lower bound of the time, or the time itself where it is known; infinite where a sequence is not admitted.
     pub(crate) fn at_least(&mut self, strategy: usize, batch: usize) -> Millis {
         let place = self.place(strategy, batch);
-        if let Known::AtLeast(ms) | Known::Exactly(ms) = self.known[place] {
+        if let Known::AtLeast(ms) | Known::Exactly(ms, _) = self.known[place] {
             return ms;
         }
         let limit = Limit { until: Millis::INFINITY, markets: 1 };
@@ -67,16 +67,29 @@ impl<'a> Times<'a> {
             return Ok(None);
         }
         let ms = match self.known[place] {
-            Known::Exactly(ms) => ms,
-            Known::Nothing | Known::AtLeast(_) => self.tasks[batch].attempt(&self.strategies[strategy])?.ms(),
+            Known::Exactly(ms, _) => ms,
+            Known::Nothing | Known::AtLeast(_) => {
+                let task = &self.tasks[batch];
+                let attempt = task.attempt(&self.strategies[strategy])?;
+                let guess = Guess::of_replicas(&self.planner.replicas(task.batch, &attempt)?);
+                self.known[place] = Known::Exactly(attempt.ms(), guess);
+                attempt.ms()
+            }
         };
-        self.known[place] = Known::Exactly(ms);
         Ok(Some(ms).filter(|&ms| ms < limit))
+    }
+
+    /// How far a plan whose time is known goes beyond what was measured; none if it does not, or is not known.
+    pub(crate) fn guess(&self, strategy: usize, batch: usize) -> Option<Guess> {
+        match self.known[self.place(strategy, batch)] {
+            Known::Exactly(_, guess) => guess,
+            Known::Nothing | Known::AtLeast(_) => None,
+        }
     }
 
     /// How many times were computed so far.
     pub(crate) fn computed(&self) -> usize {
-        self.known.iter().filter(|known| matches!(known, Known::Exactly(_))).count()
+        self.known.iter().filter(|known| matches!(known, Known::Exactly(..))).count()
     }
 
     fn place(&self, strategy: usize, batch: usize) -> usize {

@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 
 use crate::error::{Error, Result};
 use crate::lengths::{Batch, LengthHistogram};
-use crate::plan::{Planner, Times};
+use crate::plan::{Guess, Planner, Times};
 use crate::propose::choose::{Choice, fastest};
 use crate::spec::Strategy;
 use crate::units::{Millis, Tokens, count};
@@ -53,6 +53,8 @@ pub struct Proposal {
     pub search_ms: Millis,
     /// The longest sequence that the list admits.
     pub longest_admitted: Tokens,
+    /// How far the plans of all batches under the list go beyond what the profile has measured; none if they do not.
+    pub guess: Option<Guess>,
     /// How many strategies there were to choose from.
     pub candidates: usize,
     /// How many of the candidates' times on the batches were computed; bounds ruled out the others.
@@ -104,11 +106,15 @@ pub fn propose(
     let admits_longest = times.strategies().iter().map(|one| planner.admitted_by(one) >= longest).collect();
     let mut weigh = |chosen| watch(Progress::Chosen(chosen));
     let chosen = Choice { admits_longest, watch: &mut weigh }.choose(&mut times, request.count.get())?;
+    let plans = fastest(&mut times, &chosen)?;
+    let guesses = plans.iter().enumerate().filter_map(|(batch, &(_, strategy))| times.guess(strategy, batch));
+    let guess = Guess::furthest(guesses);
     let admitted = chosen.iter().map(|&one| planner.admitted_by(&times.strategies()[one]));
     Ok(Proposal {
         longest_admitted: admitted.max().unwrap_or_default(),
         strategies: proposed(&mut times, &chosen, request.batches.len())?,
         search_ms: found.search_ms,
+        guess,
         candidates: times.strategies().len(),
         timed: times.computed(),
     })

@@ -29,6 +29,7 @@ pub fn compute_order(stage: usize, stages: usize, micro_batches: usize) -> impl 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::Scheme;
     use Compute::{Backward as B, Forward as F};
 
     #[test]
@@ -38,5 +39,20 @@ mod tests {
         assert_eq!(order(0, 3, 4), [F(0), F(1), F(2), B(0), F(3), B(1), B(2), B(3)]);
         assert_eq!(order(2, 3, 2), [F(0), B(0), F(1), B(1)]);
         assert_eq!(order(0, 4, 2), [F(0), F(1), B(0), B(1)]);
+    }
+
+    #[test]
+    fn a_stage_holds_as_many_micro_batches_as_its_scheme_says() {
+        let scheme: Scheme = "<pp4>".parse().unwrap();
+        for stage in 0..4 {
+            let held = compute_order(usize::from(stage), 4, 9).scan(0_u16, |held, compute| {
+                match compute {
+                    F(_) => *held += 1,
+                    B(_) => *held -= 1,
+                }
+                Some(*held)
+            });
+            assert_eq!(held.max(), Some(scheme.in_flight(stage)));
+        }
     }
 }

@@ -7,8 +7,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::cost::CostProfile;
 use crate::error::{Error, Result};
-use crate::spec::Cluster;
+use crate::spec::{Cluster, LinkRates};
 use crate::units::{Millis, Tokens, count};
 
 /// The wires of a cluster, and what one token weighs on them.
@@ -48,6 +49,17 @@ impl Network {
             }
         }
         Ok(Network { token_bytes, inside, between })
+    }
+
+    /// The wires by which hidden states of the profile's model travel at these rates: a GPU's inside a node, the node's
+    /// between nodes.
+    ///
+    /// Refused with `link_model` where the profile does not say of which model it is, and as [`Network::new`].
+    pub fn of_profile(profile: &CostProfile, rates: LinkRates) -> Result<Network> {
+        let hidden_size = profile.travelling_model()?.fields().hidden_size;
+        let token_bytes = count(hidden_size) * count(profile.travelling_dtype().bytes());
+        let wire = |gigabytes_per_s| Wire { gigabytes_per_s, latency_ms: rates.message_us / 1e3 };
+        Network::new(token_bytes, wire(rates.gpu_gigabytes_per_s), wire(rates.gigabytes_per_s))
     }
 
     /// How long `tokens` of hidden states travel from the ranks of one stage to those of the next, or back.

@@ -42,12 +42,12 @@ impl StepRun {
         iteration: Millis,
     ) -> Result<StepRun> {
         let times = link.transfer_times(&plan.positions(), plan.cluster)?;
-        let at_work = || workloads.iter().enumerate().filter(|(_, workload)| !workload.tokens.is_empty());
+        let at_work: Vec<_> =
+            workloads.iter().enumerate().filter(|(_, workload)| !workload.tokens.is_empty()).collect();
         let mut timelines = vec![Timeline::default(); workloads.len()];
-        let mut running = at_work();
-        let work = at_work().map(|(_, workload)| workload.work());
-        let step = StepTimeline::of_runs(link.split(), &times, work, |_, first_ends| {
-            let (index, workload) = running.next().expect("one for each replica at work, in their order");
+        let work = at_work.iter().map(|(_, workload)| workload.work());
+        let step = StepTimeline::of_runs(link.split(), &times, work, |place, first_ends| {
+            let (index, workload) = at_work[place];
             timelines[index] = simulate_delayed(&workload.times, &workload.travel, first_ends);
             stage_ends(&timelines[index], workload.times.len())
         });

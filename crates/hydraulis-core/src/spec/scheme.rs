@@ -57,6 +57,11 @@ impl Scheme {
         self.pp
     }
 
+    /// Most micro-batches that a stage holds at once under 1F1B: one for itself and for each stage after it.
+    pub fn in_flight(self, stage: u16) -> u16 {
+        self.pp.saturating_sub(stage)
+    }
+
     /// Pipeline stages, as a count of things.
     pub fn stages(self) -> usize {
         usize::from(self.pp)

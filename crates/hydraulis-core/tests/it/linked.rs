@@ -7,7 +7,7 @@ use hydraulis_core::cost::preset;
 use hydraulis_core::layout::{Link, Parameter, ParameterTable, Traffic};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{Outcome, Plan, PlannedTransfers, Planner};
-use hydraulis_core::spec::{self, Cluster, LayerSplit};
+use hydraulis_core::spec::{self, Cluster, LayerSplit, LinkRates};
 use proptest::prelude::*;
 
 use crate::arbitrary::{any_case, cases};
@@ -19,9 +19,7 @@ const TIE: f64 = 1e-3;
 
 /// Links so slow that the transfers of a small model matter beside its iterations.
 pub(crate) const SLOW: Traffic = Traffic {
-    gigabytes_per_s: 1e-5,
-    gpu_gigabytes_per_s: 1e-4,
-    message_us: 20.0,
+    rates: LinkRates { gigabytes_per_s: 1e-5, gpu_gigabytes_per_s: 1e-4, message_us: 20.0 },
     parameter_bytes: 2,
     gradient_bytes: 4,
 };
@@ -41,9 +39,7 @@ fn link_32b() -> Link {
     };
     let table = ParameterTable::new((1..=60).map(layer).collect(), LayerSplit::even(60)).unwrap();
     let traffic = Traffic {
-        gigabytes_per_s: 200.0,
-        gpu_gigabytes_per_s: 200.0,
-        message_us: 10.0,
+        rates: LinkRates { gigabytes_per_s: 200.0, gpu_gigabytes_per_s: 200.0, message_us: 10.0 },
         parameter_bytes: 2,
         gradient_bytes: 2,
     };

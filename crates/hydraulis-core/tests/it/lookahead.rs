@@ -5,7 +5,7 @@ use hydraulis_core::layout::{Link, Parameter, ParameterTable, Traffic};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::lookahead::{Member, Progress, Window, WindowPlan, check_window, plan_window};
 use hydraulis_core::plan::{Effort, Planner};
-use hydraulis_core::spec::{self, Cluster, LayerSplit, MemoryRule};
+use hydraulis_core::spec::{self, Cluster, LayerSplit, LinkRates, MemoryRule};
 use hydraulis_core::{Error, Millis, Result};
 use proptest::option;
 use proptest::prelude::*;
@@ -173,7 +173,8 @@ fn no_sequence_of_strategies_is_cheaper_where_links_are_slow() {
     let previous: spec::Strategy = "2x<tp16>".parse().unwrap();
     let mut taken = Vec::new();
     for gigabytes_per_s in [5.0, 50.0, 500.0] {
-        let traffic = Traffic { gigabytes_per_s, gpu_gigabytes_per_s: 200.0, message_us: 10.0, ..SLOW };
+        let rates = LinkRates { gigabytes_per_s, gpu_gigabytes_per_s: 200.0, message_us: 10.0 };
+        let traffic = Traffic { rates, ..SLOW };
         let planner = listed.clone().with_link(Link::new(table.clone(), traffic).unwrap()).unwrap();
         for (switch, previous) in [(0.0, None), (150.0, Some(&previous))] {
             let window = Window { switch: Millis(switch), previous, ..Window::new(&batches) };

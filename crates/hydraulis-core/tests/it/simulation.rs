@@ -7,7 +7,7 @@ use hydraulis_core::layout::{Link, ParameterTable, Traffic};
 use hydraulis_core::plan::{Plan, predicted_timeline};
 use hydraulis_core::schedule::{Compute, StageTimes, Timeline, simulate, simulate_over};
 use hydraulis_core::simulation::{Conditions, Iteration, Network, Slowdowns, Wire, simulate_iteration};
-use hydraulis_core::spec::MemoryRule;
+use hydraulis_core::spec::{LinkRates, MemoryRule};
 use hydraulis_core::{Millis, Tokens};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -302,14 +302,13 @@ proptest! {
         let slowdowns = Slowdowns::new(case.cluster, &all).unwrap();
         let run = |conditions| simulate_iteration(&plan, planner.cost(), &conditions).unwrap();
         let link = |table: &ParameterTable, slower: f64| {
-            let Traffic { gigabytes_per_s, gpu_gigabytes_per_s, message_us, .. } = SLOW;
-            let traffic = Traffic {
+            let LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us } = SLOW.rates;
+            let rates = LinkRates {
                 gigabytes_per_s: gigabytes_per_s / slower,
                 gpu_gigabytes_per_s: gpu_gigabytes_per_s / slower,
                 message_us: message_us * slower,
-                ..SLOW
             };
-            Some(Link::new(table.clone(), traffic).unwrap())
+            Some(Link::new(table.clone(), Traffic { rates, ..SLOW }).unwrap())
         };
         let slow_link = run(Conditions { link: link(&table, slower), ..Conditions::default() });
         let slow_ranks = run(Conditions { link: link(&table, 1.0), slowdowns: slowdowns.clone(), network: None });

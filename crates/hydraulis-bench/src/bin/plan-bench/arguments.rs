@@ -5,13 +5,12 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Parser};
 use hydraulis_bench::contender::Name;
-use hydraulis_bench::link::Rates;
 use hydraulis_bench::profile::profile;
 use hydraulis_bench::workload::{Lengths, read_batches};
 use hydraulis_bench::{Error, Result};
 use hydraulis_core::cost::CostModel;
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::spec::{Cluster, MemoryRule, Strategy};
+use hydraulis_core::spec::{Cluster, LinkRates, MemoryRule, Strategy};
 
 /// How standard output is named.
 pub(crate) const STDOUT: &str = "-";
@@ -65,7 +64,7 @@ pub(crate) struct Arguments {
     /// Count transfers of parameters and gradients too: gigabytes (1e9 bytes) a second from and to each node, from and to
     /// each GPU inside one [default: 200], and microseconds of a message [default: 10]
     #[arg(long, value_name = "NODE[,GPU[,MESSAGE]]")]
-    pub(crate) link: Option<Rates>,
+    pub(crate) link: Option<LinkRates>,
     /// Planners to compare, the first being what the others are compared with
     #[arg(long = "planner", value_name = "NAME[,NAME...]", value_delimiter = ',', required = true)]
     planners: Vec<Name>,

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use hydraulis_bench::contender::Contender;
+use hydraulis_bench::link::link;
 use hydraulis_bench::record::Record;
 use hydraulis_bench::run::run;
 use hydraulis_bench::summary::Summary;
@@ -36,16 +37,16 @@ fn compare(arguments: &Arguments) -> Result<u8> {
     let cost = arguments.cost()?;
     let batches = arguments.batches()?;
     let strategies = arguments.strategies()?;
-    let link = arguments.link.map(|rates| rates.link(&cost)).transpose()?;
+    let links = arguments.link.map(|rates| link(rates, &cost)).transpose()?;
     let mut progress = Progress::new(batches.len());
     let ready = arguments.planners().into_iter().map(|name| {
         progress.preparing(name.as_str());
-        Contender::new(name, &cost, strategies.as_deref(), &batches, link.as_ref())
+        Contender::new(name, &cost, strategies.as_deref(), &batches, links.as_ref())
     });
     let contenders: Vec<Contender> = ready.collect::<Result<_>>()?;
     let mut output = arguments.json.as_deref().map(Output::open).transpose()?;
     let mut records: Vec<Record> = Vec::new();
-    run(&cost, &contenders, &batches, link.as_ref(), |record, violations| {
+    run(&cost, &contenders, &batches, links.as_ref(), |record, violations| {
         for violation in violations {
             complain(&format!("batch {}, {}: {violation}", record.batch, record.planner));
         }

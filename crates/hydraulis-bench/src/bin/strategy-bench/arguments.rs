@@ -5,13 +5,12 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use clap::{Args, Parser, Subcommand};
-use hydraulis_bench::link::Rates;
 use hydraulis_bench::workload::Lengths;
 use hydraulis_bench::{Error, Result};
 use hydraulis_core::cost::{CostProfile, preset};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::Planner;
-use hydraulis_core::spec::Cluster;
+use hydraulis_core::spec::{Cluster, LinkRates};
 
 /// Measure what a run's choice of strategies costs against a search for each batch.
 #[derive(Debug, Parser)]
@@ -99,7 +98,7 @@ pub(crate) struct WindowArguments {
     /// Count transfers too: gigabytes (1e9 bytes) a second from and to each node, from and to each GPU inside one
     /// [default: 200], and microseconds of a message [default: 10]
     #[arg(long, value_name = "NODE[,GPU[,MESSAGE]]")]
-    pub(crate) link: Option<Rates>,
+    pub(crate) link: Option<LinkRates>,
 }
 
 #[derive(Debug, Args)]

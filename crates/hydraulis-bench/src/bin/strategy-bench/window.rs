@@ -4,6 +4,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
+use hydraulis_bench::link::link;
 use hydraulis_bench::{Error, Result};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::lookahead::{Member, Step, Window, WindowPlan, check_window, plan_window};
@@ -19,7 +20,7 @@ pub(crate) fn run(arguments: &WindowArguments) -> Result<()> {
     let batches = arguments.workload.batches()?;
     let search = match arguments.link {
         Some(rates) => {
-            let link = rates.link(search.cost())?;
+            let link = link(rates, search.cost())?;
             search.with_link(link)?
         }
         None => search,

@@ -47,7 +47,7 @@ pub(super) fn activation_bytes(model: &ModelShape, scheme: Scheme, device: &Devi
     // Two of the last norm, and the gradient that the loss leaves for all tokens of the group.
     let head = hidden * (tp * count(device.dtype.bytes()) + 2.0 * count(device.dtype.wide_bytes()));
     let of_stage = |(stage, layers): (u16, u64)| {
-        let in_flight = scheme.pp() - stage;
+        let in_flight = scheme.in_flight(stage);
         count(u64::from(in_flight) * layers) * layer + if in_flight == 1 { head } else { 0.0 }
     };
     let stages = stage_layers(model, scheme)?.into_iter().map(of_stage);

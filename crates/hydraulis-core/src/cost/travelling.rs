@@ -1,0 +1,17 @@
+//! What a profile knows of what travels over links: of which model it is, and in what type that computes.
+
+use crate::cost::CostProfile;
+use crate::error::{Error, Result};
+use crate::spec::{Dtype, ModelShape};
+
+impl CostProfile {
+    /// The model whose parameters and hidden states travel; refused with `link_model` where the profile does not say.
+    pub fn travelling_model(&self) -> Result<&ModelShape> {
+        self.model.as_ref().ok_or_else(|| Error::LinkModel { profile: self.name.clone() })
+    }
+
+    /// The type of parameters and hidden states; profiles that do not say it were measured in bf16.
+    pub fn travelling_dtype(&self) -> Dtype {
+        self.dtype.unwrap_or(Dtype::Bfloat16)
+    }
+}

@@ -1,0 +1,93 @@
+//! How fast the links of a cluster are.
+
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+/// Rates of links, each way, and what a message takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkRates {
+    /// What all links of a node together send, and at the same time receive: 1e9 bytes a second.
+    pub gigabytes_per_s: f64,
+    /// What a GPU sends to others of its node, and at the same time receives: 1e9 bytes a second.
+    pub gpu_gigabytes_per_s: f64,
+    /// What each message takes beside its bytes, in microseconds.
+    pub message_us: f64,
+}
+
+impl LinkRates {
+    /// A byte a second: by slower links times would not be finite.
+    pub const LEAST: f64 = 1e-9;
+    /// Beyond what any wire carries.
+    pub const MOST: f64 = 1e9;
+    /// A quarter of an hour: many such messages still take a finite time.
+    pub const LONGEST_MESSAGE_US: f64 = 1e9;
+    /// Of a GPU inside its node, where nothing is said: `NVLink` of an A800, 400 GB/s both ways.
+    pub const USUAL_GPU: f64 = 200.0;
+    /// What a message takes, where nothing is said.
+    pub const USUAL_MESSAGE_US: f64 = 10.0;
+
+    /// The same rates, if they are within the limits; refused with `link_rate` or `message_time`.
+    pub fn checked(self) -> Result<LinkRates> {
+        for (field, rate) in
+            [("gigabytes_per_s", self.gigabytes_per_s), ("gpu_gigabytes_per_s", self.gpu_gigabytes_per_s)]
+        {
+            if !(LinkRates::LEAST..=LinkRates::MOST).contains(&rate) {
+                return Err(Error::LinkRate { field, value: rate.to_string() });
+            }
+        }
+        if !(0.0..=LinkRates::LONGEST_MESSAGE_US).contains(&self.message_us) {
+            return Err(Error::MessageTime { value: self.message_us.to_string() });
+        }
+        Ok(self)
+    }
+}
+
+/// `NODE[,GPU[,MESSAGE]]` in GB/s, GB/s and microseconds; refused with `link_syntax`, or as `checked`.
+impl FromStr for LinkRates {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<LinkRates> {
+        let numbers: Option<Vec<f64>> = text.split(',').map(|part| part.trim().parse().ok()).collect();
+        let (gigabytes_per_s, gpu_gigabytes_per_s, message_us) = match numbers.as_deref() {
+            Some(&[node]) => (node, LinkRates::USUAL_GPU, LinkRates::USUAL_MESSAGE_US),
+            Some(&[node, gpu]) => (node, gpu, LinkRates::USUAL_MESSAGE_US),
+            Some(&[node, gpu, message]) => (node, gpu, message),
+            _ => return Err(Error::LinkSyntax { value: text.to_owned() }),
+        };
+        LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us }.checked()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_up_to_three_numbers() {
+        let rates = |text: &str| {
+            text.parse().map(|one: LinkRates| [one.gigabytes_per_s, one.gpu_gigabytes_per_s, one.message_us])
+        };
+        assert_eq!(rates("100"), Ok([100.0, 200.0, 10.0]));
+        assert_eq!(rates("100, 300"), Ok([100.0, 300.0, 10.0]));
+        assert_eq!(rates("100,300,0"), Ok([100.0, 300.0, 0.0]));
+        assert_eq!(rates("1e-9,1e9,1e9"), Ok([1e-9, 1e9, 1e9]));
+        for bad in ["", "1,2,3,4", "fast", "1,,2"] {
+            assert_eq!(rates(bad).unwrap_err().code(), "link_syntax", "{bad}");
+        }
+        for bad in ["0", "-1", "100,0", "NaN", "inf", "1e10", "1e-12", "100,1e-300"] {
+            assert_eq!(rates(bad).unwrap_err().code(), "link_rate", "{bad}");
+        }
+        for bad in ["100,200,-1", "1,1,inf", "1,1,NaN", "1,1,1e10"] {
+            assert_eq!(rates(bad).unwrap_err().code(), "message_time", "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_says_the_limits() {
+        let slow = "1e-12".parse::<LinkRates>().unwrap_err().to_string();
+        assert!(slow.starts_with("gigabytes_per_s is 0.000000000001: the limits are 1e-9 and 1e9;"), "{slow}");
+        let long = "1,1,1e10".parse::<LinkRates>().unwrap_err().to_string();
+        assert!(long.starts_with("message_us is 10000000000: the limits are 0 and 1e9;"), "{long}");
+    }
+}
