@@ -105,6 +105,14 @@ def test_the_thread_is_there_only_while_something_is_told() -> None:
     assert tellers() == []
 
 
+def test_what_is_told_after_the_end_starts_nothing() -> None:
+    with Progress(line_s=NEVER) as progress:
+        tell = progress.share("packing")
+    progress("comparing")
+    tell(0.5)
+    assert tellers() == []
+
+
 def test_a_bar_comes_with_count_and_time_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_a_terminal(monkeypatch)
     with Progress(patience_s=SOON) as progress:

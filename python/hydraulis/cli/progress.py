@@ -90,6 +90,8 @@ class Progress:
         # Held while something is written.
         self._lock = threading.Lock()
         self._teller: _Teller | None = None
+        # What is still told after that is told by nobody.
+        self._closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -97,6 +99,7 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._closed = True
         self.nothing()
 
     def __call__(self, name: str, done: int = 0, of: int = 0) -> None:
@@ -123,6 +126,8 @@ class Progress:
             yield
 
     def _set(self, name: str, done: int, of: int, *, is_share: bool) -> None:
+        if self._closed:
+            return
         step = self._step
         began_s, first = time.monotonic(), done
         if step is not None and step.name == name:
