@@ -344,14 +344,19 @@ def test_ctrl_c_is_honoured_while_the_core_plans() -> None:
             os.kill(os.getpid(), signal.SIGINT)
             assert again.wait(60)
 
-    before = signal.signal(signal.SIGINT, handle)
     keys = threading.Thread(target=press)
     planned = False
+
+    def plan() -> None:
+        nonlocal planned
+        keys.start()
+        planner.plan(lengths)
+        planned = True
+
+    before = signal.signal(signal.SIGINT, handle)
     try:
         with pytest.raises(KeyboardInterrupt):
-            keys.start()
-            planner.plan(lengths)
-            planned = True
+            plan()
     finally:
         keys.join()
         signal.signal(signal.SIGINT, before)
