@@ -156,11 +156,8 @@ def stopped(process: "subprocess.Popen[str]", directory: Path, steps: int, numbe
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.send_signal(number)
-        sent = time.monotonic()
     finally:
         code, out, err = finish(process)
-    # torchrun kills ranks that go on for 30 s.
-    assert time.monotonic() - sent < 25
     return Run(code, out, err, directory)
 
 

@@ -3,6 +3,7 @@
 import os
 import pty
 import select
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -12,12 +13,18 @@ from pathlib import Path
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 
 DEADLINE_S = 60.0
+# The child takes the terminal itself: what runs between fork and exec must not, where a thread may be about.
+TAKE = (
+    "import fcntl, os, sys, termios; "
+    "fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.executable, [sys.executable, '-m', 'hydraulis', *sys.argv[1:]])"
+)
 
 
 class Screen:
     """A process on a terminal, and all that it has written there."""
 
-    def __init__(self, process: int, terminal: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], terminal: int) -> None:
         self.process = process
         self.terminal = terminal
         self.written = ""
@@ -34,7 +41,7 @@ class Screen:
         deadline = time.monotonic() + DEADLINE_S
         while self._read(deadline):
             pass
-        return os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
+        return self.process.wait(DEADLINE_S)
 
     def _read(self, deadline: float) -> bool:
         assert select.select([self.terminal], [], [], max(0.0, deadline - time.monotonic()))[0], self.written
@@ -49,14 +56,22 @@ class Screen:
 
 @contextmanager
 def on_a_terminal(*arguments: str) -> Iterator[Screen]:
-    process, terminal = pty.fork()
-    if process == 0:
-        command = [sys.executable, "-m", "hydraulis", *arguments]
-        os.execve(sys.executable, command, os.environ | {"TERM": "xterm-256color", "COLUMNS": "120"})
+    terminal, inside = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", TAKE, *arguments],
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "120"},
+        start_new_session=True,
+    )
+    os.close(inside)
     try:
         yield Screen(process, terminal)
     finally:
         os.close(terminal)
+        process.kill()
+        process.wait()
 
 
 def test_a_bar_while_it_reads_and_a_quiet_end_by_ctrl_c(tmp_path: Path) -> None:
@@ -72,6 +87,24 @@ def test_a_bar_while_it_reads_and_a_quiet_end_by_ctrl_c(tmp_path: Path) -> None:
         screen.type("\x03")
         assert screen.wait() == EXIT_INTERRUPTED
     assert "reading the bytes of lengths.txt" in screen.written
-    assert "Traceback" not in screen.written
-    assert screen.written.rfind("\x1b[?25h") > screen.written.rfind("\x1b[?25l")
+    assert_quiet(screen)
     assert [path.name for path in tmp_path.iterdir()] == ["lengths.txt"]
+
+
+def test_a_command_in_the_core_ends_by_ctrl_c(tmp_path: Path) -> None:
+    lengths = tmp_path / "lengths.txt"
+    lengths.write_text("".join(f"{100 + 37 * place % 9000}\n" for place in range(200)))
+    words = ("simulate", "--profile", "llama-32b-a800", "--gpus", "64", "--lengths", str(lengths))
+    # More than anybody waits for.
+    words += ("--tokens-per-batch", "200000", "--count", "4000", "--compare", "search")
+    with on_a_terminal(*words) as screen:
+        screen.read_until("simulating search")
+        screen.type("\x03")
+        assert screen.wait() == EXIT_INTERRUPTED
+    assert_quiet(screen)
+
+
+def assert_quiet(screen: Screen) -> None:
+    assert "Traceback" not in screen.written
+    # The cursor is there again.
+    assert screen.written.rfind("\x1b[?25h") > screen.written.rfind("\x1b[?25l")

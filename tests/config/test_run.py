@@ -60,7 +60,6 @@ BAD_VALUES = {
     "train.device": '"tpu"',
     "train.attention": '"slow"',
     "train.dtype": '"float16"',
-    "train.stage_layers": "[[2], [0, 2]]",
     "train.frozen": '[" "]',
     "train.evaluate_every": "0",
     "train.timeout_s": "0",
@@ -99,6 +98,8 @@ WITHOUT_BAD_VALUE = {
     "data.eos_token",
     "output.tensorboard",
     "train.deterministic",
+    # The core refuses it, by its own name and with its own code; there is a test of that below.
+    "train.stage_layers",
 }
 
 
@@ -346,10 +347,16 @@ def test_stated_layers_of_stages_must_be_a_split_of_the_models(tmp_path: Path) -
         ("[[2], [2, 1]]", r"stage_layers\[1\] = \[2, 1\]: these are 3 layers, the model has 2"),
         ("[[]]", r"stage_layers\[0\] = \[\]: the limit is one layer a stage"),
         ("[[1, 1], [1, 1]]", "one list for each number"),
+        ("[[2], [0, 2]]", r"stage_layers\[1\] = \[0, 2\]: the limit is one layer a stage"),
+        ("[[-1, 3]]", r"stage_layers\[0\] = \[-1, 3\]: the limits are one layer a stage and 2 in all"),
+        ("[[1, 18446744073709551617]]", "the limits are one layer a stage and 2 in all"),
     ):
         with pytest.raises(InvalidInputError, match=says) as refusal:
             load(write(tmp_path), [f"train.stage_layers={lists}"])
         assert refusal.value.code == "layer_split"
+    with pytest.raises(InvalidInputError, match="num_hidden_layers is 1099511627776") as refusal:
+        load(write(tmp_path), ["train.stage_layers=[[1, 1]]", f"model.num_hidden_layers={2**40}"])
+    assert refusal.value.code == "model_shape"
 
 
 def write_model(folder: Path, **changes: object) -> Path:

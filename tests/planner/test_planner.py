@@ -1,5 +1,7 @@
 import itertools
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -321,3 +323,41 @@ def test_another_text_than_search_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="give 'search', or a list") as refusal:
         Planner(profile, cluster, strategies="8x<tp4>")
     assert refusal.value.code == "strategy_syntax"
+
+
+def test_ctrl_c_is_honoured_while_the_core_plans() -> None:
+    planner = Planner(CostProfile.preset("llama-32b-a800"), Cluster(gpus=1024, gpus_per_node=8))
+    lengths = 100 + np.arange(20_000) ** 2 * 37 % 9_001
+    heard, again = 0, threading.Event()
+
+    def handle(_number: int, _frame: object) -> None:
+        nonlocal heard
+        heard += 1
+        again.set()
+        # One would be heard after the call too.
+        if heard == 3:
+            raise KeyboardInterrupt
+
+    def press() -> None:
+        for _ in range(3):
+            again.clear()
+            os.kill(os.getpid(), signal.SIGINT)
+            assert again.wait(60)
+
+    keys = threading.Thread(target=press)
+    planned = False
+
+    def plan() -> None:
+        nonlocal planned
+        keys.start()
+        planner.plan(lengths)
+        planned = True
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            plan()
+    finally:
+        keys.join()
+        signal.signal(signal.SIGINT, before)
+    assert not planned

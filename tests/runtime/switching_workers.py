@@ -12,16 +12,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hydraulis import Plan
 from hydraulis.data.tokens import SequenceTokens
+from hydraulis.runtime.storages import Storages, storage_key
 from hydraulis.runtime.worker import Worker
 from runtime.tiny import make_worker, planner_for
 from small_model import small_config
 
 TIMEOUT = timedelta(seconds=60)
+# Of a wait that ends as soon as it may.
+PATIENCE_S = 60.0
 
 
 class Made(NamedTuple):
@@ -61,7 +63,9 @@ def switch(strategies: Sequence[str], sound: int) -> list[Made]:
     made = []
     for step, plan in enumerate(plans):
         is_sound, is_known = step < sound, strategies[step] in strategies[:step]
-        made.append(_made(worker, plan, tokens, is_sound=is_sound, patience_s=2.0 * (is_sound and is_known)))
+        made.append(
+            _made(worker, plan, tokens, is_sound=is_sound, patience_s=PATIENCE_S * (is_sound and is_known))
+        )
     return made
 
 
@@ -86,7 +90,7 @@ def _made(
 
 class _Counts:
     def __init__(self) -> None:
-        self.storages = _Storages()
+        self.storages = _NewStorages()
         self.modules = 0
         self.groups: list[list[int]] = []
 
@@ -113,33 +117,25 @@ def counted() -> Iterator[_Counts]:
         yield counts
 
 
-class _Storages(TorchDispatchMode):
+class _NewStorages(Storages):
     """Follows every storage that an operation gives and that was none of its inputs'."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch's own, through super()
+        super().__init__()
         self._before: set[StorageWeakRef] = set()
-        self._given: dict[StorageWeakRef, int] = {}
 
     @property
     def given(self) -> int:
-        return len(self._given)
+        return len(self._made)
 
     def lasting_bytes(self) -> int:
         """Add up the bytes of the storages that are new and not gone."""
-        return sum(nbytes for one, nbytes in self._given.items() if not one.expired())
+        return sum(self.made_and_there().values())
 
-    def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        for one, _ in _storages((args, kwargs)):
-            if one not in self._given:
-                self._before.add(one)
-        result = func(*args, **(kwargs or {}))
-        for one, nbytes in _storages(result):
-            if one not in self._before:
-                self._given[one] = nbytes
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+        self._before.update(key for key in map(storage_key, tensors) if key not in self._made)
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        for key in self._before & self._made.keys():
+            del self._made[key]
         return result
-
-
-def _storages(values: Any) -> list[tuple[StorageWeakRef, int]]:
-    storages = [one.untyped_storage() for one in tree_leaves(values) if isinstance(one, Tensor)]
-    return [(StorageWeakRef(one), one.nbytes()) for one in storages]

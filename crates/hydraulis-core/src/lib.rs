@@ -51,6 +51,7 @@
 mod error;
 mod linear;
 mod units;
+mod watch;
 
 pub mod spec;
 
@@ -84,3 +85,4 @@ pub mod lookahead;
 
 pub use error::{Error, ErrorKind, Result};
 pub use units::{Millis, Tokens};
+pub use watch::Watch;

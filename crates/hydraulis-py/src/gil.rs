@@ -1,5 +1,7 @@
 //! The one door out of the GIL, and the way back in for whoever watches long work.
 
+use std::cell::RefCell;
+
 use hydraulis_core::{Error, Result};
 use pyo3::prelude::*;
 
@@ -37,4 +39,23 @@ pub(crate) fn watched<T: Send>(
     };
     let outcome = detached(py, || work(&mut tell));
     raised.map_or(outcome, Err)
+}
+
+/// The same for long work that tells nothing of itself.
+///
+/// Only the main thread hears of Ctrl-C, so another one never comes back for the GIL: a plan made beside training must
+/// not wait for the thread that launches kernels, nor that one for it.
+pub(crate) fn interruptible<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(hydraulis_core::Watch<'_>) -> Result<T> + Send,
+) -> PyResult<T> {
+    let threading = py.import("threading")?;
+    let main = threading.call_method0("main_thread")?.getattr("ident")?;
+    if !threading.call_method0("get_ident")?.eq(main)? {
+        return detached(py, || work(&|| Ok(())));
+    }
+    watched(py, None, |watch| {
+        let watch = RefCell::new(watch);
+        work(&|| watch.borrow_mut()("", 0, 0))
+    })
 }

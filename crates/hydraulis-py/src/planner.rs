@@ -12,7 +12,7 @@ use crate::arrays::{integers, positive};
 use crate::cost::CostProfile;
 use crate::effort::Effort;
 use crate::errors::{invalid, raise};
-use crate::gil::detached;
+use crate::gil::{detached, interruptible};
 use crate::link::Link;
 use crate::lookahead::{Request, WindowPlan};
 use crate::plan::Plan;
@@ -110,8 +110,7 @@ impl Planner {
     }
 
     /// The plan of least iteration time found, or of least step time by a link, for sequences of these lengths; with
-    /// `max_strategies`, in a run that
-    /// used the strategies of `used` so far.
+    /// `max_strategies`, in a run that used the strategies of `used` so far. Ctrl-C ends the planning.
     #[pyo3(signature = (lengths, targets=None, *, used=None))]
     fn plan(
         &self,
@@ -122,13 +121,13 @@ impl Planner {
     ) -> PyResult<Plan> {
         let (lengths, targets) = take(lengths, targets)?;
         let limit = self.limit(py, used)?;
-        let plan = detached(py, || {
+        let plan = interruptible(py, |watch| {
             let batch = Batch::new(&lengths, targets.as_deref())?;
-            let Some((most, used)) = limit else { return self.core.plan(&batch) };
+            let Some((most, used)) = limit else { return self.core.plan_watched(&batch, watch) };
             let mut strategies = used.iter().map(|text| text.parse()).collect::<Result<Vec<Strategy>, _>>()?;
             strategies.sort();
             strategies.dedup();
-            self.core.plan_limited(&batch, Limit { most, used: &strategies })
+            self.core.plan_limited_watched(&batch, Limit { most, used: &strategies }, watch)
         })?;
         Ok(Plan::new(py, plan))
     }

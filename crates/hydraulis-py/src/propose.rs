@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 
 use crate::arrays::{Column, batches, integers, positive};
 use crate::cost::CostProfile;
-use crate::gil::{detached, watched};
+use crate::gil::{detached, interruptible, watched};
 use crate::plan::Guess;
 use crate::spec::Cluster;
 
@@ -130,7 +130,7 @@ pub(crate) fn propose(
     Proposal::new(py, &proposal)
 }
 
-/// The list of the Hydraulis paper's dynamic program over GPUs and lengths, for comparison.
+/// The list of the Hydraulis paper's dynamic program over GPUs and lengths, for comparison. Ctrl-C ends it.
 #[pyfunction]
 #[pyo3(signature = (profile, cluster, histogram, *, gpu_step=4, token_step=1_024, context=None))]
 pub(crate) fn propose_paper(
@@ -149,7 +149,8 @@ pub(crate) fn propose_paper(
         context: Tokens(context),
     };
     let (profile, cluster) = (profile.0.clone(), cluster.0);
-    let list = detached(py, || core::paper_list(&CostModel::new(profile, cluster), &histogram.0, grid))?;
+    let list =
+        interruptible(py, |watch| core::paper_list(&CostModel::new(profile, cluster), &histogram.0, grid, watch))?;
     let strategy = |one: core::PaperStrategy| PaperStrategy {
         strategy: one.strategy.to_string(),
         serves: one.serves.0,

@@ -1,6 +1,7 @@
 //! `Cluster`, `Scheme` and `Strategy`.
 
 use hydraulis_core::{Error, spec, strategy};
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 
 use crate::errors::{invalid, raise};
@@ -48,21 +49,46 @@ pub(crate) struct LayerSplit(pub(crate) spec::LayerSplit);
 impl LayerSplit {
     #[new]
     #[pyo3(signature = (layers, *, head_layers = 0.0, stated = Vec::new()))]
-    fn new(py: Python<'_>, layers: u32, head_layers: f64, stated: Vec<Vec<u32>>) -> PyResult<LayerSplit> {
-        let split = spec::LayerSplit::new(layers, head_layers).and_then(|split| split.stated(stated));
+    fn new(
+        py: Python<'_>,
+        layers: &Bound<'_, PyAny>,
+        head_layers: f64,
+        stated: Vec<Vec<Bound<'_, PyAny>>>,
+    ) -> PyResult<LayerSplit> {
+        let layers = counted(layers, || {
+            let (field, value) = ("num_hidden_layers", layers.to_string());
+            Error::ModelShape { field, value, limit: format!("from 1 to {}", u32::MAX) }
+        })?;
+        let lists = stated.iter().enumerate().map(|(index, list)| {
+            let refused = || {
+                let value = format!("[{}]", list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+                Error::LayerSplit { index, value, why: format!("the limits are one layer a stage and {layers} in all") }
+            };
+            list.iter().map(|count| counted(count, refused)).collect::<PyResult<Vec<u32>>>()
+        });
+        let lists = lists.collect::<PyResult<Vec<_>>>()?;
+        let split = spec::LayerSplit::new(layers, head_layers).and_then(|split| split.with_stated(lists));
         split.map(LayerSplit).map_err(|error| raise(py, &error))
     }
 
     /// The lists that were stated, by number of stages.
     #[getter]
     fn stated(&self) -> Vec<Vec<u32>> {
-        self.0.lists().to_vec()
+        self.0.stated().to_vec()
     }
 
     /// Layers of each stage of a scheme.
     fn stage_layers(&self, py: Python<'_>, scheme: &Scheme) -> PyResult<Vec<u32>> {
         self.0.stage_layers(scheme.0).map_err(|error| raise(py, &error))
     }
+}
+
+/// A number of layers; one that is too great or below 0 is `refused`.
+fn counted(number: &Bound<'_, PyAny>, refused: impl FnOnce() -> Error) -> PyResult<u32> {
+    let py = number.py();
+    number
+        .extract()
+        .map_err(|error: PyErr| if error.is_instance_of::<PyOverflowError>(py) { raise(py, &refused()) } else { error })
 }
 
 /// How one replica is cut, the degrees <tp, cp, pp>, and the checkpointing of its layers.

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from hydraulis._core import CostProfile
 from hydraulis.cli.analysis_tables import print_analysis
 from hydraulis.cli.contestant_table import contestant_table
-from hydraulis.cli.interruptible import interruptible
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,
@@ -254,7 +253,7 @@ def _compare(
     profile = load_profile(arguments.profile)
     cluster = cluster_of(arguments, profile)
     setting = Setting(profile=profile, cluster=cluster, batches=batches)
-    static, search = interruptible(lambda: compare(setting, ("static", "search"), progress))
+    static, search = compare(setting, ("static", "search"), progress)
     return Comparison(profile=profile, gpus=cluster.gpus, static=static, search=search)
 
 

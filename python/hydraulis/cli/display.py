@@ -76,7 +76,7 @@ class TrainingDisplay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._screen.stop()
-        self._preparation.nothing()
+        self._preparation.stop()
 
     def num_steps(self, num_steps: int) -> None:
         """Say how many iterations the run has; before the first of them."""
@@ -128,7 +128,7 @@ class TrainingDisplay:
             f"measured {metrics.measured_ms:,.0f} ms  plan {metrics.plan_ms:,.1f} ms  "
             f"bubble {100 * metrics.bubble:.0f} %  imbalance {metrics.imbalance:.2f}"
         )
-        self._preparation.nothing()
+        self._preparation.stop()
         if self._live and not self._screen.is_started:
             self._screen.start()
         self._bars.update(self._training, completed=metrics.step + 1)

@@ -30,14 +30,7 @@ exit codes:
 
 def command() -> NoReturn:
     """Run the command line as a process of its own."""
-    code = main()
-    if code == EXIT_INTERRUPTED:
-        # A call into the core may have been left to itself: it must not come back to an interpreter that is
-        # being taken down.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+    sys.exit(main())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

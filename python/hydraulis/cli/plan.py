@@ -6,7 +6,6 @@ from pathlib import Path
 
 from hydraulis._core import Link, Plan, Planner
 from hydraulis.cli.exit import EXIT_INTERNAL
-from hydraulis.cli.interruptible import interruptible
 from hydraulis.cli.options import (
     add_cluster,
     add_figure,
@@ -82,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     with Progress() as progress:
         lengths = read_lengths(arguments.lengths, arguments.field, progress)
         progress(f"planning {len(lengths):,} sequences")
-        plan = interruptible(lambda: planner.plan(lengths))
+        plan = planner.plan(lengths)
         broken = planner.check(plan, lengths)
         if not broken:
             _write(arguments, planner, plan, progress)

@@ -5,9 +5,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
+
+from hydraulis.cli.lines import Lines
+from hydraulis.cli.step import Step
 
 # A bar that comes and goes at once is only noise.
 PATIENCE_S = 2.0
@@ -15,40 +17,6 @@ PATIENCE_S = 2.0
 REFRESH_S = 0.25
 # Of lines, in a log that somebody reads later.
 LINE_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What a command is doing.
-
-    Attributes:
-        name: of the step.
-        done: of how much.
-        of: in all; 0 where that is not known.
-        began_s: when, by the clock.
-        first: how much was done then, such as what an earlier attempt left.
-        is_share: whether it is told as a share, because what is counted means nothing to anybody.
-    """
-
-    name: str
-    done: int
-    of: int
-    began_s: float
-    first: int = 0
-    is_share: bool = False
-
-    def count(self) -> str:
-        """Say how much is done."""
-        if not self.of:
-            return ""
-        return f"{self.done / self.of:.0%}" if self.is_share else f"{self.done:,} of {self.of:,}"
-
-    def time(self, now_s: float) -> str:
-        """Say how long it will go on, or has been going on where that cannot be known."""
-        passed_s = now_s - self.began_s
-        if not self.first < self.done < self.of:
-            return f"for {_clock(passed_s)}"
-        return f"{_clock(passed_s * (self.of - self.done) / (self.done - self.first))} left"
 
 
 class Surface(Protocol):
@@ -90,6 +58,8 @@ class Progress:
         # Held while something is written.
         self._lock = threading.Lock()
         self._teller: _Teller | None = None
+        # What is still told after that is told by nobody.
+        self._closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -97,7 +67,8 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.nothing()
+        self._closed = True
+        self.stop()
 
     def __call__(self, name: str, done: int = 0, of: int = 0) -> None:
         """Say what is being done, and how much of how much of it is; 0 where that is not known."""
@@ -107,7 +78,7 @@ class Progress:
         """Give what takes the share of a step that is done, from 0 to 1."""
         return lambda share: self._set(name, round(1000 * share), 1000, is_share=True)
 
-    def nothing(self) -> None:
+    def stop(self) -> None:
         """Say that nothing is being done that has to be told of; there is no thread then."""
         teller, self._teller = self._teller, None
         if teller is not None:
@@ -123,6 +94,8 @@ class Progress:
             yield
 
     def _set(self, name: str, done: int, of: int, *, is_share: bool) -> None:
+        if self._closed:
+            return
         step = self._step
         began_s, first = time.monotonic(), done
         if step is not None and step.name == name:
@@ -159,24 +132,6 @@ class _Teller:
             show()
 
 
-class Lines:
-    """A log: a line for each time that a step is shown."""
-
-    def __init__(self, *, out: bool, pause_s: float) -> None:
-        self._out = out
-        self.pause_s = pause_s
-
-    def show(self, step: Step) -> None:
-        """Write a line."""
-        stream = sys.stdout if self._out else sys.stderr
-        facts = ", ".join(filter(None, (step.count(), step.time(time.monotonic()))))
-        stream.write(f"{step.name}: {facts}\n")
-        stream.flush()
-
-    def hide(self) -> None:
-        """Do nothing: lines stay."""
-
-
 def _is_terminal(*, out: bool) -> bool:
     return (sys.stdout if out else sys.stderr).isatty()
 
@@ -191,9 +146,3 @@ def _bar(*, out: bool) -> Surface:
     from hydraulis.cli.progress_bar import ProgressBar
 
     return ProgressBar(out=out, pause_s=REFRESH_S)
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -5,7 +5,7 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from hydraulis.cli.progress import Step
+from hydraulis.cli.step import Step
 
 
 class ProgressBar:

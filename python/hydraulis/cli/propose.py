@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import Cluster, CostProfile, Guess, LengthHistogram, Planner, propose, propose_paper
-from hydraulis.cli.interruptible import interruptible
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,
@@ -83,13 +82,10 @@ def run(arguments: argparse.Namespace) -> int:
             context=arguments.context or lengths.longest,
             batches=drawn(arguments, lengths),
         )
-        listed = interruptible(
-            lambda: (
-                _by_search(task, arguments.k, progress)
-                if arguments.method == "search"
-                else _by_paper(task, progress)
-            )
-        )
+        if arguments.method == "search":
+            listed = _by_search(task, arguments.k, progress)
+        else:
+            listed = _by_paper(task, progress)
     sys.stdout.write(listed.to_json() + "\n" if arguments.json else listed.explain())
     return 0
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from hydraulis._core import LengthHistogram, Link, Network
 from hydraulis.cli.contestant_table import contestant_table
-from hydraulis.cli.interruptible import interruptible
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,
@@ -106,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     with Progress() as progress:
         setting = _setting(arguments, progress)
         planners = [names] if isinstance(names, str) else names or []
-        contestants = interruptible(lambda: compare(setting, planners, progress))
+        contestants = compare(setting, planners, progress)
         title = _title(arguments, setting)
         if arguments.figure:
             progress(f"drawing {arguments.figure}")

@@ -67,20 +67,40 @@ _ONLY: dict[str, Any] = {
 """Fields with the one value that the decoder computes."""
 
 _WITHOUT_EFFECT = frozenset(
-    (
-        *("_name_or_path", "architectures", "dtype", "id2label", "label2id", "model_type", "problem_type"),
-        *("bos_token_id", "eos_token_id", "pad_token_id", "torch_dtype", "transformers_version", "use_cache"),
-        *("chunk_size_feed_forward", "max_position_embeddings", "max_window_layers", "output_attentions"),
-        *("output_hidden_states", "pretraining_tp", "return_dict"),
-    )
+    {
+        "_name_or_path",
+        "architectures",
+        "bos_token_id",
+        "chunk_size_feed_forward",
+        "dtype",
+        "eos_token_id",
+        "id2label",
+        "label2id",
+        "max_position_embeddings",
+        "max_window_layers",
+        "model_type",
+        "output_attentions",
+        "output_hidden_states",
+        "pad_token_id",
+        "pretraining_tp",
+        "problem_type",
+        "return_dict",
+        "torch_dtype",
+        "transformers_version",
+        "use_cache",
+    }
 )
 """Fields that do not change what the decoder computes."""
 
 _LOOKED_AT = frozenset(
-    (
-        *("layer_types", "sliding_window", "use_sliding_window"),
-        *("rope_parameters", "rope_scaling", "rope_theta"),
-    )
+    {
+        "layer_types",
+        "rope_parameters",
+        "rope_scaling",
+        "rope_theta",
+        "sliding_window",
+        "use_sliding_window",
+    }
 )
 """Fields that have a check of their own."""
 

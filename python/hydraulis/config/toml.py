@@ -8,6 +8,7 @@ from hydraulis.config.run import LoadedConfig, to_dict
 
 # Behind longer lines the origin stands without being aligned.
 _WIDEST = 72
+_VOID = "# source is not read: there are sources"
 
 
 def to_toml(loaded: LoadedConfig) -> str:
@@ -40,7 +41,10 @@ def toml_value(value: object) -> str:
 
 
 def _section(name: str, table: Mapping[str, object], origins: Mapping[str, str]) -> str:
-    lines = [(_line(key, value), origins[f"{name}.{key}"]) for key, value in table.items()]
+    lines = [
+        (_VOID if _is_void(name, key, table) else _line(key, value), origins[f"{name}.{key}"])
+        for key, value in table.items()
+    ]
     ends = [line.rpartition("\n")[2] for line, _ in lines]
     width = max(len(end) for end in ends if len(end) <= _WIDEST)
     aligned = [
@@ -48,6 +52,11 @@ def _section(name: str, table: Mapping[str, object], origins: Mapping[str, str])
         for (line, origin), end in zip(lines, ends, strict=True)
     ]
     return "".join(f"{line}\n" for line in (f"[{name}]", *aligned))
+
+
+def _is_void(name: str, key: str, table: Mapping[str, object]) -> bool:
+    """Tell whether another key of the section takes the place of this one."""
+    return (name, key) == ("data", "source") and bool(table["sources"])
 
 
 def _line(key: str, value: object) -> str:

@@ -59,9 +59,6 @@ class TrainConfig:
             if length is not None:
                 at_least(f"train.{name}", length, 1)
         at_least("train.seed", self.seed, 0)
-        for i, layers in enumerate(self.stage_layers):
-            for j, count in enumerate(layers):
-                at_least(f"train.stage_layers[{i}][{j}]", count, 1)
         for i, pattern in enumerate(self.frozen):
             not_empty(f"train.frozen[{i}]", pattern)
         if self.evaluate_every is not None:

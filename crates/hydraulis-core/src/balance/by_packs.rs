@@ -8,17 +8,19 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::balance::exchange::{Exchange, Part, Side, best_exchange, parts};
+use crate::balance::exchange::{Exchange, Part, ROUNDING, Side, best_exchange, parts};
 use crate::balance::fullest::packed;
 use crate::balance::micro_batch::MicroBatch;
 use crate::balance::workload::Workload;
 use crate::units::Millis;
 
-/// Pairs of replicas of which parts of micro-batches are looked at, for each replica.
+/// Pairs of replicas of which parts of micro-batches are looked at, for each replica: a limit for hard batches. Most are level
+/// before.
 const PAIRS: usize = 8;
-/// Partners tried before the longest replica is left as it is.
+/// Partners tried before the longest replica is left as it is: all of 64 replicas. With 24 one of 20 brimful batches stays
+/// at 1.0010 of the ideal, with 63 all reach 1.0003.
 const PARTNERS: usize = 63;
-/// A longest replica this close to the mean is level enough.
+/// A longest replica this close to the mean is level enough. 1e-4 takes five times as long, for the last 1e-5.
 const LEVEL: f64 = 3e-4;
 
 /// The micro-batches of each replica, at most `slots` of each; None where they need more.
@@ -104,7 +106,7 @@ fn swap(long: &Replica, short: &Replica) -> Option<(Replica, Replica)> {
         (longest, give, take)
     });
     let (longest, give, take) = swapped.min()?;
-    let is_shorter = longest < long.total * (1.0 - 1e-7);
+    let is_shorter = longest < long.total * (1.0 - ROUNDING);
     is_shorter.then(|| (long.with(give, short.packs[take].clone()), short.with(take, long.packs[give].clone())))
 }
 

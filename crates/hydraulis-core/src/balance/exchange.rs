@@ -14,6 +14,8 @@ use crate::units::{Millis, Tokens};
 const SEQUENCES: usize = 8;
 /// Counterparts tried around the one that would make both times equal: the nearest may not fit.
 const NEAREST: usize = 3;
+/// A sum taken in another order may differ in its last bits: so small a share is no gain.
+pub(super) const ROUNDING: f64 = 1e-7;
 
 /// A micro-batch, what of it may leave, and the total that counts and that it is a part of.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +52,7 @@ pub(super) fn best_exchange(long: Side, short: Side, workload: &Workload) -> Opt
     let half = Millis(0.5 * (long.total - short.total).0);
     let (given, taken) = (long.parts, short.parts);
     let (mut equal, mut chosen) = (0, None);
-    // A sum taken in another order may differ in its last bits: that is no gain.
-    let mut best = long.total * (1.0 - 1e-7);
+    let mut best = long.total * (1.0 - ROUNDING);
     for give in given {
         while equal < taken.len() && taken[equal].ms + half < give.ms {
             equal += 1;

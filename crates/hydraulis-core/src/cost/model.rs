@@ -1,7 +1,5 @@
 //! A profile on a cluster: times, and how many tokens a micro-batch may hold.
 
-use std::collections::BTreeSet;
-
 use crate::cost::profile::{FitQuality, SchemeProfile};
 use crate::cost::{CostProfile, MemoryWindow, RankMemory, Trust};
 use crate::error::{Error, Result};
@@ -29,8 +27,8 @@ pub struct SchemeCost {
     window: MemoryWindow,
     forward_share: f64,
     stage_multipliers: Vec<f64>,
-    /// Unless stages are said to have other numbers of layers.
-    same_layers: bool,
+    /// Whether all stages take as long, and have as many layers where the profile says how many: then each holds as much.
+    is_even: bool,
     fit: Option<FitQuality>,
 }
 
@@ -108,7 +106,9 @@ impl CostModel {
 
 impl SchemeCost {
     fn new(profile: &CostProfile, entry: &SchemeProfile, gpus: u32) -> SchemeCost {
-        let multipliers = entry.stage_multipliers.clone();
+        let multipliers = entry.stage_multipliers.clone().unwrap_or_else(|| vec![1.0; entry.scheme.stages()]);
+        let same_times = multipliers.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq());
+        let same_layers = entry.stage_layers.iter().all(|layers| layers.windows(2).all(|pair| pair[0] == pair[1]));
         let cap = cap(profile, entry, gpus);
         SchemeCost {
             scheme: entry.scheme,
@@ -119,8 +119,8 @@ impl SchemeCost {
             cap,
             window: MemoryWindow { micro_batches: 1, tokens: cap },
             forward_share: entry.forward_share,
-            stage_multipliers: multipliers.unwrap_or_else(|| vec![1.0; entry.scheme.stages()]),
-            same_layers: entry.stage_layers.iter().flatten().collect::<BTreeSet<_>>().len() < 2,
+            stage_multipliers: multipliers,
+            is_even: same_times && same_layers,
             fit: entry.fit,
         }
     }
@@ -136,9 +136,7 @@ impl SchemeCost {
     }
 
     fn with_memory(self, memory: MemoryRule) -> SchemeCost {
-        let same_times = self.stage_multipliers.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq());
-        let is_even = same_times && self.same_layers;
-        let micro_batches = if memory == MemoryRule::Exact && is_even { self.scheme.stages() } else { 1 };
+        let micro_batches = if memory == MemoryRule::Exact && self.is_even { self.scheme.stages() } else { 1 };
         let tokens = Tokens(self.cap.0.saturating_mul(micro_batches as u64));
         SchemeCost { window: MemoryWindow { micro_batches, tokens }, ..self }
     }

@@ -265,68 +265,20 @@ impl CostProfile {
     }
 
     fn check_scheme(&self, index: usize, entry: &SchemeProfile) -> Result<()> {
-        let value = |field: &str, value: String, limit: &'static str| {
+        self.broken(index, entry).map_or(Ok(()), |Broken { field, value, limit }| {
             let field = format!("schemes[{index}] {} {field}", entry.scheme);
             Err(Error::ProfileValue { profile: self.name.clone(), field, value, limit })
-        };
-        if entry.context.is_some() != (entry.scheme.cp() > 1) {
-            let given = entry.context.map_or("absent".into(), |kind| format!("'{kind}'"));
-            return value("context", given, "'ulysses' or 'ring' where cp is above 1, and absent where it is 1");
-        }
-        for (field, number) in [
-            ("quadratic_ms_per_token2", entry.quadratic_ms_per_token2),
-            ("linear_ms_per_token", entry.linear_ms_per_token),
-            ("fixed_ms", entry.fixed_ms),
-        ] {
-            if !(0.0..=MAX_COEFFICIENT).contains(&number) {
-                return value(field, number.to_string(), "a number from 0 to 1e6");
-            }
-        }
-        if !(entry.forward_share > 0.0 && entry.forward_share < 1.0) {
-            return value("forward_share", entry.forward_share.to_string(), "between 0 and 1, both excluded");
-        }
-        if entry.quadratic_ms_per_token2 + entry.linear_ms_per_token < MIN_TOKEN_MS {
-            let number = entry.linear_ms_per_token.to_string();
-            return value("linear_ms_per_token", number, "with quadratic_ms_per_token2 at least 1e-12");
-        }
-        if !(entry.activation_bytes_per_token.is_finite() && entry.activation_bytes_per_token > 0.0) {
-            let number = entry.activation_bytes_per_token.to_string();
-            return value("activation_bytes_per_token", number, "a finite number above 0");
-        }
-        if let Some(fit) = &entry.fit {
-            for (field, error) in [("relative_error", Some(fit.relative_error)), ("held_out_error", fit.held_out_error)]
-            {
-                if error.is_some_and(|error| !(0.0..=MAX_COEFFICIENT).contains(&error)) {
-                    return value(&format!("fit.{field}"), format!("{error:?}"), "a number from 0 to 1e6");
-                }
-            }
-            if fit.range.longest_tokens.0 == 0 || fit.range.micro_batch_tokens.0 == 0 {
-                return value("fit.range", format!("{:?}", fit.range), "at least 1 token each");
-            }
-        }
-        if let Some(multipliers) = &entry.stage_multipliers {
-            let sound = multipliers.iter().all(|factor| MULTIPLIERS.contains(factor));
-            if multipliers.len() != entry.scheme.stages() || !sound {
-                return value(
-                    "stage_multipliers",
-                    format!("{multipliers:?}"),
-                    "one number from 1e-6 to 1e6 for each stage",
-                );
-            }
-        }
-        if let Some(layers) = &entry.stage_layers {
-            if layers.len() != entry.scheme.stages() || layers.contains(&0) {
-                return value("stage_layers", format!("{layers:?}"), "at least one layer for each stage");
-            }
-            let sum: u64 = layers.iter().map(|&count| u64::from(count)).sum();
-            if self.model.as_ref().is_some_and(|model| model.fields().num_hidden_layers != sum) {
-                return value("stage_layers", format!("{layers:?}"), "as many layers together as the model has");
-            }
-        }
-        if self.schemes[..index].iter().any(|earlier| earlier.scheme == entry.scheme) {
-            return value("scheme", entry.scheme.to_string(), "given once");
-        }
-        Ok(())
+        })
+    }
+
+    /// The first field of an entry that no profile may have so.
+    fn broken(&self, index: usize, entry: &SchemeProfile) -> Option<Broken> {
+        let layers = self.model.as_ref().map(|model| model.fields().num_hidden_layers);
+        let is_again = self.schemes[..index].iter().any(|earlier| earlier.scheme == entry.scheme);
+        broken_costs(entry)
+            .or_else(|| entry.fit.as_ref().and_then(broken_fit))
+            .or_else(|| broken_stages(entry, layers))
+            .or_else(|| is_again.then(|| Broken::new("scheme", entry.scheme.to_string(), "given once")))
     }
 
     /// The memory of a rank before its first activation.
@@ -338,6 +290,81 @@ impl CostProfile {
             activations: 0.0,
         }
     }
+}
+
+/// A field of a scheme's entry that is out of its range.
+struct Broken {
+    field: &'static str,
+    value: String,
+    limit: &'static str,
+}
+
+impl Broken {
+    fn new(field: &'static str, value: String, limit: &'static str) -> Broken {
+        Broken { field, value, limit }
+    }
+}
+
+fn broken_costs(entry: &SchemeProfile) -> Option<Broken> {
+    if entry.context.is_some() != (entry.scheme.cp() > 1) {
+        let given = entry.context.map_or("absent".into(), |kind| format!("'{kind}'"));
+        let limit = "'ulysses' or 'ring' where cp is above 1, and absent where it is 1";
+        return Some(Broken::new("context", given, limit));
+    }
+    for (field, number) in [
+        ("quadratic_ms_per_token2", entry.quadratic_ms_per_token2),
+        ("linear_ms_per_token", entry.linear_ms_per_token),
+        ("fixed_ms", entry.fixed_ms),
+    ] {
+        if !(0.0..=MAX_COEFFICIENT).contains(&number) {
+            return Some(Broken::new(field, number.to_string(), "a number from 0 to 1e6"));
+        }
+    }
+    if !(entry.forward_share > 0.0 && entry.forward_share < 1.0) {
+        let number = entry.forward_share.to_string();
+        return Some(Broken::new("forward_share", number, "between 0 and 1, both excluded"));
+    }
+    if entry.quadratic_ms_per_token2 + entry.linear_ms_per_token < MIN_TOKEN_MS {
+        let number = entry.linear_ms_per_token.to_string();
+        return Some(Broken::new("linear_ms_per_token", number, "with quadratic_ms_per_token2 at least 1e-12"));
+    }
+    if !(entry.activation_bytes_per_token.is_finite() && entry.activation_bytes_per_token > 0.0) {
+        let number = entry.activation_bytes_per_token.to_string();
+        return Some(Broken::new("activation_bytes_per_token", number, "a finite number above 0"));
+    }
+    None
+}
+
+fn broken_fit(fit: &FitQuality) -> Option<Broken> {
+    for (field, error) in [("fit.relative_error", Some(fit.relative_error)), ("fit.held_out_error", fit.held_out_error)]
+    {
+        if error.is_some_and(|error| !(0.0..=MAX_COEFFICIENT).contains(&error)) {
+            return Some(Broken::new(field, format!("{error:?}"), "a number from 0 to 1e6"));
+        }
+    }
+    let is_empty = fit.range.longest_tokens.0 == 0 || fit.range.micro_batch_tokens.0 == 0;
+    is_empty.then(|| Broken::new("fit.range", format!("{:?}", fit.range), "at least 1 token each"))
+}
+
+/// `layers` are the model's, where it is known.
+fn broken_stages(entry: &SchemeProfile, layers: Option<u64>) -> Option<Broken> {
+    let stages = entry.scheme.stages();
+    if let Some(multipliers) = &entry.stage_multipliers
+        && !(multipliers.len() == stages && multipliers.iter().all(|factor| MULTIPLIERS.contains(factor)))
+    {
+        let limit = "one number from 1e-6 to 1e6 for each stage";
+        return Some(Broken::new("stage_multipliers", format!("{multipliers:?}"), limit));
+    }
+    let of_stages = entry.stage_layers.as_ref()?;
+    let refused = |limit| Some(Broken::new("stage_layers", format!("{of_stages:?}"), limit));
+    if of_stages.len() != stages || of_stages.contains(&0) {
+        return refused("at least one layer for each stage");
+    }
+    let sum: u64 = of_stages.iter().map(|&count| u64::from(count)).sum();
+    if layers.is_some_and(|layers| layers != sum) {
+        return refused("as many layers together as the model has");
+    }
+    None
 }
 
 #[cfg(test)]

@@ -6,8 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::dispatch::Assignment;
 use crate::dispatch::ranking::Ranking;
+use crate::error::Result;
 use crate::pack::Packer;
 use crate::units::{Millis, Tokens};
+use crate::watch::Watch;
 
 /// Changes tried by packing, for each change of the slowest replica.
 const TRIES: usize = 12;
@@ -27,18 +29,20 @@ pub enum Stop {
 
 /// Moves and swaps sequences away from the slowest replica while its packed time falls.
 ///
-/// `budget` counts replicas packed anew, not time: the same batch gives the same plan on any machine.
-pub fn refine(assignment: &mut Assignment, tokens: &[Tokens], mut budget: usize) -> Stop {
+/// `budget` counts replicas packed anew, not time: the same batch gives the same plan on any machine. `watch` is
+/// called for each change of the slowest replica.
+pub fn refine(assignment: &mut Assignment, tokens: &[Tokens], mut budget: usize, watch: Watch) -> Result<Stop> {
     let mut rankings = rankings(assignment);
     loop {
+        watch()?;
         let slowest = rankings.iter().filter_map(Ranking::slowest);
         let slowest = slowest.max_by_key(|&replica| (assignment.times[replica], Reverse(replica)));
-        let Some(slowest) = slowest else { return Stop::LocalOptimum };
+        let Some(slowest) = slowest else { return Ok(Stop::LocalOptimum) };
         let changes = promising(assignment, tokens, slowest, &rankings);
         let mut improved = false;
         for change in changes.into_iter().take(TRIES) {
             if budget < 2 {
-                return Stop::WorkBudget;
+                return Ok(Stop::WorkBudget);
             }
             budget -= 2;
             let before = [slowest, change.partner].map(|replica| (replica, assignment.times[replica]));
@@ -51,7 +55,7 @@ pub fn refine(assignment: &mut Assignment, tokens: &[Tokens], mut budget: usize)
             }
         }
         if !improved {
-            return Stop::LocalOptimum;
+            return Ok(Stop::LocalOptimum);
         }
     }
 }

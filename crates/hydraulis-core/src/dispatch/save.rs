@@ -7,7 +7,9 @@
 use crate::dispatch::deal::Deal;
 use crate::dispatch::share::Share;
 use crate::dispatch::{Assignment, refine};
+use crate::error::Result;
 use crate::units::Tokens;
+use crate::watch::Watch;
 
 /// This share of a cap is kept free: first-fit decreasing leaves less where there are short sequences.
 const FREE: u64 = 1024;
@@ -30,14 +32,16 @@ pub fn save_micro_batches<'a>(
     assignment: &Assignment<'a>,
     tokens: &'a [Tokens],
     by_length: &[usize],
-) -> Option<Assignment<'a>> {
+    watch: Watch,
+) -> Result<Option<Assignment<'a>>> {
     let (deal, most) = (Deal::again(tokens, assignment), vec![None; assignment.sequences.len()]);
-    let mut saving = Saving { best: assignment.clone(), most, deal, tokens, by_length, deals: DEALT / by_length.len() };
+    let deals = DEALT / by_length.len();
+    let mut saving = Saving { best: assignment.clone(), most, deal, tokens, by_length, deals, watch };
     let mut is_shorter = false;
-    while saving.save_one() {
+    while saving.save_one()? {
         is_shorter = true;
     }
-    is_shorter.then_some(saving.best)
+    Ok(is_shorter.then_some(saving.best))
 }
 
 /// The best assignment so far, and how it came about.
@@ -50,6 +54,7 @@ struct Saving<'a, 'b> {
     by_length: &'b [usize],
     /// How often it may still be dealt.
     deals: usize,
+    watch: Watch<'b>,
 }
 
 /// A replica that could do with one micro-batch less.
@@ -64,7 +69,7 @@ struct Candidate {
 
 impl Saving<'_, '_> {
     /// Saves a micro-batch of the replica that has least in one, of some scheme; false where no iteration gets shorter.
-    fn save_one(&mut self) -> bool {
+    fn save_one(&mut self) -> Result<bool> {
         let tokens_of = |ids: &Vec<usize>| ids.iter().map(|&id| self.tokens[id]).sum();
         let held: Vec<Tokens> = self.best.sequences.iter().map(tokens_of).collect();
         let mut candidates: Vec<Candidate> =
@@ -72,12 +77,12 @@ impl Saving<'_, '_> {
         candidates.sort_by(|one, other| one.excess.total_cmp(&other.excess));
         for Candidate { replica, room, .. } in candidates {
             let before = self.most[replica].replace(room);
-            if self.is_shorter(&held) {
-                return true;
+            if self.is_shorter(&held)? {
+                return Ok(true);
             }
             self.most[replica] = before;
         }
-        false
+        Ok(false)
     }
 
     /// The replica of a scheme that has least in its last micro-batch.
@@ -97,20 +102,20 @@ impl Saving<'_, '_> {
     }
 
     /// Deals by what replicas may hold, and keeps what is shorter.
-    fn is_shorter(&mut self, held: &[Tokens]) -> bool {
+    fn is_shorter(&mut self, held: &[Tokens]) -> Result<bool> {
         if self.deals == 0 {
-            return false;
+            return Ok(false);
         }
         self.deals -= 1;
         let dealt = Share::of(held, &self.most).and_then(|shares| self.deal.by_shares(self.by_length, &shares));
-        let Some(mut dealt) = dealt else { return false };
+        let Some(mut dealt) = dealt else { return Ok(false) };
         let has_pipelines = dealt.packers.iter().any(|packer| packer.cost().scheme().pp() > 1);
-        refine(&mut dealt, self.tokens, if has_pipelines { OF_PIPELINES } else { REFINEMENTS });
+        refine(&mut dealt, self.tokens, if has_pipelines { OF_PIPELINES } else { REFINEMENTS }, self.watch)?;
         let is_shorter = dealt.iteration_ms() < self.best.iteration_ms();
         if is_shorter {
             self.best = dealt;
         }
-        is_shorter
+        Ok(is_shorter)
     }
 }
 
@@ -122,6 +127,7 @@ mod tests {
     use crate::dispatch::longest_first;
     use crate::lengths::Batch;
     use crate::spec::Cluster;
+    use crate::watch::UNWATCHED;
 
     /// Lengths dealt to the strategy and refined: then the micro-batches and the time before and after saving, if any is.
     fn saved(strategy: &str, lengths: &[i64]) -> ((usize, f64), Option<(usize, f64)>) {
@@ -131,7 +137,7 @@ mod tests {
         let mut by_length: Vec<usize> = (0..lengths.len()).collect();
         by_length.sort_by_key(|&id| std::cmp::Reverse(lengths[id]));
         let mut dealt = longest_first(&batch, &by_length, &strategy.parse().unwrap(), &capacities).unwrap();
-        refine(&mut dealt, batch.tokens(), 1_000);
+        refine(&mut dealt, batch.tokens(), 1_000, UNWATCHED).unwrap();
         let measured = |assignment: &Assignment| {
             let mut assignment = assignment.clone();
             let mut ids = assignment.sequences.concat();
@@ -144,7 +150,7 @@ mod tests {
             let micro_batches = micro_batches.sum();
             (micro_batches, assignment.iteration_ms().0)
         };
-        let after = save_micro_batches(&dealt, batch.tokens(), &by_length);
+        let after = save_micro_batches(&dealt, batch.tokens(), &by_length, UNWATCHED).unwrap();
         (measured(&dealt), after.as_ref().map(measured))
     }
 

@@ -70,7 +70,7 @@ impl Error {
             Error::MessageTime { .. } => "message_time",
             Error::SwitchCost { .. } => "switch_cost",
             Error::HeadLayers { .. } => "head_layers",
-            Error::StageLayers { .. } => "layer_split",
+            Error::LayerSplit { .. } => "layer_split",
             Error::TooManyStages { .. } => "too_many_stages",
         }
     }

@@ -544,7 +544,7 @@ pub enum Error {
     #[error(
         "stage_layers[{index}] = {value}: {why}; give the layers of each stage, one list for each number of stages"
     )]
-    StageLayers {
+    LayerSplit {
         /// Place of the list.
         index: usize,
         /// The list.

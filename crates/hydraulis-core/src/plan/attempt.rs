@@ -11,6 +11,7 @@ use crate::pack::{Packing, hide_at_both_ends};
 use crate::plan::PlannedTransfers;
 use crate::spec::{Scheme, Strategy};
 use crate::units::{Millis, Tokens, count};
+use crate::watch::Watch;
 
 /// Times within this share of each other count as equal; the cost model knows no better.
 pub(super) const TIE: f64 = 1e-3;
@@ -24,6 +25,7 @@ pub(super) struct Task<'a> {
     link: Option<&'a Link>,
     by_length: Vec<usize>,
     refinements: usize,
+    pub(super) watch: Watch<'a>,
 }
 
 /// A strategy planned for the batch.
@@ -41,16 +43,17 @@ pub(super) struct Attempt {
 
 impl<'a> Task<'a> {
     /// `refinements` limits the replicas packed anew while one strategy is refined; transfers count by `link`, which
-    /// knows the capacities' schemes.
+    /// knows the capacities' schemes. What `watch` gives ends the work on it.
     pub(super) fn new(
         batch: &'a Batch,
         capacities: &'a Capacities,
         link: Option<&'a Link>,
         refinements: usize,
+        watch: Watch<'a>,
     ) -> Task<'a> {
         let mut by_length: Vec<usize> = (0..batch.len()).collect();
         by_length.sort_by_key(|&id| (Reverse(batch.tokens()[id]), id));
-        Task { batch, capacities, link, by_length, refinements }
+        Task { batch, capacities, link, by_length, refinements, watch }
     }
 
     /// The batch's ids, longest first.
@@ -76,7 +79,7 @@ impl<'a> Task<'a> {
     /// Dispatches, refines and packs.
     pub(super) fn draft(&self, strategy: &Strategy) -> Result<Attempt> {
         let mut assignment = longest_first(self.batch, &self.by_length, strategy, self.capacities)?;
-        let stop = refine(&mut assignment, self.batch.tokens(), self.refinements);
+        let stop = refine(&mut assignment, self.batch.tokens(), self.refinements, self.watch)?;
         self.around_transfers(self.packed(strategy, assignment, stop)?)
     }
 
@@ -92,7 +95,7 @@ impl<'a> Task<'a> {
             own.max().unwrap_or_default()
         };
         let mut assignment = self.assignment(&attempt)?.delayed(delay);
-        let stop = refine(&mut assignment, self.batch.tokens(), self.refinements);
+        let stop = refine(&mut assignment, self.batch.tokens(), self.refinements, self.watch)?;
         let later = self.packed(&attempt.strategy, assignment, stop)?;
         Ok(if later.ms() < attempt.ms() { later } else { attempt })
     }
@@ -115,7 +118,7 @@ impl<'a> Task<'a> {
             return Ok(attempt);
         }
         let assignment = self.assignment(&attempt)?;
-        let Some(saved) = save_micro_batches(&assignment, self.batch.tokens(), &self.by_length) else {
+        let Some(saved) = save_micro_batches(&assignment, self.batch.tokens(), &self.by_length, self.watch)? else {
             return Ok(attempt);
         };
         let polished = self.packed(&attempt.strategy, saved, attempt.stop)?;

@@ -18,6 +18,7 @@ use crate::lengths::Batch;
 use crate::plan::{Plan, Planner};
 use crate::spec::Strategy;
 use crate::units::count;
+use crate::watch::{UNWATCHED, Watch};
 
 /// What a new strategy must gain when it is the last. A twelfth to a sixth did as well on seven runs; with an equal
 /// share for each, 1 or 2 %, a limit of 8 cost up to 3 %.
@@ -38,22 +39,27 @@ impl Planner {
     /// Refused: a limit of 0 or of fewer than were used, or a sequence that none of them admits when no more may be
     /// used.
     pub fn plan_limited(&self, batch: &Batch, limit: Limit) -> Result<Plan> {
+        self.plan_limited_watched(batch, limit, UNWATCHED)
+    }
+
+    /// The same plan, unless `watch` ends the work on it.
+    pub fn plan_limited_watched(&self, batch: &Batch, limit: Limit, watch: Watch) -> Result<Plan> {
         let Limit { most, used } = limit;
         if most == 0 || used.len() > most {
             return Err(Error::StrategyLimit { most, used: used.len() });
         }
         let left = most - used.len();
         if left == 0 {
-            return self.over(used.to_vec())?.plan(batch);
+            return self.over(used.to_vec())?.plan_watched(batch, watch);
         }
-        let known = self.plan_of_used(batch, used)?;
+        let known = self.plan_of_used(batch, used, watch)?;
         let is_last_kept = left == 1 && used.iter().all(|one| self.admitted_by(one) < self.longest_admitted());
         match known {
             Some(known) if is_last_kept => Ok(known),
-            None if is_last_kept => self.widest_strategies()?.plan(batch),
-            None => self.plan(batch),
+            None if is_last_kept => self.widest_strategies()?.plan_watched(batch, watch),
+            None => self.plan_watched(batch, watch),
             Some(known) => {
-                let found = self.plan(batch)?;
+                let found = self.plan_watched(batch, watch)?;
                 let worthwhile = known.step_ms() * (1.0 - GAIN / count(left));
                 Ok(if found.step_ms() < worthwhile { found } else { known })
             }
@@ -61,10 +67,10 @@ impl Planner {
     }
 
     /// The best plan under the strategies used; none where no one of them admits the batch.
-    fn plan_of_used(&self, batch: &Batch, used: &[Strategy]) -> Result<Option<Plan>> {
+    fn plan_of_used(&self, batch: &Batch, used: &[Strategy], watch: Watch) -> Result<Option<Plan>> {
         let (_, longest) = batch.longest();
         let is_admitted = used.iter().any(|one| self.admitted_by(one) >= longest);
-        is_admitted.then(|| self.over(used.to_vec())?.plan(batch)).transpose()
+        is_admitted.then(|| self.over(used.to_vec())?.plan_watched(batch, watch)).transpose()
     }
 
     /// A planner over those strategies, of the list or that a search begins with, that admit the longest sequence.

@@ -15,6 +15,7 @@ use crate::plan::{Bound, Considered, Effort, Outcome, Plan, ReplicaPlan, Scope, 
 use crate::spec::{Cluster, MemoryRule, Scheme, Strategy};
 use crate::strategy::{candidates, mixes, place, usable_schemes};
 use crate::units::{Millis, Tokens, count};
+use crate::watch::{UNWATCHED, Watch};
 
 /// Plans batches for one model on one cluster.
 #[derive(Clone, Debug)]
@@ -140,18 +141,23 @@ impl Planner {
     ///
     /// By the exact rule the plan is the shorter of that found with it and that found with the caps, which keeps it too.
     pub fn plan(&self, batch: &Batch) -> Result<Plan> {
-        let plan = self.plan_by_rule(batch)?;
+        self.plan_watched(batch, UNWATCHED)
+    }
+
+    /// The same plan, unless `watch` ends the work on it.
+    pub fn plan_watched(&self, batch: &Batch, watch: Watch) -> Result<Plan> {
+        let plan = self.plan_by_rule(batch, watch)?;
         let Some(by_cap) = &self.by_cap else { return Ok(plan) };
         let planner = Planner { capacities: by_cap.clone(), by_cap: None, ..self.clone() };
-        match planner.plan_by_rule(batch) {
+        match planner.plan_by_rule(batch, watch) {
             Ok(within_caps) => Ok(plan.or_shorter(within_caps)),
             Err(Error::SequenceTooLong { .. }) => Ok(plan),
             Err(error) => Err(error),
         }
     }
 
-    fn plan_by_rule(&self, batch: &Batch) -> Result<Plan> {
-        let task = self.task(batch);
+    fn plan_by_rule(&self, batch: &Batch, watch: Watch) -> Result<Plan> {
+        let task = self.task(batch, watch);
         let Considerations { mut attempts, considered, bound, scope } = match &self.choice {
             Choice::List(list) => self.consider_list(&task, list)?,
             Choice::Any { pool, mixes, listed } => self.consider_any(&task, pool, (mixes, listed))?,
@@ -182,13 +188,17 @@ impl Planner {
 
     fn consider_list(&self, task: &Task, list: &[Strategy]) -> Result<Considerations> {
         let bounder = Bounder::new(task.batch);
-        let bound = |strategy: &Strategy, until, markets| self.bound(&bounder, strategy, Limit { until, markets });
-        let mut bounds: Vec<Option<Bound>> = list.iter().map(|strategy| bound(strategy, Millis::INFINITY, 1)).collect();
+        let bound = |strategy: &Strategy, until, markets| -> Result<Option<Bound>> {
+            (task.watch)()?;
+            Ok(self.bound(&bounder, strategy, Limit { until, markets }))
+        };
+        let bounds = list.iter().map(|strategy| bound(strategy, Millis::INFINITY, 1));
+        let mut bounds = bounds.collect::<Result<Vec<_>>>()?;
         let attempts = attempt_promising(task, list, &bounds)?;
         let least = attempts.iter().map(Attempt::ms).min().unwrap_or(Millis::INFINITY);
         for (strategy, known) in list.iter().zip(&mut bounds) {
             if known.is_some_and(|bound| bound.ms < least) {
-                *known = bound(strategy, least, self.effort.markets);
+                *known = bound(strategy, least, self.effort.markets)?;
             }
         }
         let considered = list.iter().zip(&bounds).map(|(strategy, bound)| {
@@ -243,8 +253,8 @@ impl Planner {
     }
 
     /// A batch on its way through this planner.
-    pub(super) fn task<'a>(&'a self, batch: &'a Batch) -> Task<'a> {
-        Task::new(batch, &self.capacities, self.link(), self.effort.refinements)
+    pub(super) fn task<'a>(&'a self, batch: &'a Batch, watch: Watch<'a>) -> Task<'a> {
+        Task::new(batch, &self.capacities, self.link(), self.effort.refinements, watch)
     }
 
     /// The bound of one strategy; none where it admits not every sequence.

@@ -72,6 +72,7 @@ mod tests {
     use crate::capacity::Capacities;
     use crate::cost::{CostModel, preset};
     use crate::lengths::Batch;
+    use crate::watch::UNWATCHED;
 
     #[test]
     fn ranks_go_to_the_scheme_that_ends_late() {
@@ -80,7 +81,7 @@ mod tests {
         let capacities = Capacities::new(CostModel::new(preset("llama-32b-a800").unwrap(), cluster));
         let lengths = [vec![20_000; 12], vec![500; 60]].concat();
         let batch = Batch::new(&lengths, None).unwrap();
-        let task = Task::new(&batch, &capacities, None, 0);
+        let task = Task::new(&batch, &capacities, None, 0, UNWATCHED);
         let before = "8x<tp8>+16x<tp4>".parse().unwrap();
         let strategy = rebalanced(&task, &before, cluster).unwrap().unwrap();
         let ranks: u64 = strategy.schemes().iter().map(|scheme| scheme.ranks()).sum();

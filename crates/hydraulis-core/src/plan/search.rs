@@ -72,7 +72,7 @@ impl<'a> Search<'a> {
             (Some(longest_way), Some(mut branches)) => {
                 search.start(&branches, mixes)?;
                 search.walk(branches.least())?;
-                search.prove(&mut branches);
+                search.prove(&mut branches)?;
                 if branches.least() < search.least_iteration() * (1.0 - FAR) {
                     search.start_anew(&branches)?;
                 }
@@ -135,13 +135,15 @@ impl<'a> Search<'a> {
     }
 
     /// Divides the market until the best plan is near its bound.
-    fn prove(&self, branches: &mut Branches) {
+    fn prove(&self, branches: &mut Branches) -> Result<()> {
         let least = self.least_iteration();
         while branches.least() < least * (1.0 - NEAR) && branches.len() < self.effort.markets {
+            (self.task.watch)()?;
             if !branches.divide(least) {
                 break;
             }
         }
+        Ok(())
     }
 
     /// Walks on from the whole numbers near what some part of the market uses, if that is shorter.

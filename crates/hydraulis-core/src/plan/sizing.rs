@@ -135,6 +135,7 @@ mod tests {
     use crate::plan::bound::Bounder;
     use crate::spec::{Cluster, Scheme};
     use crate::strategy::usable_schemes;
+    use crate::watch::UNWATCHED;
 
     /// The schemes, the counts found for the lengths, and a lower bound.
     fn sized(gpus: u32, lengths: &[i64]) -> (Vec<Scheme>, Option<Vec<usize>>) {
@@ -144,7 +145,7 @@ mod tests {
         let of_schemes: Vec<&SchemeCapacity> =
             schemes.iter().map(|&scheme| capacities.scheme(scheme).unwrap()).collect();
         let batch = Batch::new(lengths, None).unwrap();
-        let (bounder, task) = (Bounder::new(&batch), Task::new(&batch, &capacities, None, 0));
+        let (bounder, task) = (Bounder::new(&batch), Task::new(&batch, &capacities, None, 0, UNWATCHED));
         let branches = bounder.of_any(&of_schemes, gpus).unwrap();
         let counts = Sizing::new(&task, &of_schemes, branches.root().prices(), gpus).counts(branches.least());
         (schemes, counts)

@@ -10,6 +10,7 @@ use crate::plan::bound::{Bounder, Limit};
 use crate::plan::{Guess, Planner};
 use crate::spec::Strategy;
 use crate::units::Millis;
+use crate::watch::UNWATCHED;
 
 /// A table of times, strategies by batches.
 pub(crate) struct Times<'a> {
@@ -31,7 +32,7 @@ enum Known {
 impl<'a> Times<'a> {
     /// An empty table of these strategies on these batches.
     pub(crate) fn new(planner: &'a Planner, batches: &'a [Batch], strategies: Vec<Strategy>) -> Times<'a> {
-        let tasks: Vec<Task> = batches.iter().map(|batch| planner.task(batch)).collect();
+        let tasks: Vec<Task> = batches.iter().map(|batch| planner.task(batch, UNWATCHED)).collect();
         let bounders = batches.iter().map(Bounder::new).collect();
         let known = vec![Known::Nothing; tasks.len() * strategies.len()];
         Times { planner, tasks, bounders, strategies, known }

@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::plan::{Considered, Outcome, Plan, Planner};
 use crate::spec::Strategy;
+use crate::watch::UNWATCHED;
 
 impl Planner {
     /// The plan of the same batch under `strategy`, which is one that the first plan's bound covers and that admits
@@ -11,7 +12,7 @@ impl Planner {
         if plan.strategy == *strategy {
             return Ok(plan.clone());
         }
-        let attempt = self.task(&plan.batch).attempt(strategy)?;
+        let attempt = self.task(&plan.batch, UNWATCHED).attempt(strategy)?;
         let mut considered = plan.considered.clone();
         let outcome = Outcome::Planned(attempt.ms());
         match considered.iter_mut().find(|one| one.strategy == *strategy) {

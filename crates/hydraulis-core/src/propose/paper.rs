@@ -24,6 +24,7 @@ use crate::lengths::LengthHistogram;
 use crate::spec::{Scheme, Strategy};
 use crate::strategy::{place, usable_schemes};
 use crate::units::{Millis, Tokens, count};
+use crate::watch::Watch;
 
 /// Beyond any model's context and any cluster's ranks in steps that make sense; a typing error stops here.
 const MAX_STEPS: u64 = 1 << 14;
@@ -52,8 +53,14 @@ pub struct PaperStrategy {
 
 /// The optimal strategy for each length of the grid, without duplicates and without those that find no aligned ranks.
 ///
-/// Refused: steps of 0 or more than 16,384 of them, a context that no scheme admits.
-pub fn paper_list(cost: &CostModel, data: &LengthHistogram, grid: PaperGrid) -> Result<Vec<PaperStrategy>> {
+/// Refused: steps of 0 or more than 16,384 of them, a context that no scheme admits. `watch` is called for each length of
+/// the grid and each scheme.
+pub fn paper_list(
+    cost: &CostModel,
+    data: &LengthHistogram,
+    grid: PaperGrid,
+    watch: Watch,
+) -> Result<Vec<PaperStrategy>> {
     grid.check(cost.cluster().gpus())?;
     let schemes = usable_schemes(cost);
     let costs = schemes.iter().map(|&scheme| cost.scheme(scheme)).collect::<Result<Vec<_>>>()?;
@@ -62,7 +69,7 @@ pub fn paper_list(cost: &CostModel, data: &LengthHistogram, grid: PaperGrid) -> 
         return Err(Error::ContextTooLong { context: grid.context, limit });
     }
     let intervals = Intervals::new(&costs, data, grid);
-    let table = Table::fill(&intervals, cost.cluster().gpus() / grid.gpu_step, u64::from(grid.gpu_step));
+    let table = Table::fill(&intervals, cost.cluster().gpus() / grid.gpu_step, u64::from(grid.gpu_step), watch)?;
     let mut list: Vec<PaperStrategy> = Vec::new();
     for edge in (1..intervals.edges.len()).rev() {
         if let Some((strategy, ms)) = table.trace(edge, &intervals)?
@@ -166,20 +173,21 @@ struct Share {
 }
 
 impl Table {
-    fn fill(intervals: &Intervals, rows: u32, gpu_step: u64) -> Table {
+    fn fill(intervals: &Intervals, rows: u32, gpu_step: u64, watch: Watch) -> Result<Table> {
         let rows = rows as usize + 1;
         let mut table = Table { cells: vec![vec![Cell { ms: Millis::ZERO, last: None }; rows]], gpu_step };
         for edge in 1..intervals.edges.len() {
-            let column = table.column(edge, rows, intervals);
+            let column = table.column(edge, rows, intervals, watch)?;
             table.cells.push(column);
         }
-        table
+        Ok(table)
     }
 
     /// All `t(n, s)` of the edge `s`: no better with fewer ranks, so `t` never rises with `n`.
-    fn column(&self, edge: usize, rows: usize, intervals: &Intervals) -> Vec<Cell> {
+    fn column(&self, edge: usize, rows: usize, intervals: &Intervals, watch: Watch) -> Result<Vec<Cell>> {
         let mut column = vec![Cell { ms: Millis::INFINITY, last: None }; rows];
         for (scheme, cost) in intervals.schemes.iter().enumerate() {
+            watch()?;
             if !cost.admits(intervals.edges[edge]) {
                 continue;
             }
@@ -198,7 +206,7 @@ impl Table {
                 column[row] = Cell { last: None, ..column[row - 1] };
             }
         }
-        column
+        Ok(column)
     }
 
     /// The best time, and number of replicas, for `work` when the ranks left over serve all up to the edge `from`.

@@ -32,9 +32,9 @@ impl LayerSplit {
     ///
     /// Refused with `layer_split` unless every list adds up to the model's layers, leaves no stage empty, and is the only one
     /// of its number of stages.
-    pub fn stated(self, mut lists: Vec<Vec<u32>>) -> Result<LayerSplit> {
+    pub fn with_stated(self, mut lists: Vec<Vec<u32>>) -> Result<LayerSplit> {
         for (index, list) in lists.iter().enumerate() {
-            check(list, self.layers, &lists[..index]).map_err(|why| Error::StageLayers {
+            check(list, self.layers, &lists[..index]).map_err(|why| Error::LayerSplit {
                 index,
                 value: format!("{list:?}"),
                 why,
@@ -56,7 +56,7 @@ impl LayerSplit {
     }
 
     /// The lists that were stated, by number of stages.
-    pub fn lists(&self) -> &[Vec<u32>] {
+    pub fn stated(&self) -> &[Vec<u32>] {
         &self.stated
     }
 
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn stated_layers_are_taken_for_their_number_of_stages_alone() {
-        let split = LayerSplit::new(7, 3.0).unwrap().stated(vec![vec![1, 5, 1], vec![6, 1]]).unwrap();
+        let split = LayerSplit::new(7, 3.0).unwrap().with_stated(vec![vec![1, 5, 1], vec![6, 1]]).unwrap();
         let stages = |pp| {
             let scheme = Scheme::new(2, 1, pp).unwrap();
             (0..pp).map(|stage| split.stage(scheme, stage).unwrap()).collect::<Vec<_>>()
@@ -193,7 +193,7 @@ mod tests {
             (vec![vec![u32::MAX, 8]], "stage_layers[0] = [4294967295, 8]", "4294967303 layers"),
             (vec![vec![3, 4], vec![7], vec![4, 3]], "stage_layers[2] = [4, 3]", "2 stages too"),
         ] {
-            let error = LayerSplit::even(7).stated(lists).unwrap_err();
+            let error = LayerSplit::even(7).with_stated(lists).unwrap_err();
             let message = error.to_string();
             assert_eq!(error.code(), "layer_split");
             assert!(message.contains(place) && message.contains(why), "{message}");

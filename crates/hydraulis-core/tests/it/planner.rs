@@ -1,10 +1,12 @@
 //! What holds for every plan, whatever the profile, the strategies and the batch.
 
+use std::cell::Cell;
+
 use hydraulis_core::cost::preset;
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{Effort, Limit, Outcome, Plan, Planner, explain};
 use hydraulis_core::spec::{self, Cluster, MemoryRule, Scheme};
-use hydraulis_core::{Error, Tokens};
+use hydraulis_core::{Error, Tokens, Watch};
 use proptest::prelude::*;
 
 use crate::arbitrary::{any_case, cases};
@@ -129,4 +131,45 @@ fn the_exact_rule_admits_what_a_full_pipeline_holds() {
     assert_eq!(plan.memory, MemoryRule::Exact);
     assert!(by_cap.check(&plan, &batch(111_616)).iter().any(|broken| broken.code == "micro_batch_over_cap"));
     assert!(explain(&plan).contains("exact memory"));
+}
+
+/// A batch that takes several attempts, each of them refined.
+fn uneven() -> Batch {
+    let lengths: Vec<i64> = (0..300_i64).map(|place| 100 + place * place * 37 % 9_001).collect();
+    Batch::new(&lengths, None).unwrap()
+}
+
+/// Watched planners: over a list, by search, and by search in a limited run.
+fn watched(kind: usize, batch: &Batch, watch: Watch) -> Result<Plan, Error> {
+    let (profile, cluster) = (preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+    match kind {
+        0 => Planner::new(profile, cluster, None).unwrap().plan_watched(batch, watch),
+        1 => Planner::search(profile, cluster).unwrap().plan_watched(batch, watch),
+        _ => {
+            let used = ["8x<tp8>".parse().unwrap()];
+            let limit = Limit { most: 2, used: &used };
+            Planner::search(profile, cluster).unwrap().plan_limited_watched(batch, limit, watch)
+        }
+    }
+}
+
+#[test]
+fn whoever_watches_can_end_the_planning_at_each_look() {
+    let batch = uneven();
+    for kind in 0..3 {
+        let looks = Cell::new(0);
+        let plan = watched(kind, &batch, &|| {
+            looks.set(looks.get() + 1);
+            Ok(())
+        });
+        assert!(plan.is_ok() && looks.get() > 20, "planner {kind} looks {} times", looks.get());
+        for last in [1, looks.get() / 2, looks.get()] {
+            let left = Cell::new(last);
+            let stopped = watched(kind, &batch, &|| {
+                left.set(left.get() - 1);
+                if left.get() == 0 { Err(Error::Stopped) } else { Ok(()) }
+            });
+            assert_eq!((stopped.unwrap_err(), left.get()), (Error::Stopped, 0), "planner {kind}, look {last}");
+        }
+    }
 }

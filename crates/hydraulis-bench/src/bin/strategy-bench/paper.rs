@@ -20,7 +20,7 @@ pub(crate) fn run(arguments: &PaperArguments) -> Result<()> {
         context: Tokens(arguments.context),
     };
     let start = Instant::now();
-    let list = paper_list(search.cost(), &data, grid)?;
+    let list = paper_list(search.cost(), &data, grid, &|| Ok(()))?;
     let seconds = start.elapsed().as_secs_f64();
     say(&mut io::stdout(), &format!("{} strategies in {seconds:.3} s", list.len()));
     for one in list {

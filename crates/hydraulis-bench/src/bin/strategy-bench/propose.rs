@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &ProposeArguments) -> Result<()> {
 fn paper(search: &Planner, batches: &[Batch]) -> Result<Vec<Strategy>> {
     let data = histogram(batches)?;
     let grid = PaperGrid { gpu_step: GPU_STEP, token_step: TOKEN_STEP, context: data.longest() };
-    Ok(paper_list(search.cost(), &data, grid)?.into_iter().map(|one| one.strategy).collect())
+    Ok(paper_list(search.cost(), &data, grid, &|| Ok(()))?.into_iter().map(|one| one.strategy).collect())
 }
 
 fn tried_row(

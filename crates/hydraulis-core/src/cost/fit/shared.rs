@@ -3,8 +3,9 @@
 //! However a model is cut, the work is the same, but for what is computed again. So `a` and `b` times all ranks of a replica
 //! change little from scheme to scheme, and `c`, which is the overhead of a stage's layers, little times its stages. Two schemes
 //! that differ in pp alone differ least, and each doubling of tp or cp, which cut the matrices smaller and add communication,
-//! lets them differ more, as another kind of checkpointing does. That is what a scheme's neighbours tell of it, as one more equation for each coefficient. Where a scheme's own points
-//! identify a coefficient they outweigh it: the data win. Where too few lengths fitted into memory, they cannot.
+//! lets them differ more, as another kind of checkpointing does. That is what a scheme's neighbours tell of it, as one more
+//! equation for each coefficient. Where a scheme's own points identify a coefficient they outweigh it: the data win. Where too
+//! few lengths fitted into memory, they cannot.
 //!
 //! How far schemes differ is taken from the shipped tables (`docs/cost-model.md`), generously.
 

@@ -1,0 +1,43 @@
+"""What a command is doing, and how it is said."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a command is doing.
+
+    Attributes:
+        name: of the step.
+        done: of how much.
+        of: in all; 0 where that is not known.
+        began_s: when, by the clock.
+        first: how much was done then, such as what an earlier attempt left.
+        is_share: whether it is told as a share, because what is counted means nothing to anybody.
+    """
+
+    name: str
+    done: int
+    of: int
+    began_s: float
+    first: int = 0
+    is_share: bool = False
+
+    def count(self) -> str:
+        """Say how much is done."""
+        if not self.of:
+            return ""
+        return f"{self.done / self.of:.0%}" if self.is_share else f"{self.done:,} of {self.of:,}"
+
+    def time(self, now_s: float) -> str:
+        """Say how long it will go on, or has been going on where that cannot be known."""
+        passed_s = now_s - self.began_s
+        if not self.first < self.done < self.of:
+            return f"for {_clock(passed_s)}"
+        return f"{_clock(passed_s * (self.of - self.done) / (self.done - self.first))} left"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
