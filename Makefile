@@ -47,7 +47,8 @@ help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: set-up ## train a small model on 4 local CPU ranks (CONFIG=file.toml, RUN=folder, PROFILE=file.json)
-	@OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo $(BIN)/torchrun --standalone --local-addr 127.0.0.1 --log-dir target/torchrun \
+	@# So that a signal to this process reaches torchrun, which ends the ranks.
+	@exec env OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo $(BIN)/torchrun --standalone --local-addr 127.0.0.1 --log-dir target/torchrun \
 		--nproc-per-node 4 -m hydraulis.train $(CONFIG) $(if $(RUN),--set 'output.directory="$(RUN)"') \
 		$(if $(PROFILE),--set 'planner.profile="$(PROFILE)"')
 

@@ -25,8 +25,8 @@ from hydraulis.data.run_analysis import analysis_of
 from hydraulis.data.run_length import epochs_of, with_steps
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.static import StaticComparison
-from hydraulis.profile.of_run import FILE as PROFILE_FILE
 from hydraulis.profile.of_run import measured_profile, measurement_limits, saved_profile
+from hydraulis.profile.served import write_profile
 from hydraulis.runtime.beginning import begin
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
@@ -277,7 +277,7 @@ def _recorder(
         directory.write("config.json", json.dumps(to_dict(config), indent=2) + "\n")
         directory.write("corpus.json", json.dumps(data.describe(), indent=2) + "\n")
         directory.write(ANALYSIS, json.dumps(analysis_of(config, data, cluster.gpus).to_dict()) + "\n")
-        directory.write(PROFILE_FILE, profile.to_json() + "\n")
+        write_profile(directory, profile, resumed.manifest.step if resumed else 0)
         if config.checkpoint.weights:
             carry(Path(config.checkpoint.weights), directory.path)
         return str(directory.path)

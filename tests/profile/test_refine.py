@@ -62,6 +62,12 @@ def test_coefficients_become_those_of_the_run(run: Path) -> None:
     assert refined.profile.cap_tokens(Scheme("<1>"), CLUSTER) == before.cap_tokens(Scheme("<1>"), CLUSTER)
 
 
+def test_what_ran_by_schemes_that_the_profile_lacks_is_left_out(run: Path) -> None:
+    (run / "profile.json").write_text(made_up_profile({"<1>": 4096}).to_json())
+    refined = refine(run)
+    assert [entry.scheme for entry in refined.schemes] == ["<1>"]
+
+
 def test_what_has_changed_is_said(run: Path) -> None:
     refined = refine(run)
     assert [entry.scheme for entry in refined.schemes] == ["<1>", "<pp2>"]

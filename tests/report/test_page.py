@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hydraulis import Planner
+from hydraulis import Cluster, Planner
 from hydraulis.planner.tell import silent
 from hydraulis.report.imbalance import balances
 from hydraulis.report.page import Section, numbers, page, report, sections
 from hydraulis.report.run import Run, read_run
+from profiles import made_up_profile
 from report.made_up_run import CLUSTER, PROFILE, write_run
 
 Said = tuple[str, int, int]
@@ -164,6 +165,36 @@ def test_where_times_were_corrected_there_is_no_static_strategy_beside_them(tmp_
     assert only.name == expected.name
     # What the schemes' times are does not count as waiting.
     assert only.idle == pytest.approx(expected.idle)
+
+
+def test_steps_of_schemes_that_the_profile_lacks_are_left_out_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    plans = write_run(path)
+    # As if the run had been resumed with other strategies: half of its steps were `1x<pp2>+1x<tp2>`.
+    (path / "profile.json").write_text(made_up_profile({"<1>": 200, "<tp2>": 500}).to_json())
+    (path / "config.json").write_text('{"planner": {"strategies": ["4x<1>", "2x<tp2>"]}}')
+    (path / "metrics.jsonl").write_text("".join((path / "metrics.jsonl").read_text().splitlines(True)[:5]))
+    text, shown, summed = report(read_run(path))
+    assert [one.name for one in shown] == NAMES
+    assert summed["left_out"] == 2
+    assert "2 earlier steps are left out" in text
+    assert balances(read_run(path))[-1].steps == [0, 2, 4]
+    (path / "profile.json").write_text(made_up_profile({"<tp2>": 500}).to_json())
+    text, shown, summed = report(read_run(path))
+    assert summed["left_out"] == 5 == len(plans) - 1
+    assert "imbalance" not in [one.name for one in shown]
+
+
+def test_steps_on_other_ranks_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    plans = write_run(path)
+    more = Planner(PROFILE, Cluster(gpus=8, gpus_per_node=8), strategies=["8x<1>"])
+    resumed = [*plans[:4], *(more.plan(plan.lengths.clip(max=190)) for plan in plans[4:])]
+    (path / "plans.jsonl").write_text("".join(f"{plan.to_json()}\n" for plan in resumed))
+    (path / "config.json").write_text('{"planner": {"strategies": ["8x<1>"]}}')
+    run = read_run(path)
+    assert balances(run)[-1].steps == [4, 5]
+    assert numbers(run, balances(run))["left_out"] == 4
 
 
 def test_a_run_that_searched_is_compared_with_homogeneous_strategies(tmp_path: Path) -> None:

@@ -202,16 +202,17 @@ def best_static(setting: Setting, progress: Tell = silent) -> str:
 
 def homogeneous(profile: CostProfile, cluster: Cluster) -> list[str]:
     """Return, for each scheme that fits, as many replicas of it as the cluster has room for."""
-    usable = [text for text in profile.schemes if _fits(profile, cluster, f"1x{text}")]
+    usable = [text for text in profile.schemes if fits(profile, cluster, f"1x{text}")]
     # Placement may leave ranks of a node over, so that fewer fit than the ranks alone would say.
     counts = ((text, range(cluster.gpus // Scheme(text).ranks, 0, -1)) for text in usable)
     return [
-        next(f"{count}x{text}" for count in most if _fits(profile, cluster, f"{count}x{text}"))
+        next(f"{count}x{text}" for count in most if fits(profile, cluster, f"{count}x{text}"))
         for text, most in counts
     ]
 
 
-def _fits(profile: CostProfile, cluster: Cluster, strategy: str) -> bool:
+def fits(profile: CostProfile, cluster: Cluster, strategy: str) -> bool:
+    """Tell whether a planner takes a strategy: the profile has its schemes, and the cluster room for it."""
     try:
         Planner(profile, cluster, strategies=[strategy])
     except HydraulisError:

@@ -1,5 +1,6 @@
 """Files that the planner reads and writes: one way to refuse those that cannot be, and none half-written."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,18 +23,27 @@ def unreadable(path: Path, error: OSError | UnicodeDecodeError) -> InvalidInputE
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file that appears under its name when the block has ended well, and else not at all.
 
+    A link stays one, and the file is written where it points to.
+
     Raises:
         InvalidInputError: it cannot be written (code `file_unwritable`); before the block if it can.
     """
-    unfinished = path.parent / f".{path.name}.unfinished"
+    target = Path(os.path.realpath(path))
+    if os.path.lexists(target) and not target.is_file():
+        # A device or a pipe would be replaced by a file.
+        raise _unwritable(path, "it is no file")
+    unfinished = target.parent / f".{target.name}.unfinished"
     try:
         try:
             with unfinished.open("wb") as file:
                 yield file
-            unfinished.replace(path)
+            unfinished.replace(target)
         finally:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
-        why = error.strerror or error
-        message = f"file '{path}' cannot be written: {why}; name another file, or make room"
-        raise InvalidInputError(message, code="file_unwritable") from error
+        raise _unwritable(path, error.strerror or error) from error
+
+
+def _unwritable(path: Path, why: object) -> InvalidInputError:
+    message = f"file '{path}' cannot be written: {why}; name another file, or make room"
+    return InvalidInputError(message, code="file_unwritable")

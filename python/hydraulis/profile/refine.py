@@ -79,7 +79,12 @@ def refine(run_directory: Path, progress: Tell = silent) -> Refined:
     timed: dict[Scheme, list[Timed]] = defaultdict(list)
     for plan, times in _iterations(run_directory, progress):
         _collect(plan, times, timed)
-    used = {scheme: runs for scheme, runs in timed.items() if len(runs) >= LEAST_MICRO_BATCHES}
+    # Before it was resumed, the run may have used schemes that its profile no longer has.
+    used = {
+        scheme: runs
+        for scheme, runs in timed.items()
+        if len(runs) >= LEAST_MICRO_BATCHES and str(scheme) in profile.schemes
+    }
     if not used:
         message = (
             f"run '{run_directory}' has no scheme with {LEAST_MICRO_BATCHES} micro-batches to fit; "

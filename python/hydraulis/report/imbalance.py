@@ -9,7 +9,7 @@ import numpy as np
 
 from hydraulis._core import Planner
 from hydraulis.config.planner import SEARCH
-from hydraulis.planner.compare import homogeneous
+from hydraulis.planner.compare import fits, homogeneous
 from hydraulis.planner.static import StaticComparison
 from hydraulis.planner.tell import silent
 from hydraulis.report import style
@@ -53,14 +53,18 @@ class Balance:
 def balances(run: Run, progress: Tell = silent) -> list[Balance]:
     """Plan the run's batches under the best static strategy, and put what the run did beside it.
 
-    Of a long run, evenly chosen steps. Where no strategy of the run admits its longest sequence, or the run
-    corrected the times that it planned with, what the run did is all there is.
+    Of a long run, evenly chosen steps, of those that `comparable` gives; without any, nothing. Where no
+    strategy of the run admits its longest sequence, or the run corrected the times that it planned with, what
+    the run did is all there is.
 
     Args:
         run: as it was read.
         progress: called before each step with what is done, how many are, and of how many.
     """
-    chosen = sorted({round(place) for place in np.linspace(0, len(run.plans) - 1, MOST_STEPS)})
+    places = comparable(run)
+    if not places:
+        return []
+    chosen = sorted({places[round(place)] for place in np.linspace(0, len(places) - 1, MOST_STEPS)})
     steps = [run.metrics[place].step for place in chosen]
     plans = [run.plans[place] for place in chosen]
     after = _balance("planned anew in each step", steps, plans, run)
@@ -81,6 +85,23 @@ def balances(run: Run, progress: Tell = silent) -> list[Balance]:
         progress(f"planning under {best.strategy}", done, len(plans))
         kept.append(planner.plan(plan.lengths, plan.targets))
     return [_balance(f"{best.strategy} kept for all steps", steps, kept, run), after]
+
+
+def comparable(run: Run) -> list[int]:
+    """Give the places of the steps that the run's profile can simulate on the ranks that it ended with.
+
+    A run that was resumed with other strategies, or on other ranks, may have earlier steps that are not among
+    them: their schemes may be none of the profile's.
+    """
+    cluster = run.plans[-1].cluster
+    serving = {
+        strategy
+        for strategy in {plan.strategy for plan in run.plans if plan.cluster == cluster}
+        if fits(run.profile, cluster, strategy)
+    }
+    return [
+        place for place, plan in enumerate(run.plans) if plan.cluster == cluster and plan.strategy in serving
+    ]
 
 
 def _balance(name: str, steps: list[int], plans: Sequence[Plan], run: Run) -> Balance:

@@ -11,7 +11,7 @@ import numpy as np
 
 from hydraulis.planner.tell import silent
 from hydraulis.report.data import data_figure
-from hydraulis.report.imbalance import Balance, balances, imbalance_figure
+from hydraulis.report.imbalance import Balance, balances, comparable, imbalance_figure
 from hydraulis.report.lengths import lengths_figure
 from hydraulis.report.loss import loss_figure
 from hydraulis.report.prediction import prediction_figure
@@ -79,6 +79,7 @@ def sections(run: Run, found: Sequence[Balance], progress: Tell) -> Iterator[Sec
     """
     drawn = [_DATA] if run.analysis is not None else []
     drawn += _OF_EVERY_RUN
+    drawn += [_imbalance(len(run.plans) - len(comparable(run)))] if found else []
     drawn += [_timeline(run.traced)] if run.traced is not None else []
     for done, (name, heading, caption, draw) in enumerate(drawn):
         progress("drawing figures", done, len(drawn))
@@ -98,6 +99,16 @@ def _timeline(traced: TracedStep) -> _Figure:
         "The same instruction lists with predicted and measured durations; rest the pointer on a block.",
         lambda _run, _found: timeline_figure(traced.plan, traced.timelines, title),
     )
+
+
+def _imbalance(left_out: int) -> _Figure:
+    caption = "When each replica ends, as predicted: a dot each; from the first to the last, the others wait."
+    if left_out:
+        caption += (
+            f" {left_out:,} earlier steps are left out: they ran on other ranks, or by schemes that the "
+            "profile of the run, resumed since, does not have."
+        )
+    return "imbalance", "Balance of the replicas", caption, lambda _, found: imbalance_figure(found)
 
 
 _DATA: _Figure = (
@@ -131,12 +142,6 @@ _OF_EVERY_RUN: tuple[_Figure, ...] = (
         "The slowest replica's computation: as the profile predicts it, and as the run took.",
         lambda run, _: prediction_figure(run.metrics),
     ),
-    (
-        "imbalance",
-        "Balance of the replicas",
-        "When each replica ends, as predicted: a dot each; from the first to the last, the others wait.",
-        lambda _, found: imbalance_figure(found),
-    ),
 )
 
 
@@ -146,8 +151,9 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
     Returns:
         `steps`, `tokens`, `first_loss`, `last_loss`, `strategies`, `median_error`, `tokens_per_s` of the
         median step; `mfu` of the median step and `memory_error`, the median over ranks and steps, where they
-        are known, `first_evaluation` and `last_evaluation` where there are any, and `static_ratio`, how many
-        times as long the best static strategy is planned to take, where there is one.
+        are known, `first_evaluation` and `last_evaluation` where there are any, `left_out`, how many steps
+        are not `comparable`, where any are not, and `static_ratio`, how many times as long the best static
+        strategy is planned to take, where there is one.
     """
     metrics = run.metrics
     summed: dict[str, float] = {
@@ -168,6 +174,9 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
     if run.evaluations:
         summed["first_evaluation"] = run.evaluations[0].loss
         summed["last_evaluation"] = run.evaluations[-1].loss
+    left_out = len(run.plans) - len(comparable(run))
+    if left_out:
+        summed["left_out"] = left_out
     if len(found) > 1:
         summed["static_ratio"] = found[0].mean_ms / found[-1].mean_ms
     return summed

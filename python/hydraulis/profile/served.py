@@ -1,0 +1,31 @@
+"""The cost profiles in a run's folder: that of its plans now, and those that served earlier steps."""
+
+from hydraulis._core import CostProfile
+from hydraulis.profile.of_run import FILE
+from hydraulis.runtime.run_directory import RunDirectory
+
+
+def write_profile(directory: RunDirectory, profile: CostProfile, step: int) -> None:
+    """Write what plans are made with from a step on; another profile that served until then is kept.
+
+    Kept is `profile-STEP.json`, named after the first step that it does not serve. Steps from `step` on are
+    forgotten, and with them the profiles that served no others.
+
+    Args:
+        directory: of the run.
+        profile: that serves from now on.
+        step: counted from 0; 0 where the run begins.
+
+    Raises:
+        HydraulisError: a file cannot be written (code `run_directory_write`).
+    """
+    kept, text = f"profile-{step:08}.json", profile.to_json() + "\n"
+    later = sorted(path for path in directory.path.glob("profile-*.json") if path.name >= kept)
+    served = (later or [directory.path / FILE])[0]
+    before = served.read_text(encoding="utf-8") if served.exists() else text
+    if before != text:
+        directory.write(kept, before)
+    directory.write(FILE, text)
+    for path in later:
+        if before == text or path.name != kept:
+            path.unlink()

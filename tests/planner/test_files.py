@@ -1,0 +1,46 @@
+"""Files of results appear whole or not at all, behind links too, and replace nothing but files."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hydraulis import InvalidInputError
+from hydraulis.planner.files import whole_file
+
+
+def write(path: Path) -> None:
+    with whole_file(path) as file:
+        file.write(b"new")
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_behind_a_link_the_file_is_written_and_the_link_stays(tmp_path: Path, *, there: bool) -> None:
+    (tmp_path / "results").mkdir()
+    file = tmp_path / "results" / "file"
+    if there:
+        file.write_bytes(b"old")
+    link = tmp_path / "link"
+    link.symlink_to(Path("results") / "file")
+    write(link)
+    assert link.is_symlink()
+    assert file.read_bytes() == b"new"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "link", "results"]
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "loop", "link to a pipe"])
+def test_what_is_no_file_is_refused_and_stays(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "there"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "loop":
+        path.symlink_to(path)
+    else:
+        os.mkfifo(tmp_path / "pipe" if kind == "link to a pipe" else path)
+        if kind == "link to a pipe":
+            path.symlink_to(tmp_path / "pipe")
+    before = [(one.name, one.lstat().st_mode) for one in sorted(tmp_path.iterdir())]
+    with pytest.raises(InvalidInputError, match=r"'.*there' cannot be written: it is no file") as caught:
+        write(path)
+    assert caught.value.code == "file_unwritable"
+    assert [(one.name, one.lstat().st_mode) for one in sorted(tmp_path.iterdir())] == before
