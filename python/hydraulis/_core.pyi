@@ -383,8 +383,8 @@ class Link:
         table: ParameterTable,
         *,
         gigabytes_per_s: float,
-        gpu_gigabytes_per_s: float = 200.0,
-        message_us: float = 10.0,
+        gpu_gigabytes_per_s: float = ...,
+        message_us: float = ...,
         parameter_bytes: int = 2,
         gradient_bytes: int = 4,
     ) -> Link: ...
@@ -398,8 +398,8 @@ class LinkRates:
         cls,
         *,
         gigabytes_per_s: float,
-        gpu_gigabytes_per_s: float = 200.0,
-        message_us: float = 10.0,
+        gpu_gigabytes_per_s: float = ...,
+        message_us: float = ...,
     ) -> LinkRates: ...
     @staticmethod
     def parse(text: str) -> LinkRates: ...

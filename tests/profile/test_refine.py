@@ -94,6 +94,14 @@ def test_a_run_that_was_ended_while_it_recorded_is_refined(run: Path) -> None:
     assert refine(run).schemes
 
 
+def test_steps_in_which_memory_was_counted_teach_nothing(run: Path) -> None:
+    before = sum(entry.micro_batches for entry in refine(run).schemes)
+    times = (run / "times.jsonl").read_text().splitlines()
+    (run / "times.jsonl").write_text("\n".join(["null", *times[1:]]) + "\n")
+    left_out = sum(len(replica) for replica in json.loads(times[0]))
+    assert sum(entry.micro_batches for entry in refine(run).schemes) == before - left_out
+
+
 @pytest.mark.parametrize("line", ["[]", "nonsense", "[[[1.0]], 3]"])
 def test_times_that_do_not_go_with_the_plan_are_refused(run: Path, line: str) -> None:
     times = (run / "times.jsonl").read_text().splitlines()
