@@ -94,10 +94,10 @@ def test_a_bar_while_it_reads_and_a_quiet_end_by_ctrl_c(tmp_path: Path) -> None:
 def test_a_command_in_the_core_ends_by_ctrl_c(tmp_path: Path) -> None:
     lengths = tmp_path / "lengths.txt"
     lengths.write_text("".join(f"{100 + 37 * place % 9000}\n" for place in range(200)))
-    words = ("simulate", "--profile", "llama-32b-a800", "--gpus", "64", "--lengths", str(lengths))
+    words = ["simulate", "--profile", "llama-32b-a800", "--gpus", "64", "--lengths", str(lengths)]
     # More than anybody waits for.
-    words += ("--tokens-per-batch", "200000", "--count", "4000", "--compare", "search")
-    with on_a_terminal(*words) as screen:
+    many = ["--tokens-per-batch", "200000", "--count", "4000", "--compare", "search"]
+    with on_a_terminal(*words, *many) as screen:
         screen.read_until("simulating search")
         screen.type("\x03")
         assert screen.wait() == EXIT_INTERRUPTED

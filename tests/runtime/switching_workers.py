@@ -5,13 +5,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
 from hydraulis import Plan
@@ -21,9 +20,12 @@ from hydraulis.runtime.worker import Worker
 from runtime.tiny import make_worker, planner_for
 from small_model import small_config
 
+if TYPE_CHECKING:
+    from torch.multiprocessing.reductions import StorageWeakRef
+
 TIMEOUT = timedelta(seconds=60)
 # Of a wait that ends as soon as it may.
-PATIENCE_S = 60.0
+PATIENCE_S = 2.0
 
 
 class Made(NamedTuple):
@@ -63,9 +65,8 @@ def switch(strategies: Sequence[str], sound: int) -> list[Made]:
     made = []
     for step, plan in enumerate(plans):
         is_sound, is_known = step < sound, strategies[step] in strategies[:step]
-        made.append(
-            _made(worker, plan, tokens, is_sound=is_sound, patience_s=PATIENCE_S * (is_sound and is_known))
-        )
+        patience_s = PATIENCE_S * (is_sound and is_known)
+        made.append(_made(worker, plan, tokens, is_sound=is_sound, patience_s=patience_s))
     return made
 
 

@@ -59,7 +59,7 @@ impl LayerSplit {
             let (field, value) = ("num_hidden_layers", layers.to_string());
             Error::ModelShape { field, value, limit: format!("from 1 to {}", u32::MAX) }
         })?;
-        let lists = stated.iter().enumerate().map(|(index, list)| {
+        let lists = stated.into_iter().enumerate().map(|(index, list)| {
             let refused = || {
                 let value = format!("[{}]", list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
                 Error::LayerSplit { index, value, why: format!("the limits are one layer a stage and {layers} in all") }

@@ -10,8 +10,8 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +30,9 @@ from hydraulis.profile.document import (
     Workload,
     cost_profile,
 )
-from hydraulis.profile.observations import Conditions, Observation, ObservationFile, Observations, Timing
+from hydraulis.profile.measurement_progress import MeasurementProgress, Progress
+from hydraulis.profile.measurement_record import MeasurementRecord, Mixes
+from hydraulis.profile.observations import Conditions, Observation, Observations, Timing
 from hydraulis.runtime.device import device_name
 from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.home import FROZEN_HOME_BUFFERS, HOME_BUFFERS
@@ -47,11 +49,6 @@ RELAY_BUFFERS = 6
 # Micro-batches of each scheme: five more than there are coefficients, so that the error can be told.
 NUM_MIXES = 8
 
-# The first pass may take longer than the budget: it is not done before its end.
-LAST_SHARE = 0.99
-
-Progress = Callable[[float], None]
-Mixes = Mapping[Scheme, Sequence[Sequence[int]]]
 # By scheme, as written, and by the number of the mix: what a rank measured in one pass.
 Pass = dict[tuple[str, int], Timing]
 
@@ -110,7 +107,7 @@ def measure_profile(
     model = _model_memory(worker, limits.memory_bytes)
     memory = {bench.scheme: _scheme_memory(worker, bench) for bench in benches}
     workload = _workload(worker, limits.context)
-    record = _Record(_mixes(model, memory, limits, workload), limits.precision)
+    record = MeasurementRecord(_mixes(model, memory, limits, workload), limits.precision)
     if limits.file is not None:
         from_rank_zero(lambda: record.open(limits.file, _conditions(workload)))
     if not _measure(benches, record, limits.seconds, progress, is_stopped):
@@ -207,50 +204,9 @@ def _unfitted(scheme: Scheme) -> TimeMeasurement:
     )
 
 
-@dataclass(slots=True)
-class _Record:
-    """What has been measured, and what is known well enough; on rank 0."""
-
-    mixes: Mixes
-    precision: float
-    observations: Observations = field(default_factory=Observations)
-    file: ObservationFile | None = None
-
-    def open(self, path: Path | None, conditions: Conditions) -> str:
-        """Go on from a file."""
-        assert path is not None
-        self.file = ObservationFile(path, conditions)
-        for observation in self.file.observations:
-            self.observations.add(observation)
-        return ""
-
-    def add(self, observations: Sequence[Observation]) -> None:
-        """Take what one pass has given."""
-        for observation in observations:
-            self.observations.add(observation)
-        if self.file is not None:
-            self.file.append(observations)
-
-    def error(self, scheme: Scheme) -> float:
-        """Give the greatest relative error of a scheme's median times."""
-        return max(self.observations.median_error(str(scheme), lengths) for lengths in self.mixes[scheme])
-
-    def unknown(self) -> list[str]:
-        """Name the schemes that are not known well enough."""
-        return [str(scheme) for scheme in self.mixes if self.error(scheme) > self.precision]
-
-    def is_complete(self) -> bool:
-        """Tell whether every micro-batch was timed at least once."""
-        return all(
-            tuple(lengths) in self.observations.mixes(str(scheme))
-            for scheme, mixes in self.mixes.items()
-            for lengths in mixes
-        )
-
-
 def _measure(
     benches: Sequence[SchemeBench],
-    record: _Record,
+    record: MeasurementRecord,
     seconds: float,
     progress: Progress,
     is_stopped: Callable[[], bool],
@@ -264,7 +220,7 @@ def _measure(
         bench.time(list(record.mixes[bench.scheme][0]))
     progress(0.0)
     num_first = sum(len(mixes) for mixes in record.mixes.values())
-    told = _Told(progress, time.perf_counter(), seconds, num_first)
+    told = MeasurementProgress(progress, time.perf_counter(), seconds, num_first)
     share, num_passes = 0.0, 0
     while share < 1.0:
         unknown = json.loads(from_rank_zero(lambda: json.dumps(record.unknown())))
@@ -280,27 +236,10 @@ def _measure(
     return True
 
 
-@dataclass(slots=True)
-class _Told:
-    """How much is done: of the time, and of the first pass, which is made however long it takes."""
-
-    progress: Progress
-    start: float
-    seconds: float
-    num_first: int
-    num_timed: int = 0
-
-    def share(self) -> float:
-        """Give the share of the time that is used; above 1 once it is up."""
-        return (time.perf_counter() - self.start) / self.seconds
-
-    def done(self) -> float:
-        """Give the share that is done, below 1."""
-        return min(LAST_SHARE, self.share(), self.num_timed / self.num_first)
 
 
 def _pass(
-    benches: Sequence[SchemeBench], mixes: Mixes, told: _Told, is_stopped: Callable[[], bool]
+    benches: Sequence[SchemeBench], mixes: Mixes, told: MeasurementProgress, is_stopped: Callable[[], bool]
 ) -> Pass | None:
     """Time every micro-batch once; None if that was stopped."""
     timings: Pass = {}
@@ -318,7 +257,11 @@ def _pass(
 
 
 def _recorded(
-    record: _Record, benches: Sequence[SchemeBench], gathered: Sequence[Pass], told: _Told, num_passes: int
+    record: MeasurementRecord,
+    benches: Sequence[SchemeBench],
+    gathered: Sequence[Pass],
+    told: MeasurementProgress,
+    num_passes: int,
 ) -> str:
     """Record a pass, and give the share that is done: all, if another would be too long or help nothing."""
     for bench in benches:

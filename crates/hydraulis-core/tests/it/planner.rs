@@ -135,15 +135,16 @@ fn the_exact_rule_admits_what_a_full_pipeline_holds() {
 
 /// A batch that takes several attempts, each of them refined.
 fn uneven() -> Batch {
-    let lengths: Vec<i64> = (0..300_i64).map(|place| 100 + place * place * 37 % 9_001).collect();
+    let lengths: Vec<i64> = (0..60_i64).map(|place| 100 + place * place * 37 % 9_001).collect();
     Batch::new(&lengths, None).unwrap()
 }
 
 /// Watched planners: over a list, by search, and by search in a limited run.
 fn watched(kind: usize, batch: &Batch, watch: Watch) -> Result<Plan, Error> {
     let (profile, cluster) = (preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+    let strategies = ["8x<tp8>", "4x<tp16>", "16x<tp4>"].map(|text| text.parse().unwrap()).to_vec();
     match kind {
-        0 => Planner::new(profile, cluster, None).unwrap().plan_watched(batch, watch),
+        0 => Planner::new(profile, cluster, Some(strategies)).unwrap().plan_watched(batch, watch),
         1 => Planner::search(profile, cluster).unwrap().plan_watched(batch, watch),
         _ => {
             let used = ["8x<tp8>".parse().unwrap()];
