@@ -82,7 +82,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--slow-link",
         metavar="RATES",
-        help="what the links do in fact, as --link (needed too); no planner knows of it (default: as planned)",
+        help="what the links do in fact, as --link (needed too), unknown to planners (default: as planned)",
     )
     parser.add_argument(
         "--messages",
