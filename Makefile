@@ -125,14 +125,16 @@ clean: ## remove everything that was built, the virtual environment too
 
 # The script may remove the environment, and make looks at a file only once: hence make again.
 set-up:
-	@tools/set_up.sh $(VENV) '$(call asked,PYTHON)' '$(call asked,TORCH_INDEX)'
+	@tools/set_up.sh $(VENV) '$(call asked,PYTHON)' '$(and $(filter-out file,$(origin TORCH_INDEX)),$(or $(TORCH_INDEX),default))'
 	@$(MAKE) --no-print-directory --silent $(VENV)/installed
 
 # Run again after a change in Rust, pip finds every dependency in place and asks no index. maturin comes first,
 # and the build is not isolated: so it is the pinned one, and building again needs no network.
 $(VENV)/installed: pyproject.toml constraints.txt $(RUST)
 	@echo "installing into $(VENV): torch is by far the largest part, TORCH_INDEX names a smaller one"
-	@index=$$(cat $(VENV)/torch-index); [ -z "$$index" ] || $(PIP) install --index-url "$$index" torch
+	@# Once torch is there, the file says where from; an index that failed is not asked again.
+	@index=$$(cat $(VENV)/torch-index); index=$${index#asked }; \
+		if [ -n "$$index" ]; then $(PIP) install --index-url "$$index" torch; fi && echo "$$index" >$(VENV)/torch-index
 	@$(PIP) install maturin
 	@PATH="$(BIN):$$PATH" $(PIP) install --no-build-isolation --editable '.[train,data,report,track,dev]'
 	@touch $@

@@ -6,12 +6,14 @@
 # Everything that is missing is listed at once, each with its remedy, before anything is made. An existing
 # environment is kept, unless another Python or another index for torch is asked for by name: then it is made
 # anew, because packages built for the one are of no use to the other. A folder of that name which this script
-# has not made is left alone.
+# has not made is left alone. ASKED_TORCH_INDEX is a URL, or `default`.
 set -eu
 
 venv=$1
 asked_python=${2-}
 asked_index=${3-}
+index=$asked_index
+[ "$index" != default ] || index=
 python=${asked_python:-python3}
 
 missing=0
@@ -68,16 +70,20 @@ identity() {
     "$1" -c 'import sys; print(sys.base_prefix, sys.version)' 2>/dev/null
 }
 
+is_without_torch() {
+    case $(cat "$marker") in asked\ *) ;; *) false ;; esac
+}
+
 # There is none, it was not finished, no longer runs, or was made with something else than is asked for by name.
 is_needed() {
     [ -f "$marker" ] && [ "$(cat "$marker")" != unfinished ] || return 0
     [ -z "$asked_python" ] || [ "$(identity "$venv/bin/python")" = "$(identity "$asked_python")" ] || return 0
-    [ -z "$asked_index" ] || [ "$(cat "$marker")" = "$asked_index" ] || return 0
+    [ -z "$asked_index" ] || [ "$(cat "$marker")" = "$index" ] || is_without_torch || return 0
     ! identity "$venv/bin/python" >/dev/null
 }
 
 cd "$(dirname "$0")/.."
-# Holds the index that torch comes from; empty for the default one.
+# Holds the index that torch came from, empty for the default one; until torch is there, `asked` and the index.
 marker=$venv/torch-index
 needed=false
 is_needed && needed=true
@@ -96,5 +102,8 @@ if "$needed"; then
     mkdir "$venv"
     echo unfinished >"$marker"
     "$python" -m venv "$venv"
-    echo "$asked_index" >"$marker"
+    echo "asked $index" >"$marker"
+elif is_without_torch; then
+    # Asked for in this call, or none: one that failed was for that call alone.
+    echo "asked $index" >"$marker"
 fi

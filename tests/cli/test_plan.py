@@ -75,6 +75,8 @@ def test_the_timeline_is_written_as_a_trace_and_drawn(
     events = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
     assert max(event["ts"] + event["dur"] for event in events) == pytest.approx(1e3 * plan.iteration_ms)
     assert "<title>backward of micro-batch 0: " in figure.read_text(encoding="utf-8")
+    assert main(options(lengths, "--trace", str(trace))) == 0
+    assert capsys.readouterr().out.endswith(f"written to {trace}\n")
     assert main(options(lengths, "--trace", str(tmp_path / "missing" / "plan.json"))) == 2
     assert "[file_unwritable]" in capsys.readouterr().err
 

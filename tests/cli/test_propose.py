@@ -83,6 +83,7 @@ def test_the_context_is_admitted(lengths: Path, capsys: pytest.CaptureFixture[st
     [
         (["--context", "50000"], "context_too_long"),
         (["--context", "50000", "--method", "paper"], "context_too_long"),
+        (["-k", "3", "--method", "paper"], "propose_arguments"),
         (["--lengths", "missing.txt"], "file_unreadable"),
         (["--profile", "llama-1t"], "preset_unknown"),
     ],

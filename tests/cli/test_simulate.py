@@ -106,7 +106,7 @@ def test_transfers_have_columns_where_there_are_links(
     more = ["--compare", "16x<tp4>", "--link", "20", "--figure", str(figure)]
     np.save(lengths.with_name("short.npy"), np.full(50, 700))
     assert main(options(lengths.with_name("short.npy"), *more)) == 0
-    title, _, head, row = capsys.readouterr().out.splitlines()
+    title, _, head, row, _ = capsys.readouterr().out.splitlines()
     assert title.endswith("on 64 GPUs; transfers by links")
     assert head.split()[-3:] == ["transfers", "hidden", "memory"]
     *shares, hidden, _ = [float(word) for word in row.replace(" %", "").split()[5:]]
@@ -144,9 +144,12 @@ def test_it_says_how_far_it_is_and_can_be_ended_there(
 
 
 @pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
-def test_the_figure_is_what_its_name_says(lengths: Path, tmp_path: Path, kind: str, start: bytes) -> None:
+def test_the_figure_is_what_its_name_says(
+    lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, start: bytes
+) -> None:
     path = tmp_path / f"comparison.{kind}"
     assert main(options(lengths, "--compare", "4x<tp16>;list", "--count", "2", "--figure", str(path))) == 0
+    assert capsys.readouterr().out.endswith(f"written to {path}\n")
     assert path.read_bytes().startswith(start)
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
@@ -175,6 +178,8 @@ def test_a_figure_without_matplotlib_is_refused_before_the_work(
         (["--link", "fast"], "config_value"),
         (["--link", "25", "--slow-link", "0"], "config_value"),
         (["--compare", "12x"], "strategy_syntax"),
+        (["--compare", ""], "config_value"),
+        (["--compare", " ; "], "config_value"),
         (["--compare", "8x<tp4>"], "sequence_too_long"),
         (["--figure", "missing/c.png", "--count", "1", "--compare", "4x<tp16>"], "file_unwritable"),
         (["--lengths", "missing.txt"], "file_unreadable"),

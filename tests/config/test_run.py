@@ -217,6 +217,13 @@ def test_sources_are_tables_with_the_fields_of_their_format(tmp_path: Path) -> N
     assert load(write(tmp_path, MINIMAL + sources), ["model.vocab_size=60"]).model.vocab_size == 60
 
 
+def test_an_empty_list_of_sources_is_refused_unless_the_standard_library_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"data\.sources = \[\] names no files") as refusal:
+        load(write(tmp_path), ["data.sources=[]"])
+    assert refusal.value.code == "config_value"
+    assert load(write(tmp_path), ["data.sources=[]", "data.source=stdlib"]).data.sources == ()
+
+
 def test_the_model_checks_itself(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="num_key_value_heads = 3") as refusal:
         load(write(tmp_path), ["model.num_key_value_heads=3"])
@@ -229,6 +236,8 @@ def test_the_model_checks_itself(tmp_path: Path) -> None:
         ("train.stepz=1", r"'stepz' in section \[train\] is unknown.* did you mean 'steps'"),
         ("trian.steps=1", "'trian' in the run configuration is unknown.* did you mean 'train'"),
         ("model.hidden=1", r"'hidden' in section \[model\] is unknown.* did you mean 'hidden_size'"),
+        ("data.sourcs=x", r"'sourcs' in section \[data\] is unknown.* did you mean 'sources'"),
+        ("dat.sources=x", "'dat' in the run configuration is unknown.* did you mean 'data'"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_name(tmp_path: Path, override: str, message: str) -> None:
@@ -275,7 +284,6 @@ def test_an_override_may_hold_an_equals_sign(tmp_path: Path) -> None:
         ("steps=3", "must be section.key=value"),
         (".steps=3", "must be section.key=value"),
         ("train.=3", "must be section.key=value"),
-        ("train.seed=many", "must have a value as TOML has it"),
         ("train.steps=", "must have a value as TOML has it"),
         ('output.directory="runs', "must have a value as TOML has it"),
         ("train.steps=3\nseed=4", "must hold one value"),
@@ -286,6 +294,25 @@ def test_refuses_what_is_no_override(tmp_path: Path, override: str, message: str
         load(write(tmp_path), [override])
     assert refusal.value.code == "config_syntax"
     assert repr(override)[1:-1].split("\\n")[0] in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("planner.memory_mib=abc", "an integer"),
+        ("train.seed=1 2", "an integer"),
+        ("train.deterministic=yes", "a boolean"),
+        ("optimizer.learning_rate=1e-3x", "a float"),
+        ("optimizer.betas=x", "an array"),
+    ],
+)
+def test_a_word_in_place_of_another_type_is_refused_with_the_type(
+    tmp_path: Path, override: str, wanted: str
+) -> None:
+    key, _, value = override.partition("=")
+    with pytest.raises(InvalidInputError, match=f"^{key} = '{value}' is .* must be {wanted};") as refusal:
+        load(write(tmp_path), [override])
+    assert refusal.value.code == "config_type"
 
 
 def test_a_section_that_is_no_table_is_refused_even_with_an_override(tmp_path: Path) -> None:

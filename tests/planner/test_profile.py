@@ -122,6 +122,8 @@ def test_an_analytic_profile_is_made_of_a_model_and_a_device(tmp_path: Path) -> 
         ("analytic:H100", "analytic_syntax"),
         ("analytic::H100", "analytic_syntax"),
         ("analytic:llama-7b-a800:", "analytic_syntax"),
+        ("analytic:llama-7b-a800:H100,", "analytic_syntax"),
+        ("analytic:llama-7b-a800:H100,full,full", "analytic_syntax"),
         ("analytic:llama-7b-a800:V100", "device_unknown"),
         ("analytic:llama-7b-a800:H100,some", "config_value"),
         ("analytic:missing.json:H100", "config_file"),

@@ -85,7 +85,7 @@ def test_what_is_indexed_is_counted(made: Path, tmp_path: Path) -> None:
     prepare(config.data)
     found = looks(config)
     assert {one.status for one in found.values()} == {"ok"}
-    assert found["data"].text.startswith("54 sequences of ")
+    assert found["data"].text.startswith("1 source: 54 sequences of ")
     assert found["data"].text.endswith("6 are held out")
     assert "2 epochs are " in found["length"].text
 

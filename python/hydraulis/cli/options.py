@@ -23,7 +23,8 @@ def add_cluster(parser: argparse.ArgumentParser, *, required: bool = True) -> No
         required=required,
         metavar="NAME|FILE",
         help=f"a preset ({', '.join(CostProfile.presets())}), a cost profile's JSON file, or "
-        "analytic:MODEL:DEVICE for one from a model's config.json and a device's data sheet",
+        "analytic:MODEL:DEVICE[,KIND...] for one from a model's config.json and a device's data sheet, "
+        "each KIND a kind of checkpointing",
     )
     add_gpus(parser, "as in the profile", required=required)
 
@@ -153,6 +154,11 @@ def drawn(arguments: argparse.Namespace, lengths: LengthHistogram) -> list[npt.N
     return lengths.sample(
         tokens_per_batch=arguments.tokens_per_batch, count=arguments.count, seed=arguments.seed
     )
+
+
+def written(*paths: Path | None) -> str:
+    """Say where files were written, a line each; None for what was not asked for."""
+    return "".join(f"written to {path}\n" for path in paths if path is not None)
 
 
 def strategies_of(text: str | None) -> list[str] | Literal["search"] | None:

@@ -16,6 +16,7 @@ from hydraulis.cli.options import (
     cluster_of,
     link_rates_of,
     strategies_of,
+    written,
 )
 from hydraulis.cli.progress import Progress
 from hydraulis.planner import load_profile, read_lengths
@@ -91,7 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
         sys.stderr.writelines(f"  {promise}\n" for promise in broken)
         return EXIT_INTERNAL
-    sys.stdout.write(plan.to_json() + "\n" if arguments.json else plan.explain())
+    account = plan.explain() + written(arguments.trace, arguments.figure)
+    sys.stdout.write(plan.to_json() + "\n" if arguments.json else account)
     return 0
 
 

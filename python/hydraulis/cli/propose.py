@@ -21,6 +21,7 @@ from hydraulis.cli.options import (
     drawn,
 )
 from hydraulis.cli.progress import Progress
+from hydraulis.errors import InvalidInputError
 from hydraulis.planner import load_profile, read_lengths
 from hydraulis.planner.compare import further
 
@@ -34,6 +35,7 @@ examples:
 
 The file holds the lengths of the data set, or of a good sample of it; batches are drawn from them.
 """
+_MOST_STRATEGIES = 8
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -48,7 +50,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     add_cluster(parser)
     add_lengths(parser)
     add_batches(parser)
-    parser.add_argument("-k", type=count, default=8, metavar="K", help="most strategies (default: 8)")
+    parser.add_argument(
+        "-k", type=count, metavar="K", help=f"most strategies, of a search (default: {_MOST_STRATEGIES})"
+    )
     parser.add_argument(
         "--context",
         type=count,
@@ -71,7 +75,15 @@ def run(arguments: argparse.Namespace) -> int:
 
     Returns:
         0.
+
+    Raises:
+        InvalidInputError: `-k` was given for the paper's program (code `propose_arguments`).
     """
+    if arguments.method == "paper" and arguments.k is not None:
+        message = (
+            "-k and --method paper: the paper's program takes as many as it finds; leave one of them out"
+        )
+        raise InvalidInputError(message, code="propose_arguments")
     profile = load_profile(arguments.profile)
     with Progress() as progress:
         lengths = LengthHistogram(read_lengths(arguments.lengths, arguments.field, progress))
@@ -83,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
             batches=drawn(arguments, lengths),
         )
         if arguments.method == "search":
-            listed = _by_search(task, arguments.k, progress)
+            listed = _by_search(task, arguments.k or _MOST_STRATEGIES, progress)
         else:
             listed = _by_paper(task, progress)
     sys.stdout.write(listed.to_json() + "\n" if arguments.json else listed.explain())

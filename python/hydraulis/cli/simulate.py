@@ -20,6 +20,7 @@ from hydraulis.cli.options import (
     drawn,
     link_rates_of,
     strategies_of,
+    written,
 )
 from hydraulis.cli.progress import Progress
 from hydraulis.errors import InvalidInputError
@@ -80,7 +81,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--slow-link",
         metavar="RATES",
-        help="what the links do in fact, as --link; no planner knows of it (default: as planned)",
+        help="what the links do in fact, as --link (needed too), unknown to planners (default: as planned)",
     )
     parser.add_argument(
         "--messages",
@@ -102,9 +103,14 @@ def run(arguments: argparse.Namespace) -> int:
         # Before the work, not after it.
         require_matplotlib()
     names = strategies_of(arguments.compare)
+    if not names:
+        message = (
+            f"--compare = '{arguments.compare}' names no planner; name one, such as static, or leave it out"
+        )
+        raise InvalidInputError(message, code="config_value")
     with Progress() as progress:
         setting = _setting(arguments, progress)
-        planners = [names] if isinstance(names, str) else names or []
+        planners = [names] if isinstance(names, str) else names
         contestants = compare(setting, planners, progress)
         title = _title(arguments, setting)
         if arguments.figure:
@@ -114,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
     sys.stdout.write(
         _json(contestants)
         if arguments.json
-        else f"{title}\n\n{contestant_table(contestants, setting.profile)}"
+        else f"{title}\n\n{contestant_table(contestants, setting.profile)}{written(arguments.figure)}"
     )
     return 0
 

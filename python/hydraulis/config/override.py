@@ -21,9 +21,13 @@ def read_override(override: str, kind_of: Callable[[str, str], object]) -> dict[
         override: for example `train.steps=100` or `output.directory=runs/first`.
         kind_of: gives the declared type of a key of a section; None if there is no such key.
 
+    Returns:
+        The table. A word that is no TOML is a string there, also where the field takes none: what refuses it
+        knows the key, and the type that is wanted.
+
     Raises:
-        InvalidInputError: it is not of that form, or the value is not TOML and the field takes no string
-            (code `config_syntax`).
+        InvalidInputError: it is not of that form, or its quotes or brackets are not TOML (code
+            `config_syntax`).
     """
     name, equals, text = override.partition("=")
     section, dot, key = name.strip().partition(".")
@@ -41,8 +45,8 @@ def _value(text: str, kind: object, override: str) -> object:
             return text
         if any(map(_is_string_list, members)):
             return [part.strip() for part in text.split(";") if part.strip()]
-        if _only_strings(members):
-            # So that the refusal names the choices.
+        if _only_strings(members) or _is_word(text):
+            # So that the refusal names the choices, the type that is wanted, or the keys that there are.
             return text
     value = _parsed(text, override)
     return [value] if isinstance(value, str) and _is_list(members, value) else value
@@ -57,6 +61,15 @@ def _members(kind: object) -> tuple[object, ...]:
 
 def _only_strings(members: tuple[object, ...]) -> bool:
     return all(isinstance(member, str) for member in members)
+
+
+def _is_word(text: str) -> bool:
+    """Tell whether a value is neither TOML nor meant to be, as its quotes, brackets or lines would say."""
+    try:
+        tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return bool(text) and "\n" not in text and text[0] != "{"
+    return False
 
 
 def _is_string_list(kind: object) -> bool:

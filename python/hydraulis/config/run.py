@@ -24,6 +24,7 @@ from hydraulis.config.planner import PlannerConfig
 from hydraulis.config.preset import read_preset
 from hydraulis.config.table import from_table
 from hydraulis.config.train import TrainConfig
+from hydraulis.errors import InvalidInputError
 
 # Without files tokens are bytes, so the embedding must have a row for each.
 NUM_BYTE_TOKENS = 256
@@ -107,7 +108,18 @@ def load_with_origins(
         layers.add(read_override(override, _kind_of), OVERRIDE)
     resolve_model(layers)
     config = from_table(RunConfig, layers.tables, "")
+    _refuse_no_source(config, layers)
     return LoadedConfig(config, {name: layers.origin(name) for name in _names()})
+
+
+def _refuse_no_source(config: RunConfig, layers: Layers) -> None:
+    """Refuse an empty list of sources: what is taken in its place must be asked for by name."""
+    if not config.data.sources and "data.sources" in layers.origins and "data.source" not in layers.origins:
+        message = (
+            "data.sources = [] names no files; name some, or set data.source = 'stdlib' for the functions of "
+            "Python's standard library"
+        )
+        raise InvalidInputError(message, code="config_value")
 
 
 def to_dict(config: RunConfig) -> dict[str, dict[str, object]]:

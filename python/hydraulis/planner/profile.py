@@ -63,9 +63,18 @@ def _analytic(text: str) -> CostProfile:
     model, _, rest = text.removeprefix(_ANALYTIC).rpartition(":")
     device, *kinds = rest.split(",")
     if not (model and device):
-        message = f"'{text}' names no model and device; write {_ANALYTIC}MODEL:DEVICE"
-        raise InvalidInputError(message, code="analytic_syntax")
+        raise _no_name(text, "names no model and device")
+    if "" in kinds:
+        raise _no_name(text, "has a KIND without a name")
+    twice = next((kind for kind in kinds if kinds.count(kind) > 1), None)
+    if twice is not None:
+        raise _no_name(text, f"names the KIND '{twice}' twice")
     return CostProfile.analytic(_model(model), _CLUSTER, device, checkpointing=kinds or None)
+
+
+def _no_name(text: str, why: str) -> InvalidInputError:
+    message = f"profile '{text}' {why}; write {_ANALYTIC}MODEL:DEVICE[,KIND...]"
+    return InvalidInputError(message, code="analytic_syntax")
 
 
 def _model(name_or_path: str) -> ModelShape:

@@ -53,7 +53,9 @@ class DataLook:
             self.data = make_data(config, [[StandardLibrary.load()]])
         self.data.train.check_vocabulary(self.config.model.vocab_size)
         train = self.data.train
-        text = f"{len(train):,} sequences of {int(train.lengths.sum()):,} tokens are ready"
+        named = "1 source" if len(states) == 1 else f"{len(states)} sources"
+        source = named if states else "Python's standard library, as data.sources names no files"
+        text = f"{source}: {len(train):,} sequences of {int(train.lengths.sum()):,} tokens are ready"
         if self.data.held_out is not None:
             text += f", {len(self.data.held_out):,} are held out"
         return "ok", text

@@ -47,5 +47,5 @@ def check_output(output: Path) -> None:
         InvalidInputError: the folder, or a file of its name, exists (code `export_output`).
     """
     if output.exists():
-        message = f"output {output} exists; name a folder that does not"
+        message = f"output '{output}' exists; name a folder that does not"
         raise InvalidInputError(message, code="export_output")
