@@ -24,6 +24,7 @@ __all__ = [
     "LayerSplit",
     "LengthHistogram",
     "Link",
+    "LinkRates",
     "ModelShape",
     "Network",
     "PaperStrategy",

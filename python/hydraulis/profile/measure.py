@@ -236,8 +236,6 @@ def _measure(
     return True
 
 
-
-
 def _pass(
     benches: Sequence[SchemeBench], mixes: Mixes, told: MeasurementProgress, is_stopped: Callable[[], bool]
 ) -> Pass | None:
