@@ -99,7 +99,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     common = tmp_path_factory.mktemp("common")
     make_model(common / "base")
     write_documents(common / "documents.jsonl")
-    caps = {"<1>": 512, "<tp2>": 512, "<pp2>": 512, "<tp4>": 8192}
+    caps = {"<1>": 512, "<tp2>": 1024, "<pp2>": 512, "<tp4>": 8192}
     profile = common / "profile.json"
     profile.write_text(made_up_profile(caps).to_json())
     places = {page: tmp_path_factory.mktemp(Path(page).stem) for page in pages()}

@@ -27,17 +27,21 @@ fn headline(plan: &Plan) -> String {
         MemoryRule::Exact => ", exact memory",
     };
     format!(
-        "{} sequences, {} tokens, the longest {} (sequence {id})\n{} GPUs in nodes of {}, cost profile {}{memory}\n\nStrategy {}: {} ms an iteration{}",
+        "{} sequences, {} tokens, the longest {} (sequence {id})\n{} in nodes of {}, cost profile {}{memory}\n\nStrategy {}: {} ms an iteration{}",
         grouped(plan.batch.len() as u64),
         grouped(plan.batch.total_tokens().0),
         grouped(longest.0),
-        plan.cluster.gpus(),
+        gpus(plan.cluster.gpus()),
         plan.cluster.gpus_per_node(),
         plan.profile,
         plan.strategy,
         millis(plan.iteration_ms.0),
         transfers(plan),
     )
+}
+
+fn gpus(number: u32) -> String {
+    format!("{number} GPU{}", if number == 1 { "" } else { "s" })
 }
 
 fn transfers(plan: &Plan) -> String {
@@ -218,5 +222,6 @@ mod tests {
         assert_eq!((millis(4_981.6), millis(99.5)), ("4,982".into(), "99.50".into()));
         assert_eq!(ranks(&[8, 9, 10]), "8-10");
         assert_eq!(ranks(&[0, 1, 4, 5]), "0,1,4,5");
+        assert_eq!((gpus(1), gpus(64)), ("1 GPU".into(), "64 GPUs".into()));
     }
 }
