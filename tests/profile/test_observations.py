@@ -23,6 +23,7 @@ CONDITIONS = Conditions(
     context="ring",
     attention="plain attention",
     device="a CPU",
+    clock="CPU time",
     ranks=2,
     torch="2.13.0",
 )

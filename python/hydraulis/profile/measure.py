@@ -140,6 +140,7 @@ def _conditions(workload: Workload) -> Conditions:
         context=workload.context,
         attention=workload.attention,
         device=workload.device,
+        clock=workload.clock,
         ranks=dist.get_world_size(),
         torch=torch.__version__,
     )

@@ -62,6 +62,7 @@ class Conditions:
         context: the kind of context parallelism.
         attention: the kernel.
         device: what was measured on.
+        clock: whose time it is, in words.
         ranks: that ran at once.
         torch: its version.
     """
@@ -72,6 +73,7 @@ class Conditions:
     context: str
     attention: str
     device: str
+    clock: str
     ranks: int
     torch: str
 
