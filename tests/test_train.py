@@ -439,6 +439,8 @@ def test_a_run_over_context_ranks_measures_trains_and_ends_well(tmp_path: Path) 
         'planner.strategies=["1x<cp2,selective>"]',
         "data.tokens_per_batch=120",
         "data.max_tokens=64",
+        # Long enough for medians: one pass of times this small may follow no law.
+        "planner.profile_seconds=5",
     ]
     arguments = [str(write_config(tmp_path)), *(part for one in overrides for part in ("--set", one))]
     own_data = [f'planner.profile="{tmp_path}/run/profile.json"', 'data.chat_template="chatml"']

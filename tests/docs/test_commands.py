@@ -45,7 +45,8 @@ QUICK = {
     "analyze": ["--count", "3"],
     "propose": ["--count", "3"],
     "simulate": ["--count", "3"],
-    "profile": ["--seconds", "0.01", "--precision", "0.5"],
+    # Long enough for medians: one pass of times this small may follow no law.
+    "profile": ["--seconds", "3", "--precision", "0.1"],
 }
 QUICK_TRAINING = ["--set", "train.steps=2", "--set", "data.index_processes=1"]
 NOT_RUN = {
