@@ -26,7 +26,7 @@ TIME_NOTES = {
     "cpu": (
         "Planned and measured times are CPU time of the slowest replica, without transfers and optimizer. "
         "Ranks that share cores take turns on them, so the wall clock shows the work of all replicas "
-        "together, not their balance. Memory is that of tensors, counted in steps with more tokens than before."
+        "together, not their balance. Memory is that of tensors, counted where tokens are more than before."
     ),
     "cuda": (
         "Planned and measured times are the devices', of the slowest replica, without transfers and "
