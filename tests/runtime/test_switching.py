@@ -5,8 +5,16 @@ import pytest
 from ranks import run_ranks
 from runtime.switching_workers import Made, switch
 
-# Tensor, context and pipeline ranks, uneven replicas; the third has the groups of the first two.
-STRATEGIES = ("2x<tp2>", "1x<pp3>+1x<1>", "1x<tp2>+2x<1>", "2x<cp2>", "1x<tp2,pp2>", "1x<tp4>")
+# Tensor, context and pipeline ranks, uneven replicas, all kinds of checkpointing; the third has the groups of the first two.
+STRATEGIES = (
+    "2x<tp2>",
+    "1x<pp3>+1x<1>",
+    "1x<tp2>+2x<1>",
+    "2x<cp2>",
+    "1x<tp2,pp2>",
+    "1x<tp2,full>+2x<1,selective>",
+    "1x<tp4>",
+)
 # Twice each; the first once more, with a buffer that is made anew.
 STEPS = (*STRATEGIES, *STRATEGIES, STRATEGIES[0])
 SOUND = 2 * len(STRATEGIES)
@@ -39,8 +47,8 @@ def test_its_modules_and_groups_are_built_on_first_use_alone(made: list[list[Mad
 def test_a_strategy_never_used_before_costs_one_creation_of_groups_and_says_so(
     made: list[list[Made]],
 ) -> None:
-    # The pairs of the third and of <cp2> and <tp2,pp2> are those of the first.
-    groups = [[[0, 1], [2, 3]], [], [], [], [], [[0, 1, 2, 3]]]
+    # The pairs of the third, of <cp2>, <tp2,pp2> and <tp2,full> are those of the first.
+    groups = [[[0, 1], [2, 3]], [], [], [], [], [], [[0, 1, 2, 3]]]
     for of_rank in made:
         assert [one.groups for one in of_rank[: len(STRATEGIES)]] == groups
         for one in of_rank:
