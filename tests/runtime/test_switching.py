@@ -5,8 +5,8 @@ import pytest
 from ranks import run_ranks
 from runtime.switching_workers import Made, switch
 
-# Tensor, context and pipeline ranks, uneven replicas, each kind of checkpointing; the third has the groups of the
-# first two.
+# Tensor, context and pipeline ranks, uneven replicas, each kind of checkpointing; the third has the groups of
+# the first two.
 STRATEGIES = (
     "2x<tp2>",
     "1x<pp3>+1x<1>",
