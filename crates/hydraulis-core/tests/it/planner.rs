@@ -163,7 +163,7 @@ fn whoever_watches_can_end_the_planning_at_each_look() {
             looks.set(looks.get() + 1);
             Ok(())
         });
-        assert!(plan.is_ok() && looks.get() > 20, "planner {kind} looks {} times", looks.get());
+        assert!(plan.is_ok() && looks.get() > 10, "planner {kind} looks {} times", looks.get());
         for last in [1, looks.get() / 2, looks.get()] {
             let left = Cell::new(last);
             let stopped = watched(kind, &batch, &|| {
