@@ -20,7 +20,7 @@ const PLANNER: [&str; 5] =
     ["no_strategies", "strategy_too_large", "placement_failed", "scheme_unknown", "scheme_too_large"];
 
 const MEMORY: [&str; 1] = ["memory_rule"];
-const LINK: [&str; 5] = ["head_layers", "parameter_table", "table_size", "link_rate", "message_time"];
+const LINK: [&str; 6] = ["head_layers", "parameter_table", "table_size", "link_rate", "message_time", "element_bytes"];
 const LINKED: [&str; 1] = ["too_many_stages"];
 /// Strategies used so far are a list of a planner of its own, which may not admit the batch.
 const LIMIT: [&str; 6] = [
