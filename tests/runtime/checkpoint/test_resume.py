@@ -125,7 +125,7 @@ def test_check_looks_at_the_folder_and_the_profile_of_the_run_to_go_on_with(
     assert found["profile"] == ("ok", f"made-up of none, that of {stopped}")
     assert found["output"][1].startswith(f"{stopped} can be written")
     # Its profile was measured otherwise, so a new one is.
-    assert looks("planner.strategies=1x<tp2,full>")["profile"][0] == "later"
+    assert looks("planner.strategies=1x<tp2,selective>")["profile"][0] == "later"
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert looks()["output"] == (
         "refused",
