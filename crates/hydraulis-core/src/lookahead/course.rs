@@ -34,8 +34,11 @@ pub(super) fn steps(planner: &Planner, window: &Window, groups: Vec<Group>) -> R
     let before = window.previous.and_then(|previous| course.candidates.iter().position(|one| one == previous));
     // A strategy that no batch can take is a change at the beginning, whatever comes.
     let entry = if before.is_none() && window.previous.is_some() { window.switch } else { Millis::ZERO };
+    // Nothing changes before or after: the planner's own choice stands, which alone a search has polished.
+    let is_alone = course.own.len() == 1 && window.previous.is_none();
     loop {
-        let route = cheapest(&course.costs, window.switch, before, &course.own);
+        let route =
+            if is_alone { course.own.clone() } else { cheapest(&course.costs, window.switch, before, &course.own) };
         if !course.plan_along(&route)? {
             return Ok(course.along(&route, before, entry));
         }
