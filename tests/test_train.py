@@ -376,7 +376,9 @@ REFUSALS = (
     Refusal('planner.strategies=["1x<pp2>"]\0model.num_hidden_layers=1', "too_many_stages", "1 layers"),
     Refusal("data.max_tokens=90", "document_too_long", "90 tokens, and no strategy admits more than 64"),
     Refusal(
-        'planner.strategies=["1x<tp2,selective>"]', "scheme_unknown", "scheme <tp2,selective> is not in cost profile"
+        'planner.strategies=["1x<tp2,selective>"]',
+        "scheme_unknown",
+        "scheme <tp2,selective> is not in cost profile",
     ),
     Refusal(
         'planner.profile="MEASURED"\0model.hidden_size=64',

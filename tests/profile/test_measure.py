@@ -153,14 +153,6 @@ def test_it_plans(reports: list[Report]) -> None:
     assert plan.iteration_ms > 0
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are known on Linux alone")
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are known on Linux alone")
-def test_the_threads_of_a_group_are_found(reports: list[Report]) -> None:
-    for threads, worked in (report.exchanged for report in reports):
-        assert threads > 0
-        assert worked
-
-
 def test_progress_goes_from_nothing_to_all(reports: list[Report]) -> None:
     for report in reports:
         assert report.shares[0] == 0.0

@@ -1,19 +1,16 @@
 """What the ranks of profile/test_measure.py do; not beside it, as `profile` is a standard module too."""
 
-from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.distributed as dist
 
 from hydraulis import Cluster, Planner, Scheme
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.errors import HydraulisError
-from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.profile.links import LinkMeasurement, measure_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
@@ -41,7 +38,6 @@ class Report(NamedTuple):
     kept: list[float]
     split: list[list[int]]
     memory: dict[str, list[tuple[int, int]]]
-    exchanged: tuple[int, bool]
 
 
 def limits(
@@ -92,7 +88,6 @@ def measure(file: Path) -> Report:
         kept,
         [kept_of_split(context) for context in CONTEXTS],
         held_of_plans(),
-        exchange(),
     )
 
 
@@ -125,15 +120,6 @@ def held_of_plans() -> dict[str, list[tuple[int, int]]]:
         pairs = zip(planned_bytes(planner, plan), held, strict=False)
         found[strategy] = [(planned, counted) for planned, counted in pairs if planned and counted]
     return found
-
-
-def exchange() -> tuple[int, bool]:
-    """Give how many threads a group has, and whether an exchange in it takes them time."""
-    groups = ProcessGroups(timedelta(minutes=1))
-    groups.ensure([range(3)])
-    before = groups.threads.cpu_s()
-    dist.all_reduce(torch.ones(1 << 20), group=groups.get(range(3)))
-    return groups.threads.count, groups.threads.cpu_s() > before
 
 
 def zeros(sequence: int) -> npt.NDArray[np.uint8]:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-from hydraulis.parallel.group_threads import GroupThreads
 from hydraulis.runtime.device import CPU
 from hydraulis.runtime.iteration_clock import CudaClock, IterationTimes, iteration_clock
 
@@ -18,7 +17,7 @@ def busy(seconds: float) -> None:
 
 
 def test_on_the_cpu_waiting_is_no_computation_and_transfers_are_on_the_wall() -> None:
-    clock = iteration_clock(CPU, GroupThreads())
+    clock = iteration_clock(CPU)
     with clock.computing():
         busy(0.02)
     with clock.computing(), clock.transferring():

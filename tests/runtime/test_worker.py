@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from runtime.worker_workers import (
     SEED,
     Batch,
     Step,
-    measured_with_threads,
     norm_counted_twice,
     refusals,
     sequences_read,
@@ -293,16 +291,6 @@ def test_a_rank_reads_the_sequences_of_its_replica_alone() -> None:
     assert first
     assert second
     assert not first & second
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are known on Linux alone")
-def test_what_groups_do_on_threads_of_their_own_is_computation() -> None:
-    config = model_config()
-    results = run_ranks(2, measured_with_threads, config, batches(2, config.vocab_size)[1])
-    # A forward and a backward at least, in each of which the threads take 1000 s.
-    assert results[0][0] >= 2e6
-    for _, timing in results:
-        assert min(timing) >= 1e6
 
 
 @pytest.mark.parametrize("family", FAMILIES)

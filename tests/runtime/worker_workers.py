@@ -1,10 +1,8 @@
 """What the ranks of the runtime's tests do."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
-from unittest import mock
 
 import numpy as np
 import torch
@@ -18,8 +16,6 @@ from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, num_targets
 from hydraulis.errors import HydraulisError
-from hydraulis.parallel.group_threads import GroupThreads
-from hydraulis.profile.bench import SchemeBench
 from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.rank_zero import from_rank_zero
@@ -138,29 +134,6 @@ def norm_counted_twice(
 def _double(parameter: torch.Tensor) -> None:
     assert parameter.grad is not None
     parameter.grad.mul_(2)
-
-
-def measured_with_threads(config: ModelConfig, batch: Batch) -> tuple[float, list[float]]:
-    """Measure a forward and a backward while the groups' threads take 1000 s between any two looks at them.
-
-    Returns:
-        What an iteration of 1x<tp2> takes on rank 0, and forward and backward of `SchemeBench`, in ms.
-    """
-    scheme = Scheme("<tp2>")
-    looks = itertools.count()
-
-    def taken_s(threads: GroupThreads) -> float:
-        return 1000.0 * next(looks) if threads.count else 0.0
-
-    with mock.patch.object(GroupThreads, "cpu_s", taken_s):
-        settings = TrainConfig(steps=1, device="cpu")
-        worker = Worker(config, OptimizerConfig(), settings, schemes=[scheme])
-        planner = Planner(made_up_profile(CAPS), Cluster(gpus=2, gpus_per_node=2), strategies=["1x<tp2>"])
-        plan = planner.plan([len(tokens) for tokens in batch], [num_targets(tokens) for tokens in batch])
-        outcome = worker.accumulate(plan, lambda sequence: batch[sequence])
-        timing = SchemeBench(worker, scheme, None).time([8])
-    assert timing is not None
-    return outcome.measured_ms, list(timing)
 
 
 def sequences_read(config: ModelConfig, batch: Batch) -> tuple[set[int], set[int]]:

@@ -7,7 +7,6 @@ from datetime import timedelta
 import torch.distributed as dist
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.parallel.group_threads import GroupThreads
 
 
 class ProcessGroups:
@@ -22,9 +21,6 @@ class ProcessGroups:
     Args:
         timeout: of every collective in these groups; a rank that waits longer gets an error.
         backend: of all of them, for the device of what they exchange.
-
-    Attributes:
-        threads: that gloo's groups work with.
     """
 
     def __init__(self, timeout: timedelta, backend: str = "gloo") -> None:
@@ -32,7 +28,6 @@ class ProcessGroups:
         self._backend = backend
         self._groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {}
         self._made_s = 0.0
-        self.threads = GroupThreads()
 
     def ensure(self, rank_sets: Iterable[Iterable[int]]) -> None:
         """Make the groups that are missing. Collective: every rank of WORLD calls it with the same sets.
@@ -51,8 +46,7 @@ class ProcessGroups:
         # the others stay out, but it deadlocks on overlapping groups (torch 2.13, pytorch#189073).
         start = time.perf_counter()
         for ranks in missing:
-            with self.threads.starting():
-                group = dist.new_group(list(ranks), timeout=self._timeout, backend=self._backend)
+            group = dist.new_group(list(ranks), timeout=self._timeout, backend=self._backend)
             self._groups[ranks] = None if group is dist.GroupMember.NON_GROUP_MEMBER else group
         self._made_s += time.perf_counter() - start
 

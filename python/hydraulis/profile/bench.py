@@ -44,7 +44,7 @@ class SchemeBench:
         worker.ensure_groups([placed.get(other) for other in range(world)])
         self.position = placed.get(rank)
         self._stage = None
-        self._clock = iteration_clock(worker.device, worker.groups.threads)
+        self._clock = iteration_clock(worker.device)
         if self.position is not None:
             self._stage = worker.stage(self.position, context)
 

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 
 import torch
 
-from hydraulis.parallel.group_threads import GroupThreads
-
 
 @dataclass(frozen=True, slots=True)
 class IterationTimes:
@@ -49,22 +47,19 @@ class IterationClock(ABC):
         """Give the times since the last reading, and forget them; on CUDA it waits for the device."""
 
 
-def iteration_clock(device: torch.device, threads: GroupThreads) -> IterationClock:
+def iteration_clock(device: torch.device) -> IterationClock:
     """Make the clock of a rank that computes on this device.
 
     Args:
         device: of the rank.
-        threads: on which the groups work that computations meet in, those made later too; those of transfers
-            are not among them.
     """
-    return CudaClock() if device.type == "cuda" else CpuClock(threads)
+    return CudaClock() if device.type == "cuda" else CpuClock()
 
 
 class CpuClock(IterationClock):
     """CPU time of computations, and the wall's time of transfers."""
 
-    def __init__(self, threads: GroupThreads) -> None:
-        self._threads = threads
+    def __init__(self) -> None:
         self._computed_ms: list[float] = []
         self._transferred_s = 0.0
         # Of the thread's CPU time: packing and adding up.
@@ -72,10 +67,10 @@ class CpuClock(IterationClock):
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Time a computation by CPU time of its thread and its groups', transfers in between left out."""
-        start, transferring_s = self._cpu_s(), self._transferring_s
+        """Time a computation by CPU time of its thread, transfers in between left out."""
+        start, transferring_s = time.thread_time(), self._transferring_s
         yield
-        took_s = self._cpu_s() - start - (self._transferring_s - transferring_s)
+        took_s = time.thread_time() - start - (self._transferring_s - transferring_s)
         self._computed_ms.append(1e3 * took_s)
 
     @contextmanager
@@ -87,9 +82,6 @@ class CpuClock(IterationClock):
         finally:
             self._transferred_s += time.perf_counter() - start
             self._transferring_s += time.thread_time() - thread_start
-
-    def _cpu_s(self) -> float:
-        return time.thread_time() + self._threads.cpu_s()
 
     def read(self) -> IterationTimes:
         """Give the times since the last reading, and forget them."""

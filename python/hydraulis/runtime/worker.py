@@ -140,7 +140,7 @@ class Worker:
                 share, schemes, dtype, BucketExchange(share.layout, timeout, self.device)
             )
         self._clock, self._memory = (
-            iteration_clock(self.device, self.groups.threads),
+            iteration_clock(self.device),
             IterationMemory(self.device),
         )
         exchange = BucketExchange(self.home.layout, timeout, self.device)
