@@ -1,6 +1,7 @@
 """How many bytes the backward pass keeps."""
 
 import gc
+import time
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +12,10 @@ from hydraulis.runtime.stage import Stage
 
 if TYPE_CHECKING:
     from torch.multiprocessing.reductions import StorageWeakRef
+
+
+# Some hundred times what it takes on an idle core.
+GLOO_LETS_GO_S = 0.1
 
 
 def activation_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedMicroBatch) -> int:
@@ -35,6 +40,8 @@ def activation_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedM
         output = stage.forward(input_tH, micro_batch, max(1, micro_batch.num_targets))
     # Cycles keep nothing: a collector's run would free them at any time.
     gc.collect()
+    # A thread of gloo's lets go of what it has sent a moment after it was waited for.
+    time.sleep(GLOO_LETS_GO_S)
     kept = storages.made_and_there()
     kept.pop(storage_key(output), None)
     kept |= {key: tensor.untyped_storage().nbytes() for key, tensor in saved.items()}
