@@ -248,14 +248,15 @@ mod tests {
         let mut profile = preset("llama-32b-a800").unwrap();
         let uneven = profile.schemes.iter().position(|entry| entry.scheme.to_string() == "<tp4,pp2>").unwrap();
         profile.schemes[uneven].stage_multipliers = Some(vec![1.0, 1.3]);
-        let stated = profile.schemes.iter().position(|entry| entry.scheme.to_string() == "<tp4,pp4>").unwrap();
-        profile.schemes[stated].stage_layers = Some(vec![12, 16, 16, 16]);
+        let stated = profile.schemes.iter().position(|entry| entry.scheme.to_string() == "<tp4,pp6>").unwrap();
+        profile.schemes[stated].stage_layers = Some(vec![5, 11, 11, 11, 11, 11]);
         let model = CostModel::new(profile, Cluster::new(64, 8).unwrap());
         let exact = model.clone().with_memory(MemoryRule::Exact);
         for (scheme, cap, longest) in [
             ("<tp16>", 43_520, 43_520),
             ("<tp4,pp2>", 12_416, 12_416),
-            ("<tp4,pp4>", 14_592, 14_592),
+            ("<tp4,pp4>", 14_592, 58_368),
+            ("<tp4,pp6>", 15_360, 15_360),
             ("<tp8,pp2>", 25_856, 51_712),
             ("<tp8,pp4>", 27_904, 111_616),
         ] {

@@ -18,7 +18,7 @@ use crate::units::count;
 
 /// Relative deviation of `a`, `b` and `c` between schemes that differ in pp alone.
 const ALIKE: [f64; 3] = [0.1, 0.1, 0.3];
-/// What each doubling of tp or cp adds to that, and checkpointing where only one has it, or each another.
+/// What each doubling of tp or cp adds to that, and so does another kind of checkpointing.
 const PER_DOUBLING: [f64; 3] = [0.15, 0.25, 0.3];
 /// No timings agree better.
 const LEAST_ERROR: f64 = 1e-6;
