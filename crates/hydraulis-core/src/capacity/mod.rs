@@ -8,4 +8,4 @@ mod pace;
 mod scheme_capacity;
 
 pub use capacities::Capacities;
-pub use scheme_capacity::{Level, SchemeCapacity};
+pub use scheme_capacity::{Estimate, Level, SchemeCapacity};

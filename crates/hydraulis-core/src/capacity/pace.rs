@@ -21,6 +21,8 @@ pub(super) struct Pace {
 pub(super) struct Point {
     pub(super) micro_batches: usize,
     pub(super) end: f64,
+    /// The longest of these micro-batches.
+    pub(super) longest: f64,
 }
 
 impl Pace {
@@ -34,14 +36,16 @@ impl Pace {
         let units = work / self.unit;
         if units < 1.0 {
             let least = self.point(0, &best);
-            return Point { end: least.end * units.max(0.0), ..least };
+            let share = units.max(0.0);
+            return Point { end: least.end * share, longest: least.longest * share, ..least };
         }
         let (doubling, steps) = place(units);
         let step = usize::try_from(whole(steps)).unwrap_or(STEPS).min(STEPS - 1);
         let (below, above) =
             (self.point(doubling * STEPS + step, &best), self.point(doubling * STEPS + step + 1, &best));
         let fraction = steps - count(step);
-        Point { end: below.end + (above.end - below.end) * fraction, ..below }
+        let between = |below: f64, above: f64| below + (above - below) * fraction;
+        Point { end: between(below.end, above.end), longest: between(below.longest, above.longest), ..below }
     }
 
     fn point(&self, index: usize, best: impl Fn(f64) -> Point) -> Point {

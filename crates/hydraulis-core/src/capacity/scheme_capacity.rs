@@ -26,6 +26,15 @@ pub struct Level {
     pub tokens: f64,
 }
 
+/// A replica at its best number of micro-batches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// About when it ends.
+    pub end: Millis,
+    /// The longest of its micro-batches then; without a pipeline any may be as long as it likes.
+    pub longest: Millis,
+}
+
 impl SchemeCapacity {
     /// The capacity of one scheme by itself.
     pub fn new(cost: SchemeCost) -> SchemeCapacity {
@@ -69,35 +78,36 @@ impl SchemeCapacity {
         self.best(work).micro_batches.max(fewest)
     }
 
-    /// About when a replica with these sequences ends, if nothing is lost to whole sequences, and in how many
-    /// micro-batches.
-    pub fn estimate(&self, work: Millis, tokens: Tokens) -> (Millis, usize) {
+    /// A replica with these sequences if nothing is lost to whole ones.
+    pub fn estimate(&self, work: Millis, tokens: Tokens) -> Estimate {
         let fewest = tokens.div_ceil(self.cost.cap());
         if self.cost.stage_multipliers().len() == 1 {
-            return (self.end(fewest, work), fewest);
+            return Estimate { end: self.end(fewest, work), longest: Millis::INFINITY };
         }
         let best = self.best(work);
         if best.micro_batches >= fewest {
-            (Millis(best.end), best.micro_batches)
-        } else {
-            (self.end(fewest, work), fewest)
+            return Estimate { end: Millis(best.end), longest: Millis(best.longest) };
         }
+        let end = self.end(fewest, work);
+        Estimate { end, longest: Millis(self.fills.longest(fewest, end.0, self.cost.fixed_ms().0)) }
     }
 
     fn best(&self, work: Millis) -> Point {
         self.pace.at(work.0, |work| {
             let end = |micro_batches: usize| self.end(micro_batches, Millis(work)).0;
-            let mut best = Point { micro_batches: 1, end: end(1) };
+            let mut best = (1, end(1));
             // Times fall and then rise with the count; a few worse ones are looked past.
             for micro_batches in 2.. {
                 let next = end(micro_batches);
-                if next < best.end {
-                    best = Point { micro_batches, end: next };
-                } else if micro_batches > best.micro_batches + 3 {
+                if next < best.1 {
+                    best = (micro_batches, next);
+                } else if micro_batches > best.0 + 3 {
                     break;
                 }
             }
-            best
+            let (micro_batches, end) = best;
+            let longest = self.fills.longest(micro_batches, end, self.cost.fixed_ms().0);
+            Point { micro_batches, end, longest }
         })
     }
 

@@ -1,11 +1,13 @@
 //! Sequences on replicas, with each replica's packed time.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::ops::Range;
 
 use crate::capacity::Capacities;
 use crate::error::Result;
 use crate::lengths::Batch;
-use crate::pack::Packer;
+use crate::pack::{Packer, Packing};
 use crate::spec::{Scheme, Strategy};
 use crate::units::Millis;
 
@@ -66,6 +68,28 @@ impl<'a> Assignment<'a> {
         self.times.iter().copied().max().unwrap_or_default()
     }
 
+    /// The packing of each replica, its order polished.
+    pub fn polished(&mut self) -> Vec<Packing> {
+        let pack = |replica: usize| self.packers[self.scheme_of[replica]].pack(&self.sequences[replica]);
+        (0..self.sequences.len()).map(pack).collect()
+    }
+
+    /// The same, but only those are polished that would else end later than the last polished one: the iteration is as
+    /// short, and most replicas of a large cluster are left as they are.
+    pub fn polished_last(&mut self) -> Vec<Packing> {
+        let draft = |replica: usize| self.packers[self.scheme_of[replica]].draft(&self.sequences[replica]);
+        let mut packings: Vec<Packing> = (0..self.sequences.len()).map(draft).collect();
+        let mut by_end: BinaryHeap<(Millis, Reverse<usize>)> =
+            packings.iter().enumerate().map(|(replica, packing)| (packing.ms, Reverse(replica))).collect();
+        let mut last = Millis::ZERO;
+        while let Some((_, Reverse(replica))) = by_end.pop().filter(|(ms, _)| *ms > last) {
+            let draft = std::mem::take(&mut packings[replica]);
+            packings[replica] = self.packer(replica).polished(draft);
+            last = last.max(packings[replica].ms);
+        }
+        packings
+    }
+
     /// The packer of a replica.
     pub fn packer(&mut self, replica: usize) -> &mut Packer<'a> {
         &mut self.packers[self.scheme_of[replica]]
@@ -98,4 +122,34 @@ pub(super) fn packers<'a>(
 pub(super) fn replicas(scheme_of: &[usize], scheme: usize) -> Range<usize> {
     let first = scheme_of.partition_point(|&other| other < scheme);
     first..scheme_of.partition_point(|&other| other <= scheme)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::{CostModel, preset};
+    use crate::spec::Cluster;
+
+    #[test]
+    fn the_iteration_is_as_short_where_only_the_last_are_polished() {
+        let capacities =
+            Capacities::new(CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()));
+        let lengths: Vec<i64> = (0..96).map(|i| 5_500 - i * 50 - i * 7_919 % 400).collect();
+        let batch = Batch::new(&lengths, None).unwrap();
+        let mut by_length: Vec<usize> = (0..96).collect();
+        by_length.sort_by_key(|&id| Reverse(lengths[id]));
+        let mut left_alone = 0;
+        for (replicas, scheme) in [(8, "<tp4,pp2>"), (4, "<tp4,pp4>"), (3, "<tp4,pp4>")] {
+            let dealt =
+                (0..replicas).map(|replica| by_length.iter().copied().skip(replica).step_by(replicas).collect());
+            let strategy = format!("{replicas}x{scheme}").parse().unwrap();
+            let mut assignment = Assignment::of(&batch, &strategy, &capacities, dealt.collect()).unwrap();
+            let (all, last) = (assignment.polished(), assignment.polished_last());
+            let end = |packings: &[Packing]| packings.iter().map(|packing| packing.ms).max().unwrap();
+            assert_eq!(end(&all), end(&last), "{strategy}");
+            assert!(end(&last) <= assignment.iteration_ms(), "{strategy}");
+            left_alone += all.iter().zip(&last).filter(|(one, other)| one.ms < other.ms).count();
+        }
+        assert!(left_alone > 0);
+    }
 }

@@ -31,6 +31,8 @@ pub(super) struct Deal<'a> {
     rankings: Vec<Ranking>,
     /// For each scheme, what packing takes as a multiple of the estimate.
     paces: Vec<f64>,
+    /// For each replica, by how much more it ends later than estimated.
+    late: Vec<Millis>,
     /// What each replica is to hold in the end, where that is known.
     shares: Vec<Share>,
     /// For each scheme, what a token takes on average of those that are still to be dealt.
@@ -52,7 +54,8 @@ impl<'a> Deal<'a> {
         let (schemes, replicas) = (packers.len(), scheme_of.len());
         let (loads, shares) = (vec![Load::default(); replicas], vec![Share::default(); replicas]);
         let (rankings, paces, rates) = (Vec::new(), vec![1.0; schemes], vec![0.0; schemes]);
-        let mut deal = Deal { tokens, packers, scheme_of, loads, rankings, paces, shares, rates };
+        let late = vec![Millis::ZERO; replicas];
+        let mut deal = Deal { tokens, packers, scheme_of, loads, rankings, paces, late, shares, rates };
         deal.rank();
         deal
     }
@@ -89,6 +92,33 @@ impl<'a> Deal<'a> {
         Some(Assignment::new(self.packers.clone(), self.scheme_of.clone(), sequences))
     }
 
+    /// Deals sequences beside those that each replica of a new deal has, which come first in length; `late` says by how much
+    /// each ends later than estimated.
+    pub(super) fn beside(
+        &mut self,
+        mut sequences: Vec<Vec<usize>>,
+        late: Vec<Millis>,
+        by_length: &[usize],
+    ) -> Option<Assignment<'a>> {
+        self.late = late;
+        for (replica, ids) in sequences.iter().enumerate() {
+            self.loads[replica] = self.load(replica, ids);
+        }
+        self.rank();
+        for &id in by_length {
+            sequences[self.take(id, LOOKED_AT)?].push(id);
+        }
+        Some(Assignment::new(self.packers.clone(), self.scheme_of.clone(), sequences))
+    }
+
+    /// A replica with these sequences.
+    pub(super) fn load(&self, replica: usize, ids: &[usize]) -> Load {
+        let packer = &self.packers[self.scheme_of[replica]];
+        let mut load = ids.iter().fold(Load::default(), |load, &id| load.grown(id, self.tokens[id], packer));
+        load.end = self.end_of(replica, load);
+        load
+    }
+
     fn left(&self, ids: &[usize]) -> Left {
         let ms = |packer: &Packer| ids.iter().map(|&id| packer.sequence_ms()[id]).sum();
         Left { tokens: ids.iter().map(|&id| self.tokens[id]).sum(), ms: self.packers.iter().map(ms).collect() }
@@ -106,7 +136,8 @@ impl<'a> Deal<'a> {
     /// About when a replica ends with this load, and what its share lacks.
     fn end_of(&self, replica: usize, load: Load) -> Millis {
         let scheme = self.scheme_of[replica];
-        load.end_with(self.shares[replica].expected, self.rates[scheme], &self.packers[scheme]) * self.paces[scheme]
+        let expected = self.shares[replica].expected;
+        load.end_with(expected, self.rates[scheme], &self.packers[scheme]) * self.paces[scheme] + self.late[replica]
     }
 
     /// Brings the replicas of each scheme in order.

@@ -28,17 +28,6 @@ pub fn longest_first<'a>(
     Ok(if second.iteration_ms() < first.iteration_ms() { second } else { first })
 }
 
-/// The first of the two deals of [`longest_first`].
-pub fn dealt_once<'a>(
-    batch: &'a Batch,
-    by_length: &[usize],
-    strategy: &Strategy,
-    capacities: &'a Capacities,
-) -> Result<Assignment<'a>> {
-    let mut deal = Deal::new(batch, strategy, capacities)?;
-    deal.all(by_length).ok_or_else(|| deal.too_long(by_length[0], strategy))
-}
-
 /// About when the slowest replica ends if each sequence, longest first, goes to the replica that ended earliest, of
 /// each scheme one; none where a sequence is not admitted.
 ///

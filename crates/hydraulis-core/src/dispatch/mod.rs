@@ -5,6 +5,7 @@
 
 mod assignment;
 mod deal;
+mod level;
 mod load;
 mod longest_first;
 mod ranking;
@@ -13,7 +14,8 @@ mod save;
 mod share;
 
 pub use assignment::Assignment;
+pub use level::{beside_placed, level};
 pub(crate) use load::Load;
-pub use longest_first::{dealt_once, estimate, longest_first};
-pub use refine::{Stop, refine};
+pub use longest_first::{estimate, longest_first};
+pub use refine::{Limits, Stop, refine};
 pub use save::{can_save, save_micro_batches};

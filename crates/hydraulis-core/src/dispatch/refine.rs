@@ -1,6 +1,7 @@
 //! Moves and swaps that shorten the slowest replica.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,36 +28,44 @@ pub enum Stop {
     WorkBudget,
 }
 
+/// How far refinement goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Replicas packed anew: work, not time, so the same batch gives the same plan on any machine.
+    pub packings: usize,
+    /// More partners of each scheme for a slowest replica that is else left as it is. They pay where one strategy is all
+    /// that there is work for.
+    pub more_partners: usize,
+}
+
 /// Moves and swaps sequences away from the slowest replica while its packed time falls.
 ///
-/// `budget` counts replicas packed anew, not time: the same batch gives the same plan on any machine. `watch` is
-/// called for each change of the slowest replica.
-pub fn refine(assignment: &mut Assignment, tokens: &[Tokens], mut budget: usize, watch: Watch) -> Result<Stop> {
+/// `watch` is called for each change of the slowest replica.
+pub fn refine(assignment: &mut Assignment, tokens: &[Tokens], limits: Limits, watch: Watch) -> Result<Stop> {
+    let mut budget = limits.packings;
     let mut rankings = rankings(assignment);
-    loop {
+    'slowest: loop {
         watch()?;
         let slowest = rankings.iter().filter_map(Ranking::slowest);
         let slowest = slowest.max_by_key(|&replica| (assignment.times[replica], Reverse(replica)));
         let Some(slowest) = slowest else { return Ok(Stop::LocalOptimum) };
-        let changes = promising(assignment, tokens, slowest, &rankings);
-        let mut improved = false;
-        for change in changes.into_iter().take(TRIES) {
-            if budget < 2 {
-                return Ok(Stop::WorkBudget);
-            }
-            budget -= 2;
-            let before = [slowest, change.partner].map(|replica| (replica, assignment.times[replica]));
-            if apply_if_shorter(assignment, tokens, slowest, &change) {
-                for (replica, time) in before {
-                    rankings[assignment.scheme_of[replica]].change(replica, time, assignment.times[replica]);
+        for partners in [0..PARTNERS, PARTNERS..PARTNERS + limits.more_partners] {
+            let changes = promising(assignment, tokens, slowest, &rankings, partners);
+            for change in changes.into_iter().take(TRIES) {
+                if budget < 2 {
+                    return Ok(Stop::WorkBudget);
                 }
-                improved = true;
-                break;
+                budget -= 2;
+                let before = [slowest, change.partner].map(|replica| (replica, assignment.times[replica]));
+                if apply_if_shorter(assignment, tokens, slowest, &change) {
+                    for (replica, time) in before {
+                        rankings[assignment.scheme_of[replica]].change(replica, time, assignment.times[replica]);
+                    }
+                    continue 'slowest;
+                }
             }
         }
-        if !improved {
-            return Ok(Stop::LocalOptimum);
-        }
+        return Ok(Stop::LocalOptimum);
     }
 }
 
@@ -78,11 +87,20 @@ struct Change {
     estimate: Millis,
 }
 
-/// The changes that by estimate would shorten the slowest replica, the most promising first.
-fn promising<'a>(assignment: &Assignment, tokens: &[Tokens], slowest: usize, rankings: &'a [Ranking]) -> Vec<Change> {
+/// The changes that by estimate would shorten the slowest replica, the most promising first; with those partners of each
+/// scheme, the earliest to end being the first.
+fn promising<'a>(
+    assignment: &Assignment,
+    tokens: &[Tokens],
+    slowest: usize,
+    rankings: &'a [Ranking],
+    partners: Range<usize>,
+) -> Vec<Change> {
     let from = Totals::of(assignment, tokens, slowest);
     let mut changes = Vec::new();
-    let others = |ranking: &'a Ranking| ranking.earliest().filter(|&replica| replica != slowest).take(PARTNERS);
+    let others = |ranking: &'a Ranking| {
+        ranking.earliest().filter(|&replica| replica != slowest).skip(partners.start).take(partners.len())
+    };
     for partner in rankings.iter().flat_map(others) {
         let to = Totals::of(assignment, tokens, partner);
         for &leaves in &assignment.sequences[slowest] {

@@ -6,7 +6,7 @@
 
 use crate::dispatch::deal::Deal;
 use crate::dispatch::share::Share;
-use crate::dispatch::{Assignment, refine};
+use crate::dispatch::{Assignment, Limits, refine};
 use crate::error::Result;
 use crate::units::Tokens;
 use crate::watch::Watch;
@@ -110,7 +110,8 @@ impl Saving<'_, '_> {
         let dealt = Share::of(held, &self.most).and_then(|shares| self.deal.by_shares(self.by_length, &shares));
         let Some(mut dealt) = dealt else { return Ok(false) };
         let has_pipelines = dealt.packers.iter().any(|packer| packer.cost().scheme().pp() > 1);
-        refine(&mut dealt, self.tokens, if has_pipelines { OF_PIPELINES } else { REFINEMENTS }, self.watch)?;
+        let packings = if has_pipelines { OF_PIPELINES } else { REFINEMENTS };
+        refine(&mut dealt, self.tokens, Limits { packings, more_partners: 0 }, self.watch)?;
         let is_shorter = dealt.iteration_ms() < self.best.iteration_ms();
         if is_shorter {
             self.best = dealt;
@@ -137,7 +138,7 @@ mod tests {
         let mut by_length: Vec<usize> = (0..lengths.len()).collect();
         by_length.sort_by_key(|&id| std::cmp::Reverse(lengths[id]));
         let mut dealt = longest_first(&batch, &by_length, &strategy.parse().unwrap(), &capacities).unwrap();
-        refine(&mut dealt, batch.tokens(), 1_000, UNWATCHED).unwrap();
+        refine(&mut dealt, batch.tokens(), Limits { packings: 1_000, more_partners: 0 }, UNWATCHED).unwrap();
         let measured = |assignment: &Assignment| {
             let mut assignment = assignment.clone();
             let mut ids = assignment.sequences.concat();

@@ -2,29 +2,122 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
 use crate::units::{Millis, Tokens};
 
-/// First-fit decreasing: few bins, whatever their times.
-///
-/// `ids` come longest first; one above the cap has a bin of its own. At most 11/9 of the optimum and one bin more
-/// (Johnson 1973); on long-tailed lengths it is nearly always the optimum.
-pub(super) fn first_fit(ids: &[usize], tokens: &[Tokens], cap: Tokens) -> Vec<Vec<usize>> {
-    let mut bins: Vec<(Tokens, Vec<usize>)> = Vec::new();
-    for &id in ids {
-        let length = tokens[id];
-        match bins.iter_mut().find(|(used, _)| *used + length <= cap) {
-            Some((used, bin)) => {
-                *used += length;
-                bin.push(id);
-            }
-            None => bins.push((length, vec![id])),
-        }
-    }
-    bins.into_iter().map(|(_, bin)| bin).collect()
+/// Sequences in bins; filled again and again by a search, it allocates nothing.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bins {
+    /// The bin of each sequence, in the order of the ids.
+    bin_of: Vec<usize>,
+    totals: Vec<Tokens>,
+    times: Vec<Millis>,
+    by_time: BinaryHeap<Reverse<(Millis, usize)>>,
+    full: Vec<Reverse<(Millis, usize)>>,
 }
 
-/// How many bins `first_fit` uses, without making them.
+impl Bins {
+    /// The tokens of each bin; none are in an empty one.
+    pub(super) fn totals(&self) -> &[Tokens] {
+        &self.totals
+    }
+
+    /// What the sequences of each bin take.
+    pub(super) fn times(&self) -> &[Millis] {
+        &self.times
+    }
+
+    /// The sequences of each bin, of the `ids` that it was filled with.
+    pub(super) fn lists(&self, ids: &[usize]) -> Vec<Vec<usize>> {
+        let mut lists = vec![Vec::new(); self.totals.len()];
+        for (&id, &bin) in ids.iter().zip(&self.bin_of) {
+            lists[bin].push(id);
+        }
+        lists
+    }
+
+    /// First-fit decreasing: few bins, whatever their times.
+    ///
+    /// `ids` come longest first; one above the cap has a bin of its own. At most 11/9 of the optimum and one bin more
+    /// (Johnson 1973); on long-tailed lengths it is nearly always the optimum.
+    pub(super) fn first_fit(&mut self, ids: &[usize], tokens: &[Tokens], ms: &[Millis], cap: Tokens) {
+        self.clear();
+        for &id in ids {
+            let found = self.totals.iter().position(|&used| used + tokens[id] <= cap);
+            let bin = found.unwrap_or_else(|| self.open());
+            self.put(id, bin, tokens, ms);
+        }
+    }
+
+    /// A bin for each of `targets`, filled to about that time: each sequence, longest first, into the bin that lacks
+    /// most and has room (Graham's longest-processing-time rule, under a cap and towards a target). An empty bin
+    /// takes any sequence. False where one finds no room.
+    pub(super) fn towards(
+        &mut self,
+        ids: &[usize],
+        tokens: &[Tokens],
+        ms: &[Millis],
+        cap: Tokens,
+        targets: impl Iterator<Item = Millis>,
+    ) -> bool {
+        self.clear();
+        // A bin stands in the heap with its time beyond the target: the lowest lacks most.
+        let mut by_time = std::mem::take(&mut self.by_time).into_vec();
+        by_time.extend(targets.enumerate().map(|(bin, target)| Reverse((Millis::ZERO - target, bin))));
+        self.totals.resize(by_time.len(), Tokens(0));
+        self.times.resize(by_time.len(), Millis::ZERO);
+        self.by_time = BinaryHeap::from(by_time);
+        let shortest = ids.last().map(|&id| tokens[id]).unwrap_or_default();
+        for &id in ids {
+            let Some(bin) = self.lowest_with_room(tokens[id], ms[id], shortest, cap) else { return false };
+            self.put(id, bin, tokens, ms);
+            self.by_time.extend(self.full.drain(..));
+        }
+        true
+    }
+
+    /// The bin that lacks most of those with room, which then lacks so much less.
+    fn lowest_with_room(&mut self, tokens: Tokens, ms: Millis, shortest: Tokens, cap: Tokens) -> Option<usize> {
+        loop {
+            let mut lowest = self.by_time.peek_mut()?;
+            let Reverse((time, bin)) = *lowest;
+            let held = self.totals[bin];
+            if held + tokens <= cap || held == Tokens(0) {
+                *lowest = Reverse((time + ms, bin));
+                return Some(bin);
+            }
+            PeekMut::pop(lowest);
+            // A bin without room for the shortest sequence is never looked at again: near full caps that halves
+            // the time.
+            if held + shortest <= cap {
+                self.full.push(Reverse((time, bin)));
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.bin_of.clear();
+        self.totals.clear();
+        self.times.clear();
+        self.by_time.clear();
+        self.full.clear();
+    }
+
+    fn open(&mut self) -> usize {
+        self.totals.push(Tokens(0));
+        self.times.push(Millis::ZERO);
+        self.totals.len() - 1
+    }
+
+    fn put(&mut self, id: usize, bin: usize, tokens: &[Tokens], ms: &[Millis]) {
+        self.bin_of.push(bin);
+        self.totals[bin] += tokens[id];
+        self.times[bin] += ms[id];
+    }
+}
+
+/// How many bins first-fit decreasing uses, without filling them.
 pub(super) fn first_fit_count(ids: &[usize], tokens: &[Tokens], cap: Tokens, used: &mut Vec<Tokens>) -> usize {
     used.clear();
     for &id in ids {
@@ -37,42 +130,6 @@ pub(super) fn first_fit_count(ids: &[usize], tokens: &[Tokens], cap: Tokens, use
     used.len()
 }
 
-/// A bin for each of `targets`, filled to about that time: each sequence, longest first, into the bin that lacks
-/// most and has room (Graham's longest-processing-time rule, under a cap and towards a target). An empty bin
-/// takes any sequence. None where one finds no room.
-pub(super) fn towards(
-    ids: &[usize],
-    tokens: &[Tokens],
-    ms: &[Millis],
-    cap: Tokens,
-    targets: impl Iterator<Item = Millis>,
-) -> Option<Vec<Vec<usize>>> {
-    // A bin stands in the heap with its time beyond the target: the lowest lacks most.
-    let mut by_time: BinaryHeap<Reverse<(Millis, usize)>> =
-        targets.enumerate().map(|(bin, target)| Reverse((Millis::ZERO - target, bin))).collect();
-    let mut bins = vec![(Tokens(0), Vec::new()); by_time.len()];
-    let shortest = ids.last().map(|&id| tokens[id]).unwrap_or_default();
-    let mut full = Vec::new();
-    for &id in ids {
-        let (time, bin) = loop {
-            let Reverse((time, bin)) = by_time.pop()?;
-            if bins[bin].0 + tokens[id] <= cap || bins[bin].1.is_empty() {
-                break (time, bin);
-            }
-            // A bin without room for the shortest sequence is never looked at again: near full caps that halves
-            // the time.
-            if bins[bin].0 + shortest <= cap {
-                full.push(Reverse((time, bin)));
-            }
-        };
-        bins[bin].0 += tokens[id];
-        bins[bin].1.push(id);
-        by_time.push(Reverse((time + ms[id], bin)));
-        by_time.extend(full.drain(..));
-    }
-    Some(bins.into_iter().map(|(_, bin)| bin).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,9 +137,14 @@ mod tests {
     #[test]
     fn first_fit_fills_and_counts_alike() {
         let tokens: Vec<Tokens> = [7, 5, 4, 3, 1].map(Tokens).to_vec();
-        let ids = [0, 1, 2, 3, 4];
-        let bins = first_fit(&ids, &tokens, Tokens(10));
-        assert_eq!(bins, [vec![0, 3], vec![1, 2, 4]]);
+        let ms = [1.0, 2.0, 4.0, 8.0, 16.0].map(Millis);
+        let (ids, mut bins) = ([0, 1, 2, 3, 4], Bins::default());
+        bins.first_fit(&ids, &tokens, &ms, Tokens(10));
+        assert_eq!(bins.lists(&ids), [vec![0, 3], vec![1, 2, 4]]);
+        assert_eq!(
+            (bins.totals(), bins.times()),
+            ([10, 10].map(Tokens).as_slice(), [9.0, 22.0].map(Millis).as_slice())
+        );
         assert_eq!(first_fit_count(&ids, &tokens, Tokens(10), &mut Vec::new()), 2);
     }
 
@@ -90,10 +152,13 @@ mod tests {
     fn balanced_bins_respect_the_cap() {
         let tokens: Vec<Tokens> = [8, 8, 2, 2].map(Tokens).to_vec();
         let ms: Vec<Millis> = [1.0, 5.0, 1.0, 1.0].map(Millis).to_vec();
-        let into = |cap: u64, targets: [f64; 2]| {
-            towards(&[0, 1, 2, 3], &tokens, &ms, Tokens(cap), targets.into_iter().map(Millis))
+        let (ids, mut bins) = ([0, 1, 2, 3], Bins::default());
+        let mut into = |cap: u64, targets: [f64; 2]| {
+            let fits = bins.towards(&ids, &tokens, &ms, Tokens(cap), targets.into_iter().map(Millis));
+            fits.then(|| bins.lists(&ids))
         };
         assert_eq!(into(10, [0.0, 0.0]).unwrap(), [vec![0, 2], vec![1, 3]]);
+        // What an earlier filling left behind is gone.
         assert_eq!(into(9, [0.0, 0.0]), None);
         assert_eq!(into(100, [1.0, 7.0]).unwrap(), [vec![2], vec![0, 1, 3]]);
     }

@@ -7,23 +7,33 @@ use std::cmp::Reverse;
 
 use crate::units::Millis;
 
-/// Micro-batch indices in an order that has their times rise and fall as `shape` does: the longest where the shape
+/// Puts micro-batch indices in an order that has their times rise and fall as `shape` does: the longest where the shape
 /// is highest. Without a shape, the smallest stand at both ends.
-pub(super) fn in_shape(times: &[Millis], shape: Option<&[f64]>) -> Vec<usize> {
-    let mut ascending: Vec<usize> = (0..times.len()).collect();
-    ascending.sort_by_key(|&index| (times[index], index));
+pub(super) fn in_shape(times: &[Millis], shape: Option<&[f64]>, buffers: &mut OrderBuffers, order: &mut Vec<usize>) {
+    let OrderBuffers { ascending, places } = buffers;
+    ascending.clear();
+    ascending.extend(0..times.len());
+    ascending.sort_unstable_by_key(|&index| (times[index], index));
+    order.clear();
     let Some(shape) = shape else {
-        let front = ascending.iter().step_by(2).copied();
-        let back = ascending.iter().skip(1).step_by(2).rev().copied();
-        return front.chain(back).collect();
+        order.extend(ascending.iter().step_by(2));
+        order.extend(ascending.iter().skip(1).step_by(2).rev());
+        return;
     };
-    let mut places: Vec<usize> = (0..times.len()).collect();
-    places.sort_by(|&one, &other| shape[one].total_cmp(&shape[other]).then(one.cmp(&other)));
-    let mut order = vec![0; times.len()];
-    for (place, index) in places.into_iter().zip(ascending) {
+    places.clear();
+    places.extend(0..times.len());
+    places.sort_unstable_by(|&one, &other| shape[one].total_cmp(&shape[other]).then(one.cmp(&other)));
+    order.resize(times.len(), 0);
+    for (&place, &index) in places.iter().zip(ascending.iter()) {
         order[place] = index;
     }
-    order
+}
+
+/// Kept between orders, so that a search allocates nothing.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OrderBuffers {
+    ascending: Vec<usize>,
+    places: Vec<usize>,
 }
 
 /// Puts the longest micro-batch first and the next longest last, where they hide most of what an iteration begins and
@@ -72,8 +82,13 @@ mod tests {
     #[test]
     fn small_ones_stand_outside() {
         let times: Vec<Millis> = [5.0, 1.0, 4.0, 2.0, 3.0].map(Millis).to_vec();
-        assert_eq!(in_shape(&times, None), [1, 4, 0, 2, 3]);
-        assert_eq!(in_shape(&times, Some(&[0.1, 0.5, 0.4, 0.3, 0.2])), [1, 0, 2, 4, 3]);
+        let (mut buffers, mut order) = (OrderBuffers::default(), Vec::new());
+        let mut ordered = |shape| {
+            in_shape(&times, shape, &mut buffers, &mut order);
+            order.clone()
+        };
+        assert_eq!(ordered(None), [1, 4, 0, 2, 3]);
+        assert_eq!(ordered(Some(&[0.1, 0.5, 0.4, 0.3, 0.2])), [1, 0, 2, 4, 3]);
     }
 
     #[test]

@@ -10,7 +10,6 @@ mod explain;
 mod guess;
 mod limited;
 mod planner;
-mod rebalance;
 mod search;
 mod sizing;
 mod timeline;

@@ -7,18 +7,18 @@
 //! strategies to begin with anew, and so is what a planner would choose from without a search. What is tried is counted, not
 //! timed.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use crate::capacity::SchemeCapacity;
 use crate::error::Result;
 use crate::plan::attempt::{Attempt, Task, best};
-use crate::plan::bound::{Bound, Bounder, Branches, Limit};
-use crate::plan::rebalance::rebalanced;
+use crate::plan::bound::{Bound, Bounder, Branches, Limit, Node};
 use crate::plan::sizing::Sizing;
 use crate::plan::{Considered, Effort, Outcome};
 use crate::spec::{Cluster, Scheme, Strategy};
 use crate::strategy::{neighbours, place};
-use crate::units::Millis;
+use crate::units::{Millis, Tokens, count};
 
 /// A plan within this share of the bound is not improved.
 const NEAR: f64 = 1e-3;
@@ -31,8 +31,7 @@ const FAR: f64 = 0.02;
 const ANEW: usize = 8;
 /// Neighbours planned at each step of the walk. 2 to 4 do about as well; 4 is slower.
 const NEIGHBOURS: usize = 3;
-/// Sequences planned in all attempts together, beyond the first attempt. A larger batch has no walk: its one strategy is
-/// rebalanced before it is planned.
+/// Sequences planned in all attempts together, beyond the first attempt. A batch of more than half has no walk.
 const PLANNED: usize = 40_000;
 /// Sequences dealt out to estimate neighbours, at each step: on 64 GPUs that is enough for all.
 const DEALT: usize = 25_000;
@@ -89,12 +88,13 @@ impl<'a> Search<'a> {
 
     /// Tries the strategies to begin with.
     fn start(&mut self, branches: &Branches, mixes: &[Strategy]) -> Result<()> {
-        let sizing = Sizing::new(self.task, self.schemes, branches.root().prices(), self.cluster().gpus());
-        let sized = sizing.counts(branches.least()).and_then(|counts| self.strategy_of(&counts));
-        if let Some(strategy) = sized {
-            self.consider(self.rebalanced(strategy)?)?;
+        let (root, gpus) = (branches.root(), self.cluster().gpus());
+        let short = self.admitted_by_half(root);
+        let sized = Sizing::new(self.task, self.schemes, root.prices(), gpus, short).replicas(branches.least());
+        if let Some(placed) = sized {
+            self.consider_placed(placed, short)?;
         }
-        self.consider_counts(&branches.root().rounded(self.cluster().gpus()))?;
+        self.consider_counts(&root.rounded(gpus))?;
         // The longest sequence may need a scheme that neither has.
         if self.attempts.is_empty() {
             mixes.iter().try_for_each(|strategy| self.consider(strategy.clone()))?;
@@ -102,9 +102,43 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
+    /// The longest sequence that at least half of the ranks admit which the program uses.
+    fn admitted_by_half(&self, node: &Node) -> Tokens {
+        let longest = |scheme: usize| self.schemes[scheme].cost().longest();
+        let ranks = |scheme: usize| node.used(scheme).0 * count(self.schemes[scheme].cost().scheme().ranks());
+        let mut widest: Vec<usize> = (0..self.schemes.len()).collect();
+        widest.sort_by_key(|&scheme| Reverse(longest(scheme)));
+        let half = 0.5 * widest.iter().map(|&scheme| ranks(scheme)).sum::<f64>();
+        let mut admitting = 0.0;
+        let reaches_half = |scheme: &usize| {
+            admitting += ranks(*scheme);
+            admitting >= half
+        };
+        widest.into_iter().find(reaches_half).map(longest).unwrap_or_default()
+    }
+
+    /// Plans replicas with sequences longer than `short` placed on them. Where there is time for no more than that, these
+    /// stay where they are.
+    fn consider_placed(&mut self, placed: Vec<Vec<Vec<usize>>>, short: Tokens) -> Result<()> {
+        let counts: Vec<usize> = placed.iter().map(Vec::len).collect();
+        let Some(strategy) = self.strategy_of(&counts) else { return Ok(()) };
+        if PLANNED / self.task.batch.len() > 1 {
+            return self.consider(strategy);
+        }
+        let mut by_scheme: Vec<(Scheme, Vec<Vec<usize>>)> = self.pool().into_iter().zip(placed).collect();
+        // As the strategy's replicas stand.
+        by_scheme.sort_by_key(|(scheme, _)| strategy.schemes().iter().position(|other| other == scheme));
+        let placed = by_scheme.into_iter().flat_map(|(_, replicas)| replicas).collect();
+        let attempt = self.task.draft_beside(&strategy, placed, short)?;
+        self.seen.insert(strategy.clone());
+        self.considered.push(Considered { strategy, outcome: Outcome::Planned(attempt.ms()) });
+        self.attempts.push(attempt);
+        Ok(())
+    }
+
     /// Walks to neighbours of the best strategy while that gets shorter, but not below `enough`.
     fn walk(&mut self, enough: Millis) -> Result<()> {
-        let pool: Vec<Scheme> = self.schemes.iter().map(|capacity| capacity.cost().scheme()).collect();
+        let pool = self.pool();
         while let Some(best) = self.attempts.iter().min_by_key(|attempt| attempt.ms()) {
             let before = best.ms();
             let is_hidden = before <= best.iteration_ms * (1.0 + HIDDEN);
@@ -190,15 +224,6 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// The strategy to plan instead where the batch is too large for a walk.
-    fn rebalanced(&self, strategy: Strategy) -> Result<Strategy> {
-        if self.task.batch.len() <= PLANNED {
-            return Ok(strategy);
-        }
-        let other = rebalanced(self.task, &strategy, self.cluster())?;
-        Ok(other.filter(|other| place(other, self.cluster()).is_ok()).unwrap_or(strategy))
-    }
-
     fn consider_counts(&mut self, counts: &[usize]) -> Result<()> {
         self.strategy_of(counts).map_or(Ok(()), |strategy| self.consider(strategy))
     }
@@ -242,6 +267,11 @@ impl<'a> Search<'a> {
         let limit = Limit { until: self.least(), markets: 1 };
         let groups = groups.collect::<Option<Vec<_>>>()?;
         self.bounder.of_strategy(&groups, self.cluster().gpus(), limit).map(|bound| bound.ms)
+    }
+
+    /// The schemes that strategies are made of.
+    fn pool(&self) -> Vec<Scheme> {
+        self.schemes.iter().map(|capacity| capacity.cost().scheme()).collect()
     }
 
     fn cluster(&self) -> Cluster {

@@ -5,6 +5,10 @@
 //! bound's prices. That is first-fit decreasing with bins of several sizes (Friesen and Langston 1986), and it sees what
 //! a linear program does not: two halves of a long sequence are of no use. The earliest time by which the replicas
 //! opened fit the cluster is found by halving, as in MULTIFIT (Coffman, Garey and Johnson 1978).
+//!
+//! Replicas with few long sequences are packed, because no estimate knows how these fit together. So long ones may stay
+//! where they were placed; the shorter ones say how many replicas there must be, but stand side by side with others of
+//! their length, which pack badly.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -24,6 +28,9 @@ const STEPS: usize = 5;
 const HALVINGS: usize = 4;
 /// A replica with room is not taken where a sequence costs so many times as much as in a new one.
 const DEAREST: f64 = 2.0;
+/// A replica that so many sequences or fewer are placed on is packed for each of them; with more the estimate knows well enough
+/// what one of them adds, and packing all for each would take work in the square of their number.
+const FEW: usize = 32;
 
 /// Opens replicas for one batch.
 pub(super) struct Sizing<'a> {
@@ -31,56 +38,70 @@ pub(super) struct Sizing<'a> {
     packers: Vec<Packer<'a>>,
     prices: &'a [Price],
     gpus: u64,
+    short: Tokens,
 }
 
 impl<'a> Sizing<'a> {
-    /// A sizing for `gpus` ranks with the schemes of `capacities`, which have these prices.
-    pub(super) fn new(task: &'a Task, capacities: &[&'a SchemeCapacity], prices: &'a [Price], gpus: u32) -> Sizing<'a> {
+    /// A sizing for `gpus` ranks with the schemes of `capacities`, which have these prices; sequences longer than `short` are
+    /// placed.
+    pub(super) fn new(
+        task: &'a Task,
+        capacities: &[&'a SchemeCapacity],
+        prices: &'a [Price],
+        gpus: u32,
+        short: Tokens,
+    ) -> Sizing<'a> {
         let packers = capacities.iter().map(|capacity| Packer::new(capacity, task.batch)).collect();
-        Sizing { task, packers, prices, gpus: u64::from(gpus) }
+        Sizing { task, packers, prices, gpus: u64::from(gpus), short }
     }
 
-    /// The number of replicas of each scheme that is enough for the earliest time at or after `bound`.
-    pub(super) fn counts(&self, bound: Millis) -> Option<Vec<usize>> {
-        let ends = (0..STEPS).scan((bound, FIRST_STEP), |(before, step), _| {
-            let interval = (*before, bound * (1.0 + *step));
-            (*before, *step) = (interval.1, 2.0 * *step);
-            Some(interval)
-        });
-        let found = ends.filter_map(|(early, late)| Some((early, late, self.opened(late)?)));
-        let (mut early, mut late, mut counts) = found.into_iter().next()?;
+    /// The replicas of each scheme that are enough for the earliest time at or after `bound`, and what is placed on each.
+    pub(super) fn replicas(&mut self, bound: Millis) -> Option<Vec<Vec<Vec<usize>>>> {
+        let (mut early, mut step) = (bound, FIRST_STEP);
+        let mut found = None;
+        for _ in 0..STEPS {
+            let late = bound * (1.0 + step);
+            found = self.opened(late).map(|opened| (late, opened));
+            if found.is_some() {
+                break;
+            }
+            (early, step) = (late, 2.0 * step);
+        }
+        let (mut late, mut opened) = found?;
         for _ in 0..HALVINGS {
             let middle = Millis(0.5 * (early.0 + late.0));
             match self.opened(middle) {
-                Some(fewer) => (late, counts) = (middle, fewer),
+                Some(fewer) => (late, opened) = (middle, fewer),
                 None => early = middle,
             }
         }
-        Some(counts)
+        Some(opened.into_iter().map(Open::placed).collect())
     }
 
     /// The replicas opened if all are to end by `end`; none where they need more ranks than there are.
-    fn opened(&self, end: Millis) -> Option<Vec<usize>> {
-        let mut open = vec![Open::default(); self.packers.len()];
+    fn opened(&mut self, end: Millis) -> Option<Vec<Open>> {
+        let task = self.task;
+        let mut open: Vec<Open> = self.packers.iter().map(|_| Open::default()).collect();
         let mut order: Vec<(f64, usize)> = Vec::new();
         let (mut left, mut before) = (self.gpus, Tokens(0));
-        for &id in self.task.by_length() {
-            let tokens = self.task.batch.tokens()[id];
+        for &id in task.by_length() {
+            let tokens = task.batch.tokens()[id];
             if tokens != before {
                 self.sort_by_price(tokens, &mut order);
                 before = tokens;
             }
-            if !self.fits_open(id, &order, end, &mut open) {
+            let sequence = Sequence { id, tokens, is_placed: tokens > self.short };
+            if !self.fits_open(sequence, &order, end, &mut open) {
                 let fresh = |&(_, scheme): &(f64, usize)| {
-                    let load = Load::default().with(id, tokens, &self.packers[scheme]);
-                    (load.end <= end).then_some((scheme, load))
+                    let mut replica = Replica::default();
+                    replica.takes(sequence, &mut self.packers[scheme], end).then_some((scheme, replica))
                 };
-                let (scheme, load) = order.iter().find_map(fresh)?;
+                let (scheme, replica) = order.iter().find_map(fresh)?;
                 left = left.checked_sub(self.packers[scheme].cost().scheme().ranks())?;
-                open[scheme].add(load);
+                open[scheme].add(replica);
             }
         }
-        Some(open.iter().map(|open| open.loads.len()).collect())
+        Some(open)
     }
 
     /// The schemes that admit so many tokens, the cheapest first.
@@ -92,37 +113,84 @@ impl<'a> Sizing<'a> {
     }
 
     /// Whether a replica that is open takes the sequence and ends by `end`.
-    fn fits_open(&self, id: usize, order: &[(f64, usize)], end: Millis, open: &mut [Open]) -> bool {
-        let tokens = self.task.batch.tokens()[id];
+    fn fits_open(&mut self, sequence: Sequence, order: &[(f64, usize)], end: Millis, open: &mut [Open]) -> bool {
         let dearest = order.first().map_or(0.0, |(least, _)| DEAREST * least);
-        order.iter().take_while(|(price, _)| *price <= dearest).any(|&(_, scheme)| {
-            let grown = |load: Load| load.with(id, tokens, &self.packers[scheme]);
-            open[scheme].take_earliest(|load| Some(grown(load)).filter(|load| load.end <= end))
-        })
+        let mut near = order.iter().take_while(|(price, _)| *price <= dearest);
+        near.any(|&(_, scheme)| open[scheme].earliest_takes(sequence, &mut self.packers[scheme], end))
+    }
+}
+
+/// A sequence on its way to a replica.
+#[derive(Clone, Copy)]
+struct Sequence {
+    id: usize,
+    tokens: Tokens,
+    is_placed: bool,
+}
+
+/// A replica that is open.
+#[derive(Default)]
+struct Replica {
+    load: Load,
+    /// What is placed on it, longest first.
+    placed: Vec<usize>,
+    /// By how much that ends later than estimated.
+    late: Millis,
+}
+
+impl Replica {
+    /// Takes the sequence if it then ends by `end`.
+    fn takes(&mut self, sequence: Sequence, packer: &mut Packer, end: Millis) -> bool {
+        let Sequence { id, tokens, is_placed } = sequence;
+        let load = self.load.with(id, tokens, packer);
+        let mut late = self.late;
+        if is_placed {
+            self.placed.push(id);
+        }
+        if is_placed && self.placed.len() <= FEW {
+            late = packer.time(&self.placed) - load.end;
+        }
+        let fits = load.end + late <= end;
+        if fits {
+            (self.load, self.late) = (load, late);
+        } else if is_placed {
+            self.placed.pop();
+        }
+        fits
+    }
+
+    fn end(&self) -> Millis {
+        self.load.end + self.late
     }
 }
 
 /// The open replicas of one scheme.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Open {
-    loads: Vec<Load>,
+    replicas: Vec<Replica>,
     by_end: BinaryHeap<Reverse<(Millis, usize)>>,
 }
 
 impl Open {
-    fn add(&mut self, load: Load) {
-        self.by_end.push(Reverse((load.end, self.loads.len())));
-        self.loads.push(load);
+    fn add(&mut self, replica: Replica) {
+        self.by_end.push(Reverse((replica.end(), self.replicas.len())));
+        self.replicas.push(replica);
     }
 
-    /// Changes the load that ends earliest; false where it may not be changed.
-    fn take_earliest(&mut self, change: impl Fn(Load) -> Option<Load>) -> bool {
+    /// Whether the replica that ends earliest takes the sequence and ends by `end`.
+    fn earliest_takes(&mut self, sequence: Sequence, packer: &mut Packer, end: Millis) -> bool {
         let Some(mut earliest) = self.by_end.peek_mut() else { return false };
-        let replica = earliest.0.1;
-        let Some(load) = change(self.loads[replica]) else { return false };
-        self.loads[replica] = load;
-        *earliest = Reverse((load.end, replica));
-        true
+        let index = earliest.0.1;
+        let replica = &mut self.replicas[index];
+        let takes = replica.takes(sequence, packer, end);
+        if takes {
+            *earliest = Reverse((replica.end(), index));
+        }
+        takes
+    }
+
+    fn placed(self) -> Vec<Vec<usize>> {
+        self.replicas.into_iter().map(|replica| replica.placed).collect()
     }
 }
 
@@ -137,8 +205,8 @@ mod tests {
     use crate::strategy::usable_schemes;
     use crate::watch::UNWATCHED;
 
-    /// The schemes, the counts found for the lengths, and a lower bound.
-    fn sized(gpus: u32, lengths: &[i64]) -> (Vec<Scheme>, Option<Vec<usize>>) {
+    /// The schemes, and what is placed on the replicas of each of the sequences longer than `short`.
+    fn sized(gpus: u32, lengths: &[i64], short: u64) -> (Vec<Scheme>, Vec<Vec<Vec<usize>>>) {
         let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(gpus, 8).unwrap());
         let schemes = usable_schemes(&cost);
         let capacities = Capacities::new(cost);
@@ -147,25 +215,28 @@ mod tests {
         let batch = Batch::new(lengths, None).unwrap();
         let (bounder, task) = (Bounder::new(&batch), Task::new(&batch, &capacities, None, 0, UNWATCHED));
         let branches = bounder.of_any(&of_schemes, gpus).unwrap();
-        let counts = Sizing::new(&task, &of_schemes, branches.root().prices(), gpus).counts(branches.least());
-        (schemes, counts)
+        let mut sizing = Sizing::new(&task, &of_schemes, branches.root().prices(), gpus, Tokens(short));
+        let replicas = sizing.replicas(branches.least()).unwrap();
+        (schemes, replicas)
     }
 
     #[test]
     fn replicas_fit_the_cluster_and_use_most_of_it() {
         let lengths: Vec<i64> = (0..400).map(|i| if i % 50 == 0 { 12_000 } else { 300 + i % 7 * 100 }).collect();
-        let (schemes, counts) = sized(64, &lengths);
-        let counts = counts.unwrap();
-        let ranks: u64 = schemes.iter().zip(&counts).map(|(scheme, &count)| scheme.ranks() * count as u64).sum();
-        assert!((48..=64).contains(&ranks), "{counts:?}");
+        let (schemes, replicas) = sized(64, &lengths, 5_000);
+        let ranks: u64 = schemes.iter().zip(&replicas).map(|(scheme, own)| scheme.ranks() * own.len() as u64).sum();
+        assert!((48..=64).contains(&ranks), "{replicas:?}");
+        let mut placed = replicas.concat().concat();
+        placed.sort_unstable();
+        assert!(placed.iter().copied().eq((0..400).step_by(50)), "{replicas:?}");
     }
 
     #[test]
     fn each_long_sequence_has_a_wide_replica() {
         // Two of 30,000 tokens take 1.7 times as long on one <tp16> as apart on two, and nothing narrower admits them
         // in less time.
-        let (schemes, counts) = sized(64, &[30_000, 30_000, 30_000, 500, 500, 500]);
+        let (schemes, replicas) = sized(64, &[30_000, 30_000, 30_000, 500, 500, 500], 5_000);
         let wide = schemes.iter().position(|scheme| scheme.tp() == 16).unwrap();
-        assert_eq!(counts.unwrap()[wide], 3);
+        assert_eq!(replicas[wide], [[0], [1], [2]]);
     }
 }

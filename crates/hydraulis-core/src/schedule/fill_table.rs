@@ -75,6 +75,12 @@ impl FillTable {
         (1..=COUNTS).contains(&micro_batches).then(|| self.around(micro_batches, end, fixed)[0].shape())
     }
 
+    /// The longest of that shape; where none is known, the mean.
+    pub fn longest(&self, micro_batches: usize, end: f64, fixed: f64) -> f64 {
+        let longest = |shape: &[f64]| shape.iter().copied().fold(0.0, f64::max);
+        end * self.shape(micro_batches, end, fixed).map_or(1.0 / count(micro_batches), longest)
+    }
+
     /// The fills made for the shares around `fixed / end`.
     fn around(&self, micro_batches: usize, end: f64, fixed: f64) -> [&Fill; 2] {
         let level = level(end, fixed);
@@ -121,6 +127,9 @@ mod tests {
             assert!(work <= most * (1.0 + 1e-9), "{work} {most}");
             assert!(table.end(micro_batches, work, fixed) <= end * (1.0 + 1e-9));
             assert_eq!(table.shape(micro_batches, end, fixed).map(<[f64]>::len), Some(micro_batches));
+            let longest = table.longest(micro_batches, end, fixed);
+            assert!((end / count(micro_batches + 2)..end / 4.0).contains(&longest), "{longest} of {end}");
+            assert!((table.longest(2 * COUNTS, end, fixed) - end / count(2 * COUNTS)).abs() < 1e-9 * end);
         }
     }
 }

@@ -75,3 +75,19 @@ fn the_search_knows_what_would_be_listed_without_it() {
     let found = Planner::search(profile, cluster).unwrap().plan(&batch).unwrap();
     assert!(found.iteration_ms <= listed.iteration_ms, "{} against {}", found.strategy, listed.strategy);
 }
+
+/// On 4,096 GPUs one strategy is planned for so many sequences: with long ones placed and short ones levelled it is shorter
+/// than dealt out like those of small clusters.
+#[test]
+fn large_clusters_are_placed_and_levelled() {
+    let (profile, cluster) = (preset("llama-32b-a800").unwrap(), Cluster::new(4_096, 8).unwrap());
+    let planner = Planner::search(profile.clone(), cluster).unwrap();
+    let batch = batch_of_tokens(1, 25_600_000);
+    assert!(batch.len() > 20_000, "{} sequences", batch.len());
+    let found = planner.plan(&batch).unwrap();
+    assert!(planner.check(&found, &batch).is_empty());
+    assert_eq!(found.considered.len(), 1);
+    assert!(found.gap() < 0.035, "{}", found.gap());
+    let dealt = Planner::new(profile, cluster, Some(vec![found.strategy.clone()])).unwrap().plan(&batch).unwrap();
+    assert!(found.iteration_ms < dealt.iteration_ms, "{:?} {:?}", found.iteration_ms, dealt.iteration_ms);
+}

@@ -96,7 +96,7 @@ impl<'a> Node<'a> {
     }
 
     /// The replicas and micro-batches of an offer that its program uses, fractions included.
-    pub(super) fn used(&self, offer: usize) -> (f64, f64) {
+    pub(in crate::plan) fn used(&self, offer: usize) -> (f64, f64) {
         self.found.used[offer]
     }
 

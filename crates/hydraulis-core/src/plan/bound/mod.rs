@@ -20,8 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::capacity::SchemeCapacity;
 use crate::lengths::Batch;
-pub(super) use crate::plan::bound::branch::Branches;
-use crate::plan::bound::branch::Node;
+pub(super) use crate::plan::bound::branch::{Branches, Node};
 use crate::plan::bound::demand::Demand;
 pub(super) use crate::plan::bound::demand::Price;
 use crate::plan::bound::market::{Market, Offer};
