@@ -219,7 +219,9 @@ impl<'a> Packer<'a> {
         in_shape(times, self.capacity.shape(times.len(), load), buffers, order);
         if times.len() < bins.totals().len() {
             let used: Vec<usize> = used().collect();
-            order.iter_mut().for_each(|place| *place = used[*place]);
+            for place in order.iter_mut() {
+                *place = used[*place];
+            }
         }
         let ms = self.ordered_ms();
         self.buffers.next.ms = ms;
