@@ -45,7 +45,8 @@ def test_a_row_for_each_planner(lengths: Path, capsys: pytest.CaptureFixture[str
     assert lines[0] == (
         "3 batches of 60,000 tokens (seed 0), llama-32b-a800 on 64 GPUs; rank 5 1.5 times as slow"
     )
-    static, listed, search = lines[3:]
+    static, listed, search, *legend = lines[3:]
+    assert "transfers" not in "".join(legend)
     assert static.startswith("static 4x<tp16>")
     assert [row.split()[0] for row in (listed, search)] == ["list", "search"]
     assert "1.00x" in static
@@ -106,7 +107,8 @@ def test_transfers_have_columns_where_there_are_links(
     more = ["--compare", "16x<tp4>", "--link", "20", "--figure", str(figure)]
     np.save(lengths.with_name("short.npy"), np.full(50, 700))
     assert main(options(lengths.with_name("short.npy"), *more)) == 0
-    title, _, head, row, _ = capsys.readouterr().out.splitlines()
+    title, _, head, row, *legend, _ = capsys.readouterr().out.splitlines()
+    assert "; transfers, what computing does not hide of them. hidden: what it does." in " ".join(legend)
     assert title.endswith("on 64 GPUs; transfers by links")
     assert head.split()[-3:] == ["transfers", "hidden", "memory"]
     *shares, hidden, _ = [float(word) for word in row.replace(" %", "").split()[5:]]
@@ -140,7 +142,7 @@ def test_it_says_how_far_it_is_and_can_be_ended_there(
     capsys.readouterr()
     interrupt_at(monkeypatch, "simulating 4x<tp16>")
     assert main(arguments) == EXIT_INTERRUPTED
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "hydraulis: interrupted\n")
 
 
 @pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml")])

@@ -3,7 +3,7 @@
 use hydraulis_core::Tokens;
 use hydraulis_core::cost::{CostProfile, FitQuality, MeasuredRange, PRESETS, Trust, preset};
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::{Plan, Planner, explain};
+use hydraulis_core::plan::{Considered, Outcome, Plan, Planner, explain};
 use hydraulis_core::spec::{Cluster, Strategy};
 
 /// Numbers without a generator's dependency: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
@@ -197,4 +197,19 @@ fn a_plan_says_how_far_its_times_can_be_trusted() {
     assert_eq!((guess.scheme.to_string().as_str(), guess.beyond), ("<tp16>", 2.0));
     assert_eq!(planned_with(&profile).guess(), None);
     assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
+}
+
+/// A list made of a profile's schemes may have hundreds of strategies: the account names those that came closest.
+#[test]
+fn an_account_of_many_strategies_names_those_that_came_closest() {
+    let mixes: Vec<String> = (0..=14).map(|pairs| format!("1x<tp8>+{}x<tp4>+{pairs}x<pp4>", 14 - pairs)).collect();
+    let listed: Vec<&str> = mixes[1..14].iter().map(String::as_str).chain(["8x<tp8>"]).collect();
+    let plan = planned(&planner(preset("llama-32b-a800").unwrap(), 64, &listed), &[8_000, 6_000, 900, 900, 450, 80]);
+    let text = explain(&plan);
+    let named = |strategy: &Strategy| text.lines().any(|line| line.starts_with(&format!("  {strategy} ")));
+    let (told, left): (Vec<&Considered>, Vec<_>) = plan.considered.iter().partition(|entry| named(&entry.strategy));
+    assert_eq!((told.len(), left.len()), (12, 2), "{text}");
+    assert!(text.contains("\n  and 2 that are longer, not tried for that, or too narrow\n"), "{text}");
+    assert!(told.iter().any(|entry| entry.strategy == plan.strategy));
+    assert!(left.iter().all(|entry| !matches!(entry.outcome, Outcome::Planned(_))), "{left:?}");
 }
