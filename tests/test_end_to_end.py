@@ -116,7 +116,7 @@ def write_config(folder: Path, kind: str, *strategies: str) -> str:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Look at the data, train on four ranks, kill them, go on with two, and export."""
+    """Look at the data, train on four ranks of two nodes, kill them, go on with two, and export."""
     path = tmp_path_factory.mktemp("end-to-end")
     make_model(path / "base")
     write_all_kinds(path)
