@@ -31,7 +31,7 @@ class Ended(NamedTuple):
 
 
 def run_commands(commands: Sequence[Sequence[str]], ranks_per_node: int | None = None) -> list[Ended]:
-    """Run the command with each list of arguments, one after another; without a number all ranks are of one node."""
+    """Run the command with each list of arguments, one after another; all are of one node by default."""
     os.environ["RANK"] = str(dist.get_rank())
     os.environ["LOCAL_WORLD_SIZE"] = str(ranks_per_node or dist.get_world_size())
     setattr(train, "joined", join_what_is_there)  # noqa: B010

@@ -12,7 +12,7 @@ MOST_MB = 70
 
 
 def test_an_index_is_built_in_bounded_memory() -> None:
-    command = [sys.executable, ROOT / "benches/indexing.py", "--documents", str(DOCUMENTS)]
+    command = [sys.executable, str(ROOT / "benches/indexing.py"), "--documents", str(DOCUMENTS)]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert said.startswith(f"{DOCUMENTS:,} documents")
     found = re.search(r"; ([0-9]+) MB, and ([0-9]+) MB in a process", said)

@@ -55,7 +55,7 @@ NOT_RUN = {
     r"pip install .*": "changes the environment that runs this test: pip says here what it would do",
     r"cargo run .*": "builds release binaries: the tests of crates/hydraulis-bench run them, not optimised",
     r"sbatch .*": "needs Slurm: tests/examples runs the script with the programs that it calls made up",
-    r"examples/nodes\.sh .*": "needs nodes: tests/examples runs it likewise",
+    r"examples/nodes\.sh .*": "needs nodes: tests/examples runs it as two",
 }
 
 
