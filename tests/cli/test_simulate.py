@@ -73,8 +73,14 @@ def test_the_document_says_the_same(lengths: Path, capsys: pytest.CaptureFixture
         total = memory.pop("total_bytes")
         assert sum(memory.values()) == pytest.approx(total)
         assert all(held > 0 for held in memory.values())
+        by_stage = [stage["total_bytes"] for stages in one["stage_memory"].values() for stage in stages]
+        assert max(by_stage) == total
         assert one["utilisation"] == one["shares"]["compute"]
     assert found[1]["strategies"] == {kept: 3}
+    assert {scheme: len(stages) for scheme, stages in found[1]["stage_memory"].items()} == {
+        "<tp16>": 1,
+        "<tp4>": 1,
+    }
     assert found[0]["mean_ms"] <= found[1]["mean_ms"]
 
 

@@ -71,10 +71,12 @@ def test_memory_is_counted_not_guessed(document: dict[str, Any], entries: dict[s
     # Parameters and gradients; master parameters, gradients and two moments.
     assert document["memory"]["home_bytes"] == 4 * FLOAT32 * total
     layer = sum(size for name, size in sizes.items() if name.startswith("layers.0."))
-    # The buffers are those of the largest stage, whichever a rank is in; the loss keeps the head's gradient.
+    # The buffers are those of the largest stage, whichever a rank is in; a last one has the loss, which keeps
+    # the head's gradient.
     head = sizes["lm_head.weight"]
-    shares = {"<1>": head, "<1,full>": head, "<tp2>": head // 2, "<cp2>": head, "<pp3>": head}
-    expected = {text: FLOAT32 * (2 * total + share) for text, share in shares.items()}
+    shares = {"<1>": head, "<1,full>": head, "<tp2>": head // 2, "<cp2>": head}
+    expected: dict[str, Any] = {text: FLOAT32 * (2 * total + share + 1) for text, share in shares.items()}
+    expected["<pp3>"] = [FLOAT32 * (2 * total + more) for more in (0, 0, head + 1)]
     assert {text: entry["held_bytes"] for text, entry in entries.items()} == expected
     assert document["memory"]["reserved_bytes"] >= 2 * FLOAT32 * layer
     assert document["hardware"]["memory_bytes"] == MEMORY
@@ -107,17 +109,21 @@ def test_each_kind_of_checkpointing_is_measured_as_it_is(
 
 
 @pytest.mark.parametrize(
-    ("strategy", "ranks"), [("3x<1>", 3), ("1x<tp2>", 2), ("1x<pp2>", 2), ("1x<cp2>", 2)]
+    ("strategy", "ranks"), [("3x<1>", 3), ("1x<tp2>", 2), ("1x<pp2>", 2), ("1x<pp3>", 3), ("1x<cp2>", 2)]
 )
-def test_predicted_memory_is_near_what_is_counted(reports: list[Report], strategy: str, ranks: int) -> None:
+def test_predicted_memory_is_near_what_every_rank_holds(
+    reports: list[Report], strategy: str, ranks: int
+) -> None:
     pairs = reports[0].memory[strategy]
     assert len(pairs) == ranks
-    for planned, held in pairs:
-        # Ranks of later stages hold less than the fullest stage, whose figures are planned with.
-        assert 0.95 * held <= planned
-    fullest = max(pairs, key=lambda pair: pair[1])
-    assert fullest[0] == pytest.approx(fullest[1], rel=0.05)
+    assert [planned for planned, _ in pairs] == pytest.approx([held for _, held in pairs], rel=0.02)
     assert not reports[1].memory[strategy]
+
+
+def test_so_it_is_where_both_ends_of_a_pipeline_hold_the_same_parameters(reports: list[Report]) -> None:
+    pairs = reports[0].tied_memory["1x<pp2>"]
+    assert len(pairs) == 2
+    assert [planned for planned, _ in pairs] == pytest.approx([held for _, held in pairs], rel=0.05)
 
 
 def test_how_many_sequences_tokens_are_in_makes_no_difference(reports: list[Report]) -> None:
@@ -130,8 +136,11 @@ def test_the_first_stage_of_a_pipeline_holds_several_micro_batches(
     entries: dict[str, dict[str, Any]],
 ) -> None:
     # Three micro-batches of one layer on it, against one of three layers and the head.
-    pipeline, alone = (entries[text]["activation_bytes_per_token"] for text in ("<pp3>", "<1>"))
-    assert 0.5 < pipeline / alone < 1.1
+    first, second, last = entries["<pp3>"]["activation_bytes_per_token"]
+    assert 0.5 < first / entries["<1>"]["activation_bytes_per_token"] < 1.1
+    # Two of one layer, and one with the head beside it.
+    assert second < first
+    assert last > second / 2
 
 
 def test_forward_and_backward_have_their_shares(entries: dict[str, dict[str, Any]]) -> None:

@@ -1,7 +1,8 @@
 """What the ranks of profile/test_measure.py do; not beside it, as `profile` is a standard module too."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,8 @@ from small_model import small_config
 SCHEMES = ("<1>", "<1,full>", "<tp2>", "<cp2>", "<pp3>")
 MEMORY = 4 << 20
 CONTEXTS: tuple[ContextKind, ...] = ("ulysses", "ring")
-PLANNED = ("3x<1>", "1x<tp2>", "1x<pp2>", "1x<cp2>")
+PLANNED = ("3x<1>", "1x<tp2>", "1x<pp2>", "1x<pp3>", "1x<cp2>")
+TIED = ("1x<pp2>",)
 LENGTHS = (150, 120, 120, 90, 40, 40, 40, 7)
 
 
@@ -38,6 +40,7 @@ class Report(NamedTuple):
     kept: list[float]
     split: list[list[int]]
     memory: dict[str, list[tuple[int, int]]]
+    tied_memory: dict[str, list[tuple[int, int]]]
 
 
 def limits(
@@ -87,7 +90,8 @@ def measure(file: Path) -> Report:
         refused,
         kept,
         [kept_of_split(context) for context in CONTEXTS],
-        held_of_plans(),
+        held_of_plans(PLANNED),
+        held_of_plans(TIED, tie_word_embeddings=True),
     )
 
 
@@ -103,15 +107,15 @@ def kept_of_split(context: ContextKind) -> list[int]:
     return [bench.bytes_of([64 // number] * number) for number in (1, 2, 4, 8)]
 
 
-def held_of_plans() -> dict[str, list[tuple[int, int]]]:
+def held_of_plans(strategies: Sequence[str], **changes: Any) -> dict[str, list[tuple[int, int]]]:
     """Measure a profile, carry a plan of each strategy out: what ranks were to hold, and held; on rank 0."""
-    worker = make_worker(PLANNED, config=small_config(vocab_size=256), dtype=torch.float32)
-    schemes = [Scheme(text.partition("x")[2]) for text in PLANNED]
+    worker = make_worker(strategies, config=small_config(vocab_size=256, **changes), dtype=torch.float32)
+    schemes = [Scheme(text.partition("x")[2]) for text in strategies]
     known = limits(MEMORY, 600.0, precision=1e9)
     profile = measure_profile(worker, schemes, known, lambda _: None, lambda: False)
     assert profile is not None
     found = {}
-    for strategy in PLANNED:
+    for strategy in strategies:
         planner = Planner(profile, Cluster(gpus=3, gpus_per_node=3), strategies=[strategy])
         plan = planner.plan(LENGTHS, [length - 1 for length in LENGTHS])
         held = worker.accumulate(plan, zeros).peak_bytes

@@ -293,7 +293,7 @@ impl StageRun {
         self.peak_tokens
     }
 
-    /// What a rank's memory holds at that moment, by the profile's figures for the fullest stage.
+    /// What a rank's memory holds at that moment, by what the profile says of the stage, or of the fullest one alone.
     #[getter]
     fn memory(&self) -> RankMemory {
         self.memory

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from hydraulis._core import LengthHistogram, Link, Network
+from hydraulis._core import LengthHistogram, Link, Network, RankMemory
 from hydraulis.cli.contestant_table import contestant_table
 from hydraulis.cli.options import (
     add_batches,
@@ -44,7 +44,7 @@ together, kept for all of them and balanced by the same planner; `list` chooses 
 --strategies, or from the profile's list; `search` needs none. With links, transfers of parameters and
 gradients are part of all times: `transfers` is what computation does not hide, `hidden` how much of them it
 does. The optimizer is not part of it. `memory` is what the fullest rank of all iterations holds, of what it
-may.
+may; --json has it by scheme and stage, too.
 """
 _HELD = ("reserved_bytes", "home_bytes", "held_bytes", "activation_bytes", "total_bytes")
 
@@ -188,7 +188,10 @@ def _json(contestants: Sequence[Contestant]) -> str:
             "p99_ms": one.percentile_ms(99),
             "utilisation": one.utilisation,
             "shares": {part: one.parts_ms[part] / sum(one.parts_ms.values()) for part in PARTS},
-            "memory": None if one.memory is None else {name: getattr(one.memory, name) for name in _HELD},
+            "memory": None if one.memory is None else _held(one.memory),
+            "stage_memory": {
+                scheme: [_held(memory) for memory in stages] for scheme, stages in one.stage_memory.items()
+            },
             "guess": None if one.guess is None else str(one.guess),
             "strategies": dict(one.strategies.most_common()),
             "transfers": {"transfer_ms": one.transfer_ms, "hidden_share": one.hidden_share},
@@ -198,3 +201,7 @@ def _json(contestants: Sequence[Contestant]) -> str:
         for one in contestants
     ]
     return json.dumps({"planners": planners}) + "\n"
+
+
+def _held(memory: RankMemory) -> dict[str, float]:
+    return {name: getattr(memory, name) for name in _HELD}

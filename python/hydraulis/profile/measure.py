@@ -22,7 +22,7 @@ from hydraulis._core import Cluster, CostProfile, Scheme, fit_costs, micro_batch
 from hydraulis.config.context import ContextKind
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.planner.shape import shape_of
-from hydraulis.profile.bench import SchemeBench
+from hydraulis.profile.bench import KeptBytes, SchemeBench
 from hydraulis.profile.document import (
     MemoryMeasurement,
     ModelMemory,
@@ -165,14 +165,17 @@ def _model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
 
 
 def _scheme_memory(worker: Worker, bench: SchemeBench) -> MemoryMeasurement:
-    kept = torch.tensor(bench.kept_bytes(MEMORY_TOKENS), dtype=torch.float64)
+    """Bring together what the ranks of each stage keep: as much as the fullest of them."""
+    kept = torch.zeros(bench.scheme.pp, len(KeptBytes._fields), dtype=torch.float64)
+    if bench.position is not None:
+        kept[bench.position.stage] = torch.tensor(bench.kept_bytes(MEMORY_TOKENS), dtype=torch.float64)
     dist.all_reduce(kept, op=dist.ReduceOp.MAX)
-    per_token, constant = kept.tolist()
+    # The buffers are those of the largest stage of all schemes, whichever a rank is in.
+    buffers = sum(part.parameter.nbytes + part.gradient.nbytes for part in worker.all_buffers)
+    by_stage = [KeptBytes(*of_stage) for of_stage in kept.tolist()]
     return MemoryMeasurement(
-        # The buffers are those of the largest stage of all schemes, whichever a rank is in.
-        held_bytes=sum(part.parameter.nbytes + part.gradient.nbytes for part in worker.all_buffers)
-        + math.ceil(constant),
-        activation_bytes_per_token=per_token,
+        held_bytes=[buffers + math.ceil(of_stage.constant) for of_stage in by_stage],
+        activation_bytes_per_token=[of_stage.per_token for of_stage in by_stage],
     )
 
 
