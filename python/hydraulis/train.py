@@ -288,7 +288,9 @@ def _recorder(
     static = (
         None
         if config.planner.recalibrate
-        else StaticComparison.over(profile, cluster, planner.strategies, longest)
+        else StaticComparison.over(
+            profile, cluster, planner.strategies, longest, memory=config.planner.memory
+        )
     )
     traced = config.train.trace_step
     # A shorter run than the configuration was written for still leaves a trace.

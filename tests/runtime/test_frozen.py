@@ -87,6 +87,7 @@ def test_the_others_train_as_in_one_process(case: str) -> None:
         assert torch.equal(result.after[name], value), name
     # Nothing moves where the ranks stay where they are.
     assert result.sent == [1, 1, 2, 3, 4, 5]
+    assert result.timed == [True] * 5
     num_trained, num_frozen = (
         sum(shape.numel() for shape in part.shapes.values()) for part in (trained, rest)
     )

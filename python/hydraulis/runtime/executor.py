@@ -52,17 +52,20 @@ class Gauges:
 def execute(
     instructions: Sequence[Forward | Backward | Exchange],
     stage: Stage,
-    micro_batches: Sequence[PackedMicroBatch],
+    micro_batches: Sequence[PackedMicroBatch | None],
     denominator: int,
     before_backward: Callable[[], None],
     gauges: Gauges,
 ) -> Execution:
     """Run a rank's instruction list; gradients accumulate in the stage's buffers.
 
+    Of a micro-batch without sequences nothing is computed or sent, as both neighbours know from the plan. Its
+    place in the list keeps those around it apart in memory.
+
     Args:
         instructions: of this rank under the plan.
         stage: of this rank's position, its parameters in place.
-        micro_batches: of this rank's replica, in the plan's order.
+        micro_batches: of this rank's replica, in the plan's order; None for one without sequences.
         denominator: target tokens of the whole global batch.
         before_backward: called once, before the first backward: from then on gradients are added up.
         gauges: told each forward and backward, in running order.
@@ -88,7 +91,7 @@ class _Run:
     def __init__(
         self,
         stage: Stage,
-        micro_batches: Sequence[PackedMicroBatch],
+        micro_batches: Sequence[PackedMicroBatch | None],
         denominator: int,
         before_backward: Callable[[], None],
         kept: "KeptActivations | None",
@@ -108,9 +111,12 @@ class _Run:
         self._parked: list[tuple[int, dist.Work, Tensor]] = []
 
     def forward(self, micro_batch: int) -> None:
+        packed = self._micro_batches[micro_batch]
+        if packed is None:
+            return
         input_tH = self._input.get(micro_batch)
         with self._kept.forward(micro_batch, input_tH) if self._kept else nullcontext():
-            output = self._stage.forward(input_tH, self._micro_batches[micro_batch], self._denominator)
+            output = self._stage.forward(input_tH, packed, self._denominator)
         if self._stage.is_last:
             self.result.losses.append(output.detach())
         self._output[micro_batch] = output
@@ -119,6 +125,8 @@ class _Run:
         if not self._has_gone_back:
             self._has_gone_back = True
             self._before_backward()
+        if self._micro_batches[micro_batch] is None:
+            return
         output = self._output.pop(micro_batch)
         gradient = self._output_gradient.pop(micro_batch, None)
         # A first stage whose parameters are all frozen has nothing to do. Of a loss the gradient is 1, which
@@ -133,6 +141,9 @@ class _Run:
 
     def exchange(self, peer: int, send: int | None, receive: int | None, *, towards_next: bool) -> None:
         """Trade with a neighbouring stage: activations go to the next one, gradients to the previous."""
+        send, receive = self._travelling(send), self._travelling(receive)
+        if send is None and receive is None:
+            return
         operations = []
         if receive is not None:
             arriving_tH = self._empty(receive)
@@ -159,9 +170,14 @@ class _Run:
             work.wait()
         self._parked = [parked for parked in self._parked if parked[0] != peer]
 
+    def _travelling(self, micro_batch: int | None) -> int | None:
+        """Give the micro-batch unless it has no sequences."""
+        return None if micro_batch is None or self._micro_batches[micro_batch] is None else micro_batch
+
     def _empty(self, micro_batch: int) -> Tensor:
-        # The plan fixes every shape, so no rank ever sends one to another.
-        shape = self._stage.hidden_shape(self._micro_batches[micro_batch])
+        packed = self._micro_batches[micro_batch]
+        assert packed is not None, "a micro-batch without sequences does not travel"
+        shape = self._stage.hidden_shape(packed)
         return torch.empty(shape, dtype=self._stage.dtype, device=self._stage.device)
 
     def _keep(self, micro_batch: int, arrived_tH: Tensor, *, towards_next: bool) -> None:
