@@ -210,6 +210,11 @@ def test_what_was_timed_is_in_the_file_and_a_later_measurement_goes_on_from_it(
     assert resumed == first
 
 
+def test_a_fit_that_is_refused_is_measured_for_twice_more(reports: list[Report]) -> None:
+    assert reports[0].fits == [3, -3]
+    assert all(report.fits == [0, 0] for report in reports[1:])
+
+
 def test_links_are_measured_for_every_number_of_ranks(reports: list[Report]) -> None:
     links = reports[0].links
     assert [(link.operation, link.ranks) for link in links] == [

@@ -6,16 +6,19 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 import torch
 
 from hydraulis import Cluster, Planner, Scheme
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
-from hydraulis.errors import HydraulisError
+from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.profile import measure as measure_module
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.profile.links import LinkMeasurement, measure_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.runtime.loop import planned_bytes
+from hydraulis.runtime.worker import Worker
 from runtime.tiny import make_worker
 from small_model import small_config
 
@@ -32,6 +35,7 @@ class Report(NamedTuple):
 
     profile: str
     resumed: str
+    fits: list[int]
     links: list[LinkMeasurement]
     shares: list[float]
     filled: bool
@@ -71,6 +75,7 @@ def measure(file: Path) -> Report:
     filled = bool(worker.buffers.parameter.count_nonzero() > 0)
     resumed = measure_profile(worker, schemes, known, lambda _: None, lambda: False)
     assert resumed is not None
+    fits = [fits_of(worker, schemes, known, refusals) for refusals in (2, 3)]
     links = measure_links(worker.groups, worker.device)
     refused = ("", "", "")
     try:
@@ -83,6 +88,7 @@ def measure(file: Path) -> Report:
     return Report(
         profile.to_json(),
         resumed.to_json(),
+        fits,
         links,
         shares,
         filled,
@@ -93,6 +99,27 @@ def measure(file: Path) -> Report:
         held_of_plans(PLANNED),
         held_of_plans(TIED, tie_word_embeddings=True),
     )
+
+
+def fits_of(worker: Worker, schemes: Sequence[Scheme], known: MeasurementLimits, refusals: int) -> int:
+    """Measure while so many fits are refused; give how many there were, below 0 if the last was, too."""
+    fit, number = measure_module._fit, 0
+
+    def fit_or_refuse(*arguments: Any) -> Any:
+        nonlocal number
+        number += 1
+        if number <= refusals:
+            message = "it follows no law"
+            raise InvalidInputError(message, code="fit_unexplained")
+        return fit(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure_module, "_fit", fit_or_refuse)
+        try:
+            measure_profile(worker, schemes, known, lambda _: None, lambda: False)
+        except InvalidInputError:
+            return -number
+    return number
 
 
 def kept_per_token(scheme: Scheme) -> float:

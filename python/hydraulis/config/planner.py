@@ -33,7 +33,8 @@ class PlannerConfig:
             exchanges tokens for heads, `ring` passes keys and values round.
         profile: the path of a saved cost profile, which brings its own memory and kind of context
             parallelism; empty to measure one at the start.
-        profile_seconds: after how long that measurement begins no new pass; it always makes one.
+        profile_seconds: after how long that measurement begins no new pass; it always makes one, and takes
+            the time again, twice at most, while times follow no law.
         memory_mib: the memory of one rank for which a profile is measured.
         memory: how micro-batches fit into memory: with `cap` each of them by itself, with `exact` any
             consecutive ones that a pipeline holds at once, which admits longer sequences.

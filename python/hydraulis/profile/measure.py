@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from hydraulis._core import Cluster, CostProfile, Scheme, fit_costs, micro_batches_to_measure
 from hydraulis.config.context import ContextKind
+from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.planner.shape import shape_of
 from hydraulis.profile.bench import KeptBytes, SchemeBench
@@ -49,6 +50,9 @@ RELAY_BUFFERS = 6
 # Micro-batches of each scheme: five more than there are coefficients, so that the error can be told.
 NUM_MIXES = 8
 
+# How often the time is granted, if times follow no law; those of the rounds before count.
+MOST_ROUNDS = 3
+
 # By scheme, as written, and by the number of the mix: what a rank measured in one pass.
 Pass = dict[tuple[str, int], Timing]
 
@@ -62,7 +66,8 @@ class MeasurementLimits:
         memory_bytes: that a rank may use.
         longest: tokens of the longest sequence that the run will see.
         micro_batch_tokens: tokens of the largest micro-batch that it can make of a global batch.
-        seconds: after which no new pass over the micro-batches is begun; one is always made.
+        seconds: after which no new pass over the micro-batches is begun; one is always made, and the time is
+            granted again, twice at most, while the times follow no law.
         precision: a scheme is measured no more once the relative standard error of each micro-batch's median
             time is at most this.
         file: of the observations, on rank 0; those that it holds count, and new ones are added.
@@ -97,7 +102,8 @@ def measure_profile(
         The profile, the same on every rank; None if the measurement was stopped.
 
     Raises:
-        InvalidInputError: the model does not admit a scheme's context degree (code `context_degree`).
+        InvalidInputError: the model does not admit a scheme's context degree (code `context_degree`), or
+            times follow no law (code `fit_unexplained`; see `fit_costs`).
         InfeasibleError: a scheme leaves no memory for a single token (code `scheme_too_large`).
     """
     contexts = {scheme: limits.context if scheme.cp > 1 else None for scheme in schemes}
@@ -110,13 +116,20 @@ def measure_profile(
     record = MeasurementRecord(_mixes(model, memory, limits, workload), limits.precision)
     if limits.file is not None:
         from_rank_zero(lambda: record.open(limits.file, _conditions(workload)))
-    if not _measure(benches, record, limits.seconds, progress, is_stopped):
-        return None
 
     def fitted() -> str:
         return cost_profile(model, memory, _fit(record.mixes, record.observations), workload).to_json()
 
-    return CostProfile.from_json(from_rank_zero(fitted))
+    rounds_left = MOST_ROUNDS
+    while _measure(benches, record, limits.seconds, progress, is_stopped):
+        rounds_left -= 1
+        try:
+            return CostProfile.from_json(from_rank_zero(fitted))
+        except InvalidInputError as error:
+            # Ranks were busy with something else: medians of more passes may follow the law.
+            if error.code != "fit_unexplained" or not rounds_left:
+                raise
+    return None
 
 
 def _workload(worker: Worker, context: ContextKind) -> Workload:
