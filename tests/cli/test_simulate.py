@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cli.told import interrupt_at, listen
+from hydraulis import CostProfile
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.main import main
 
@@ -104,6 +105,27 @@ def test_slow_ranks_and_links_take_time(lengths: Path, capsys: pytest.CaptureFix
     assert messages["strategies"] == linked["strategies"]
     (slow,) = planners(capsys, [*arguments, "--slow", "0=3", "--slow", "1=2"])
     assert plain["mean_ms"] < slow["mean_ms"] <= 3 * plain["mean_ms"]
+
+
+def test_messages_take_what_was_measured_of_them(
+    lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(CostProfile.preset("llama-32b-a800").to_json())
+    exchange = {"operation": "all_to_all", "ranks": 16, "latency_ms": 0.1, "gigabytes_per_s": 20.0}
+    slow = {"operation": "send", "ranks": 16, "latency_ms": 50.0, "gigabytes_per_s": 20.0}
+    np.save(lengths.with_name("short.npy"), np.full(50, 700))
+    means = {}
+    for name, links in (("exchanges", [exchange]), ("messages", [exchange, slow])):
+        document["hardware"]["links"] = links
+        profile = tmp_path / f"{name}.json"
+        profile.write_text(json.dumps(document))
+        arguments = options(lengths.with_name("short.npy"), "--compare", "4x<tp8,pp2>", "--count", "1")
+        for link in ("profile", "200"):
+            found = planners(capsys, [*arguments, "--profile", str(profile), "--link", link, "--messages"])
+            means[name, link] = found[0]["mean_ms"]
+    # A pipeline of two nodes waits for one message each way at least.
+    assert means["messages", "profile"] > means["exchanges", "profile"] + 90
+    assert means["messages", "200"] == means["exchanges", "200"]
 
 
 def test_transfers_have_columns_where_there_are_links(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hydraulis import Cluster, CostProfile, Planner, Scheme
-from hydraulis.profile.links import with_links
+from hydraulis.profile.links import exchanges_to_measure, with_links
 from hydraulis.profile.measure import NUM_MIXES, observed
 from hydraulis.profile.observations import Observation, Observations, Timing
 from ranks import run_ranks
@@ -219,15 +219,33 @@ def test_links_are_measured_for_every_number_of_ranks(reports: list[Report]) -> 
     links = reports[0].links
     assert [(link.operation, link.ranks) for link in links] == [
         ("send", 2),
-        ("all_reduce", 2),
         ("all_to_all", 2),
-        ("all_reduce", 3),
         ("all_to_all", 3),
     ]
     assert all(link.latency_ms > 0 and link.gigabytes_per_s > 0 for link in links)
     assert reports[1].links == links
     written = with_links(CostProfile.from_json(reports[0].profile), links)
     assert json.loads(written.to_json())["hardware"]["links"][0]["operation"] == "send"
+
+
+@pytest.mark.parametrize(
+    ("world", "node", "sends", "exchanges"),
+    [
+        (1, 1, [], []),
+        (2, 2, [2], [2]),
+        (6, 3, [2, 4, 6], [2, 4, 6]),
+        (16, 8, [2, 4, 8, 16], [2, 4, 8, 16]),
+        # Of 12 the first six send partly to their own node; of 10 all cross.
+        (12, 5, [2, 4, 8, 10, 12], [2, 4, 8, 12]),
+        (5, 1, [2, 4], [2, 4, 5]),
+    ],
+)
+def test_messages_inside_a_node_and_between_nodes_are_measured(
+    world: int, node: int, sends: list[int], exchanges: list[int]
+) -> None:
+    found = exchanges_to_measure(world, node)
+    assert [ranks for operation, ranks in found if operation == "send"] == sends
+    assert [ranks for operation, ranks in found if operation == "all_to_all"] == exchanges
 
 
 def test_a_profile_says_how_far_it_can_be_trusted(entries: dict[str, dict[str, Any]]) -> None:
