@@ -160,7 +160,7 @@ impl Efficiency {
     /// What explains these profiles best; each must say which model it is of, and be of a known device.
     #[staticmethod]
     fn learnt(py: Python<'_>, profiles: Vec<Py<CostProfile>>) -> PyResult<Efficiency> {
-        let profiles: Vec<cost::CostProfile> = profiles.iter().map(|profile| profile.get().0.clone()).collect();
+        let profiles: Vec<cost::CostProfile> = profiles.into_iter().map(|profile| profile.get().0.clone()).collect();
         detached(py, || cost::Efficiency::learnt(&profiles)).map(Efficiency)
     }
 
