@@ -27,7 +27,7 @@ impl CostProfile {
 
     /// The same where all senders are in other nodes than their receivers; each node then has as many senders as ranks.
     pub fn send_between(&self) -> Option<&MeasuredLink> {
-        self.widest_send(|half, node| half.is_multiple_of(node))
+        self.widest_send(u32::is_multiple_of)
     }
 
     /// `is_meant` takes the senders, and the ranks of a node.
