@@ -120,6 +120,17 @@ def test_predicted_memory_is_near_what_every_rank_holds(
     assert not reports[1].memory[strategy]
 
 
+def test_so_it_is_where_a_micro_batch_takes_the_room_of_several(reports: list[Report]) -> None:
+    long = reports[0].long
+    assert long.longest == pytest.approx(2.0)
+    assert long.measured == pytest.approx(1.0)
+    assert long.num_empty == 2
+    assert len(long.memory) == 2
+    assert [planned for planned, _ in long.memory] == pytest.approx(
+        [held for _, held in long.memory], rel=0.02
+    )
+
+
 def test_so_it_is_where_both_ends_of_a_pipeline_hold_the_same_parameters(reports: list[Report]) -> None:
     pairs = reports[0].tied_memory["1x<pp2>"]
     assert len(pairs) == 2

@@ -1,6 +1,8 @@
 """What the ranks of profile/test_measure.py do; not beside it, as `profile` is a standard module too."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -30,6 +32,22 @@ TIED = ("1x<pp2>",)
 LENGTHS = (150, 120, 120, 90, 40, 40, 40, 7)
 
 
+class LongMicroBatches(NamedTuple):
+    """A plan by the exact rule.
+
+    Attributes:
+        longest: tokens of a micro-batch, in caps.
+        measured: of the longest that was timed, in tokens of that one.
+        num_empty: micro-batches without sequences.
+        memory: what ranks were to hold, and held; on rank 0.
+    """
+
+    longest: float
+    measured: float
+    num_empty: int
+    memory: list[tuple[int, int]]
+
+
 class Report(NamedTuple):
     """What one rank saw of a measurement."""
 
@@ -45,6 +63,7 @@ class Report(NamedTuple):
     split: list[list[int]]
     memory: dict[str, list[tuple[int, int]]]
     tied_memory: dict[str, list[tuple[int, int]]]
+    long: LongMicroBatches
 
 
 def limits(
@@ -98,6 +117,7 @@ def measure(file: Path) -> Report:
         [kept_of_split(context) for context in CONTEXTS],
         held_of_plans(PLANNED),
         held_of_plans(TIED, tie_word_embeddings=True),
+        long_micro_batches("<pp2>"),
     )
 
 
@@ -151,6 +171,28 @@ def held_of_plans(strategies: Sequence[str], **changes: Any) -> dict[str, list[t
         pairs = zip(planned_bytes(planner, plan), held, strict=False)
         found[strategy] = [(planned, counted) for planned, counted in pairs if planned and counted]
     return found
+
+
+def long_micro_batches(text: str) -> LongMicroBatches:
+    """Measure a pipeline, and carry out a plan of sequences that it holds one at a time."""
+    scheme, cluster = Scheme(text), Cluster(gpus=3, gpus_per_node=3)
+    worker = make_worker([f"1x{text}"], config=small_config(vocab_size=256), dtype=torch.float32)
+    exact = replace(limits(MEMORY, 600.0, precision=1e9), memory="exact")
+    profile = measure_profile(worker, [scheme], exact, lambda _: None, lambda: False)
+    assert profile is not None
+    planner = Planner(profile, cluster, strategies=[f"1x{text}"], memory="exact")
+    longest, lengths = planner.longest_admitted, [planner.longest_admitted - less for less in (0, 9, 40)]
+    plan = planner.plan(lengths, [length - 1 for length in lengths])
+    assert planner.check(plan, lengths, [length - 1 for length in lengths]) == []
+    held = worker.accumulate(plan, lambda sequence: np.zeros(lengths[sequence], dtype=np.uint8)).peak_bytes
+    pairs = zip(planned_bytes(planner, plan), held, strict=False)
+    (entry,) = json.loads(profile.to_json())["schemes"]
+    return LongMicroBatches(
+        longest / profile.cap_tokens(scheme, cluster),
+        entry["fit"]["range"]["longest_tokens"] / longest,
+        sum(not sequences for sequences in plan.replicas[0].micro_batches),
+        [(planned, counted) for planned, counted in pairs if planned and counted],
+    )
 
 
 def zeros(sequence: int) -> npt.NDArray[np.uint8]:

@@ -18,8 +18,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from hydraulis._core import Cluster, CostProfile, Scheme, fit_costs, micro_batches_to_measure
+from hydraulis._core import Cluster, CostProfile, Planner, Scheme, fit_costs, micro_batches_to_measure
 from hydraulis.config.context import ContextKind
+from hydraulis.config.memory_rule import MemoryRule
 from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.planner.shape import shape_of
@@ -64,6 +65,7 @@ class MeasurementLimits:
     Attributes:
         context: the kind of context parallelism to measure, for schemes that have any.
         memory_bytes: that a rank may use.
+        memory: the rule by which plans will fit micro-batches into it; the largest that it admits is timed.
         longest: tokens of the longest sequence that the run will see.
         micro_batch_tokens: tokens of the largest micro-batch that it can make of a global batch.
         seconds: after which no new pass over the micro-batches is begun; one is always made, and the time is
@@ -78,6 +80,7 @@ class MeasurementLimits:
     longest: int
     micro_batch_tokens: int
     seconds: float
+    memory: MemoryRule = "cap"
     precision: float = 0.01
     file: Path | None = None
 
@@ -204,8 +207,8 @@ def _mixes(
     cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=workload.gpus_per_node)
     mixes = {}
     for scheme in memory:
-        cap = unfitted.cap_tokens(scheme, cluster)
-        tokens = min(cap, limits.micro_batch_tokens)
+        planner = Planner(unfitted, cluster, strategies=[f"1x{scheme}"], memory=limits.memory)
+        tokens = min(planner.longest_admitted, limits.micro_batch_tokens)
         mixes[scheme] = micro_batches_to_measure(min(tokens, limits.longest), tokens, NUM_MIXES)
     return mixes
 

@@ -4,7 +4,7 @@ use crate::cost::profile::{FitQuality, SchemeProfile};
 use crate::cost::stage_memory::StageMemory;
 use crate::cost::{CostProfile, MemoryWindow, RankMemory, Trust};
 use crate::error::{Error, Result};
-use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme};
+use crate::spec::{CheckpointingKind, Cluster, ContextKind, MemoryRule, Scheme};
 use crate::units::{Millis, Tokens, whole};
 
 /// The cost of every scheme of a profile on one cluster.
@@ -216,14 +216,16 @@ impl SchemeCost {
 /// Whether each stage is known to hold `p` caps at once, be they of one micro-batch or of several.
 ///
 /// Where a profile has the fullest stage's figures alone, that is so where all stages are alike: they take as long, and have as
-/// many layers where it says how many.
+/// many layers where it says how many. It never is where backward computes activations again: of a layer it then holds those
+/// of the whole micro-batch, which no figure counts and which are `p` times as many for one of `p` caps.
 fn holds_windows(profile: &CostProfile, entry: &SchemeProfile, gpus: u32, cap: Tokens) -> bool {
     let same_times =
         entry.stage_multipliers.iter().all(|list| list.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq()));
     let same_layers = entry.stage_layers.iter().all(|list| list.windows(2).all(|pair| pair[0] == pair[1]));
     let holds = |stage: StageMemory| stage.cap_among(profile, entry.scheme.pp()) >= cap;
     let are_known = entry.activation_bytes_per_token.is_known() || (same_times && same_layers);
-    are_known && profile.stage_memory(entry, gpus).all(holds)
+    let are_kept = entry.scheme.checkpointing() == CheckpointingKind::None;
+    are_kept && are_known && profile.stage_memory(entry, gpus).all(holds)
 }
 
 #[cfg(test)]
@@ -310,6 +312,10 @@ mod tests {
         assert_eq!(longest(head), 19_968);
         let even = with(&mut profile, [22_881_075_200; 2], [2e6, 1e6]);
         assert_eq!(longest(even), 2 * 19_968);
+        let mut again = profile.clone();
+        again.schemes[place].scheme = scheme.under(CheckpointingKind::Full);
+        let again = CostModel::new(again, Cluster::new(64, 8).unwrap()).with_memory(MemoryRule::Exact);
+        assert_eq!(again.scheme(scheme.under(CheckpointingKind::Full)).unwrap().longest(), Tokens(19_968));
         let full = with(&mut profile, [22_881_075_200, 62_881_075_200], [2e6, 1e6]);
         let error = full.scheme(scheme).unwrap_err().to_string();
         assert!(error.contains("need 85198897152 of 85198897152 bytes"), "{error}");
