@@ -84,7 +84,7 @@ def train_frozen(
 
 
 def time_a_frozen_stage() -> tuple[bool, float]:
-    """Time a stage that has no backward, and the one behind it; say if it takes time, and what a token keeps."""
+    """Time a stage that has no backward, and the one behind it; say if it takes time, and what it keeps."""
     config = ModelConfig(
         vocab_size=256,
         hidden_size=16,
