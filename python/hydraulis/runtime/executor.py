@@ -104,7 +104,7 @@ class _Run:
         self._before_backward = before_backward
         self._has_gone_back = False
         self._input: dict[int, Tensor] = {}
-        self._output: dict[int, Tensor] = {}
+        self._output: dict[int, Tensor | None] = {}
         self._output_gradient: dict[int, Tensor] = {}
         self._input_gradient: dict[int, Tensor] = {}
         # A send is done when its partner has received: its tensor must live until then.
@@ -129,10 +129,10 @@ class _Run:
             return
         output = self._output.pop(micro_batch)
         gradient = self._output_gradient.pop(micro_batch, None)
-        # A first stage whose parameters are all frozen has nothing to do. Of a loss the gradient is 1, which
-        # backward() takes for granted.
-        if output.requires_grad:
-            torch.autograd.backward(output, gradient)
+        if output is None:
+            return
+        # Of a loss the gradient is 1, which backward() takes for granted.
+        torch.autograd.backward(output, gradient)
         input_tH = self._input.pop(micro_batch, None)
         if input_tH is not None and input_tH.grad is not None:
             self._input_gradient[micro_batch] = input_tH.grad
@@ -149,7 +149,7 @@ class _Run:
             arriving_tH = self._empty(receive)
             operations.append(dist.P2POp(dist.irecv, arriving_tH, peer))
         if send is not None:
-            leaving_tH = self._output[send].detach() if towards_next else self._input_gradient.pop(send)
+            leaving_tH = self._passed_on(send) if towards_next else self._input_gradient.pop(send)
             operations.append(dist.P2POp(dist.isend, leaving_tH, peer))
         # One work for each operation on gloo, a single one for the batch on NCCL.
         works = dist.batch_isend_irecv(operations)
@@ -160,6 +160,17 @@ class _Run:
             self._release(peer)
         if send is not None:
             self._parked.append((peer, works[-1], leaving_tH))
+
+    def _passed_on(self, micro_batch: int) -> Tensor:
+        """Give what goes to the next stage; it stays here if a backward will begin from it."""
+        output = self._output[micro_batch]
+        assert output is not None, "each is passed on once"
+        if not output.requires_grad:
+            # A first stage whose parameters are all frozen has no backward.
+            self._output[micro_batch] = None
+            if self._kept:
+                self._kept.release(micro_batch)
+        return output.detach()
 
     def drain(self) -> None:
         for peer in {peer for peer, _, _ in self._parked}:
