@@ -27,10 +27,15 @@ def analytic_entry(scheme: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
 def test_activations_are_what_a_stage_keeps(checkpointing: CheckpointingKind) -> None:
-    few, many = (stage_bytes(tokens, torch.float32, checkpointing, **SHAPE) for tokens in (128, 384))
+    def kept(kind: CheckpointingKind) -> float:
+        few, many = (stage_bytes(tokens, torch.float32, kind, **SHAPE) for tokens in (128, 384))
+        return (many - few) / 256
+
+    # In a backward one layer is there as it is without checkpointing.
+    held = kept(checkpointing) + (kept("none") - kept(checkpointing)) / SHAPE["num_hidden_layers"]
     predicted = analytic_entry(str(Scheme("<1>").under(checkpointing)))["activation_bytes_per_token"]
     # Beside that a stage keeps ids, targets and positions: some numbers a token, whatever the model's size.
-    assert 0 <= (many - few) / 256 - predicted <= 128
+    assert 0 <= held - predicted <= 128
 
 
 @pytest.mark.parametrize("scheme", ["<1>", "<tp2>", "<pp2>", "<tp2,pp2>"])

@@ -105,7 +105,8 @@ def test_each_kind_of_checkpointing_is_measured_as_it_is(
     assert reports[1].kept == reports[0].kept
     assert none > selective > full > 0
     plain, recomputed = (entries[text]["activation_bytes_per_token"] for text in ("<1>", "<1,full>"))
-    assert recomputed < 0.6 * plain
+    # In backward one of the layers is there as without checkpointing; what is kept is a third of that.
+    assert plain / small_config().num_hidden_layers < recomputed < 0.6 * plain
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,11 @@ pub(super) fn held_bytes(model: &ModelShape, scheme: Scheme, device: &Device) ->
 }
 
 /// Bytes of activations for each token of a micro-batch, by stage: stage `j` of `p` holds `p - j` micro-batches at once, each
-/// of its own layers. Context ranks share the tokens out.
+/// of its own layers, and in a backward what one layer of one of them computes again. Context ranks share the tokens out.
 pub(super) fn activation_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<PerStage<f64>> {
     let tp = count(scheme.tp());
     let layer = layer_bytes(model, scheme, device);
+    let again = layer_bytes(model, scheme.under(CheckpointingKind::None), device) - layer;
     let hidden = count(model.fields().hidden_size);
     // Two of the last norm, and the gradient that the loss leaves for all tokens of the group.
     let head = hidden * (tp * count(device.dtype.bytes()) + 2.0 * count(device.dtype.wide_bytes()));
@@ -56,7 +57,7 @@ pub(super) fn activation_bytes(model: &ModelShape, scheme: Scheme, device: &Devi
     let of_stage = |(stage, layers): (u16, u64)| {
         let in_flight = scheme.in_flight(stage);
         let beside = if in_flight == 1 { head } else { f64::from(in_flight) * output };
-        (count(u64::from(in_flight) * layers) * layer + beside) / count(scheme.block())
+        (count(u64::from(in_flight) * layers) * layer + again + beside) / count(scheme.block())
     };
     Ok(PerStage::each(stage_layers(model, scheme)?.into_iter().map(of_stage).collect()))
 }
