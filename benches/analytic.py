@@ -1,20 +1,26 @@
-"""How well each shipped table of times is predicted from the others, and what the efficiencies then are.
+"""How well each shipped table of times is predicted from the others, and how near to the peak devices come.
 
     python benches/analytic.py
 
 For each preset the efficiencies are learnt from the other three, and the profile of its model on its device
 is predicted by arithmetic. Errors are of the time of one sequence, over all schemes and over the lengths 512,
-1,024 and so on up to each scheme's cap on 64 GPUs.
+1,024 and so on up to each scheme's cap on 64 GPUs. The curves are of what all four teach: shares of the peak
+of matrix products by the hidden units of a rank, of the 7B model on one A800 by the tokens of a micro-batch
+of sequences of 128 tokens and by the length of one sequence, and of attention by itself.
 """
 
 import statistics
 import sys
 
 from hydraulis import Cluster, CostProfile, InfeasibleError, Scheme
+from hydraulis._core import Efficiency
 
 CLUSTER = Cluster(gpus=64, gpus_per_node=8)
 LENGTHS = [512 << doublings for doublings in range(7)]
+WIDTHS = [256 << doublings for doublings in range(6)]
+SHORT = 128
 ROW = "{:<20} {:>7} {:>8} {:>9} {:>8} {:>8}  {}\n"
+SHOWN = "llama-7b-a800"
 
 
 def cap(profile: CostProfile, scheme: Scheme) -> int:
@@ -36,20 +42,54 @@ def errors(target: CostProfile, predicted: CostProfile) -> dict[str, float]:
     return found
 
 
-def main() -> None:
-    """Print a row for each table."""
-    profiles = [CostProfile.preset(name) for name in CostProfile.presets()]
-    sys.stdout.write(ROW.format("table", "schemes", "times", "median", "p90", "worst", "of"))
+def error_table(profiles: list[CostProfile]) -> str:
+    """Give a row for each table, predicted from the others."""
+    text = ROW.format("table", "schemes", "times", "median", "p90", "worst", "of")
     for target in profiles:
-        others = [profile for profile in profiles if profile != target]
+        efficiency = Efficiency.learnt([profile for profile in profiles if profile != target])
         assert target.model is not None
-        predicted = CostProfile.analytic(target.model, CLUSTER, target.device, learnt_from=others)
+        predicted = CostProfile.analytic(target.model, CLUSTER, target.device, efficiency=efficiency)
         found = errors(target, predicted)
         sizes = sorted(abs(error) for error in found.values())
         worst = max(found, key=lambda place: abs(found[place]))
         row = (statistics.median(sizes), sizes[len(sizes) * 9 // 10], abs(found[worst]))
         shares = (f"{size:.1%}" for size in row)
-        sys.stdout.write(ROW.format(target.name, len(target.schemes), len(sizes), *shares, worst))
+        text += ROW.format(target.name, len(target.schemes), len(sizes), *shares, worst)
+    return text
+
+
+def curves(efficiency: Efficiency) -> str:
+    """Give how near to the peak the kinds of work come."""
+    shown = CostProfile.preset(SHOWN)
+    model, scheme = shown.model, Scheme("<1>")
+    assert model is not None
+
+    def of(lengths: list[int]) -> float:
+        return efficiency.of_micro_batch(model, scheme, CLUSTER, shown.device, lengths)
+
+    kinds = "".join(f"  {name:<24} {times:6.2f}\n" for name, times in efficiency.times_peak)
+    widths = {width: efficiency.of_matrices(width) for width in WIDTHS}
+    tokens = {total: of([SHORT] * (total // SHORT)) for total in LENGTHS}
+    lengths = {length: of([length]) for length in LENGTHS}
+    return (
+        f"times as long as at peak (launches: ms a layer)\n{kinds}"
+        f"matrices, by hidden units of a rank\n{curve(widths)}"
+        f"a micro-batch of sequences of {SHORT} tokens, by its tokens\n{curve(tokens)}"
+        f"one sequence, by its tokens\n{curve(lengths)}"
+        f"attention by itself, of any length\n  {efficiency.of_attention:.1%}\n"
+    )
+
+
+def curve(shares: dict[int, float]) -> str:
+    """Give a line of places, and one of the shares there."""
+    places = "".join(f"{place:>9,}" for place in shares)
+    return places + "\n" + "".join(f"{share:>9.1%}" for share in shares.values()) + "\n"
+
+
+def main() -> None:
+    """Print the errors and the curves."""
+    profiles = [CostProfile.preset(name) for name in CostProfile.presets()]
+    sys.stdout.write(f"{error_table(profiles)}\n{curves(Efficiency.learnt(profiles))}")
 
 
 if __name__ == "__main__":

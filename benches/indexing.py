@@ -94,7 +94,9 @@ def report(path: Path, arguments: argparse.Namespace) -> None:
     """Build in two attempts, read, and say what it took."""
     index = path.parent / "index" / job_of(path, arguments.tokenizer).key()[:16]
     first_s, _ = attempt(path, arguments, until=0.5)
-    kept = Extent(**json.loads((index / "journal.json").read_text(encoding="utf-8")))
+    journal = index / "journal.json"
+    # A build of a second or two has not written it yet.
+    kept = Extent(**json.loads(journal.read_text(encoding="utf-8"))).documents if journal.exists() else 0
     second_s, printed = attempt(path, arguments, until=2.0)
     second_cpu_s, own_mb, worker_mb = json.loads(printed)
     extent = complete_extent(index)
@@ -105,7 +107,7 @@ def report(path: Path, arguments: argparse.Namespace) -> None:
     for document in documents:
         corpus.read(int(document))
     read_s = time.perf_counter() - start
-    share = 1 - kept.documents / extent.documents
+    share = 1 - kept / extent.documents
     size_mb = path.stat().st_size / 1e6
     sys.stdout.write(
         f"{extent.documents:,} documents, {size_mb:,.0f} MB, {extent.tokens:,} tokens with "

@@ -10,7 +10,9 @@ from train_workers import run_commands
 
 
 def run_until_killed(command: Sequence[str], step: int) -> None:
-    """Run the command until rank 0 is killed, which ends the others: no process of the run is told anything.
+    """Run the command, as if on nodes of two ranks, until rank 0 is killed, which ends the others.
+
+    No process of the run is told anything.
 
     Args:
         command: its arguments.
@@ -24,4 +26,4 @@ def run_until_killed(command: Sequence[str], step: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     setattr(Recorder, "add", add_and_die)  # noqa: B010
-    run_commands([command])
+    run_commands([command], ranks_per_node=2)

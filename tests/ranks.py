@@ -53,6 +53,7 @@ class _Place(NamedTuple):
     store: Path
     timeout: timedelta
     device: str
+    ranks_per_node: int
 
 
 class _Child(NamedTuple):
@@ -66,6 +67,7 @@ def run_ranks(
     *args: Any,
     timeout_seconds: float = TIMEOUT_SECONDS,
     device: str = "cpu",
+    ranks_per_node: int | None = None,
 ) -> list[Any]:
     """Call `function(*args)` on every rank.
 
@@ -75,6 +77,7 @@ def run_ranks(
         args: the same for every rank.
         timeout_seconds: for the whole call, and for each collective.
         device: `cpu`, or `cuda` for a device for each rank, with NCCL between them.
+        ranks_per_node: as torchrun would say it, of nodes that are pretended; all ranks if left out.
 
     Returns:
         The results, by rank.
@@ -90,7 +93,8 @@ def run_ranks(
         try:
             for rank in range(world_size):
                 timeout = timedelta(seconds=timeout_seconds)
-                place = _Place(rank, world_size, Path(folder) / "store", timeout, device)
+                store = Path(folder) / "store"
+                place = _Place(rank, world_size, store, timeout, device, ranks_per_node or world_size)
                 children.append(_start(place, call))
             results = _collect(children, deadline)
             _dismiss(children, deadline)
@@ -187,7 +191,8 @@ def _join(place: _Place) -> None:
     # What several ranks do is tested on the CPU, also where there is a device, unless a test says otherwise.
     if place.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    os.environ |= {"LOCAL_RANK": str(place.rank), "LOCAL_WORLD_SIZE": str(place.world_size)}
+    os.environ["LOCAL_RANK"] = str(place.rank % place.ranks_per_node)
+    os.environ["LOCAL_WORLD_SIZE"] = str(place.ranks_per_node)
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     os.environ["GLOO_SOCKET_IFNAME"] = loopback
     device = torch.device(place.device, place.rank) if place.device == "cuda" else CPU

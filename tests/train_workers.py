@@ -30,10 +30,10 @@ class Ended(NamedTuple):
     err: str
 
 
-def run_commands(commands: Sequence[Sequence[str]]) -> list[Ended]:
-    """Run the command with each list of arguments, one after another."""
+def run_commands(commands: Sequence[Sequence[str]], ranks_per_node: int | None = None) -> list[Ended]:
+    """Run the command with each list of arguments, one after another; all are of one node by default."""
     os.environ["RANK"] = str(dist.get_rank())
-    os.environ["LOCAL_WORLD_SIZE"] = str(dist.get_world_size())
+    os.environ["LOCAL_WORLD_SIZE"] = str(ranks_per_node or dist.get_world_size())
     setattr(train, "joined", join_what_is_there)  # noqa: B010
     setattr(StandardLibrary, "load", _load)  # noqa: B010
     return [_run(arguments) for arguments in commands]

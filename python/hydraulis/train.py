@@ -14,13 +14,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hydraulis._core import Cluster, CostProfile
+from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.cli.display import TrainingDisplay
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED, report
 from hydraulis.cli.options import add_json, add_run_config, overrides_of
 from hydraulis.config.run import RunConfig, load, to_dict
 from hydraulis.data.analysis import ANALYSIS
 from hydraulis.data.dataset import Dataset
+from hydraulis.data.open import Data
 from hydraulis.data.run_analysis import analysis_of
 from hydraulis.data.run_length import epochs_of, with_steps
 from hydraulis.errors import HydraulisError
@@ -140,14 +141,9 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         named_strategies(config.planner, cluster)
         on_rank_zero(lambda: require_trackers(config.output))
-        display.doing("opening the data")
-        data = load_data(config.data, display.indexing, stop.agreed)
+        data = _opened(config, stop, display)
         if data is None:
-            display.note("stopped before the first iteration; the next run goes on with the index")
             return EXIT_INTERRUPTED
-        data.train.check_vocabulary(config.model.vocab_size)
-        display.doing("looking at the data")
-        display.data(json.loads(from_rank_zero(lambda: json.dumps(data.train.describe()))))
         config = _with_steps(config, data.train, display)
         position = DataPosition(config, data.train)
         resumed = _resumed(config, position, display)
@@ -156,16 +152,8 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
         display.doing("making the model")
         worker = begin(config, schemes, resumed)
         display.note(f"computing on {device_name(worker.device)}, attention by {worker.kernel.name}")
-        if saved is None:
-            seconds = config.planner.profile_seconds
-            display.note(
-                f"measuring what {len(schemes)} schemes cost, for {seconds:.0f} s or one pass over them"
-            )
-        whole = saved or measured_profile(
-            worker, schemes, measurement_limits(config), display.measuring, stop.agreed
-        )
+        whole = saved or _measured(config, worker, schemes, stop, display)
         if whole is None:
-            display.note("stopped before the first iteration; nothing was written")
             return EXIT_INTERRUPTED
         display.doing("beginning the run")
         profile = restricted(whole, schemes)
@@ -203,6 +191,31 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
     if rank == 0:
         _sum_up(display, summary, worker.device, _document(summary, first, config) if as_json else None)
     return 0 if completed >= config.train.num_steps else EXIT_INTERRUPTED
+
+
+def _opened(config: RunConfig, stop: StopRequest, display: TrainingDisplay) -> Data | None:
+    """Open the data, and say what they are; None if that was stopped. Collective."""
+    display.doing("opening the data")
+    data = load_data(config.data, display.indexing, stop.agreed)
+    if data is None:
+        display.note("stopped before the first iteration; the next run goes on with the index")
+        return None
+    data.train.check_vocabulary(config.model.vocab_size)
+    display.doing("looking at the data")
+    display.data(json.loads(from_rank_zero(lambda: json.dumps(data.train.describe()))))
+    return data
+
+
+def _measured(
+    config: RunConfig, worker: Worker, schemes: Sequence[Scheme], stop: StopRequest, display: TrainingDisplay
+) -> CostProfile | None:
+    """Measure what the schemes cost; None if that was stopped. Collective."""
+    seconds = config.planner.profile_seconds
+    display.note(f"measuring what {len(schemes)} schemes cost, for {seconds:.0f} s or one pass over them")
+    profile = measured_profile(worker, schemes, measurement_limits(config), display.measuring, stop.agreed)
+    if profile is None:
+        display.note("stopped before the first iteration; nothing was written")
+    return profile
 
 
 def _summary(recorder: Recorder, display: TrainingDisplay) -> RunSummary:
@@ -288,7 +301,9 @@ def _recorder(
     static = (
         None
         if config.planner.recalibrate
-        else StaticComparison.over(profile, cluster, planner.strategies, longest)
+        else StaticComparison.over(
+            profile, cluster, planner.strategies, longest, memory=config.planner.memory
+        )
     )
     traced = config.train.trace_step
     # A shorter run than the configuration was written for still leaves a trace.

@@ -194,12 +194,15 @@ def test_a_broken_promise_is_an_internal_error(
     assert "\n  sequence_missing: sequence " in output.err
 
 
-def test_an_interrupt_has_its_own_exit_code(lengths: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_has_its_own_exit_code(
+    lengths: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli_plan, "load_profile", interrupted)
     assert main(options(lengths)) == EXIT_INTERRUPTED == 130
+    assert capsys.readouterr() == ("", "hydraulis: interrupted\n")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

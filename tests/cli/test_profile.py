@@ -59,7 +59,8 @@ def test_ranks_measure_a_profile_that_plans(config: Path, capfd: pytest.CaptureF
     assert profile.schemes == ["<1>", "<pp2>"]
     assert profile.model == shape_of(load(config).model)
     assert profile.dtype == "float32"
-    assert "all_reduce among 2 ranks" in output.out
+    assert "send among 2 ranks" in output.out
+    assert "all_to_all among 2 ranks" in output.out
     assert str(config.with_name("p.json")) in output.out
     assert describe(profile) in output.out
     planner = Planner(profile, Cluster(gpus=2, gpus_per_node=2), strategies=["2x<1>", "1x<pp2>"])

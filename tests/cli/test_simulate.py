@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cli.told import interrupt_at, listen
+from hydraulis import CostProfile
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.main import main
 
@@ -45,7 +46,8 @@ def test_a_row_for_each_planner(lengths: Path, capsys: pytest.CaptureFixture[str
     assert lines[0] == (
         "3 batches of 60,000 tokens (seed 0), llama-32b-a800 on 64 GPUs; rank 5 1.5 times as slow"
     )
-    static, listed, search = lines[3:]
+    static, listed, search, *legend = lines[3:]
+    assert "transfers" not in "".join(legend)
     assert static.startswith("static 4x<tp16>")
     assert [row.split()[0] for row in (listed, search)] == ["list", "search"]
     assert "1.00x" in static
@@ -72,8 +74,14 @@ def test_the_document_says_the_same(lengths: Path, capsys: pytest.CaptureFixture
         total = memory.pop("total_bytes")
         assert sum(memory.values()) == pytest.approx(total)
         assert all(held > 0 for held in memory.values())
+        by_stage = [stage["total_bytes"] for stages in one["stage_memory"].values() for stage in stages]
+        assert max(by_stage) == total
         assert one["utilisation"] == one["shares"]["compute"]
     assert found[1]["strategies"] == {kept: 3}
+    assert {scheme: len(stages) for scheme, stages in found[1]["stage_memory"].items()} == {
+        "<tp16>": 1,
+        "<tp4>": 1,
+    }
     assert found[0]["mean_ms"] <= found[1]["mean_ms"]
 
 
@@ -99,6 +107,27 @@ def test_slow_ranks_and_links_take_time(lengths: Path, capsys: pytest.CaptureFix
     assert plain["mean_ms"] < slow["mean_ms"] <= 3 * plain["mean_ms"]
 
 
+def test_messages_take_what_was_measured_of_them(
+    lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(CostProfile.preset("llama-32b-a800").to_json())
+    exchange = {"operation": "all_to_all", "ranks": 16, "latency_ms": 0.1, "gigabytes_per_s": 20.0}
+    slow = {"operation": "send", "ranks": 16, "latency_ms": 50.0, "gigabytes_per_s": 20.0}
+    np.save(lengths.with_name("short.npy"), np.full(50, 700))
+    means = {}
+    for name, links in (("exchanges", [exchange]), ("messages", [exchange, slow])):
+        document["hardware"]["links"] = links
+        profile = tmp_path / f"{name}.json"
+        profile.write_text(json.dumps(document))
+        arguments = options(lengths.with_name("short.npy"), "--compare", "4x<tp8,pp2>", "--count", "1")
+        for link in ("profile", "200"):
+            found = planners(capsys, [*arguments, "--profile", str(profile), "--link", link, "--messages"])
+            means[name, link] = found[0]["mean_ms"]
+    # A pipeline of two nodes waits for one message each way at least.
+    assert means["messages", "profile"] > means["exchanges", "profile"] + 90
+    assert means["messages", "200"] == means["exchanges", "200"]
+
+
 def test_transfers_have_columns_where_there_are_links(
     lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,7 +135,8 @@ def test_transfers_have_columns_where_there_are_links(
     more = ["--compare", "16x<tp4>", "--link", "20", "--figure", str(figure)]
     np.save(lengths.with_name("short.npy"), np.full(50, 700))
     assert main(options(lengths.with_name("short.npy"), *more)) == 0
-    title, _, head, row, _ = capsys.readouterr().out.splitlines()
+    title, _, head, row, *legend, _ = capsys.readouterr().out.splitlines()
+    assert "; transfers, what computing does not hide of them. hidden: what it does." in " ".join(legend)
     assert title.endswith("on 64 GPUs; transfers by links")
     assert head.split()[-3:] == ["transfers", "hidden", "memory"]
     *shares, hidden, _ = [float(word) for word in row.replace(" %", "").split()[5:]]
@@ -140,7 +170,7 @@ def test_it_says_how_far_it_is_and_can_be_ended_there(
     capsys.readouterr()
     interrupt_at(monkeypatch, "simulating 4x<tp16>")
     assert main(arguments) == EXIT_INTERRUPTED
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "hydraulis: interrupted\n")
 
 
 @pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml")])

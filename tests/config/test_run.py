@@ -85,6 +85,7 @@ BAD_VALUES = {
     "planner.context": '"both"',
     "planner.profile_seconds": "0",
     "planner.memory_mib": "0",
+    "planner.memory": '"all"',
     "output.directory": '""',
     "output.peak_tflops": "0",
 }
@@ -368,13 +369,17 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
 
 
 def test_stated_layers_of_stages_must_be_a_split_of_the_models(tmp_path: Path) -> None:
-    config = load(write(tmp_path), ["train.stage_layers=[[1, 1], [2]]"])
-    assert config.train.stage_layers == ((1, 1), (2,))
+    config = load(write(tmp_path), ["train.stage_layers=[[1, 1]]"])
+    assert config.train.stage_layers == ((1, 1),)
     for lists, says in (
-        ("[[2], [2, 1]]", r"stage_layers\[1\] = \[2, 1\]: these are 3 layers, the model has 2"),
+        ("[[1, 1], [1, 1, 1]]", r"stage_layers\[1\] = \[1, 1, 1\]: these are 3 layers, the model has 2"),
+        (
+            "[[2]]",
+            r"stage_layers\[0\] = \[2\]: one stage has all layers, whatever is stated; leave the list out",
+        ),
         ("[[]]", r"stage_layers\[0\] = \[\]: the limit is one layer a stage"),
         ("[[1, 1], [1, 1]]", "one list for each number"),
-        ("[[2], [0, 2]]", r"stage_layers\[1\] = \[0, 2\]: the limit is one layer a stage"),
+        ("[[1, 1], [0, 2]]", r"stage_layers\[1\] = \[0, 2\]: the limit is one layer a stage"),
         ("[[-1, 3]]", r"stage_layers\[0\] = \[-1, 3\]: the limits are one layer a stage and 2 in all"),
         ("[[1, 18446744073709551617]]", "the limits are one layer a stage and 2 in all"),
     ):

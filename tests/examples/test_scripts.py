@@ -1,8 +1,11 @@
-"""The examples for several nodes, run with the programs that they call made up."""
+"""The examples for several nodes, run with the programs that they call made up; nodes.sh for real, too."""
 
+import json
 import os
 import shlex
+import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,35 @@ from torch.distributed.run import get_args_parser
 
 from helpers import ROOT
 from hydraulis.train import make_parser
+from profiles import made_up_profile
 
+RUN = """
+[model]
+vocab_size = 256
+hidden_size = 16
+intermediate_size = 20
+num_hidden_layers = 2
+num_attention_heads = 4
+num_key_value_heads = 2
+
+[data]
+sources = [{{files = ["{root}/examples/text.jsonl"]}}]
+max_tokens = 64
+too_long = "truncate"
+tokens_per_batch = 120
+index_processes = 1
+
+[train]
+steps = 2
+
+[planner]
+memory_mib = 6
+strategies = ["2x<1>", "1x<tp2>"]
+profile = "profile.json"
+
+[output]
+directory = "run"
+"""
 SLURM = {
     "SLURM_JOB_NODELIST": "node-[0-3]",
     "SLURM_JOB_NUM_NODES": "4",
@@ -60,6 +91,52 @@ def test_every_node_starts_its_ranks_of_one_run(
     training = make_parser().parse_args(asked.training_script_args)
     assert (training.config, training.resume) == ("run.toml", "latest")
     assert training.set == ["model.path=my model"]
+
+
+def on_two_nodes(folder: Path, *arguments: str) -> list[str]:
+    """Start nodes.sh twice, as two machines do, with a rank each; give what they print."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+    # Else torchrun leaves folders in /tmp.
+    settings = {"TMPDIR": str(folder), "GLOO_SOCKET_IFNAME": loopback, "CUDA_VISIBLE_DEVICES": ""}
+    settings |= {"PORT": str(port), "RANKS": "1", "OMP_NUM_THREADS": "1"}
+    settings |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    command = [str(ROOT / "examples/nodes.sh"), "2", "127.0.0.1", "run.toml", *arguments]
+    nodes = [
+        subprocess.Popen(
+            command,
+            cwd=folder,
+            env=os.environ | settings,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    try:
+        ended = [node.communicate(timeout=120) for node in nodes]
+    finally:
+        for node in nodes:
+            node.kill()
+    assert [node.returncode for node in nodes] == [0, 0], ended
+    return [out for out, _ in ended]
+
+
+def test_two_nodes_train_one_run_and_go_on_with_it(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(RUN.format(root=ROOT), encoding="utf-8")
+    (tmp_path / "profile.json").write_text(
+        made_up_profile({"<1>": 64, "<tp2>": 96}).to_json(), encoding="utf-8"
+    )
+    first = on_two_nodes(tmp_path)
+    assert "beginning anew" in "".join(first)
+    assert "" in first  # rank 0 alone speaks, whichever node that is on
+    assert "going on after step 2 of" in "".join(on_two_nodes(tmp_path, "--set", "train.steps=3"))
+    steps = [
+        json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert steps == [0, 1, 2]
 
 
 @pytest.mark.parametrize("script", ["slurm.sh", "nodes.sh"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hydraulis import Cluster, InfeasibleError, InvalidInputError, Link, Network, Planner
+from hydraulis import Cluster, InfeasibleError, InvalidInputError, Link, Network, Planner, Strategy
 from hydraulis.planner.compare import PARTS, Setting, best_static, compare, homogeneous
 from planner.links import link
 from profiles import made_up_profile
@@ -13,6 +13,10 @@ PROFILE = made_up_profile(CAPS)
 CLUSTER = Cluster(gpus=8, gpus_per_node=4)
 BATCHES = [np.array(lengths) for lengths in ([40] * 20, [380, 20, 20, 9], [140, 130, 60, 33, 20, 8, 8, 7])]
 SETTING = Setting(profile=PROFILE, cluster=CLUSTER, batches=BATCHES, listed=["8x<1>", "1x<tp4>+4x<1>"])
+
+
+def schemes(strategy: str) -> set[str]:
+    return {str(scheme) for scheme in Strategy(strategy).schemes}
 
 
 def test_homogeneous_strategies_fill_the_cluster_as_far_as_nodes_let_them() -> None:
@@ -51,8 +55,23 @@ def test_each_contestant_runs_every_batch() -> None:
         assert (one.transfer_ms, one.hidden_share) == (0, 1)
         assert one.utilisation == pytest.approx(one.parts_ms["compute"] / sum(one.iteration_ms))
         assert tuple(one.parts_ms) == PARTS
+        assert {scheme for text in one.strategies for scheme in schemes(text)} == set(one.stage_memory)
     told = ["planning under each static strategy", *(f"simulating {name}" for name in names)]
     assert said == [(step, done, 3) for step in told for done in range(3)]
+
+
+def test_memory_is_that_of_each_stage_where_it_held_most() -> None:
+    (one,) = compare(SETTING, ["1x<tp4>+1x<pp2>"])
+    planner = Planner(PROFILE, CLUSTER, strategies=["1x<tp4>+1x<pp2>"])
+    runs = [planner.simulate(planner.plan(batch)) for batch in BATCHES]
+    found = {}
+    for place, scheme in enumerate(("<tp4>", "<pp2>")):
+        by_stage = zip(*(run.stages[place] for run in runs), strict=True)
+        found[scheme] = [max(stage.memory.total_bytes for stage in stages) for stages in by_stage]
+    held = {scheme: [memory.total_bytes for memory in stages] for scheme, stages in one.stage_memory.items()}
+    assert held == found
+    assert one.memory is not None
+    assert one.memory.total_bytes == max(*found["<pp2>"], *found["<tp4>"])
 
 
 def test_percentiles_are_iterations_that_were() -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hydraulis import Cluster, CostProfile, InvalidInputError, Link, LinkRates, Network, Planner
-from hydraulis.planner.links import link_rates, measured_rates
+from hydraulis.planner.links import link_rates, measured_rates, message_network
 from profiles import made_up_profile
 
 
@@ -18,7 +18,7 @@ def profile(*links: tuple[str, int, float, float], node: int = 8) -> CostProfile
     return CostProfile.from_json(json.dumps(document))
 
 
-INSIDE = (("all_to_all", 2, 0.1, 80.0), ("all_to_all", 8, 0.7, 100.0), ("all_reduce", 8, 9.0, 1.0))
+INSIDE = (("all_to_all", 2, 0.1, 80.0), ("all_to_all", 8, 0.7, 100.0), ("send", 8, 9.0, 1.0))
 
 
 def test_inside_a_node_each_rank_keeps_its_own_part() -> None:
@@ -87,3 +87,20 @@ def test_messages_travel_at_the_links_rates() -> None:
     sent = planner.simulate(plan, network=Network.of_profile(shipped, rates))
     # 4,096 elements of 2 bytes for each token, there and back.
     assert sent.iteration_ms - plan.iteration_ms == pytest.approx(2 * (8_192_000 / 1e3 + 0.25))
+
+
+@pytest.mark.parametrize(
+    ("text", "gigabytes_per_s", "latency_ms"), [("profile", 2 * 0.002, 3.0), ("0.001", 0.001, 0.25)]
+)
+def test_messages_travel_as_they_were_measured(text: str, gigabytes_per_s: float, latency_ms: float) -> None:
+    document = json.loads(CostProfile.preset("llama-7b-a800").to_json())
+    send = {"operation": "send", "ranks": 4, "latency_ms": 3.0, "gigabytes_per_s": 0.002}
+    document["hardware"] |= {"gpus_per_node": 2, "links": [send]}
+    measured, cluster = CostProfile.from_json(json.dumps(document)), Cluster(gpus=4, gpus_per_node=2)
+    rates = LinkRates(gigabytes_per_s=0.001, gpu_gigabytes_per_s=1e6, message_us=250.0)
+    planner = Planner(measured, cluster, strategies=["1x<tp2,pp2>"])
+    plan = planner.plan([1_000])
+    sent = planner.simulate(plan, network=message_network(text, measured, rates))
+    # Two ranks send half of 8,192,000 bytes each over their node's wire, there and back.
+    way_ms = 2 * 4_096_000 / (gigabytes_per_s * 1e6) + latency_ms
+    assert sent.iteration_ms - plan.iteration_ms == pytest.approx(2 * way_ms)

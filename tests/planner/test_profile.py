@@ -6,6 +6,7 @@ import pytest
 
 from helpers import ROOT, at_least
 from hydraulis import Cluster, CostProfile, InvalidInputError, Scheme
+from hydraulis._core import Efficiency
 from hydraulis.planner import load_profile
 
 PRESETS = ["llama-7b-a800", "llama-13b-a800", "llama-32b-a800", "llama-7b-a100-40g"]
@@ -141,13 +142,41 @@ def test_efficiencies_are_learnt_from_the_profiles_given() -> None:
     assert model is not None
     assert model.parameters == 32 * (4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096) + 2 * 30592 * 4096 + 4096
     default = CostProfile.analytic(model, Cluster(64, 8), "H100")
-    assert CostProfile.analytic(model, Cluster(64, 8), "H100", learnt_from=profiles) == default
-    other = CostProfile.analytic(model, Cluster(64, 8), "H100", learnt_from=profiles[1:])
+    learnt = Efficiency.learnt(profiles)
+    assert learnt == Efficiency.shipped()
+    assert CostProfile.analytic(model, Cluster(64, 8), "H100", efficiency=learnt) == default
+    other = CostProfile.analytic(model, Cluster(64, 8), "H100", efficiency=Efficiency.learnt(profiles[1:]))
     assert other != default
     assert other.micro_batch_ms(Scheme("<tp2>"), [900]) == pytest.approx(
         default.micro_batch_ms(Scheme("<tp2>"), [900]), rel=0.2
     )
     assert other.error(Scheme("<tp2>")) is None
+
+
+def test_the_share_of_the_peak_is_operations_over_what_the_profile_predicts() -> None:
+    model, cluster, efficiency = (
+        CostProfile.preset("llama-7b-a800").model,
+        Cluster(64, 8),
+        Efficiency.shipped(),
+    )
+    assert model is not None
+    profile = CostProfile.analytic(model, cluster, "A800")
+    for text, ranks in (("<1>", 1), ("<tp4,pp2>", 8), ("<tp2,cp2>", 4)):
+        for lengths in ([300], [4_000, 900, 900]):
+            tokens, squares = sum(lengths), sum(length**2 for length in lengths)
+            matrices = 32 * (4 * 4096**2 + 3 * 4096 * 11008) + 30592 * 4096
+            operations = (6 * matrices * tokens + 7 * 32 * 4096 * squares) / ranks
+            at_peak_ms = 1e3 * operations / 312e12
+            share = efficiency.of_micro_batch(model, Scheme(text), cluster, "A800", lengths)
+            assert share == pytest.approx(at_peak_ms / profile.micro_batch_ms(Scheme(text), lengths))
+            assert 0 < share < efficiency.of_matrices(4096)
+    # The wider, the nearer to the peak; attention by itself is as near at any length.
+    widths = [efficiency.of_matrices(width) for width in (128, 1024, 4096, 1e12)]
+    assert widths == sorted(widths)
+    times = dict(efficiency.times_peak)
+    assert widths[1] == pytest.approx(1 / (times["matrices"] + times["narrow matrices"]))
+    assert widths[3] == pytest.approx(1 / times["matrices"], rel=1e-4)
+    assert efficiency.of_attention == pytest.approx(1 / times["attention"])
     assert "H100-80GB" in CostProfile.devices()
     with pytest.raises(InvalidInputError, match="checkpointing is 'some'"):
         CostProfile.analytic(model, Cluster(64, 8), "H100", checkpointing=["some"])

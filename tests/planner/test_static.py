@@ -3,6 +3,7 @@
 import pytest
 
 from hydraulis import Cluster, Planner
+from hydraulis.config.memory_rule import MemoryRule
 from hydraulis.planner.static import StaticComparison
 from profiles import made_up_profile
 
@@ -30,6 +31,13 @@ def add_all(static: StaticComparison) -> StaticComparison:
 def test_only_strategies_that_admit_the_longest_sequence_count(longest: int, admitting: int) -> None:
     static = comparison(longest)
     assert set(static._totals) == set(STRATEGIES[4 - admitting :])
+
+
+@pytest.mark.parametrize(("memory", "admitting"), [("cap", set()), ("exact", {"2x<pp2>"})])
+def test_pipelines_admit_more_by_the_exact_rule(memory: MemoryRule, admitting: set[str]) -> None:
+    profile = made_up_profile({"<1>": 512, "<pp2>": 512})
+    static = StaticComparison.over(profile, CLUSTER, ["4x<1>", "2x<pp2>"], 1024, memory=memory)
+    assert set(static._totals) == admitting
 
 
 def test_the_best_is_the_least_total_over_all_batches() -> None:

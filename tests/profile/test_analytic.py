@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hydraulis import Cluster, CostProfile
-from hydraulis._core import Position, Scheme
+from hydraulis._core import Scheme
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.planner.shape import shape_of
 from hydraulis.runtime.buffers import StrategyBuffers
@@ -27,17 +27,26 @@ def analytic_entry(scheme: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
 def test_activations_are_what_a_stage_keeps(checkpointing: CheckpointingKind) -> None:
-    few, many = (stage_bytes(tokens, torch.float32, checkpointing, **SHAPE) for tokens in (128, 384))
+    def kept(kind: CheckpointingKind) -> float:
+        few, many = (stage_bytes(tokens, torch.float32, kind, **SHAPE) for tokens in (128, 384))
+        return (many - few) / 256
+
+    # In a backward one layer is there as it is without checkpointing.
+    held = kept(checkpointing) + (kept("none") - kept(checkpointing)) / SHAPE["num_hidden_layers"]
     predicted = analytic_entry(str(Scheme("<1>").under(checkpointing)))["activation_bytes_per_token"]
     # Beside that a stage keeps ids, targets and positions: some numbers a token, whatever the model's size.
-    assert 0 <= (many - few) / 256 - predicted <= 128
+    assert 0 <= held - predicted <= 128
 
 
 @pytest.mark.parametrize("scheme", ["<1>", "<tp2>", "<pp2>", "<tp2,pp2>"])
 def test_held_bytes_are_those_of_the_buffers(scheme: str) -> None:
     config = small_config(**SHAPE)
     buffers = StrategyBuffers.for_schemes(ModelParameters.of(config), [Scheme(scheme)], torch.float32)
-    # The loss keeps the gradient of the head beside them.
-    head = 4 * config.vocab_size * config.hidden_size // Position.all(Scheme(scheme))[0].scheme.tp
-    held = buffers.parameter.nbytes + buffers.gradient.nbytes + head
-    assert analytic_entry(scheme)["held_bytes"] == pytest.approx(held, rel=0.02)
+    # On a last stage the loss keeps the gradient of the head beside them.
+    head = 4 * config.vocab_size * config.hidden_size // Scheme(scheme).tp
+    held = buffers.parameter.nbytes + buffers.gradient.nbytes
+    predicted = analytic_entry(scheme)["held_bytes"]
+    if Scheme(scheme).pp == 1:
+        assert predicted == pytest.approx(held + head, rel=0.02)
+    else:
+        assert predicted == pytest.approx([held, held + head], rel=0.02)

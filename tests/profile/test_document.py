@@ -56,9 +56,8 @@ def four_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
 
 
-def build(memory: dict[str, float] | None = None, **changes: Any) -> Any:
-    sizes: Any = {"held_bytes": 100_000, "activation_bytes_per_token": 1_000.5} | (memory or {})
-    measured = MemoryMeasurement(**sizes)
+def build(held: tuple[int, ...] = (100_000, 110_000), **changes: Any) -> Any:
+    measured = MemoryMeasurement(held_bytes=held, activation_bytes_per_token=(1_000.5, 700.25))
     return cost_profile(
         MODEL,
         {PIPELINE: measured},
@@ -69,10 +68,12 @@ def build(memory: dict[str, float] | None = None, **changes: Any) -> Any:
 
 def test_schemes_with_context_ranks_say_of_which_kind() -> None:
     schemes = [Scheme("<tp2>"), Scheme("<tp3,cp7>")]
-    sizes = MemoryMeasurement(held_bytes=100_000, activation_bytes_per_token=1_000.5)
+    sizes = MemoryMeasurement(held_bytes=[100_000], activation_bytes_per_token=[1_000.5])
     times = TimeMeasurement(**(TIME | {"stage_multipliers": [1.0]}))
     profile = cost_profile(MODEL, dict.fromkeys(schemes, sizes), dict.fromkeys(schemes, times), workload())
     assert [profile.context(scheme) for scheme in schemes] == [None, "ring"]
+    # Of a single stage there is a number.
+    assert json.loads(profile.to_json())["schemes"][0]["held_bytes"] == 100_000
     # Padding to 21 tokens never exceeds a cap.
     assert json.loads(profile.to_json())["memory"]["token_multiple"] == math.lcm(CAP_MULTIPLE, 2, 21)
 
@@ -85,8 +86,8 @@ def test_every_measurement_is_in_the_document() -> None:
         **TIME,
         "stage_layers": [1, 2],
         "fit": QUALITY,
-        "held_bytes": 100_000,
-        "activation_bytes_per_token": 1_000.5,
+        "held_bytes": [100_000, 110_000],
+        "activation_bytes_per_token": [1_000.5, 700.25],
     }
     assert document["dtype"] == "float32"
     assert document["model"]["switches"] == ["qk_norm"]
@@ -106,7 +107,10 @@ def test_every_measurement_is_in_the_document() -> None:
 
 def test_the_cap_is_what_is_left_for_activations() -> None:
     # 1,000,000 - 100,000 held - 400,000 / 4 home - 20,000 reserved = 780,000: 779 tokens, in whole 64s.
-    assert build().cap_tokens(PIPELINE, Cluster(gpus=4, gpus_per_node=4)) == 768
+    cluster = Cluster(gpus=4, gpus_per_node=4)
+    assert build().cap_tokens(PIPELINE, cluster) == 768
+    # The last stage is the fullest where it holds so much that less than 768 x 700.25 are left.
+    assert build(held=(100_000, 400_000)).cap_tokens(PIPELINE, cluster) == 640
 
 
 @pytest.mark.parametrize(
@@ -123,6 +127,12 @@ def test_the_cap_is_what_is_left_for_activations() -> None:
 def test_a_measurement_out_of_range_is_refused(field: str, value: Any) -> None:
     with pytest.raises(InvalidInputError, match=field) as caught:
         build(**{field: value})
+    assert caught.value.code == "profile_value"
+
+
+def test_as_many_stages_as_the_scheme_has_are_measured() -> None:
+    with pytest.raises(InvalidInputError, match="held_bytes") as caught:
+        build(held=(100_000,) * 3)
     assert caught.value.code == "profile_value"
 
 

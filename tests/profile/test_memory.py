@@ -43,19 +43,20 @@ def count(module: nn.Module) -> int:
 
 class Exponential(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        # Keeps its result.
+        # Saves its result, which is the output.
         return x.exp()
 
 
 class ProductOfHalves(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        # Keeps both halves of one storage.
+        # Saves both halves of one storage; the output is one of half the size.
         return x[:, :2] * x[:, 2:]
 
 
 class TwiceTheSame(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        # Both exponentials of the products keep their own; the products keep x, which is one.
+        # Both exponentials of the products save their own; the products save x, which is one. The sum is the
+        # output.
         return (2.0 * x).exp() + (x * x).exp()
 
 
@@ -65,7 +66,7 @@ class LinearMap(nn.Module):
         self.weight = nn.Parameter(torch.randn(1000, WIDTH, dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
-        # Keeps its input and its weight, the weight as a view.
+        # Saves its input and its weight, the weight as a view.
         return x @ self.weight[2:].T
 
 
@@ -73,9 +74,9 @@ class LinearMap(nn.Module):
     ("module", "kept_elements"),
     [
         (Exponential(), TOKENS * WIDTH),
-        (ProductOfHalves(), TOKENS * WIDTH),
-        (TwiceTheSame(), 3 * TOKENS * WIDTH),
-        (LinearMap(), TOKENS * WIDTH),
+        (ProductOfHalves(), TOKENS * WIDTH + TOKENS * WIDTH // 2),
+        (TwiceTheSame(), 4 * TOKENS * WIDTH),
+        (LinearMap(), TOKENS * WIDTH + TOKENS * 998),
         (nn.Sequential(Exponential(), Exponential()), 2 * TOKENS * WIDTH),
     ],
 )

@@ -11,7 +11,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis._core import Backward, Forward
+from hydraulis.config.memory_rule import MemoryRule
 from hydraulis.runtime import executor
+from hydraulis.runtime.memory import tokens_at_once
 from runtime.tiny import make_worker, plan_for
 
 RUNS: list["RecordingRun"] = []
@@ -50,18 +52,24 @@ class Report(NamedTuple):
     most_outputs: int
     most_parked: int
     graphs_alive: int
+    most_kept: int
+    gradients_awaited: int
 
 
-def run_plans(strategies: Sequence[str], lengths: Sequence[int], vocab_size: int) -> list[Report]:
+def run_plans(
+    strategies: Sequence[str], lengths: Sequence[int], vocab_size: int, memory: MemoryRule = "cap"
+) -> list[Report]:
     setattr(executor, "_Run", RecordingRun)  # noqa: B010
-    return [_run_plan(strategy, lengths, vocab_size) for strategy in strategies]
+    return [_run_plan(strategy, lengths, vocab_size, memory) for strategy in strategies]
 
 
-def _run_plan(strategy: str, lengths: Sequence[int], vocab_size: int) -> Report:
+def _run_plan(strategy: str, lengths: Sequence[int], vocab_size: int, memory: MemoryRule) -> Report:
     RUNS.clear()
-    plan = plan_for(dist.get_world_size(), strategy, lengths)
+    plan = plan_for(dist.get_world_size(), strategy, lengths, memory)
     worker = make_worker([strategy])
     worker.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
+    rank = dist.get_rank()
+    worker._memory.begin(worker._lasting(), plan.position(rank), tokens_at_once(plan, rank))
     execution = worker._execute(plan, lambda sequence: tokens_of(sequence, lengths, vocab_size))
     (run,) = RUNS
     instructions = plan.instructions(dist.get_rank())
@@ -75,6 +83,8 @@ def _run_plan(strategy: str, lengths: Sequence[int], vocab_size: int) -> Report:
         run.most_outputs,
         run.most_parked,
         _graphs_alive(),
+        worker._memory.kept.most_bytes if worker._memory.kept else 0,
+        sum(worker._transfers.departure._pending.values()),
     )
 
 

@@ -1,6 +1,7 @@
 """What the ranks of test_frozen.py do."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +26,7 @@ class Frozen(NamedTuple):
         before: the frozen ones at the start.
         after: likewise at the end.
         sent: how many times they were, after each step.
+        timed: whether that was timed as a transfer, each time.
         home_bytes: as a profile would count them.
         elements: in this rank's buffers of gradients and moments.
     """
@@ -33,6 +35,7 @@ class Frozen(NamedTuple):
     before: dict[str, Tensor]
     after: dict[str, Tensor]
     sent: list[int]
+    timed: list[bool]
     home_bytes: int
     elements: tuple[int, int]
 
@@ -48,30 +51,40 @@ def train_frozen(
     settings = train_config(dtype=torch.float64, seed=SEED, frozen=tuple(frozen))
     worker = Worker(config, optimizer, settings, schemes=sorted(schemes))
     assert worker.frozen is not None
-    calls: list[int] = []
-    start = worker.frozen._arrival.start
+    timed: list[bool] = []
+    start, transferring = worker.frozen._arrival.start, worker._clock.transferring
+    is_timing = False
 
     def counted(buckets: Any) -> None:
-        calls.append(1)
+        timed.append(is_timing)
         start(buckets)
 
+    @contextmanager
+    def timing() -> Iterator[None]:
+        nonlocal is_timing
+        is_timing = True
+        with transferring():
+            yield
+        is_timing = False
+
     setattr(worker.frozen._arrival, "start", counted)  # noqa: B010
+    setattr(worker._clock, "transferring", timing)  # noqa: B010
     before = worker.frozen.share.gather(worker.frozen.share.master) or {}
     records, sent = [], []
     for strategy, batch in steps:
         records.append(_step(worker, made_up_profile(CAPS, "ring"), strategy, batch))
-        sent.append(len(calls))
+        sent.append(len(timed))
     after = worker.frozen.share.gather(worker.frozen.share.master) or {}
     elements = (
         worker.home.gradient.numel(),
         sum(len(moment) for moment in worker.home.optimizer.moments.values()),
     )
     home_bytes = _model_memory(worker, 1).home_bytes
-    return Frozen(records, before, after, sent, home_bytes, elements)
+    return Frozen(records, before, after, sent, timed, home_bytes, elements)
 
 
-def time_a_frozen_stage() -> tuple[bool, bool]:
-    """Time a stage that has no backward, and the one behind it; say if it takes time and keeps bytes."""
+def time_a_frozen_stage() -> tuple[bool, float]:
+    """Time a stage that has no backward, and the one behind it; say if it takes time, and what it keeps."""
     config = ModelConfig(
         vocab_size=256,
         hidden_size=16,
@@ -87,4 +100,4 @@ def time_a_frozen_stage() -> tuple[bool, bool]:
     bench.fill()
     timing = bench.time([9, 5])
     assert timing is not None
-    return timing.forward_ms > 0, bench.kept_bytes(16).per_token > 0
+    return timing.forward_ms > 0, bench.kept_bytes(16).per_token

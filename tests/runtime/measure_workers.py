@@ -1,28 +1,51 @@
 """What the ranks of profile/test_measure.py do; not beside it, as `profile` is a standard module too."""
 
+import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 import torch
 
 from hydraulis import Cluster, Planner, Scheme
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
-from hydraulis.errors import HydraulisError
+from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.profile import measure as measure_module
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.profile.links import LinkMeasurement, measure_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.runtime.loop import planned_bytes
+from hydraulis.runtime.worker import Worker
 from runtime.tiny import make_worker
 from small_model import small_config
 
 SCHEMES = ("<1>", "<1,full>", "<tp2>", "<cp2>", "<pp3>")
 MEMORY = 4 << 20
 CONTEXTS: tuple[ContextKind, ...] = ("ulysses", "ring")
-PLANNED = ("3x<1>", "1x<tp2>", "1x<pp2>", "1x<cp2>")
+PLANNED = ("3x<1>", "1x<tp2>", "1x<pp2>", "1x<pp3>", "1x<cp2>")
+TIED = ("1x<pp2>",)
 LENGTHS = (150, 120, 120, 90, 40, 40, 40, 7)
+
+
+class LongMicroBatches(NamedTuple):
+    """A plan by the exact rule.
+
+    Attributes:
+        longest: tokens of a micro-batch, in caps.
+        measured: of the longest that was timed, in tokens of that one.
+        num_empty: micro-batches without sequences.
+        memory: what ranks were to hold, and held; on rank 0.
+    """
+
+    longest: float
+    measured: float
+    num_empty: int
+    memory: list[tuple[int, int]]
 
 
 class Report(NamedTuple):
@@ -30,6 +53,7 @@ class Report(NamedTuple):
 
     profile: str
     resumed: str
+    fits: list[int]
     links: list[LinkMeasurement]
     shares: list[float]
     filled: bool
@@ -38,6 +62,8 @@ class Report(NamedTuple):
     kept: list[float]
     split: list[list[int]]
     memory: dict[str, list[tuple[int, int]]]
+    tied_memory: dict[str, list[tuple[int, int]]]
+    long: LongMicroBatches
 
 
 def limits(
@@ -68,6 +94,7 @@ def measure(file: Path) -> Report:
     filled = bool(worker.buffers.parameter.count_nonzero() > 0)
     resumed = measure_profile(worker, schemes, known, lambda _: None, lambda: False)
     assert resumed is not None
+    fits = [fits_of(worker, schemes, known, refusals) for refusals in (2, 3)]
     links = measure_links(worker.groups, worker.device)
     refused = ("", "", "")
     try:
@@ -80,6 +107,7 @@ def measure(file: Path) -> Report:
     return Report(
         profile.to_json(),
         resumed.to_json(),
+        fits,
         links,
         shares,
         filled,
@@ -87,8 +115,31 @@ def measure(file: Path) -> Report:
         refused,
         kept,
         [kept_of_split(context) for context in CONTEXTS],
-        held_of_plans(),
+        held_of_plans(PLANNED),
+        held_of_plans(TIED, tie_word_embeddings=True),
+        long_micro_batches("<pp2>"),
     )
+
+
+def fits_of(worker: Worker, schemes: Sequence[Scheme], known: MeasurementLimits, refusals: int) -> int:
+    """Measure while so many fits are refused; give how many there were, below 0 if the last was, too."""
+    fit, number = measure_module._fit, 0
+
+    def fit_or_refuse(*arguments: Any) -> Any:
+        nonlocal number
+        number += 1
+        if number <= refusals:
+            message = "it follows no law"
+            raise InvalidInputError(message, code="fit_unexplained")
+        return fit(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure_module, "_fit", fit_or_refuse)
+        try:
+            measure_profile(worker, schemes, known, lambda _: None, lambda: False)
+        except InvalidInputError:
+            return -number
+    return number
 
 
 def kept_per_token(scheme: Scheme) -> float:
@@ -103,15 +154,15 @@ def kept_of_split(context: ContextKind) -> list[int]:
     return [bench.bytes_of([64 // number] * number) for number in (1, 2, 4, 8)]
 
 
-def held_of_plans() -> dict[str, list[tuple[int, int]]]:
+def held_of_plans(strategies: Sequence[str], **changes: Any) -> dict[str, list[tuple[int, int]]]:
     """Measure a profile, carry a plan of each strategy out: what ranks were to hold, and held; on rank 0."""
-    worker = make_worker(PLANNED, config=small_config(vocab_size=256), dtype=torch.float32)
-    schemes = [Scheme(text.partition("x")[2]) for text in PLANNED]
+    worker = make_worker(strategies, config=small_config(vocab_size=256, **changes), dtype=torch.float32)
+    schemes = [Scheme(text.partition("x")[2]) for text in strategies]
     known = limits(MEMORY, 600.0, precision=1e9)
     profile = measure_profile(worker, schemes, known, lambda _: None, lambda: False)
     assert profile is not None
     found = {}
-    for strategy in PLANNED:
+    for strategy in strategies:
         planner = Planner(profile, Cluster(gpus=3, gpus_per_node=3), strategies=[strategy])
         plan = planner.plan(LENGTHS, [length - 1 for length in LENGTHS])
         held = worker.accumulate(plan, zeros).peak_bytes
@@ -120,6 +171,28 @@ def held_of_plans() -> dict[str, list[tuple[int, int]]]:
         pairs = zip(planned_bytes(planner, plan), held, strict=False)
         found[strategy] = [(planned, counted) for planned, counted in pairs if planned and counted]
     return found
+
+
+def long_micro_batches(text: str) -> LongMicroBatches:
+    """Measure a pipeline, and carry out a plan of sequences that it holds one at a time."""
+    scheme, cluster = Scheme(text), Cluster(gpus=3, gpus_per_node=3)
+    worker = make_worker([f"1x{text}"], config=small_config(vocab_size=256), dtype=torch.float32)
+    exact = replace(limits(MEMORY, 600.0, precision=1e9), memory="exact")
+    profile = measure_profile(worker, [scheme], exact, lambda _: None, lambda: False)
+    assert profile is not None
+    planner = Planner(profile, cluster, strategies=[f"1x{text}"], memory="exact")
+    longest, lengths = planner.longest_admitted, [planner.longest_admitted - less for less in (0, 9, 40)]
+    plan = planner.plan(lengths, [length - 1 for length in lengths])
+    assert planner.check(plan, lengths, [length - 1 for length in lengths]) == []
+    held = worker.accumulate(plan, lambda sequence: np.zeros(lengths[sequence], dtype=np.uint8)).peak_bytes
+    pairs = zip(planned_bytes(planner, plan), held, strict=False)
+    (entry,) = json.loads(profile.to_json())["schemes"]
+    return LongMicroBatches(
+        longest / profile.cap_tokens(scheme, cluster),
+        entry["fit"]["range"]["longest_tokens"] / longest,
+        sum(not sequences for sequences in plan.replicas[0].micro_batches),
+        [(planned, counted) for planned, counted in pairs if planned and counted],
+    )
 
 
 def zeros(sequence: int) -> npt.NDArray[np.uint8]:

@@ -1,5 +1,6 @@
 """Joining the process group that torchrun describes."""
 
+import os
 from datetime import timedelta
 
 import pytest
@@ -7,6 +8,7 @@ import torch.distributed as dist
 
 from devices import alone_under_torchrun
 from hydraulis import InvalidInputError
+from hydraulis.runtime import distributed
 from hydraulis.runtime.distributed import joined
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -34,6 +36,23 @@ def test_the_group_lasts_as_long_as_the_context() -> None:
         assert dist.get_world_size() == 1
         assert dist.get_backend() == "gloo"
     assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("ranks_here", "given", "told"), [("2", "", "way-out"), ("4", "", ""), ("2", "ib0", "ib0")]
+)
+def test_gloo_is_told_the_way_to_other_nodes_where_there_are_any_and_nobody_says(
+    torchrun: pytest.MonkeyPatch, ranks_here: str, given: str, told: str
+) -> None:
+    torchrun.setattr(distributed, "node_interface", lambda _: "way-out")
+    torchrun.setenv("WORLD_SIZE", "4")
+    torchrun.setenv("LOCAL_WORLD_SIZE", ranks_here)
+    # Set and taken away, so that it is as it was when the test ends.
+    torchrun.setenv(distributed.GLOO_INTERFACE, given)
+    if not given:
+        del os.environ[distributed.GLOO_INTERFACE]
+    distributed._choose_interface()
+    assert os.environ.get(distributed.GLOO_INTERFACE, "") == told
 
 
 @pytest.mark.usefixtures("torchrun")

@@ -1,5 +1,7 @@
 """The executor runs a plan's lists as they are, keeps no more than 1F1B does, and leaves nothing behind."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
@@ -56,21 +58,21 @@ def test_the_losses_add_up_to_the_mean_over_all_targets(case: tuple[str, list[Re
             assert report.loss == 0.0
         elif position.tensor_rank == 0:
             total += report.loss
-    assert total == pytest.approx(mean_loss(), rel=1e-10)
+    assert total == pytest.approx(mean_loss(LENGTHS), rel=1e-10)
 
 
-def mean_loss() -> float:
+def mean_loss(lengths: Sequence[int]) -> float:
     config = small_config()
     with torch.device("meta"):
         model = Decoder(config)
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     bind_parameters(model, lambda name: initial_value(name, shapes[name], config, SEED, torch.float64))
     loss = 0.0
-    for sequence, length in enumerate(LENGTHS):
+    for sequence, length in enumerate(lengths):
         if length > 1:
-            token_T = torch.from_numpy(tokens_of(sequence, LENGTHS, config.vocab_size).astype("int64"))
+            token_T = torch.from_numpy(tokens_of(sequence, lengths, config.vocab_size).astype("int64"))
             logits_TV = logits_of(model, token_T, PackedSequences.from_lengths([length], "cpu"))
-            loss += token_loss(logits_TV[:-1], token_T[1:], sum(LENGTHS) - len(LENGTHS)).item()
+            loss += token_loss(logits_TV[:-1], token_T[1:], sum(lengths) - len(lengths)).item()
     return loss
 
 
@@ -78,6 +80,26 @@ def test_nothing_is_left_behind(case: tuple[str, list[Report]]) -> None:
     for report in case[1]:
         assert report.left_over == [0, 0, 0, 0, 0]
         assert report.graphs_alive == 0
+        assert report.gradients_awaited == 0
+
+
+def test_of_an_empty_micro_batch_nothing_is_computed_sent_or_waited_for() -> None:
+    # Three caps of 32 tokens are what a pipeline of three stages holds at once.
+    lengths = (90, 80, 70)
+    plan = plan_for(3, "1x<pp3>", lengths, "exact")
+    assert [len(sequences) for sequences in plan.replicas[0].micro_batches] == [1, 0, 0, 1, 0, 0, 1]
+    vocab_size = small_config().vocab_size
+    reports: list[Report] = [
+        one for (one,) in run_ranks(3, run_plans, ["1x<pp3>"], lengths, vocab_size, "exact")
+    ]
+    assert sum(report.loss for report in reports) == pytest.approx(mean_loss(lengths), rel=1e-10)
+    for report in reports:
+        assert len(report.durations_ms) == 14
+        assert report.left_over == [0, 0, 0, 0, 0]
+        assert (report.graphs_alive, report.gradients_awaited) == (0, 0)
+        # Of what memory cannot hold together it never has two.
+        assert report.most_outputs == 1
+        assert report.most_kept > 0
 
 
 def test_no_stage_holds_more_micro_batches_than_one_forward_one_backward_does(

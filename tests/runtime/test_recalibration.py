@@ -1,6 +1,7 @@
 """What a run learns of its schemes' times."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
@@ -13,13 +14,16 @@ PROFILE = made_up_profile({"<1>": 64, "<tp2>": 128, "<pp2>": 64})
 LENGTHS = [60, 31, 30, 22, 9, 9, 5, 2]
 
 
-def iteration(strategy: str, slow: float) -> tuple[Plan, list[list[Span]]]:
-    """Plan under one strategy, and run it so many times as long as planned."""
-    plan = Planner(PROFILE, Cluster(gpus=2, gpus_per_node=2), strategies=[strategy]).plan(LENGTHS)
+def iteration(strategy: str, slow: float, lengths: Sequence[int] = LENGTHS) -> tuple[Plan, list[list[Span]]]:
+    """Plan under one strategy, and run it so many times as long as planned, what is empty in no time."""
+    cluster = Cluster(gpus=2, gpus_per_node=2)
+    plan = Planner(PROFILE, cluster, strategies=[strategy], memory="exact").plan(lengths)
     durations = []
     for replica in plan.replicas:
         times = [
-            slow * PROFILE.micro_batch_ms(replica.scheme, [LENGTHS[sequence] for sequence in sequences])
+            slow * PROFILE.micro_batch_ms(replica.scheme, [lengths[sequence] for sequence in sequences])
+            if sequences
+            else 0.0
             for sequences in replica.micro_batches
         ]
         durations.append([instruction_times(plan, ranks[0], times) for ranks in replica.stages])
@@ -49,6 +53,14 @@ def test_the_average_goes_to_what_is_measured() -> None:
 def test_stages_are_compared_with_their_mean() -> None:
     learnt = Recalibration(PROFILE, 0.5)
     learnt.observe(*iteration("1x<pp2>", 1.21))
+    assert learnt.factors == {"<pp2>": pytest.approx(1.1, rel=1e-9)}
+
+
+def test_nothing_is_learnt_from_an_empty_micro_batch() -> None:
+    plan, timelines = iteration("1x<pp2>", 1.21, [120, 110, 100])
+    assert [len(sequences) for sequences in plan.replicas[0].micro_batches] == [1, 0, 1, 0, 1]
+    learnt = Recalibration(PROFILE, 0.5)
+    learnt.observe(plan, timelines)
     assert learnt.factors == {"<pp2>": pytest.approx(1.1, rel=1e-9)}
 
 

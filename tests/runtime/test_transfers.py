@@ -27,7 +27,9 @@ def by_rank(request: pytest.FixtureRequest) -> list[list[Pass]]:
     world_size, node, strategies, tied = CASES[request.param]
     # The whole round twice, to see what the second one allocates.
     config = small_config(tie_word_embeddings=tied)
-    result: list[list[Pass]] = run_ranks(world_size, passes, config, strategies * 2, LENGTHS, node)
+    result: list[list[Pass]] = run_ranks(
+        world_size, passes, config, strategies * 2, LENGTHS, ranks_per_node=node
+    )
     return result
 
 

@@ -13,6 +13,7 @@ import torch
 from hydraulis import Cluster, Scheme, Strategy
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
+from hydraulis.config.memory_rule import MemoryRule
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, num_targets, plain_tokens
@@ -61,6 +62,13 @@ CONTEXT_STRATEGIES = (
     # Fewer tokens than ranks that share them out.
     "1x<cp8>",
     "1x<tp2,cp2,pp2>",
+)
+# Lengths of which pipelines take the longer ones by the exact rule alone, one at a time.
+LONG = (
+    ("1x<pp4>+4x<1>", (200, 190, 60, 30, 9)),
+    ("1x<tp2,pp2>+2x<tp2>", (180, 170, 90, 20, 3)),
+    ("1x<tp2,pp3>+1x<pp2>", (280, 250, 120, 2, 1)),
+    ("1x<tp2,cp2,pp2>", (300, 250)),
 )
 KINDS: tuple[ContextKind, ...] = ("ulysses", "ring")
 # Kinds of checkpointing that the replicas of a strategy have in turn.
@@ -115,6 +123,11 @@ def context_steps(vocab_size: int) -> list[tuple[str, Batch]]:
     rng = np.random.default_rng(6)
     few = [[rng.integers(vocab_size, size=n).astype(np.uint8) for n in batch] for batch in ([3, 1], [3])]
     return list(zip(CONTEXT_STRATEGIES, [*batches(8, vocab_size), *few], strict=True))
+
+
+def long_steps(vocab_size: int) -> list[tuple[str, Batch]]:
+    rng = np.random.default_rng(9)
+    return [(strategy, [rng.integers(vocab_size, size=n) for n in lengths]) for strategy, lengths in LONG]
 
 
 def masked(batch: Batch, seed: int) -> Batch:
@@ -232,19 +245,26 @@ def assert_equal(
             assert error <= parameter_tolerance, (step.strategy, name)
 
 
-# Whether embeddings are tied, the ranks of a node (between nodes gradients and parameters are relayed), and
-# layers of stages where they are not shared out by cost: two and two; one, one and two.
+# Whether embeddings are tied, the ranks of a node (between nodes gradients and parameters are relayed),
+# layers of stages where they are not shared out by cost (two and two; one, one and two), the rule of memory.
 @pytest.mark.parametrize(
-    ("tied", "node", "stage_layers"), [(False, 8, ()), (True, 4, ((1, 3), (2, 1, 1))), (False, 2, ())]
+    ("tied", "node", "stage_layers", "memory"),
+    [(False, 8, (), "cap"), (True, 4, ((1, 3), (2, 1, 1)), "cap"), (False, 2, (), "exact")],
 )
 def test_every_strategy_equals_one_process_in_float64(
-    monkeypatch: pytest.MonkeyPatch, *, tied: bool, node: int, stage_layers: tuple[tuple[int, ...], ...]
+    *, tied: bool, node: int, stage_layers: tuple[tuple[int, ...], ...], memory: MemoryRule
 ) -> None:
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(node))
     config = model_config(tie_word_embeddings=tied)
     steps = list(zip(STRATEGIES, batches(len(STRATEGIES), config.vocab_size), strict=True))
-    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, "ulysses", stage_layers)[0]
-    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+    long = long_steps(config.vocab_size) if memory == "exact" else []
+    settings = (config, OPTIMIZER, torch.float64, [*steps, *long], "ulysses", stage_layers, None, memory)
+    result = run_ranks(8, train, *settings, ranks_per_node=node)[0]
+    assert_equal(result, one_process(config, torch.float64, [*steps, *long]), 1e-10, 1e-10)
+    # Nodes that are pretended are taken for nodes.
+    assert (result[0].sent_bytes[1] > 0) == (node < 8)
+    for step in result[len(steps) :]:
+        assert step.most_tokens > 1.7, step.strategy
+        assert step.num_empty > 0, step.strategy
     # Ranks that no replica uses, and ranks of replicas that got no sequence.
     assert result[0].idle_ranks >= 5
     assert result[7].idle_ranks == 1
@@ -267,9 +287,11 @@ def assert_sends_what_zero_1_does(step: Step) -> None:
     whole = sum(value.numel() for value in step.gradients.values())
     norms = sum(value.numel() for name, value in step.gradients.items() if "norm" in name)
     both_ways = 2 * torch.float64.itemsize
-    assert (replicas - 1) * whole <= step.sent_bytes / both_ways <= replicas * (whole + (tp - 1) * norms)
+    sent, crossing = step.sent_bytes
+    assert crossing == 0
+    assert (replicas - 1) * whole <= sent / both_ways <= replicas * (whole + (tp - 1) * norms)
     if scheme == "<1>":
-        assert step.sent_bytes == both_ways * (replicas - 1) * whole
+        assert sent == both_ways * (replicas - 1) * whole
 
 
 def test_a_norm_counted_twice_is_noticed() -> None:
@@ -415,7 +437,7 @@ def test_two_runs_are_equal_to_the_bit(dtype: torch.dtype, kind: ContextKind) ->
 
 
 def test_a_plan_that_does_not_go_with_ranks_model_or_sequences_is_refused_on_every_rank() -> None:
-    codes = ["plan_cluster", "context_degree", "plan_scheme", "memory_untrained", "no_targets"]
+    codes = ["plan_cluster", "context_degree", "plan_scheme", "no_targets"]
     # What one rank alone finds out when it reads.
     codes += [
         "plan_targets",

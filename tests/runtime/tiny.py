@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from hydraulis import Cluster, Plan, Planner, Strategy
+from hydraulis.config.memory_rule import MemoryRule
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.run import RunConfig
@@ -33,14 +34,14 @@ CAPS = {
 OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=4, weight_decay=0.1, no_decay=(), clip_norm=0)
 
 
-def planner_for(world_size: int, strategies: Sequence[str]) -> Planner:
+def planner_for(world_size: int, strategies: Sequence[str], memory: MemoryRule = "cap") -> Planner:
     cluster = Cluster(gpus=world_size, gpus_per_node=8)
-    return Planner(made_up_profile(CAPS), cluster, strategies=list(strategies))
+    return Planner(made_up_profile(CAPS), cluster, strategies=list(strategies), memory=memory)
 
 
-def plan_for(world_size: int, strategy: str, lengths: Sequence[int]) -> Plan:
+def plan_for(world_size: int, strategy: str, lengths: Sequence[int], memory: MemoryRule = "cap") -> Plan:
     targets = [length - 1 for length in lengths]
-    return planner_for(world_size, [strategy]).plan(lengths, targets)
+    return planner_for(world_size, [strategy], memory).plan(lengths, targets)
 
 
 def make_worker(

@@ -1,6 +1,5 @@
 """What the ranks of test_transfers.py do."""
 
-import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ from torch import Tensor
 from hydraulis import Cluster, Link, Plan, Planner
 from hydraulis._core import HeldSlice, held_slices
 from hydraulis.config.model import ModelConfig
+from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
 from runtime.tiny import CAPS, make_worker, plan_for
@@ -40,24 +40,20 @@ class Pass(NamedTuple):
     planned: int
 
 
-def passes(
-    config: ModelConfig, strategies: Sequence[str], lengths: Sequence[int], ranks_per_node: int
-) -> list[Pass]:
+def passes(config: ModelConfig, strategies: Sequence[str], lengths: Sequence[int]) -> list[Pass]:
     """Send parameters and collect made-up gradients, strategy after strategy."""
-    os.environ["LOCAL_WORLD_SIZE"] = str(ranks_per_node)
     worker = make_worker(strategies, config=config)
-    return [
-        _pass(worker, plan_for(dist.get_world_size(), text, lengths), ranks_per_node) for text in strategies
-    ]
+    return [_pass(worker, plan_for(dist.get_world_size(), text, lengths)) for text in strategies]
 
 
-def _pass(worker: Worker, plan: Plan, ranks_per_node: int) -> Pass:
+def _pass(worker: Worker, plan: Plan) -> Pass:
     transfers, buffers, home = worker._transfers, worker.buffers, worker.home
     buckets = transfers.prepare(plan)
     buffers.parameter.fill_(torch.nan)
     # Leftovers must not count.
     home.gradient.fill_(1e6)
-    sent = Sent(worker, ranks_per_node)
+    node = ranks_per_node()
+    sent = Sent(worker, node)
     with sent.counted():
         transfers.begin(buckets)
         transfers.finish_parameters()
@@ -75,13 +71,13 @@ def _pass(worker: Worker, plan: Plan, ranks_per_node: int) -> Pass:
         _canonical(worker, home.gather(home.master)),
         [*transfers.departure.staging_elements, transfers.arrival.overflow_elements],
         sent.crossing_bytes,
-        _planned_crossing(worker, plan, ranks_per_node),
+        _planned_crossing(worker, plan, node),
     )
 
 
-def _planned_crossing(worker: Worker, plan: Plan, ranks_per_node: int) -> int:
+def _planned_crossing(worker: Worker, plan: Plan, node: int) -> int:
     """Count by the core what the same positions move between nodes, out and back."""
-    cluster = Cluster(dist.get_world_size(), ranks_per_node)
+    cluster = Cluster(dist.get_world_size(), node)
     link = Link(
         worker.parameters.table,
         gigabytes_per_s=1.0,

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hydraulis import Plan
-from hydraulis._core import held_slices
+from hydraulis._core import Position, held_slices
 from hydraulis.runtime.worker import Worker
 
 
@@ -16,12 +18,12 @@ class Sent:
     """Counts the bytes that transfers give to collectives for other ranks, both ways.
 
     Attributes:
-        bytes: for any other rank.
+        inside_bytes: for other ranks of the same node.
         crossing_bytes: for ranks of other nodes.
     """
 
     def __init__(self, worker: Worker, ranks_per_node: int) -> None:
-        self.bytes = self.crossing_bytes = 0
+        self.inside_bytes = self.crossing_bytes = 0
         self._node = ranks_per_node
         exchange = worker._transfers.arrival._exchange
         groups = [exchange.inside, *([exchange.between] if exchange.between else [])]
@@ -47,29 +49,58 @@ class Sent:
     def _count(self, group: dist.ProcessGroup, elements: list[int], element_size: int) -> None:
         own = dist.get_rank()
         for rank, count in zip(dist.get_process_group_ranks(group), elements, strict=True):
-            self.bytes += count * element_size if rank != own else 0
-            self.crossing_bytes += count * element_size if rank // self._node != own // self._node else 0
+            if rank // self._node != own // self._node:
+                self.crossing_bytes += count * element_size
+            elif rank != own:
+                self.inside_bytes += count * element_size
 
 
-def least_bytes(worker: Worker, plan: Plan) -> int:
-    """Count what this rank cannot do without under a plan on one node: what it holds and is not its home.
+class LeastBytes(NamedTuple):
+    """What must be sent to a rank as parameters, or by it as gradients, both ways together.
 
-    That comes as parameters and leaves as gradients. Counted by slices, not by the core's transfers.
+    Attributes:
+        inside: from and to ranks of its node.
+        crossing: from and to other nodes.
     """
-    position = plan.position(dist.get_rank())
-    if position is None:
-        return 0
+
+    inside: int
+    crossing: int
+
+
+def least_bytes(worker: Worker, plan: Plan, ranks_per_node: int) -> LeastBytes:
+    """Count what this rank cannot do without under a plan, by slices and not by the core's transfers.
+
+    Of an element whose home is on another node, the rank of this node that stands where the home stands on
+    its own takes part in sending it to and fro, once for the whole node; the others trade with that one.
+    """
+    own = dist.get_rank()
+    node = range(own // ranks_per_node * ranks_per_node, (own // ranks_per_node + 1) * ranks_per_node)
     table = worker.parameters.table
-    homes: dict[int, list[range]] = {}
-    for home in worker.home.slices:
-        homes.setdefault(home.parameter, []).append(range(home.start, home.end))
-    elements = 0
-    for held in held_slices(table, position):
-        width = table.parameters[held.parameter].row_elements
-        own = range(held.row_start * width, held.row_end * width)
-        at_home = sum(
-            max(0, min(own.stop, home.stop) - max(own.start, home.start))
-            for home in homes.get(held.parameter, [])
-        )
-        elements += len(own) - at_home
-    return elements * (worker.buffers.parameter.element_size() + worker.buffers.gradient.element_size())
+    held = {rank: _held(worker, plan.position(rank)) for rank in node}
+    by_node = {
+        parameter: np.any([of_rank[parameter] for of_rank in held.values()], axis=0)
+        for parameter in held[own]
+    }
+    inside = crossing = 0
+    for rank in range(dist.get_world_size()):
+        partner = node[rank % ranks_per_node]
+        for home in worker.home.layout.slices(table, rank):
+            if partner != own:
+                inside += int(held[own][home.parameter][home.start : home.end].sum())
+            elif rank != own:
+                crossing += int(by_node[home.parameter][home.start : home.end].sum())
+    both_ways = worker.buffers.parameter.element_size() + worker.buffers.gradient.element_size()
+    return LeastBytes(inside * both_ways, crossing * both_ways)
+
+
+def _held(worker: Worker, position: Position | None) -> dict[int, NDArray[np.bool_]]:
+    """Mark the elements of each parameter that are held at a position."""
+    table = worker.parameters.table
+    marks = {
+        number: np.zeros(parameter.rows * parameter.row_elements, dtype=bool)
+        for number, parameter in enumerate(table.parameters)
+    }
+    for one in [] if position is None else held_slices(table, position):
+        width = table.parameters[one.parameter].row_elements
+        marks[one.parameter][one.row_start * width : one.row_end * width] = True
+    return marks

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ import torch.distributed as dist
 from hydraulis import Cluster, CostProfile, Link, Plan, Planner, Scheme, Strategy
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
+from hydraulis.config.memory_rule import MemoryRule
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
@@ -66,9 +67,11 @@ class Step(NamedTuple):
         loss: of the batch.
         gradients: at home, before the optimizer.
         parameters: after it.
-        sent_bytes: that all ranks together gave to collectives of transfers for other ranks; on several nodes
-            for ranks of other nodes.
-        least_bytes: that had to be: by the slices of all ranks, on several nodes by the plan.
+        sent_bytes: that all ranks together gave to collectives of transfers for other ranks of their nodes,
+            and for ranks of other nodes.
+        least_bytes: that had to be, by the slices of all ranks.
+        most_tokens: of a micro-batch of a pipeline, in caps.
+        num_empty: micro-batches without sequences.
     """
 
     strategy: str
@@ -76,8 +79,10 @@ class Step(NamedTuple):
     loss: float
     gradients: dict[str, torch.Tensor]
     parameters: dict[str, torch.Tensor]
-    sent_bytes: int = 0
-    least_bytes: int = 0
+    sent_bytes: tuple[int, int] = (0, 0)
+    least_bytes: tuple[int, int] = (0, 0)
+    most_tokens: float = 0.0
+    num_empty: int = 0
 
 
 def train(
@@ -88,6 +93,7 @@ def train(
     context: ContextKind = "ulysses",
     stage_layers: tuple[tuple[int, ...], ...] = (),
     profiles: Mapping[str, str] | None = None,
+    memory: MemoryRule = "cap",
 ) -> list[Step] | None:
     """Run each batch under its strategy; rank 0 returns the steps.
 
@@ -99,6 +105,7 @@ def train(
         context: the kind.
         stage_layers: that are stated.
         profiles: by name, as JSON, of schemes among `CAPS`.
+        memory: the rule of all plans.
     """
     searched = {name: CostProfile.from_json(text) for name, text in (profiles or {}).items()}
     listed = {scheme for text, _ in steps if text not in searched for scheme in Strategy(text).schemes}
@@ -107,7 +114,7 @@ def train(
     worker = Worker(config, optimizer, settings, schemes=sorted(schemes))
     assert worker.parameters.table.split.stated == sorted(map(list, stage_layers), key=len)
     profile = made_up_profile(CAPS | CAPS_OF_THIRDS, context)
-    records = [_step(worker, searched.get(text, profile), text, batch) for text, batch in steps]
+    records = [_step(worker, searched.get(text, profile), text, batch, memory) for text, batch in steps]
     return records if dist.get_rank() == 0 else None
 
 
@@ -155,7 +162,9 @@ def sequences_read(config: ModelConfig, batch: Batch) -> tuple[set[int], set[int
     return read, {sequence for sequences in replica.micro_batches for sequence in sequences}
 
 
-def _step(worker: Worker, profile: CostProfile, strategy: str, batch: Batch) -> Any:
+def _step(
+    worker: Worker, profile: CostProfile, strategy: str, batch: Batch, memory: MemoryRule = "cap"
+) -> Any:
     lengths = np.array([len(tokens) for tokens in batch])
     targets = np.array([num_targets(tokens) for tokens in batch])
     world_size, node = dist.get_world_size(), ranks_per_node()
@@ -167,18 +176,22 @@ def _step(worker: Worker, profile: CostProfile, strategy: str, batch: Batch) -> 
         gradient_bytes=worker.buffers.gradient.element_size(),
     )
     strategies = "search" if profile.name == strategy else [strategy]
-    planner = Planner(profile, cluster, strategies=strategies, link=link)
+    planner = Planner(profile, cluster, strategies=strategies, link=link, memory=memory)
     plan = Plan.from_json(from_rank_zero(lambda: planner.plan(lengths, targets).to_json()))
     assert planner.check(plan, lengths, targets) == []
+    packed = [(replica, sequences) for replica in plan.replicas for sequences in replica.micro_batches]
+    num_empty = sum(not sequences for _, sequences in packed)
+    # Evaluation runs the same lists without their backward half.
+    evaluated = worker.evaluate(plan, batch.__getitem__) if num_empty else None
     sent = Sent(worker, node)
     with sent.counted():
-        outcome = worker.accumulate(plan, lambda sequence: batch[sequence])
-    wire = torch.tensor([sent.bytes, sent.crossing_bytes, least_bytes(worker, plan)])
+        outcome = worker.accumulate(plan, batch.__getitem__)
+    assert evaluated is None or abs(evaluated / outcome.loss - 1) < 1e-12
+    wire = torch.tensor([sent.inside_bytes, sent.crossing_bytes, *least_bytes(worker, plan, node)])
     dist.all_reduce(wire)
-    sent_bytes, crossing_bytes, least = wire.tolist()
-    if node < world_size:
-        assert plan.moved_bytes is not None
-        sent_bytes, least = crossing_bytes, plan.moved_bytes
+    inside, crossing, least_inside, least_crossing = wire.tolist()
+    # Two counts by slices, this one and the plan's.
+    assert plan.moved_bytes == least_crossing
     gradients = worker.home.gather(worker.home.gradient)
     worker.home.step()
     parameters = worker.home.gather(worker.home.master)
@@ -189,8 +202,10 @@ def _step(worker: Worker, profile: CostProfile, strategy: str, batch: Batch) -> 
         outcome.loss,
         gradients or {},
         parameters or {},
-        sent_bytes,
-        least,
+        (inside, crossing),
+        (least_inside, least_crossing),
+        max(lengths[sequences].sum() / replica.cap_tokens for replica, sequences in packed),
+        num_empty,
     )
 
 
@@ -206,25 +221,22 @@ def refusals() -> list[str]:
     )
     scheme = Strategy("1x<1>").schemes[0]
     worker = Worker(config, OptimizerConfig(), TrainConfig(steps=1), schemes=[scheme])
-    cap: Literal["cap"] = "cap"
-    exact: Literal["exact"] = "exact"
     sound = [np.full(3, 60), np.full(4, 60)]
     masked = MaskedTokens(np.zeros(4, dtype=np.int64), np.array([True, False, True, False]))
     codes = []
-    for gpus, strategy, targets, memory, last in (
-        (4, "2x<1>", [2, 3], cap, sound[1]),
-        (2, "1x<cp2>", [2, 3], cap, sound[1]),
-        (2, "1x<pp2>", [2, 3], cap, sound[1]),
-        (2, "2x<1>", [2, 3], exact, sound[1]),
-        (2, "2x<1>", [0, 0], cap, sound[1]),
-        (2, "2x<1>", [2, 3], cap, masked),
-        (2, "2x<1>", [2, 3], cap, np.zeros(5, dtype=np.int64)),
-        (2, "2x<1>", [2, 3], cap, np.array([0, 61, 0, 0])),
-        (2, "2x<1>", [2, 3], cap, np.array([0, 60, -1, 0])),
-        (2, "2x<1>", [2, 3], cap, None),
+    for gpus, strategy, targets, last in (
+        (4, "2x<1>", [2, 3], sound[1]),
+        (2, "1x<cp2>", [2, 3], sound[1]),
+        (2, "1x<pp2>", [2, 3], sound[1]),
+        (2, "2x<1>", [0, 0], sound[1]),
+        (2, "2x<1>", [2, 3], masked),
+        (2, "2x<1>", [2, 3], np.zeros(5, dtype=np.int64)),
+        (2, "2x<1>", [2, 3], np.array([0, 61, 0, 0])),
+        (2, "2x<1>", [2, 3], np.array([0, 60, -1, 0])),
+        (2, "2x<1>", [2, 3], None),
     ):
         cluster = Cluster(gpus=gpus, gpus_per_node=8)
-        planner = Planner(made_up_profile(CAPS), cluster, strategies=[strategy], memory=memory)
+        planner = Planner(made_up_profile(CAPS), cluster, strategies=[strategy])
         try:
             worker.accumulate(planner.plan([3, 4], targets), partial(_given, [sound[0], last]))
         except HydraulisError as error:

@@ -155,6 +155,14 @@ fn scheme(u: &mut Unstructured) -> Result<Value> {
         entry["context"] = json!(*u.choose(&["ulysses", "ring"])?);
     }
     if u.ratio(1, 4)? {
+        // Of the fullest stage as many, so that caps are as drawn.
+        let mut activations = vec![PER_TOKEN; pp.into()];
+        for later in &mut activations[1..] {
+            *later = u.int_in_range(1..=PER_TOKEN)?;
+        }
+        entry["activation_bytes_per_token"] = json!(activations);
+    }
+    if u.ratio(1, 4)? {
         let exponents = if u.ratio(1, 8)? { 290..=f64::MAX_10_EXP } else { -3..=3 };
         let multipliers: Vec<f64> = (0..pp).map(|_| number(u, exponents.clone())).collect::<Result<_>>()?;
         entry["stage_multipliers"] = json!(multipliers);

@@ -27,31 +27,27 @@ impl CostProfile {
         cost::PRESETS.iter().map(|(name, _)| *name).collect()
     }
 
-    /// Predicts the profile of a model on a device from its data sheet, with efficiencies learnt from measured profiles, the
-    /// shipped ones by default; its schemes are all that fit, under each of the kinds of checkpointing, by default under none.
+    /// Predicts the profile of a model on a device from its data sheet, with an efficiency, by default the one learnt from the
+    /// shipped profiles; its schemes are all that fit, under each of the kinds of checkpointing, by default under none.
     #[staticmethod]
-    #[pyo3(signature = (model, cluster, device, *, checkpointing = None, learnt_from = None))]
+    #[pyo3(signature = (model, cluster, device, *, checkpointing = None, efficiency = None))]
     fn analytic(
         py: Python<'_>,
         model: &ModelShape,
         cluster: &Cluster,
         device: &str,
         checkpointing: Option<Vec<String>>,
-        learnt_from: Option<Vec<Py<CostProfile>>>,
+        efficiency: Option<&Efficiency>,
     ) -> PyResult<CostProfile> {
         let kinds: Vec<CheckpointingKind> = match checkpointing {
             Some(names) => names.iter().map(|name| checkpointing_kind(py, name)).collect::<PyResult<_>>()?,
             None => vec![CheckpointingKind::None],
         };
         let (model, cluster) = (model.0.clone(), cluster.0);
-        let profiles: Option<Vec<cost::CostProfile>> =
-            learnt_from.map(|profiles| profiles.iter().map(|profile| profile.get().0.clone()).collect());
+        let efficiency = efficiency.map(|given| given.0);
         detached(py, || {
             let device = cost::device(device)?;
-            let efficiency = match profiles {
-                Some(profiles) => cost::Efficiency::learnt(&profiles)?,
-                None => cost::Efficiency::shipped()?,
-            };
+            let efficiency = efficiency.map_or_else(cost::Efficiency::shipped, Ok)?;
             cost::CostProfile::analytic(&model, cluster, &device, &kinds, &efficiency).map(CostProfile)
         })
     }
@@ -151,6 +147,67 @@ impl CostProfile {
 
     fn __repr__(&self) -> String {
         format!("CostProfile('{}', {} schemes)", self.0.name, self.0.schemes.len())
+    }
+}
+
+/// How near to its peak a device comes at each kind of work, as measured profiles teach it.
+#[pyclass(frozen, eq, module = "hydraulis._core")]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Efficiency(cost::Efficiency);
+
+#[pymethods]
+impl Efficiency {
+    /// What explains these profiles best; each must say which model it is of, and be of a known device.
+    #[staticmethod]
+    fn learnt(py: Python<'_>, profiles: Vec<Py<CostProfile>>) -> PyResult<Efficiency> {
+        let profiles: Vec<cost::CostProfile> = profiles.into_iter().map(|profile| profile.get().0.clone()).collect();
+        detached(py, || cost::Efficiency::learnt(&profiles)).map(Efficiency)
+    }
+
+    /// What the shipped profiles teach.
+    #[staticmethod]
+    fn shipped(py: Python<'_>) -> PyResult<Efficiency> {
+        detached(py, cost::Efficiency::shipped).map(Efficiency)
+    }
+
+    /// How many times as long as at peak each kind of work takes, by name; `launches` in milliseconds a layer.
+    #[getter]
+    fn times_peak(&self) -> Vec<(&'static str, f64)> {
+        self.0.kinds().collect()
+    }
+
+    /// The share of the peak that matrix products reach where a rank has so many hidden units.
+    fn of_matrices(&self, width: f64) -> f64 {
+        self.0.of_matrices(width)
+    }
+
+    /// The share of the peak that attention reaches by itself.
+    #[getter]
+    fn of_attention(&self) -> f64 {
+        self.0.of_attention()
+    }
+
+    /// The share of the peak that a stage reaches in the matrix products and the attention of a micro-batch.
+    fn of_micro_batch(
+        &self,
+        py: Python<'_>,
+        model: &ModelShape,
+        scheme: &Scheme,
+        cluster: &Cluster,
+        device: &str,
+        lengths: Vec<u64>,
+    ) -> PyResult<f64> {
+        let lengths: Vec<Tokens> = lengths.into_iter().map(Tokens).collect();
+        let (model, scheme, node) = (&model.0, scheme.0, cluster.0.gpus_per_node());
+        detached(py, || {
+            let device = cost::device(device)?;
+            Ok(self.0.of_micro_batch(model, scheme, &device, node, &lengths))
+        })
+    }
+
+    fn __repr__(&self) -> String {
+        let kinds: Vec<String> = self.0.kinds().map(|(name, times)| format!("{name} {times:.2}")).collect();
+        format!("Efficiency({})", kinds.join(", "))
     }
 }
 

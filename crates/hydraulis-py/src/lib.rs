@@ -28,7 +28,7 @@ mod _core {
     #[pymodule_export]
     use crate::balance::{Balance, balance};
     #[pymodule_export]
-    use crate::cost::{CostProfile, ModelShape};
+    use crate::cost::{CostProfile, Efficiency, ModelShape};
     #[pymodule_export]
     use crate::effort::Effort;
     #[pymodule_export]

@@ -214,8 +214,8 @@ impl Planner {
         Ok(timelines.iter().map(spans).collect())
     }
 
-    /// What each rank holds at its fullest moment, by what it is: by the profile's figures for the fullest stage of its
-    /// replica's scheme; None of ranks without work.
+    /// What each rank holds at its fullest moment, by what it is: by what the profile says of its stage, or of the fullest one
+    /// of its replica's scheme alone; None of ranks without work.
     fn rank_memory(&self, py: Python<'_>, plan: &Plan) -> PyResult<Vec<Option<RankMemory>>> {
         let plan = plan.inner();
         let by_rank = detached(py, || simulation::rank_memory(plan, self.core.cost()))?;

@@ -57,6 +57,17 @@ impl Network {
     fn of_profile(py: Python<'_>, profile: &CostProfile, rates: LinkRates) -> PyResult<Network> {
         simulation::Network::of_profile(&profile.0, rates.into()).map(Network).map_err(|error| raise(py, &error))
     }
+
+    /// The same as the profile has them measured point to point, inside a node and between nodes, each by these rates where it
+    /// has not.
+    ///
+    /// Raises:
+    ///     InvalidInputError: as `of_profile`, or what was measured is no rate or latency (`network_value`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+    #[staticmethod]
+    fn measured(py: Python<'_>, profile: &CostProfile, otherwise: LinkRates) -> PyResult<Network> {
+        simulation::Network::measured(&profile.0, otherwise.into()).map(Network).map_err(|error| raise(py, &error))
+    }
 }
 
 /// One step under stated conditions: the instruction lists, run against the cost model, and transfers by a link.
@@ -293,7 +304,7 @@ impl StageRun {
         self.peak_tokens
     }
 
-    /// What a rank's memory holds at that moment, by the profile's figures for the fullest stage.
+    /// What a rank's memory holds at that moment, by what the profile says of the stage, or of the fullest one alone.
     #[getter]
     fn memory(&self) -> RankMemory {
         self.memory

@@ -13,13 +13,19 @@ _HEADINGS = {
     "unused": "left out",
     "transfers": "transfers",
 }
+_LEGEND = """\
+speed: against the first. memory: of the fullest GPU, of what it may hold. Else shares of all GPUs' time:
+slow rank, waiting for the slowest of a stage; bubble, stages for one another; slow replica, for the end of
+the iteration; left out, in no replica{transfers}."""
+_OF_TRANSFERS = "; transfers, what computing does not hide of them.\nhidden: what it does"
 
 
 def contestant_table(contestants: Sequence[Contestant], profile: CostProfile) -> str:
     """Return a row for each planner: times of steps, parts of all ranks' time, the fullest rank's memory.
 
     Where there are transfers, what of them is not hidden is one of the parts, and their share that is
-    hidden a column of its own. Below stands whose plans go beyond what the profile has measured.
+    hidden a column of its own. Below stand what the columns are, and whose plans go beyond what the profile
+    has measured.
 
     Args:
         contestants: at least one; how many times as fast is told against the first.
@@ -36,10 +42,10 @@ def contestant_table(contestants: Sequence[Contestant], profile: CostProfile) ->
     lines = [
         head,
         *(_row(one, width, first, parts) + _ends(one, profile, moved=moved) for one in contestants),
+        _LEGEND.format(transfers=_OF_TRANSFERS if moved else ""),
         *(f"{one.name}: {one.guess}" for one in contestants if one.guess),
-        "",
     ]
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def _row(one: Contestant, width: int, first_ms: float, parts: Sequence[str]) -> str:

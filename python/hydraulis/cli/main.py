@@ -50,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HydraulisError as error:
         return refuse("hydraulis", error)
     except KeyboardInterrupt:
+        sys.stderr.write("hydraulis: interrupted\n")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         _discard_output()

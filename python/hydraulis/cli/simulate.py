@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from hydraulis._core import LengthHistogram, Link, Network
+from hydraulis._core import LengthHistogram, Link, RankMemory
 from hydraulis.cli.contestant_table import contestant_table
 from hydraulis.cli.options import (
     add_batches,
@@ -26,7 +26,7 @@ from hydraulis.cli.progress import Progress
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner import load_profile, read_lengths
 from hydraulis.planner.compare import PARTS, Contestant, Setting, compare
-from hydraulis.planner.links import link_rates
+from hydraulis.planner.links import link_rates, message_network
 from hydraulis.report.comparison import comparison_figure
 from hydraulis.report.style import require_matplotlib
 
@@ -44,7 +44,7 @@ together, kept for all of them and balanced by the same planner; `list` chooses 
 --strategies, or from the profile's list; `search` needs none. With links, transfers of parameters and
 gradients are part of all times: `transfers` is what computation does not hide, `hidden` how much of them it
 does. The optimizer is not part of it. `memory` is what the fullest rank of all iterations holds, of what it
-may.
+may; --json has it by scheme and stage, too.
 """
 _HELD = ("reserved_bytes", "home_bytes", "held_bytes", "activation_bytes", "total_bytes")
 
@@ -86,7 +86,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--messages",
         action="store_true",
-        help="activations and their gradients take time between stages, by the same links",
+        help="activations and their gradients take time between stages: what the profile has measured of "
+        "messages if its links are asked for, else by the same links",
     )
     add_figure(parser)
     add_json(parser, "everything")
@@ -144,9 +145,10 @@ def _setting(arguments: argparse.Namespace, progress: Progress) -> Setting:
     cluster = cluster_of(arguments, profile)
     listed = strategies_of(arguments.strategies)
     planned = link_rates_of(arguments, profile, cluster)
-    actual = planned
+    stated, actual = arguments.link, planned
     if arguments.slow_link is not None:
-        actual = link_rates("--slow-link", arguments.slow_link, profile, cluster)
+        stated = arguments.slow_link
+        actual = link_rates("--slow-link", stated, profile, cluster)
     if (planned is None or actual is None) and (arguments.slow_link is not None or arguments.messages):
         field = "--link" if planned is None else "--slow-link"
         message = (
@@ -163,7 +165,9 @@ def _setting(arguments: argparse.Namespace, progress: Progress) -> Setting:
         slowdowns=dict(arguments.slow),
         link=None if planned is None else Link.of_profile(profile, planned),
         actual_link=None if actual is None else Link.of_profile(profile, actual),
-        network=Network.of_profile(profile, actual) if arguments.messages and actual is not None else None,
+        network=message_network(stated, profile, actual)
+        if arguments.messages and actual is not None
+        else None,
     )
 
 
@@ -188,7 +192,10 @@ def _json(contestants: Sequence[Contestant]) -> str:
             "p99_ms": one.percentile_ms(99),
             "utilisation": one.utilisation,
             "shares": {part: one.parts_ms[part] / sum(one.parts_ms.values()) for part in PARTS},
-            "memory": None if one.memory is None else {name: getattr(one.memory, name) for name in _HELD},
+            "memory": None if one.memory is None else _held(one.memory),
+            "stage_memory": {
+                scheme: [_held(memory) for memory in stages] for scheme, stages in one.stage_memory.items()
+            },
             "guess": None if one.guess is None else str(one.guess),
             "strategies": dict(one.strategies.most_common()),
             "transfers": {"transfer_ms": one.transfer_ms, "hidden_share": one.hidden_share},
@@ -198,3 +205,7 @@ def _json(contestants: Sequence[Contestant]) -> str:
         for one in contestants
     ]
     return json.dumps({"planners": planners}) + "\n"
+
+
+def _held(memory: RankMemory) -> dict[str, float]:
+    return {name: getattr(memory, name) for name in _HELD}

@@ -6,6 +6,7 @@ from hydraulis.config.check import above, at_least, below, not_empty
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.config.link_rates import parse_link_rates
+from hydraulis.config.memory_rule import MemoryRule
 from hydraulis.errors import InvalidInputError
 
 SEARCH = ("search",)
@@ -32,8 +33,11 @@ class PlannerConfig:
             exchanges tokens for heads, `ring` passes keys and values round.
         profile: the path of a saved cost profile, which brings its own memory and kind of context
             parallelism; empty to measure one at the start.
-        profile_seconds: after how long that measurement begins no new pass; it always makes one.
+        profile_seconds: after how long that measurement begins no new pass; it always makes one, and takes
+            the time again, twice at most, while times follow no law.
         memory_mib: the memory of one rank for which a profile is measured.
+        memory: how micro-batches fit into memory: with `cap` each of them by itself, with `exact` any
+            consecutive ones that a pipeline holds at once, which admits longer sequences.
         link: what transfers are predicted by: `profile` takes the links that the profile has measured,
             `NODE[,GPU[,MESSAGE]]` states rates in GB/s and microseconds, `none` leaves transfers out.
         recalibrate: the weight of the newest iteration in what is learnt of each scheme's times while
@@ -48,6 +52,7 @@ class PlannerConfig:
     profile: str = ""
     profile_seconds: float = 20.0
     memory_mib: int
+    memory: MemoryRule = "cap"
     link: str = LINK_OF_PROFILE
     recalibrate: float = 0.0
 

@@ -70,7 +70,8 @@ class Contestant:
         strategies: how often each was chosen.
         parts_ms: where all ranks' time went, by part, summed over the batches and divided by the ranks:
             together as long as all steps.
-        memory: of the fullest rank of all iterations, by what it holds.
+        stage_memory: for each scheme that was used, of the fullest rank of each stage in all iterations, by
+            what it holds.
         guess: how far its plans go beyond what the profile has measured; None if they do not.
     """
 
@@ -80,9 +81,14 @@ class Contestant:
     hidden_ms: list[float] = field(default_factory=list)
     strategies: Counter[str] = field(default_factory=Counter)
     parts_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
-
-    memory: RankMemory | None = None
+    stage_memory: dict[str, list[RankMemory]] = field(default_factory=dict)
     guess: Guess | None = None
+
+    @property
+    def memory(self) -> RankMemory | None:
+        """What the fullest rank of all iterations holds; None before the first."""
+        of_stages = [memory for stages in self.stage_memory.values() for memory in stages]
+        return max(of_stages, key=_total_bytes, default=None)
 
     @property
     def mean_ms(self) -> float:
@@ -119,9 +125,14 @@ class Contestant:
         self.hidden_ms.append(run.hidden_ms)
         for part in PARTS:
             self.parts_ms[part] += getattr(run.gpu_time, f"{part}_ms") / ranks
-        of_stages = [stage.memory for stages in run.stages for stage in stages]
-        known = of_stages if self.memory is None else [self.memory, *of_stages]
-        self.memory = max(known, key=lambda memory: memory.total_bytes)
+        for replica, stages in zip(plan.replicas, run.stages, strict=True):
+            memory = [stage.memory for stage in stages]
+            known = self.stage_memory.setdefault(str(replica.scheme), memory)
+            known[:] = [max(pair, key=_total_bytes) for pair in zip(known, memory, strict=True)]
+
+
+def _total_bytes(memory: RankMemory) -> float:
+    return memory.total_bytes
 
 
 def further(one: Guess | None, other: Guess | None) -> Guess | None:

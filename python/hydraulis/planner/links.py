@@ -1,8 +1,8 @@
-"""Rates of a cluster's links: as stated, or from what a profile has measured of them."""
+"""A cluster's links: as stated, or from what a profile has measured of them."""
 
 import json
 
-from hydraulis._core import Cluster, CostProfile, LinkRates
+from hydraulis._core import Cluster, CostProfile, LinkRates, Network
 from hydraulis.config.link_rates import parse_link_rates
 from hydraulis.config.planner import LINK_OF_PROFILE, NO_LINK
 
@@ -29,6 +29,25 @@ def link_rates(field: str, text: str, profile: CostProfile, cluster: Cluster) ->
         return None
     rates = measured_rates(profile, cluster) if text == LINK_OF_PROFILE else parse_link_rates(field, text)
     return None if cluster.gpus == 1 else rates
+
+
+def message_network(text: str, profile: CostProfile, rates: LinkRates) -> Network:
+    """Give what carries messages between stages, by the links that a text asks for.
+
+    Args:
+        text: as of `link_rates`.
+        profile: with or without measured links.
+        rates: that the text stands for.
+
+    Returns:
+        For `profile` the wires that it has measured point to point; where it has none, and for stated rates,
+        wires of the links' rates.
+
+    Raises:
+        InvalidInputError: the profile does not say of which model it is (code `link_model`), or what it has
+            measured is no rate or latency (`network_value`).
+    """
+    return (Network.measured if text == LINK_OF_PROFILE else Network.of_profile)(profile, rates)
 
 
 def measured_rates(profile: CostProfile, cluster: Cluster) -> LinkRates | None:

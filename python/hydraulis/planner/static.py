@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import Cluster, CostProfile, Link, Planner
+from hydraulis.config.memory_rule import MemoryRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +46,15 @@ class StaticComparison:
         strategies: Sequence[str],
         longest: int,
         link: Link | None = None,
+        memory: MemoryRule = "cap",
     ) -> Self:
-        """Compare with those of `strategies` that admit a sequence of `longest` tokens.
+        """Compare with those of `strategies` that admit a sequence of `longest` tokens by the memory rule.
 
         By a link, batches take their steps: iterations, and what of their transfers is not hidden.
         """
         comparison = cls(longest)
         for strategy in strategies:
-            planner = Planner(profile, cluster, strategies=[strategy], link=link)
+            planner = Planner(profile, cluster, strategies=[strategy], link=link, memory=memory)
             if planner.longest_admitted >= longest:
                 comparison._planners[strategy] = planner
                 comparison._totals[strategy] = 0.0

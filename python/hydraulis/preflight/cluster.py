@@ -122,7 +122,12 @@ class ClusterLook:
         caps = [f"{scheme} {profile.cap_tokens(scheme, self.cluster):,}" for scheme in self._schemes]
         planner = RunPlanner(self.config.planner, profile, self.cluster)
         admitted = planner.longest_admitted
-        text = f"{has}, {admitted:,} are admitted; most tokens of a micro-batch: {', '.join(caps)}"
+        limit = (
+            "most tokens of a micro-batch"
+            if self.config.planner.memory == "cap"
+            else "most tokens of the micro-batches that a pipeline holds at once, in their mean"
+        )
+        text = f"{has}, {admitted:,} are admitted; {limit}: {', '.join(caps)}"
         if longest is None:
             return ("ok" if most <= admitted else "later"), text
         planner.check_longest(longest)

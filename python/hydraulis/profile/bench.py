@@ -13,6 +13,7 @@ from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.profile.memory import activation_bytes
 from hydraulis.profile.observations import Timing
 from hydraulis.runtime.iteration_clock import iteration_clock
+from hydraulis.runtime.stage import Stage
 from hydraulis.runtime.worker import Worker
 
 
@@ -43,10 +44,17 @@ class SchemeBench:
         }
         worker.ensure_groups([placed.get(other) for other in range(world)])
         self.position = placed.get(rank)
-        self._stage = None
+        self._stage = self._uncheckpointed = None
         self._clock = iteration_clock(worker.device)
         if self.position is not None:
             self._stage = worker.stage(self.position, context)
+            plain = Position(
+                scheme.under("none"),
+                stage=self.position.stage,
+                context_rank=self.position.context_rank,
+                tensor_rank=self.position.tensor_rank,
+            )
+            self._uncheckpointed = worker.stage(plain, context)
 
     def fill(self) -> None:
         """Give the stage parameters as at the start of training: norms 1, biases 0, the rest small."""
@@ -63,18 +71,31 @@ class SchemeBench:
         """Count what this rank keeps at its worst moment, from two micro-batches: `tokens` and twice that."""
         if self._stage is None or self.position is None:
             return KeptBytes(0.0, 0.0)
-        kept_few, kept_many = (self.bytes_of([count]) for count in (tokens, 2 * tokens))
+        held_few, held_many = (
+            self.position.in_flight * self.bytes_of([count]) + self._computed_again([count])
+            for count in (tokens, 2 * tokens)
+        )
         few, many = (self._micro_batch([count]).num_tokens for count in (tokens, 2 * tokens))
-        per_token = (kept_many - kept_few) / (many - few)
-        micro_batches = self.position.in_flight
-        return KeptBytes(micro_batches * per_token, micro_batches * (kept_few - few * per_token))
+        per_token = (held_many - held_few) / (many - few)
+        return KeptBytes(per_token, held_few - few * per_token)
 
     def bytes_of(self, lengths: list[int]) -> int:
         """Count what this rank keeps of one micro-batch of such sequences; 0 if it is left over."""
-        if self._stage is None:
-            return 0
+        return 0 if self._stage is None else self._kept_by(self._stage, lengths)
+
+    def _computed_again(self, lengths: list[int]) -> float:
+        """Count what backward has of one layer of one micro-batch that forward did not keep.
+
+        That is what the layer keeps without checkpointing, less what it keeps.
+        """
+        assert self._stage is not None
+        assert self._uncheckpointed is not None
+        whole, kept = (self._kept_by(stage, lengths) for stage in (self._uncheckpointed, self._stage))
+        return (whole - kept) / len(self._stage.module.layers)
+
+    def _kept_by(self, stage: Stage, lengths: list[int]) -> int:
         micro_batch = self._micro_batch(lengths)
-        return activation_bytes(self._stage, self._input(micro_batch), micro_batch)
+        return activation_bytes(stage, self._input(micro_batch), micro_batch)
 
     def time(self, lengths: list[int]) -> Timing | None:
         """Time one micro-batch of sequences of these lengths; None if this rank is left over."""

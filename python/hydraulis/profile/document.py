@@ -19,16 +19,23 @@ CAP_MULTIPLE = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryMeasurement:
-    """Bytes of one scheme.
+    """Bytes of one scheme's ranks, by stage.
 
     Attributes:
-        held_bytes: parameters and gradients of the fullest stage, and what backward needs beside them
-            whatever the tokens.
-        activation_bytes_per_token: what the fullest stage keeps at its worst moment.
+        held_bytes: parameters and gradients, and what backward needs beside them whatever the tokens.
+        activation_bytes_per_token: what the stage keeps at its worst moment.
     """
 
-    held_bytes: int
-    activation_bytes_per_token: float
+    held_bytes: Sequence[int]
+    activation_bytes_per_token: Sequence[float]
+
+    def entry(self) -> dict[str, object]:
+        """Give the fields of a scheme's entry: each stage's figures, of a single stage a number."""
+        fields = {
+            "held_bytes": self.held_bytes,
+            "activation_bytes_per_token": self.activation_bytes_per_token,
+        }
+        return {name: figures[0] if len(figures) == 1 else list(figures) for name, figures in fields.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +140,8 @@ def cost_profile(
         InvalidInputError: a measurement is out of its range (code `profile_value`).
     """
     entries = [
-        {
-            "scheme": str(scheme),
-            "held_bytes": memory[scheme].held_bytes,
-            "activation_bytes_per_token": memory[scheme].activation_bytes_per_token,
-        }
+        {"scheme": str(scheme)}
+        | memory[scheme].entry()
         | times[scheme].entry()
         | ({"context": workload.context} if scheme.cp > 1 else {})
         | ({"stage_layers": workload.split.stage_layers(scheme)} if scheme.pp > 1 else {})

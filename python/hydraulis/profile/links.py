@@ -17,6 +17,7 @@ from torch import Tensor
 
 from hydraulis._core import CostProfile
 from hydraulis.parallel.groups import ProcessGroups
+from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.side_stream import Landmark
 
 SMALL_ELEMENTS = 256
@@ -29,8 +30,9 @@ class LinkMeasurement:
     """One kind of exchange among so many ranks, as the cost profile defines it.
 
     Attributes:
-        operation: `send` (between two neighbours), `all_reduce` or `all_to_all`.
-        ranks: that take part.
+        operation: `send` (each of the first half of the ranks to the one in its place in the second half, as
+            stages do) or `all_to_all` (as transfers are).
+        ranks: that take part, the first ones.
         latency_ms: of the smallest exchange.
         gigabytes_per_s: of one rank's buffer, in 1e9 bytes.
     """
@@ -42,7 +44,7 @@ class LinkMeasurement:
 
 
 def measure_links(groups: ProcessGroups, device: torch.device) -> list[LinkMeasurement]:
-    """Measure exchanges among the first 2, 4, 8 ranks and so on, and among all. Collective.
+    """Measure the exchanges of `exchanges_to_measure`. Collective.
 
     Args:
         groups: where those of fewer ranks than all are made.
@@ -51,17 +53,32 @@ def measure_links(groups: ProcessGroups, device: torch.device) -> list[LinkMeasu
     Returns:
         The same on every rank; nothing where there is one rank alone.
     """
-    world = dist.get_world_size()
-    sizes = sorted({min(2**doublings, world) for doublings in range(1, world.bit_length() + 1)} - {1})
-    groups.ensure(range(size) for size in sizes)
+    exchanges = exchanges_to_measure(dist.get_world_size(), ranks_per_node())
+    groups.ensure(range(ranks) for operation, ranks in exchanges if operation == "all_to_all")
     links = []
-    for size in sizes:
-        group = groups.get(range(size)) if dist.get_rank() < size else None
-        links += [_link("all_reduce", size, partial(_all_reduce, group), device)]
-        links += [_link("all_to_all", size, partial(_all_to_all, group), device)]
-    if world > 1:
-        links.insert(0, _link("send", 2, _send, device))
+    for operation, ranks in exchanges:
+        if operation == "send":
+            links.append(_link(operation, ranks, 1, partial(_send, ranks // 2), device))
+        else:
+            group = groups.get(range(ranks)) if dist.get_rank() < ranks else None
+            links.append(_link(operation, ranks, ranks, partial(_all_to_all, group), device))
     return links
+
+
+def exchanges_to_measure(world: int, ranks_per_node: int) -> list[tuple[str, int]]:
+    """Give the operations to measure and the ranks that take part, the first 2, 4, 8 and so on, and all.
+
+    Messages need an even number of ranks. Those between two whole nodes are measured too, because all of
+    them cross, whatever the ranks of a node.
+
+    Args:
+        world: all ranks.
+        ranks_per_node: of them, those of a node.
+    """
+    sizes = {min(2**doublings, world) for doublings in range(1, world.bit_length() + 1)} - {1}
+    sends = {size for size in sizes | {2 * ranks_per_node} if size % 2 == 0 and size <= world}
+    exchanges = [("send", size) for size in sends] + [("all_to_all", size) for size in sizes]
+    return sorted(exchanges, key=lambda exchange: (exchange[1], exchange[0] != "send"))
 
 
 def with_links(profile: CostProfile, links: list[LinkMeasurement]) -> CostProfile:
@@ -72,17 +89,21 @@ def with_links(profile: CostProfile, links: list[LinkMeasurement]) -> CostProfil
 
 
 def _link(
-    operation: str, ranks: int, exchange: Callable[[Tensor], None], device: torch.device
+    operation: str, ranks: int, parts: int, exchange: Callable[[Tensor], None], device: torch.device
 ) -> LinkMeasurement:
+    """Time an exchange of buffers that are sent in so many parts."""
+    few, many = SMALL_ELEMENTS * parts, LARGE_ELEMENTS // parts * parts
     small_ms, large_ms = (
         _median_ms(exchange, torch.zeros(elements, device=device), takes_part=dist.get_rank() < ranks)
-        for elements in (SMALL_ELEMENTS * ranks, LARGE_ELEMENTS // ranks * ranks)
+        for elements in (few, many)
     )
-    more_bytes = 4 * (LARGE_ELEMENTS // ranks - SMALL_ELEMENTS) * ranks
     # On ranks that wait for each other's cores a large exchange may end before a small one.
     more_ms = max(large_ms - small_ms, 0.01 * large_ms)
     return LinkMeasurement(
-        operation=operation, ranks=ranks, latency_ms=small_ms, gigabytes_per_s=more_bytes / more_ms / 1e6
+        operation=operation,
+        ranks=ranks,
+        latency_ms=small_ms,
+        gigabytes_per_s=4 * (many - few) / more_ms / 1e6,
     )
 
 
@@ -103,16 +124,13 @@ def _median_ms(exchange: Callable[[Tensor], None], buffer: Tensor, *, takes_part
     return statistics.median(times)
 
 
-def _all_reduce(group: dist.ProcessGroup | None, buffer: Tensor) -> None:
-    dist.all_reduce(buffer, group=group)
-
-
 def _all_to_all(group: dist.ProcessGroup | None, buffer: Tensor) -> None:
     dist.all_to_all_single(torch.empty_like(buffer), buffer, group=group)
 
 
-def _send(buffer: Tensor) -> None:
+def _send(half: int, buffer: Tensor) -> None:
+    rank = dist.get_rank()
     # As stages exchange: a send by itself would have NCCL connect the two ranks once more.
-    operation, peer = (dist.isend, 1) if dist.get_rank() == 0 else (dist.irecv, 0)
+    operation, peer = (dist.isend, rank + half) if rank < half else (dist.irecv, rank - half)
     for work in dist.batch_isend_irecv([dist.P2POp(operation, buffer, peer)]):
         work.wait()

@@ -18,11 +18,13 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from hydraulis._core import Cluster, CostProfile, Scheme, fit_costs, micro_batches_to_measure
+from hydraulis._core import Cluster, CostProfile, Planner, Scheme, fit_costs, micro_batches_to_measure
 from hydraulis.config.context import ContextKind
+from hydraulis.config.memory_rule import MemoryRule
+from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.planner.shape import shape_of
-from hydraulis.profile.bench import SchemeBench
+from hydraulis.profile.bench import KeptBytes, SchemeBench
 from hydraulis.profile.document import (
     MemoryMeasurement,
     ModelMemory,
@@ -49,6 +51,9 @@ RELAY_BUFFERS = 6
 # Micro-batches of each scheme: five more than there are coefficients, so that the error can be told.
 NUM_MIXES = 8
 
+# How often the time is granted, if times follow no law; those of the rounds before count.
+MOST_ROUNDS = 3
+
 # By scheme, as written, and by the number of the mix: what a rank measured in one pass.
 Pass = dict[tuple[str, int], Timing]
 
@@ -60,9 +65,11 @@ class MeasurementLimits:
     Attributes:
         context: the kind of context parallelism to measure, for schemes that have any.
         memory_bytes: that a rank may use.
+        memory: the rule by which plans will fit micro-batches into it; the largest that it admits is timed.
         longest: tokens of the longest sequence that the run will see.
         micro_batch_tokens: tokens of the largest micro-batch that it can make of a global batch.
-        seconds: after which no new pass over the micro-batches is begun; one is always made.
+        seconds: after which no new pass over the micro-batches is begun; one is always made, and the time is
+            granted again, twice at most, while the times follow no law.
         precision: a scheme is measured no more once the relative standard error of each micro-batch's median
             time is at most this.
         file: of the observations, on rank 0; those that it holds count, and new ones are added.
@@ -73,6 +80,7 @@ class MeasurementLimits:
     longest: int
     micro_batch_tokens: int
     seconds: float
+    memory: MemoryRule = "cap"
     precision: float = 0.01
     file: Path | None = None
 
@@ -97,7 +105,8 @@ def measure_profile(
         The profile, the same on every rank; None if the measurement was stopped.
 
     Raises:
-        InvalidInputError: the model does not admit a scheme's context degree (code `context_degree`).
+        InvalidInputError: the model does not admit a scheme's context degree (code `context_degree`), or
+            times follow no law (code `fit_unexplained`; see `fit_costs`).
         InfeasibleError: a scheme leaves no memory for a single token (code `scheme_too_large`).
     """
     contexts = {scheme: limits.context if scheme.cp > 1 else None for scheme in schemes}
@@ -110,13 +119,20 @@ def measure_profile(
     record = MeasurementRecord(_mixes(model, memory, limits, workload), limits.precision)
     if limits.file is not None:
         from_rank_zero(lambda: record.open(limits.file, _conditions(workload)))
-    if not _measure(benches, record, limits.seconds, progress, is_stopped):
-        return None
 
     def fitted() -> str:
         return cost_profile(model, memory, _fit(record.mixes, record.observations), workload).to_json()
 
-    return CostProfile.from_json(from_rank_zero(fitted))
+    rounds_left = MOST_ROUNDS
+    while _measure(benches, record, limits.seconds, progress, is_stopped):
+        rounds_left -= 1
+        try:
+            return CostProfile.from_json(from_rank_zero(fitted))
+        except InvalidInputError as error:
+            # Ranks were busy with something else: medians of more passes may follow the law.
+            if error.code != "fit_unexplained" or not rounds_left:
+                raise
+    return None
 
 
 def _workload(worker: Worker, context: ContextKind) -> Workload:
@@ -165,14 +181,17 @@ def _model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
 
 
 def _scheme_memory(worker: Worker, bench: SchemeBench) -> MemoryMeasurement:
-    kept = torch.tensor(bench.kept_bytes(MEMORY_TOKENS), dtype=torch.float64)
+    """Bring together what the ranks of each stage keep: as much as the fullest of them."""
+    kept = torch.zeros(bench.scheme.pp, len(KeptBytes._fields), dtype=torch.float64)
+    if bench.position is not None:
+        kept[bench.position.stage] = torch.tensor(bench.kept_bytes(MEMORY_TOKENS), dtype=torch.float64)
     dist.all_reduce(kept, op=dist.ReduceOp.MAX)
-    per_token, constant = kept.tolist()
+    # The buffers are those of the largest stage of all schemes, whichever a rank is in.
+    buffers = sum(part.parameter.nbytes + part.gradient.nbytes for part in worker.all_buffers)
+    by_stage = [KeptBytes(*of_stage) for of_stage in kept.tolist()]
     return MemoryMeasurement(
-        # The buffers are those of the largest stage of all schemes, whichever a rank is in.
-        held_bytes=sum(part.parameter.nbytes + part.gradient.nbytes for part in worker.all_buffers)
-        + math.ceil(constant),
-        activation_bytes_per_token=per_token,
+        held_bytes=[buffers + math.ceil(of_stage.constant) for of_stage in by_stage],
+        activation_bytes_per_token=[of_stage.per_token for of_stage in by_stage],
     )
 
 
@@ -188,8 +207,8 @@ def _mixes(
     cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=workload.gpus_per_node)
     mixes = {}
     for scheme in memory:
-        cap = unfitted.cap_tokens(scheme, cluster)
-        tokens = min(cap, limits.micro_batch_tokens)
+        planner = Planner(unfitted, cluster, strategies=[f"1x{scheme}"], memory=limits.memory)
+        tokens = min(planner.longest_admitted, limits.micro_batch_tokens)
         mixes[scheme] = micro_batches_to_measure(min(tokens, limits.longest), tokens, NUM_MIXES)
     return mixes
 

@@ -22,8 +22,8 @@ def activation_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedM
     """Count the bytes that one micro-batch's forward keeps for its backward, checkpoints included.
 
     These are the tensors that autograd saves, and all else that the forward made and that is there after it,
-    which is how recomputation keeps what it starts from. Each storage counts once, whatever the number of
-    tensors that share it; parameters do not count, nor does the output, unless it is saved.
+    which is how recomputation keeps what it starts from; among it the output, if a backward begins from it.
+    Each storage counts once, whatever the number of tensors that share it; parameters do not count.
     """
     # What torch does not promise is asked for where it is needed.
     from hydraulis.runtime.storages import Storages, storage_key
@@ -44,6 +44,7 @@ def activation_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedM
     time.sleep(GLOO_LETS_GO_S)
     kept = storages.made_and_there()
     kept.pop(storage_key(output), None)
-    kept |= {key: tensor.untyped_storage().nbytes() for key, tensor in saved.items()}
+    for tensor in ([output] if output.requires_grad else []) + [*saved.values()]:
+        kept[storage_key(tensor)] = tensor.untyped_storage().nbytes()
     parameters = {storage_key(parameter) for parameter in stage.module.parameters()}
     return sum(nbytes for key, nbytes in kept.items() if key not in parameters)

@@ -64,6 +64,7 @@ def measurement_limits(config: RunConfig) -> MeasurementLimits:
     return MeasurementLimits(
         context=config.planner.context,
         memory_bytes=config.planner.memory_mib * MIB,
+        memory=config.planner.memory,
         longest=config.data.max_tokens,
         micro_batch_tokens=config.data.batch_tokens,
         seconds=config.planner.profile_seconds,

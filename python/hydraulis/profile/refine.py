@@ -144,10 +144,12 @@ def _lines(path: Path) -> list[str]:
 
 
 def _collect(plan: Plan, times: MicroBatchTimes, timed: dict[Scheme, list[Timed]]) -> None:
-    """Sort the times of one iteration by scheme."""
+    """Sort the times of one iteration by scheme; nothing ran of micro-batches without sequences."""
     for replica, by_micro_batch in zip(plan.replicas, times, strict=True):
         for sequences, stages in zip(replica.micro_batches, by_micro_batch, strict=True):
-            timed[replica.scheme].append(([int(plan.lengths[sequence]) for sequence in sequences], stages))
+            if sequences:
+                lengths = [int(plan.lengths[sequence]) for sequence in sequences]
+                timed[replica.scheme].append((lengths, stages))
 
 
 def _multipliers(runs: list[Timed]) -> list[float]:

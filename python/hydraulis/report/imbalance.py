@@ -70,16 +70,16 @@ def balances(run: Run, progress: Tell = silent) -> list[Balance]:
     after = _balance("planned anew in each step", steps, plans, run)
     if (run.path / CALIBRATIONS).exists():
         return [after]
-    cluster = plans[0].cluster
+    cluster, memory = plans[-1].cluster, plans[-1].memory
     candidates = homogeneous(run.profile, cluster) if tuple(run.strategies) == SEARCH else run.strategies
-    static = StaticComparison.over(run.profile, cluster, candidates, int(run.lengths.max()))
+    static = StaticComparison.over(run.profile, cluster, candidates, int(run.lengths.max()), memory=memory)
     for done, plan in enumerate(plans):
         progress("planning under each static strategy", done, len(plans))
         static.add(plan.lengths)
     best = static.best()
     if best is None:
         return [after]
-    planner = Planner(run.profile, cluster, strategies=[best.strategy])
+    planner = Planner(run.profile, cluster, strategies=[best.strategy], memory=memory)
     kept = []
     for done, plan in enumerate(plans):
         progress(f"planning under {best.strategy}", done, len(plans))

@@ -10,8 +10,10 @@ import torch.distributed as dist
 
 from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.device import CPU, backend_of, prepare_device
+from hydraulis.runtime.node_interface import node_interface
 from hydraulis.runtime.rank_zero import from_rank_zero
 
+GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 _SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -38,6 +40,7 @@ def joined(timeout: timedelta, device: torch.device = CPU, *, deterministic: boo
     # AdamW step of 400 tensors took 22.7 s instead of 45 ms so).
     torch.set_num_threads(1)
     prepare_device(device, deterministic=deterministic)
+    _choose_interface()
     backend = backend_of(device, int(os.environ["WORLD_SIZE"]))
     # With its device given NCCL connects all ranks now. Later, its first exchange would have to be of all of
     # them, and that of a pipeline's stages is not; and smaller groups are split off, which saves memory.
@@ -47,6 +50,15 @@ def joined(timeout: timedelta, device: torch.device = CPU, *, deterministic: boo
         yield dist.get_rank()
     finally:
         dist.destroy_process_group()
+
+
+def _choose_interface() -> None:
+    """Tell gloo by which interface other nodes reach this one, unless the user has or its name says so."""
+    is_one_node = os.environ["WORLD_SIZE"] == os.environ["LOCAL_WORLD_SIZE"]
+    if not is_one_node and GLOO_INTERFACE not in os.environ:
+        interface = node_interface(os.environ["MASTER_ADDR"])
+        if interface is not None:
+            os.environ[GLOO_INTERFACE] = interface
 
 
 def ranks_per_node() -> int:

@@ -17,7 +17,7 @@ from hydraulis.runtime.stage import Stage
 def execute_forward(
     instructions: Sequence[Forward | Backward | Exchange],
     stage: Stage,
-    micro_batches: Sequence[PackedMicroBatch],
+    micro_batches: Sequence[PackedMicroBatch | None],
     denominator: int,
 ) -> float:
     """Run the forwards of a rank's list, and the exchanges as far as they carry activations.
@@ -28,7 +28,7 @@ def execute_forward(
     Args:
         instructions: of this rank.
         stage: of this rank.
-        micro_batches: by their numbers in the list.
+        micro_batches: by their numbers in the list; None for one without sequences, of which nothing is done.
         denominator: target tokens of the whole batch.
 
     Returns:
@@ -40,17 +40,17 @@ def execute_forward(
     sent: tuple[dist.Work, Tensor] | None = None
     for instruction in instructions:
         match instruction:
-            case Forward(micro_batch):
-                output = _forward(
-                    stage, inputs.pop(micro_batch, None), micro_batches[micro_batch], denominator
-                )
+            case Forward(micro_batch) if (packed := micro_batches[micro_batch]) is not None:
+                output = _forward(stage, inputs.pop(micro_batch, None), packed, denominator)
                 if stage.is_last:
                     losses.append(output)
                 else:
                     outputs[micro_batch] = output
-            case Exchange(peer, next=False, receive=int(received)):
-                inputs[received] = _receive(stage, micro_batches[received], peer)
-            case Exchange(peer, next=True, send=int(leaving)):
+            case Exchange(peer, next=False, receive=int(received)) if (
+                packed := micro_batches[received]
+            ) is not None:
+                inputs[received] = _receive(stage, packed, peer)
+            case Exchange(peer, next=True, send=int(leaving)) if leaving in outputs:
                 # One at a time: a send is done when the peer has received.
                 _wait(sent)
                 sent = _send(outputs.pop(leaving), peer)

@@ -45,6 +45,9 @@ class Recalibration:
         measured: dict[Scheme, float] = defaultdict(float)
         for replica, times in zip(plan.replicas, micro_batch_times(plan, timelines), strict=True):
             for sequences, stages in zip(replica.micro_batches, times, strict=True):
+                # One without sequences is predicted to take `c`, and none runs it.
+                if not sequences:
+                    continue
                 expected_ms = self._profile.micro_batch_ms(replica.scheme, lengths[sequences].tolist())
                 predicted[replica.scheme] += expected_ms
                 # Stage multipliers average 1.

@@ -130,6 +130,7 @@ class RunPlanner:
             self._cluster,
             strategies=strategies,
             max_strategies=self._config.max_strategies,
+            memory=self._config.memory,
             link=self._link,
         )
 

@@ -79,7 +79,7 @@ class Transfers:
         Args:
             buckets: as `prepare` gives them.
             stage: that this rank computes; None for a rank without work.
-            num_micro_batches: of its replica.
+            num_micro_batches: of its replica, those without sequences left out.
         """
         with self._clock.transferring():
             self.arrival.start(buckets)

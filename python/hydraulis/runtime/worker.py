@@ -187,10 +187,10 @@ class Worker:
             tokens: gives the tokens of a sequence of the batch, by its id; asked for this rank's alone.
 
         Raises:
-            InvalidInputError: the plan is for another number of ranks (code `plan_cluster`), was made with
-                exact memory (`memory_untrained`), has a context degree that the model does not admit
-                (`context_degree`), uses another scheme than the worker's (`plan_scheme`), or does not go with
-                the sequences that are read (see `PlannedSequences.check`); on every rank.
+            InvalidInputError: the plan is for another number of ranks (code `plan_cluster`), has a context
+                degree that the model does not admit (`context_degree`), uses another scheme than the worker's
+                (`plan_scheme`), or does not go with the sequences that are read (see
+                `PlannedSequences.check`); on every rank.
         """
         _check_plan(plan, self.parameters.config, self._schemes)
         # What measurements and evaluations took is not this iteration's.
@@ -200,7 +200,9 @@ class Worker:
         made_ms = self.groups.made_ms
         self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
         if self.frozen:
-            self.frozen.send(plan)
+            # No plan counts it, since none knows the positions before it: it is measured.
+            with self._clock.transferring():
+                self.frozen.send(plan)
         sequences = PlannedSequences(plan, tokens, self.parameters.config.vocab_size)
         execution = self._execute(plan, sequences)
         self._transfers.finish_gradients()
@@ -251,7 +253,7 @@ class Worker:
             self._transfers.finish_parameters()
             return Execution()
         stage, replica = work
-        self._transfers.begin(buckets, stage, len(replica.micro_batches))
+        self._transfers.begin(buckets, stage, sum(map(bool, replica.micro_batches)))
         return execute(
             plan.instructions(dist.get_rank()),
             stage,
@@ -280,9 +282,11 @@ class Worker:
 
 def _collated(
     stage: Stage, replica: Replica, tokens: Callable[[int], SequenceTokens]
-) -> list[PackedMicroBatch]:
+) -> list[PackedMicroBatch | None]:
+    """Collate a replica's micro-batches; None in place of those that only keep others apart in memory."""
     return [
-        stage.collate([tokens(sequence) for sequence in sequences]) for sequences in replica.micro_batches
+        stage.collate([tokens(sequence) for sequence in sequences]) if sequences else None
+        for sequences in replica.micro_batches
     ]
 
 
@@ -293,13 +297,6 @@ def _check_plan(plan: Plan, config: ModelConfig, schemes: frozenset[Scheme]) -> 
             "plan for a cluster of as many GPUs as there are ranks"
         )
         raise InvalidInputError(message, code="plan_cluster")
-    # Its micro-batches may be empty, and no measurement says what these stages hold of a long one.
-    if plan.memory != "cap":
-        message = (
-            f"the plan was made with memory '{plan.memory}': training runs plans made with 'cap'; "
-            "make the planner without memory='exact'"
-        )
-        raise InvalidInputError(message, code="memory_untrained")
     for replica in plan.replicas:
         check_context_degree(config, replica.scheme, replica.context)
         if replica.scheme not in schemes:

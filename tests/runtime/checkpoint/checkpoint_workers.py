@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hydraulis import Cluster
 from hydraulis.config.checkpoint import CheckpointConfig
 from hydraulis.data.open import make_data
 from hydraulis.errors import HydraulisError
@@ -21,7 +22,7 @@ from hydraulis.runtime.checkpoint.resume import restore_moments
 from hydraulis.runtime.checkpoint.saver import CheckpointSaver
 from hydraulis.runtime.checkpoint.shard import write_shard
 from hydraulis.runtime.checkpoint.shared import check_shared
-from hydraulis.runtime.home import HomeState
+from hydraulis.runtime.home import HomePlace, HomeState
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.values import InitialValues, ParameterValues
 from runtime.tiny import OPTIMIZER, SEED, made_up_corpus, run_config
@@ -30,10 +31,12 @@ from small_model import small_config
 State = dict[str, dict[str, Tensor]]
 
 
-def make_home(values: ParameterValues | None = None) -> HomeState:
+def make_home(values: ParameterValues | None = None, ranks_per_node: int | None = None) -> HomeState:
     parameters = ModelParameters.of(small_config())
     drawn = InitialValues(parameters, SEED, torch.float64)
-    return HomeState(parameters, OPTIMIZER, torch.float64, values or drawn, 4)
+    ranks = dist.get_world_size()
+    place = HomePlace(cluster=Cluster(gpus=ranks, gpus_per_node=ranks_per_node or ranks))
+    return HomeState(parameters, OPTIMIZER, torch.float64, values or drawn, 4, place)
 
 
 def make_saver(folder: Path, home: HomeState, **config: Any) -> CheckpointSaver:
@@ -55,9 +58,9 @@ class Loaded(NamedTuple):
     stepped: State | None
 
 
-def save(folder: Path) -> Loaded:
+def save(folder: Path, ranks_per_node: int) -> Loaded:
     """Make two steps with a gradient of twice the parameters, leave a checkpoint, and make a third."""
-    home = make_home()
+    home = make_home(ranks_per_node=ranks_per_node)
     for _ in range(2):
         home.gradient.copy_(2 * home.master)
         home.step()

@@ -29,10 +29,13 @@ def assert_same(one: State | None, other: State | None) -> None:
             assert value.ne(0).any(), (kind, name)
 
 
-def test_what_three_ranks_wrote_any_number_reads(tmp_path: Path) -> None:
-    saved: Loaded = run_ranks(3, save, tmp_path)[0]
+@pytest.mark.parametrize(("writers", "ranks_per_node", "readers"), [(3, 3, (1, 3, 4)), (4, 2, (2,))])
+def test_what_some_ranks_wrote_any_number_reads(
+    tmp_path: Path, writers: int, ranks_per_node: int, readers: tuple[int, ...]
+) -> None:
+    saved: Loaded = run_ranks(writers, save, tmp_path, ranks_per_node)[0]
     assert saved.stepped is not None
-    for number in (1, 3, 4):
+    for number in readers:
         loaded: Loaded = run_ranks(number, load, tmp_path)[0]
         assert_same(loaded.state, saved.state)
         assert loaded.stepped is not None

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,36 @@ def test_any_slice_is_that_of_the_whole(folder: Path, data: st.DataObject) -> No
     with HuggingFaceWeights(folder, PARAMETERS) as weights:
         weights.check()
         assert torch.equal(weights.read(name, start, end), whole[start:end])
+
+
+class Counted:
+    """A slice of a file that counts the elements that are asked of it."""
+
+    read = 0
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
+
+    def __getitem__(self, place: Any) -> Tensor:
+        values: Tensor = self.of[place]
+        Counted.read += values.numel()
+        return values
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_a_rank_reads_its_share_and_no_more_than_a_row_at_each_end(
+    folder: Path, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sliced = HuggingFaceWeights._slice
+    monkeypatch.setattr(HuggingFaceWeights, "_slice", lambda self, name: Counted(sliced(self, name)))
+    with HuggingFaceWeights(folder, PARAMETERS) as weights:
+        for name, shape in PARAMETERS.shapes.items():
+            bounds = [shape.numel() * rank // ranks for rank in range(ranks + 1)]
+            line = max(shape) if len(shape) > 1 else 0
+            for start, end in pairwise(bounds):
+                Counted.read = 0
+                weights.read(name, start, end)
+                assert end - start <= Counted.read <= end - start + 2 * line
 
 
 K_PROJ = "model.layers.1.self_attn.k_proj.weight"

@@ -11,10 +11,12 @@ mod measured_link;
 mod memory_window;
 mod model;
 mod non_negative;
+mod per_stage;
 mod preset;
 mod profile;
 mod rank_memory;
 mod recomputation;
+mod stage_memory;
 mod travelling;
 mod trust;
 
@@ -23,6 +25,7 @@ pub use fit::{CostFit, Interval, MeasuredRange, Measurement, fit, fit_schemes, m
 pub use measured_link::MeasuredLink;
 pub use memory_window::MemoryWindow;
 pub use model::{CostModel, SchemeCost};
+pub use per_stage::PerStage;
 pub use preset::{PRESETS, preset};
 pub use profile::{CostProfile, Excluded, FitQuality, Hardware, Memory, SchemeProfile, StrategyList};
 pub use rank_memory::RankMemory;

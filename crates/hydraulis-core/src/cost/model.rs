@@ -1,10 +1,11 @@
 //! A profile on a cluster: times, and how many tokens a micro-batch may hold.
 
 use crate::cost::profile::{FitQuality, SchemeProfile};
+use crate::cost::stage_memory::StageMemory;
 use crate::cost::{CostProfile, MemoryWindow, RankMemory, Trust};
 use crate::error::{Error, Result};
-use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme};
-use crate::units::{Millis, Tokens, count, whole};
+use crate::spec::{CheckpointingKind, Cluster, ContextKind, MemoryRule, Scheme};
+use crate::units::{Millis, Tokens, whole};
 
 /// The cost of every scheme of a profile on one cluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,8 +28,8 @@ pub struct SchemeCost {
     window: MemoryWindow,
     forward_share: f64,
     stage_multipliers: Vec<f64>,
-    /// Whether all stages take as long, and have as many layers where the profile says how many: then each holds as much.
-    is_even: bool,
+    /// Whether each stage is known to hold `p` caps at once.
+    holds_windows: bool,
     fit: Option<FitQuality>,
 }
 
@@ -76,20 +77,18 @@ impl CostModel {
         cost.ok_or_else(|| self.too_large(entry))
     }
 
-    /// The memory of a rank of the fullest stage while it holds `tokens` of micro-batches.
+    /// The memory of a rank of each stage while the stages hold so many tokens of micro-batches.
     ///
-    /// The profile counts a token's bytes for `pp` micro-batches in flight, each stage with its `pp`-th of the layers.
-    pub fn rank_memory(&self, scheme: Scheme, tokens: Tokens) -> Result<RankMemory> {
+    /// Where the profile has the fullest stage's figures alone, the others are taken to be as full for as many tokens.
+    pub fn rank_memory(&self, scheme: Scheme, tokens: &[Tokens]) -> Result<Vec<RankMemory>> {
         let entry = self.profile.scheme(scheme)?;
-        let activations = tokens.as_f64() * entry.activation_bytes_per_token / f64::from(scheme.pp());
-        Ok(RankMemory { activations, ..self.profile.empty_memory(entry, self.cluster.gpus()) })
+        let stages = self.profile.stage_memory(entry, self.cluster.gpus());
+        Ok(stages.zip(tokens).map(|(stage, &tokens)| stage.holding(tokens)).collect())
     }
 
     /// The error for a cluster on which no scheme is of use: it names the scheme that needs least memory.
     pub fn nothing_fits(&self) -> Error {
-        let static_bytes =
-            |entry: &&SchemeProfile| whole(self.profile.empty_memory(entry, self.cluster.gpus()).total());
-        let least = self.profile.schemes.iter().min_by_key(static_bytes);
+        let least = self.profile.schemes.iter().min_by_key(|entry| self.empty_bytes(entry));
         least.map_or(Error::NoStrategies, |entry| self.too_large(entry))
     }
 
@@ -97,19 +96,22 @@ impl CostModel {
         Error::SchemeTooLarge {
             scheme: entry.scheme,
             gpus: self.cluster.gpus(),
-            needed: whole(self.profile.empty_memory(entry, self.cluster.gpus()).total()),
+            needed: self.empty_bytes(entry),
             multiple: self.profile.memory.token_multiple,
             available: self.profile.hardware.memory_bytes,
         }
+    }
+
+    /// What the fullest stage's ranks take before the first token.
+    fn empty_bytes(&self, entry: &SchemeProfile) -> u64 {
+        whole(self.profile.fullest_stage(entry, self.cluster.gpus()).empty.total())
     }
 }
 
 impl SchemeCost {
     fn new(profile: &CostProfile, entry: &SchemeProfile, gpus: u32) -> SchemeCost {
         let multipliers = entry.stage_multipliers.clone().unwrap_or_else(|| vec![1.0; entry.scheme.stages()]);
-        let same_times = multipliers.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq());
-        let same_layers = entry.stage_layers.iter().all(|layers| layers.windows(2).all(|pair| pair[0] == pair[1]));
-        let cap = cap(profile, entry, gpus);
+        let cap = profile.fullest_stage(entry, gpus).cap(profile);
         SchemeCost {
             scheme: entry.scheme,
             context: entry.context,
@@ -120,7 +122,7 @@ impl SchemeCost {
             window: MemoryWindow { micro_batches: 1, tokens: cap },
             forward_share: entry.forward_share,
             stage_multipliers: multipliers,
-            is_even: same_times && same_layers,
+            holds_windows: holds_windows(profile, entry, gpus, cap),
             fit: entry.fit,
         }
     }
@@ -136,7 +138,7 @@ impl SchemeCost {
     }
 
     fn with_memory(self, memory: MemoryRule) -> SchemeCost {
-        let micro_batches = if memory == MemoryRule::Exact && self.is_even { self.scheme.stages() } else { 1 };
+        let micro_batches = if memory == MemoryRule::Exact && self.holds_windows { self.scheme.stages() } else { 1 };
         let tokens = Tokens(self.cap.0.saturating_mul(micro_batches as u64));
         SchemeCost { window: MemoryWindow { micro_batches, tokens }, ..self }
     }
@@ -211,16 +213,25 @@ impl SchemeCost {
     }
 }
 
-fn cap(profile: &CostProfile, entry: &SchemeProfile, gpus: u32) -> Tokens {
-    let free = count(profile.hardware.memory_bytes) - profile.empty_memory(entry, gpus).total();
-    let tokens = whole(free / entry.activation_bytes_per_token);
-    Tokens(tokens - tokens % profile.memory.token_multiple)
+/// Whether each stage is known to hold `p` caps at once, be they of one micro-batch or of several.
+///
+/// Where a profile has the fullest stage's figures alone, that is so where all stages are alike: they take as long, and have as
+/// many layers where it says how many. It never is where backward computes activations again: of a layer it then holds those
+/// of the whole micro-batch, which no figure counts and which are `p` times as many for one of `p` caps.
+fn holds_windows(profile: &CostProfile, entry: &SchemeProfile, gpus: u32, cap: Tokens) -> bool {
+    let same_times =
+        entry.stage_multipliers.iter().all(|list| list.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq()));
+    let same_layers = entry.stage_layers.iter().all(|list| list.windows(2).all(|pair| pair[0] == pair[1]));
+    let holds = |stage: StageMemory| stage.cap_among(profile, entry.scheme.pp()) >= cap;
+    let are_known = entry.activation_bytes_per_token.is_known() || (same_times && same_layers);
+    let are_kept = entry.scheme.checkpointing() == CheckpointingKind::None;
+    are_kept && are_known && profile.stage_memory(entry, gpus).all(holds)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cost::preset;
+    use crate::cost::{PerStage, preset};
 
     fn cap_of(profile: &str, gpus: u32, scheme: &str) -> u64 {
         let cluster = Cluster::new(gpus, 8).unwrap();
@@ -267,6 +278,47 @@ mod tests {
         }
         assert_eq!(exact.memory(), MemoryRule::Exact);
         assert_eq!(exact.with_memory(MemoryRule::Cap), model);
+    }
+
+    /// 85,198,897,152 bytes, less 15,980,298,240 reserved and a 64th of 405,601,517,568 at home, are 62,881,075,200.
+    #[test]
+    fn the_fullest_stage_decides_and_each_has_its_own_memory() {
+        let mut profile = preset("llama-32b-a800").unwrap();
+        let scheme: Scheme = "<tp8,pp2>".parse().unwrap();
+        let place = profile.schemes.iter().position(|entry| entry.scheme == scheme).unwrap();
+        let with = |profile: &mut CostProfile, held: [u64; 2], activations: [f64; 2]| {
+            profile.schemes[place].held_bytes = PerStage::each(held.to_vec());
+            profile.schemes[place].activation_bytes_per_token = PerStage::each(activations.to_vec());
+            CostModel::new(profile.clone(), Cluster::new(64, 8).unwrap())
+        };
+        let longest = |model: CostModel| model.with_memory(MemoryRule::Exact).scheme(scheme).unwrap().longest().0;
+        // The first has two micro-batches in flight: 2 MB a token of each, or 1 MB of what it holds.
+        let first = with(&mut profile, [22_881_075_200, 42_881_075_200], [2e6, 0.5e6]);
+        assert_eq!(first.scheme(scheme).unwrap().cap(), Tokens(19_968));
+        let held = [Tokens(30_000), Tokens(20_000)];
+        let memory = first.rank_memory(scheme, &held).unwrap();
+        let (reserved, home) = (15_980_298_240.0, 405_601_517_568.0 / 64.0);
+        let expected = [(22_881_075_200.0, 3e10), (42_881_075_200.0, 1e10)];
+        assert_eq!(memory, expected.map(|(held, activations)| RankMemory { reserved, home, held, activations }));
+        // Both caps at once are 20 GB of the last stage's, which it has: unequal times make no difference to that.
+        assert_eq!(longest(first), 2 * 19_968);
+        profile.schemes[place].stage_multipliers = Some(vec![0.9, 1.1]);
+        let last = with(&mut profile, [22_881_075_200, 42_881_075_200], [2e6, 1.6e6]);
+        assert_eq!(last.scheme(scheme).unwrap().cap(), Tokens(12_416));
+        // One cap is all that it holds.
+        assert_eq!(longest(last), 12_416);
+        let head = with(&mut profile, [22_881_075_200, 42_881_075_200], [2e6, 0.6e6]);
+        assert_eq!(head.scheme(scheme).unwrap().cap(), Tokens(19_968));
+        assert_eq!(longest(head), 19_968);
+        let even = with(&mut profile, [22_881_075_200; 2], [2e6, 1e6]);
+        assert_eq!(longest(even), 2 * 19_968);
+        let mut again = profile.clone();
+        again.schemes[place].scheme = scheme.under(CheckpointingKind::Full);
+        let again = CostModel::new(again, Cluster::new(64, 8).unwrap()).with_memory(MemoryRule::Exact);
+        assert_eq!(again.scheme(scheme.under(CheckpointingKind::Full)).unwrap().longest(), Tokens(19_968));
+        let full = with(&mut profile, [22_881_075_200, 62_881_075_200], [2e6, 1e6]);
+        let error = full.scheme(scheme).unwrap_err().to_string();
+        assert!(error.contains("need 85198897152 of 85198897152 bytes"), "{error}");
     }
 
     #[test]

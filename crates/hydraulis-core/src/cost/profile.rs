@@ -4,10 +4,10 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cost::{CostFit, MeasuredLink, MeasuredRange, RankMemory};
+use crate::cost::{CostFit, MeasuredLink, MeasuredRange, PerStage};
 use crate::error::{Error, Result};
 use crate::spec::{ContextKind, Dtype, ModelShape, Scheme, Strategy};
-use crate::units::{Millis, Tokens, count};
+use crate::units::{Millis, Tokens};
 
 /// Far above any measured coefficient, and small enough that no batch's time overflows.
 const MAX_COEFFICIENT: f64 = 1e6;
@@ -97,11 +97,11 @@ pub struct SchemeProfile {
     pub fixed_ms: f64,
     /// The forward pass's share of a micro-batch's time, without what the backward pass computes again.
     pub forward_share: f64,
-    /// Bytes of parameters and gradients on the fullest stage.
-    pub held_bytes: u64,
-    /// Bytes of activations per token of a micro-batch, on the fullest rank: what the rank holds at its worst
-    /// moment, shared out over all tokens of a micro-batch, those of its other context ranks too.
-    pub activation_bytes_per_token: f64,
+    /// Bytes of a stage's parameters and gradients, and what else a rank needs of its stage whatever the tokens.
+    pub held_bytes: PerStage<u64>,
+    /// Bytes of a stage's activations per token of a micro-batch: what a rank holds at its worst moment, shared out over all
+    /// tokens of a micro-batch, those of its other context ranks too.
+    pub activation_bytes_per_token: PerStage<f64>,
     /// Time of each stage relative to the coefficients; all 1 when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage_multipliers: Option<Vec<f64>>,
@@ -280,16 +280,6 @@ impl CostProfile {
             .or_else(|| broken_stages(entry, layers))
             .or_else(|| is_again.then(|| Broken::new("scheme", entry.scheme.to_string(), "given once")))
     }
-
-    /// The memory of a rank before its first activation.
-    pub(super) fn empty_memory(&self, entry: &SchemeProfile, gpus: u32) -> RankMemory {
-        RankMemory {
-            reserved: count(self.memory.reserved_bytes),
-            home: count(self.memory.home_bytes) / f64::from(gpus),
-            held: count(entry.held_bytes),
-            activations: 0.0,
-        }
-    }
 }
 
 /// A field of a scheme's entry that is out of its range.
@@ -328,9 +318,19 @@ fn broken_costs(entry: &SchemeProfile) -> Option<Broken> {
         let number = entry.linear_ms_per_token.to_string();
         return Some(Broken::new("linear_ms_per_token", number, "with quadratic_ms_per_token2 at least 1e-12"));
     }
-    if !(entry.activation_bytes_per_token.is_finite() && entry.activation_bytes_per_token > 0.0) {
-        let number = entry.activation_bytes_per_token.to_string();
-        return Some(Broken::new("activation_bytes_per_token", number, "a finite number above 0"));
+    broken_memory(entry)
+}
+
+fn broken_memory(entry: &SchemeProfile) -> Option<Broken> {
+    let (held, activations) = (&entry.held_bytes, &entry.activation_bytes_per_token);
+    if !held.is_for(entry.scheme.stages()) {
+        let limit = "a whole number from 0, or one for each stage";
+        return Some(Broken::new("held_bytes", format!("{:?}", held.stated()), limit));
+    }
+    let are_sound = activations.stated().iter().all(|bytes| bytes.is_finite() && *bytes > 0.0);
+    if !(are_sound && activations.is_for(entry.scheme.stages())) {
+        let limit = "a finite number above 0, or one for each stage";
+        return Some(Broken::new("activation_bytes_per_token", format!("{:?}", activations.stated()), limit));
     }
     None
 }
@@ -400,6 +400,10 @@ mod tests {
             ("/schemes/2/linear_ms_per_token", "-0.1"),
             ("/schemes/2/fixed_ms", "-1"),
             ("/schemes/2/activation_bytes_per_token", "0"),
+            ("/schemes/0/activation_bytes_per_token", "[1, 1, 0, 1]"),
+            ("/schemes/0/activation_bytes_per_token", "[1, 1, 1]"),
+            ("/schemes/0/held_bytes", "[1, 1, 1, 1, 1]"),
+            ("/schemes/2/held_bytes", "[]"),
             ("/schemes/2/stage_multipliers", "[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]"),
             ("/schemes/0/stage_multipliers", "[1.0, 1.0, 1.0, 1e300]"),
             ("/schemes/0/stage_multipliers", "[1.0, 1.0, 1.0, 1e-300]"),
@@ -443,11 +447,14 @@ mod tests {
         let missing = mended(|document| drop(document["schemes"][1].as_object_mut().unwrap().remove("fixed_ms")));
         let unknown = mended(|document| document["memory"]["margin"] = 3.into());
         let mistyped = mended(|document| document["schemes"][1]["fixed_ms"] = "fast".into());
+        let negative = mended(|document| document["schemes"][1]["held_bytes"] = (-1).into());
         let other_kind = mended(|document| document["schemes"][0]["scheme"] = "<tp2,some>".into());
         for (result, part) in [
             (missing, "fixed_ms"),
             (unknown, "margin"),
             (mistyped, "schemes[1].fixed_ms"),
+            (negative, "schemes[1].held_bytes"),
+            (mended(|document| document["schemes"][0]["held_bytes"] = "much".into()), "a list of one for each stage"),
             (other_kind, "schemes[0].scheme"),
         ] {
             let error = result.unwrap_err();

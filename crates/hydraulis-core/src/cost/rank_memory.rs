@@ -2,7 +2,7 @@
 
 use std::ops::Add;
 
-/// Bytes of a rank of a scheme's fullest stage, by what they hold.
+/// Bytes of a rank, by what they hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RankMemory {
     /// Margin, and transfer buffers.

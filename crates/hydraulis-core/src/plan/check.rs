@@ -5,14 +5,14 @@
 
 use std::fmt;
 
-use crate::cost::{CostModel, SchemeCost};
+use crate::cost::{CostModel, RankMemory, SchemeCost};
 use crate::layout::Link;
 use crate::lengths::Batch;
 use crate::plan::check_transfers::derived_transfers;
 use crate::plan::{Plan, ReplicaPlan};
 use crate::schedule::{finishes, instructions};
-use crate::spec::{Cluster, MemoryRule};
-use crate::units::{Millis, count};
+use crate::spec::{CheckpointingKind, Cluster, MemoryRule};
+use crate::units::{Millis, Tokens, count};
 
 /// A broken promise: a stable code, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,8 @@ pub fn check(plan: &Plan, batch: &Batch, cost: &CostModel, link: Option<&Link>) 
     for (index, replica) in plan.replicas.iter().enumerate() {
         match cost.scheme(replica.scheme) {
             Ok(scheme) => {
-                check_micro_batches(index, replica, batch, (scheme, cost.memory()), &mut report);
+                let held = held_together(scheme, cost);
+                check_micro_batches(index, replica, batch, (scheme.cap(), held), &mut report);
                 check_replica(index, replica, batch, scheme, &mut report);
             }
             Err(error) => report.add("scheme_unusable", format!("replica {index}: {error}")),
@@ -131,17 +132,33 @@ fn is_aligned(block: &[u32], node: u32) -> bool {
     consecutive && (inside_one || whole_nodes)
 }
 
-/// Each window of micro-batches that the fullest stage holds at once, and the empty ones.
+/// How many micro-batches in a row share as many caps: all that the first stage holds at once, if each stage has room for
+/// their tokens in whatever micro-batches they are, and computes nothing of them again; otherwise one.
+fn held_together(scheme: &SchemeCost, cost: &CostModel) -> usize {
+    let (cap, stages) = (scheme.cap().0, scheme.scheme().stages());
+    let Ok(entry) = cost.profile().scheme(scheme.scheme()) else { return 1 };
+    let alike = |list: &[f64]| list.iter().all(|value| value.to_bits() == list[0].to_bits());
+    let layers: Vec<f64> = entry.stage_layers.iter().flatten().copied().map(f64::from).collect();
+    let are_known =
+        entry.activation_bytes_per_token.is_known() || (alike(scheme.stage_multipliers()) && alike(&layers));
+    let together = vec![Tokens(cap.saturating_mul(stages as u64)); stages];
+    // A byte for rounding: what this admits beyond the planner's own windows, no plan has.
+    let limit = count(cost.profile().hardware.memory_bytes) + 1.0;
+    let fits = |memory: &RankMemory| memory.total() <= limit;
+    let have_room = cost.rank_memory(scheme.scheme(), &together).is_ok_and(|memory| memory.iter().all(fits));
+    let are_kept = scheme.scheme().checkpointing() == CheckpointingKind::None;
+    if cost.memory() == MemoryRule::Exact && are_kept && are_known && have_room { stages } else { 1 }
+}
+
+/// Each window of `held` micro-batches, and the empty ones.
 fn check_micro_batches(
     index: usize,
     replica: &ReplicaPlan,
     batch: &Batch,
-    (cost, memory): (&SchemeCost, MemoryRule),
+    (cap, held): (Tokens, usize),
     report: &mut Report,
 ) {
-    let (cap, stages) = (cost.cap().0, cost.stage_multipliers());
-    let is_even = stages.iter().all(|stage| stage.to_bits() == stages[0].to_bits());
-    let held = if memory == MemoryRule::Exact && is_even { stages.len() } else { 1 };
+    let cap = cap.0;
     let length = |id: &usize| batch.tokens().get(*id).map_or(0, |tokens| tokens.0);
     let tokens: Vec<u64> = replica.micro_batches.iter().map(|ids| ids.iter().map(length).sum()).collect();
     let mut empty = held - 1;

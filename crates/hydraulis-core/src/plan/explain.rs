@@ -3,12 +3,15 @@
 use std::fmt::Write;
 
 use crate::dispatch::Stop;
-use crate::plan::{BoundKind, Outcome, Plan, ReplicaPlan, Scope};
+use crate::plan::{BoundKind, Considered, Outcome, Plan, ReplicaPlan, Scope};
 use crate::spec::MemoryRule;
 use crate::units::Tokens;
 
 /// The error of a profile that does not say its own.
 const USUAL_ERROR: f64 = 0.03;
+
+/// How many strategies an account names; a list made of a profile's schemes may have hundreds.
+const MOST_LISTED: usize = 12;
 
 /// How much longer the plan for a profile is than that for the truth, by the error of the profile's coefficients (six draws
 /// each on lognormal batches; in between and beyond by proportion).
@@ -61,8 +64,9 @@ fn why_this_strategy(plan: &Plan) -> String {
         Scope::List => format!("Chosen among {number} strategies:"),
         Scope::Any => format!("Found by a search that planned {number} strategies:"),
     }];
-    let width = plan.considered.iter().map(|entry| entry.strategy.to_string().len()).max().unwrap_or(0).min(70);
-    for entry in &plan.considered {
+    let listed = most_telling(&plan.considered);
+    let width = listed.iter().map(|entry| entry.strategy.to_string().len()).max().unwrap_or(0).min(70);
+    for entry in &listed {
         let outcome = match entry.outcome {
             Outcome::Planned(ms) if entry.strategy == plan.strategy => format!("{} ms, chosen", millis(ms.0)),
             Outcome::Planned(ms) => {
@@ -73,7 +77,32 @@ fn why_this_strategy(plan: &Plan) -> String {
         };
         lines.push(format!("  {:width$}  {outcome}", entry.strategy.to_string()));
     }
+    if number > listed.len() {
+        lines.push(format!("  and {} that are longer, not tried for that, or too narrow", number - listed.len()));
+    }
     lines.join("\n")
+}
+
+/// All of `considered` if they are few, else the most telling: planned before not tried before too narrow, the best first.
+fn most_telling(considered: &[Considered]) -> Vec<&Considered> {
+    let mut entries: Vec<&Considered> = considered.iter().collect();
+    if entries.len() > MOST_LISTED {
+        entries.sort_by(|one, other| {
+            let ((one_kind, one_value), (other_kind, other_value)) = (merit(&one.outcome), merit(&other.outcome));
+            one_kind.cmp(&other_kind).then(one_value.total_cmp(&other_value))
+        });
+        entries.truncate(MOST_LISTED);
+    }
+    entries
+}
+
+/// Less is better.
+fn merit(outcome: &Outcome) -> (u8, f64) {
+    match outcome {
+        Outcome::Planned(ms) => (0, ms.0),
+        Outcome::Pruned(ms) => (1, ms.0),
+        Outcome::TooNarrow(limit) => (2, -limit.as_f64()),
+    }
 }
 
 fn replicas(plan: &Plan) -> String {

@@ -52,7 +52,7 @@ pub struct StageRun {
     pub held: Vec<Held>,
     /// Most tokens at once.
     pub peak: Tokens,
-    /// What a rank's memory holds at that moment, by the profile's figures for the fullest stage.
+    /// What a rank's memory holds at that moment, by the profile's figures for the stage, or for the fullest if it has no others.
     pub memory: RankMemory,
 }
 
@@ -83,20 +83,21 @@ pub fn simulate_iteration(plan: &Plan, cost: &CostModel, conditions: &Conditions
 fn run(workload: &ReplicaWorkload<'_>, cost: &CostModel) -> Result<ReplicaRun> {
     let timeline = simulate_over(&workload.times, &workload.travel);
     let end = timeline.makespan();
-    let stage = |stage| stage_run(workload, stage, &timeline, cost);
-    let stages = (0..workload.times.len()).map(stage).collect::<Result<Vec<_>>>()?;
+    let of_stage = |stage| held(timeline.spans.iter().filter(|span| span.stage == stage), &workload.tokens);
+    let held: Vec<Vec<Held>> = (0..workload.times.len()).map(of_stage).collect();
+    let most = |held: &Vec<Held>| held.iter().map(|step| step.tokens).max().unwrap_or_default();
+    let peaks: Vec<Tokens> = held.iter().map(most).collect();
+    let memory = cost.rank_memory(workload.replica.scheme, &peaks)?;
+    let by_stage = held.into_iter().zip(peaks).zip(memory).enumerate();
+    let stages = by_stage
+        .map(|(stage, ((held, peak), memory))| {
+            let spans = timeline.spans.iter().filter(|span| span.stage == stage);
+            let busy: Millis = spans.map(|span| span.end - span.start).sum();
+            // A sum of differences may be a rounding above the end.
+            StageRun { busy, bubble: (end - busy).max(Millis::ZERO), held, peak, memory }
+        })
+        .collect();
     Ok(ReplicaRun { timeline, stages, end })
-}
-
-fn stage_run(workload: &ReplicaWorkload<'_>, stage: usize, timeline: &Timeline, cost: &CostModel) -> Result<StageRun> {
-    let spans = || timeline.spans.iter().filter(|span| span.stage == stage);
-    let busy: Millis = spans().map(|span| span.end - span.start).sum();
-    let held = held(spans(), &workload.tokens);
-    let peak = held.iter().map(|step| step.tokens).max().unwrap_or_default();
-    let memory = cost.rank_memory(workload.replica.scheme, peak)?;
-    // A sum of differences may be a rounding above the end.
-    let bubble = (timeline.makespan() - busy).max(Millis::ZERO);
-    Ok(StageRun { busy, bubble, held, peak, memory })
 }
 
 /// Where the time of one replica's ranks goes, in an iteration that ends at `end`.

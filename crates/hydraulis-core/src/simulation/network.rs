@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cost::CostProfile;
+use crate::cost::{CostProfile, MeasuredLink};
 use crate::error::{Error, Result};
 use crate::spec::{Cluster, LinkRates};
 use crate::units::{Millis, Tokens, count};
@@ -60,6 +60,19 @@ impl Network {
         let token_bytes = count(hidden_size) * count(profile.travelling_dtype().bytes());
         let wire = |gigabytes_per_s| Wire { gigabytes_per_s, latency_ms: rates.message_us / 1e3 };
         Network::new(token_bytes, wire(rates.gpu_gigabytes_per_s), wire(rates.gigabytes_per_s))
+    }
+
+    /// The same with wires as the profile has them measured point to point, and by these rates where it has not: a node's wire
+    /// carries what all its ranks sent at once.
+    pub fn measured(profile: &CostProfile, otherwise: LinkRates) -> Result<Network> {
+        let Network { token_bytes, inside, between } = Network::of_profile(profile, otherwise)?;
+        let wire = |link: &MeasuredLink, senders: u32| Wire {
+            gigabytes_per_s: link.gigabytes_per_s * f64::from(senders),
+            latency_ms: link.latency_ms,
+        };
+        let inside = profile.send_inside().map_or(inside, |link| wire(link, 1));
+        let between = profile.send_between().map_or(between, |link| wire(link, profile.hardware.gpus_per_node));
+        Network::new(token_bytes, inside, between)
     }
 
     /// How long `tokens` of hidden states travel from the ranks of one stage to those of the next, or back.
@@ -122,6 +135,10 @@ mod tests {
     const INSIDE: Wire = Wire { gigabytes_per_s: 100.0, latency_ms: 0.01 };
     const BETWEEN: Wire = Wire { gigabytes_per_s: 10.0, latency_ms: 0.5 };
 
+    fn wire(gigabytes_per_s: f64, latency_ms: f64) -> Wire {
+        Wire { gigabytes_per_s, latency_ms }
+    }
+
     fn travel(from: &[u32], to: &[u32]) -> f64 {
         among(from, to, &[])
     }
@@ -170,8 +187,42 @@ mod tests {
     }
 
     #[test]
+    fn what_was_measured_point_to_point_comes_before_the_rates_of_links() {
+        let rates = LinkRates { gigabytes_per_s: 20.0, gpu_gigabytes_per_s: 200.0, message_us: 10.0 };
+        let (stated_inside, stated_between) = (wire(200.0, 0.01), wire(20.0, 0.01));
+        let send = |ranks: u32, latency_ms: f64, gigabytes_per_s: f64| MeasuredLink {
+            operation: "send".into(),
+            ranks,
+            latency_ms,
+            gigabytes_per_s,
+        };
+        let other = MeasuredLink { operation: "all_to_all".into(), ..send(8, 9.0, 9.0) };
+        for (links, inside, between) in [
+            (vec![], stated_inside, stated_between),
+            (vec![other], stated_inside, stated_between),
+            (vec![send(2, 0.1, 90.0)], wire(90.0, 0.1), stated_between),
+            (vec![send(2, 0.1, 90.0), send(8, 0.2, 70.0)], wire(70.0, 0.2), stated_between),
+            // Of 24 ranks the first 12 send: some to their own node. Of 16 each of 8 sends to the other node.
+            (vec![send(8, 0.2, 70.0), send(24, 9.0, 9.0)], wire(70.0, 0.2), stated_between),
+            (vec![send(2, 0.1, 90.0), send(16, 0.3, 5.0)], wire(90.0, 0.1), wire(40.0, 0.3)),
+            (vec![send(16, 0.3, 5.0), send(32, 0.4, 4.0)], stated_inside, wire(32.0, 0.4)),
+        ] {
+            let mut profile = crate::cost::preset("llama-7b-a800").unwrap();
+            profile.hardware.links = links;
+            let network = Network::measured(&profile, rates).unwrap();
+            assert_eq!(network, Network { token_bytes: 8_192.0, inside, between }, "{:?}", profile.hardware.links);
+        }
+        // Nodes of one GPU have no wires inside.
+        let mut profile = crate::cost::preset("llama-7b-a800").unwrap();
+        (profile.hardware.gpus_per_node, profile.hardware.links) = (1, vec![send(2, 0.1, 3.0)]);
+        let network = Network::measured(&profile, rates).unwrap();
+        assert_eq!((network.inside, network.between), (stated_inside, wire(3.0, 0.1)));
+        profile.hardware.links = vec![send(2, 0.1, 0.0)];
+        assert_eq!(Network::measured(&profile, rates).unwrap_err().code(), "network_value");
+    }
+
+    #[test]
     fn its_values_have_limits() {
-        let wire = |gigabytes_per_s, latency_ms| Wire { gigabytes_per_s, latency_ms };
         for (token_bytes, inside, between, field) in [
             (0.0, INSIDE, BETWEEN, "token_bytes"),
             (f64::NAN, INSIDE, BETWEEN, "token_bytes"),

@@ -8,7 +8,7 @@ use crate::simulation::{Conditions, simulate_iteration};
 
 /// The memory of each rank of the cluster when its stage holds most; none of ranks without work.
 ///
-/// By the profile's figures for the fullest stage, as [`StageRun::memory`](crate::simulation::StageRun::memory).
+/// By what the profile says of its stage, as [`StageRun::memory`](crate::simulation::StageRun::memory).
 pub fn rank_memory(plan: &Plan, cost: &CostModel) -> Result<Vec<Option<RankMemory>>> {
     let iteration = simulate_iteration(plan, cost, &Conditions::default())?;
     let mut by_rank = vec![None; plan.cluster.gpus() as usize];

@@ -30,8 +30,8 @@ impl LayerSplit {
 
     /// The same, but pipelines of as many stages as a list has numbers take that list, the layers of each stage.
     ///
-    /// Refused with `layer_split` unless every list adds up to the model's layers, leaves no stage empty, and is the only one
-    /// of its number of stages.
+    /// Refused with `layer_split` unless every list has two stages or more, adds up to the model's layers, leaves no stage
+    /// empty, and is the only one of its number of stages.
     pub fn with_stated(self, mut lists: Vec<Vec<u32>>) -> Result<LayerSplit> {
         for (index, list) in lists.iter().enumerate() {
             check(list, self.layers, &lists[..index]).map_err(|why| Error::LayerSplit {
@@ -128,6 +128,9 @@ fn check(list: &[u32], layers: u32, earlier: &[Vec<u32>]) -> std::result::Result
     if list.is_empty() || list.contains(&0) {
         return Err("the limit is one layer a stage".into());
     }
+    if list.len() == 1 {
+        return Err("one stage has all layers, whatever is stated; leave the list out".into());
+    }
     if earlier.iter().any(|other| other.len() == list.len()) {
         return Err(format!("another list has {} stages too, the limit is one list for each number", list.len()));
     }
@@ -190,8 +193,9 @@ mod tests {
             (vec![vec![4, 3], vec![7, 0]], "stage_layers[1] = [7, 0]", "one layer a stage"),
             (vec![vec![]], "stage_layers[0] = []", "one layer a stage"),
             (vec![vec![3, 3]], "stage_layers[0] = [3, 3]", "6 layers, the model has 7"),
+            (vec![vec![3, 4], vec![7]], "stage_layers[1] = [7]", "one stage has all layers"),
             (vec![vec![u32::MAX, 8]], "stage_layers[0] = [4294967295, 8]", "4294967303 layers"),
-            (vec![vec![3, 4], vec![7], vec![4, 3]], "stage_layers[2] = [4, 3]", "2 stages too"),
+            (vec![vec![3, 4], vec![2, 3, 2], vec![4, 3]], "stage_layers[2] = [4, 3]", "2 stages too"),
         ] {
             let error = LayerSplit::even(7).with_stated(lists).unwrap_err();
             let message = error.to_string();

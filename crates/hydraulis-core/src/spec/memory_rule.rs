@@ -17,8 +17,8 @@ pub enum MemoryRule {
     /// No micro-batch exceeds the scheme's cap: `p` of them always fit.
     #[default]
     Cap,
-    /// Any `p` consecutive micro-batches hold at most `p` caps together. Where a profile says that stages are not even,
-    /// what each of them holds is not known, and each micro-batch keeps the cap.
+    /// Any `p` consecutive micro-batches hold at most `p` caps together. Where a stage has no room for as many tokens of one
+    /// micro-batch, or that is not known, each micro-batch keeps the cap.
     Exact,
 }
 

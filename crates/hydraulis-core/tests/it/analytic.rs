@@ -1,7 +1,7 @@
 //! Profiles that nobody measured: near the tables they were not learnt from, and sound for any model and device.
 
 use hydraulis_core::Tokens;
-use hydraulis_core::cost::{CostModel, CostProfile, DEVICES, Efficiency, PRESETS, device, preset};
+use hydraulis_core::cost::{CostModel, CostProfile, DEVICES, Efficiency, PRESETS, SchemeProfile, device, preset};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::Planner;
 use hydraulis_core::spec::{CheckpointingKind, Cluster, ContextKind, ModelShape, Scheme};
@@ -84,8 +84,11 @@ fn a_faster_device_is_faster_and_more_checkpointing_slower_and_smaller() {
     let [none, selective, full] = CheckpointingKind::ALL.map(|kind| of("H100", kind));
     assert!(none.linear_ms_per_token <= selective.linear_ms_per_token);
     assert!(selective.linear_ms_per_token < full.linear_ms_per_token);
-    assert!(none.activation_bytes_per_token > selective.activation_bytes_per_token);
-    assert!(selective.activation_bytes_per_token > full.activation_bytes_per_token);
+    for stage in 0..2 {
+        let [none, selective, full] =
+            [&none, &selective, &full].map(|entry| entry.activation_bytes_per_token.of(stage));
+        assert!(none > selective && selective > full);
+    }
 }
 
 #[test]
@@ -96,12 +99,12 @@ fn context_ranks_share_the_tokens_and_exchange_heads() {
     let ratio = |pair: [f64; 2]| pair[0] / pair[1];
     for (entry, ranks) in [(two, 2.0), (wide, 8.0)] {
         assert!((ratio([alone.quadratic_ms_per_token2, entry.quadratic_ms_per_token2]) - ranks).abs() < 1e-9);
-        assert!((ratio([alone.activation_bytes_per_token, entry.activation_bytes_per_token]) - ranks).abs() < 1e-9);
+        assert!((ratio([alone, entry].map(|entry| entry.activation_bytes_per_token.of(0))) - ranks).abs() < 1e-9);
         // What is exchanged comes on top of a share of the rest, and over two nodes it is more.
         let share = ratio([alone.linear_ms_per_token, entry.linear_ms_per_token]) / ranks;
         assert!((0.5..1.0).contains(&share), "{}: {share}", entry.scheme);
         assert!((entry.fixed_ms - alone.fixed_ms).abs() < 1e-12);
-        assert_eq!((entry.held_bytes, entry.context), (alone.held_bytes, Some(ContextKind::Ulysses)));
+        assert_eq!((&entry.held_bytes, entry.context), (&alone.held_bytes, Some(ContextKind::Ulysses)));
     }
     assert!(wide.linear_ms_per_token * 4.0 > two.linear_ms_per_token);
 }
@@ -138,6 +141,23 @@ fn schemes_divide_the_model_and_the_last_stage_has_the_head() {
             assert!((multipliers.iter().sum::<f64>() / f64::from(entry.scheme.pp()) - 1.0).abs() < 1e-12);
         }
     }
+}
+
+/// 32B over two stages of tp 8: 30 layers each, an embedding or a head of 32,000 x 6,656, whose gradient the last one keeps.
+#[test]
+fn each_stage_has_its_own_memory() {
+    let profile = analytic("H100", CheckpointingKind::None);
+    let of = |text: &str| profile.scheme(text.parse().unwrap()).unwrap().clone();
+    let (single, pipeline) = (of("<tp8>"), of("<tp8,pp2>"));
+    let head = llama_32b().vocabulary_parameters() * 4 / 8;
+    assert_eq!(pipeline.held_bytes.of(1) - pipeline.held_bytes.of(0), head);
+    let activations = |entry: &SchemeProfile, stage| entry.activation_bytes_per_token.of(stage);
+    // The first has two micro-batches of half the layers in flight, and what it has sent on of each; the last one of them, and
+    // what the last norm and the loss keep.
+    let layers = activations(&pipeline, 0) - 2.0 * 6_656.0 * 2.0 / 8.0;
+    let last = activations(&single, 0) - layers;
+    assert!(last > 0.0 && (activations(&pipeline, 1) - layers / 2.0 - last).abs() < 1e-6 * last);
+    assert!(!single.held_bytes.is_known() && pipeline.held_bytes.is_known());
 }
 
 #[test]

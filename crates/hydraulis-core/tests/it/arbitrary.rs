@@ -95,7 +95,7 @@ fn case(
     )
 }
 
-/// One scheme: degrees, checkpointing, cap, coefficients, and sometimes uneven stages.
+/// One scheme: degrees, checkpointing, cap, coefficients, and sometimes uneven stages, in time and in memory.
 #[derive(Clone, Debug)]
 struct SchemeInput {
     tp: u16,
@@ -106,6 +106,8 @@ struct SchemeInput {
     coefficients: [f64; 3],
     forward_share: f64,
     multipliers: Option<Vec<f64>>,
+    /// By stage, the bytes of a token that it holds.
+    activations: Option<Vec<u64>>,
 }
 
 fn scheme() -> impl Strategy<Value = SchemeInput> {
@@ -113,11 +115,12 @@ fn scheme() -> impl Strategy<Value = SchemeInput> {
     let caps = prop_oneof![1 => 1..=20_u64, 2 => 21..=2_000_u64, 3 => 2_001..=40_000_u64];
     let coefficients = (power_or_zero(-8..=-4), power_or_zero(-3..=0), power_or_zero(-1..=3));
     let kinds = select(CheckpointingKind::ALL.to_vec());
-    (degrees, kinds, caps, coefficients, 0.1..0.9, option::weighted(0.3, vec(0.5..2.0, 4))).prop_map(
-        |((tp, cp, pp), checkpointing, cap, (a, b, c), forward_share, multipliers)| {
+    let stages = (option::weighted(0.3, vec(0.5..2.0, 4)), option::weighted(0.3, vec(1..=PER_TOKEN / 2, 4)));
+    (degrees, kinds, caps, coefficients, 0.1..0.9, stages).prop_map(
+        |((tp, cp, pp), checkpointing, cap, (a, b, c), forward_share, (multipliers, activations))| {
             let b = if a + b > 0.0 { b } else { 0.1 };
-            let multipliers = multipliers.map(|list| list[..usize::from(pp)].to_vec());
-            SchemeInput { tp, cp, pp, checkpointing, cap, coefficients: [a, b, c], forward_share, multipliers }
+            let coefficients = [a, b, c];
+            SchemeInput { tp, cp, pp, checkpointing, cap, coefficients, forward_share, multipliers, activations }
         },
     )
 }
@@ -127,23 +130,38 @@ fn power_or_zero(exponents: std::ops::RangeInclusive<i32>) -> impl Strategy<Valu
     prop_oneof![1 => Just(0.0), 5 => powers]
 }
 
+const MEMORY: u64 = 100_000_000;
+const PER_TOKEN: u64 = 1_000;
+
+/// The memory of a scheme that admits as many tokens as asked: by the fullest stage alone, or stage by stage, where a later
+/// stage may be the fullest.
+fn memory(input: &SchemeInput, pp: u16) -> [Value; 2] {
+    let free = MEMORY - 1_000_000 - 64;
+    let Some(by_stage) = input.activations.as_ref().filter(|_| pp > 1) else {
+        return [json!(free - input.cap * PER_TOKEN), json!(PER_TOKEN)];
+    };
+    let in_flight = by_stage[..usize::from(pp)].iter().zip((1..=u64::from(pp)).rev());
+    let activations: Vec<u64> = in_flight.map(|(bytes, micro_batches)| bytes * micro_batches).collect();
+    let fullest = activations.iter().max().unwrap();
+    [json!(vec![free - input.cap * fullest; activations.len()]), json!(activations)]
+}
+
 /// A profile of <1>, which fits everywhere, and these schemes; held bytes are such that caps come out as asked.
 fn profile(schemes: &[SchemeInput], gpus: u32) -> CostProfile {
-    const MEMORY: u64 = 100_000_000;
-    const PER_TOKEN: u64 = 1_000;
     let mut entries: Vec<Value> = Vec::new();
     for (index, input) in schemes.iter().enumerate() {
         let (tp, cp, pp) = if index == 0 { (1, 1, 1) } else { (input.tp, input.cp, input.pp) };
         let scheme = Scheme::new(tp, cp, pp).unwrap().under(input.checkpointing).to_string();
         let multipliers = input.multipliers.as_ref().map(|list| &list[..usize::from(pp).min(list.len())]);
+        let [held, activations] = memory(input, pp);
         let mut entry = json!({
             "scheme": scheme,
             "quadratic_ms_per_token2": input.coefficients[0],
             "linear_ms_per_token": input.coefficients[1],
             "fixed_ms": input.coefficients[2],
             "forward_share": input.forward_share,
-            "held_bytes": MEMORY - 1_000_000 - 64 - input.cap * PER_TOKEN,
-            "activation_bytes_per_token": PER_TOKEN,
+            "held_bytes": held,
+            "activation_bytes_per_token": activations,
         });
         if cp > 1 {
             entry["context"] = json!(if index % 2 == 0 { "ring" } else { "ulysses" });

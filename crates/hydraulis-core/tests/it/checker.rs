@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hydraulis_core::cost::{Trust, preset};
+use hydraulis_core::cost::{PerStage, Trust, preset};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{Plan, Planner};
 use hydraulis_core::schedule::{finishes, instructions};
@@ -120,6 +120,25 @@ fn each_broken_promise_of_the_exact_rule_is_reported_with_its_code() {
         let mut found: BTreeSet<&str> = planner.check(&broken, &batch).iter().map(|violation| violation.code).collect();
         found.remove("iteration_time_wrong");
         assert_eq!(found, codes.iter().copied().collect(), "break {index}");
+    }
+}
+
+/// Stages of a measured profile take unequal times, and hold what their own figures say.
+#[test]
+fn windows_follow_from_what_stages_hold_and_not_from_their_times() {
+    for (activations, longest) in [([2e6, 1e6], 39_936), ([2e6, 1.5e6], 19_968)] {
+        let mut profile = preset("llama-32b-a800").unwrap();
+        profile.schemes.retain(|entry| entry.scheme.to_string() == "<tp8,pp2>");
+        profile.schemes[0].stage_multipliers = Some(vec![0.9, 1.1]);
+        profile.schemes[0].held_bytes = PerStage::each(vec![22_881_075_200; 2]);
+        profile.schemes[0].activation_bytes_per_token = PerStage::each(activations.to_vec());
+        let strategies = vec!["4x<tp8,pp2>".parse().unwrap()];
+        let planner = Planner::new(profile, Cluster::new(64, 8).unwrap(), Some(strategies)).unwrap();
+        let planner = planner.with_memory(MemoryRule::Exact);
+        assert_eq!(planner.longest_admitted(), Tokens(longest), "{activations:?}");
+        let batch = Batch::new(&[i64::try_from(longest).unwrap(); 8], None).unwrap();
+        let plan = planner.plan(&batch).unwrap();
+        assert_eq!(planner.check(&plan, &batch), [], "{activations:?}");
     }
 }
 

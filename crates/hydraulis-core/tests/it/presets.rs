@@ -1,9 +1,9 @@
 //! The planner on the shipped profiles: realistic batches, and the edges of what it admits.
 
 use hydraulis_core::Tokens;
-use hydraulis_core::cost::{CostProfile, FitQuality, MeasuredRange, PRESETS, Trust, preset};
+use hydraulis_core::cost::{CostProfile, FitQuality, MeasuredRange, PRESETS, PerStage, Trust, preset};
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::{Plan, Planner, explain};
+use hydraulis_core::plan::{Considered, Outcome, Plan, Planner, explain};
 use hydraulis_core::spec::{Cluster, Strategy};
 
 /// Numbers without a generator's dependency: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
@@ -99,7 +99,7 @@ fn one_gpu_packs_without_a_choice() {
     let mut profile = preset("llama-7b-a800").unwrap();
     let mut single = profile.schemes[0].clone();
     single.scheme = "<1>".parse().unwrap();
-    (single.held_bytes, single.stage_multipliers) = (0, None);
+    (single.held_bytes, single.stage_multipliers) = (PerStage::Fullest(0), None);
     (profile.memory.home_bytes, profile.memory.reserved_bytes) = (0, 0);
     profile.schemes = vec![single];
     let planner = planner(profile, 1, &["1x<1>"]);
@@ -118,7 +118,7 @@ fn the_quickest_packing_is_refused_for_one_token_too_many() {
     profile.schemes.retain(|entry| entry.scheme.to_string() == "<pp2>");
     let only = &mut profile.schemes[0];
     (only.quadratic_ms_per_token2, only.linear_ms_per_token, only.fixed_ms) = (1.0, 0.0, 30.0);
-    (only.held_bytes, only.activation_bytes_per_token) = (0, 1.0);
+    (only.held_bytes, only.activation_bytes_per_token) = (PerStage::Fullest(0), PerStage::Fullest(1.0));
     (profile.memory.home_bytes, profile.memory.reserved_bytes, profile.memory.token_multiple) = (0, 0, 1);
     profile.hardware.memory_bytes = 10;
     let planner = planner(profile, 2, &["1x<pp2>"]);
@@ -197,4 +197,19 @@ fn a_plan_says_how_far_its_times_can_be_trusted() {
     assert_eq!((guess.scheme.to_string().as_str(), guess.beyond), ("<tp16>", 2.0));
     assert_eq!(planned_with(&profile).guess(), None);
     assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
+}
+
+/// A list made of a profile's schemes may have hundreds of strategies: the account names those that came closest.
+#[test]
+fn an_account_of_many_strategies_names_those_that_came_closest() {
+    let mixes: Vec<String> = (0..=14).map(|pairs| format!("1x<tp8>+{}x<tp4>+{pairs}x<pp4>", 14 - pairs)).collect();
+    let listed: Vec<&str> = mixes[1..14].iter().map(String::as_str).chain(["8x<tp8>"]).collect();
+    let plan = planned(&planner(preset("llama-32b-a800").unwrap(), 64, &listed), &[8_000, 6_000, 900, 900, 450, 80]);
+    let text = explain(&plan);
+    let named = |strategy: &Strategy| text.lines().any(|line| line.starts_with(&format!("  {strategy} ")));
+    let (told, left): (Vec<&Considered>, Vec<_>) = plan.considered.iter().partition(|entry| named(&entry.strategy));
+    assert_eq!((told.len(), left.len()), (12, 2), "{text}");
+    assert!(text.contains("\n  and 2 that are longer, not tried for that, or too narrow\n"), "{text}");
+    assert!(told.iter().any(|entry| entry.strategy == plan.strategy));
+    assert!(left.iter().all(|entry| !matches!(entry.outcome, Outcome::Planned(_))), "{left:?}");
 }

@@ -1,6 +1,7 @@
 """One rank's part of a checkpoint: its tensors, their names, and who holds what."""
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 import torch
@@ -72,7 +73,8 @@ def parameter_records(shares: Sequence[HomeShare]) -> tuple[ParameterRecord, ...
                 name=name,
                 shape=tuple(share.parameters.shapes[name]),
                 trained=share.parameters.trained,
-                intervals=tuple(of_parameter),
+                # Home's places alternate between nodes, so they do not ascend with the rank.
+                intervals=tuple(sorted(of_parameter, key=itemgetter(1))),
             )
             for name, of_parameter in intervals.items()
         ]

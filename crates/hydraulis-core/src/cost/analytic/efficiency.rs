@@ -1,12 +1,12 @@
 //! How much longer than at its peak a device takes, learnt from measured profiles.
 
 use crate::cost::CostProfile;
-use crate::cost::analytic::work::{KINDS, Work};
+use crate::cost::analytic::work::{ATTENTION, KINDS, MATRICES, NAMES, NARROW, Work, narrowness};
 use crate::cost::analytic::{Device, device};
 use crate::cost::non_negative::{Row, non_negative};
 use crate::error::{Error, Result};
-use crate::spec::Cluster;
-use crate::units::count;
+use crate::spec::{Cluster, ModelShape, Scheme};
+use crate::units::{Tokens, count};
 
 /// Before any table is seen: half the peak, twice the bytes' time, 1.5 ms for what a layer's kernels take to launch.
 const EXPECTED: [f64; KINDS] = [1.5, 0.1, 2.0, 2.0, 2.0, 2.0, 1.5, 1.5];
@@ -49,6 +49,38 @@ impl Efficiency {
         let times_peak = non_negative(&rows).expect("the expectations alone determine every entry");
         Ok(Efficiency { times_peak })
     }
+
+    /// The kinds of work by name, each with how many times as long as at peak it takes; for a layer's launches, in milliseconds.
+    pub fn kinds(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        NAMES.into_iter().zip(self.times_peak)
+    }
+
+    /// The share of the peak that matrix products reach where a rank has so many hidden units, with micro-batches so large that
+    /// launches and reading weights do not count.
+    pub fn of_matrices(&self, width: f64) -> f64 {
+        1.0 / (self.times_peak[MATRICES] + self.times_peak[NARROW] * narrowness(width))
+    }
+
+    /// The share of the peak that attention reaches, by itself; of no length in particular.
+    pub fn of_attention(&self) -> f64 {
+        1.0 / self.times_peak[ATTENTION]
+    }
+
+    /// The share of the peak that a stage reaches on average over the stages, in the matrix products and the attention of a
+    /// micro-batch of sequences of these lengths.
+    pub fn of_micro_batch(
+        &self,
+        model: &ModelShape,
+        scheme: Scheme,
+        device: &Device,
+        gpus_per_node: u32,
+        lengths: &[Tokens],
+    ) -> f64 {
+        let work = Work::of(model, scheme, device, gpus_per_node);
+        let [quadratic, linear, fixed] = work.coefficients(&self.times_peak);
+        let ms = |tokens: &Tokens| (quadratic * tokens.as_f64() + linear) * tokens.as_f64();
+        work.operations(lengths) / (lengths.iter().map(ms).sum::<f64>() + fixed)
+    }
 }
 
 /// What a profile states: the time of one sequence under each scheme, at each length that it admits.
@@ -60,14 +92,14 @@ fn known(profile: &CostProfile) -> Result<Vec<Known>> {
     for cost in crate::cost::CostModel::new(profile.clone(), cluster).schemes() {
         let work = Work::of(model, cost.scheme(), &device, nodes);
         for tokens in LENGTHS.into_iter().filter(|&tokens| tokens <= cost.cap().0.max(LENGTHS[0])) {
-            let ms = cost.micro_batch_ms([crate::units::Tokens(tokens)].into_iter()).0;
+            let ms = cost.micro_batch_ms([Tokens(tokens)].into_iter()).0;
             known.push(Known { work: work.alone(count(tokens)), ms });
         }
     }
     Ok(known)
 }
 
-fn described(profile: &CostProfile) -> Result<(&crate::spec::ModelShape, Device)> {
+fn described(profile: &CostProfile) -> Result<(&ModelShape, Device)> {
     let Some(model) = &profile.model else {
         return Err(Error::NotDescribed { profile: profile.name.clone() });
     };

@@ -1,5 +1,6 @@
 //! Bytes of a model's stages, by counting what the runtime keeps.
 
+use crate::cost::PerStage;
 use crate::cost::analytic::Device;
 use crate::error::Result;
 use crate::spec::{CheckpointingKind, LayerSplit, ModelShape, Scheme};
@@ -23,35 +24,42 @@ pub(super) fn home_bytes(model: &ModelShape, device: &Device) -> u64 {
     HOME * model.parameters() * device.dtype.wide_bytes()
 }
 
-/// Bytes of parameters and gradients on the fullest stage's ranks; on the last one also the gradient of the head between the
-/// loss and its backward.
-pub(super) fn held_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<u64> {
+/// Bytes of parameters and gradients, by stage: the buffers of the largest stage on every rank; on the last stage also the
+/// gradient of the head between the loss and its backward.
+pub(super) fn held_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<PerStage<u64>> {
     let vocabulary = model.vocabulary_parameters();
     let (bytes, wide) = (device.dtype.bytes(), device.dtype.wide_bytes());
-    let of_stage = |(stage, layers): (u16, u64)| {
-        let (first, last) = (stage == 0, stage + 1 == scheme.pp());
+    let is_last = |stage: u16| stage + 1 == scheme.pp();
+    let parameters = |(stage, layers): (u16, u64)| {
+        let (first, last) = (stage == 0, is_last(stage));
         let vocabularies = u64::from(first) + u64::from(last) - u64::from(first && last && model.is_tied());
-        let parameters = layers * model.layer_parameters() + vocabularies * vocabulary;
-        let head = if last { vocabulary * wide } else { 0 };
-        (parameters * (bytes + wide) + head).div_ceil(scheme.tp().into())
+        layers * model.layer_parameters() + vocabularies * vocabulary
     };
-    Ok(stage_layers(model, scheme)?.into_iter().map(of_stage).max().unwrap_or_default())
+    let largest = stage_layers(model, scheme)?.into_iter().map(parameters).max().unwrap_or_default();
+    let of_stage = |stage: u16| {
+        let head = if is_last(stage) { vocabulary * wide } else { 0 };
+        (largest * (bytes + wide) + head).div_ceil(scheme.tp().into())
+    };
+    Ok(PerStage::each((0..scheme.pp()).map(of_stage).collect()))
 }
 
-/// Bytes of activations for each token of a micro-batch on the fullest rank: stage `j` of `p` holds `p - j` micro-batches at
-/// once, each of its own layers. Context ranks share the tokens out.
-pub(super) fn activation_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<f64> {
+/// Bytes of activations for each token of a micro-batch, by stage: stage `j` of `p` holds `p - j` micro-batches at once, each
+/// of its own layers, and in a backward what one layer of one of them computes again. Context ranks share the tokens out.
+pub(super) fn activation_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<PerStage<f64>> {
     let tp = count(scheme.tp());
     let layer = layer_bytes(model, scheme, device);
+    let again = layer_bytes(model, scheme.under(CheckpointingKind::None), device) - layer;
     let hidden = count(model.fields().hidden_size);
     // Two of the last norm, and the gradient that the loss leaves for all tokens of the group.
     let head = hidden * (tp * count(device.dtype.bytes()) + 2.0 * count(device.dtype.wide_bytes()));
+    // Its backward begins from what a stage has sent on.
+    let output = hidden * count(device.dtype.bytes());
     let of_stage = |(stage, layers): (u16, u64)| {
         let in_flight = scheme.in_flight(stage);
-        count(u64::from(in_flight) * layers) * layer + if in_flight == 1 { head } else { 0.0 }
+        let beside = if in_flight == 1 { head } else { f64::from(in_flight) * output };
+        (count(u64::from(in_flight) * layers) * layer + again + beside) / count(scheme.block())
     };
-    let stages = stage_layers(model, scheme)?.into_iter().map(of_stage);
-    Ok(stages.fold(0.0, f64::max) / count(scheme.block()))
+    Ok(PerStage::each(stage_layers(model, scheme)?.into_iter().map(of_stage).collect()))
 }
 
 /// The number of each stage, and how many layers it has.

@@ -3,10 +3,21 @@
 use crate::cost::analytic::Device;
 use crate::cost::recomputation::{OPERATIONS, Recomputation};
 use crate::spec::{ModelShape, Scheme};
-use crate::units::count;
+use crate::units::{Tokens, count};
 
 /// Kinds of work, each with its own efficiency.
 pub(super) const KINDS: usize = 8;
+/// Their names, in order.
+pub(super) const NAMES: [&str; KINDS] = [
+    "matrices",
+    "narrow matrices",
+    "exchanges in a node",
+    "exchanges between nodes",
+    "elementwise",
+    "attention",
+    "launches",
+    "weights",
+];
 
 /// Milliseconds at peak, by kind of work, of one stage's forward and backward, on average over the stages.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,16 +31,16 @@ pub(super) struct Work {
 }
 
 /// The places of the kinds.
-const MATRICES: usize = 0;
-const NARROW: usize = 1;
+pub(super) const MATRICES: usize = 0;
+pub(super) const NARROW: usize = 1;
 const IN_NODE: usize = 2;
 const BETWEEN_NODES: usize = 3;
 const ELEMENTWISE: usize = 4;
-const ATTENTION: usize = 5;
+pub(super) const ATTENTION: usize = 5;
 const LAYERS: usize = 6;
 const WEIGHTS: usize = 7;
 
-/// A matrix product of this width per rank is taken for a wide one.
+/// Hidden units of a rank for which narrow matrices count once.
 const WIDE: f64 = 1024.0;
 
 /// From operations and 1e12 operations a second, or from bytes and 1e9 bytes a second, to milliseconds.
@@ -55,7 +66,7 @@ impl Work {
         let at_peak = MS_PER_TERA / device.peak_tflops / (tp * cp);
         let mut work = Work::default();
         work.linear[MATRICES] = matrices * at_peak;
-        work.linear[NARROW] = matrices * at_peak * tp * WIDE / hidden;
+        work.linear[NARROW] = matrices * at_peak * narrowness(hidden / tp);
         let sent = again.exchanges * layers * width / cp;
         work.exchange(8.0 * sent * hidden, tp, tp, device, gpus_per_node);
         // A key/value head goes to each of the ranks whose queries it serves.
@@ -75,10 +86,23 @@ impl Work {
 
     /// Adds what each of `degree` ranks, which stand among `block` consecutive ones, gives so many bytes a token of to all others.
     fn exchange(&mut self, bytes: f64, degree: f64, block: f64, device: &Device, gpus_per_node: u32) {
+        // A rank by itself gives nothing, wherever the block's other ranks are.
+        if degree <= 1.0 {
+            return;
+        }
         let nodes = block / f64::from(gpus_per_node).min(block);
         let node_rate = device.network_gb_per_s * f64::from(gpus_per_node);
         self.linear[IN_NODE] += bytes * (degree - 1.0) / degree * MS_PER_GIGA / device.link_gb_per_s;
         self.linear[BETWEEN_NODES] += bytes * (1.0 - 1.0 / nodes) * MS_PER_GIGA / node_rate;
+    }
+
+    /// Milliseconds at peak of what counts as operations: matrix products, and attention's, of sequences of these lengths.
+    pub(super) fn operations(&self, lengths: &[Tokens]) -> f64 {
+        let of_sequence = |tokens: &Tokens| {
+            let tokens = tokens.as_f64();
+            (self.quadratic[ATTENTION] * tokens + self.linear[MATRICES]) * tokens
+        };
+        lengths.iter().map(of_sequence).sum()
     }
 
     /// The coefficients `a`, `b`, `c`, if each kind takes so many times as long as at peak.
@@ -94,5 +118,52 @@ impl Work {
             *ms += (self.quadratic[kind] * tokens + self.linear[kind]) * tokens;
         }
         ms
+    }
+}
+
+/// How many times narrow matrices count beside the same matrices, if a rank has so many hidden units.
+///
+/// Of the powers 1/3, 1/2, 1, 2 and 3 the root predicts each shipped table best from the others: `docs/log.md`.
+pub(super) fn narrowness(width: f64) -> f64 {
+    (WIDE / width).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::analytic::device;
+    use crate::cost::preset;
+
+    /// 32B: 60 layers, hidden states of 6,656 in two bytes, over a link of 200 GB/s and nodes of 8 times 25 GB/s.
+    #[test]
+    fn only_groups_exchange() {
+        let model = preset("llama-32b-a800").unwrap().model.unwrap();
+        let of = |text: &str| Work::of(&model, text.parse().unwrap(), &device("A800").unwrap(), 8).linear;
+        // Four times gathered and four times scattered; each token's queries, keys, values and outputs there and back.
+        let (tensor, context) = (8.0 * 60.0 * 2.0 * 6_656.0 / 200e6, 2.0 * 60.0 * 2.0 * 4.0 * 6_656.0 / 200e6);
+        for (scheme, inside, between) in [
+            ("<1>", 0.0, 0.0),
+            ("<tp4>", tensor * 0.75, 0.0),
+            ("<tp16>", tensor * 15.0 / 16.0, tensor * 0.5),
+            ("<cp2>", context / 2.0 * 0.5, 0.0),
+            ("<cp16>", context / 16.0 * 15.0 / 16.0, context / 16.0 * 0.5),
+            (
+                "<tp16,cp2>",
+                tensor / 2.0 * 15.0 / 16.0 + context / 32.0 * 0.5,
+                tensor / 2.0 * 0.5 + context / 32.0 * 0.75,
+            ),
+        ] {
+            let linear = of(scheme);
+            for (found, expected) in [(linear[IN_NODE], inside), (linear[BETWEEN_NODES], between)] {
+                assert!((found - expected).abs() <= 1e-12 * expected, "{scheme}: {found}, {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn narrow_matrices_count_once_at_their_width_and_less_where_they_are_wider() {
+        for (width, expected) in [(256.0, 2.0), (1_024.0, 1.0), (4_096.0, 0.5)] {
+            assert!((narrowness(width) - expected).abs() < 1e-15, "{width}");
+        }
     }
 }

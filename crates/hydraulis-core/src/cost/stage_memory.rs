@@ -1,0 +1,67 @@
+//! What a stage of a scheme takes of a rank's memory.
+
+use std::cmp::Reverse;
+
+use crate::cost::profile::SchemeProfile;
+use crate::cost::{CostProfile, PerStage, RankMemory};
+use crate::units::{Tokens, count, whole};
+
+/// Bytes of a rank of one stage: before its first token, and for each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StageMemory {
+    /// Without activations.
+    pub(super) empty: RankMemory,
+    /// For each token of a micro-batch, while it holds `in_flight` such micro-batches.
+    per_token: f64,
+    in_flight: u16,
+}
+
+impl StageMemory {
+    /// The memory while it holds `tokens`, of one micro-batch or of several.
+    pub(super) fn holding(&self, tokens: Tokens) -> RankMemory {
+        let activations = tokens.as_f64() * self.per_token / f64::from(self.in_flight);
+        RankMemory { activations, ..self.empty }
+    }
+
+    /// Most tokens of each of the micro-batches in flight.
+    pub(super) fn cap(&self, profile: &CostProfile) -> Tokens {
+        self.cap_among(profile, self.in_flight)
+    }
+
+    /// Most tokens of each of `micro_batches` that are held at once.
+    pub(super) fn cap_among(&self, profile: &CostProfile, micro_batches: u16) -> Tokens {
+        let free = count(profile.hardware.memory_bytes) - self.empty.total();
+        // Exactly 1 for as many as are in flight.
+        let share = f64::from(micro_batches) / f64::from(self.in_flight);
+        let tokens = whole(free / (self.per_token * share));
+        Tokens(tokens - tokens % profile.memory.token_multiple)
+    }
+}
+
+impl CostProfile {
+    /// A scheme's stages on a cluster of so many GPUs.
+    ///
+    /// A number of bytes per token is of the fullest stage, which has `pp` micro-batches in flight.
+    pub(super) fn stage_memory(&self, entry: &SchemeProfile, gpus: u32) -> impl Iterator<Item = StageMemory> {
+        let of_stage = move |stage: u16| StageMemory {
+            empty: RankMemory {
+                reserved: count(self.memory.reserved_bytes),
+                home: count(self.memory.home_bytes) / f64::from(gpus),
+                held: count(entry.held_bytes.of(stage.into())),
+                activations: 0.0,
+            },
+            per_token: entry.activation_bytes_per_token.of(stage.into()),
+            in_flight: match entry.activation_bytes_per_token {
+                PerStage::Fullest(_) => entry.scheme.pp(),
+                PerStage::Each(_) => entry.scheme.in_flight(stage),
+            },
+        };
+        (0..entry.scheme.pp()).map(of_stage)
+    }
+
+    /// The stage that admits the fewest tokens; among those that admit none, the one that lacks most.
+    pub(super) fn fullest_stage(&self, entry: &SchemeProfile, gpus: u32) -> StageMemory {
+        let fullness = |stage: &StageMemory| (stage.cap(self), Reverse(whole(stage.empty.total())));
+        self.stage_memory(entry, gpus).min_by_key(fullness).expect("a scheme has at least one stage")
+    }
+}
