@@ -29,6 +29,7 @@ MEMORY = 4 << 20
 CONTEXTS: tuple[ContextKind, ...] = ("ulysses", "ring")
 PLANNED = ("3x<1>", "1x<tp2>", "1x<pp2>", "1x<pp3>", "1x<cp2>")
 TIED = ("1x<pp2>",)
+ON_NODES = ("3x<1>", "1x<tp2>")
 LENGTHS = (150, 120, 120, 90, 40, 40, 40, 7)
 
 
@@ -63,6 +64,7 @@ class Report(NamedTuple):
     split: list[list[int]]
     memory: dict[str, list[tuple[int, int]]]
     tied_memory: dict[str, list[tuple[int, int]]]
+    nodes_memory: dict[str, list[tuple[int, int]]]
     long: LongMicroBatches
 
 
@@ -117,6 +119,7 @@ def measure(file: Path) -> Report:
         [kept_of_split(context) for context in CONTEXTS],
         held_of_plans(PLANNED),
         held_of_plans(TIED, tie_word_embeddings=True),
+        held_on_nodes(ON_NODES),
         long_micro_batches("<pp2>"),
     )
 
@@ -154,7 +157,16 @@ def kept_of_split(context: ContextKind) -> list[int]:
     return [bench.bytes_of([64 // number] * number) for number in (1, 2, 4, 8)]
 
 
-def held_of_plans(strategies: Sequence[str], **changes: Any) -> dict[str, list[tuple[int, int]]]:
+def held_on_nodes(strategies: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+    """Do as `held_of_plans`, as if each rank were on a node of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCAL_WORLD_SIZE", "1")
+        return held_of_plans(strategies, ranks_per_node=1)
+
+
+def held_of_plans(
+    strategies: Sequence[str], ranks_per_node: int = 3, **changes: Any
+) -> dict[str, list[tuple[int, int]]]:
     """Measure a profile, carry a plan of each strategy out: what ranks were to hold, and held; on rank 0."""
     worker = make_worker(strategies, config=small_config(vocab_size=256, **changes), dtype=torch.float32)
     schemes = [Scheme(text.partition("x")[2]) for text in strategies]
@@ -163,7 +175,8 @@ def held_of_plans(strategies: Sequence[str], **changes: Any) -> dict[str, list[t
     assert profile is not None
     found = {}
     for strategy in strategies:
-        planner = Planner(profile, Cluster(gpus=3, gpus_per_node=3), strategies=[strategy])
+        cluster = Cluster(gpus=3, gpus_per_node=ranks_per_node)
+        planner = Planner(profile, cluster, strategies=[strategy])
         plan = planner.plan(LENGTHS, [length - 1 for length in LENGTHS])
         held = worker.accumulate(plan, zeros).peak_bytes
         # The same again holds no more, and is not counted.

@@ -38,6 +38,7 @@ from hydraulis.profile.observations import Conditions, Observation, Observations
 from hydraulis.runtime.device import device_name
 from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.home import FROZEN_HOME_BUFFERS, HOME_BUFFERS
+from hydraulis.runtime.parameter_arrival import most_overflow
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
 
@@ -163,19 +164,20 @@ def _conditions(workload: Workload) -> Conditions:
 
 
 def _model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
-    node = ranks_per_node()
-    num_staging = STAGING_BUFFERS + (RELAY_BUFFERS / node if node < dist.get_world_size() else 0)
-    staging = home = 0
-    for share in worker.shares:
+    node = ranks_per_node() if ranks_per_node() < dist.get_world_size() else None
+    num_staging = STAGING_BUFFERS + (RELAY_BUFFERS / node if node else 0)
+    staging = home = overflow = 0
+    for share, buffers in zip(worker.shares, worker.all_buffers, strict=True):
         elements: dict[int, int] = {}
         for parameter in share.parameters.table.parameters:
             bucket = parameter.blocks[0]
             elements[bucket] = elements.get(bucket, 0) + parameter.rows * parameter.row_elements
         staging += math.ceil(num_staging * max(elements.values()))
+        overflow += most_overflow(buffers, sum(elements.values()), node)
         home += (HOME_BUFFERS if share.parameters.trained else FROZEN_HOME_BUFFERS) * sum(elements.values())
     return ModelMemory(
         memory_bytes=memory_bytes,
-        reserved_bytes=staging * worker.buffers.gradient.itemsize,
+        reserved_bytes=staging * worker.buffers.gradient.itemsize + overflow,
         home_bytes=home * worker.home.master.itemsize,
     )
 

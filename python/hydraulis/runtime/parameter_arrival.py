@@ -119,6 +119,21 @@ class ParameterArrival:
         ]
 
 
+def most_overflow(buffers: StrategyBuffers, elements: int, ranks_per_node: int | None) -> int:
+    """Give the most bytes that a rank's parameters on their way out take beside the gradient buffer.
+
+    What a rank shares out in its node is on average what it holds. Between nodes a rank sends the shares of
+    `ranks_per_node` homes at most, and relays as much.
+
+    Args:
+        buffers: of the rank.
+        elements: of all parameters that travel.
+        ranks_per_node: None if there is one node.
+    """
+    leaving = len(buffers.parameter) + (2 * elements // ranks_per_node if ranks_per_node else 0)
+    return max(0, leaving * buffers.parameter.itemsize - buffers.gradient.nbytes)
+
+
 def _pack(source: Tensor, trade: Trade, room: Tensor) -> None:
     """Copy what goes out of a buffer, by the peers that it goes to."""
     for values, place in pieces(source, trade.far, room):

@@ -3,7 +3,7 @@
 use crate::cost::PerStage;
 use crate::cost::analytic::Device;
 use crate::error::Result;
-use crate::spec::{CheckpointingKind, LayerSplit, ModelShape, Scheme};
+use crate::spec::{CheckpointingKind, Cluster, LayerSplit, ModelShape, Scheme};
 use crate::units::count;
 
 /// Buckets in flight: two that are added up, and of those that are relayed between nodes of 8 three quarters.
@@ -25,8 +25,13 @@ pub(super) fn home_bytes(model: &ModelShape, device: &Device) -> u64 {
 }
 
 /// Bytes of parameters and gradients, by stage: the buffers of the largest stage on every rank; on the last stage also the
-/// gradient of the head between the loss and its backward.
-pub(super) fn held_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<PerStage<u64>> {
+/// gradient of the head between the loss and its backward; and parameters on their way out that gradients leave no room for.
+pub(super) fn held_bytes(
+    model: &ModelShape,
+    scheme: Scheme,
+    device: &Device,
+    cluster: Cluster,
+) -> Result<PerStage<u64>> {
     let vocabulary = model.vocabulary_parameters();
     let (bytes, wide) = (device.dtype.bytes(), device.dtype.wide_bytes());
     let is_last = |stage: u16| stage + 1 == scheme.pp();
@@ -36,11 +41,20 @@ pub(super) fn held_bytes(model: &ModelShape, scheme: Scheme, device: &Device) ->
         layers * model.layer_parameters() + vocabularies * vocabulary
     };
     let largest = stage_layers(model, scheme)?.into_iter().map(parameters).max().unwrap_or_default();
+    let overflow = overflow(model, device, cluster, largest.div_ceil(scheme.tp().into()));
     let of_stage = |stage: u16| {
         let head = if is_last(stage) { vocabulary * wide } else { 0 };
-        (largest * (bytes + wide) + head).div_ceil(scheme.tp().into())
+        (largest * (bytes + wide) + head).div_ceil(scheme.tp().into()) + overflow
     };
     Ok(PerStage::each((0..scheme.pp()).map(of_stage).collect()))
+}
+
+/// Bytes of parameters that leave a rank which holds `held` of them, beyond the gradient buffer: between nodes it sends the shares
+/// of a node's homes at most, and relays as much (`runtime/parameter_arrival.py`).
+fn overflow(model: &ModelShape, device: &Device, cluster: Cluster, held: u64) -> u64 {
+    let node = u64::from(cluster.gpus_per_node());
+    let between = if u64::from(cluster.gpus()) > node { 2 * model.parameters() / node } else { 0 };
+    ((held + between) * device.dtype.bytes()).saturating_sub(held * device.dtype.wide_bytes())
 }
 
 /// Bytes of activations for each token of a micro-batch, by stage: stage `j` of `p` holds `p - j` micro-batches at once, each

@@ -58,7 +58,7 @@ impl CostProfile {
                 linear_ms_per_token: linear,
                 fixed_ms: fixed,
                 forward_share: Recomputation::of(scheme.checkpointing()).forward_share(),
-                held_bytes: memory::held_bytes(model, scheme, device)?,
+                held_bytes: memory::held_bytes(model, scheme, device, cluster)?,
                 activation_bytes_per_token: memory::activation_bytes(model, scheme, device)?,
                 stage_multipliers: stage_multipliers(model, scheme)?,
                 stage_layers: None,
