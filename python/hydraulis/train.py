@@ -147,6 +147,13 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
         config = _with_steps(config, data.train, display)
         position = DataPosition(config, data.train)
         resumed = _resumed(config, position, display)
+        first = completed = resumed.manifest.step if resumed else 0
+        if first >= config.train.num_steps:
+            # Before anything is measured or written: the run's files stay those of its training.
+            display.note(f"all {config.train.num_steps} steps are done: there is nothing left to train")
+            if rank == 0 and as_json:
+                sys.stdout.write(json.dumps(_document(None, first, config)) + "\n")
+            return 0
         saved = saved_profile(config, resumed, display.note)
         schemes = run_schemes(config, cluster, saved)
         display.doing("making the model")
@@ -167,9 +174,6 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
         evaluator = Evaluator(
             config, data.held_out, worker, RunPlanner(config.planner, profile, cluster, link)
         )
-        first = completed = resumed.manifest.step if resumed else 0
-        if first >= config.train.num_steps:
-            display.note(f"all {config.train.num_steps} steps are done: there is nothing left to train")
         dropped = 0
         for iteration in iterations(config, data.train, worker, planner, stop, first):
             completed += 1

@@ -12,7 +12,7 @@ from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.preflight.finding import Status
 from hydraulis.preflight.model import num_elements
 from hydraulis.runtime.checkpoint.position import DataPosition
-from hydraulis.runtime.checkpoint.reader import read_manifest
+from hydraulis.runtime.checkpoint.reader import check_shards, read_manifest
 from hydraulis.runtime.checkpoint.resume import ResumedRun, newest_of
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.run_directory import named_folder, not_made
@@ -47,6 +47,7 @@ class FolderLook:
             return "ok", "there is no checkpoint yet: begins anew"
         resumed = ResumedRun(checkpoint.parents[1], checkpoint, read_manifest(checkpoint))
         self.resumed = resumed
+        check_shards(checkpoint, resumed.manifest)
         if data is None:
             return "later", f"{checkpoint} is whole; its data are compared once they are indexed"
         resumed.check(self.config, DataPosition(self.config, data.train).cursor(resumed.manifest.step))

@@ -241,6 +241,9 @@ def test_files_without_any_target_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="no document with a target, 2 were left out") as refusal:
         open_index(ensure_index(job_of(tmp_path, paths=(path,)), tmp_path / "index", 1))
     assert refusal.value.code == "corpus_empty"
+    path.write_text("")
+    with pytest.raises(InvalidInputError, match="hold no record: name files that do"):
+        open_index(ensure_index(job_of(tmp_path, paths=(path,)), tmp_path / "index", 1))
 
 
 @pytest.mark.usefixtures("_small_pieces")

@@ -1,5 +1,6 @@
 """A run that is resumed is the run that was never stopped; whatever does not belong to it is refused."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -133,6 +134,15 @@ def test_check_looks_at_the_folder_and_the_profile_of_the_run_to_go_on_with(
     )
 
 
+def test_check_refuses_a_shard_that_is_not_whole(runs: Runs, tmp_path: Path) -> None:
+    torn = tmp_path / "torn"
+    shutil.copytree(runs.folder / "stopped", torn)
+    damage(torn, "torn")
+    config = load(runs.folder / "run.toml", [f'checkpoint.resume="{torn}"'])
+    (resume,) = (one for one in preflight(config, Cluster(2, 2)) if one.name == "resume")
+    assert (resume.status, resume.code) == ("refused", "checkpoint_torn")
+
+
 def test_it_ends_well_and_says_where_it_goes_on(runs: Runs) -> None:
     for rank in runs.ended:
         assert [ended.code for ended in rank] == [0, 0, 0], rank
@@ -205,13 +215,15 @@ def test_with_fewer_strategies_the_report_still_reads_the_steps_before(runs: Run
 
 
 def test_a_run_that_is_done_stays_as_it_is(runs: Runs) -> None:
-    # But for the configuration, which says that it was resumed.
-    files = [path for path in runs.whole.rglob("*") if path.is_file() and path.parent != runs.whole]
-    files += [runs.whole / "metrics.jsonl", runs.whole / "plans.jsonl"]
+    files = [path for path in runs.whole.rglob("*") if path.is_file()]
     before = {path: path.read_bytes() for path in at_least(10, files)}
-    (ended,), _ = run_ranks(2, run_commands, [command(runs.folder / "run.toml", resume=str(runs.whole))])
-    assert ended.code == 0
-    assert {path: path.read_bytes() for path in before} == before
+    # Nothing is measured for it either, though its profile has no such scheme.
+    other = command(runs.folder / "run.toml", "planner.strategies=1x<tp2,full>", resume=str(runs.whole))
+    (ended, as_json), _ = run_ranks(2, run_commands, [other, [*other, "--json"]])
+    assert (ended.code, as_json.code) == (0, 0)
+    assert "there is nothing left to train" in ended.out
+    assert json.loads(as_json.out) == {"num_steps": STEPS, "finished": True, "first_step": STEPS, "steps": 0}
+    assert {path: path.read_bytes() for path in runs.whole.rglob("*") if path.is_file()} == before
 
 
 class Refusal(NamedTuple):
@@ -233,6 +245,7 @@ REFUSALS = {
     "newer": Refusal([], "checkpoint_format", "hydraulis.checkpoint/9"),
     "torn": Refusal([], "checkpoint_torn", "state-00001-of-00002.safetensors is not whole"),
     "order": Refusal([], "checkpoint_data", "the next batch's digest"),
+    "ended": Refusal([], "checkpoint_data", "trained all its data (train.epochs)"),
 }
 
 
@@ -248,6 +261,9 @@ def damage(run: Path, kind: str) -> None:
         manifest.write_text(json.dumps(document))
     elif kind == "order":
         document["data"]["next_batch"] = "0" * 64
+        manifest.write_text(json.dumps(document))
+    elif kind == "ended":
+        document["data"]["next_batch"] = hashlib.sha256(b"").hexdigest()
         manifest.write_text(json.dumps(document))
     elif kind == "torn":
         shard = checkpoint / "state-00001-of-00002.safetensors"

@@ -174,6 +174,8 @@ def open_index(folder: Path) -> Corpus:
         message = (
             f"the files give no document with a target, {extent.without_target} were left out: check them, "
             "and what counts in the loss"
+            if extent.without_target
+            else "the files hold no record: name files that do"
         )
         raise InvalidInputError(message, code="corpus_empty")
 

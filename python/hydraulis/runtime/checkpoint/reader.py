@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.checkpoint.manifest import MANIFEST, Manifest, torn
+from hydraulis.runtime.checkpoint.manifest import MANIFEST, Manifest, ShardRecord, torn
 from hydraulis.runtime.checkpoint.shard import tensor_name
 
 
@@ -27,6 +27,31 @@ def read_manifest(checkpoint: Path) -> Manifest:
     except (OSError, UnicodeDecodeError) as error:
         raise torn(str(path), str(error)) from error
     return Manifest.from_json(text, str(path))
+
+
+def check_shards(checkpoint: Path, manifest: Manifest) -> None:
+    """Refuse a checkpoint whose shards are not all as long as they were written.
+
+    Raises:
+        HydraulisError: one is not there, or shorter or longer (code `checkpoint_torn`).
+    """
+    for record in manifest.shards:
+        try:
+            check_size(checkpoint, record)
+        except OSError as error:
+            raise torn(str(checkpoint / record.file), str(error)) from error
+
+
+def check_size(checkpoint: Path, record: ShardRecord) -> None:
+    """Refuse a shard that is not as long as it was written.
+
+    Raises:
+        OSError: it is not there.
+        HydraulisError: it is shorter or longer (code `checkpoint_torn`).
+    """
+    size = (checkpoint / record.file).stat().st_size
+    if size != record.bytes:
+        raise torn(str(checkpoint / record.file), f"it has {size} bytes and must have {record.bytes}")
 
 
 class CheckpointReader:
@@ -86,11 +111,9 @@ class CheckpointReader:
     def _shard(self, number: int) -> Any:
         if number not in self._shards:
             record = self._manifest.shards[number]
-            path = self._checkpoint / record.file
-            size = path.stat().st_size
-            if size != record.bytes:
-                raise self._torn(number, f"it has {size} bytes and must have {record.bytes}")
-            self._shards[number] = self._open.enter_context(safe_open(path, framework="pt"))
+            check_size(self._checkpoint, record)
+            opened = safe_open(self._checkpoint / record.file, framework="pt")
+            self._shards[number] = self._open.enter_context(opened)
         return self._shards[number]
 
     def _torn(self, shard: int, cause: str) -> HydraulisError:

@@ -1,6 +1,7 @@
 """Finds the state that a run goes on from, checks that it belongs to the run, and puts it in place."""
 
 import dataclasses
+import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.rank_zero import from_rank_zero
 
 LATEST = "latest"
+# The digest of a batch that has no sequences.
+_NO_BATCH = hashlib.sha256().hexdigest()
 # It fixes the first values alone.
 _NOT_OF_THE_MODEL = "initializer_range"
 
@@ -51,6 +54,12 @@ class ResumedRun:
         _check_model(self, config)
         for field in dataclasses.fields(DataCursor):
             before, now = (getattr(data, field.name) for data in (self.manifest.data, cursor))
+            if before != now and before == _NO_BATCH:
+                message = (
+                    f"checkpoint {self.checkpoint} is of a run that trained all its data (train.epochs), "
+                    "with a smaller last batch: there is no batch to go on with; begin anew from its model, exported"
+                )
+                raise InvalidInputError(message, code="checkpoint_data")
             if before != now:
                 message = (
                     f"checkpoint {self.checkpoint} has {_DATA_NAMES[field.name]} = {before!r} and the run "
