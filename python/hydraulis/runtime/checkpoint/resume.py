@@ -57,7 +57,7 @@ class ResumedRun:
             if before != now and before == _NO_BATCH:
                 message = (
                     f"checkpoint {self.checkpoint} is of a run that trained all its data (train.epochs), "
-                    "with a smaller last batch: no batch is left to go on with; begin anew from its exported model"
+                    "with a smaller last batch: no batch is left; begin anew from its exported model"
                 )
                 raise InvalidInputError(message, code="checkpoint_data")
             if before != now:
