@@ -10,7 +10,7 @@ from pathlib import Path
 from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.local_ranks import run_local_ranks
-from hydraulis.cli.options import add_config_layers, add_json, count, overrides_of
+from hydraulis.cli.options import add_config_layers, add_json, count, overrides_of, written
 from hydraulis.cli.progress import Progress
 from hydraulis.config.planner import SEARCH
 from hydraulis.config.run import RunConfig, load
@@ -186,8 +186,8 @@ def _finish(arguments: argparse.Namespace, profile: CostProfile, account: str) -
     """Write the profile, and print it or what there is to say of it."""
     with whole_file(arguments.output) as file:
         file.write((profile.to_json() + "\n").encode())
-    written = f"written to {arguments.output}\n"
-    sys.stdout.write(profile.to_json() + "\n" if arguments.json else account + written)
+    readable = account + written(arguments.output)
+    sys.stdout.write(profile.to_json() + "\n" if arguments.json else readable)
 
 
 def describe(profile: CostProfile) -> str:
