@@ -141,7 +141,7 @@ def _planners(text: str) -> list[str]:
     if not names:
         message = f"--compare = '{text}' names no planner; name one, such as static, or leave it out"
         raise InvalidInputError(message, code="config_value")
-    planners = [names] if isinstance(names, str) else names
+    planners: list[str] = ["search"] if names == "search" else names
     for name in planners:
         try:
             if name not in PLANNERS:
