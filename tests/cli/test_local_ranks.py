@@ -1,12 +1,15 @@
 """Ranks of this machine: they end with the first failure and when the command is asked to, and one speaks."""
 
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from hydraulis.cli.exit import EXIT_REFUSED
-from hydraulis.cli.local_ranks import run_local_ranks
+from hydraulis.cli.local_ranks import PARENT, run_local_ranks
 
 _RANK = """
 import os, signal, sys, time
@@ -65,3 +68,24 @@ def test_a_request_to_end_reaches_all_and_is_waited_for(act: Path, number: int) 
         run_local_ranks(2, [])
     assert sorted(path.name for path in act.parent.glob("*.ended")) == ["0.ended", "1.ended"]
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a process hears of its parent's end on Linux alone")
+def test_a_rank_ends_with_what_started_it() -> None:
+    rank = (
+        "import time; from hydraulis.cli.local_ranks import end_with_parent; end_with_parent()\n"
+        "print('listens', flush=True); time.sleep(20); print('outlives')"
+    )
+    start = (
+        "import os, subprocess, sys\n"
+        f"environment = os.environ | {{{PARENT!r}: str(os.getpid())}}\n"
+        f"subprocess.run([sys.executable, '-c', {rank!r}], env=environment)"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", start]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"listens\n"
+        parent.kill()
+        # The end of the output is the end of the rank.
+        assert parent.stdout.read() == b""

@@ -1,5 +1,6 @@
 """Starts a command as several ranks on this machine, as torchrun would on each of many."""
 
+import ctypes
 import os
 import shutil
 import signal
@@ -17,6 +18,9 @@ from hydraulis.cli.exit import EXIT_REFUSED
 # Ranks that are refused alike end one after the other; rank 0 has yet to say why.
 GRACE_S = 5.0
 POLL_S = 0.1
+# Names the process that started a rank.
+PARENT = "HYDRAULIS_RANKS_PARENT"
+_PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 
 def run_local_ranks(num_ranks: int, arguments: Sequence[str]) -> int:
@@ -57,11 +61,25 @@ def run_local_ranks(num_ranks: int, arguments: Sequence[str]) -> int:
         return ranks[first].returncode
 
 
+def end_with_parent() -> None:
+    """Let a rank of `run_local_ranks` be terminated if what started it is killed; on Linux alone.
+
+    Does nothing in any other process.
+    """
+    parent = os.environ.get(PARENT)
+    if parent is not None and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != int(parent):
+            # It was killed before that.
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
 def _start(
     rank: int, num_ranks: int, port: int, arguments: Sequence[str], errors: IO[bytes] | None
 ) -> "subprocess.Popen[bytes]":
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
     environment = os.environ | {
+        PARENT: str(os.getpid()),
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(num_ranks),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.cli.exit import EXIT_INTERRUPTED
-from hydraulis.cli.local_ranks import run_local_ranks
+from hydraulis.cli.local_ranks import end_with_parent, run_local_ranks
 from hydraulis.cli.options import add_config_layers, add_json, count, overrides_of, written
 from hydraulis.cli.progress import Progress
 from hydraulis.config.planner import SEARCH
@@ -97,6 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.schemes, load(arguments.config, overrides_of(arguments), arguments.preset)
     )
     if _IS_RANK in os.environ:
+        end_with_parent()
         return _measure(arguments, config)
     if arguments.ranks is None:
         message = (
