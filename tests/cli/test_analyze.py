@@ -74,6 +74,7 @@ def test_a_static_set_up_is_compared_on_a_profile(capsys: pytest.CaptureFixture[
     assert f"{found['search_ms']:,.1f}" in rows[1]
     drawn = ("analyze", *options, "--profile", "llama-32b-a800", "--gpus", "64", "--figure", "lengths.svg")
     assert main(drawn) == 0
+    assert capsys.readouterr().out.endswith("written to lengths.svg\nwritten to lengths-compared.svg\n")
     content = Path("lengths-compared.svg").read_bytes()
     assert b"llama-32b-a800 on 64 GPUs" in content
 
@@ -120,6 +121,14 @@ def test_the_table_has_a_row_for_each_range(capsys: pytest.CaptureFixture[str]) 
     assert len(rows) == 7
     assert rows[-1].split()[:3] == ["512-1,023", "1", "12.5%"]
     assert "█" in rows[-1]
+
+
+def test_a_figure_that_cannot_be_written_is_refused_before_the_work(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("hydraulis.cli.analyze.prepare")
+    assert main(["analyze", TEXT, "--figure", "missing/lengths.png"]) == 2
+    assert capsys.readouterr().err.startswith("hydraulis: error [file_unwritable]: ")
 
 
 @pytest.mark.parametrize("name", ["lengths.png", "lengths.svg"])

@@ -9,7 +9,8 @@ import pytest
 
 from helpers import ROOT, at_least
 from hydraulis import train
-from hydraulis.cli.main import COMMANDS, make_parser
+from hydraulis.cli.exit import EXIT_REFUSED
+from hydraulis.cli.main import COMMANDS, main, make_parser
 
 EXIT_CODES = re.compile(r"^  (\d+) +\S", re.MULTILINE)
 PAGE = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
@@ -49,6 +50,13 @@ def test_the_examples_of_training_are_accepted() -> None:
 def test_every_command_stands_on_the_page(name: str) -> None:
     assert re.search(rf"^\| `hydraulis {name}\b", PAGE, re.MULTILINE)
     assert all(action.help for action in PARSERS[name]._actions)
+
+
+def test_train_points_to_torchrun(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["train", "run.toml"])
+    assert end.value.code == EXIT_REFUSED
+    assert "torchrun --nproc-per-node N -m hydraulis.train RUN.toml\n" in capsys.readouterr().err
 
 
 # Said of a cluster that has a profile, and of one that has none; of records of lengths, and of documents.

@@ -77,7 +77,19 @@ def test_the_timeline_is_written_as_a_trace_and_drawn(
     assert "<title>backward of micro-batch 0: " in figure.read_text(encoding="utf-8")
     assert main(options(lengths, "--trace", str(trace))) == 0
     assert capsys.readouterr().out.endswith(f"written to {trace}\n")
-    assert main(options(lengths, "--trace", str(tmp_path / "missing" / "plan.json"))) == 2
+
+
+@pytest.mark.parametrize(("option", "name"), [("--trace", "plan.json"), ("--figure", "plan.svg")])
+def test_what_cannot_be_written_is_refused_before_the_work(
+    lengths: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    option: str,
+    name: str,
+) -> None:
+    monkeypatch.delattr("hydraulis.cli.plan.load_profile")
+    assert main(options(lengths, option, str(tmp_path / "missing" / name))) == 2
     assert "[file_unwritable]" in capsys.readouterr().err
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from hydraulis import Cluster, Planner
 from hydraulis.cli.exit import EXIT_REFUSED
-from hydraulis.cli.local_ranks import run_local_ranks
 from hydraulis.cli.main import main
 from hydraulis.cli.profile import describe
 from hydraulis.config.run import load
@@ -84,9 +83,33 @@ def test_without_ranks_it_says_how_to_start_some(
 ) -> None:
     monkeypatch.delenv("RANK", raising=False)
     assert main(options(config)) == EXIT_REFUSED
-    assert "[not_torchrun]" in capsys.readouterr().err
-    assert main(options(config, "--schemes", " ; ")) == EXIT_REFUSED
-    assert "[scheme_syntax]" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert error.startswith("hydraulis: error [not_torchrun]: ")
+    assert "add --ranks N" in error
+    assert "torchrun --nproc-per-node N -m hydraulis profile RUN.toml" in error
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (["--schemes", " ; "], "scheme_syntax"),
+        (["--schemes", "<1>;<tp2"], "scheme_syntax"),
+        (["--set", "train.steps=0"], "config_value"),
+        (["--output", "missing/p.json"], "file_unwritable"),
+    ],
+)
+def test_what_is_refused_is_said_once_and_no_rank_is_started(
+    config: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    more: list[str],
+    code: str,
+) -> None:
+    monkeypatch.delattr("hydraulis.cli.profile.run_local_ranks")
+    assert main(options(config, "--ranks", "2", *more)) == EXIT_REFUSED
+    error = capsys.readouterr().err
+    assert error.startswith(f"hydraulis: error [{code}]: ")
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize("word", ["0", "-1", "inf", "nan", "soon"])
@@ -101,9 +124,3 @@ def test_a_run_that_is_not_there_is_not_refined(tmp_path: Path, capsys: pytest.C
     assert main(["profile", "--refine", str(tmp_path / "run"), "--output", str(output)]) == EXIT_REFUSED
     assert "[file_unreadable]" in capsys.readouterr().err
     assert not output.exists()
-
-
-def test_local_ranks_end_with_the_first_failure(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run_local_ranks(2, ["--version"]) == 0
-    assert capfd.readouterr().out.count("hydraulis") == 2
-    assert run_local_ranks(2, ["plan"]) == EXIT_REFUSED

@@ -1,4 +1,6 @@
 import json
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +43,12 @@ def test_prints_a_line_for_each_strategy_and_the_list(
 ) -> None:
     assert main(options(lengths, "-k", "3")) == 0
     text = capsys.readouterr().out
-    rows = [line for line in text.splitlines() if "x<" in line and not line.startswith("for hydraulis plan")]
+    rows = [line for line in text.splitlines() if "x<" in line and not line.startswith("for ")]
     names = text.split('--strategies "')[1].split('"')[0].split(";")
     assert [row.split()[-1] for row in rows] == names
     assert 1 <= len(names) <= 3
+    (toml,) = re.findall(r"^for a run's TOML: (.*)$", text, re.MULTILINE)
+    assert tomllib.loads(toml) == {"planner": {"strategies": names}}
     assert "over a search for each batch (" in text
 
 

@@ -208,6 +208,8 @@ def test_a_figure_without_matplotlib_is_refused_before_the_work(
         (["--link", "fast"], "config_value"),
         (["--link", "25", "--slow-link", "0"], "config_value"),
         (["--compare", "12x"], "strategy_syntax"),
+        (["--compare", "static;nope"], "strategy_syntax"),
+        (["--compare", "2x<tp4"], "strategy_syntax"),
         (["--compare", ""], "config_value"),
         (["--compare", " ; "], "config_value"),
         (["--compare", "8x<tp4>"], "sequence_too_long"),
@@ -222,6 +224,23 @@ def test_what_is_refused_is_one_line(
     error = capsys.readouterr().err
     assert error.startswith(f"hydraulis: error [{code}]: ")
     assert error.count("\n") == 1
+
+
+def test_what_is_no_planner_is_told_which_there_are(
+    lengths: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(options(lengths, "--compare", "nope")) == 2
+    error = capsys.readouterr().err
+    assert "--compare = 'nope' must be static, list, search or strategies, separated by ';'" in error
+    assert "1x<tp16>+12x<tp4,pp2>" in error
+
+
+def test_a_figure_that_cannot_be_written_is_refused_before_the_work(
+    lengths: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("hydraulis.cli.simulate.load_profile")
+    assert main(options(lengths, "--figure", "missing/c.png")) == 2
+    assert capsys.readouterr().err.startswith("hydraulis: error [file_unwritable]: file 'missing/c.png' ")
 
 
 @pytest.mark.parametrize(

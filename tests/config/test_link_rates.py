@@ -33,3 +33,15 @@ def test_what_is_no_rate_is_refused(text: str) -> None:
 def test_what_is_refused_says_the_limit() -> None:
     with pytest.raises(InvalidInputError, match=r"the limits are 1e-9 and 1e9"):
         parse_link_rates("planner.link", "1e-12")
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"), [("1e-12", "the limits are 1e-9 and 1e9"), ("1,1,1e10", "0 and 1e9")]
+)
+def test_the_limits_are_those_of_the_core_and_said_once(text: str, limits: str) -> None:
+    with pytest.raises(InvalidInputError, match=limits):
+        LinkRates.parse(text)
+    with pytest.raises(InvalidInputError, match=limits) as caught:
+        parse_link_rates("--link", text)
+    message = str(caught.value)
+    assert (message.count("limits"), message.count(";"), message.count(text)) == (1, 1, 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hydraulis import InvalidInputError
-from hydraulis.planner.files import whole_file
+from hydraulis.planner.files import check_writable, whole_file
 
 
 def write(path: Path) -> None:
@@ -44,3 +44,15 @@ def test_what_is_no_file_is_refused_and_stays(tmp_path: Path, kind: str) -> None
         write(path)
     assert caught.value.code == "file_unwritable"
     assert [(one.name, one.lstat().st_mode) for one in sorted(tmp_path.iterdir())] == before
+
+
+def test_what_cannot_be_written_is_known_before(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.write_bytes(b"old")
+    check_writable(None, tmp_path / "new", there)
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+    assert there.read_bytes() == b"old"
+    for path in (tmp_path / "missing" / "file", there / "file", tmp_path):
+        with pytest.raises(InvalidInputError, match=f"'{path}' cannot be written") as caught:
+            check_writable(None, path)
+        assert caught.value.code == "file_unwritable"

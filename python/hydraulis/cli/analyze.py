@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from hydraulis.cli.options import (
     cluster_of,
     count,
     overrides_of,
+    written,
 )
 from hydraulis.cli.progress import Progress
 from hydraulis.config.data import DataConfig
@@ -34,6 +36,8 @@ from hydraulis.data.sampler import BatchSampler
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner import load_profile, read_lengths
 from hydraulis.planner.compare import Contestant, Setting, compare
+from hydraulis.planner.files import check_writable
+from hydraulis.report.style import require_matplotlib
 
 _EXAMPLES = """\
 examples:
@@ -65,11 +69,11 @@ class Comparison:
         return self.static, self.search
 
     def save(self, figure: Path) -> None:
-        """Draw both beside the figure of the data, in a file of its name and `-compared`."""
+        """Draw both."""
         from hydraulis.report.comparison import comparison_figure
 
         title = f"{self.profile.name} on {self.gpus} GPUs"
-        comparison_figure(self.contestants, title).save(figure.with_stem(f"{figure.stem}-compared"))
+        comparison_figure(self.contestants, title).save(figure)
 
     @property
     def ratio(self) -> float:
@@ -142,6 +146,11 @@ def run(arguments: argparse.Namespace) -> int:
         0.
     """
     _check(arguments)
+    figures = _figures(arguments)
+    if figures:
+        # Before the work, not after it.
+        require_matplotlib()
+        check_writable(*figures)
     with Progress() as progress:
         lengths, targets, sampler = _read(arguments, progress)
         batches = None if sampler is None else _batches(sampler, lengths, arguments.count, progress)
@@ -151,14 +160,26 @@ def run(arguments: argparse.Namespace) -> int:
         )
         comparison = None if batches is None else _compare(arguments, batches, progress)
         account = Account(data=data, comparison=comparison)
-        if arguments.figure is not None:
+        if figures:
             progress(f"drawing {arguments.figure}")
-            _draw(account, arguments.figure)
+            _draw(account, figures)
     if arguments.json:
         sys.stdout.write(json.dumps(_document(account)) + "\n")
     else:
         _print(account)
+        sys.stdout.write(written(*figures))
     return 0
+
+
+def _figures(arguments: argparse.Namespace) -> list[Path]:
+    """Name the figures that are drawn: that of the data, and beside it that of the comparison."""
+    figure: Path | None = arguments.figure
+    if figure is None:
+        return []
+    is_compared = arguments.profile is not None and (
+        _is_run(arguments) or arguments.tokens_per_batch is not None
+    )
+    return [figure, figure.with_stem(f"{figure.stem}-compared")] if is_compared else [figure]
 
 
 def _batches(
@@ -171,13 +192,13 @@ def _batches(
     return found
 
 
-def _draw(account: Account, figure: Path) -> None:
+def _draw(account: Account, figures: Sequence[Path]) -> None:
     # Only now: most calls draw nothing, and the command works without matplotlib.
     from hydraulis.report.data import data_figure
 
-    data_figure(account.data).save(figure)
+    data_figure(account.data).save(figures[0])
     if account.comparison is not None:
-        account.comparison.save(figure)
+        account.comparison.save(figures[1])
 
 
 def _print(account: Account) -> None:

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from hydraulis.cli.options import add_json
+from hydraulis.cli.options import add_json, written
 from hydraulis.cli.progress import Progress
 from hydraulis.runtime.checkpoint.folder import checkpoint_of
 from hydraulis.runtime.hugging_face.files import check_output
@@ -61,5 +61,5 @@ def run(arguments: argparse.Namespace) -> int:
         document = {"checkpoint": str(checkpoint), "output": str(arguments.output), "files": files}
         sys.stdout.write(json.dumps(document) + "\n")
     else:
-        sys.stdout.write(f"{checkpoint} as {arguments.dtype}: {arguments.output}\n")
+        sys.stdout.write(f"{checkpoint} as {arguments.dtype}\n{written(arguments.output)}")
     return 0

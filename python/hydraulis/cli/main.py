@@ -42,7 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code, as `hydraulis --help` lists it.
     """
-    parsed = make_parser().parse_args(arguments)
+    parser = make_parser()
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["train"]:
+        parser.error("training starts as ranks: torchrun --nproc-per-node N -m hydraulis.train RUN.toml")
+    parsed = parser.parse_args(words)
     try:
         code: int = parsed.run(parsed)
         # Here and not at exit, where a closed pipe could no longer be caught.

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from hydraulis._core import Windows, pack_windows
-from hydraulis.cli.options import add_json, add_lengths
+from hydraulis.cli.options import add_json, add_lengths, written
 from hydraulis.cli.progress import Progress
 from hydraulis.planner import map_lengths
 from hydraulis.planner.files import whole_file
@@ -83,5 +83,5 @@ def _readable(windows: Windows, output: Path) -> str:
         f"{len(windows.sequences):,} sequences with {windows.tokens:,} tokens\n"
         f"in {len(windows):,} windows of {windows.window_tokens:,} tokens, {windows.fill:.2%} full; "
         f"at least {windows.lower_bound:,} are needed\n"
-        f"written to {output}\n"
+        f"{written(output)}"
     )

@@ -20,7 +20,7 @@ from hydraulis.cli.options import (
 )
 from hydraulis.cli.progress import Progress
 from hydraulis.planner import load_profile, read_lengths
-from hydraulis.planner.files import whole_file
+from hydraulis.planner.files import check_writable, whole_file
 from hydraulis.report.style import require_matplotlib
 from hydraulis.report.timeline import timeline_figure
 from hydraulis.runtime.trace import PLANNED, chrome_trace
@@ -70,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.figure:
         # Before the work, not after it.
         require_matplotlib()
+    check_writable(arguments.trace, arguments.figure)
     profile = load_profile(arguments.profile)
     cluster = cluster_of(arguments, profile)
     rates = link_rates_of(arguments, profile, cluster)

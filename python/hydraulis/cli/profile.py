@@ -6,18 +6,16 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.cli.exit import EXIT_INTERRUPTED
-from hydraulis.cli.local_ranks import run_local_ranks
-from hydraulis.cli.options import add_config_layers, add_json, count, overrides_of
+from hydraulis.cli.local_ranks import end_with_parent, run_local_ranks
+from hydraulis.cli.options import add_config_layers, add_json, count, overrides_of, written
 from hydraulis.cli.progress import Progress
+from hydraulis.config.planner import SEARCH
+from hydraulis.config.run import RunConfig, load
 from hydraulis.errors import InvalidInputError
-from hydraulis.planner.files import whole_file
-
-if TYPE_CHECKING:
-    from hydraulis.config.run import RunConfig
+from hydraulis.planner.files import check_writable, whole_file
 
 _EXAMPLES = """\
 examples:
@@ -86,16 +84,30 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         InvalidInputError: neither a configuration nor a run was named, or both (code `profile_source`), ranks
-            are missing (`not_torchrun`), or a value is refused.
+            are missing (`not_torchrun`), the profile cannot be written (`file_unwritable`), or a value is
+            refused.
+        KeyboardInterrupt: the ranks that it started were interrupted; what had been measured is kept.
     """
     if (arguments.config is None) == (arguments.refine is None):
         message = "give either the configuration of a run, to measure, or --refine with the folder of one"
         raise InvalidInputError(message, code="profile_source")
     if arguments.refine is not None:
         return _refine(arguments)
-    if arguments.ranks is not None and _IS_RANK not in os.environ:
-        return run_local_ranks(arguments.ranks, _for_ranks(arguments))
-    return _measure(arguments)
+    config = _with_schemes(
+        arguments.schemes, load(arguments.config, overrides_of(arguments), arguments.preset)
+    )
+    if _IS_RANK in os.environ:
+        end_with_parent()
+        return _measure(arguments, config)
+    if arguments.ranks is None:
+        message = (
+            "profile measures on ranks, and there are none: add --ranks N to start N of them here, or start "
+            "it as torchrun --nproc-per-node N -m hydraulis profile RUN.toml --output FILE.json"
+        )
+        raise InvalidInputError(message, code="not_torchrun")
+    # All that is refused already here is said once, and no rank is started for it.
+    check_writable(arguments.output)
+    return run_local_ranks(arguments.ranks, _for_ranks(arguments))
 
 
 def _for_ranks(arguments: argparse.Namespace) -> list[str]:
@@ -113,19 +125,19 @@ def _refine(arguments: argparse.Namespace) -> int:
     # Only now: the command starts without torch.
     from hydraulis.profile.refine import refine
 
+    check_writable(arguments.output)
     with Progress() as progress:
         refined = refine(arguments.refine, progress)
     _finish(arguments, refined.profile, refined.explain())
     return 0
 
 
-def _measure(arguments: argparse.Namespace) -> int:
+def _measure(arguments: argparse.Namespace, config: RunConfig) -> int:
     """Be one rank of the measurement."""
     from datetime import timedelta
 
     import torch.distributed as dist
 
-    from hydraulis.config.run import load
     from hydraulis.profile.of_run import measured_profile, measurement_limits
     from hydraulis.runtime.device import choose_device
     from hydraulis.runtime.distributed import joined, ranks_per_node
@@ -134,10 +146,9 @@ def _measure(arguments: argparse.Namespace) -> int:
     from hydraulis.runtime.stop import StopRequest
     from hydraulis.runtime.worker import Worker
 
-    config = load(arguments.config, overrides_of(arguments), arguments.preset)
-    config = _with_schemes(arguments.schemes, config)
     timeout, device = timedelta(seconds=config.train.timeout_s), choose_device(config.train.device)
     with StopRequest() as stop, joined(timeout, device, deterministic=config.train.deterministic) as rank:
+        on_rank_zero(lambda: check_writable(arguments.output))
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         schemes = run_schemes(config, cluster, None)
         # No data is read, so that epochs are no number of steps; none is trained anyway.
@@ -158,16 +169,16 @@ def _measure(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _with_schemes(text: str | None, config: "RunConfig") -> "RunConfig":
+def _with_schemes(text: str | None, config: RunConfig) -> RunConfig:
     """Let the run search among the schemes that were named, if any were."""
-    from hydraulis.config.planner import SEARCH
-
     if text is None:
         return config
     schemes = tuple(part.strip() for part in text.split(";") if part.strip())
     if not schemes:
         message = f"--schemes {text!r} names no scheme; write some, such as '<1>;<tp2>'"
         raise InvalidInputError(message, code="scheme_syntax")
+    for scheme in schemes:
+        Scheme(scheme)
     planner = dataclasses.replace(config.planner, strategies=SEARCH, schemes=schemes)
     return dataclasses.replace(config, planner=planner)
 
@@ -176,8 +187,8 @@ def _finish(arguments: argparse.Namespace, profile: CostProfile, account: str) -
     """Write the profile, and print it or what there is to say of it."""
     with whole_file(arguments.output) as file:
         file.write((profile.to_json() + "\n").encode())
-    written = f"written to {arguments.output}\n"
-    sys.stdout.write(profile.to_json() + "\n" if arguments.json else account + written)
+    readable = account + written(arguments.output)
+    sys.stdout.write(profile.to_json() + "\n" if arguments.json else readable)
 
 
 def describe(profile: CostProfile) -> str:

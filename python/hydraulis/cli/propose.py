@@ -145,8 +145,8 @@ class _List:
         return json.dumps(asdict(self))
 
     def explain(self) -> str:
-        """Return a table, what the list costs, and the list as `hydraulis plan` takes it."""
-        names = ";".join(row.strategy for row in self.strategies)
+        """Return a table, what the list costs, and the list as `hydraulis plan` and a run take it."""
+        names = [row.strategy for row in self.strategies]
         lines = [
             f"{'':>3}{'batches':>9}{'mean ms so far':>17}{'over search':>14}  strategy",
             *(self._line(place, row) for place, row in enumerate(self.strategies, start=1)),
@@ -155,7 +155,8 @@ class _List:
             f"over a search for each batch ({self.search_ms:.1f} ms)",
             f"longest admitted: {self.longest_admitted:,} tokens",
             *([] if self.guess is None else [self.guess]),
-            f'for hydraulis plan: --strategies "{names}"',
+            f'for hydraulis plan: --strategies "{";".join(names)}"',
+            f"for a run's TOML: planner.strategies = {json.dumps(names)}",
             "",
         ]
         return "\n".join(lines)

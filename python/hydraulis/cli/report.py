@@ -5,10 +5,10 @@ import json
 import sys
 from pathlib import Path
 
-from hydraulis.cli.options import add_json
+from hydraulis.cli.options import add_json, written
 from hydraulis.cli.progress import Progress
 from hydraulis.errors import InvalidInputError
-from hydraulis.planner.files import whole_file
+from hydraulis.planner.files import check_writable, whole_file
 from hydraulis.report.page import report
 from hydraulis.report.run import read_run
 from hydraulis.report.style import require_matplotlib
@@ -51,8 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
         0.
     """
     require_matplotlib()
+    check_writable(arguments.output)
     path = arguments.output or arguments.folder / "report.html"
-    written = [path]
+    files = [path]
     with Progress() as progress:
         found = read_run(arguments.folder, progress)
         if arguments.png:
@@ -62,12 +63,12 @@ def run(arguments: argparse.Namespace) -> int:
             file.write(page.encode())
         for done, section in enumerate(sections if arguments.png else ()):
             progress("writing pictures", done, len(sections))
-            written.append(arguments.png / f"{section.name}.png")
-            section.drawing.save(written[-1])
+            files.append(arguments.png / f"{section.name}.png")
+            section.drawing.save(files[-1])
     if arguments.json:
-        sys.stdout.write(json.dumps({**numbers, "files": [str(one) for one in written]}) + "\n")
+        sys.stdout.write(json.dumps({**numbers, "files": [str(one) for one in files]}) + "\n")
     else:
-        sys.stdout.writelines(f"{one}\n" for one in written)
+        sys.stdout.write(written(*files))
     return 0
 
 

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from hydraulis._core import LengthHistogram, Link, RankMemory
+from hydraulis._core import LengthHistogram, Link, RankMemory, Strategy
 from hydraulis.cli.contestant_table import contestant_table
 from hydraulis.cli.options import (
     add_batches,
@@ -25,7 +25,8 @@ from hydraulis.cli.options import (
 from hydraulis.cli.progress import Progress
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner import load_profile, read_lengths
-from hydraulis.planner.compare import PARTS, Contestant, Setting, compare
+from hydraulis.planner.compare import PARTS, PLANNERS, Contestant, Setting, compare
+from hydraulis.planner.files import check_writable
 from hydraulis.planner.links import link_rates, message_network
 from hydraulis.report.comparison import comparison_figure
 from hydraulis.report.style import require_matplotlib
@@ -103,15 +104,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.figure:
         # Before the work, not after it.
         require_matplotlib()
-    names = strategies_of(arguments.compare)
-    if not names:
-        message = (
-            f"--compare = '{arguments.compare}' names no planner; name one, such as static, or leave it out"
-        )
-        raise InvalidInputError(message, code="config_value")
+    check_writable(arguments.figure)
+    planners = _planners(arguments.compare)
     with Progress() as progress:
         setting = _setting(arguments, progress)
-        planners = [names] if isinstance(names, str) else names
         contestants = compare(setting, planners, progress)
         title = _title(arguments, setting)
         if arguments.figure:
@@ -132,6 +128,31 @@ def _slow(text: str) -> tuple[int, float]:
         return int(rank), float(factor)
     message = f"{text!r} must be a rank and how many times as long it takes, such as 5=1.3"
     raise argparse.ArgumentTypeError(message)
+
+
+def _planners(text: str) -> list[str]:
+    """Take apart what `--compare` was given.
+
+    Raises:
+        InvalidInputError: it names nothing (code `config_value`), or what is neither a planner nor a strategy
+            (`strategy_syntax`, `scheme_syntax`).
+    """
+    names = strategies_of(text)
+    if not names:
+        message = f"--compare = '{text}' names no planner; name one, such as static, or leave it out"
+        raise InvalidInputError(message, code="config_value")
+    planners: list[str] = ["search"] if names == "search" else names
+    for name in planners:
+        try:
+            if name not in PLANNERS:
+                Strategy(name)
+        except InvalidInputError as error:
+            message = (
+                f"--compare = {text!r} must be {', '.join(PLANNERS)} or strategies, separated by ';', and "
+                f"{error}"
+            )
+            raise InvalidInputError(message, code=error.code) from None
+    return planners
 
 
 def _setting(arguments: argparse.Namespace, progress: Progress) -> Setting:

@@ -16,6 +16,10 @@ def parse_link_rates(field: str, text: str) -> LinkRates:
     """
     try:
         return LinkRates.parse(text)
-    except InvalidInputError as error:
-        message = f"{field} = {text!r} must be 'profile', 'none', or rates of links: {error}"
+    except InvalidInputError:
+        message = (
+            f"{field} = {text!r} must be 'profile', 'none', or rates of links NODE[,GPU[,MESSAGE]] in GB/s, "
+            "GB/s and microseconds: the limits are 1e-9 and 1e9, of a message 0 and 1e9; write it as in "
+            "25,200,10"
+        )
         raise InvalidInputError(message, code="config_value") from None

@@ -26,6 +26,8 @@ from hydraulis.planner.tell import Tell, silent
 
 Batch = npt.NDArray[np.int64]
 PARTS = ("compute", "slower_rank", "bubble", "slower_replica", "unused", "transfers")
+# Names that stand for a planner; any other is a strategy.
+PLANNERS = ("static", "list", "search")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

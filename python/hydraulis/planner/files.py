@@ -1,6 +1,7 @@
 """Files that the planner reads and writes: one way to refuse those that cannot be, and none half-written."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,10 +29,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     Raises:
         InvalidInputError: it cannot be written (code `file_unwritable`); before the block if it can.
     """
-    target = Path(os.path.realpath(path))
-    if os.path.lexists(target) and not target.is_file():
-        # A device or a pipe would be replaced by a file.
-        raise _unwritable(path, "it is no file")
+    target = _target(path)
     unfinished = target.parent / f".{target.name}.unfinished"
     try:
         try:
@@ -42,6 +40,33 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
         raise _unwritable(path, error.strerror or error) from error
+
+
+def check_writable(*paths: Path | None) -> None:
+    """Refuse files that cannot be written, before the work whose results they are to hold.
+
+    Args:
+        paths: of files that `whole_file` is to write; None for what was not asked for.
+
+    Raises:
+        InvalidInputError: one of them cannot be written (code `file_unwritable`).
+    """
+    for path in paths:
+        if path is not None:
+            try:
+                with tempfile.TemporaryFile(dir=_target(path).parent):
+                    pass
+            except OSError as error:
+                raise _unwritable(path, error.strerror or error) from error
+
+
+def _target(path: Path) -> Path:
+    """Follow links to the file that is to be written."""
+    target = Path(os.path.realpath(path))
+    if os.path.lexists(target) and not target.is_file():
+        # A device or a pipe would be replaced by a file.
+        raise _unwritable(path, "it is no file")
+    return target
 
 
 def _unwritable(path: Path, why: object) -> InvalidInputError:

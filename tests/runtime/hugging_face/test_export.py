@@ -118,7 +118,7 @@ def test_the_command_takes_a_run_or_a_checkpoint(
     for source, dtype in ((run, torch.float32), (newest, torch.bfloat16)):
         name = str(dtype).removeprefix("torch.")
         assert main(["export", str(source), "--output", str(tmp_path / name), "--dtype", name]) == 0
-        assert str(tmp_path / name) in capsys.readouterr().out
+        assert capsys.readouterr().out.endswith(f"as {name}\nwritten to {tmp_path / name}\n")
         model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / name)
         assert model.dtype == dtype
         assert sorted(path.name for path in (tmp_path / name).iterdir()) == [
