@@ -18,7 +18,7 @@ use crate::dispatch::Load;
 use crate::pack::Packer;
 use crate::plan::attempt::Task;
 use crate::plan::bound::Price;
-use crate::units::{Millis, Tokens};
+use crate::units::{Millis, Tokens, count};
 
 /// The first time tried is later than the bound by this share; then it is twice as much, and so on.
 const FIRST_STEP: f64 = 0.02;
@@ -26,6 +26,9 @@ const FIRST_STEP: f64 = 0.02;
 const STEPS: usize = 5;
 /// Halvings of the interval found, down to a thousandth of the time.
 const HALVINGS: usize = 4;
+/// Ranks that may be left over, as a share; where more are, the replicas are to end earlier, down to that share of the bound.
+const SPARE: f64 = 0.02;
+const EARLIEST: f64 = 0.85;
 /// A replica with room is not taken where a sequence costs so many times as much as in a new one.
 const DEAREST: f64 = 2.0;
 /// A replica that so many sequences or fewer are placed on is packed for each of them; with more the estimate knows well enough
@@ -61,25 +64,35 @@ impl<'a> Sizing<'a> {
         let mut found = None;
         for _ in 0..STEPS {
             let late = bound * (1.0 + step);
-            found = self.opened(late).map(|opened| (late, opened));
+            found = self.opened(late, bound).map(|opened| (late, opened));
             if found.is_some() {
                 break;
             }
             (early, step) = (late, 2.0 * step);
         }
-        let (mut late, mut opened) = found?;
+        let (late, opened) = found?;
+        let opened = self.halved(early, late, bound, opened);
+        // One long sequence sets the bound: estimates that are too early cost nothing where there are ranks for more replicas.
+        let spare = count(opened.left) > SPARE * count(self.gpus);
+        let opened = if spare { self.halved(bound * EARLIEST, bound, bound, opened) } else { opened };
+        Some(opened.replicas.into_iter().map(Open::placed).collect())
+    }
+
+    /// The replicas for the earliest time found between one that is too early, or for which none was tried, and that of `opened`.
+    fn halved(&mut self, mut early: Millis, mut late: Millis, bound: Millis, mut opened: Opened) -> Opened {
         for _ in 0..HALVINGS {
             let middle = Millis(0.5 * (early.0 + late.0));
-            match self.opened(middle) {
-                Some(fewer) => (late, opened) = (middle, fewer),
+            match self.opened(middle, bound) {
+                Some(more) => (late, opened) = (middle, more),
                 None => early = middle,
             }
         }
-        Some(opened.into_iter().map(Open::placed).collect())
+        opened
     }
 
-    /// The replicas opened if all are to end by `end`; none where they need more ranks than there are.
-    fn opened(&mut self, end: Millis) -> Option<Vec<Open>> {
+    /// The replicas opened if all are to end by `end`, but for those of a sequence alone, which may end by `bound`; none where
+    /// they need more ranks than there are.
+    fn opened(&mut self, end: Millis, bound: Millis) -> Option<Opened> {
         let task = self.task;
         let mut open: Vec<Open> = self.packers.iter().map(|_| Open::default()).collect();
         let mut order: Vec<(f64, usize)> = Vec::new();
@@ -94,14 +107,28 @@ impl<'a> Sizing<'a> {
             if !self.fits_open(sequence, &order, end, &mut open) {
                 let fresh = |&(_, scheme): &(f64, usize)| {
                     let mut replica = Replica::default();
-                    replica.takes(sequence, &mut self.packers[scheme], end).then_some((scheme, replica))
+                    let alone = end.max(bound);
+                    replica.takes(sequence, &mut self.packers[scheme], alone).then_some((scheme, replica))
                 };
-                let (scheme, replica) = order.iter().find_map(fresh)?;
+                let (scheme, replica) = match order.iter().find_map(fresh) {
+                    Some(found) => found,
+                    None => self.quickest(sequence, &order)?,
+                };
                 left = left.checked_sub(self.packers[scheme].cost().scheme().ranks())?;
                 open[scheme].add(replica);
             }
         }
-        Some(open)
+        Some(Opened { replicas: open, left })
+    }
+
+    /// A replica for a sequence that ends in time nowhere, where it ends earliest.
+    fn quickest(&mut self, sequence: Sequence, order: &[(f64, usize)]) -> Option<(usize, Replica)> {
+        let mut alone = |&(_, scheme): &(f64, usize)| {
+            let mut replica = Replica::default();
+            replica.takes(sequence, &mut self.packers[scheme], Millis(f64::INFINITY));
+            (scheme, replica)
+        };
+        order.iter().map(&mut alone).min_by(|one, other| one.1.end().cmp(&other.1.end()))
     }
 
     /// The schemes that admit so many tokens, the cheapest first.
@@ -162,6 +189,13 @@ impl Replica {
     fn end(&self) -> Millis {
         self.load.end + self.late
     }
+}
+
+/// The open replicas of all schemes.
+struct Opened {
+    replicas: Vec<Open>,
+    /// Ranks that none of them has.
+    left: u64,
 }
 
 /// The open replicas of one scheme.
@@ -229,6 +263,16 @@ mod tests {
         let mut placed = replicas.concat().concat();
         placed.sort_unstable();
         assert!(placed.iter().copied().eq((0..400).step_by(50)), "{replicas:?}");
+    }
+
+    #[test]
+    fn ranks_that_would_be_left_over_let_short_sequences_end_earlier() {
+        // The longest sequence takes five seconds; by then five replicas of four ranks would do for the others.
+        let lengths: Vec<i64> = std::iter::once(32_768).chain((0..150).map(|i| 400 + i % 9 * 50)).collect();
+        let (schemes, replicas) = sized(64, &lengths, 5_000);
+        let ranks: u64 = schemes.iter().zip(&replicas).map(|(scheme, own)| scheme.ranks() * own.len() as u64).sum();
+        // 36 would end by that time.
+        assert!((37..=64).contains(&ranks), "{ranks} {replicas:?}");
     }
 
     #[test]
