@@ -20,6 +20,16 @@ from hydraulis.parallel.tensor import split_range, split_units
 
 SEED = 7
 
+TINY_SECTION = """
+[model]
+vocab_size = 256
+hidden_size = 16
+intermediate_size = 20
+num_hidden_layers = 2
+num_attention_heads = 4
+num_key_value_heads = 2
+"""
+"""The section of a run that trains on bytes, and that a test need not wait for."""
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {

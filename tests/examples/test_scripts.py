@@ -14,16 +14,11 @@ from torch.distributed.run import get_args_parser
 from helpers import ROOT
 from hydraulis.train import make_parser
 from profiles import made_up_profile
+from small_model import TINY_SECTION
 
-RUN = """
-[model]
-vocab_size = 256
-hidden_size = 16
-intermediate_size = 20
-num_hidden_layers = 2
-num_attention_heads = 4
-num_key_value_heads = 2
-
+RUN = (
+    TINY_SECTION
+    + """
 [data]
 sources = [{{files = ["{root}/examples/text.jsonl"]}}]
 max_tokens = 64
@@ -42,6 +37,7 @@ profile = "profile.json"
 [output]
 directory = "run"
 """
+)
 SLURM = {
     "SLURM_JOB_NODELIST": "node-[0-3]",
     "SLURM_JOB_NUM_NODES": "4",

@@ -21,19 +21,14 @@ from hydraulis.runtime.checkpoint.manifest import MANIFEST
 from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS
+from small_model import TINY_SECTION
 from train_workers import Ended, run_commands
 
 STEPS = 7
 STOPPED = 4
-CONFIG = """
-[model]
-vocab_size = 256
-hidden_size = 16
-intermediate_size = 20
-num_hidden_layers = 2
-num_attention_heads = 4
-num_key_value_heads = 2
-
+CONFIG = (
+    TINY_SECTION
+    + """
 [data]
 max_tokens = 64
 tokens_per_batch = 120
@@ -58,6 +53,7 @@ keep = 0
 [output]
 directory = "{folder}/run"
 """
+)
 
 
 def lines(run: Path, name: str) -> list[dict[str, Any]]:
