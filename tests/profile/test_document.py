@@ -57,7 +57,9 @@ def four_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def build(held: tuple[int, ...] = (100_000, 110_000), **changes: Any) -> Any:
-    measured = MemoryMeasurement(held_bytes=held, activation_bytes_per_token=(1_000.5, 700.25))
+    measured = MemoryMeasurement(
+        held_bytes=held, activation_bytes_per_token=(1_000.5, 700.25), stage_home_bytes=(250_000, 150_000)
+    )
     return cost_profile(
         MODEL,
         {PIPELINE: measured},
@@ -68,7 +70,9 @@ def build(held: tuple[int, ...] = (100_000, 110_000), **changes: Any) -> Any:
 
 def test_schemes_with_context_ranks_say_of_which_kind() -> None:
     schemes = [Scheme("<tp2>"), Scheme("<tp3,cp7>")]
-    sizes = MemoryMeasurement(held_bytes=[100_000], activation_bytes_per_token=[1_000.5])
+    sizes = MemoryMeasurement(
+        held_bytes=[100_000], activation_bytes_per_token=[1_000.5], stage_home_bytes=[400_000]
+    )
     times = TimeMeasurement(**(TIME | {"stage_multipliers": [1.0]}))
     profile = cost_profile(MODEL, dict.fromkeys(schemes, sizes), dict.fromkeys(schemes, times), workload())
     assert [profile.context(scheme) for scheme in schemes] == [None, "ring"]
@@ -88,6 +92,7 @@ def test_every_measurement_is_in_the_document() -> None:
         "fit": QUALITY,
         "held_bytes": [100_000, 110_000],
         "activation_bytes_per_token": [1_000.5, 700.25],
+        "stage_home_bytes": [250_000, 150_000],
     }
     assert document["dtype"] == "float32"
     assert document["model"]["switches"] == ["qk_norm"]
@@ -106,11 +111,13 @@ def test_every_measurement_is_in_the_document() -> None:
 
 
 def test_the_cap_is_what_is_left_for_activations() -> None:
-    # 1,000,000 - 100,000 held - 400,000 / 4 home - 20,000 reserved = 780,000: 779 tokens, in whole 64s.
+    # 1,000,000 - 100,000 held - 250,000 / 2 home - 20,000 reserved = 755,000: 754 tokens, in whole 64s.
     cluster = Cluster(gpus=4, gpus_per_node=4)
-    assert build().cap_tokens(PIPELINE, cluster) == 768
-    # The last stage is the fullest where it holds so much that less than 768 x 700.25 are left.
-    assert build(held=(100_000, 400_000)).cap_tokens(PIPELINE, cluster) == 640
+    assert build().cap_tokens(PIPELINE, cluster) == 704
+    # The last stage is the fullest where it holds so much that less than 704 x 700.25 are left.
+    assert build(held=(100_000, 450_000)).cap_tokens(PIPELINE, cluster) == 640
+    # Some of six ranks are in no replica: a sixth of 400,000 on each leaves 813,333.
+    assert build().cap_tokens(PIPELINE, Cluster(gpus=6, gpus_per_node=6)) == 768
 
 
 @pytest.mark.parametrize(

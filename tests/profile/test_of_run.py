@@ -54,7 +54,7 @@ def resumed_of(folder: Path, config: RunConfig, device: str) -> ResumedRun:
     scheme = Scheme("<1>")
     profile = cost_profile(
         ModelMemory(memory_bytes=config.planner.memory_mib << 20, reserved_bytes=0, home_bytes=0),
-        {scheme: MemoryMeasurement(held_bytes=[0], activation_bytes_per_token=[1.0])},
+        {scheme: MemoryMeasurement(held_bytes=[0], activation_bytes_per_token=[1.0], stage_home_bytes=[0])},
         {
             scheme: TimeMeasurement(
                 quadratic_ms_per_token2=1e-5,

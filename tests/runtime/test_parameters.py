@@ -118,7 +118,7 @@ def test_stages_hold_the_layers_that_were_stated_and_home_does_not_know() -> Non
         one, other = (
             [
                 (held.parameter, held.start, held.end, held.offset)
-                for held in Home(parameters.table, cluster).slices(parameters.table, rank)
+                for held in Home(parameters.table, cluster, []).slices(parameters.table, rank)
             ]
             for parameters in (by_cost, stated)
         )

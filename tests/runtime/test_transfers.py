@@ -17,6 +17,9 @@ CASES = {
     "untied on 3": (3, 3, ["1x<tp2>+1x<1>", "1x<pp3>", "1x<pp2>", "3x<1>"], False),
     "untied on 2 nodes": (4, 2, FOUR, False),
     "tied on 2 nodes": (4, 2, TIED, True),
+    "<tp4> alone on 2 nodes": (4, 2, ["1x<tp4>"] * 4, False),
+    "tied, <pp2> alone on 4": (4, 4, ["2x<pp2>", "1x<pp2>"], True),
+    "tied, <tp2,pp2> alone on 2 nodes": (4, 2, ["1x<tp2,pp2>"] * 4, True),
     "untied on 3 nodes of one rank": (3, 1, ["1x<pp2>", "3x<1>"] * 2, False),
 }
 LENGTHS = (20, 20, 18, 9, 7, 3, 2)
@@ -63,10 +66,14 @@ def test_what_crosses_between_nodes_is_what_plans_count(
     assert any(one.planned for one in by_rank[0]) == several
 
 
-def test_staging_does_not_grow_after_the_first_round(by_rank: list[list[Pass]]) -> None:
+def test_staging_does_not_grow_after_the_first_round(
+    by_rank: list[list[Pass]], request: pytest.FixtureRequest
+) -> None:
+    # Of a scheme alone some ranks are sent no gradient: all that they are the home of they alone hold.
+    is_alone = "alone" in request.node.callspec.id
     for one in by_rank:
         half = len(one) // 2
-        assert one[half - 1].staging[0] > 0
+        assert one[half - 1].staging[0] > 0 or is_alone
         assert all(later.staging == one[half - 1].staging for later in one[half:])
 
 

@@ -278,9 +278,9 @@ def test_every_strategy_equals_one_process_in_float64(
 def assert_sends_what_zero_1_does(step: Step) -> None:
     """Compare with ZeRO-1, where D replicas scatter gradients and gather parameters among each other.
 
-    That is D - 1 models each way, of any tensor and pipeline degree. Home is the same for all strategies, so
-    it is not always a part of what its rank holds: then up to one model more moves, and norms once for each
-    tensor rank.
+    That is D - 1 models each way, of any tensor and pipeline degree. Home is the same for all strategies of
+    the run, so it is not always a part of what its rank holds: then up to one model more moves, and norms
+    once for each tensor rank.
     """
     ((count, scheme),) = (part.split("x", 1) for part in step.strategy.split("+"))
     replicas, tp = int(count), Strategy(f"1x{scheme}").schemes[0].tp
@@ -292,6 +292,28 @@ def assert_sends_what_zero_1_does(step: Step) -> None:
     assert (replicas - 1) * whole <= sent / both_ways <= replicas * (whole + (tp - 1) * norms)
     if scheme == "<1>":
         assert sent == both_ways * (replicas - 1) * whole
+
+
+@pytest.mark.parametrize(
+    ("strategy", "node"),
+    [("4x<tp2>", 8), ("2x<tp4>", 4), ("1x<tp2,cp2>+2x<tp2>", 8), ("2x<tp2,pp2>", 8), ("1x<tp2,cp2,pp2>", 4)],
+)
+def test_a_run_whose_ranks_always_hold_the_same_sends_what_zero_1_does(strategy: str, node: int) -> None:
+    config = model_config(tie_word_embeddings=True)
+    # Of the first batch replicas have no work.
+    steps = [(strategy, batch) for batch in batches(3, config.vocab_size)]
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, ranks_per_node=node)[0]
+    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+    sizes = {name: value.numel() for name, value in result[0].gradients.items()}
+    norms = sum(size for name, size in sizes.items() if "norm" in name)
+    held = 0
+    for scheme in Strategy(strategy).schemes:
+        embedding = sizes["embed_tokens.weight"] if scheme.pp > 1 else 0
+        held += scheme.cp * (sum(sizes.values()) + (scheme.tp - 1) * norms + embedding)
+    for step in result[1:]:
+        assert step.idle_ranks == 0
+        # Each holder but one sends an element home and gets it back: reduce-scatter and all-gather.
+        assert sum(step.sent_bytes) == 2 * torch.float64.itemsize * (held - sum(sizes.values()))
 
 
 def test_a_norm_counted_twice_is_noticed() -> None:

@@ -20,6 +20,7 @@ from hydraulis.errors import HydraulisError
 from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.rank_zero import from_rank_zero
+from hydraulis.runtime.run_schemes import restricted
 from hydraulis.runtime.stage import Stage
 from hydraulis.runtime.transfers import Transfers
 from hydraulis.runtime.worker import Worker
@@ -113,7 +114,7 @@ def train(
     settings = train_config(steps=len(steps), seed=SEED, dtype=dtype, stage_layers=stage_layers)
     worker = Worker(config, optimizer, settings, schemes=sorted(schemes))
     assert worker.parameters.table.split.stated == sorted(map(list, stage_layers), key=len)
-    profile = made_up_profile(CAPS | CAPS_OF_THIRDS, context)
+    profile = restricted(made_up_profile(CAPS | CAPS_OF_THIRDS, context), worker.schemes)
     records = [_step(worker, searched.get(text, profile), text, batch, memory) for text, batch in steps]
     return records if dist.get_rank() == 0 else None
 

@@ -42,7 +42,7 @@ pub fn of_phases(phases: &[Plan], cost: &CostModel, link: &layout::Link) -> Resu
     }
     let mut all = Transfers::default();
     for (positions, alike) in layouts {
-        let times = link.transfer_times(&positions, cost.cluster())?;
+        let times = link.transfer_times(&positions, cost.cluster(), &cost.profile().every_scheme())?;
         all.alone_ms += times.total();
         all.transfer_ms += match alike[..] {
             [only] => timeline(only, &times, cost, link)?.end - only.iteration_ms,

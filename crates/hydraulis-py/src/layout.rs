@@ -193,7 +193,7 @@ pub(crate) struct HomeSlice {
     offset: u64,
 }
 
-/// The home layout: every bucket cut evenly over all ranks.
+/// The home layout: every bucket cut over all ranks.
 #[pyclass(frozen, module = "hydraulis._core")]
 #[derive(Debug)]
 pub(crate) struct Home(layout::Home);
@@ -201,8 +201,33 @@ pub(crate) struct Home(layout::Home);
 #[pymethods]
 impl Home {
     #[new]
-    fn new(table: &ParameterTable, cluster: &Cluster) -> Home {
-        Home(layout::Home::new(&table.0, cluster.0))
+    #[pyo3(signature = (table, cluster, schemes))]
+    fn new(
+        py: Python<'_>,
+        table: &ParameterTable,
+        cluster: &Cluster,
+        schemes: Vec<PyRef<'_, Scheme>>,
+    ) -> PyResult<Home> {
+        let schemes: Vec<_> = schemes.into_iter().map(|scheme| scheme.0).collect();
+        detached(py, || layout::Home::new(&table.0, cluster.0, &schemes)).map(Home)
+    }
+
+    /// Most elements that live on one rank.
+    #[getter]
+    fn largest_share(&self) -> u64 {
+        self.0.largest_share()
+    }
+
+    /// Most elements that live on one rail.
+    #[getter]
+    fn largest_rail(&self) -> u64 {
+        self.0.largest_rail()
+    }
+
+    /// Most elements of one bucket that live on one rail: what a rank relays of it.
+    #[getter]
+    fn largest_relay(&self) -> u64 {
+        self.0.largest_relay()
     }
 
     /// The ranks of the node of a rank, in their order.

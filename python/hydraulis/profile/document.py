@@ -24,10 +24,12 @@ class MemoryMeasurement:
     Attributes:
         held_bytes: parameters and gradients, and what backward needs beside them whatever the tokens.
         activation_bytes_per_token: what the stage keeps at its worst moment.
+        stage_home_bytes: the home state of the stage's parameters, of all its ranks together.
     """
 
     held_bytes: Sequence[int]
     activation_bytes_per_token: Sequence[float]
+    stage_home_bytes: Sequence[int]
 
     def entry(self) -> dict[str, object]:
         """Give the fields of a scheme's entry: each stage's figures, of a single stage a number."""
@@ -35,7 +37,10 @@ class MemoryMeasurement:
             "held_bytes": self.held_bytes,
             "activation_bytes_per_token": self.activation_bytes_per_token,
         }
-        return {name: figures[0] if len(figures) == 1 else list(figures) for name, figures in fields.items()}
+        if len(self.held_bytes) == 1:
+            return {name: figures[0] for name, figures in fields.items()}
+        fields["stage_home_bytes"] = self.stage_home_bytes
+        return {name: list(figures) for name, figures in fields.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

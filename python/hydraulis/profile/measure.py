@@ -37,7 +37,6 @@ from hydraulis.profile.measurement_record import MeasurementRecord, Mixes
 from hydraulis.profile.observations import Conditions, Observation, Observations, Timing
 from hydraulis.runtime.device import device_name
 from hydraulis.runtime.distributed import ranks_per_node
-from hydraulis.runtime.home import FROZEN_HOME_BUFFERS, HOME_BUFFERS
 from hydraulis.runtime.parameter_arrival import most_overflow
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
@@ -46,7 +45,7 @@ from hydraulis.runtime.worker import Worker
 MEMORY_TOKENS = 512
 # Gradients that come in: what this rank adds up of two buckets, from each holder, is at most two buckets.
 STAGING_BUFFERS = 2
-# On several nodes also four sums that are relayed, and what comes home of two: each over the ranks of a node.
+# On several nodes also four sums that are relayed, and what comes home of two: each of a rail.
 RELAY_BUFFERS = 6
 
 # Micro-batches of each scheme: five more than there are coefficients, so that the error can be told.
@@ -164,17 +163,17 @@ def _conditions(workload: Workload) -> Conditions:
 
 
 def _model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
-    node = ranks_per_node() if ranks_per_node() < dist.get_world_size() else None
-    num_staging = STAGING_BUFFERS + (RELAY_BUFFERS / node if node else 0)
+    is_relayed = ranks_per_node() < dist.get_world_size()
     staging = home = overflow = 0
     for share, buffers in zip(worker.shares, worker.all_buffers, strict=True):
         elements: dict[int, int] = {}
         for parameter in share.parameters.table.parameters:
             bucket = parameter.blocks[0]
             elements[bucket] = elements.get(bucket, 0) + parameter.rows * parameter.row_elements
-        staging += math.ceil(num_staging * max(elements.values()))
-        overflow += most_overflow(buffers, sum(elements.values()), node)
-        home += (HOME_BUFFERS if share.parameters.trained else FROZEN_HOME_BUFFERS) * sum(elements.values())
+        staging += STAGING_BUFFERS * max(elements.values())
+        staging += RELAY_BUFFERS * share.layout.largest_relay if is_relayed else 0
+        overflow += most_overflow(buffers, share.layout.largest_rail if is_relayed else 0)
+        home += share.num_buffers * sum(elements.values())
     return ModelMemory(
         memory_bytes=memory_bytes,
         reserved_bytes=staging * worker.buffers.gradient.itemsize + overflow,
@@ -191,9 +190,17 @@ def _scheme_memory(worker: Worker, bench: SchemeBench) -> MemoryMeasurement:
     # The buffers are those of the largest stage of all schemes, whichever a rank is in.
     buffers = sum(part.parameter.nbytes + part.gradient.nbytes for part in worker.all_buffers)
     by_stage = [KeptBytes(*of_stage) for of_stage in kept.tolist()]
+    homes = [
+        [
+            share.num_buffers * share.master.itemsize * elements
+            for elements in share.parameters.stage_elements(bench.scheme)
+        ]
+        for share in worker.shares
+    ]
     return MemoryMeasurement(
         held_bytes=[buffers + math.ceil(of_stage.constant) for of_stage in by_stage],
         activation_bytes_per_token=[of_stage.per_token for of_stage in by_stage],
+        stage_home_bytes=[sum(of_stage) for of_stage in zip(*homes, strict=True)],
     )
 
 

@@ -19,7 +19,7 @@ class HeldMemory:
     """Bytes of one rank.
 
     Attributes:
-        home: its share of master parameters, their gradients and moments.
+        home: the largest share of master parameters, their gradients and moments.
         buffers: parameters and gradients of the largest stage of any scheme.
         scheme: that has this stage.
     """
@@ -53,8 +53,7 @@ def held_memory(config: RunConfig, schemes: Sequence[Scheme], cluster: Cluster) 
     for parameters in ModelParameters.parted(config.model, config.train.frozen, config.train.stage_layers):
         if parameters is None:
             continue
-        slices = Home(parameters.table, cluster).slices(parameters.table, 0)
-        share = sum(held.end - held.start for held in slices)
+        share = Home(parameters.table, cluster, schemes).largest_share
         home += share * wide * (HOME_BUFFERS if parameters.trained else FROZEN_HOME_BUFFERS)
         element = narrow.itemsize + (wide if parameters.trained else 0)
         stages = {scheme: largest_stage(parameters, scheme) * element for scheme in schemes}

@@ -1,4 +1,4 @@
-"""Master parameters and optimizer state: an equal share on every rank, which never moves."""
+"""Master parameters and optimizer state: a share on every rank, which never moves."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis._core import Cluster, Home
+from hydraulis._core import Cluster, Home, Scheme
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.model.decoder import checkpoint_name
 from hydraulis.runtime.adamw import HomeAdamW, Run, Update
@@ -31,10 +31,12 @@ class HomePlace:
     Attributes:
         device: of this rank's share.
         cluster: of all ranks, whose nodes decide which elements live where; None for one node.
+        schemes: of the run; where a rank holds the same under all of them, its share is of that.
     """
 
     device: torch.device = CPU
     cluster: Cluster | None = None
+    schemes: Sequence[Scheme] = ()
 
 
 class HomeShare:
@@ -65,9 +67,8 @@ class HomeShare:
     ) -> None:
         self.parameters = parameters
         place = place or HomePlace()
-        self.layout = Home(
-            parameters.table, place.cluster or Cluster(dist.get_world_size(), dist.get_world_size())
-        )
+        cluster = place.cluster or Cluster(dist.get_world_size(), dist.get_world_size())
+        self.layout = Home(parameters.table, cluster, place.schemes)
         self.slices = self.layout.slices(parameters.table, dist.get_rank())
         wide = torch.promote_types(dtype, torch.float32)
         elements = sum(held.end - held.start for held in self.slices)
@@ -78,6 +79,11 @@ class HomeShare:
             self.master[own] = values.read(name, held.start, held.end)
         self.gradient = torch.zeros_like(self.master if parameters.trained else self.master[:0])
         self._readers: list[Landmark] = []
+
+    @property
+    def num_buffers(self) -> int:
+        """As large as the share: of frozen parameters the master alone."""
+        return HOME_BUFFERS if self.parameters.trained else FROZEN_HOME_BUFFERS
 
     def buffers(self) -> Mapping[str, Tensor]:
         """Give the flat buffers that a checkpoint holds, by what they are."""

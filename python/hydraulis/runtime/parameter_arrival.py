@@ -119,18 +119,17 @@ class ParameterArrival:
         ]
 
 
-def most_overflow(buffers: StrategyBuffers, elements: int, ranks_per_node: int | None) -> int:
+def most_overflow(buffers: StrategyBuffers, rail: int) -> int:
     """Give the most bytes that a rank's parameters on their way out take beside the gradient buffer.
 
-    What a rank shares out in its node is on average what it holds. Between nodes a rank sends the shares of
-    `ranks_per_node` homes at most, and relays as much.
+    What a rank shares out in its node is on average what it holds. Between nodes a rank sends its share to
+    each node at most, which is what lives on a rail, and relays as much.
 
     Args:
         buffers: of the rank.
-        elements: of all parameters that travel.
-        ranks_per_node: None if there is one node.
+        rail: most elements that live on one rail; 0 if there is one node.
     """
-    leaving = len(buffers.parameter) + (2 * elements // ranks_per_node if ranks_per_node else 0)
+    leaving = len(buffers.parameter) + 2 * rail
     return max(0, leaving * buffers.parameter.itemsize - buffers.gradient.nbytes)
 
 

@@ -4,15 +4,17 @@ A parameter's *canonical order* is row-major with the dim that tensor parallelis
 so that the slice of a tensor rank is an interval whatever the degree.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import accumulate
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from hydraulis._core import LayerSplit, Parameter, ParameterTable
+from hydraulis._core import LayerSplit, Parameter, ParameterTable, Scheme
 from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import EMBEDDING_WEIGHT, Decoder, checkpoint_name
@@ -87,6 +89,15 @@ class ModelParameters:
         entries = [_entry(name, shape, config) for name, shape in shapes.items()]
         table = ParameterTable(entries, split)
         return cls(config, table, tuple(entry.name for entry in table.parameters), shapes, trained)
+
+    def stage_elements(self, scheme: Scheme) -> list[int]:
+        """Count the elements of each stage's blocks; those of tied embeddings are the first one's."""
+        ends = list(accumulate(self.table.split.stage_layers(scheme)))
+        elements = [0] * scheme.pp
+        for parameter in self.table.parameters:
+            stage = min(bisect_left(ends, parameter.blocks[0]), scheme.pp - 1)
+            elements[stage] += parameter.rows * parameter.row_elements
+        return elements
 
     def view(self, canonical: Tensor, name: str) -> Tensor:
         """View canonical elements, of all or some whole rows, as the parameter or that slice of it.

@@ -129,7 +129,7 @@ class Worker:
         source = values or InitialValues(ModelParameters.of(model), train.seed, wide)
         # Reading may fail on a single rank.
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
-        place = HomePlace(self.device, cluster)
+        place = HomePlace(self.device, cluster, schemes)
         self.home = on_every_rank(
             lambda: HomeState(self.parameters, optimizer, dtype, source, train.num_steps, place)
         )
@@ -146,6 +146,11 @@ class Worker:
         exchange = BucketExchange(self.home.layout, timeout, self.device)
         self._transfers = Transfers(self.parameters, self.home, self.buffers, exchange, self._clock)
         self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}
+
+    @property
+    def schemes(self) -> Sequence[Scheme]:
+        """Every scheme that a plan may use."""
+        return sorted(self._schemes)
 
     @property
     def shares(self) -> Sequence[HomeShare]:

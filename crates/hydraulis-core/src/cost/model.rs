@@ -39,7 +39,7 @@ impl CostModel {
     /// Caps are computed, never read: the home state is sharded over all ranks of the cluster at hand, so a
     /// larger cluster leaves more room for activations.
     pub fn new(profile: CostProfile, cluster: Cluster) -> CostModel {
-        let schemes = profile.schemes.iter().map(|entry| SchemeCost::new(&profile, entry, cluster.gpus())).collect();
+        let schemes = profile.schemes.iter().map(|entry| SchemeCost::new(&profile, entry, cluster)).collect();
         CostModel { profile, cluster, memory: MemoryRule::Cap, schemes }
     }
 
@@ -82,7 +82,7 @@ impl CostModel {
     /// Where the profile has the fullest stage's figures alone, the others are taken to be as full for as many tokens.
     pub fn rank_memory(&self, scheme: Scheme, tokens: &[Tokens]) -> Result<Vec<RankMemory>> {
         let entry = self.profile.scheme(scheme)?;
-        let stages = self.profile.stage_memory(entry, self.cluster.gpus());
+        let stages = self.profile.stage_memory(entry, self.cluster);
         Ok(stages.zip(tokens).map(|(stage, &tokens)| stage.holding(tokens)).collect())
     }
 
@@ -104,14 +104,14 @@ impl CostModel {
 
     /// What the fullest stage's ranks take before the first token.
     fn empty_bytes(&self, entry: &SchemeProfile) -> u64 {
-        whole(self.profile.fullest_stage(entry, self.cluster.gpus()).empty.total())
+        whole(self.profile.fullest_stage(entry, self.cluster).empty.total())
     }
 }
 
 impl SchemeCost {
-    fn new(profile: &CostProfile, entry: &SchemeProfile, gpus: u32) -> SchemeCost {
+    fn new(profile: &CostProfile, entry: &SchemeProfile, cluster: Cluster) -> SchemeCost {
         let multipliers = entry.stage_multipliers.clone().unwrap_or_else(|| vec![1.0; entry.scheme.stages()]);
-        let cap = profile.fullest_stage(entry, gpus).cap(profile);
+        let cap = profile.fullest_stage(entry, cluster).cap(profile);
         SchemeCost {
             scheme: entry.scheme,
             context: entry.context,
@@ -122,7 +122,7 @@ impl SchemeCost {
             window: MemoryWindow { micro_batches: 1, tokens: cap },
             forward_share: entry.forward_share,
             stage_multipliers: multipliers,
-            holds_windows: holds_windows(profile, entry, gpus, cap),
+            holds_windows: holds_windows(profile, entry, cluster, cap),
             fit: entry.fit,
         }
     }
@@ -218,20 +218,21 @@ impl SchemeCost {
 /// Where a profile has the fullest stage's figures alone, that is so where all stages are alike: they take as long, and have as
 /// many layers where it says how many. It never is where backward computes activations again: of a layer it then holds those
 /// of the whole micro-batch, which no figure counts and which are `p` times as many for one of `p` caps.
-fn holds_windows(profile: &CostProfile, entry: &SchemeProfile, gpus: u32, cap: Tokens) -> bool {
+fn holds_windows(profile: &CostProfile, entry: &SchemeProfile, cluster: Cluster, cap: Tokens) -> bool {
     let same_times =
         entry.stage_multipliers.iter().all(|list| list.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq()));
     let same_layers = entry.stage_layers.iter().all(|list| list.windows(2).all(|pair| pair[0] == pair[1]));
     let holds = |stage: StageMemory| stage.cap_among(profile, entry.scheme.pp()) >= cap;
     let are_known = entry.activation_bytes_per_token.is_known() || (same_times && same_layers);
     let are_kept = entry.scheme.checkpointing() == CheckpointingKind::None;
-    are_kept && are_known && profile.stage_memory(entry, gpus).all(holds)
+    are_kept && are_known && profile.stage_memory(entry, cluster).all(holds)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cost::{PerStage, preset};
+    use crate::units::count;
 
     fn cap_of(profile: &str, gpus: u32, scheme: &str) -> u64 {
         let cluster = Cluster::new(gpus, 8).unwrap();
@@ -319,6 +320,27 @@ mod tests {
         let full = with(&mut profile, [22_881_075_200, 62_881_075_200], [2e6, 1e6]);
         let error = full.scheme(scheme).unwrap_err().to_string();
         assert!(error.contains("need 85198897152 of 85198897152 bytes"), "{error}");
+    }
+
+    /// The first stage has three quarters of the home state, or an even share beside another scheme or idle ranks.
+    #[test]
+    fn home_is_on_the_stages_ranks_where_these_always_hold_the_same() {
+        let mut profile = preset("llama-32b-a800").unwrap();
+        profile.schemes.retain(|entry| ["<tp8,pp2>", "<tp8>"].contains(&entry.scheme.to_string().as_str()));
+        let scheme: Scheme = "<tp8,pp2>".parse().unwrap();
+        let all = profile.memory.home_bytes;
+        for entry in &mut profile.schemes {
+            entry.stage_home_bytes = (entry.scheme == scheme).then(|| vec![all / 4 * 3, all / 4]);
+        }
+        let homes = |profile: &CostProfile, gpus: u32| {
+            let model = CostModel::new(profile.clone(), Cluster::new(gpus, 8).unwrap());
+            let memory = model.rank_memory(scheme, &[Tokens(1), Tokens(1)]).unwrap();
+            memory.iter().map(|one| one.home * f64::from(gpus) / count(all)).collect::<Vec<_>>()
+        };
+        assert_eq!(homes(&profile, 64), [1.0, 1.0]);
+        profile.schemes.retain(|entry| entry.scheme == scheme);
+        assert_eq!(homes(&profile, 64), [1.5, 0.5]);
+        assert_eq!(homes(&profile, 24), [1.0, 1.0]);
     }
 
     #[test]

@@ -99,6 +99,10 @@ pub struct SchemeProfile {
     pub forward_share: f64,
     /// Bytes of a stage's parameters and gradients, and what else a rank needs of its stage whatever the tokens.
     pub held_bytes: PerStage<u64>,
+    /// Bytes of the home state of each stage's parameters, which live with its ranks if the scheme is a run's only one; where it
+    /// is left out, home is taken to be even.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage_home_bytes: Option<Vec<u64>>,
     /// Bytes of a stage's activations per token of a micro-batch: what a rank holds at its worst moment, shared out over all
     /// tokens of a micro-batch, those of its other context ranks too.
     pub activation_bytes_per_token: PerStage<f64>,
@@ -225,6 +229,11 @@ impl CostProfile {
         serde_json::to_string_pretty(self).expect("a profile holds numbers, texts and lists alone")
     }
 
+    /// The schemes that it knows, for any of which a run by it is laid out.
+    pub fn every_scheme(&self) -> Vec<Scheme> {
+        self.schemes.iter().map(|entry| entry.scheme).collect()
+    }
+
     /// The coefficients of a scheme.
     pub fn scheme(&self, scheme: Scheme) -> Result<&SchemeProfile> {
         let found = self.schemes.iter().find(|entry| entry.scheme == scheme);
@@ -327,6 +336,11 @@ fn broken_memory(entry: &SchemeProfile) -> Option<Broken> {
         let limit = "a whole number from 0, or one for each stage";
         return Some(Broken::new("held_bytes", format!("{:?}", held.stated()), limit));
     }
+    let homes = entry.stage_home_bytes.as_ref();
+    if let Some(homes) = homes.filter(|homes| homes.len() != entry.scheme.stages()) {
+        let limit = "a whole number from 0 for each stage, or absent";
+        return Some(Broken::new("stage_home_bytes", format!("{homes:?}"), limit));
+    }
     let are_sound = activations.stated().iter().all(|bytes| bytes.is_finite() && *bytes > 0.0);
     if !(are_sound && activations.is_for(entry.scheme.stages())) {
         let limit = "a finite number above 0, or one for each stage";
@@ -404,6 +418,7 @@ mod tests {
             ("/schemes/0/activation_bytes_per_token", "[1, 1, 1]"),
             ("/schemes/0/held_bytes", "[1, 1, 1, 1, 1]"),
             ("/schemes/2/held_bytes", "[]"),
+            ("/schemes/2/stage_home_bytes", "[]"),
             ("/schemes/2/stage_multipliers", "[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]"),
             ("/schemes/0/stage_multipliers", "[1.0, 1.0, 1.0, 1e300]"),
             ("/schemes/0/stage_multipliers", "[1.0, 1.0, 1.0, 1e-300]"),

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use crate::cost::profile::SchemeProfile;
 use crate::cost::{CostProfile, PerStage, RankMemory};
+use crate::spec::{Cluster, home_scheme};
 use crate::units::{Tokens, count, whole};
 
 /// Bytes of a rank of one stage: before its first token, and for each.
@@ -39,14 +40,15 @@ impl StageMemory {
 }
 
 impl CostProfile {
-    /// A scheme's stages on a cluster of so many GPUs.
+    /// A scheme's stages on a cluster.
     ///
     /// A number of bytes per token is of the fullest stage, which has `pp` micro-batches in flight.
-    pub(super) fn stage_memory(&self, entry: &SchemeProfile, gpus: u32) -> impl Iterator<Item = StageMemory> {
+    pub(super) fn stage_memory(&self, entry: &SchemeProfile, cluster: Cluster) -> impl Iterator<Item = StageMemory> {
+        let home = self.home_of_ranks(entry, cluster);
         let of_stage = move |stage: u16| StageMemory {
             empty: RankMemory {
                 reserved: count(self.memory.reserved_bytes),
-                home: count(self.memory.home_bytes) / f64::from(gpus),
+                home: home[usize::from(stage)],
                 held: count(entry.held_bytes.of(stage.into())),
                 activations: 0.0,
             },
@@ -59,9 +61,19 @@ impl CostProfile {
         (0..entry.scheme.pp()).map(of_stage)
     }
 
+    /// The home state of a rank of each stage: its share of the stage's where all live with their holders, else of all.
+    fn home_of_ranks(&self, entry: &SchemeProfile, cluster: Cluster) -> Vec<f64> {
+        let (stages, gpus) = (entry.scheme.stages(), f64::from(cluster.gpus()));
+        let known = entry.stage_home_bytes.as_ref();
+        match known.filter(|_| home_scheme(&self.every_scheme(), cluster).is_some()) {
+            Some(bytes) => bytes.iter().map(|&bytes| count(bytes) * count(stages) / gpus).collect(),
+            None => vec![count(self.memory.home_bytes) / gpus; stages],
+        }
+    }
+
     /// The stage that admits the fewest tokens; among those that admit none, the one that lacks most.
-    pub(super) fn fullest_stage(&self, entry: &SchemeProfile, gpus: u32) -> StageMemory {
+    pub(super) fn fullest_stage(&self, entry: &SchemeProfile, cluster: Cluster) -> StageMemory {
         let fullness = |stage: &StageMemory| (stage.cap(self), Reverse(whole(stage.empty.total())));
-        self.stage_memory(entry, gpus).min_by_key(fullness).expect("a scheme has at least one stage")
+        self.stage_memory(entry, cluster).min_by_key(fullness).expect("a scheme has at least one stage")
     }
 }

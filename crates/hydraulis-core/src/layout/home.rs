@@ -2,19 +2,24 @@
 
 use std::ops::Range;
 
+use crate::error::Result;
 use crate::layout::ParameterTable;
-use crate::spec::Cluster;
+use crate::layout::bucket_home::BucketHome;
+use crate::layout::runs::{Runs, common};
+use crate::spec::{Cluster, Scheme, home_scheme};
 
-/// Every bucket cut evenly over all ranks.
+/// Every bucket cut over the ranks.
 ///
 /// One contiguous piece of the whole model per rank would make a single rank the owner of a whole bucket,
 /// and each bucket's transfer would wait for it.
 ///
 /// Consecutive pieces go to the ranks that have the same place in each node, the first of all nodes, then the second: a
 /// *rail*. So what one rank of a node relays to and from the others of its rail is one run of the bucket.
+///
+/// Pieces are intervals of the bucket's *home order*, which is the canonical one where all ranks share it evenly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home {
-    bucket_elements: Vec<u64>,
+    buckets: Vec<BucketHome>,
     ranks: u64,
     nodes: u64,
 }
@@ -31,10 +36,20 @@ pub struct HomeSlice {
 }
 
 impl Home {
-    /// The home layout of a model over the ranks of a cluster.
-    pub fn new(table: &ParameterTable, cluster: Cluster) -> Home {
+    /// The home layout of a run whose replicas are of these schemes alone.
+    ///
+    /// Where a rank holds the same under all of them, an element lives with one of its holders, and as much moves as under ZeRO-1
+    /// (Rajbhandari et al. 2020, arXiv 1910.02054). Else every bucket is cut evenly over all ranks, since no home is with a
+    /// holder under every scheme.
+    ///
+    /// Refused with `too_many_stages` where the model has too few layers for them.
+    pub fn new(table: &ParameterTable, cluster: Cluster, schemes: &[Scheme]) -> Result<Home> {
+        let buckets = match home_scheme(schemes, cluster) {
+            Some(scheme) => BucketHome::with_holders(table, scheme, cluster)?,
+            None => table.bucket_elements().into_iter().map(BucketHome::even).collect(),
+        };
         let nodes = cluster.gpus().div_ceil(cluster.gpus_per_node());
-        Home { bucket_elements: table.bucket_elements(), ranks: u64::from(cluster.gpus()), nodes: u64::from(nodes) }
+        Ok(Home { buckets, ranks: cluster.gpus().into(), nodes: nodes.into() })
     }
 
     /// Number of ranks.
@@ -60,40 +75,76 @@ impl Home {
         (rank % size..self.ranks).step_by(usize::try_from(size).unwrap_or(usize::MAX))
     }
 
-    /// The elements of a bucket whose home is `rank`.
+    /// What lives on `rank` of a bucket, in home order.
     pub fn piece(&self, bucket: usize, rank: u64) -> Range<u64> {
         let size = self.ranks / self.nodes;
         let place = rank % size * self.nodes + rank / size;
         self.bound(bucket, place)..self.bound(bucket, place + 1)
     }
 
-    /// The elements of a bucket whose homes are on the rail of `rank`.
+    /// What lives on the rail of `rank` of a bucket, in home order.
     pub fn rail_piece(&self, bucket: usize, rank: u64) -> Range<u64> {
         let first = rank % (self.ranks / self.nodes) * self.nodes;
         self.bound(bucket, first)..self.bound(bucket, first + self.nodes)
     }
 
+    /// Most elements that live on one rank.
+    pub fn largest_share(&self) -> u64 {
+        (0..self.ranks).map(|rank| self.offset(self.buckets.len(), rank)).max().unwrap_or_default()
+    }
+
+    /// Most elements that live on one rail.
+    pub fn largest_rail(&self) -> u64 {
+        let rail = |rank| (0..self.buckets.len()).map(|bucket| length(&self.rail_piece(bucket, rank))).sum();
+        self.node_of(0).map(rail).max().unwrap_or_default()
+    }
+
+    /// Most elements of one bucket that live on one rail.
+    pub fn largest_relay(&self) -> u64 {
+        let rails = |bucket| self.node_of(0).map(move |rank| length(&self.rail_piece(bucket, rank)));
+        (0..self.buckets.len()).flat_map(rails).max().unwrap_or_default()
+    }
+
     fn bound(&self, bucket: usize, place: u64) -> u64 {
-        self.bucket_elements[bucket] * place / self.ranks
+        self.buckets[bucket].bound(place, self.ranks)
+    }
+
+    /// Whether two buckets are cut alike.
+    pub(super) fn are_alike(&self, one: usize, other: usize) -> bool {
+        self.buckets[one] == self.buckets[other]
+    }
+
+    /// Where canonical elements of a bucket stand in home order, run by run of them.
+    pub(super) fn in_home_order(&self, bucket: usize, elements: Range<u64>) -> Runs {
+        self.buckets[bucket].in_home_order(elements)
     }
 
     /// Where a bucket's piece starts in the home buffer of `rank`; the buffer's size, one past the last bucket.
     pub fn offset(&self, bucket: usize, rank: u64) -> u64 {
-        (0..bucket).map(|earlier| self.piece(earlier, rank)).map(|piece| piece.end - piece.start).sum()
+        (0..bucket).map(|earlier| length(&self.piece(earlier, rank))).sum()
     }
 
     /// Every slice in the home buffer of `rank`, in order.
     pub fn slices(&self, table: &ParameterTable, rank: u64) -> Vec<HomeSlice> {
-        let slice = |parameter: usize| {
-            let (bucket, place) = table.place(parameter);
-            let piece = self.piece(bucket, rank);
-            let shared = place.start.max(piece.start)..place.end.min(piece.end);
-            (shared.start < shared.end).then(|| HomeSlice {
-                parameter,
-                elements: shared.start - place.start..shared.end - place.start,
-                offset: self.offset(bucket, rank) + shared.start - piece.start,
-            })
-        };
-        (0..table.parameters().len()).filter_map(slice).collect()
+        let mut slices = Vec::new();
+        let mut offset = 0;
+        for bucket in 0..self.buckets.len() {
+            for run in self.buckets[bucket].canonical(self.piece(bucket, rank)) {
+                for parameter in table.of_bucket(bucket) {
+                    let place = table.place(parameter).1;
+                    let shared = common(&place, &run);
+                    if !shared.is_empty() {
+                        let elements = shared.start - place.start..shared.end - place.start;
+                        slices.push(HomeSlice { parameter, elements, offset });
+                        offset += shared.end - shared.start;
+                    }
+                }
+            }
+        }
+        slices
     }
+}
+
+fn length(elements: &Range<u64>) -> u64 {
+    elements.end - elements.start
 }

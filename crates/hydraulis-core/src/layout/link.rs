@@ -71,11 +71,17 @@ impl Link {
         self.table.split()
     }
 
-    /// What the transfers of an iteration take in which each rank of the cluster stands at its position.
+    /// What the transfers of an iteration take in which each rank of the cluster stands at its position, one of the schemes
+    /// for which home is laid out.
     ///
     /// Refused where the positions are not those of all ranks, or of a pipeline that the model has too few layers for.
-    pub fn transfer_times(&self, positions: &[Option<Position>], cluster: Cluster) -> Result<TransferTimes> {
-        let home = Home::new(&self.table, cluster);
+    pub fn transfer_times(
+        &self,
+        positions: &[Option<Position>],
+        cluster: Cluster,
+        schemes: &[Scheme],
+    ) -> Result<TransferTimes> {
+        let home = Home::new(&self.table, cluster, schemes)?;
         let volumes = bucket_volumes(&self.table, &home, positions, cluster.gpus_per_node())?;
         let (gpus, node) = (u64::from(cluster.gpus()), u64::from(cluster.gpus_per_node()));
         let messages = (gpus.min(node) - 1) + (gpus.div_ceil(node) - 1);
@@ -106,7 +112,7 @@ mod tests {
     fn times(strategy: &str, traffic: Traffic) -> TransferTimes {
         let cluster = Cluster::new(4, 2).unwrap();
         let positions = strategy_positions(&strategy.parse().unwrap(), cluster).unwrap();
-        link(traffic).unwrap().transfer_times(&positions, cluster).unwrap()
+        link(traffic).unwrap().transfer_times(&positions, cluster, &[]).unwrap()
     }
 
     fn is_close(times: &[Millis], expected: [f64; 4]) -> bool {
@@ -153,7 +159,7 @@ mod tests {
         let cluster = Cluster::new(1, 8).unwrap();
         let positions = strategy_positions(&"1x<1>".parse().unwrap(), cluster).unwrap();
         let traffic = at(LinkRates { message_us: 3.0, ..SLOW_RATES });
-        let times = link(traffic).unwrap().transfer_times(&positions, cluster).unwrap();
+        let times = link(traffic).unwrap().transfer_times(&positions, cluster, &[]).unwrap();
         assert_eq!((times.total(), times.moved_bytes), (Millis::ZERO, 0));
     }
 
@@ -174,7 +180,7 @@ mod tests {
             assert_eq!(link(traffic).unwrap_err().code(), "element_bytes");
         }
         let cluster = Cluster::new(4, 2).unwrap();
-        let short = link(SLOW_NODES).unwrap().transfer_times(&[None; 2], cluster).unwrap_err();
+        let short = link(SLOW_NODES).unwrap().transfer_times(&[None; 2], cluster, &[]).unwrap_err();
         assert_eq!(short.code(), "ranks_mismatch");
     }
 }

@@ -15,6 +15,7 @@
 //! tokens of them, under sequence parallelism so did the tensor ranks that each hold a whole norm, and of a
 //! key/value head that several of them hold each saw its own query heads; hence all are added.
 
+mod bucket_home;
 mod decoder;
 mod held;
 mod home;

@@ -54,7 +54,8 @@ pub struct ParameterTable {
 }
 
 impl ParameterTable {
-    /// The table of these parameters for a model whose layers are shared out over stages by `split`; sorts them by bucket.
+    /// The table of these parameters for a model whose layers are shared out over stages by `split`; sorts them by bucket, and
+    /// in a bucket those first that most tensor ranks hold, so that what a rank holds lies in the order of its homes.
     ///
     /// Refused with `parameter_table` where an entry describes no parameter, with `table_size` where layers or elements are
     /// more than any model has.
@@ -63,7 +64,7 @@ impl ParameterTable {
         for parameter in &parameters {
             check(parameter, split.layers())?;
         }
-        parameters.sort_by_key(|parameter| parameter.blocks[0]);
+        parameters.sort_by_key(|parameter| (parameter.blocks[0], parameter.units));
         let mut filled = vec![0; split.layers() as usize + 2];
         let start = |parameter: &Parameter| {
             let bucket: &mut u64 = &mut filled[parameter.blocks[0] as usize];
@@ -95,6 +96,12 @@ impl ParameterTable {
         let start = self.starts[parameter];
         let entry = &self.parameters[parameter];
         (entry.blocks[0] as usize, start..start + entry.elements())
+    }
+
+    /// The parameters of a bucket.
+    pub(super) fn of_bucket(&self, bucket: usize) -> Range<usize> {
+        let before = |bucket: usize| self.parameters.partition_point(|one| (one.blocks[0] as usize) < bucket);
+        before(bucket)..before(bucket + 1)
     }
 
     /// Elements of each bucket.

@@ -73,7 +73,7 @@ pub fn transfer(
     Ok((0..table.buckets()).map(transfer).collect())
 }
 
-/// A slice of a bucket in a rank's strategy buffer.
+/// A slice of a bucket in a rank's strategy buffer, by its elements in home order.
 #[derive(Clone, Debug)]
 struct Slice {
     elements: Range<u64>,
@@ -95,7 +95,7 @@ impl Held<'_> {
         let mut slices: BTreeMap<Position, Vec<Vec<Slice>>> = BTreeMap::new();
         for &position in positions.iter().flatten() {
             if let Entry::Vacant(free) = slices.entry(position) {
-                free.insert(by_bucket(table, position)?);
+                free.insert(by_bucket(table, home, position)?);
             }
         }
         let mut held = Held { positions, slices, nodes: Vec::new() };
@@ -194,14 +194,19 @@ impl Side<'_> {
     }
 }
 
-/// The slices that a rank at a position holds of each bucket.
-fn by_bucket(table: &ParameterTable, position: Position) -> Result<Vec<Vec<Slice>>> {
+/// The slices that a rank at a position holds of each bucket, each together in home order.
+fn by_bucket(table: &ParameterTable, home: &Home, position: Position) -> Result<Vec<Vec<Slice>>> {
     let mut buckets = vec![Vec::new(); table.buckets()];
     for held in held_slices(table, position)? {
         let (bucket, place) = table.place(held.parameter);
         let width = table.parameters()[held.parameter].row_elements;
         let elements = place.start + held.rows.start * width..place.start + held.rows.end * width;
-        buckets[bucket].push(Slice { elements, offset: held.offset });
+        let mut offset = held.offset;
+        for elements in home.in_home_order(bucket, elements) {
+            let number = elements.end - elements.start;
+            buckets[bucket].push(Slice { elements, offset });
+            offset += number;
+        }
     }
     Ok(buckets)
 }

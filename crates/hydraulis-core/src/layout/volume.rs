@@ -45,11 +45,10 @@ pub fn bucket_volumes(
     if gpus != home.ranks() {
         return Err(Error::RanksMismatch { rank: 0, gpus, home: home.ranks() });
     }
-    let holders = Holders::new(table, positions, gpus_per_node.max(1) as usize)?;
-    let elements = table.bucket_elements();
+    let holders = Holders::new(table, home, positions, gpus_per_node.max(1) as usize)?;
     let mut volumes: Vec<BucketVolume> = Vec::with_capacity(table.buckets());
     for bucket in 0..table.buckets() {
-        let is_as_before = bucket > 0 && elements[bucket] == elements[bucket - 1] && holders.are_alike(bucket);
+        let is_as_before = bucket > 0 && home.are_alike(bucket - 1, bucket) && holders.are_alike(bucket);
         let volume = match volumes.last() {
             Some(before) if is_as_before => before.clone(),
             _ => holders.volume(bucket, home),
@@ -71,13 +70,18 @@ struct Holders {
 }
 
 impl Holders {
-    fn new(table: &ParameterTable, positions: &[Option<Position>], gpus_per_node: usize) -> Result<Holders> {
+    fn new(
+        table: &ParameterTable,
+        home: &Home,
+        positions: &[Option<Position>],
+        gpus_per_node: usize,
+    ) -> Result<Holders> {
         let of_parameters = |position: Position| Position { context_rank: 0, ..position };
         let distinct: BTreeSet<Position> = positions.iter().flatten().copied().map(of_parameters).collect();
         let places: BTreeMap<Position, usize> = distinct.iter().copied().zip(0..).collect();
         let of_rank: Vec<Option<usize>> =
             positions.iter().map(|position| position.map(|position| places[&of_parameters(position)])).collect();
-        let runs = distinct.into_iter().map(|position| held_runs(table, position)).collect::<Result<_>>()?;
+        let runs = distinct.into_iter().map(|position| held_runs(table, home, position)).collect::<Result<_>>()?;
         let mut nodes: BTreeMap<BTreeSet<usize>, Vec<usize>> = BTreeMap::new();
         for (node, ranks) in of_rank.chunks(gpus_per_node).enumerate() {
             nodes.entry(ranks.iter().flatten().copied().collect()).or_default().push(node);
@@ -121,13 +125,14 @@ impl Holders {
     }
 }
 
-/// What a rank at this position holds: by bucket, disjoint runs of its elements in order.
-fn held_runs(table: &ParameterTable, position: Position) -> Result<Vec<Runs>> {
+/// What a rank at this position holds: by bucket, disjoint runs of its elements in home order.
+fn held_runs(table: &ParameterTable, home: &Home, position: Position) -> Result<Vec<Runs>> {
     let mut runs: Vec<Runs> = vec![Vec::new(); table.buckets()];
     for slice in held_slices(table, position)? {
         let (bucket, place) = table.place(slice.parameter);
         let width = table.parameters()[slice.parameter].row_elements;
-        runs[bucket].push(place.start + slice.rows.start * width..place.start + slice.rows.end * width);
+        let elements = place.start + slice.rows.start * width..place.start + slice.rows.end * width;
+        runs[bucket].extend(home.in_home_order(bucket, elements));
     }
     Ok(runs.into_iter().map(joined).collect())
 }

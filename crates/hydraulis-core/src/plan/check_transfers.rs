@@ -13,7 +13,7 @@ use crate::units::{Millis, count};
 
 /// What the transfers of `plan` add, for its own packings and iteration time.
 pub(super) fn derived_transfers(plan: &Plan, batch: &Batch, cost: &CostModel, link: &Link) -> Result<PlannedTransfers> {
-    let times = link.transfer_times(&positions(plan)?, cost.cluster())?;
+    let times = link.transfer_times(&positions(plan)?, cost.cluster(), &cost.profile().every_scheme())?;
     let mut ready = vec![0.0_f64; times.parameters.len()];
     for replica in plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty()) {
         raise_ready(replica, batch, cost, link.split(), &times, &mut ready)?;

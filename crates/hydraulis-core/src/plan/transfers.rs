@@ -45,7 +45,11 @@ impl PlannedTransfers {
         let replicas = strategy.schemes().iter().zip(&ranks).zip(packings);
         let at_work = replicas.filter(|(_, packing)| !packing.micro_batches.is_empty());
         let standing = at_work.clone().map(|((&scheme, ranks), _)| (scheme, ranks.as_slice()));
-        let transfers = link.transfer_times(&positions_of(standing, cost.cluster()), cost.cluster())?;
+        let transfers = link.transfer_times(
+            &positions_of(standing, cost.cluster()),
+            cost.cluster(),
+            &cost.profile().every_scheme(),
+        )?;
         let times = at_work.clone().map(|((&scheme, _), packing)| micro_batch_times(scheme, packing, batch, cost));
         let times: Vec<Vec<Millis>> = times.collect::<Result<_>>()?;
         let work = at_work.zip(&times).map(|(((&scheme, _), _), times)| {

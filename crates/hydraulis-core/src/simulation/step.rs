@@ -1,5 +1,6 @@
 //! An iteration with its transfers, under stated conditions.
 
+use crate::cost::CostModel;
 use crate::error::Result;
 use crate::layout::{Link, StepTimeline};
 use crate::plan::Plan;
@@ -36,12 +37,12 @@ pub struct Trip {
 impl StepRun {
     /// The step of an iteration that takes `iteration` without transfers.
     pub(super) fn new(
-        plan: &Plan,
+        (plan, cost): (&Plan, &CostModel),
         link: &Link,
         workloads: &[ReplicaWorkload<'_>],
         iteration: Millis,
     ) -> Result<StepRun> {
-        let times = link.transfer_times(&plan.positions(), plan.cluster)?;
+        let times = link.transfer_times(&plan.positions(), plan.cluster, &cost.profile().every_scheme())?;
         let at_work: Vec<_> =
             workloads.iter().enumerate().filter(|(_, workload)| !workload.tokens.is_empty()).collect();
         let mut timelines = vec![Timeline::default(); workloads.len()];

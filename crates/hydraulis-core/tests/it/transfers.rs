@@ -2,12 +2,27 @@
 
 use std::collections::BTreeSet;
 
-use hydraulis_core::layout::{BucketVolume, Home, NodeVolume, Position, bucket_volumes};
+use hydraulis_core::layout::{BucketVolume, Home, NodeVolume, Position, bucket_volumes, strategy_positions};
 use hydraulis_core::spec::Cluster;
 use proptest::prelude::*;
 
 use crate::arbitrary::{any_case, cases};
-use crate::world::{World, at, mark, pairs, position, table, world};
+use crate::world::{World, alone, at, mark, pairs, position, table, world};
+
+/// Each holder but one sends an element once, and it crosses to each node that holds it but one.
+fn assert_moves_what_zero_1_moves(world: &World, cluster: Cluster) {
+    let size = cluster.gpus_per_node() as usize;
+    for bucket in 0..world.table.buckets() {
+        let ways = world.ways(bucket);
+        let homes: BTreeSet<(usize, usize)> = ways.iter().map(|&(_, _, home, place)| (home, place)).collect();
+        let foreign = ways.iter().filter(|(holder, _, home, _)| holder != home).count();
+        assert_eq!(foreign, ways.len() - homes.len());
+        let nodes: BTreeSet<(usize, usize, usize)> =
+            ways.iter().map(|&(holder, _, home, place)| (holder / size, home, place)).collect();
+        let crossing = nodes.iter().filter(|(node, home, _)| *node != home / size).count();
+        assert_eq!(crossing, nodes.len() - homes.len());
+    }
+}
 
 proptest! {
     #![proptest_config(cases(96))]
@@ -168,7 +183,7 @@ proptest! {
     #[test]
     fn every_element_has_one_home_and_homes_are_even(table in table(), nodes in 1..6_u32, size in 1..9_u32) {
         let ranks = nodes * size;
-        let home = Home::new(&table, Cluster::new(ranks, size).unwrap());
+        let home = Home::new(&table, Cluster::new(ranks, size).unwrap(), &[]).unwrap();
         let mut homes: Vec<Vec<usize>> = table.parameters().iter().map(|one| vec![0; at(one.elements())]).collect();
         for slice in (0..u64::from(ranks)).flat_map(|rank| home.slices(&table, rank)) {
             homes[slice.parameter][at(slice.elements.start)..at(slice.elements.end)].iter_mut().for_each(|n| *n += 1);
@@ -178,6 +193,27 @@ proptest! {
             let sizes = (0..u64::from(ranks)).map(|rank| home.piece(bucket, rank)).map(|piece| piece.end - piece.start);
             prop_assert!(sizes.clone().max().unwrap() - sizes.min().unwrap() <= 1);
         }
+    }
+
+    /// Of the only scheme of a run every element has its home with a holder, whether or not its node has others: each other
+    /// holder sends it once, as a reduce-scatter among them does. Between nodes it crosses once for each other that holds it.
+    #[test]
+    fn a_scheme_alone_moves_what_zero_1_moves(alone in alone(), table in table()) {
+        let world = World::at_home(table, &alone.positions(), alone.cluster, &[alone.scheme]);
+        assert_moves_what_zero_1_moves(&world, alone.cluster);
+    }
+
+    /// So do replicas of one stage that differ in their context ranks alone, or in what they compute again.
+    #[test]
+    fn schemes_under_which_a_rank_holds_the_same_move_what_zero_1_moves(
+        table in table(), node in prop_oneof![Just(4), Just(8), Just(16)], number in 0..4_usize,
+    ) {
+        let strategy = ["2x<tp2,cp2>+4x<tp2>", "1x<tp4,cp2>+2x<tp4>", "1x<cp8>+1x<cp4>+4x<1>", "1x<tp8,full>+1x<tp8>"];
+        let strategy: hydraulis_core::spec::Strategy = strategy[number].parse().unwrap();
+        let cluster = Cluster::new(16, node).unwrap();
+        let positions = strategy_positions(&strategy, cluster).unwrap();
+        let world = World::at_home(table, &positions, cluster, strategy.schemes());
+        assert_moves_what_zero_1_moves(&world, cluster);
     }
 
     /// Each of n ranks holds all: it sends home what is not its own share, as a reduce-scatter does.

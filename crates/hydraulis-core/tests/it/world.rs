@@ -54,7 +54,17 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(table: ParameterTable, positions: &[Option<Position>], gpus_per_node: u32) -> World {
         let ranks = u32::try_from(positions.len()).unwrap();
-        let home = Home::new(&table, Cluster::new(ranks, gpus_per_node).unwrap());
+        World::at_home(table, positions, Cluster::new(ranks, gpus_per_node).unwrap(), &[])
+    }
+
+    /// With the home of a run of these schemes.
+    pub(crate) fn at_home(
+        table: ParameterTable,
+        positions: &[Option<Position>],
+        cluster: Cluster,
+        schemes: &[Scheme],
+    ) -> World {
+        let (ranks, home) = (cluster.gpus(), Home::new(&table, cluster, schemes).unwrap());
         let held = positions.iter().map(|at| at.map_or(Vec::new(), |at| held_slices(&table, at).unwrap()));
         let transfers = (0..ranks).map(|rank| transfer(&table, &home, positions, rank).unwrap());
         World { held: held.collect(), transfers: transfers.collect(), positions: positions.to_vec(), home, table }
@@ -162,8 +172,51 @@ pub(crate) fn mark(rank: usize, parameter: usize, element: usize) -> f64 {
     1.0 / (3.0 + (rank * 10_007 + parameter * 211 + element) as f64)
 }
 
-/// Random replicas of a random strategy at work, the others idle.
+/// Random replicas at work, the others idle: of a random strategy, or of the only scheme that home is laid out for.
 pub(crate) fn world() -> impl Strategy<Value = World> {
+    prop_oneof![
+        mixed(),
+        (alone(), table(), vec(any::<bool>(), 8)).prop_map(|(alone, table, at_work)| {
+            let replicas = alone.positions();
+            let size = at(alone.scheme.ranks());
+            let is_at_work = |rank: usize| at_work[rank / size % at_work.len()];
+            let positions: Vec<_> =
+                replicas.into_iter().enumerate().map(|(rank, one)| one.filter(|_| is_at_work(rank))).collect();
+            World::at_home(table, &positions, alone.cluster, &[alone.scheme])
+        })
+    ]
+}
+
+/// A scheme whose replicas take every rank of a cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Alone {
+    pub(crate) scheme: Scheme,
+    pub(crate) cluster: Cluster,
+}
+
+impl Alone {
+    /// Where each rank stands if all replicas are at work.
+    pub(crate) fn positions(&self) -> Vec<Option<Position>> {
+        let size = at(self.scheme.ranks());
+        (0..self.cluster.gpus() as usize).map(|rank| Some(position(self.scheme, rank % size))).collect()
+    }
+}
+
+/// On at most 24 ranks, in nodes of a part of a stage's ranks, of all, or of several such blocks.
+pub(crate) fn alone() -> impl Strategy<Value = Alone> {
+    (1..=4_u16, 1..=3_u16, 1..=4_u16, 1..=4_u32, 1..=4_u32, any::<bool>()).prop_filter_map(
+        "a node is whole blocks or a part of one",
+        |(tp, cp, pp, replicas, parts, is_part)| {
+            let scheme = Scheme::new(tp, cp, pp).unwrap();
+            let (block, gpus) = (scheme.block(), u32::try_from(scheme.ranks()).unwrap() * replicas);
+            let node = if is_part { block.is_multiple_of(parts).then(|| block / parts)? } else { block * parts };
+            let cluster = (gpus <= 24 && gpus.is_multiple_of(node)).then(|| Cluster::new(gpus, node).unwrap());
+            cluster.map(|cluster| Alone { scheme, cluster })
+        },
+    )
+}
+
+fn mixed() -> impl Strategy<Value = World> {
     (any_case(), table(), vec(any::<bool>(), 8)).prop_map(|(case, table, at_work)| {
         let largest =
             case.strategies.iter().max_by_key(|strategy| (strategy.schemes().len(), strategy.ranks())).unwrap();

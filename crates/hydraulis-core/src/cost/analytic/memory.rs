@@ -24,6 +24,17 @@ pub(super) fn home_bytes(model: &ModelShape, device: &Device) -> u64 {
     HOME * model.parameters() * device.dtype.wide_bytes()
 }
 
+/// Bytes of the home state of each stage's parameters, tied embeddings with the first stage; none of a single stage, whose are all.
+pub(super) fn stage_home_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<Option<Vec<u64>>> {
+    let is_tied_copy = |stage: u16| stage > 0 && stage + 1 == scheme.pp() && model.is_tied();
+    let home = |(stage, parameters): (u16, u64)| {
+        let own = if is_tied_copy(stage) { parameters - model.vocabulary_parameters() } else { parameters };
+        HOME * own * device.dtype.wide_bytes()
+    };
+    let stages = (0..).zip(stage_parameters(model, scheme)?).map(home).collect();
+    Ok((scheme.pp() > 1).then_some(stages))
+}
+
 /// Bytes of parameters and gradients, by stage: the buffers of the largest stage on every rank; on the last stage also the
 /// gradient of the head between the loss and its backward; and parameters on their way out that gradients leave no room for.
 pub(super) fn held_bytes(
@@ -35,18 +46,23 @@ pub(super) fn held_bytes(
     let vocabulary = model.vocabulary_parameters();
     let (bytes, wide) = (device.dtype.bytes(), device.dtype.wide_bytes());
     let is_last = |stage: u16| stage + 1 == scheme.pp();
-    let parameters = |(stage, layers): (u16, u64)| {
-        let (first, last) = (stage == 0, is_last(stage));
-        let vocabularies = u64::from(first) + u64::from(last) - u64::from(first && last && model.is_tied());
-        layers * model.layer_parameters() + vocabularies * vocabulary
-    };
-    let largest = stage_layers(model, scheme)?.into_iter().map(parameters).max().unwrap_or_default();
+    let largest = stage_parameters(model, scheme)?.into_iter().max().unwrap_or_default();
     let overflow = overflow(model, device, cluster, largest.div_ceil(scheme.tp().into()));
     let of_stage = |stage: u16| {
         let head = if is_last(stage) { vocabulary * wide } else { 0 };
         (largest * (bytes + wide) + head).div_ceil(scheme.tp().into()) + overflow
     };
     Ok(PerStage::each((0..scheme.pp()).map(of_stage).collect()))
+}
+
+/// Parameters that each stage holds.
+fn stage_parameters(model: &ModelShape, scheme: Scheme) -> Result<Vec<u64>> {
+    let parameters = |(stage, layers): (u16, u64)| {
+        let (first, last) = (stage == 0, stage + 1 == scheme.pp());
+        let vocabularies = u64::from(first) + u64::from(last) - u64::from(first && last && model.is_tied());
+        layers * model.layer_parameters() + vocabularies * model.vocabulary_parameters()
+    };
+    Ok(stage_layers(model, scheme)?.into_iter().map(parameters).collect())
 }
 
 /// Bytes of parameters that leave a rank which holds `held` of them, beyond the gradient buffer: between nodes it sends the shares

@@ -59,6 +59,7 @@ impl CostProfile {
                 fixed_ms: fixed,
                 forward_share: Recomputation::of(scheme.checkpointing()).forward_share(),
                 held_bytes: memory::held_bytes(model, scheme, device, cluster)?,
+                stage_home_bytes: memory::stage_home_bytes(model, scheme, device)?,
                 activation_bytes_per_token: memory::activation_bytes(model, scheme, device)?,
                 stage_multipliers: stage_multipliers(model, scheme)?,
                 stage_layers: None,

@@ -1,0 +1,185 @@
+//! Where the elements of one bucket live.
+
+use std::ops::Range;
+
+use crate::error::Result;
+use crate::layout::held::stage_blocks;
+use crate::layout::runs::{Runs, common};
+use crate::layout::{ParameterTable, Position, strategy_positions};
+use crate::spec::{Cluster, Scheme, Strategy};
+
+/// A bucket cut over the ranks, in the order of their *places*: the first rank of every node, then the second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum BucketHome {
+    /// The canonical order, cut evenly over all ranks.
+    Even {
+        /// Of the bucket.
+        elements: u64,
+    },
+    /// An order in which each rank has a piece of what it holds.
+    WithHolders {
+        /// Of all elements, in canonical order.
+        stretches: Vec<Stretch>,
+        /// Where the piece of each place starts, and the end.
+        bounds: Vec<u64>,
+    },
+}
+
+/// Elements that are together in both orders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stretch {
+    /// In canonical order.
+    elements: Range<u64>,
+    /// Where they start in home order.
+    start: u64,
+}
+
+impl BucketHome {
+    pub(super) fn even(elements: u64) -> BucketHome {
+        BucketHome::Even { elements }
+    }
+
+    /// Every bucket, each element with one of those that hold it where replicas of `scheme` take all ranks.
+    pub(super) fn with_holders(table: &ParameterTable, scheme: Scheme, cluster: Cluster) -> Result<Vec<BucketHome>> {
+        let replicas = usize::try_from(u64::from(cluster.gpus()) / scheme.ranks()).unwrap_or(usize::MAX);
+        let positions = strategy_positions(&Strategy::new(vec![scheme; replicas])?, cluster)?;
+        let nodes = cluster.gpus().div_ceil(cluster.gpus_per_node()) as usize;
+        let by_place = (0..positions.len()).map(|place| positions[rank_at(place, nodes, positions.len())]);
+        let by_place: Vec<Position> = by_place.flatten().collect();
+        let mut buckets = Vec::new();
+        for stage in 0..scheme.pp() {
+            let holders = |tensor_rank| places_of(&by_place, stage, tensor_rank);
+            let holders: Vec<Vec<usize>> = (0..scheme.tp()).map(holders).collect();
+            let blocks = stage_blocks(table.split(), scheme, stage)?;
+            buckets.extend(blocks.map(|block| among(table, block as usize, &holders, by_place.len())));
+        }
+        Ok(buckets)
+    }
+
+    /// Where the piece of a place starts; one past the last place, where the last one ends.
+    pub(super) fn bound(&self, place: u64, ranks: u64) -> u64 {
+        match self {
+            BucketHome::Even { elements } => elements * place / ranks,
+            BucketHome::WithHolders { bounds, .. } => bounds[usize::try_from(place).unwrap_or(usize::MAX)],
+        }
+    }
+
+    /// Where canonical elements stand in home order, run by run of them.
+    pub(super) fn in_home_order(&self, elements: Range<u64>) -> Runs {
+        let BucketHome::WithHolders { stretches, .. } = self else {
+            return vec![elements];
+        };
+        let first = stretches.partition_point(|stretch| stretch.elements.end <= elements.start);
+        let touched = stretches[first..].iter().take_while(|stretch| stretch.elements.start < elements.end);
+        let placed = touched.map(|stretch| {
+            let part = common(&stretch.elements, &elements);
+            let start = stretch.start + part.start - stretch.elements.start;
+            start..start + part.end - part.start
+        });
+        placed.collect()
+    }
+
+    /// The canonical elements of a piece of the home order, in that order.
+    pub(super) fn canonical(&self, piece: Range<u64>) -> Runs {
+        let BucketHome::WithHolders { stretches, .. } = self else {
+            return vec![piece];
+        };
+        let part = |stretch: &Stretch| {
+            let placed = stretch.start..stretch.start + stretch.elements.end - stretch.elements.start;
+            let part = common(&placed, &piece);
+            let start = stretch.elements.start + part.start - placed.start.min(part.start);
+            (!part.is_empty()).then_some((part.start, start..start + part.end - part.start))
+        };
+        let mut parts: Vec<(u64, Range<u64>)> = stretches.iter().filter_map(part).collect();
+        parts.sort_unstable_by_key(|(start, _)| *start);
+        parts.into_iter().map(|(_, elements)| elements).collect()
+    }
+}
+
+/// The rank at a place.
+fn rank_at(place: usize, nodes: usize, ranks: usize) -> usize {
+    place % nodes * (ranks / nodes) + place / nodes
+}
+
+fn places_of(by_place: &[Position], stage: u16, tensor_rank: u16) -> Vec<usize> {
+    let is_there = |position: &Position| (position.stage, position.tensor_rank) == (stage, tensor_rank);
+    by_place.iter().enumerate().filter(|(_, position)| is_there(position)).map(|(place, _)| place).collect()
+}
+
+/// A bucket over the places of each tensor rank of its stage.
+///
+/// What several tensor ranks hold is the first one's, and lives at its first place. So it precedes all else that any of
+/// them holds: what a rank holds of a bucket lies in its buffer in the order of its homes, and leaves in one piece.
+fn among(table: &ParameterTable, bucket: usize, holders: &[Vec<usize>], places: usize) -> BucketHome {
+    let mut by_place: Vec<Runs> = vec![Vec::new(); places];
+    let tensor_ranks = u32::try_from(holders.len()).unwrap_or(u32::MAX);
+    for (tensor_rank, holders) in (0..tensor_ranks).zip(holders) {
+        let owned = Owned::new(table, bucket, tensor_rank, tensor_ranks);
+        let cut = |number| owned.cut(number, holders.len() as u64);
+        for (number, &place) in (0..).zip(holders) {
+            by_place[place] = owned.between(&(cut(number)..cut(number + 1)));
+        }
+    }
+    let mut bounds = vec![0];
+    let mut stretches = Vec::new();
+    let mut start = 0;
+    for runs in by_place {
+        for elements in runs {
+            let end = start + elements.end - elements.start;
+            stretches.push(Stretch { elements, start });
+            start = end;
+        }
+        bounds.push(start);
+    }
+    stretches.sort_unstable_by_key(|stretch| stretch.elements.start);
+    BucketHome::WithHolders { stretches, bounds }
+}
+
+/// What of a bucket lives with the ranks of one tensor rank, in canonical order.
+struct Owned {
+    runs: Runs,
+    elements: u64,
+    /// Those at its beginning that later tensor ranks hold too.
+    shared: u64,
+}
+
+impl Owned {
+    fn new(table: &ParameterTable, bucket: usize, tensor_rank: u32, tensor_ranks: u32) -> Owned {
+        let mut owned = Owned { runs: Vec::new(), elements: 0, shared: 0 };
+        for index in table.of_bucket(bucket) {
+            let parameter = &table.parameters()[index];
+            let own = parameter.rows_of(tensor_rank, tensor_ranks);
+            let before = tensor_rank.checked_sub(1).map_or(0, |before| parameter.rows_of(before, tensor_ranks).end);
+            let first = table.place(index).1.start;
+            let width = parameter.row_elements;
+            let run = first + own.start.max(before) * width..first + own.end * width;
+            if !run.is_empty() {
+                let elements = run.end - run.start;
+                owned.elements += elements;
+                owned.shared += if parameter.units < tensor_ranks.into() { elements } else { 0 };
+                owned.runs.push(run);
+            }
+        }
+        owned
+    }
+
+    /// Where the share of a place starts among so many: even, but that the first has all that is shared.
+    fn cut(&self, number: u64, places: u64) -> u64 {
+        if number == 0 || number == places || self.shared * places <= self.elements {
+            return self.elements * number / places;
+        }
+        self.shared + (self.elements - self.shared) * (number - 1) / (places - 1)
+    }
+
+    /// The canonical elements from one of these to another.
+    fn between(&self, piece: &Range<u64>) -> Runs {
+        let mut before = 0;
+        let part = |run: &Range<u64>| {
+            let first = before;
+            before += run.end - run.start;
+            let part = common(piece, &(first..before));
+            (!part.is_empty()).then(|| run.start + part.start - first..run.start + part.end - first)
+        };
+        self.runs.iter().filter_map(part).collect()
+    }
+}
