@@ -87,7 +87,7 @@ impl BucketHome {
         let part = |stretch: &Stretch| {
             let placed = stretch.start..stretch.start + stretch.elements.end - stretch.elements.start;
             let part = common(&placed, &piece);
-            let start = stretch.elements.start + part.start - placed.start.min(part.start);
+            let start = stretch.elements.start + part.start - stretch.start;
             (!part.is_empty()).then_some((part.start, start..start + part.end - part.start))
         };
         let mut parts: Vec<(u64, Range<u64>)> = stretches.iter().filter_map(part).collect();
