@@ -14,6 +14,7 @@ mod non_negative;
 mod per_stage;
 mod preset;
 mod profile;
+mod profile_check;
 mod rank_memory;
 mod recomputation;
 mod stage_memory;

@@ -1,7 +1,5 @@
 //! The cost profile document: one model on one kind of cluster, with where its numbers come from.
 
-use std::ops::RangeInclusive;
-
 use serde::{Deserialize, Serialize};
 
 use crate::cost::{CostFit, MeasuredLink, MeasuredRange, PerStage};
@@ -9,17 +7,8 @@ use crate::error::{Error, Result};
 use crate::spec::{ContextKind, Dtype, ModelShape, Scheme, Strategy};
 use crate::units::{Millis, Tokens};
 
-/// Far above any measured coefficient, and small enough that no batch's time overflows.
-const MAX_COEFFICIENT: f64 = 1e6;
-
-/// A token takes far longer on any device; shorter times would vanish once they are scaled and subtracted.
-const MIN_TOKEN_MS: f64 = 1e-12;
-
-/// Stages of one model differ by far less; within these limits no time overflows or vanishes.
-const MULTIPLIERS: RangeInclusive<f64> = 1e-6..=1e6;
-
 /// The value of a profile's `format` field.
-const FORMAT: &str = "hydraulis.cost-profile/1";
+pub(super) const FORMAT: &str = "hydraulis.cost-profile/1";
 
 /// Time and memory of one model under each scheme of one kind of cluster.
 ///
@@ -250,135 +239,6 @@ impl CostProfile {
             known: known.join(" "),
         }
     }
-
-    fn check(&self) -> Result<()> {
-        let value = |field: &str, value: String, limit: &'static str| {
-            Err(Error::ProfileValue { profile: self.name.clone(), field: field.into(), value, limit })
-        };
-        if self.format != FORMAT {
-            return value("format", format!("'{}'", self.format), "'hydraulis.cost-profile/1'");
-        }
-        for (field, number) in [
-            ("hardware.gpus_per_node", u64::from(self.hardware.gpus_per_node)),
-            ("hardware.memory_bytes", self.hardware.memory_bytes),
-            ("memory.token_multiple", self.memory.token_multiple),
-        ] {
-            if number == 0 {
-                return value(field, number.to_string(), "at least 1");
-            }
-        }
-        if self.schemes.is_empty() {
-            return value("schemes", "[]".into(), "a list of at least one scheme");
-        }
-        self.schemes.iter().enumerate().try_for_each(|(index, entry)| self.check_scheme(index, entry))
-    }
-
-    fn check_scheme(&self, index: usize, entry: &SchemeProfile) -> Result<()> {
-        self.broken(index, entry).map_or(Ok(()), |Broken { field, value, limit }| {
-            let field = format!("schemes[{index}] {} {field}", entry.scheme);
-            Err(Error::ProfileValue { profile: self.name.clone(), field, value, limit })
-        })
-    }
-
-    /// The first field of an entry that no profile may have so.
-    fn broken(&self, index: usize, entry: &SchemeProfile) -> Option<Broken> {
-        let layers = self.model.as_ref().map(|model| model.fields().num_hidden_layers);
-        let is_again = self.schemes[..index].iter().any(|earlier| earlier.scheme == entry.scheme);
-        broken_costs(entry)
-            .or_else(|| entry.fit.as_ref().and_then(broken_fit))
-            .or_else(|| broken_stages(entry, layers))
-            .or_else(|| is_again.then(|| Broken::new("scheme", entry.scheme.to_string(), "given once")))
-    }
-}
-
-/// A field of a scheme's entry that is out of its range.
-struct Broken {
-    field: &'static str,
-    value: String,
-    limit: &'static str,
-}
-
-impl Broken {
-    fn new(field: &'static str, value: String, limit: &'static str) -> Broken {
-        Broken { field, value, limit }
-    }
-}
-
-fn broken_costs(entry: &SchemeProfile) -> Option<Broken> {
-    if entry.context.is_some() != (entry.scheme.cp() > 1) {
-        let given = entry.context.map_or("absent".into(), |kind| format!("'{kind}'"));
-        let limit = "'ulysses' or 'ring' where cp is above 1, and absent where it is 1";
-        return Some(Broken::new("context", given, limit));
-    }
-    for (field, number) in [
-        ("quadratic_ms_per_token2", entry.quadratic_ms_per_token2),
-        ("linear_ms_per_token", entry.linear_ms_per_token),
-        ("fixed_ms", entry.fixed_ms),
-    ] {
-        if !(0.0..=MAX_COEFFICIENT).contains(&number) {
-            return Some(Broken::new(field, number.to_string(), "a number from 0 to 1e6"));
-        }
-    }
-    if !(entry.forward_share > 0.0 && entry.forward_share < 1.0) {
-        let number = entry.forward_share.to_string();
-        return Some(Broken::new("forward_share", number, "between 0 and 1, both excluded"));
-    }
-    if entry.quadratic_ms_per_token2 + entry.linear_ms_per_token < MIN_TOKEN_MS {
-        let number = entry.linear_ms_per_token.to_string();
-        return Some(Broken::new("linear_ms_per_token", number, "with quadratic_ms_per_token2 at least 1e-12"));
-    }
-    broken_memory(entry)
-}
-
-fn broken_memory(entry: &SchemeProfile) -> Option<Broken> {
-    let (held, activations) = (&entry.held_bytes, &entry.activation_bytes_per_token);
-    if !held.is_for(entry.scheme.stages()) {
-        let limit = "a whole number from 0, or one for each stage";
-        return Some(Broken::new("held_bytes", format!("{:?}", held.stated()), limit));
-    }
-    let homes = entry.stage_home_bytes.as_ref();
-    if let Some(homes) = homes.filter(|homes| homes.len() != entry.scheme.stages()) {
-        let limit = "a whole number from 0 for each stage, or absent";
-        return Some(Broken::new("stage_home_bytes", format!("{homes:?}"), limit));
-    }
-    let are_sound = activations.stated().iter().all(|bytes| bytes.is_finite() && *bytes > 0.0);
-    if !(are_sound && activations.is_for(entry.scheme.stages())) {
-        let limit = "a finite number above 0, or one for each stage";
-        return Some(Broken::new("activation_bytes_per_token", format!("{:?}", activations.stated()), limit));
-    }
-    None
-}
-
-fn broken_fit(fit: &FitQuality) -> Option<Broken> {
-    for (field, error) in [("fit.relative_error", Some(fit.relative_error)), ("fit.held_out_error", fit.held_out_error)]
-    {
-        if error.is_some_and(|error| !(0.0..=MAX_COEFFICIENT).contains(&error)) {
-            return Some(Broken::new(field, format!("{error:?}"), "a number from 0 to 1e6"));
-        }
-    }
-    let is_empty = fit.range.longest_tokens.0 == 0 || fit.range.micro_batch_tokens.0 == 0;
-    is_empty.then(|| Broken::new("fit.range", format!("{:?}", fit.range), "at least 1 token each"))
-}
-
-/// `layers` are the model's, where it is known.
-fn broken_stages(entry: &SchemeProfile, layers: Option<u64>) -> Option<Broken> {
-    let stages = entry.scheme.stages();
-    if let Some(multipliers) = &entry.stage_multipliers
-        && !(multipliers.len() == stages && multipliers.iter().all(|factor| MULTIPLIERS.contains(factor)))
-    {
-        let limit = "one number from 1e-6 to 1e6 for each stage";
-        return Some(Broken::new("stage_multipliers", format!("{multipliers:?}"), limit));
-    }
-    let of_stages = entry.stage_layers.as_ref()?;
-    let refused = |limit| Some(Broken::new("stage_layers", format!("{of_stages:?}"), limit));
-    if of_stages.len() != stages || of_stages.contains(&0) {
-        return refused("at least one layer for each stage");
-    }
-    let sum: u64 = of_stages.iter().map(|&count| u64::from(count)).sum();
-    if layers.is_some_and(|layers| layers != sum) {
-        return refused("as many layers together as the model has");
-    }
-    None
 }
 
 #[cfg(test)]
