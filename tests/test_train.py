@@ -393,6 +393,13 @@ REFUSALS = (
     Refusal('planner.profile="nowhere.json"', "file_unreadable", "nowhere.json"),
     Refusal('planner.strategies=["2x<1>"]\0planner.profile="WITHOUT"', "scheme_unknown", "<1>"),
     Refusal('output.directory="FILE/run"', "run_directory", "FILE/run"),
+    Refusal('output.directory="/proc/run"', "run_directory", "'/proc' cannot be written"),
+    # Terabytes, tens of them, which are counted before anything is made of them.
+    Refusal(
+        "model.hidden_size=524288\0model.intermediate_size=1048576",
+        "run_directory",
+        "MiB of room, and a checkpoint takes",
+    ),
     Refusal('output.directory="."', "run_directory", "name a new folder"),
     Refusal('planner.profile=""\0planner.memory_mib=1\0model.hidden_size=256', "scheme_too_large", "<1>"),
 )

@@ -40,6 +40,7 @@ from hydraulis.runtime.distributed import joined, ranks_per_node
 from hydraulis.runtime.evaluator import Evaluator
 from hydraulis.runtime.hugging_face.files import carry
 from hydraulis.runtime.loop import Iteration, iterations
+from hydraulis.runtime.output_folder import look_at_output
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.recorder import Recorder, RunSummary
 from hydraulis.runtime.run_data import load_data
@@ -140,13 +141,14 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
     with TrainingDisplay(rank, json=as_json) as display:
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         named_strategies(config.planner, cluster)
-        on_rank_zero(lambda: require_trackers(config.output))
+        resumed = find_resumed(config.checkpoint.resume, config.output.directory)
+        on_rank_zero(lambda: _look_ahead(config, resumed))
         data = _opened(config, stop, display)
         if data is None:
             return EXIT_INTERRUPTED
         config = _with_steps(config, data.train, display)
         position = DataPosition(config, data.train)
-        resumed = _resumed(config, position, display)
+        _check_resumed(config, resumed, position, display)
         first = completed = resumed.manifest.step if resumed else 0
         if first >= config.train.num_steps:
             # Before anything is measured or written: the run's files stay those of its training.
@@ -259,16 +261,22 @@ def _with_steps(config: RunConfig, data: Dataset, display: TrainingDisplay) -> R
     return config
 
 
-def _resumed(config: RunConfig, position: DataPosition, display: TrainingDisplay) -> ResumedRun | None:
-    """Find the run to go on with, and check that it is this one. Collective."""
-    resumed = find_resumed(config.checkpoint.resume, config.output.directory)
+def _look_ahead(config: RunConfig, resumed: ResumedRun | None) -> None:
+    """Refuse now what would fail after hours of work: services, the run's folder, its room."""
+    require_trackers(config.output)
+    look_at_output(config, resumed)
+
+
+def _check_resumed(
+    config: RunConfig, resumed: ResumedRun | None, position: DataPosition, display: TrainingDisplay
+) -> None:
+    """Check that the run to go on with, if there is one, is this one. Collective."""
     if resumed is not None:
         step = resumed.manifest.step
         on_rank_zero(lambda: resumed.check(config, position.cursor(step)))
         display.note(f"going on after step {step} of {resumed.run}")
     elif config.checkpoint.resume:
         display.note("there is no checkpoint to go on with: beginning anew")
-    return resumed
 
 
 def _saver(config: RunConfig, worker: Worker, position: DataPosition, recorder: Recorder) -> CheckpointSaver:

@@ -97,6 +97,8 @@ def test_without_a_profile_the_run_measures_one(made: Path) -> None:
 
 
 TWO_HEADS = ("model.num_attention_heads=2", "model.num_key_value_heads=2")
+# Terabytes, tens of them, whose parameters are counted and not made.
+HUGE = ("model.hidden_size=524288", "model.intermediate_size=1048576")
 NO_ROOM = ("planner.memory_mib=1", "model.hidden_size=256")
 REFUSALS = (
     (["train.frozen=*.absent"], "model", "frozen_parameters"),
@@ -117,6 +119,9 @@ REFUSALS = (
     (["checkpoint.resume=FOLDER/base"], "resume", "checkpoint_missing"),
     (["output.directory=FOLDER/documents.jsonl/run"], "output", "run_directory"),
     (["output.directory=.."], "output", "run_directory"),
+    # Root may write anywhere, as permissions have it; this file system takes nothing all the same.
+    (["output.directory=/proc/run"], "output", "run_directory"),
+    ([*HUGE], "output", "run_directory"),
     ([f"output.directory=FOLDER/{'long' * 99}/run"], "output", "run_directory"),
 )
 

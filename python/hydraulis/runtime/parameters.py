@@ -88,6 +88,11 @@ class ModelParameters:
         table = ParameterTable(entries, split)
         return cls(config, table, tuple(entry.name for entry in table.parameters), shapes, trained)
 
+    @property
+    def num_elements(self) -> int:
+        """The elements of all of them."""
+        return sum(shape.numel() for shape in self.shapes.values())
+
     def view(self, canonical: Tensor, name: str) -> Tensor:
         """View canonical elements, of all or some whole rows, as the parameter or that slice of it.
 
