@@ -12,7 +12,7 @@ from helpers import at_least
 from hydraulis import Cluster, Scheme
 from hydraulis.cli.main import main
 from hydraulis.config.run import RunConfig, load
-from hydraulis.data.open import prepare
+from hydraulis.data.open import open_sources, prepare
 from hydraulis.errors import InvalidInputError
 from hydraulis.preflight.finding import Finding
 from hydraulis.preflight.folders import FolderLook
@@ -88,6 +88,24 @@ def test_what_is_indexed_is_counted(made: Path, tmp_path: Path) -> None:
     assert found["data"].text.startswith("1 source: 54 sequences of ")
     assert found["data"].text.endswith("6 are held out")
     assert "2 epochs are " in found["length"].text
+
+
+@pytest.mark.parametrize("files", [1, 40])
+def test_files_without_a_record_are_refused_as_the_run_refuses_them(
+    made: Path, tmp_path: Path, files: int
+) -> None:
+    for number in range(files):
+        (tmp_path / f"{number:02}.jsonl").write_text("\n" * number)
+    names = f'data.sources=[{{files=["{tmp_path}/*.jsonl"]}}]'
+    config = read(made, names, f"data.index_directory={tmp_path}/index")
+    found = looks(config)["data"]
+    assert (found.status, found.code) == ("refused", "corpus_empty")
+    with pytest.raises(InvalidInputError) as refusal:
+        open_sources(config.data, prepare(config.data))
+    assert (refusal.value.code, str(refusal.value)) == (found.code, found.text)
+    # Not among those that are tried first.
+    (tmp_path / f"{min(1, files - 1):02}.jsonl").write_text('{"text": "one"}\n')
+    assert looks(config)["data"].status == "ok"
 
 
 def test_without_a_profile_the_run_measures_one(made: Path) -> None:
