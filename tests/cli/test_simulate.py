@@ -154,6 +154,20 @@ def test_the_list_is_that_of_strategies(lengths: Path, capsys: pytest.CaptureFix
     assert set(one["strategies"]) <= {"4x<tp16>", "2x<tp16>+4x<tp8>"}
 
 
+def test_every_planner_plans_by_the_rule_that_is_asked_for(
+    lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    longer = tmp_path / "longer.npy"
+    np.save(longer, np.append(np.load(lengths)[:80], [60_000] * 20))
+    names = ["--compare", "static;search;2x<tp8,pp4>"]
+    assert main(options(longer, *names)) == 2
+    assert "[no_static]" in capsys.readouterr().err
+    found = planners(capsys, options(longer, *names, "--memory", "exact"))
+    assert [len(one["step_ms"]) for one in found] == [3, 3, 3]
+    assert main(options(longer, *names, "--memory", "exact")) == 0
+    assert "llama-32b-a800 on 64 GPUs; exact memory" in capsys.readouterr().out
+
+
 def test_it_says_how_far_it_is_and_can_be_ended_there(
     lengths: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from hydraulis.cli.options import (
     add_figure,
     add_json,
     add_lengths_file,
+    add_memory,
     cluster_of,
     count,
     overrides_of,
@@ -134,6 +135,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--replicas", type=count, default=8, metavar="N", help="deal batches out to so many (default: 8)"
     )
     add_cluster(parser, required=False)
+    add_memory(parser)
     add_figure(parser, "; a comparison as NAME-compared")
     add_json(parser, "everything")
     parser.set_defaults(run=run)
@@ -273,7 +275,7 @@ def _compare(
         return None
     profile = load_profile(arguments.profile)
     cluster = cluster_of(arguments, profile)
-    setting = Setting(profile=profile, cluster=cluster, batches=batches)
+    setting = Setting(profile=profile, cluster=cluster, batches=batches, memory=arguments.memory)
     static, search = compare(setting, ("static", "search"), progress)
     return Comparison(profile=profile, gpus=cluster.gpus, static=static, search=search)
 

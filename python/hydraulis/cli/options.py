@@ -3,12 +3,13 @@
 import argparse
 import json
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import Cluster, CostProfile, LengthHistogram, LinkRates
+from hydraulis.config.memory_rule import MemoryRule
 from hydraulis.config.planner import LINK_OF_PROFILE
 from hydraulis.config.preset import PRESETS
 from hydraulis.planner.links import link_rates
@@ -77,6 +78,17 @@ def overrides_of(arguments: argparse.Namespace) -> list[str]:
 def cluster_of(arguments: argparse.Namespace, profile: CostProfile) -> Cluster:
     """Make the cluster that was asked for."""
     return Cluster(arguments.gpus, arguments.gpus_per_node or profile.gpus_per_node)
+
+
+def add_memory(parser: argparse.ArgumentParser) -> None:
+    """Declare `--memory`."""
+    parser.add_argument(
+        "--memory",
+        choices=get_args(MemoryRule),
+        default=get_args(MemoryRule)[0],
+        help="how micro-batches fit: cap, each by itself; exact, any that a pipeline holds at once, which "
+        "admits longer sequences (default: cap)",
+    )
 
 
 def add_link(parser: argparse.ArgumentParser) -> None:

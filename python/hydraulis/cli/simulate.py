@@ -15,6 +15,7 @@ from hydraulis.cli.options import (
     add_json,
     add_lengths,
     add_link,
+    add_memory,
     add_strategies,
     cluster_of,
     drawn,
@@ -70,6 +71,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "(default: static;list;search)",
     )
     add_strategies(parser)
+    add_memory(parser)
     parser.add_argument(
         "--slow",
         action="append",
@@ -183,6 +185,7 @@ def _setting(arguments: argparse.Namespace, progress: Progress) -> Setting:
         cluster=cluster,
         batches=drawn(arguments, lengths),
         listed=[listed] if listed == "search" else listed,
+        memory=arguments.memory,
         slowdowns=dict(arguments.slow),
         link=None if planned is None else Link.of_profile(profile, planned),
         actual_link=None if actual is None else Link.of_profile(profile, actual),
@@ -197,10 +200,11 @@ def _title(arguments: argparse.Namespace, setting: Setting) -> str:
     links = "" if setting.link is None else "; transfers by links"
     links += "" if arguments.slow_link is None else f", in fact {arguments.slow_link}"
     messages = "" if setting.network is None else "; messages between stages take time"
+    memory = "" if setting.memory == "cap" else f"; {setting.memory} memory"
     return (
         f"{len(setting.batches)} batches of {arguments.tokens_per_batch:,} tokens (seed {arguments.seed}), "
         f"{setting.profile.name} on {setting.cluster.gpus} GPUs"
-        f"{slow}{links}{messages}"
+        f"{memory}{slow}{links}{messages}"
     )
 
 

@@ -20,6 +20,7 @@ from hydraulis._core import (
     Scheme,
     Simulation,
 )
+from hydraulis.config.memory_rule import MemoryRule
 from hydraulis.errors import HydraulisError, InfeasibleError
 from hydraulis.planner.static import StaticComparison
 from hydraulis.planner.tell import Tell, silent
@@ -38,6 +39,7 @@ class Setting:
         profile: of the model.
         cluster: of all ranks.
         batches: the lengths of each batch.
+        memory: how micro-batches fit, for every planner.
         listed: strategies that `list` chooses from; None for those of the profile.
         slowdowns: for each slow rank how many times as long it takes; no planner knows of them.
         link: that all planners plan transfers by; None to leave these out.
@@ -48,6 +50,7 @@ class Setting:
     profile: CostProfile
     cluster: Cluster
     batches: Sequence[Batch]
+    memory: MemoryRule = "cap"
     listed: Sequence[str] | None = None
     slowdowns: Mapping[int, float] = field(default_factory=dict)
     link: Link | None = None
@@ -187,7 +190,10 @@ def _planner(name: str, setting: Setting, progress: Tell) -> tuple[Planner, str]
             strategies, full_name = [best], f"static {best}"
         case _:
             strategies = [name]
-    return Planner(setting.profile, setting.cluster, strategies=strategies, link=setting.link), full_name
+    planner = Planner(
+        setting.profile, setting.cluster, strategies=strategies, memory=setting.memory, link=setting.link
+    )
+    return planner, full_name
 
 
 def best_static(setting: Setting, progress: Tell = silent) -> str:
@@ -198,7 +204,7 @@ def best_static(setting: Setting, progress: Tell = silent) -> str:
     """
     candidates = homogeneous(setting.profile, setting.cluster)
     comparison = StaticComparison.over(
-        setting.profile, setting.cluster, candidates, setting.longest, setting.link
+        setting.profile, setting.cluster, candidates, setting.longest, setting.link, setting.memory
     )
     for done, batch in enumerate(setting.batches):
         progress("planning under each static strategy", done, len(setting.batches))
