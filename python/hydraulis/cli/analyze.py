@@ -14,6 +14,7 @@ import numpy.typing as npt
 from hydraulis._core import CostProfile
 from hydraulis.cli.analysis_tables import print_analysis
 from hydraulis.cli.contestant_table import contestant_table
+from hydraulis.cli.drawing import Drawn, first_batches
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,
@@ -155,10 +156,10 @@ def run(arguments: argparse.Namespace) -> int:
         check_writable(*figures)
     with Progress() as progress:
         lengths, targets, sampler = _read(arguments, progress)
-        batches = None if sampler is None else _batches(sampler, lengths, arguments.count, progress)
+        batches = None if sampler is None else first_batches(sampler, lengths, arguments.count, progress)
         data = Analysis(
             lengths=length_statistics(lengths, targets),
-            batches=None if batches is None else batch_imbalance(batches, arguments.replicas),
+            batches=None if batches is None else batch_imbalance(batches.lengths, arguments.replicas),
         )
         comparison = None if batches is None else _compare(arguments, batches, progress)
         account = Account(data=data, comparison=comparison)
@@ -182,16 +183,6 @@ def _figures(arguments: argparse.Namespace) -> list[Path]:
         _is_run(arguments) or arguments.tokens_per_batch is not None
     )
     return [figure, figure.with_stem(f"{figure.stem}-compared")] if is_compared else [figure]
-
-
-def _batches(
-    sampler: BatchSampler, lengths: npt.NDArray[np.int64], number: int, progress: Progress
-) -> list[npt.NDArray[np.int64]]:
-    found = []
-    for step in range(number):
-        progress("drawing batches", step, number)
-        found.append(lengths[sampler.batch(step).documents])
-    return found
 
 
 def _draw(account: Account, figures: Sequence[Path]) -> None:
@@ -268,14 +259,18 @@ def _of_options(arguments: argparse.Namespace) -> DataConfig:
     return from_table(DataConfig, table, "data")
 
 
-def _compare(
-    arguments: argparse.Namespace, batches: list[npt.NDArray[np.int64]], progress: Progress
-) -> Comparison | None:
+def _compare(arguments: argparse.Namespace, batches: Drawn, progress: Progress) -> Comparison | None:
     if arguments.profile is None:
         return None
     profile = load_profile(arguments.profile)
     cluster = cluster_of(arguments, profile)
-    setting = Setting(profile=profile, cluster=cluster, batches=batches, memory=arguments.memory)
+    setting = Setting(
+        profile=profile,
+        cluster=cluster,
+        batches=batches.lengths,
+        places=batches.places,
+        memory=arguments.memory,
+    )
     static, search = compare(setting, ("static", "search"), progress)
     return Comparison(profile=profile, gpus=cluster.gpus, static=static, search=search)
 

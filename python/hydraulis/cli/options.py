@@ -5,10 +5,7 @@ import json
 from pathlib import Path
 from typing import Literal, get_args
 
-import numpy as np
-import numpy.typing as npt
-
-from hydraulis._core import Cluster, CostProfile, LengthHistogram, LinkRates
+from hydraulis._core import Cluster, CostProfile, LinkRates
 from hydraulis.config.memory_rule import MemoryRule
 from hydraulis.config.planner import LINK_OF_PROFILE
 from hydraulis.config.preset import PRESETS
@@ -159,13 +156,6 @@ def add_figure(parser: argparse.ArgumentParser, also: str = "") -> None:
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:
     """Declare `--json`, the last option of every command."""
     parser.add_argument("--json", action="store_true", help=f"print {what} as JSON on one line")
-
-
-def drawn(arguments: argparse.Namespace, lengths: LengthHistogram) -> list[npt.NDArray[np.int64]]:
-    """Draw the batches that were asked for."""
-    return lengths.sample(
-        tokens_per_batch=arguments.tokens_per_batch, count=arguments.count, seed=arguments.seed
-    )
 
 
 def written(*paths: Path | None) -> str:

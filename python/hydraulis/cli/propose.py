@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import Cluster, CostProfile, Guess, LengthHistogram, Planner, propose, propose_paper
+from hydraulis.cli.drawing import drawn
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,
@@ -19,7 +20,6 @@ from hydraulis.cli.options import (
     add_memory,
     cluster_of,
     count,
-    drawn,
 )
 from hydraulis.cli.progress import Progress
 from hydraulis.config.memory_rule import MemoryRule
@@ -90,14 +90,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise InvalidInputError(message, code="propose_arguments")
     profile = load_profile(arguments.profile)
     with Progress() as progress:
-        lengths = LengthHistogram(read_lengths(arguments.lengths, arguments.field, progress))
+        data = read_lengths(arguments.lengths, arguments.field, progress)
+        lengths = LengthHistogram(data)
         task = _Task(
             profile=profile,
             cluster=cluster_of(arguments, profile),
             lengths=lengths,
             memory=arguments.memory,
             context=arguments.context or lengths.longest,
-            batches=drawn(arguments, lengths),
+            batches=drawn(arguments, data, progress).lengths,
         )
         if arguments.method == "search":
             listed = _by_search(task, arguments.k or _MOST_STRATEGIES, progress)

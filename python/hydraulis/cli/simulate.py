@@ -6,8 +6,9 @@ import re
 import sys
 from collections.abc import Sequence
 
-from hydraulis._core import LengthHistogram, Link, RankMemory, Strategy
+from hydraulis._core import Link, RankMemory, Strategy
 from hydraulis.cli.contestant_table import contestant_table
+from hydraulis.cli.drawing import drawn
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,
@@ -18,7 +19,6 @@ from hydraulis.cli.options import (
     add_memory,
     add_strategies,
     cluster_of,
-    drawn,
     link_rates_of,
     strategies_of,
     written,
@@ -179,11 +179,12 @@ def _setting(arguments: argparse.Namespace, progress: Progress) -> Setting:
             f"by {field} NODE[,GPU[,MESSAGE]], on at least 2 GPUs"
         )
         raise InvalidInputError(message, code="link_missing")
-    lengths = LengthHistogram(read_lengths(arguments.lengths, arguments.field, progress))
+    batches = drawn(arguments, read_lengths(arguments.lengths, arguments.field, progress), progress)
     return Setting(
         profile=profile,
         cluster=cluster,
-        batches=drawn(arguments, lengths),
+        batches=batches.lengths,
+        places=batches.places,
         listed=[listed] if listed == "search" else listed,
         memory=arguments.memory,
         slowdowns=dict(arguments.slow),
