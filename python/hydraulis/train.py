@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,7 +15,7 @@ import torch.distributed as dist
 
 from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.cli.display import TrainingDisplay
-from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED, report
+from hydraulis.cli.exit import EXIT_INTERRUPTED, report_as_rank
 from hydraulis.cli.options import add_json, add_run_config, overrides_of
 from hydraulis.config.run import RunConfig, load, to_dict
 from hydraulis.data.analysis import ANALYSIS
@@ -36,7 +35,7 @@ from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed
 from hydraulis.runtime.checkpoint.saver import CheckpointSaver
 from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.device import choose_device, device_name
-from hydraulis.runtime.distributed import joined, ranks_per_node
+from hydraulis.runtime.distributed import joined, ranks_per_node, refused_together
 from hydraulis.runtime.evaluator import Evaluator
 from hydraulis.runtime.hugging_face.files import carry
 from hydraulis.runtime.loop import Iteration, iterations
@@ -67,7 +66,7 @@ exit codes:
   130  interrupted or terminated, after the step at hand: a checkpoint is there
 torchrun ends with 1 if a rank ends with any but 0.
 """
-REFUSAL_TIMEOUT = timedelta(seconds=60)
+_PROGRAM = "hydraulis.train"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,27 +81,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.resume:
         overrides.append(f"checkpoint.resume={json.dumps(parsed.resume, ensure_ascii=False)}")
     try:
-        config, device = _config(parsed.config, overrides, parsed.preset)
+        with refused_together():
+            config = load(parsed.config, overrides, parsed.preset)
+            device = choose_device(config.train.device)
     except HydraulisError as error:
         # What one node lacks, such as a device, the others may have: each node says it once.
-        if os.environ.get("LOCAL_RANK", "0") == "0":
-            report("hydraulis.train", error)
-        return EXIT_REFUSED
+        return report_as_rank(_PROGRAM, error, "LOCAL_RANK")
     try:
         timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
         with StopRequest() as stop, joined(timeout, device, deterministic=deterministic) as rank:
             return train(config, rank, stop, as_json=parsed.json)
     except HydraulisError as error:
         # Every rank raises the same error: one of them reports it.
-        if os.environ.get("RANK", "0") == "0":
-            report("hydraulis.train", error)
-        return EXIT_REFUSED
+        return report_as_rank(_PROGRAM, error, "RANK")
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Declare the command's options."""
     parser = argparse.ArgumentParser(
-        prog="hydraulis.train",
+        prog=_PROGRAM,
         description="Train, planning every iteration anew.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -116,17 +113,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add_json(parser, "the summary")
     return parser
-
-
-def _config(path: str, overrides: Sequence[str], preset: str | None) -> tuple[RunConfig, torch.device]:
-    """Read the configuration and choose the device; if refused, no rank leaves before all have come."""
-    try:
-        config = load(path, overrides, preset)
-        return config, choose_device(config.train.device)
-    except HydraulisError:
-        # torchrun ends every rank once one has left: rank 0 too, if it was slower and has yet to report.
-        with joined(REFUSAL_TIMEOUT):
-            raise
 
 
 def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = False) -> int:
