@@ -179,9 +179,7 @@ def _figures(arguments: argparse.Namespace) -> list[Path]:
     figure: Path | None = arguments.figure
     if figure is None:
         return []
-    is_compared = arguments.profile is not None and (
-        _is_run(arguments) or arguments.tokens_per_batch is not None
-    )
+    is_compared = arguments.profile is not None
     return [figure, figure.with_stem(f"{figure.stem}-compared")] if is_compared else [figure]
 
 
@@ -208,9 +206,19 @@ def _check(arguments: argparse.Namespace) -> None:
     if (arguments.profile is None) != (arguments.gpus is None):
         message = "--profile and --gpus: give both for a comparison, or neither"
         raise InvalidInputError(message, code="analyze_arguments")
+    if arguments.profile is not None and not _draws(arguments):
+        message = (
+            "--profile and --gpus compare batches: add --tokens-per-batch, which says how large these are"
+        )
+        raise InvalidInputError(message, code="analyze_arguments")
     if (overrides_of(arguments) or arguments.preset is not None) and not _is_run(arguments):
         message = "--preset, --model and --set are layers of a configuration: give its RUN.toml as DATA"
         raise InvalidInputError(message, code="analyze_arguments")
+
+
+def _draws(arguments: argparse.Namespace) -> bool:
+    """Tell whether batches are drawn: the options say how large they are, or a run does."""
+    return _is_run(arguments) or arguments.tokens_per_batch is not None
 
 
 def _is_run(arguments: argparse.Namespace) -> bool:
@@ -227,13 +235,12 @@ def _read(
         if tokens_per_batch is None:
             return lengths, lengths - 1, None
         return lengths, lengths - 1, BatchSampler(lengths, tokens_per_batch, arguments.seed)
-    is_run = _is_run(arguments)
-    config = _of_run(arguments) if is_run else _of_options(arguments)
+    config = _of_run(arguments) if _is_run(arguments) else _of_options(arguments)
     prepared = prepare(config, progress.share("indexing"))
     progress("opening the data")
     train = open_sources(config, prepared).train
-    wanted = is_run or tokens_per_batch is not None
-    return train.lengths, train.target_counts, sampler_for(config, train, arguments.seed) if wanted else None
+    sampler = sampler_for(config, train, arguments.seed) if _draws(arguments) else None
+    return train.lengths, train.target_counts, sampler
 
 
 def _of_run(arguments: argparse.Namespace) -> DataConfig:
