@@ -190,7 +190,10 @@ def test_devices_that_are_not_here_are_left_to_the_run(made: Path) -> None:
     if not torch.cuda.is_available():
         found = looks(read(made, "train.device=cuda"))["device"]
         assert found.status == "later"
-        assert "4 ranks of a node take a CUDA device each, this machine has 0" in found.text
+        assert found.text == (
+            "train.device = 'cuda': 4 ranks of a node take a CUDA device each, and this machine has 0: start it "
+            "where there are 4, or set train.device = 'cpu'"
+        )
 
 
 def test_a_service_that_is_not_installed_is_refused(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

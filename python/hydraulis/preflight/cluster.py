@@ -59,10 +59,13 @@ class ClusterLook:
         devices = torch.cuda.device_count()
         if asked == "cpu" or (asked == "auto" and not devices):
             return "ok", f"train.device = '{asked}': CPU ranks"
-        text = f"train.device = '{asked}': {ranks} ranks of a node take a CUDA device each"
+        text = (
+            f"train.device = '{asked}': {ranks} ranks of a node take a CUDA device each, and this machine has "
+            f"{devices}"
+        )
         if devices >= ranks:
-            return "ok", f"{text}, this machine has {devices}"
-        return "later", f"{text}, this machine has {devices}: the run's need more"
+            return "ok", text
+        return "later", f"{text}: start it where there are {ranks}, or set train.device = 'cpu'"
 
     def memory(self) -> tuple[Status, str]:
         """Compare what a rank holds of the model with its memory.
