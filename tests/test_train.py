@@ -251,6 +251,11 @@ def test_the_log_shows_each_step_once_and_where_the_files_are(first: Run) -> Non
     for name in FILES:
         assert any(line.endswith(str(first.directory / name)) for line in lines), name
     assert "best static strategy" in first.out
+    (measuring,) = (
+        place for place, line in enumerate(lines) if line.startswith("measuring what 3 schemes cost")
+    )
+    assert "up to 24 micro-batches" in lines[measuring]
+    assert " for 1 s or " in lines[measuring]
 
 
 def test_the_same_seed_and_profile_give_the_same_run_to_the_bit(first: Run, second: Run) -> None:

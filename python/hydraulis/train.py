@@ -25,6 +25,7 @@ from hydraulis.data.run_analysis import analysis_of
 from hydraulis.data.run_length import epochs_of, with_steps
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.static import StaticComparison
+from hydraulis.profile.measure import what_it_takes
 from hydraulis.profile.of_run import measured_profile, measurement_limits, saved_profile
 from hydraulis.profile.served import write_profile
 from hydraulis.runtime.beginning import begin
@@ -202,8 +203,7 @@ def _measured(
     config: RunConfig, worker: Worker, schemes: Sequence[Scheme], stop: StopRequest, display: TrainingDisplay
 ) -> CostProfile | None:
     """Measure what the schemes cost; None if that was stopped. Collective."""
-    seconds = config.planner.profile_seconds
-    display.note(f"measuring what {len(schemes)} schemes cost, for {seconds:.0f} s or one pass over them")
+    display.note(what_it_takes(len(schemes), config.planner.profile_seconds))
     profile = measured_profile(worker, schemes, measurement_limits(config), display.measuring, stop.agreed)
     if profile is None:
         display.note("stopped before the first iteration; nothing was written")

@@ -191,8 +191,8 @@ def test_devices_that_are_not_here_are_left_to_the_run(made: Path) -> None:
         found = looks(read(made, "train.device=cuda"))["device"]
         assert found.status == "later"
         assert found.text == (
-            "train.device = 'cuda': 4 ranks of a node take a CUDA device each, and this machine has 0: start it "
-            "where there are 4, or set train.device = 'cpu'"
+            "train.device = 'cuda': 4 ranks of a node take a CUDA device each, and this machine has 0: "
+            "start it where there are 4, or set train.device = 'cpu'"
         )
 
 

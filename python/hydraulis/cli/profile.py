@@ -167,6 +167,7 @@ def _measure(arguments: argparse.Namespace, config: RunConfig, device: "torch.de
 
     import torch.distributed as dist
 
+    from hydraulis.profile.measure import what_it_takes
     from hydraulis.profile.of_run import measured_profile, measurement_limits
     from hydraulis.runtime.distributed import joined, ranks_per_node
     from hydraulis.runtime.rank_zero import on_rank_zero
@@ -188,6 +189,8 @@ def _measure(arguments: argparse.Namespace, config: RunConfig, device: "torch.de
             precision=arguments.precision,
             file=arguments.output.with_name(arguments.output.name + ".measurements.jsonl"),
         )
+        if rank == 0:
+            sys.stderr.write(what_it_takes(len(schemes), limits.seconds) + "\n")
         with Progress() as progress:
             told = progress.share("measuring") if rank == 0 else lambda _share: None
             profile = measured_profile(worker, schemes, limits, told, stop.agreed)

@@ -60,8 +60,8 @@ class ClusterLook:
         if asked == "cpu" or (asked == "auto" and not devices):
             return "ok", f"train.device = '{asked}': CPU ranks"
         text = (
-            f"train.device = '{asked}': {ranks} ranks of a node take a CUDA device each, and this machine has "
-            f"{devices}"
+            f"train.device = '{asked}': {ranks} ranks of a node take a CUDA device each, and this machine "
+            f"has {devices}"
         )
         if devices >= ranks:
             return "ok", text
@@ -103,7 +103,10 @@ class ClusterLook:
             known = f"that of {resumed.run}, if the ranks compute as it was measured" if resumed else ""
             return "later", known
         if profile is None:
-            return "later", f"measured at the start, about {self.config.planner.profile_seconds:g} s"
+            return "later", (
+                f"measured at the start, for {self.config.planner.profile_seconds:g} s or one pass over all "
+                "schemes if that takes longer"
+            )
         self.profile = profile
         text = f"{profile.name} of {profile.device}"
         return "ok", text if self.config.planner.profile or not resumed else f"{text}, that of {resumed.run}"
