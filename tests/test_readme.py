@@ -1,10 +1,19 @@
 """What the README shows is there; its commands are run by docs/test_commands.py."""
 
+import itertools
 import re
+import shutil
+import subprocess
 
+import pytest
+
+from docs.page import blocks, commands, pages
 from helpers import ROOT, at_least
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+
+# Before the name of what is written.
+_WRITING = {"--output", "--figure", "--trace", "--png", "--log-dir", ">"}
 
 
 def test_the_pictures_of_the_readme_are_there() -> None:
@@ -18,3 +27,18 @@ def test_every_page_is_linked_and_every_link_leads_somewhere() -> None:
     assert [link for link in local if not (ROOT / link).exists()] == []
     pages = at_least(10, (ROOT / "docs").glob("*.md"))
     assert sorted(path.name for path in pages if f"docs/{path.name}" not in local) == []
+
+
+def test_what_the_commands_of_the_pages_write_is_ignored_in_a_checkout() -> None:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    found = [block for page in pages() for block in blocks(page)]
+    written = {block.file for block in found if block.file and "/" not in block.file}
+    for words in (words for block in found if block.kind == "sh" for words in commands(block.body)):
+        written |= {after for word, after in itertools.pairwise(words) if word in _WRITING}
+    of_scripts = {"base/config.json", "stories.jsonl", "lengths-compared.png", "runs/demo/metrics.jsonl"}
+    paths = sorted(at_least(8, written | of_scripts))
+    ignored = subprocess.run(
+        ["git", "check-ignore", "--no-index", *paths], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert sorted(ignored.stdout.split()) == paths

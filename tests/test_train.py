@@ -251,6 +251,11 @@ def test_the_log_shows_each_step_once_and_where_the_files_are(first: Run) -> Non
     for name in FILES:
         assert any(line.endswith(str(first.directory / name)) for line in lines), name
     assert "best static strategy" in first.out
+    (measuring,) = (
+        place for place, line in enumerate(lines) if line.startswith("measuring what 3 schemes cost")
+    )
+    assert "up to 24 micro-batches" in lines[measuring]
+    assert " for 1 s or " in lines[measuring]
 
 
 def test_the_same_seed_and_profile_give_the_same_run_to_the_bit(first: Run, second: Run) -> None:
@@ -277,6 +282,8 @@ def test_a_refusal_is_reported_once_even_if_rank_zero_is_the_slowest(tmp_path: P
     assert code != 0
     assert (out + err).count("hydraulis.train: error [config_unknown_key]: ") == 1
     assert "did you mean 'steps'" in err
+    *_, root_cause = err.partition("Root Cause")
+    assert "traceback : refused [config_unknown_key]: key 'stepss' in section [train] is" in root_cause
     assert_no_traceback_of_ours(err)
     assert not (tmp_path / "run").exists()
 
@@ -393,6 +400,13 @@ REFUSALS = (
     Refusal('planner.profile="nowhere.json"', "file_unreadable", "nowhere.json"),
     Refusal('planner.strategies=["2x<1>"]\0planner.profile="WITHOUT"', "scheme_unknown", "<1>"),
     Refusal('output.directory="FILE/run"', "run_directory", "FILE/run"),
+    Refusal('output.directory="/proc/run"', "run_directory", "'/proc' cannot be written"),
+    # Terabytes, tens of them, which are counted before anything is made of them.
+    Refusal(
+        "model.hidden_size=524288\0model.intermediate_size=1048576",
+        "run_directory",
+        "MiB of room, and a checkpoint takes",
+    ),
     Refusal('output.directory="."', "run_directory", "name a new folder"),
     Refusal('planner.profile=""\0planner.memory_mib=1\0model.hidden_size=256', "scheme_too_large", "<1>"),
 )

@@ -16,6 +16,7 @@ from hydraulis import train
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime import distributed
 from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.device import CPU
 from hydraulis.runtime.run_directory import RunDirectory
@@ -35,6 +36,7 @@ def run_commands(commands: Sequence[Sequence[str]], ranks_per_node: int | None =
     os.environ["RANK"] = str(dist.get_rank())
     os.environ["LOCAL_WORLD_SIZE"] = str(ranks_per_node or dist.get_world_size())
     setattr(train, "joined", join_what_is_there)  # noqa: B010
+    setattr(distributed, "joined", join_what_is_there)  # noqa: B010
     setattr(StandardLibrary, "load", _load)  # noqa: B010
     return [_run(arguments) for arguments in commands]
 

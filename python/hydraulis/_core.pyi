@@ -487,6 +487,7 @@ def propose(
     k: int,
     *,
     context: int | None = None,
+    memory: Literal["cap", "exact"] = "cap",
     progress: Callable[[str, int, int], object] | None = None,
 ) -> Proposal: ...
 def propose_paper(

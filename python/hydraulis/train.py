@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,7 +15,7 @@ import torch.distributed as dist
 
 from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.cli.display import TrainingDisplay
-from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED, report
+from hydraulis.cli.exit import EXIT_INTERRUPTED, report_as_rank
 from hydraulis.cli.options import add_json, add_run_config, overrides_of
 from hydraulis.config.run import RunConfig, load, to_dict
 from hydraulis.data.analysis import ANALYSIS
@@ -26,6 +25,7 @@ from hydraulis.data.run_analysis import analysis_of
 from hydraulis.data.run_length import epochs_of, with_steps
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.static import StaticComparison
+from hydraulis.profile.measure import what_it_takes
 from hydraulis.profile.of_run import measured_profile, measurement_limits, saved_profile
 from hydraulis.profile.served import write_profile
 from hydraulis.runtime.beginning import begin
@@ -36,10 +36,11 @@ from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed
 from hydraulis.runtime.checkpoint.saver import CheckpointSaver
 from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.device import choose_device, device_name
-from hydraulis.runtime.distributed import joined, ranks_per_node
+from hydraulis.runtime.distributed import joined, ranks_per_node, refused_together
 from hydraulis.runtime.evaluator import Evaluator
 from hydraulis.runtime.hugging_face.files import carry
 from hydraulis.runtime.loop import Iteration, iterations
+from hydraulis.runtime.output_folder import look_at_output
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.recorder import Recorder, RunSummary
 from hydraulis.runtime.run_data import load_data
@@ -66,7 +67,7 @@ exit codes:
   130  interrupted or terminated, after the step at hand: a checkpoint is there
 torchrun ends with 1 if a rank ends with any but 0.
 """
-REFUSAL_TIMEOUT = timedelta(seconds=60)
+_PROGRAM = "hydraulis.train"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,27 +82,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.resume:
         overrides.append(f"checkpoint.resume={json.dumps(parsed.resume, ensure_ascii=False)}")
     try:
-        config, device = _config(parsed.config, overrides, parsed.preset)
+        with refused_together():
+            config = load(parsed.config, overrides, parsed.preset)
+            device = choose_device(config.train.device)
     except HydraulisError as error:
         # What one node lacks, such as a device, the others may have: each node says it once.
-        if os.environ.get("LOCAL_RANK", "0") == "0":
-            report("hydraulis.train", error)
-        return EXIT_REFUSED
+        return report_as_rank(_PROGRAM, error, "LOCAL_RANK")
     try:
         timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
         with StopRequest() as stop, joined(timeout, device, deterministic=deterministic) as rank:
             return train(config, rank, stop, as_json=parsed.json)
     except HydraulisError as error:
         # Every rank raises the same error: one of them reports it.
-        if os.environ.get("RANK", "0") == "0":
-            report("hydraulis.train", error)
-        return EXIT_REFUSED
+        return report_as_rank(_PROGRAM, error, "RANK")
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Declare the command's options."""
     parser = argparse.ArgumentParser(
-        prog="hydraulis.train",
+        prog=_PROGRAM,
         description="Train, planning every iteration anew.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -117,17 +116,6 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _config(path: str, overrides: Sequence[str], preset: str | None) -> tuple[RunConfig, torch.device]:
-    """Read the configuration and choose the device; if refused, no rank leaves before all have come."""
-    try:
-        config = load(path, overrides, preset)
-        return config, choose_device(config.train.device)
-    except HydraulisError:
-        # torchrun ends every rank once one has left: rank 0 too, if it was slower and has yet to report.
-        with joined(REFUSAL_TIMEOUT):
-            raise
-
-
 def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = False) -> int:
     """Run the configuration as one rank of a process group; give the exit code.
 
@@ -140,13 +128,14 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
     with TrainingDisplay(rank, json=as_json) as display:
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         named_strategies(config.planner, cluster)
-        on_rank_zero(lambda: require_trackers(config.output))
+        resumed = find_resumed(config.checkpoint.resume, config.output.directory)
+        on_rank_zero(lambda: _look_ahead(config, resumed))
         data = _opened(config, stop, display)
         if data is None:
             return EXIT_INTERRUPTED
         config = _with_steps(config, data.train, display)
         position = DataPosition(config, data.train)
-        resumed = _resumed(config, position, display)
+        _check_resumed(config, resumed, position, display)
         first = completed = resumed.manifest.step if resumed else 0
         if first >= config.train.num_steps:
             # Before anything is measured or written: the run's files stay those of its training.
@@ -214,8 +203,7 @@ def _measured(
     config: RunConfig, worker: Worker, schemes: Sequence[Scheme], stop: StopRequest, display: TrainingDisplay
 ) -> CostProfile | None:
     """Measure what the schemes cost; None if that was stopped. Collective."""
-    seconds = config.planner.profile_seconds
-    display.note(f"measuring what {len(schemes)} schemes cost, for {seconds:.0f} s or one pass over them")
+    display.note(what_it_takes(len(schemes), config.planner.profile_seconds))
     profile = measured_profile(worker, schemes, measurement_limits(config), display.measuring, stop.agreed)
     if profile is None:
         display.note("stopped before the first iteration; nothing was written")
@@ -259,16 +247,22 @@ def _with_steps(config: RunConfig, data: Dataset, display: TrainingDisplay) -> R
     return config
 
 
-def _resumed(config: RunConfig, position: DataPosition, display: TrainingDisplay) -> ResumedRun | None:
-    """Find the run to go on with, and check that it is this one. Collective."""
-    resumed = find_resumed(config.checkpoint.resume, config.output.directory)
+def _look_ahead(config: RunConfig, resumed: ResumedRun | None) -> None:
+    """Refuse now what would fail after hours of work: services, the run's folder, its room."""
+    require_trackers(config.output)
+    look_at_output(config, resumed)
+
+
+def _check_resumed(
+    config: RunConfig, resumed: ResumedRun | None, position: DataPosition, display: TrainingDisplay
+) -> None:
+    """Check that the run to go on with, if there is one, is this one. Collective."""
     if resumed is not None:
         step = resumed.manifest.step
         on_rank_zero(lambda: resumed.check(config, position.cursor(step)))
         display.note(f"going on after step {step} of {resumed.run}")
     elif config.checkpoint.resume:
         display.note("there is no checkpoint to go on with: beginning anew")
-    return resumed
 
 
 def _saver(config: RunConfig, worker: Worker, position: DataPosition, recorder: Recorder) -> CheckpointSaver:

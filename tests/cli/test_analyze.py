@@ -146,6 +146,8 @@ def test_a_figure_is_drawn(capsys: pytest.CaptureFixture[str], name: str) -> Non
         ([], "analyze_arguments"),
         ([TEXT, "--lengths", "x"], "analyze_arguments"),
         ([TEXT, "--gpus", "8"], "analyze_arguments"),
+        ([TEXT, "--gpus", "8", "--profile", "llama-7b-a800"], "analyze_arguments"),
+        (["--lengths", "x", "--gpus", "8", "--profile", "llama-7b-a800"], "analyze_arguments"),
         ([TEXT, "--set", "data.max_tokens=9"], "analyze_arguments"),
         (["--lengths", "x", "--preset", "laptop"], "analyze_arguments"),
         ([str(ROOT / "examples/demo.toml")], "analyze_arguments"),

@@ -59,6 +59,26 @@ def test_train_points_to_torchrun(capsys: pytest.CaptureFixture[str]) -> None:
     assert "torchrun --nproc-per-node N -m hydraulis.train RUN.toml\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words", [["plan", "--bogus"], ["check", "run.toml", "--bogus"], ["--bogus", "pack"]]
+)
+def test_what_is_unknown_is_refused_with_the_usage_of_its_command(
+    capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    needed = {
+        "plan": ["--profile", "llama-7b-a800", "--gpus", "8", "--lengths", "x"],
+        "check": ["--gpus", "4"],
+        "pack": ["--lengths", "x", "--window", "8", "--output", "x.npz"],
+    }
+    name = words[0] if words[0] in needed else words[1]
+    with pytest.raises(SystemExit) as refusal:
+        main([*words, *needed[name]])
+    assert refusal.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"usage: hydraulis {name} ")
+    assert error.endswith(f"hydraulis {name}: error: unrecognized arguments: --bogus\n")
+
+
 # Said of a cluster that has a profile, and of one that has none; of records of lengths, and of documents.
 DIFFER = {"--gpus-per-node", "--field", "--output", "--figure", "--json"}
 

@@ -51,6 +51,26 @@ def test_strategies_are_separated_by_semicolons(lengths: Path, capsys: pytest.Ca
     assert [entry["strategy"] for entry in document["considered"]] == ["1x<tp16>+12x<tp4>", "8x<tp4,pp2>"]
 
 
+def test_the_exact_rule_admits_longer_sequences(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lengths.write_text("60000\n900\n", encoding="utf-8")
+    search = options(lengths, "--strategies", "search", "--json")
+    assert main(search) == 2
+    assert "[sequence_too_long]" in capsys.readouterr().err
+    assert main([*search, "--memory", "exact"]) == 0
+    assert Plan.from_json(capsys.readouterr().out).memory == "exact"
+
+
+def test_a_proof_looks_longer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    uneven = tmp_path / "uneven.txt"
+    numbers = np.random.default_rng(6).lognormal(6.2, 1.2, 300).astype(int).clip(1, 32_768)
+    uneven.write_text("\n".join(map(str, numbers)))
+    gaps = []
+    for more in ([], ["--prove"]):
+        assert main(options(uneven, "--strategies", "search", "--json", *more)) == 0
+        gaps.append(Plan.from_json(capsys.readouterr().out).gap)
+    assert gaps[1] < gaps[0]
+
+
 def test_nodes_are_as_in_the_profile_unless_given(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(options(lengths, "--gpus-per-node", "16")) == 0
     assert "64 GPUs in nodes of 16" in capsys.readouterr().out
@@ -130,6 +150,7 @@ def test_transfers_by_links_are_planned_traced_and_drawn(
         (["--strategies", "12x"], "strategy_syntax"),
         (["--strategies", "1x<tp2>"], "scheme_unknown"),
         (["--strategies", "8x<tp16>"], "strategy_too_large"),
+        (["--gpus", "2"], "strategy_too_large"),
         (["--strategies", "1x<cp2>"], "scheme_unknown"),
         (["--strategies", "8x<tp4,pp2>"], "sequence_too_long"),
     ],

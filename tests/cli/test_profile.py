@@ -1,6 +1,10 @@
 """`hydraulis profile`: ranks of its own, a profile that plans and trains, and refusals."""
 
 import json
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +62,10 @@ def test_ranks_measure_a_profile_that_plans(config: Path, capfd: pytest.CaptureF
     assert profile.schemes == ["<1>", "<pp2>"]
     assert profile.model == shape_of(load(config).model)
     assert profile.dtype == "float32"
+    assert output.err.startswith(
+        "measuring what 2 schemes cost: up to 16 micro-batches, each timed at least "
+    )
+    assert " for 60 s or as long as that takes" in output.err
     assert "send among 2 ranks" in output.out
     assert "all_to_all among 2 ranks" in output.out
     assert str(config.with_name("p.json")) in output.out
@@ -110,6 +118,32 @@ def test_what_is_refused_is_said_once_and_no_rank_is_started(
     error = capsys.readouterr().err
     assert error.startswith(f"hydraulis: error [{code}]: ")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (["--set", "train.stepss=3"], "config_unknown_key"),
+        (["--set", "planner.strategies=3x<1>"], "strategy_too_large"),
+    ],
+)
+def test_under_torchrun_a_refusal_is_said_once(config: Path, more: list[str], code: str) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    # Else torchrun leaves a folder in /tmp.
+    command = [*launcher, "--log-dir", str(config.with_name("torchrun")), "-m", "hydraulis"]
+    loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+    settings = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": loopback, "CUDA_VISIBLE_DEVICES": ""}
+    ended = subprocess.run(
+        [*command, *options(config, *more)],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.count(f"hydraulis: error [{code}]: ") == 1, ended.stderr
+    assert f"refused [{code}]: " in ended.stderr.partition("Root Cause")[2]
 
 
 @pytest.mark.parametrize("word", ["0", "-1", "inf", "nan", "soon"])

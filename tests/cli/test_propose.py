@@ -65,6 +65,34 @@ def test_the_document_is_that_of_the_list(lengths: Path, capsys: pytest.CaptureF
     assert found != document(capsys, options(lengths, "-k", "2", "--json", "--seed", "1"))
 
 
+def test_a_list_for_the_exact_rule_says_so(
+    lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    longer = tmp_path / "longer.npy"
+    np.save(longer, np.append(np.load(lengths)[:80], [60_000] * 20))
+    assert main(options(longer)) == 2
+    assert "[context_too_long]" in capsys.readouterr().err
+    exact = options(longer, "--memory", "exact")
+    assert main(exact) == 0
+    text = capsys.readouterr().out
+    assert re.search(r'^for hydraulis plan: --strategies "\S+" --memory exact$', text, re.MULTILINE)
+    assert text.endswith('planner.memory = "exact"\n')
+    assert document(capsys, [*exact, "--json"])["memory"] == "exact"
+
+
+def test_the_papers_list_is_weighed_by_the_rule_that_is_asked_for(
+    lengths: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_cap, exact = (
+        document(capsys, options(lengths, "--method", "paper", "--memory", rule, "--json"))
+        for rule in ("cap", "exact")
+    )
+    assert [one["strategy"] for one in exact["strategies"]] == [
+        one["strategy"] for one in by_cap["strategies"]
+    ]
+    assert exact["longest_admitted"] > by_cap["longest_admitted"]
+
+
 def test_the_papers_method(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, options(lengths, "--method", "paper", "--json"))
     own = document(capsys, options(lengths, "--json"))

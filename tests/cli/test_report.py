@@ -59,18 +59,36 @@ def test_an_interrupt_keeps_the_page_that_was_there(
     ("more", "code"),
     [
         (["--output", "missing/page.html"], "file_unwritable"),
+        (["--output", "/proc/page.html"], "file_unwritable"),
         (["--png", "{folder}/profile.json"], "file_unwritable"),
+        (["--png", "{folder}/profile.json/pictures"], "file_unwritable"),
+        (["--png", "/proc/pictures"], "file_unwritable"),
     ],
 )
-def test_what_cannot_be_written_is_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str], more: list[str], code: str
+def test_what_cannot_be_written_is_refused_before_the_work(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    code: str,
 ) -> None:
+    monkeypatch.delattr("hydraulis.cli.report.read_run")
     assert main(["report", str(folder), *(word.format(folder=folder) for word in more)]) == 2
     assert capsys.readouterr().err.startswith(f"hydraulis: error [{code}]: ")
 
 
+def test_a_page_that_cannot_stand_beside_its_run_is_refused_before_the_work(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delattr("hydraulis.cli.report.read_run")
+    assert main(["report", "/proc/self"]) == 2
+    assert "file '/proc/self/report.html' cannot be written" in capsys.readouterr().err
+
+
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(tmp_path)]) == 2
+    assert main(["report", str(tmp_path / "absent")]) == 2
+    assert "absent/metrics.jsonl' cannot be read" in capsys.readouterr().err
+    assert main(["report", str(tmp_path), "--png", str(tmp_path / "pictures")]) == 2
     assert capsys.readouterr().err.startswith("hydraulis: error [file_unreadable]: ")
     assert list(tmp_path.iterdir()) == []
 

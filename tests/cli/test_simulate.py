@@ -1,6 +1,7 @@
 """`hydraulis simulate`: the table, the document, the figure, and what is refused."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from cli.told import interrupt_at, listen
 from hydraulis import CostProfile
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.main import main
+from hydraulis.data.sampler import BatchSampler
+from hydraulis.planner import read_lengths
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +51,7 @@ def test_a_row_for_each_planner(lengths: Path, capsys: pytest.CaptureFixture[str
     )
     static, listed, search, *legend = lines[3:]
     assert "transfers" not in "".join(legend)
-    assert static.startswith("static 4x<tp16>")
+    assert static.startswith("static 8x<tp8>")
     assert [row.split()[0] for row in (listed, search)] == ["list", "search"]
     assert "1.00x" in static
     for row in (static, listed, search):
@@ -154,6 +157,43 @@ def test_the_list_is_that_of_strategies(lengths: Path, capsys: pytest.CaptureFix
     assert set(one["strategies"]) <= {"4x<tp16>", "2x<tp16>+4x<tp8>"}
 
 
+def test_every_planner_plans_by_the_rule_that_is_asked_for(
+    lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    longer = tmp_path / "longer.npy"
+    np.save(longer, np.append(np.load(lengths)[:80], [60_000] * 20))
+    names = ["--compare", "static;search;2x<tp8,pp4>"]
+    assert main(options(longer, *names)) == 2
+    assert "[no_static]" in capsys.readouterr().err
+    found = planners(capsys, options(longer, *names, "--memory", "exact"))
+    assert [len(one["step_ms"]) for one in found] == [3, 3, 3]
+    assert main(options(longer, *names, "--memory", "exact")) == 0
+    assert "llama-32b-a800 on 64 GPUs; exact memory" in capsys.readouterr().out
+
+
+def test_its_batches_are_those_of_analyze(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, *drawn = options(lengths, "--seed", "3")
+    assert main(["analyze", *drawn, "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)["comparison"]
+    static, search = planners(capsys, ["simulate", *drawn, "--compare", "static;search"])
+    assert [compared["static_ms"], compared["search_ms"]] == [static["mean_ms"], search["mean_ms"]]
+
+
+def test_a_sequence_that_is_too_long_is_named_by_batch_and_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    longer = tmp_path / "longer.txt"
+    longer.write_text("1000\n" * 50 + "40000\n" + "1000\n" * 50)
+    assert main(options(longer, "--compare", "8x<tp4>")) == 2
+    error = capsys.readouterr().err
+    found = re.search(r": batch (\d+): sequence (\d+) has 40000 tokens; .* \(its sequence (\d+) is", error)
+    assert found is not None, error
+    assert found[2] == found[3]
+    assert error.endswith(" is number 50 of the data; all count from 0)\n")
+    batch = BatchSampler(read_lengths(longer), 60_000, 0).batch(int(found[1]))
+    assert batch.documents[int(found[2])] == 50
+
+
 def test_it_says_how_far_it_is_and_can_be_ended_there(
     lengths: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,11 +202,12 @@ def test_it_says_how_far_it_is_and_can_be_ended_there(
     assert main(arguments) == 0
     steps = [one.name for one in told]
     assert steps == [
+        *3 * ["drawing batches"],
         *3 * ["planning under each static strategy"],
         *3 * ["simulating static"],
         *3 * ["simulating 4x<tp16>"],
     ]
-    assert [(one.done, one.of) for one in told] == 3 * [(0, 3), (1, 3), (2, 3)]
+    assert [(one.done, one.of) for one in told] == 4 * [(0, 3), (1, 3), (2, 3)]
     capsys.readouterr()
     interrupt_at(monkeypatch, "simulating 4x<tp16>")
     assert main(arguments) == EXIT_INTERRUPTED
@@ -212,7 +253,7 @@ def test_a_figure_without_matplotlib_is_refused_before_the_work(
         (["--compare", "2x<tp4"], "strategy_syntax"),
         (["--compare", ""], "config_value"),
         (["--compare", " ; "], "config_value"),
-        (["--compare", "8x<tp4>"], "sequence_too_long"),
+        (["--compare", "8x<tp4>", "--count", "50"], "sequence_too_long"),
         (["--figure", "missing/c.png", "--count", "1", "--compare", "4x<tp16>"], "file_unwritable"),
         (["--lengths", "missing.txt"], "file_unreadable"),
     ],

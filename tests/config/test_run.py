@@ -557,7 +557,11 @@ def test_what_a_config_json_gives_says_so(tmp_path: Path) -> None:
     origins = load_with_origins(path, ["model.vocab_size=400"]).origins
     assert origins["model.hidden_size"] == str(tmp_path / "config.json")
     assert origins["model.vocab_size"] == "--set"
-    assert origins["checkpoint.weights"] == str(path)
+    # What no file says is not told as if it were there.
+    assert origins["model.attention_output_bias"] == f"left out of {tmp_path / 'config.json'}"
+    assert origins["checkpoint.weights"] == f"model.path of {path}"
+    by_option = load_with_origins(path, [f"model.path={tmp_path}"]).origins
+    assert by_option["checkpoint.weights"] == "model.path of --set"
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -108,9 +108,19 @@ def test_an_analytic_profile_is_made_of_a_model_and_a_device(tmp_path: Path) -> 
         "num_attention_heads": 32,
         "num_key_value_heads": 32,
     }
-    path = tmp_path / "config.json"
+    path = tmp_path / "my-7b" / "config.json"
+    path.parent.mkdir()
     path.write_text(json.dumps(config), encoding="utf-8")
-    assert load_profile(f"analytic:{path}:h100") == by_preset
+    by_config = load_profile(f"analytic:{path}:h100")
+    # They are called after what they are of, and are the same otherwise.
+    assert (by_preset.name, by_config.name) == (
+        "analytic-llama-7b-a800-H100-80GB",
+        "analytic-my-7b-H100-80GB",
+    )
+    renamed = json.loads(by_config.to_json()) | {"name": by_preset.name}
+    assert CostProfile.from_json(json.dumps(renamed)) == by_preset
+    named = path.rename(tmp_path / "mine.json")
+    assert load_profile(f"analytic:{named}:H100").name == "analytic-mine-H100-80GB"
     assert load_profile("analytic:llama-7b-a800:cpu").dtype == "float32"
     kinds = load_profile("analytic:llama-7b-a800:H100,none,full").schemes
     assert kinds == by_preset.schemes + [str(Scheme(text).under("full")) for text in by_preset.schemes]

@@ -35,6 +35,14 @@ def test_a_list_is_proposed_for_batches_of_any_integers() -> None:
     assert proposal.strategies[0].strategy in repr(proposal.strategies[0])
 
 
+def test_a_list_may_be_proposed_by_the_exact_rule() -> None:
+    batches = [[60_000, 900, 80]] * 2
+    with pytest.raises(InfeasibleError):
+        propose(PROFILE, CLUSTER, batches, 2)
+    proposal = propose(PROFILE, CLUSTER, batches, 2, memory="exact")
+    assert proposal.longest_admitted >= 60_000
+
+
 def test_a_histogram_counts_and_samples() -> None:
     histogram = LengthHistogram([500, 70, 500], counts=[2, 5, 1])
     assert histogram == LengthHistogram([70] * 5 + [500] * 3)

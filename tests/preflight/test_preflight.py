@@ -12,7 +12,7 @@ from helpers import at_least
 from hydraulis import Cluster, Scheme
 from hydraulis.cli.main import main
 from hydraulis.config.run import RunConfig, load
-from hydraulis.data.open import prepare
+from hydraulis.data.open import open_sources, prepare
 from hydraulis.errors import InvalidInputError
 from hydraulis.preflight.finding import Finding
 from hydraulis.preflight.folders import FolderLook
@@ -90,6 +90,24 @@ def test_what_is_indexed_is_counted(made: Path, tmp_path: Path) -> None:
     assert "2 epochs are " in found["length"].text
 
 
+@pytest.mark.parametrize("files", [1, 40])
+def test_files_without_a_record_are_refused_as_the_run_refuses_them(
+    made: Path, tmp_path: Path, files: int
+) -> None:
+    for number in range(files):
+        (tmp_path / f"{number:02}.jsonl").write_text("\n" * number)
+    names = f'data.sources=[{{files=["{tmp_path}/*.jsonl"]}}]'
+    config = read(made, names, f"data.index_directory={tmp_path}/index")
+    found = looks(config)["data"]
+    assert (found.status, found.code) == ("refused", "corpus_empty")
+    with pytest.raises(InvalidInputError) as refusal:
+        open_sources(config.data, prepare(config.data))
+    assert (refusal.value.code, str(refusal.value)) == (found.code, found.text)
+    # Not among those that are tried first.
+    (tmp_path / f"{min(1, files - 1):02}.jsonl").write_text('{"text": "one"}\n')
+    assert looks(config)["data"].status == "ok"
+
+
 def test_without_a_profile_the_run_measures_one(made: Path) -> None:
     found = looks(read(made, "planner.profile=", "train.steps=3", "train.frozen=model.embed_tokens.*"))
     assert found["profile"].status == found["longest"].status == "later"
@@ -97,6 +115,8 @@ def test_without_a_profile_the_run_measures_one(made: Path) -> None:
 
 
 TWO_HEADS = ("model.num_attention_heads=2", "model.num_key_value_heads=2")
+# Terabytes, tens of them, whose parameters are counted and not made.
+HUGE = ("model.hidden_size=524288", "model.intermediate_size=1048576")
 NO_ROOM = ("planner.memory_mib=1", "model.hidden_size=256")
 REFUSALS = (
     (["train.frozen=*.absent"], "model", "frozen_parameters"),
@@ -117,6 +137,9 @@ REFUSALS = (
     (["checkpoint.resume=FOLDER/base"], "resume", "checkpoint_missing"),
     (["output.directory=FOLDER/documents.jsonl/run"], "output", "run_directory"),
     (["output.directory=.."], "output", "run_directory"),
+    # Root may write anywhere, as permissions have it; this file system takes nothing all the same.
+    (["output.directory=/proc/run"], "output", "run_directory"),
+    ([*HUGE], "output", "run_directory"),
     ([f"output.directory=FOLDER/{'long' * 99}/run"], "output", "run_directory"),
 )
 
@@ -167,7 +190,10 @@ def test_devices_that_are_not_here_are_left_to_the_run(made: Path) -> None:
     if not torch.cuda.is_available():
         found = looks(read(made, "train.device=cuda"))["device"]
         assert found.status == "later"
-        assert "4 ranks of a node take a CUDA device each, this machine has 0" in found.text
+        assert found.text == (
+            "train.device = 'cuda': 4 ranks of a node take a CUDA device each, and this machine has 0: "
+            "start it where there are 4, or set train.device = 'cpu'"
+        )
 
 
 def test_a_service_that_is_not_installed_is_refused(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

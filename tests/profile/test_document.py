@@ -104,6 +104,7 @@ def test_every_measurement_is_in_the_document() -> None:
     }
     assert document["hardware"]["gpus_per_node"] == 2
     assert document["hardware"]["memory_bytes"] == 1_000_000
+    assert document["name"] == "measured-3x24-a-CPU"
     assert "measured" in document["source"]
     assert torch.__version__ in document["source"]
     assert "CPU time of one rank, attention by plain attention" in document["source"]

@@ -5,12 +5,14 @@ use std::num::NonZeroUsize;
 use hydraulis_core::cost::CostModel;
 use hydraulis_core::plan::Planner;
 use hydraulis_core::propose::{PaperGrid, Progress, Request};
+use hydraulis_core::spec::MemoryRule;
 use hydraulis_core::{Tokens, lengths, propose as core};
 use numpy::PyArray1;
 use pyo3::prelude::*;
 
 use crate::arrays::{Column, batches, integers, positive};
 use crate::cost::CostProfile;
+use crate::errors::raise;
 use crate::gil::{detached, interruptible, watched};
 use crate::plan::Guess;
 use crate::spec::Cluster;
@@ -104,9 +106,11 @@ impl LengthHistogram {
     }
 }
 
-/// The `k` strategies that keep the mean iteration over these batches, and others like them, shortest.
+/// The `k` strategies that keep the mean iteration over these batches, and others like them, shortest; `memory` as in
+/// `Planner`.
 #[pyfunction]
-#[pyo3(signature = (profile, cluster, batches, k, *, context=None, progress=None))]
+#[pyo3(signature = (profile, cluster, batches, k, *, context=None, memory="cap", progress=None))]
+#[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
 pub(crate) fn propose(
     py: Python<'_>,
     profile: &CostProfile,
@@ -114,14 +118,16 @@ pub(crate) fn propose(
     #[pyo3(from_py_with = batches)] batches: Vec<Vec<i64>>,
     k: i64,
     context: Option<i64>,
+    memory: &str,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Proposal> {
     let count = NonZeroUsize::new(positive(py, "k", k)?).expect("a positive number is not zero");
     let context = context.map(|context| positive(py, "context", context)).transpose()?.map(Tokens);
+    let memory: MemoryRule = memory.parse().map_err(|error| raise(py, &error))?;
     let (profile, cluster) = (profile.0.clone(), cluster.0);
     let proposal = watched(py, progress, move |watch| {
         let batches = lengths::Batch::several(&batches, None)?;
-        let search = Planner::search(profile, cluster)?;
+        let search = Planner::search(profile, cluster)?.with_memory(memory);
         core::propose(&search, &Request { batches: &batches, count, context }, &mut |progress| match progress {
             Progress::Searched { batches, of } => watch("search", batches, of),
             Progress::Chosen(chosen) => watch("choose", chosen, count.get()),

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from hydraulis._core import CostProfile
 from hydraulis.cli.analysis_tables import print_analysis
 from hydraulis.cli.contestant_table import contestant_table
+from hydraulis.cli.drawing import Drawn, first_batches
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,
@@ -21,6 +22,7 @@ from hydraulis.cli.options import (
     add_figure,
     add_json,
     add_lengths_file,
+    add_memory,
     cluster_of,
     count,
     overrides_of,
@@ -134,6 +136,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--replicas", type=count, default=8, metavar="N", help="deal batches out to so many (default: 8)"
     )
     add_cluster(parser, required=False)
+    add_memory(parser)
     add_figure(parser, "; a comparison as NAME-compared")
     add_json(parser, "everything")
     parser.set_defaults(run=run)
@@ -153,10 +156,10 @@ def run(arguments: argparse.Namespace) -> int:
         check_writable(*figures)
     with Progress() as progress:
         lengths, targets, sampler = _read(arguments, progress)
-        batches = None if sampler is None else _batches(sampler, lengths, arguments.count, progress)
+        batches = None if sampler is None else first_batches(sampler, lengths, arguments.count, progress)
         data = Analysis(
             lengths=length_statistics(lengths, targets),
-            batches=None if batches is None else batch_imbalance(batches, arguments.replicas),
+            batches=None if batches is None else batch_imbalance(batches.lengths, arguments.replicas),
         )
         comparison = None if batches is None else _compare(arguments, batches, progress)
         account = Account(data=data, comparison=comparison)
@@ -176,20 +179,8 @@ def _figures(arguments: argparse.Namespace) -> list[Path]:
     figure: Path | None = arguments.figure
     if figure is None:
         return []
-    is_compared = arguments.profile is not None and (
-        _is_run(arguments) or arguments.tokens_per_batch is not None
-    )
+    is_compared = arguments.profile is not None
     return [figure, figure.with_stem(f"{figure.stem}-compared")] if is_compared else [figure]
-
-
-def _batches(
-    sampler: BatchSampler, lengths: npt.NDArray[np.int64], number: int, progress: Progress
-) -> list[npt.NDArray[np.int64]]:
-    found = []
-    for step in range(number):
-        progress("drawing batches", step, number)
-        found.append(lengths[sampler.batch(step).documents])
-    return found
 
 
 def _draw(account: Account, figures: Sequence[Path]) -> None:
@@ -215,9 +206,19 @@ def _check(arguments: argparse.Namespace) -> None:
     if (arguments.profile is None) != (arguments.gpus is None):
         message = "--profile and --gpus: give both for a comparison, or neither"
         raise InvalidInputError(message, code="analyze_arguments")
+    if arguments.profile is not None and not _draws(arguments):
+        message = (
+            "--profile and --gpus compare batches: add --tokens-per-batch, which says how large these are"
+        )
+        raise InvalidInputError(message, code="analyze_arguments")
     if (overrides_of(arguments) or arguments.preset is not None) and not _is_run(arguments):
         message = "--preset, --model and --set are layers of a configuration: give its RUN.toml as DATA"
         raise InvalidInputError(message, code="analyze_arguments")
+
+
+def _draws(arguments: argparse.Namespace) -> bool:
+    """Tell whether batches are drawn: the options say how large they are, or a run does."""
+    return _is_run(arguments) or arguments.tokens_per_batch is not None
 
 
 def _is_run(arguments: argparse.Namespace) -> bool:
@@ -234,13 +235,12 @@ def _read(
         if tokens_per_batch is None:
             return lengths, lengths - 1, None
         return lengths, lengths - 1, BatchSampler(lengths, tokens_per_batch, arguments.seed)
-    is_run = _is_run(arguments)
-    config = _of_run(arguments) if is_run else _of_options(arguments)
+    config = _of_run(arguments) if _is_run(arguments) else _of_options(arguments)
     prepared = prepare(config, progress.share("indexing"))
     progress("opening the data")
     train = open_sources(config, prepared).train
-    wanted = is_run or tokens_per_batch is not None
-    return train.lengths, train.target_counts, sampler_for(config, train, arguments.seed) if wanted else None
+    sampler = sampler_for(config, train, arguments.seed) if _draws(arguments) else None
+    return train.lengths, train.target_counts, sampler
 
 
 def _of_run(arguments: argparse.Namespace) -> DataConfig:
@@ -266,14 +266,18 @@ def _of_options(arguments: argparse.Namespace) -> DataConfig:
     return from_table(DataConfig, table, "data")
 
 
-def _compare(
-    arguments: argparse.Namespace, batches: list[npt.NDArray[np.int64]], progress: Progress
-) -> Comparison | None:
+def _compare(arguments: argparse.Namespace, batches: Drawn, progress: Progress) -> Comparison | None:
     if arguments.profile is None:
         return None
     profile = load_profile(arguments.profile)
     cluster = cluster_of(arguments, profile)
-    setting = Setting(profile=profile, cluster=cluster, batches=batches)
+    setting = Setting(
+        profile=profile,
+        cluster=cluster,
+        batches=batches.lengths,
+        places=batches.places,
+        memory=arguments.memory,
+    )
     static, search = compare(setting, ("static", "search"), progress)
     return Comparison(profile=profile, gpus=cluster.gpus, static=static, search=search)
 

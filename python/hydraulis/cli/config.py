@@ -16,7 +16,8 @@ examples:
   hydraulis config examples/demo.toml --json
 
 What is printed is a configuration again, with every default. Behind each value stands where it comes from:
-`default`, `preset NAME`, the path of the file or of a model's config.json, or `--set`.
+`default`, `preset NAME`, the path of the file or of a model's config.json, or `--set`. `left out of` a
+config.json is what follows from the model's family; `model.path of` the file, what its folder brings.
 """
 
 

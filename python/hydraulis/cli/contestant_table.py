@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from hydraulis._core import CostProfile
 from hydraulis.planner.compare import PARTS, Contestant
+from hydraulis.planner.percent import percent
 
 _HEADINGS = {
     "compute": "computing",
@@ -54,10 +55,10 @@ def _row(one: Contestant, width: int, first_ms: float, parts: Sequence[str]) -> 
     )
     row += f"{first_ms / one.mean_ms:>7.2f}x"
     whole = sum(one.parts_ms.values())
-    return row + "".join(f"{100 * one.parts_ms[part] / whole:>12.1f} %" for part in parts)
+    return row + "".join(f"{percent(one.parts_ms[part] / whole):>14}" for part in parts)
 
 
 def _ends(one: Contestant, profile: CostProfile, *, moved: bool) -> str:
-    hidden = f"{100 * one.hidden_share:>7.1f} %" if moved else ""
+    hidden = f"{percent(one.hidden_share):>9}" if moved else ""
     used = 0.0 if one.memory is None else one.memory.total_bytes
-    return f"{hidden}{100 * used / profile.memory_bytes:>8.1f} %"
+    return f"{hidden}{percent(used / profile.memory_bytes):>10}"

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hydraulis.cli.progress import Progress
+from hydraulis.planner.percent import percent
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.recorder import RunSummary
 
@@ -126,7 +127,7 @@ class TrainingDisplay:
             f"loss {metrics.loss:.3f}  {metrics.tokens_per_s:,.0f} tokens/s  {_mfu(metrics.mfu)}"
             f"{metrics.strategy}  planned {metrics.planned_ms:,.0f} ms  "
             f"measured {metrics.measured_ms:,.0f} ms  plan {metrics.plan_ms:,.1f} ms  "
-            f"bubble {100 * metrics.bubble:.0f} %  imbalance {metrics.imbalance:.2f}"
+            f"bubble {percent(metrics.bubble, 0)}  imbalance {metrics.imbalance:.2f}"
         )
         self._preparation.stop()
         if self._live and not self._screen.is_started:
@@ -154,17 +155,17 @@ class TrainingDisplay:
         for name, count in summary.strategies:
             table.add_row("chosen", f"{count:3d} x  {name}")
         table.add_row("planned time", f"{summary.planned_ms / 1e3:,.2f} s in all")
-        error = f"the median iteration is off by {100 * summary.median_error:.1f} %"
+        error = f"the median iteration is off by {percent(summary.median_error)}"
         table.add_row("measured time", f"{summary.measured_ms / 1e3:,.2f} s in all; {error}")
         table.add_row("planning", f"{summary.plan_ms:,.1f} ms in the median step")
         table.add_row(
             "ranks",
-            f"wait {100 * summary.bubble:.1f} % of their replica's time for other stages; "
+            f"wait {percent(summary.bubble)} of their replica's time for other stages; "
             f"the busiest computes {summary.imbalance:.2f} times the mean",
         )
         table.add_row(
             "transfers",
-            f"{100 * summary.transfer_share:.1f} % of the time on the wall is spent on them alone",
+            f"{percent(summary.transfer_share)} of the time on the wall is spent on them alone",
         )
         table.add_row("process groups", f"{summary.groups_ms:,.0f} ms to make them, each on first use")
         table.add_row("memory", _memory(summary))
@@ -196,7 +197,7 @@ FILE_MEANINGS = {
 
 
 def _mfu(share: float | None) -> str:
-    return "" if share is None else f"MFU {100 * share:.1f} %  "
+    return "" if share is None else f"MFU {percent(share)}  "
 
 
 def _memory(summary: RunSummary) -> str:
@@ -205,7 +206,7 @@ def _memory(summary: RunSummary) -> str:
     memory = summary.memory
     return (
         f"at most {memory.held_bytes / MIB:,.0f} MiB on a rank, {memory.planned_bytes / MIB:,.0f} planned; "
-        f"the median is off by {100 * memory.median_error:.1f} %"
+        f"the median is off by {percent(memory.median_error)}"
     )
 
 

@@ -46,7 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["train"]:
         parser.error("training starts as ranks: torchrun --nproc-per-node N -m hydraulis.train RUN.toml")
-    parsed = parser.parse_args(words)
+    parsed, unknown = parser.parse_known_args(words)
+    if unknown:
+        # By the command's own parser, so that it is its usage that is shown.
+        parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         code: int = parsed.run(parsed)
         # Here and not at exit, where a closed pipe could no longer be caught.
@@ -74,6 +77,8 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add_parser(commands)
+    for of_command in commands.choices.values():
+        of_command.set_defaults(parser=of_command)
     return parser
 
 

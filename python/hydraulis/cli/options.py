@@ -3,12 +3,10 @@
 import argparse
 import json
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
-import numpy as np
-import numpy.typing as npt
-
-from hydraulis._core import Cluster, CostProfile, LengthHistogram, LinkRates
+from hydraulis._core import Cluster, CostProfile, LinkRates
+from hydraulis.config.memory_rule import MemoryRule
 from hydraulis.config.planner import LINK_OF_PROFILE
 from hydraulis.config.preset import PRESETS
 from hydraulis.planner.links import link_rates
@@ -79,6 +77,17 @@ def cluster_of(arguments: argparse.Namespace, profile: CostProfile) -> Cluster:
     return Cluster(arguments.gpus, arguments.gpus_per_node or profile.gpus_per_node)
 
 
+def add_memory(parser: argparse.ArgumentParser) -> None:
+    """Declare `--memory`."""
+    parser.add_argument(
+        "--memory",
+        choices=get_args(MemoryRule),
+        default=get_args(MemoryRule)[0],
+        help="how micro-batches fit: cap, each by itself; exact, any that a pipeline holds at once, which "
+        "admits longer sequences (default: cap)",
+    )
+
+
 def add_link(parser: argparse.ArgumentParser) -> None:
     """Declare `--link`."""
     parser.add_argument(
@@ -147,13 +156,6 @@ def add_figure(parser: argparse.ArgumentParser, also: str = "") -> None:
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:
     """Declare `--json`, the last option of every command."""
     parser.add_argument("--json", action="store_true", help=f"print {what} as JSON on one line")
-
-
-def drawn(arguments: argparse.Namespace, lengths: LengthHistogram) -> list[npt.NDArray[np.int64]]:
-    """Draw the batches that were asked for."""
-    return lengths.sample(
-        tokens_per_batch=arguments.tokens_per_batch, count=arguments.count, seed=arguments.seed
-    )
 
 
 def written(*paths: Path | None) -> str:

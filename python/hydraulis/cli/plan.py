@@ -12,6 +12,7 @@ from hydraulis.cli.options import (
     add_json,
     add_lengths,
     add_link,
+    add_memory,
     add_strategies,
     cluster_of,
     link_rates_of,
@@ -28,7 +29,8 @@ from hydraulis.runtime.trace import PLANNED, chrome_trace
 _EXAMPLES = """\
 examples:
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt
-  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --strategies search
+  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --strategies search --prove
+  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --strategies search --memory exact
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --trace plan.json --figure plan.png
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --link 200,200,10 --figure plan.png
   hydraulis plan --profile my-profile.json --gpus 16 --lengths lengths.npy --json > plan.json
@@ -53,6 +55,12 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     add_lengths(parser)
     add_link(parser)
     add_strategies(parser)
+    add_memory(parser)
+    parser.add_argument(
+        "--prove",
+        action="store_true",
+        help="look longer, and prove the plan to be nearer to the best (takes several times as long)",
+    )
     parser.add_argument(
         "--trace", type=Path, metavar="FILE", help="write the predicted timeline as a trace for Perfetto"
     )
@@ -78,6 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
         profile,
         cluster,
         strategies=strategies_of(arguments.strategies),
+        memory=arguments.memory,
+        prove=arguments.prove,
         link=None if rates is None else Link.of_profile(profile, rates),
     )
     with Progress() as progress:

@@ -6,16 +6,20 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hydraulis._core import Cluster, CostProfile, Scheme
-from hydraulis.cli.exit import EXIT_INTERRUPTED
-from hydraulis.cli.local_ranks import end_with_parent, run_local_ranks
+from hydraulis.cli.exit import EXIT_INTERRUPTED, report, report_as_rank
+from hydraulis.cli.local_ranks import PARENT, end_with_parent, run_local_ranks
 from hydraulis.cli.options import add_config_layers, add_json, count, overrides_of, written
 from hydraulis.cli.progress import Progress
 from hydraulis.config.planner import SEARCH
 from hydraulis.config.run import RunConfig, load
-from hydraulis.errors import InvalidInputError
+from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.planner.files import check_writable, whole_file
+
+if TYPE_CHECKING:
+    import torch
 
 _EXAMPLES = """\
 examples:
@@ -93,12 +97,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise InvalidInputError(message, code="profile_source")
     if arguments.refine is not None:
         return _refine(arguments)
-    config = _with_schemes(
-        arguments.schemes, load(arguments.config, overrides_of(arguments), arguments.preset)
-    )
     if _IS_RANK in os.environ:
         end_with_parent()
-        return _measure(arguments, config)
+        return _as_rank(arguments)
+    _config(arguments)
     if arguments.ranks is None:
         message = (
             "profile measures on ranks, and there are none: add --ranks N to start N of them here, or start "
@@ -132,21 +134,48 @@ def _refine(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _measure(arguments: argparse.Namespace, config: RunConfig) -> int:
-    """Be one rank of the measurement."""
+def _as_rank(arguments: argparse.Namespace) -> int:
+    """Be one rank of the measurement; what all of them are refused for is said once."""
+    from hydraulis.runtime.device import choose_device
+    from hydraulis.runtime.distributed import refused_together
+
+    try:
+        with refused_together():
+            config = _config(arguments)
+            device = choose_device(config.train.device)
+    except HydraulisError as error:
+        return _refused(error, "LOCAL_RANK")
+    try:
+        return _measure(arguments, config, device)
+    except HydraulisError as error:
+        return _refused(error, _IS_RANK)
+
+
+def _refused(error: HydraulisError, number: str) -> int:
+    # Of ranks that the command has started all report: it passes on what rank 0 says, if that says anything.
+    heard_by_the_command = PARENT in os.environ
+    return report("hydraulis", error) if heard_by_the_command else report_as_rank("hydraulis", error, number)
+
+
+def _config(arguments: argparse.Namespace) -> RunConfig:
+    return _with_schemes(arguments.schemes, load(arguments.config, overrides_of(arguments), arguments.preset))
+
+
+def _measure(arguments: argparse.Namespace, config: RunConfig, device: "torch.device") -> int:
+    """Measure and write, with all other ranks."""
     from datetime import timedelta
 
     import torch.distributed as dist
 
+    from hydraulis.profile.measure import what_it_takes
     from hydraulis.profile.of_run import measured_profile, measurement_limits
-    from hydraulis.runtime.device import choose_device
     from hydraulis.runtime.distributed import joined, ranks_per_node
     from hydraulis.runtime.rank_zero import on_rank_zero
     from hydraulis.runtime.run_schemes import run_schemes
     from hydraulis.runtime.stop import StopRequest
     from hydraulis.runtime.worker import Worker
 
-    timeout, device = timedelta(seconds=config.train.timeout_s), choose_device(config.train.device)
+    timeout = timedelta(seconds=config.train.timeout_s)
     with StopRequest() as stop, joined(timeout, device, deterministic=config.train.deterministic) as rank:
         on_rank_zero(lambda: check_writable(arguments.output))
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
@@ -160,6 +189,8 @@ def _measure(arguments: argparse.Namespace, config: RunConfig) -> int:
             precision=arguments.precision,
             file=arguments.output.with_name(arguments.output.name + ".measurements.jsonl"),
         )
+        if rank == 0:
+            sys.stderr.write(what_it_takes(len(schemes), limits.seconds) + "\n")
         with Progress() as progress:
             told = progress.share("measuring") if rank == 0 else lambda _share: None
             profile = measured_profile(worker, schemes, limits, told, stop.agreed)

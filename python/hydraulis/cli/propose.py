@@ -11,19 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import Cluster, CostProfile, Guess, LengthHistogram, Planner, propose, propose_paper
+from hydraulis.cli.drawing import drawn
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,
     add_json,
     add_lengths,
+    add_memory,
     cluster_of,
     count,
-    drawn,
 )
 from hydraulis.cli.progress import Progress
+from hydraulis.config.memory_rule import MemoryRule
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner import load_profile, read_lengths
 from hydraulis.planner.compare import further
+from hydraulis.planner.percent import percent
 
 _EXAMPLES = """\
 examples:
@@ -50,6 +53,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     add_cluster(parser)
     add_lengths(parser)
     add_batches(parser)
+    add_memory(parser)
     parser.add_argument(
         "-k", type=count, metavar="K", help=f"most strategies, of a search (default: {_MOST_STRATEGIES})"
     )
@@ -86,13 +90,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise InvalidInputError(message, code="propose_arguments")
     profile = load_profile(arguments.profile)
     with Progress() as progress:
-        lengths = LengthHistogram(read_lengths(arguments.lengths, arguments.field, progress))
+        data = read_lengths(arguments.lengths, arguments.field, progress)
+        lengths = LengthHistogram(data)
         task = _Task(
             profile=profile,
             cluster=cluster_of(arguments, profile),
             lengths=lengths,
+            memory=arguments.memory,
             context=arguments.context or lengths.longest,
-            batches=drawn(arguments, lengths),
+            batches=drawn(arguments, data, progress).lengths,
         )
         if arguments.method == "search":
             listed = _by_search(task, arguments.k or _MOST_STRATEGIES, progress)
@@ -109,6 +115,7 @@ class _Task:
     profile: CostProfile
     cluster: Cluster
     lengths: LengthHistogram
+    memory: MemoryRule
     context: int
     batches: Sequence[npt.NDArray[np.int64]]
 
@@ -134,6 +141,7 @@ class _List:
     """
 
     method: str
+    memory: MemoryRule
     strategies: Sequence[_Row]
     expected_ms: float
     search_ms: float
@@ -147,24 +155,27 @@ class _List:
     def explain(self) -> str:
         """Return a table, what the list costs, and the list as `hydraulis plan` and a run take it."""
         names = [row.strategy for row in self.strategies]
+        by_cap = self.memory == "cap"
+        option = "" if by_cap else f" --memory {self.memory}"
         lines = [
             f"{'':>3}{'batches':>9}{'mean ms so far':>17}{'over search':>14}  strategy",
             *(self._line(place, row) for place, row in enumerate(self.strategies, start=1)),
             "",
-            f"mean iteration: {self.expected_ms:.1f} ms, {100 * self._over(self.expected_ms):.2f} % "
+            f"mean iteration: {self.expected_ms:.1f} ms, {percent(self._over(self.expected_ms), 2)} "
             f"over a search for each batch ({self.search_ms:.1f} ms)",
             f"longest admitted: {self.longest_admitted:,} tokens",
             *([] if self.guess is None else [self.guess]),
-            f'for hydraulis plan: --strategies "{";".join(names)}"',
+            f'for hydraulis plan: --strategies "{";".join(names)}"{option}',
             f"for a run's TOML: planner.strategies = {json.dumps(names)}",
+            *([] if by_cap else [f'and, to plan by the same rule: planner.memory = "{self.memory}"']),
             "",
         ]
         return "\n".join(lines)
 
     def _line(self, place: int, row: _Row) -> str:
         mean = "" if row.expected_ms is None else f"{row.expected_ms:.1f}"
-        over = "" if row.expected_ms is None else f"{100 * self._over(row.expected_ms):+.2f} %"
-        return f"{place:>3}{100 * row.share:>7.1f} %{mean:>17}{over:>14}  {row.strategy}"
+        over = "" if row.expected_ms is None else percent(self._over(row.expected_ms), 2, signed=True)
+        return f"{place:>3}{percent(row.share):>9}{mean:>17}{over:>14}  {row.strategy}"
 
     def _over(self, expected_ms: float) -> float:
         return expected_ms / self.search_ms - 1
@@ -174,9 +185,18 @@ def _by_search(task: _Task, k: int, progress: Progress) -> _List:
     def tell(step: str, done: int, of: int) -> None:
         progress("searching for each batch" if step == "search" else "choosing strategies", done, of)
 
-    proposal = propose(task.profile, task.cluster, task.batches, k, context=task.context, progress=tell)
+    proposal = propose(
+        task.profile,
+        task.cluster,
+        task.batches,
+        k,
+        context=task.context,
+        memory=task.memory,
+        progress=tell,
+    )
     return _List(
         method="search",
+        memory=task.memory,
         strategies=[_Row(one.strategy, one.share, one.expected_ms) for one in proposal.strategies],
         expected_ms=proposal.expected_ms,
         search_ms=proposal.search_ms,
@@ -188,8 +208,11 @@ def _by_search(task: _Task, k: int, progress: Progress) -> _List:
 def _by_paper(task: _Task, progress: Progress) -> _List:
     progress("choosing strategies")
     names = propose_paper(task.profile, task.cluster, task.lengths, context=task.context)
-    listed = Planner(task.profile, task.cluster, strategies=[one.strategy for one in names])
-    search = Planner(task.profile, task.cluster, strategies="search")
+    # The paper's program knows caps alone; what its list is worth may be asked by either rule.
+    listed, search = (
+        Planner(task.profile, task.cluster, strategies=strategies, memory=task.memory)
+        for strategies in ([one.strategy for one in names], "search")
+    )
     chosen: Counter[str] = Counter()
     expected_ms = search_ms = 0.0
     guess: Guess | None = None
@@ -203,6 +226,7 @@ def _by_paper(task: _Task, progress: Progress) -> _List:
     batches = len(task.batches)
     return _List(
         method="paper",
+        memory=task.memory,
         strategies=[_Row(name, chosen[name] / batches, None) for name in listed.strategies],
         expected_ms=expected_ms / batches,
         search_ms=search_ms / batches,

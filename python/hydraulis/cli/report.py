@@ -3,6 +3,9 @@
 import argparse
 import json
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from hydraulis.cli.options import add_json, written
@@ -51,9 +54,12 @@ def run(arguments: argparse.Namespace) -> int:
         0.
     """
     require_matplotlib()
-    check_writable(arguments.output)
     path = arguments.output or arguments.folder / "report.html"
     files = [path]
+    # Without a run's folder it is not the page beside the run that is wrong.
+    check_writable(path if arguments.output or arguments.folder.is_dir() else None)
+    if arguments.png:
+        _check_folder(arguments.png)
     with Progress() as progress:
         found = read_run(arguments.folder, progress)
         if arguments.png:
@@ -72,9 +78,22 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be made or written, without making it."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    with _named(folder), tempfile.TemporaryFile(dir=there):
+        pass
+
+
 def _make(folder: Path) -> None:
-    try:
+    with _named(folder):
         folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def _named(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         message = f"folder '{folder}' cannot be made: {error.strerror or error}; name another one"
         raise InvalidInputError(message, code="file_unwritable") from error

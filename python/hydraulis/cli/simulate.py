@@ -6,8 +6,9 @@ import re
 import sys
 from collections.abc import Sequence
 
-from hydraulis._core import LengthHistogram, Link, RankMemory, Strategy
+from hydraulis._core import Link, RankMemory, Strategy
 from hydraulis.cli.contestant_table import contestant_table
+from hydraulis.cli.drawing import drawn
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,
@@ -15,9 +16,9 @@ from hydraulis.cli.options import (
     add_json,
     add_lengths,
     add_link,
+    add_memory,
     add_strategies,
     cluster_of,
-    drawn,
     link_rates_of,
     strategies_of,
     written,
@@ -70,6 +71,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "(default: static;list;search)",
     )
     add_strategies(parser)
+    add_memory(parser)
     parser.add_argument(
         "--slow",
         action="append",
@@ -177,12 +179,14 @@ def _setting(arguments: argparse.Namespace, progress: Progress) -> Setting:
             f"by {field} NODE[,GPU[,MESSAGE]], on at least 2 GPUs"
         )
         raise InvalidInputError(message, code="link_missing")
-    lengths = LengthHistogram(read_lengths(arguments.lengths, arguments.field, progress))
+    batches = drawn(arguments, read_lengths(arguments.lengths, arguments.field, progress), progress)
     return Setting(
         profile=profile,
         cluster=cluster,
-        batches=drawn(arguments, lengths),
+        batches=batches.lengths,
+        places=batches.places,
         listed=[listed] if listed == "search" else listed,
+        memory=arguments.memory,
         slowdowns=dict(arguments.slow),
         link=None if planned is None else Link.of_profile(profile, planned),
         actual_link=None if actual is None else Link.of_profile(profile, actual),
@@ -197,10 +201,11 @@ def _title(arguments: argparse.Namespace, setting: Setting) -> str:
     links = "" if setting.link is None else "; transfers by links"
     links += "" if arguments.slow_link is None else f", in fact {arguments.slow_link}"
     messages = "" if setting.network is None else "; messages between stages take time"
+    memory = "" if setting.memory == "cap" else f"; {setting.memory} memory"
     return (
         f"{len(setting.batches)} batches of {arguments.tokens_per_batch:,} tokens (seed {arguments.seed}), "
         f"{setting.profile.name} on {setting.cluster.gpus} GPUs"
-        f"{slow}{links}{messages}"
+        f"{memory}{slow}{links}{messages}"
     )
 
 

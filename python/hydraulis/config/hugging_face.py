@@ -133,6 +133,18 @@ def from_hugging_face(source: str | Path | Fields) -> ModelConfig:
     return ModelConfig(**shape, rope_theta=rope_theta, rope_scaling=rope_scaling)
 
 
+def stated_fields(path: str | Path) -> frozenset[str]:
+    """Name the fields of a model's shape that its `config.json` states; the others follow from its family.
+
+    Raises:
+        InvalidInputError: as `from_hugging_face`.
+    """
+    given = _read(Path(path))
+    rope = given.get("rope_parameters") or {}
+    scaling = {"rope_scaling"} if "rope_parameters" in given else set()
+    return frozenset(given) | scaling | ({"rope_theta"} & set(rope))
+
+
 def _read(path: Path) -> Fields:
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from hydraulis.config.hugging_face import from_hugging_face
+from hydraulis.config.hugging_face import from_hugging_face, stated_fields
 from hydraulis.config.layers import Layers
 from hydraulis.errors import InvalidInputError
 
@@ -26,11 +26,15 @@ def resolve_model(layers: Layers) -> None:
     checkpoint = layers.tables.setdefault("checkpoint", {})
     if "path" in section and isinstance(checkpoint, dict):
         _take_folder(section, checkpoint)
-        layers.origins["checkpoint.weights"] = layers.origins.pop("model.path")
+        layers.origins["checkpoint.weights"] = f"model.path of {layers.origins.pop('model.path')}"
     if "hf_config" in section:
         path = _text(section.pop("hf_config"), "model.hf_config", "the path of a config.json")
         shape = dataclasses.asdict(from_hugging_face(path))
-        layers.origins |= {f"model.{key}": path for key in shape.keys() - section.keys()}
+        stated = stated_fields(path)
+        layers.origins |= {
+            f"model.{key}": path if key in stated else f"left out of {path}"
+            for key in shape.keys() - section.keys()
+        }
         layers.origins.pop("model.hf_config", None)
         layers.tables["model"] = shape | section
 

@@ -62,7 +62,8 @@ class LoadedConfig:
     Attributes:
         config: checked.
         origins: of every value, by dotted key such as `train.steps`: `default`, `preset NAME`, the path of
-            the file or of a `config.json`, or `--set`.
+            the file or of a `config.json` (`left out of` one, where it follows from the model's family), or
+            `--set`; of weights that a folder brings `model.path of` one of these.
     """
 
     config: RunConfig

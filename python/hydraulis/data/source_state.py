@@ -8,7 +8,7 @@ import numpy as np
 
 from hydraulis.config.data import DataConfig
 from hydraulis.data.index.builder import index_folder
-from hydraulis.data.index.files import begun_extent, complete_extent
+from hydraulis.data.index.files import begun_extent, complete_extent, no_record
 from hydraulis.data.index.job import IndexJob
 from hydraulis.data.open import PreparedSource, files_of, index_job
 
@@ -59,8 +59,14 @@ def _state(config: DataConfig, number: int) -> SourceState:
 
 
 def _read_first(job: IndexJob, paths: Sequence[Path]) -> None:
-    """Tokenise the first record of each file, or of some that stand for all."""
+    """Tokenise the first record of each file, or of some that stand for all.
+
+    Raises:
+        InvalidInputError: a record is refused, or no file has any (code `corpus_empty`).
+    """
     encoder = job.encoder()
-    chosen = np.unique(np.linspace(0, len(paths) - 1, min(len(paths), _MOST_FILES)).astype(int))
-    for number in chosen:
-        job.encode_first(int(number), encoder)
+    chosen = np.unique(np.linspace(0, len(paths) - 1, min(len(paths), _MOST_FILES)).astype(int)).tolist()
+    found = [job.encode_first(number, encoder) for number in chosen]
+    others = (number for number in range(len(paths)) if number not in chosen)
+    if not any(found) and not any(job.encode_first(number, encoder) for number in others):
+        raise no_record()

@@ -20,6 +20,7 @@ from hydraulis._core import (
     Scheme,
     Simulation,
 )
+from hydraulis.config.memory_rule import MemoryRule
 from hydraulis.errors import HydraulisError, InfeasibleError
 from hydraulis.planner.static import StaticComparison
 from hydraulis.planner.tell import Tell, silent
@@ -38,6 +39,8 @@ class Setting:
         profile: of the model.
         cluster: of all ranks.
         batches: the lengths of each batch.
+        places: of the same sequences in the data, from 0, for what is refused; None if nobody knows.
+        memory: how micro-batches fit, for every planner.
         listed: strategies that `list` chooses from; None for those of the profile.
         slowdowns: for each slow rank how many times as long it takes; no planner knows of them.
         link: that all planners plan transfers by; None to leave these out.
@@ -48,6 +51,8 @@ class Setting:
     profile: CostProfile
     cluster: Cluster
     batches: Sequence[Batch]
+    places: Sequence[Batch] | None = None
+    memory: MemoryRule = "cap"
     listed: Sequence[str] | None = None
     slowdowns: Mapping[int, float] = field(default_factory=dict)
     link: Link | None = None
@@ -165,12 +170,26 @@ def _run(name: str, setting: Setting, progress: Tell) -> Contestant:
     contestant = Contestant(full_name)
     for done, batch in enumerate(setting.batches):
         progress(f"simulating {name}", done, len(setting.batches))
-        plan = planner.plan(batch)
+        try:
+            plan = planner.plan(batch)
+        except InfeasibleError as error:
+            raise _in_batch(error, setting, done) from None
         run = planner.simulate(
             plan, slowdowns=setting.slowdowns, network=setting.network, link=setting.actual_link
         )
         contestant.add(plan, run)
     return contestant
+
+
+def _in_batch(error: InfeasibleError, setting: Setting, number: int) -> InfeasibleError:
+    """Say in which batch a sequence is too long, and which one of the data it is."""
+    # The planner names the first of the longest.
+    longest = int(np.argmax(setting.batches[number]))
+    where = ""
+    if setting.places is not None:
+        place = setting.places[number][longest]
+        where = f" (its sequence {longest} is number {place} of the data; all count from 0)"
+    return InfeasibleError(f"batch {number}: {error}{where}", code=error.code)
 
 
 def _planner(name: str, setting: Setting, progress: Tell) -> tuple[Planner, str]:
@@ -187,7 +206,10 @@ def _planner(name: str, setting: Setting, progress: Tell) -> tuple[Planner, str]
             strategies, full_name = [best], f"static {best}"
         case _:
             strategies = [name]
-    return Planner(setting.profile, setting.cluster, strategies=strategies, link=setting.link), full_name
+    planner = Planner(
+        setting.profile, setting.cluster, strategies=strategies, memory=setting.memory, link=setting.link
+    )
+    return planner, full_name
 
 
 def best_static(setting: Setting, progress: Tell = silent) -> str:
@@ -198,7 +220,7 @@ def best_static(setting: Setting, progress: Tell = silent) -> str:
     """
     candidates = homogeneous(setting.profile, setting.cluster)
     comparison = StaticComparison.over(
-        setting.profile, setting.cluster, candidates, setting.longest, setting.link
+        setting.profile, setting.cluster, candidates, setting.longest, setting.link, setting.memory
     )
     for done, batch in enumerate(setting.batches):
         progress("planning under each static strategy", done, len(setting.batches))

@@ -1,5 +1,6 @@
 """Cost profiles: a shipped one by its name, or your own from its JSON file."""
 
+import json
 from pathlib import Path
 
 from hydraulis._core import Cluster, CostProfile, ModelShape
@@ -35,8 +36,8 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
 
     >>> load_profile("llama-32b-a800").gpus_per_node
     8
-    >>> load_profile("analytic:llama-32b-a800:H100").device
-    'H100-80GB'
+    >>> load_profile("analytic:llama-32b-a800:H100").name
+    'analytic-llama-32b-a800-H100-80GB'
     >>> load_profile("analytic:llama-7b-a800:H100,none,full").schemes[-1]
     '<tp16,cp2,full>'
     """
@@ -69,12 +70,24 @@ def _analytic(text: str) -> CostProfile:
     twice = next((kind for kind in kinds if kinds.count(kind) > 1), None)
     if twice is not None:
         raise _no_name(text, f"names the KIND '{twice}' twice")
-    return CostProfile.analytic(_model(model), _CLUSTER, device, checkpointing=kinds or None)
+    profile = CostProfile.analytic(_model(model), _CLUSTER, device, checkpointing=kinds or None)
+    # The core knows the model's shape but not what it is called.
+    document = json.loads(profile.to_json())
+    document["name"] = f"analytic-{_name_of(model)}-{profile.device}"
+    return CostProfile.from_json(json.dumps(document))
 
 
 def _no_name(text: str, why: str) -> InvalidInputError:
     message = f"profile '{text}' {why}; write {_ANALYTIC}MODEL:DEVICE[,KIND...]"
     return InvalidInputError(message, code="analytic_syntax")
+
+
+def _name_of(name_or_path: str) -> str:
+    """Name a model as people do: by preset, by the folder of a `config.json`, or by another file."""
+    if name_or_path in CostProfile.presets():
+        return name_or_path
+    path = Path(name_or_path).absolute()
+    return path.parent.name if path.name == "config.json" else path.stem
 
 
 def _model(name_or_path: str) -> ModelShape:

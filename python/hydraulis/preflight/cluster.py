@@ -59,10 +59,13 @@ class ClusterLook:
         devices = torch.cuda.device_count()
         if asked == "cpu" or (asked == "auto" and not devices):
             return "ok", f"train.device = '{asked}': CPU ranks"
-        text = f"train.device = '{asked}': {ranks} ranks of a node take a CUDA device each"
+        text = (
+            f"train.device = '{asked}': {ranks} ranks of a node take a CUDA device each, and this machine "
+            f"has {devices}"
+        )
         if devices >= ranks:
-            return "ok", f"{text}, this machine has {devices}"
-        return "later", f"{text}, this machine has {devices}: the run's need more"
+            return "ok", text
+        return "later", f"{text}: start it where there are {ranks}, or set train.device = 'cpu'"
 
     def memory(self) -> tuple[Status, str]:
         """Compare what a rank holds of the model with its memory.
@@ -100,7 +103,10 @@ class ClusterLook:
             known = f"that of {resumed.run}, if the ranks compute as it was measured" if resumed else ""
             return "later", known
         if profile is None:
-            return "later", f"measured at the start, about {self.config.planner.profile_seconds:g} s"
+            return "later", (
+                f"measured at the start, for {self.config.planner.profile_seconds:g} s or one pass over all "
+                "schemes if that takes longer"
+            )
         self.profile = profile
         text = f"{profile.name} of {profile.device}"
         return "ok", text if self.config.planner.profile or not resumed else f"{text}, that of {resumed.run}"

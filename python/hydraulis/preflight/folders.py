@@ -1,24 +1,13 @@
 """What a run goes on from, where it writes, and who follows it."""
 
-import os
-import shutil
-from pathlib import Path
-
-import torch
-
 from hydraulis.config.run import RunConfig
 from hydraulis.data.open import Data
-from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.preflight.finding import Status
-from hydraulis.preflight.model import num_elements
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.reader import check_shards, read_manifest
 from hydraulis.runtime.checkpoint.resume import ResumedRun, newest_of
-from hydraulis.runtime.parameters import ModelParameters
-from hydraulis.runtime.run_directory import named_folder, not_made
+from hydraulis.runtime.output_folder import MIB, look_at_output
 from hydraulis.runtime.tracking.tracker import require_trackers
-
-MIB = 1 << 20
 
 
 class FolderLook:
@@ -60,26 +49,14 @@ class FolderLook:
             HydraulisError: it cannot be made or has no room (code `run_directory`), or that of a resumed run
                 cannot be written (`run_directory_write`).
         """
-        if self.resumed is not None:
-            wanted = above = self.resumed.run
-            taken = False
-            if not _is_writable(above):
-                message = (
-                    f"{wanted} cannot be written; change its permissions, or begin anew without resuming"
-                )
-                raise HydraulisError(message, code="run_directory_write")
-        else:
-            wanted = named_folder(self.config.output.directory)
-            above, taken = _above(wanted)
-        needed, free = _checkpoint_bytes(self.config), shutil.disk_usage(above).free
-        if needed > free:
-            message = (
-                f"the run's folder '{wanted}' has {free / MIB:,.0f} MiB of room, and its checkpoints "
-                f"take {needed / MIB:,.0f}: make room, or lower checkpoint.keep"
-            )
-            raise InvalidInputError(message, code="run_directory")
-        text = f"{wanted} can be written; checkpoints take {needed / MIB:,.0f} MiB of {free / MIB:,.0f}"
-        return "ok", f"{text}; it is there already, so a number is added to its name" if taken else text
+        found = look_at_output(self.config, self.resumed)
+        made = (
+            "is there already, so a number is added to its name: that can be made"
+            if found.is_taken
+            else "can be written"
+        )
+        room = f"checkpoints take {found.needed / MIB:,.0f} MiB of {found.free / MIB:,.0f}"
+        return "ok", f"{found.path} {made}; {room}"
 
 
 def look_at_services(config: RunConfig) -> tuple[Status, str]:
@@ -91,38 +68,3 @@ def look_at_services(config: RunConfig) -> tuple[Status, str]:
     require_trackers(config.output)
     asked = [("TensorBoard", config.output.tensorboard), ("Weights & Biases", config.output.wandb_project)]
     return "ok", ", ".join(name for name, wanted in asked if wanted) or "none is asked for"
-
-
-def _above(wanted: Path) -> tuple[Path, bool]:
-    """Give the folder in which that of a run is made, and whether there is one of its name already."""
-    try:
-        there = next(path for path in (wanted, *wanted.absolute().parents) if _is_there(path))
-    except (OSError, ValueError) as error:
-        raise not_made(wanted, error) from error
-    above = there if there != wanted else wanted.absolute().parent
-    if not _is_writable(above):
-        raise not_made(wanted, f"'{above}' is no folder that can be written")
-    return above, there == wanted
-
-
-def _is_there(path: Path) -> bool:
-    # Not `exists`: to it a link to nowhere is nothing, and which errors it raises depends on the Python.
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
-
-
-def _is_writable(folder: Path) -> bool:
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
-
-
-def _checkpoint_bytes(config: RunConfig) -> int:
-    """Count the bytes of all checkpoints that stay, and of the one that is written beside them."""
-    narrow: torch.dtype = getattr(torch, config.train.dtype)
-    wide = torch.promote_types(narrow, torch.float32).itemsize
-    parts = [one for one in ModelParameters.parted(config.model, config.train.frozen) if one is not None]
-    one = sum(num_elements(part) * wide * (3 if part.trained else 1) for part in parts)
-    staying = config.checkpoint.keep if config.checkpoint.every_steps is not None else 0
-    return one * (staying + 1)

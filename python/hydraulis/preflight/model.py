@@ -16,17 +16,12 @@ def look_at_model(config: RunConfig) -> tuple[Status, str]:
             those of the model (`weights_file`, `weights_tensors`).
     """
     trained, frozen = ModelParameters.parted(config.model, config.train.frozen)
-    text = f"{num_elements(trained):,} parameters"
+    text = f"{trained.num_elements:,} parameters"
     if frozen is not None:
-        text += f", and {num_elements(frozen):,} that are frozen"
+        text += f", and {frozen.num_elements:,} that are frozen"
     folder = config.checkpoint.weights
     if not folder:
         return "ok", f"{text}; drawn by train.seed = {config.train.seed}"
     with HuggingFaceWeights(Path(folder), ModelParameters.of(config.model)) as weights:
         weights.check()
     return "ok", f"{text}; the files of {folder} have them all"
-
-
-def num_elements(parameters: ModelParameters) -> int:
-    """Count the elements of all parameters."""
-    return sum(shape.numel() for shape in parameters.shapes.values())

@@ -13,7 +13,7 @@ from hydraulis.preflight.model import look_at_model
 
 
 def preflight(config: RunConfig, cluster: Cluster, progress: Tell = silent) -> Iterator[Finding]:
-    """Look, and give each finding when it is known; nothing is written, and no rank is started.
+    """Look, and give each finding when it is known; nothing is left behind, and no rank is started.
 
     Args:
         config: of the run; that it could be read is the first finding, and not among these.

@@ -154,7 +154,7 @@ def cost_profile(
     ]
     document = {
         "format": "hydraulis.cost-profile/1",
-        "name": "measured",
+        "name": _name(workload),
         "source": f"measured by this run: {workload.clock} of one rank, attention by {workload.attention}, "
         f"torch {torch.__version__}",
         "hardware": {
@@ -172,6 +172,13 @@ def cost_profile(
         "schemes": entries,
     }
     return CostProfile.from_json(json.dumps(document))
+
+
+def _name(workload: Workload) -> str:
+    """Say of what model and device it is, as plans tell; a run's model has no name of its own."""
+    model = json.loads(workload.model.to_json())
+    layers, hidden = model["num_hidden_layers"], model["hidden_size"]
+    return f"measured-{layers}x{hidden}-{workload.device}".replace(" ", "-")
 
 
 def measured_attention(profile: CostProfile) -> str | None:

@@ -85,6 +85,15 @@ class MeasurementLimits:
     file: Path | None = None
 
 
+def what_it_takes(num_schemes: int, seconds: float) -> str:
+    """Say, before it begins, what is measured and how long that takes."""
+    schemes = "1 scheme costs" if num_schemes == 1 else f"{num_schemes} schemes cost"
+    return (
+        f"measuring what {schemes}: up to {num_schemes * NUM_MIXES} micro-batches, each timed at least once, "
+        f"for {seconds:g} s or as long as that takes; how much is left is told on the way"
+    )
+
+
 def measure_profile(
     worker: Worker,
     schemes: Sequence[Scheme],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hydraulis.planner.compare import PARTS, Contestant
+from hydraulis.planner.percent import percent
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
 
@@ -67,7 +68,7 @@ def _parts(panel: Axes, contestants: Sequence[Contestant]) -> None:
             width = one.parts_ms[part] / len(one.step_ms)
             panel.barh(row, width, left=left, height=0.62, color=_COLOURS[part])
             left += width
-        text = f"{one.mean_ms:,.0f} ms, {100 * one.utilisation:.0f} % computing"
+        text = f"{one.mean_ms:,.0f} ms, {percent(one.utilisation, 0)} computing"
         panel.annotate(text, (left, row), (5, 0), textcoords="offset points", va="center", fontsize=8)
     _rows(panel, contestants)
     from matplotlib.patches import Patch

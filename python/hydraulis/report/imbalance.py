@@ -10,6 +10,7 @@ import numpy as np
 from hydraulis._core import Planner
 from hydraulis.config.planner import SEARCH
 from hydraulis.planner.compare import fits, homogeneous
+from hydraulis.planner.percent import percent
 from hydraulis.planner.static import StaticComparison
 from hydraulis.planner.tell import silent
 from hydraulis.report import style
@@ -140,7 +141,7 @@ def imbalance_figure(found: Sequence[Balance]) -> Drawing:
 
 def _ends(drawing: Drawing, panel: Axes, one: Balance, colour: str) -> None:
     panel.set_title(
-        f"{one.name}: {one.mean_ms:,.0f} ms in the mean, GPUs wait {100 * one.idle:.1f} % of the time"
+        f"{one.name}: {one.mean_ms:,.0f} ms in the mean, GPUs wait {percent(one.idle)} of the time"
     )
     for step, ends in zip(one.steps, one.replica_ms, strict=True):
         (bar,) = panel.plot(

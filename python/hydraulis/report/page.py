@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hydraulis.planner.percent import percent
 from hydraulis.planner.tell import silent
 from hydraulis.report.data import data_figure
 from hydraulis.report.imbalance import Balance, balances, comparable, imbalance_figure
@@ -214,12 +215,12 @@ def _facts(summed: dict[str, float]) -> list[tuple[str, str]]:
         ("loss, nats a token", f"{summed['first_loss']:.3f} → {summed['last_loss']:.3f}"),
         ("tokens a second", f"{summed['tokens_per_s']:,.0f}"),
         ("strategies used", f"{summed['strategies']:,}"),
-        ("prediction, median error", f"{100 * summed['median_error']:.1f} %"),
+        ("prediction, median error", percent(summed["median_error"])),
     ]
     if "memory_error" in summed:
-        facts.append(("memory, median error", f"{100 * summed['memory_error']:.1f} %"))
+        facts.append(("memory, median error", percent(summed["memory_error"])))
     if "mfu" in summed:
-        facts.insert(4, ("MFU", f"{100 * summed['mfu']:.1f} %"))
+        facts.insert(4, ("MFU", percent(summed["mfu"])))
     if "last_evaluation" in summed:
         first, last = summed["first_evaluation"], summed["last_evaluation"]
         facts.insert(3, ("on what is held out", f"{first:.3f} → {last:.3f}"))

@@ -38,8 +38,8 @@ def choose_device(kind: DeviceKind) -> torch.device:
     ranks, devices = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
     if ranks > devices:
         message = (
-            f"{ranks} ranks run on this node, which has {devices} CUDA devices, and each needs its own: "
-            f"start --nproc-per-node {devices}, or set train.device = 'cpu'"
+            f"train.device = '{kind}' and {ranks} ranks run on this node, which has {devices} CUDA devices, "
+            f"and each needs its own: start --nproc-per-node {devices}, or set train.device = 'cpu'"
         )
         raise InvalidInputError(message, code="too_few_devices")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))

@@ -8,13 +8,14 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from hydraulis.errors import InvalidInputError
+from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.runtime.device import CPU, backend_of, prepare_device
 from hydraulis.runtime.node_interface import node_interface
 from hydraulis.runtime.rank_zero import from_rank_zero
 
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 _SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_REFUSAL_TIMEOUT = timedelta(seconds=60)
 
 
 @contextmanager
@@ -50,6 +51,19 @@ def joined(timeout: timedelta, device: torch.device = CPU, *, deterministic: boo
         yield dist.get_rank()
     finally:
         dist.destroy_process_group()
+
+
+@contextmanager
+def refused_together() -> Iterator[None]:
+    """Look at what may be refused before the ranks meet: if it is, none of them leaves before all have come.
+
+    torchrun ends every rank once one has left: rank 0 too, if it was slower and has yet to report.
+    """
+    try:
+        yield
+    except HydraulisError:
+        with joined(_REFUSAL_TIMEOUT):
+            raise
 
 
 def _choose_interface() -> None:

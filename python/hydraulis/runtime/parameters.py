@@ -90,6 +90,11 @@ class ModelParameters:
         table = ParameterTable(entries, split)
         return cls(config, table, tuple(entry.name for entry in table.parameters), shapes, trained)
 
+    @property
+    def num_elements(self) -> int:
+        """The elements of all of them."""
+        return sum(shape.numel() for shape in self.shapes.values())
+
     def stage_elements(self, scheme: Scheme) -> list[int]:
         """Count the elements of each stage's blocks; those of tied embeddings are the first one's."""
         ends = list(accumulate(self.table.split.stage_layers(scheme)))

@@ -7,6 +7,7 @@ import pytest
 
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, remove
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
+from hydraulis.runtime.checkpoint.resume import newest_of
 
 
 def make(folder: CheckpointFolder, *steps: int, torn: int | None = None) -> None:
@@ -74,3 +75,18 @@ def test_a_removal_that_is_cut_short_leaves_no_checkpoint(
     with pytest.raises(KeyboardInterrupt):
         remove(folder.step(5))
     assert folder.complete() == []
+
+
+def test_a_run_to_go_on_with_is_named_as_it_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What a resumed run lists is then written as what a new one does.
+    (CheckpointFolder.of_run(tmp_path / "runs" / "one-2").begin(7) / MANIFEST).touch()
+    monkeypatch.chdir(tmp_path)
+    newest = Path("runs/one-2/checkpoints/step-00000007")
+    assert newest_of("latest", "runs/one") == newest_of("runs/one-2", "elsewhere") == newest
+    assert newest_of(str(tmp_path / "runs/one-2"), "elsewhere") == tmp_path / newest
+    monkeypatch.chdir(tmp_path / "runs/one-2")
+    found = newest_of(".", "elsewhere")
+    assert found is not None
+    assert found.parents[1] == Path()

@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-import os
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -123,10 +123,16 @@ def test_check_looks_at_the_folder_and_the_profile_of_the_run_to_go_on_with(
     assert found["output"][1].startswith(f"{stopped} can be written")
     # Its profile was measured otherwise, so a new one is.
     assert looks("planner.strategies=1x<tp2,selective>")["profile"][0] == "later"
-    monkeypatch.setattr(os, "access", lambda *_: False)
+
+    # Root may write where others may not.
+    def refuse(**_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
     assert looks()["output"] == (
         "refused",
-        f"{stopped} cannot be written; change its permissions, or begin anew without resuming",
+        f"{stopped} cannot be written: Permission denied; change its permissions, or begin anew without "
+        "resuming",
     )
 
 

@@ -86,12 +86,6 @@ impl CostModel {
         Ok(stages.zip(tokens).map(|(stage, &tokens)| stage.holding(tokens)).collect())
     }
 
-    /// The error for a cluster on which no scheme is of use: it names the scheme that needs least memory.
-    pub fn nothing_fits(&self) -> Error {
-        let least = self.profile.schemes.iter().min_by_key(|entry| self.empty_bytes(entry));
-        least.map_or(Error::NoStrategies, |entry| self.too_large(entry))
-    }
-
     fn too_large(&self, entry: &SchemeProfile) -> Error {
         Error::SchemeTooLarge {
             scheme: entry.scheme,
@@ -100,6 +94,12 @@ impl CostModel {
             multiple: self.profile.memory.token_multiple,
             available: self.profile.hardware.memory_bytes,
         }
+    }
+
+    /// Of these schemes the one whose fullest stage takes least memory before the first token.
+    pub(crate) fn least_full(&self, schemes: &[Scheme]) -> Option<Scheme> {
+        let entries = self.profile.schemes.iter().filter(|entry| schemes.contains(&entry.scheme));
+        entries.min_by_key(|entry| self.empty_bytes(entry)).map(|entry| entry.scheme)
     }
 
     /// What the fullest stage's ranks take before the first token.

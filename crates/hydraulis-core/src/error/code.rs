@@ -39,7 +39,7 @@ impl Error {
             Error::SchemeSyntax { .. } => "scheme_syntax",
             Error::StrategySyntax { .. } => "strategy_syntax",
             Error::NoStrategies => "no_strategies",
-            Error::StrategyTooLarge { .. } => "strategy_too_large",
+            Error::StrategyTooLarge { .. } | Error::SchemesTooWide { .. } => "strategy_too_large",
             Error::PlacementFailed { .. } => "placement_failed",
             Error::SchemeUnknown { .. } => "scheme_unknown",
             Error::PresetUnknown { .. } => "preset_unknown",

@@ -221,6 +221,20 @@ pub enum Error {
         /// GPUs there are.
         gpus: u32,
     },
+    /// Every scheme of a profile needs more ranks than there are.
+    #[error(
+        "every scheme of cost profile '{profile}' needs more GPUs than the {gpus} of the cluster (the smallest is {smallest}, with {needed}): plan for a larger cluster, or take a profile that has smaller schemes"
+    )]
+    SchemesTooWide {
+        /// The profile.
+        profile: String,
+        /// The scheme of fewest ranks.
+        smallest: Scheme,
+        /// GPUs it needs.
+        needed: u64,
+        /// GPUs there are.
+        gpus: u32,
+    },
     /// Enough ranks, but not in aligned blocks.
     #[error(
         "replica {replica} ({scheme}) of strategy {strategy} finds no {block} aligned free ranks for a stage: the tp x cp ranks of a stage lie inside one node of {gpus_per_node}, or on whole nodes; use degrees that divide the node"

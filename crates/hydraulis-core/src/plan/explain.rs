@@ -52,7 +52,7 @@ fn transfers(plan: &Plan) -> String {
     format!(
         ",\n{} ms with transfers: {:.1} % of their {} ms are hidden, {} MB cross between nodes",
         millis(transfers.step_ms.0),
-        100.0 * transfers.hidden(),
+        percent(transfers.hidden()),
         millis(transfers.alone_ms.0),
         grouped(transfers.moved_bytes / 1_000_000),
     )
@@ -70,7 +70,7 @@ fn why_this_strategy(plan: &Plan) -> String {
         let outcome = match entry.outcome {
             Outcome::Planned(ms) if entry.strategy == plan.strategy => format!("{} ms, chosen", millis(ms.0)),
             Outcome::Planned(ms) => {
-                format!("{} ms, {:+.1} %", millis(ms.0), 100.0 * (ms.0 / plan.step_ms().0 - 1.0))
+                format!("{} ms, {:+.1} %", millis(ms.0), percent(ms.0 / plan.step_ms().0 - 1.0))
             }
             Outcome::Pruned(ms) => format!("not tried: cannot be below {} ms", millis(ms.0)),
             Outcome::TooNarrow(limit) => format!("too narrow: admits {} tokens at most", grouped(limit.0)),
@@ -131,7 +131,8 @@ fn replicas(plan: &Plan) -> String {
 fn row(index: usize, replica: &ReplicaPlan, plan: &Plan) -> [String; 10] {
     let tokens = replica.tokens(&plan.batch);
     let room = Tokens(replica.cap_tokens.0.saturating_mul(replica.micro_batches.len() as u64));
-    let share = |part: f64, whole: f64| if whole > 0.0 { format!("{:.1} %", 100.0 * part / whole) } else { "-".into() };
+    let share =
+        |part: f64, whole: f64| if whole > 0.0 { format!("{:.1} %", percent(part / whole)) } else { "-".into() };
     let (busy, ends, iteration) = (replica.busy_ms.0, replica.predicted_ms.0, plan.iteration_ms.0);
     [
         index.to_string(),
@@ -189,7 +190,7 @@ fn what_to_trust(plan: &Plan) -> String {
         let _ = write!(
             text,
             "\nCoefficients {whose} {:.1} %{off} cost more than that: on the cluster a shorter plan may be no shorter.",
-            100.0 * error
+            percent(error)
         );
     }
     if let Some(guess) = plan.guess() {
@@ -212,6 +213,12 @@ fn ranks(ranks: &[u32]) -> String {
         }
         _ => ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(","),
     }
+}
+
+/// A share in percent, to be written with one decimal; sums round, and none is to be written as `-0.0`.
+fn percent(share: f64) -> f64 {
+    let percent = 100.0 * share;
+    if percent.abs() < 0.05 { 0.0 } else { percent }
 }
 
 /// A number with its thousands set apart.
@@ -249,6 +256,10 @@ mod tests {
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!((millis(4_981.6), millis(99.5)), ("4,982".into(), "99.50".into()));
+        assert_eq!(
+            format!("{:.1}, {:+.1}, {:.1}", percent(-1e-15), percent(-4e-4), percent(-0.031)),
+            "0.0, +0.0, -3.1"
+        );
         assert_eq!(ranks(&[8, 9, 10]), "8-10");
         assert_eq!(ranks(&[0, 1, 4, 5]), "0,1,4,5");
         assert_eq!((gpus(1), gpus(64)), ("1 GPU".into(), "64 GPUs".into()));

@@ -13,7 +13,7 @@ use crate::plan::document::FORMAT;
 use crate::plan::search::Search;
 use crate::plan::{Bound, Considered, Effort, Outcome, Plan, ReplicaPlan, Scope, Violation, check};
 use crate::spec::{Cluster, MemoryRule, Scheme, Strategy};
-use crate::strategy::{candidates, mixes, place, usable_schemes};
+use crate::strategy::{candidates, mixes, nothing_fits, place, usable_schemes};
 use crate::units::{Millis, Tokens, count};
 use crate::watch::{UNWATCHED, Watch};
 
@@ -78,7 +78,7 @@ impl Planner {
         let cost = CostModel::new(profile, cluster);
         let (pool, mixes) = (usable_schemes(&cost), mixes(&cost));
         if mixes.is_empty() {
-            return Err(cost.nothing_fits());
+            return Err(nothing_fits(&cost));
         }
         let choice = Choice::Any { pool, mixes, listed: candidates(&cost) };
         Ok(Planner { capacities: Capacities::new(cost), by_cap: None, choice, effort: Effort::ONLINE, link: None })
@@ -347,5 +347,5 @@ fn usable(strategies: Vec<Strategy>, cost: &CostModel) -> Result<Vec<Strategy>> 
             list.push(strategy);
         }
     }
-    if list.is_empty() { Err(cost.nothing_fits()) } else { Ok(list) }
+    if list.is_empty() { Err(nothing_fits(cost)) } else { Ok(list) }
 }

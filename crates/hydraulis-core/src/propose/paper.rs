@@ -22,7 +22,7 @@ use crate::cost::{CostModel, SchemeCost};
 use crate::error::{Error, Result};
 use crate::lengths::LengthHistogram;
 use crate::spec::{Scheme, Strategy};
-use crate::strategy::{place, usable_schemes};
+use crate::strategy::{nothing_fits, place, usable_schemes};
 use crate::units::{Millis, Tokens, count};
 use crate::watch::Watch;
 
@@ -64,7 +64,7 @@ pub fn paper_list(
     grid.check(cost.cluster().gpus())?;
     let schemes = usable_schemes(cost);
     let costs = schemes.iter().map(|&scheme| cost.scheme(scheme)).collect::<Result<Vec<_>>>()?;
-    let limit = costs.iter().map(|cost| cost.longest()).max().ok_or_else(|| cost.nothing_fits())?;
+    let limit = costs.iter().map(|cost| cost.longest()).max().ok_or_else(|| nothing_fits(cost))?;
     if grid.context > limit {
         return Err(Error::ContextTooLong { context: grid.context, limit });
     }

@@ -1,6 +1,7 @@
 //! The strategies to choose from when the caller names none.
 
 use crate::cost::{CostModel, SchemeCost};
+use crate::error::{Error, Result};
 use crate::spec::{Cluster, Scheme, Strategy};
 use crate::strategy::place;
 
@@ -16,7 +17,32 @@ pub fn candidates(cost: &CostModel) -> Vec<Strategy> {
 /// The schemes that fit the cluster and leave memory for at least one token.
 pub fn usable_schemes(cost: &CostModel) -> Vec<Scheme> {
     let roomy = cost.schemes().iter().filter(|scheme| scheme.cap().0 > 0).map(SchemeCost::scheme);
-    roomy.filter(|&scheme| Strategy::new(vec![scheme]).and_then(|one| place(&one, cost.cluster())).is_ok()).collect()
+    roomy.filter(|&scheme| place_alone(scheme, cost).is_ok()).collect()
+}
+
+/// The error for a cluster on which no scheme is of use: of those that have a place on it, it names the one that needs least
+/// memory.
+pub fn nothing_fits(cost: &CostModel) -> Error {
+    let schemes = || cost.schemes().iter().map(SchemeCost::scheme);
+    let placed: Vec<Scheme> = schemes().filter(|&scheme| place_alone(scheme, cost).is_ok()).collect();
+    let refused = match cost.least_full(&placed) {
+        Some(least) => cost.scheme(least).err(),
+        None => schemes().min_by_key(|scheme| scheme.ranks()).map(|smallest| no_place(smallest, cost)),
+    };
+    refused.unwrap_or(Error::NoStrategies)
+}
+
+/// Why the smallest scheme of a profile has no place on the cluster.
+fn no_place(smallest: Scheme, cost: &CostModel) -> Error {
+    let gpus = cost.cluster().gpus();
+    match place_alone(smallest, cost) {
+        Err(error) if smallest.ranks() <= u64::from(gpus) => error,
+        _ => Error::SchemesTooWide { profile: cost.profile().name.clone(), smallest, needed: smallest.ranks(), gpus },
+    }
+}
+
+fn place_alone(scheme: Scheme, cost: &CostModel) -> Result<()> {
+    place(&Strategy::new(vec![scheme])?, cost.cluster()).map(drop)
 }
 
 /// As many replicas of one usable scheme as fit beside a single replica of another, for every pair.

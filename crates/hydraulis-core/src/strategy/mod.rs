@@ -4,6 +4,6 @@ mod candidates;
 mod neighbours;
 mod placement;
 
-pub use candidates::{candidates, mixes, usable_schemes};
+pub use candidates::{candidates, mixes, nothing_fits, usable_schemes};
 pub use neighbours::neighbours;
 pub use placement::place;

@@ -133,6 +133,24 @@ fn the_exact_rule_admits_what_a_full_pipeline_holds() {
     assert!(explain(&plan).contains("exact memory"));
 }
 
+/// Of a scheme that has no place on the cluster, memory is not what is missing.
+#[test]
+fn where_nothing_fits_the_scheme_named_is_one_that_has_a_place() {
+    let refused = |gpus| {
+        let cluster = Cluster::new(gpus, 8).unwrap();
+        let profile = preset("llama-32b-a800").unwrap();
+        let by_search = Planner::search(profile.clone(), cluster).unwrap_err();
+        assert_eq!(by_search, Planner::new(profile, cluster, None).unwrap_err());
+        (by_search.code(), by_search.to_string())
+    };
+    let (code, message) = refused(4);
+    assert_eq!(code, "scheme_too_large");
+    assert!(message.starts_with("scheme <tp2,pp2> leaves no memory"), "{message}");
+    let (code, message) = refused(2);
+    assert_eq!(code, "strategy_too_large");
+    assert!(message.contains("more GPUs than the 2 of the cluster (the smallest is <pp4>, with 4)"), "{message}");
+}
+
 /// A batch that takes several attempts, each of them refined.
 fn uneven() -> Batch {
     let lengths: Vec<i64> = (0..60_i64).map(|place| 100 + place * place * 37 % 9_001).collect();

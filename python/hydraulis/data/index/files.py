@@ -148,6 +148,11 @@ def begun_extent(folder: Path) -> Extent | None:
     return _read_extent(folder / _JOURNAL)
 
 
+def no_record() -> InvalidInputError:
+    """Make the error for files that are all empty."""
+    return InvalidInputError("the files hold no record: name files that do", code="corpus_empty")
+
+
 def open_index(folder: Path) -> Corpus:
     """Map a complete index.
 
@@ -171,11 +176,11 @@ def open_index(folder: Path) -> Corpus:
             )
             raise HydraulisError(message, code="index_files")
     if extent.documents == 0:
+        if not extent.without_target:
+            raise no_record()
         message = (
             f"the files give no document with a target, {extent.without_target} were left out: check them, "
             "and what counts in the loss"
-            if extent.without_target
-            else "the files hold no record: name files that do"
         )
         raise InvalidInputError(message, code="corpus_empty")
 

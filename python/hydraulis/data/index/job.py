@@ -170,8 +170,8 @@ class IndexJob:
                 documents, tokens, without_target = [], 0, 0
         yield self._block(documents, without_target)
 
-    def encode_first(self, file: int, encoder: Encoder) -> None:
-        """Read and tokenise the first record of a file, if it has one, to see whether it can be.
+    def encode_first(self, file: int, encoder: Encoder) -> bool:
+        """Read and tokenise the first record of a file, to see whether it can be; tell whether it has one.
 
         Raises:
             InvalidInputError: it is refused; the message begins with its place.
@@ -180,7 +180,8 @@ class IndexJob:
         for ends in opened.pieces():
             for where, values in opened.records(*ends):
                 _encoded(encoder, values, opened, where)
-                return
+                return True
+        return False
 
     def _block(self, documents: Sequence["_Document"], without_target: int) -> Block:
         empty = np.zeros(0, dtype=self.dtype)

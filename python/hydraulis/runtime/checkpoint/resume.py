@@ -136,11 +136,11 @@ def newest_of(resume: str, directory: str) -> Path | None:
         InvalidInputError: the folder has no complete checkpoint (code `checkpoint_missing`).
     """
     if resume != LATEST:
-        return newest_checkpoint(Path(resume)).absolute()
+        return newest_checkpoint(Path(resume))
     for run in reversed(_runs(Path(directory))):
         newest = CheckpointFolder.of_run(run).newest()
         if newest is not None:
-            return newest.absolute()
+            return newest
     return None
 
 

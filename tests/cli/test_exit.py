@@ -1,0 +1,41 @@
+"""How a command ends: its one line, and what torchrun is told."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hydraulis.cli.exit import report_as_rank
+from hydraulis.errors import InvalidInputError
+
+ERROR = InvalidInputError("steps = 0:\nraise it", code="config_value")
+
+
+@pytest.mark.parametrize(("rank", "local_rank", "said"), [("0", "0", 2), ("4", "0", 1), ("5", "1", 0)])
+def test_of_ranks_that_are_refused_alike_the_first_reports(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    rank: str,
+    local_rank: str,
+    said: int,
+) -> None:
+    monkeypatch.delenv("TORCHELASTIC_ERROR_FILE", raising=False)
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("LOCAL_RANK", local_rank)
+    codes = [report_as_rank("hydraulis.train", ERROR, number) for number in ("RANK", "LOCAL_RANK")]
+    assert codes == [2, 2]
+    assert capsys.readouterr().err == said * "hydraulis.train: error [config_value]: steps = 0: raise it\n"
+
+
+def test_each_rank_tells_torchrun(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
+    monkeypatch.setenv("RANK", "3")
+    assert report_as_rank("hydraulis.train", ERROR, "RANK") == 2
+    assert capsys.readouterr().err == ""
+    assert json.loads(file.read_text())["message"]["message"] == "refused [config_value]: steps = 0: raise it"
+    assert list(tmp_path.iterdir()) == [file]
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "gone" / "error.json"))
+    assert report_as_rank("hydraulis.train", ERROR, "RANK") == 2
