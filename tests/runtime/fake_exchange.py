@@ -88,12 +88,14 @@ def trade(near: Segments, far: Segments) -> Any:
 
 def bucket(held: Segments, home: Segments) -> Any:
     """Stand for a bucket's transfer on one node."""
-    return SimpleNamespace(inside=trade(held, home), relayed=0, between=None)
+    inside = trade(held, home)
+    return SimpleNamespace(inside=inside, relayed=0, room=int(inside.far_counts.sum()), between=None)
 
 
 def relayed_bucket(inside: Any, relayed: int, between: Any) -> Any:
     """Stand for a bucket's transfer on several."""
-    return SimpleNamespace(inside=inside, relayed=relayed, between=between)
+    room = int(inside.far_counts.sum() + between.far_counts.sum()) + relayed
+    return SimpleNamespace(inside=inside, relayed=relayed, room=room, between=between)
 
 
 def home_and_buffers(home: int, held: int, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:

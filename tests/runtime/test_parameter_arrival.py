@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hydraulis.runtime.parameter_arrival import ParameterArrival
+from hydraulis.runtime.parameter_arrival import ParameterArrival, loads
 from hydraulis.runtime.segments import region
 from runtime.fake_exchange import FakeExchange, bucket, home_and_buffers
 
@@ -40,7 +40,7 @@ def test_a_block_waits_for_its_own_parameters_and_those_before() -> None:
     assert [work.waits for work in exchange.works] == [1, 1]
 
 
-def test_what_the_gradient_buffer_has_no_room_for_has_room_of_its_own() -> None:
+def test_what_has_no_room_together_leaves_one_after_another() -> None:
     # As many holders of this rank's share as make three times what it holds itself.
     buckets = [bucket([(0, 1)], [(0, 1)] * 3), bucket([(1, 1)], [(1, 1)] * 3)]
     exchange = FakeExchange([torch.tensor([5.0]), torch.tensor([6.0])] * 2)
@@ -48,10 +48,43 @@ def test_what_the_gradient_buffer_has_no_room_for_has_room_of_its_own() -> None:
     arrival = ParameterArrival(exchange, home, buffers)  # type: ignore[arg-type]
     for _ in range(2):
         arrival.start(buckets)
-        assert [work.outgoing.tolist() for work in exchange.works[-2:]] == [[1, 1, 1], [2, 2, 2]]
+        first, second = exchange.works[-2:]
+        # The second lies where the first lay, which had left.
+        assert (first.waits, second.waits) == (1, 0)
+        assert first.outgoing.data_ptr() == second.outgoing.data_ptr() == buffers.gradient.data_ptr()
+        assert second.outgoing.tolist() == [2, 2, 2]
         arrival.finish()
+        assert (first.waits, second.waits) == (2, 1)
         assert buffers.parameter.tolist() == [5, 6, 0, 0]
+    assert arrival.overflow_elements == 0
+
+
+def test_a_bucket_that_the_gradient_buffer_has_no_room_for_has_room_of_its_own() -> None:
+    exchange = FakeExchange([torch.tensor([5.0])] * 2)
+    home, buffers = home_and_buffers(home=2, held=2)
+    arrival = ParameterArrival(exchange, home, buffers)  # type: ignore[arg-type]
+    for _ in range(2):
+        arrival.start([bucket([(0, 1)], [(0, 1)] * 3)])
+        assert exchange.works[-1].outgoing.tolist() == [1, 1, 1]
+        arrival.finish()
+        assert buffers.parameter.tolist() == [5, 0]
     assert arrival.overflow_elements == 3
+
+
+@pytest.mark.parametrize(
+    ("rooms", "capacity", "expected"),
+    [
+        ([], 4, []),
+        ([1, 2, 1], 4, [[0, 1, 2]]),
+        ([3, 2, 1, 4], 4, [[0], [1, 2], [3]]),
+        ([9, 0, 0, 1], 4, [[0], [1, 2, 3]]),
+        ([1, 1], 0, [[0], [1]]),
+    ],
+)
+def test_a_load_has_room_together_or_is_a_single_bucket(
+    rooms: list[int], capacity: int, expected: list[list[int]]
+) -> None:
+    assert [list(load) for load in loads(rooms, capacity)] == expected
 
 
 def test_segments_that_leave_a_gap_are_no_region() -> None:

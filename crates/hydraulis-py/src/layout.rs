@@ -218,12 +218,6 @@ impl Home {
         self.0.largest_share()
     }
 
-    /// Most elements that live on one rail.
-    #[getter]
-    fn largest_rail(&self) -> u64 {
-        self.0.largest_rail()
-    }
-
     /// Most elements of one bucket that live on one rail: what a rank relays of it.
     #[getter]
     fn largest_relay(&self) -> u64 {
@@ -299,6 +293,7 @@ impl Trade {
 pub(crate) struct BucketTransfer {
     inside: Py<Trade>,
     relayed: u64,
+    room: u64,
     between: Option<Py<Trade>>,
 }
 
@@ -314,6 +309,12 @@ impl BucketTransfer {
     #[getter]
     fn relayed(&self) -> u64 {
         self.relayed
+    }
+
+    /// Elements of parameters on their way out, relays among them, on the rank that has most: the same for all ranks.
+    #[getter]
+    fn room(&self) -> u64 {
+        self.room
     }
 
     /// With its rail: between relays, of which the rank's is packed, and homes; None where there is one node.
@@ -338,9 +339,9 @@ pub(crate) fn transfer(
 
 impl BucketTransfer {
     fn new(py: Python<'_>, core: layout::BucketTransfer) -> PyResult<BucketTransfer> {
-        let layout::BucketTransfer { inside, relayed, between } = core;
+        let layout::BucketTransfer { inside, relayed, room, between } = core;
         let trade = |core: layout::Trade| Py::new(py, Trade::new(py, core)?);
-        Ok(BucketTransfer { inside: trade(inside)?, relayed, between: between.map(trade).transpose()? })
+        Ok(BucketTransfer { inside: trade(inside)?, relayed, room, between: between.map(trade).transpose()? })
     }
 }
 

@@ -179,9 +179,9 @@ def _model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
         for parameter in share.parameters.table.parameters:
             bucket = parameter.blocks[0]
             elements[bucket] = elements.get(bucket, 0) + parameter.rows * parameter.row_elements
-        staging += STAGING_BUFFERS * max(elements.values())
-        staging += RELAY_BUFFERS * share.layout.largest_relay if is_relayed else 0
-        overflow += most_overflow(buffers, share.layout.largest_rail if is_relayed else 0)
+        bucket, relay = max(elements.values()), share.layout.largest_relay if is_relayed else 0
+        staging += STAGING_BUFFERS * bucket + RELAY_BUFFERS * relay
+        overflow += most_overflow(buffers, bucket, relay)
         home += share.num_buffers * sum(elements.values())
     return ModelMemory(
         memory_bytes=memory_bytes,

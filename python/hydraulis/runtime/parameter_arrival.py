@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from torch import Tensor
@@ -16,12 +16,14 @@ from hydraulis.runtime.segments import pieces, region
 
 
 class ParameterArrival:
-    """All buckets' parameters, started at once in the order of forward, and waited for one by one.
+    """All buckets' parameters, started before the first forward in its order, and waited for one by one.
 
     They arrive in the strategy's buffer itself, since what a rank holds of a bucket lies there in one piece,
     in the order of its homes. On their way out they lie in the gradient buffer, which has no other use before
     the first backward and is about as large: a rank sends on average what it holds, and in no more bytes an
-    element. Only what does not fit there takes memory of its own.
+    element. Buckets that have no room there together go as several loads, each once the one before has left
+    it; all ranks divide them alike, so that what they start is in one order over all groups. Only if a single
+    bucket has no room it takes memory of its own.
 
     Where there are several nodes, parameters come to each that needs them once, and are shared out inside.
     This host waits for the first part, bucket by bucket: on the CPU that is before the first forward.
@@ -48,21 +50,31 @@ class ParameterArrival:
 
     @property
     def overflow_elements(self) -> int:
-        """Elements on their way out that the gradient buffer had no room for, at most."""
+        """Elements of a bucket on their way out that the gradient buffer had no room for, at most."""
         return len(self._overflow)
 
     def start(self, buckets: Sequence[BucketTransfer]) -> None:
         """Start every bucket. Collective."""
         with self._exchange.beside():
-            if self._exchange.between is None:
-                rooms = self._rooms([int(bucket.inside.far_counts.sum()) for bucket in buckets])
-                sources = [self._home.master] * len(buckets)
-            else:
-                rooms, sources = self._relayed(self._exchange.between, buckets)
-            for number, (bucket, source, room) in enumerate(zip(buckets, sources, rooms, strict=True)):
-                self._share_out(number, bucket.inside, source, room)
+            before: Sequence[StartedTrade] = ()
+            for load in loads([bucket.room for bucket in buckets], len(self._staging)):
+                for trade in before:
+                    trade.wait()
+                before = self._start({number: buckets[number] for number in load})
 
-    def _share_out(self, number: int, trade: Trade, source: Tensor, room: Tensor) -> None:
+    def _start(self, buckets: Mapping[int, BucketTransfer]) -> Sequence[StartedTrade]:
+        """Start a load; give the trades that bring it to where it stays."""
+        if self._exchange.between is None:
+            rooms = self._rooms([int(bucket.inside.far_counts.sum()) for bucket in buckets.values()])
+            sources = [self._home.master] * len(buckets)
+        else:
+            rooms, sources = self._relayed(self._exchange.between, buckets)
+        items = zip(buckets.items(), sources, rooms, strict=True)
+        return [
+            self._share_out(number, bucket.inside, source, room) for (number, bucket), source, room in items
+        ]
+
+    def _share_out(self, number: int, trade: Trade, source: Tensor, room: Tensor) -> StartedTrade:
         """Start a bucket on its way to the ranks of this node that hold it."""
         while self._relaying and self._relaying[0][0] <= number:
             self._relaying.popleft()[1].wait()
@@ -70,19 +82,20 @@ class ParameterArrival:
         incoming = region(self._buffers.parameter, trade.near)
         started = self._exchange.inside.start(room, incoming, trade.far_counts, trade.near_counts)
         self._in_flight.append((number, started))
+        return started
 
     def _relayed(
-        self, exchange: GroupExchange, buckets: Sequence[BucketTransfer]
+        self, exchange: GroupExchange, buckets: Mapping[int, BucketTransfer]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Start every bucket on its way to its relays; give the rooms of the second part, and the relays."""
-        trades = [bucket.between for bucket in buckets if bucket.between is not None]
+        """Start buckets on their way to their relays; give the rooms of the second part, and the relays."""
+        trades = [bucket.between for bucket in buckets.values() if bucket.between is not None]
         sizes = [int(trade.far_counts.sum()) for trade in trades]
-        relayed = [bucket.relayed for bucket in buckets]
-        shared = [int(bucket.inside.far_counts.sum()) for bucket in buckets]
+        relayed = [bucket.relayed for bucket in buckets.values()]
+        shared = [int(bucket.inside.far_counts.sum()) for bucket in buckets.values()]
         rooms = self._rooms([*sizes, *relayed, *shared])
         count = len(buckets)
         outgoing, relays = rooms[:count], rooms[count : 2 * count]
-        for number, (trade, room, relay) in enumerate(zip(trades, outgoing, relays, strict=True)):
+        for number, trade, room, relay in zip(buckets, trades, outgoing, relays, strict=True):
             _pack(self._home.master, trade, room)
             started = exchange.start(room, relay, trade.far_counts, trade.near_counts)
             self._relaying.append((number, started))
@@ -119,17 +132,38 @@ class ParameterArrival:
         ]
 
 
-def most_overflow(buffers: StrategyBuffers, rail: int) -> int:
+def loads(rooms: Sequence[int], capacity: int) -> Iterator[range]:
+    """Divide buckets into runs that have room together, or are a single one.
+
+    Args:
+        rooms: elements that each bucket takes.
+        capacity: elements that there is room for.
+
+    Yields:
+        The numbers of the buckets of each run.
+    """
+    start = taken = 0
+    for number, room in enumerate(rooms):
+        if number > start and taken + room > capacity:
+            yield range(start, number)
+            start, taken = number, 0
+        taken += room
+    if start < len(rooms):
+        yield range(start, len(rooms))
+
+
+def most_overflow(buffers: StrategyBuffers, bucket: int, relay: int) -> int:
     """Give the most bytes that a rank's parameters on their way out take beside the gradient buffer.
 
-    What a rank shares out in its node is on average what it holds. Between nodes a rank sends its share to
-    each node at most, which is what lives on a rail, and relays as much.
+    Of a bucket a rank shares out in its node no more than it holds of all. Between nodes a rank sends its
+    share to each node at most, which is what lives on a rail, and relays as much.
 
     Args:
         buffers: of the rank.
-        rail: most elements that live on one rail; 0 if there is one node.
+        bucket: elements of the largest one.
+        relay: most elements of one bucket that live on one rail; 0 if there is one node.
     """
-    leaving = len(buffers.parameter) + 2 * rail
+    leaving = min(bucket, len(buffers.parameter)) + 2 * relay
     return max(0, leaving * buffers.parameter.itemsize - buffers.gradient.nbytes)
 
 

@@ -93,12 +93,6 @@ impl Home {
         (0..self.ranks).map(|rank| self.offset(self.buckets.len(), rank)).max().unwrap_or_default()
     }
 
-    /// Most elements that live on one rail.
-    pub fn largest_rail(&self) -> u64 {
-        let rail = |rank| (0..self.buckets.len()).map(|bucket| length(&self.rail_piece(bucket, rank))).sum();
-        self.node_of(0).map(rail).max().unwrap_or_default()
-    }
-
     /// Most elements of one bucket that live on one rail.
     pub fn largest_relay(&self) -> u64 {
         let rails = |bucket| self.node_of(0).map(move |rank| length(&self.rail_piece(bucket, rank)));

@@ -46,6 +46,8 @@ pub struct BucketTransfer {
     pub inside: Trade,
     /// Elements that the rank relays; 0 where there is one node.
     pub relayed: u64,
+    /// Elements of parameters on their way out, relays among them, on the rank that has most: the same for all ranks.
+    pub room: u64,
     /// With its rail, in the order of nodes: between relays, of which the rank's is packed, and homes. None where there is
     /// one node.
     pub between: Option<Trade>,
@@ -63,12 +65,17 @@ pub fn transfer(
         return Err(Error::RanksMismatch { rank: rank.into(), gpus, home: ranks });
     }
     let held = Held::new(table, home, positions)?;
-    let mut start = 0;
+    let (mut start, mut room) = (0, 0);
     let transfer = |bucket: usize| {
         let piece = home.piece(bucket, rank.into());
-        let side = Side { held: &held, home, bucket, rank: rank.into(), start };
+        let side = |rank: u64| Side { held: &held, home, bucket, rank, start };
+        let transfer = side(rank.into()).transfer();
+        let is_as_before = bucket > 0 && home.are_alike(bucket - 1, bucket) && held.are_alike(bucket - 1, bucket);
+        if !is_as_before {
+            room = (0..ranks).map(|rank| side(rank).room()).max().unwrap_or_default();
+        }
         start += piece.end - piece.start;
-        side.transfer()
+        BucketTransfer { room, ..transfer }
     };
     Ok((0..table.buckets()).map(transfer).collect())
 }
@@ -119,6 +126,12 @@ impl Held<'_> {
         self.positions.chunks(size).map(of_node).collect()
     }
 
+    /// Whether everyone holds the same of two buckets.
+    fn are_alike(&self, one: usize, other: usize) -> bool {
+        let elements = |slices: &[Slice]| slices.iter().map(|slice| slice.elements.clone()).collect::<Runs>();
+        self.slices.values().all(|buckets| elements(&buckets[one]) == elements(&buckets[other]))
+    }
+
     fn slices(&self, rank: u64, bucket: usize) -> &[Slice] {
         self.positions[at(rank)].map_or(&[], |position| self.slices[&position][bucket].as_slice())
     }
@@ -140,8 +153,25 @@ impl Side<'_> {
         if self.home.nodes() == 1 {
             return BucketTransfer { inside, ..BucketTransfer::default() };
         }
-        let relayed = overlap(self.node(self.rank), &self.rail());
-        BucketTransfer { inside, relayed, between: Some(self.between()) }
+        BucketTransfer { inside, relayed: self.relayed(), between: Some(self.between()), ..BucketTransfer::default() }
+    }
+
+    /// Elements of parameters on their way out from this rank: what it shares out, relays, and sends to relays.
+    fn room(&self) -> u64 {
+        let rail = self.rail();
+        let slices = |peer| self.held.slices(peer, self.bucket).iter();
+        let parts = self.home.node_of(self.rank).flat_map(|peer| slices(peer).filter_map(|slice| part(slice, &rail)));
+        let shared: u64 = parts.map(|slice| slice.elements.end - slice.elements.start).sum();
+        if self.home.nodes() == 1 {
+            return shared;
+        }
+        let piece = self.home.piece(self.bucket, self.rank);
+        let sent: u64 = self.home.rail_of(self.rank).map(|peer| overlap(self.node(peer), &piece)).sum();
+        shared + self.relayed() + sent
+    }
+
+    fn relayed(&self) -> u64 {
+        overlap(self.node(self.rank), &self.rail())
     }
 
     /// What the rank's node holds, or another rank's.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use hydraulis_core::layout::{BucketVolume, Home, NodeVolume, Position, bucket_volumes, strategy_positions};
+use hydraulis_core::layout::{
+    BucketTransfer, BucketVolume, Home, NodeVolume, Position, bucket_volumes, strategy_positions,
+};
 use hydraulis_core::spec::Cluster;
 use proptest::prelude::*;
 
@@ -91,6 +93,21 @@ proptest! {
                     relayed += segment.elements;
                 }
                 prop_assert_eq!(relayed, transfer.relayed);
+            }
+        }
+    }
+
+    /// By which all ranks divide buckets alike, though each has other amounts.
+    #[test]
+    fn room_is_what_the_rank_with_most_has_on_its_way_out(world in world()) {
+        for bucket in 0..world.table.buckets() {
+            let on_the_way = |transfer: &BucketTransfer| {
+                let trades = [Some(&transfer.inside), transfer.between.as_ref()];
+                trades.into_iter().flatten().flat_map(|trade| &trade.far_counts).sum::<u64>() + transfer.relayed
+            };
+            let most = world.transfers.iter().map(|buckets| on_the_way(&buckets[bucket])).max();
+            for buckets in &world.transfers {
+                prop_assert_eq!(Some(buckets[bucket].room), most);
             }
         }
     }

@@ -15,8 +15,8 @@ const MARGIN: f64 = 0.1;
 
 /// Bytes of a device that are in use whatever the scheme: staging buffers, each of the largest bucket, and the margin.
 pub(super) fn reserved_bytes(model: &ModelShape, device: &Device) -> u64 {
-    let bucket = model.layer_parameters().max(model.vocabulary_parameters());
-    STAGING * bucket * device.dtype.wide_bytes() + crate::units::whole(MARGIN * count(device.memory_bytes))
+    STAGING * largest_bucket(model) * device.dtype.wide_bytes()
+        + crate::units::whole(MARGIN * count(device.memory_bytes))
 }
 
 /// Bytes of the whole home state.
@@ -65,12 +65,17 @@ fn stage_parameters(model: &ModelShape, scheme: Scheme) -> Result<Vec<u64>> {
     Ok(stage_layers(model, scheme)?.into_iter().map(parameters).collect())
 }
 
-/// Bytes of parameters that leave a rank which holds `held` of them, beyond the gradient buffer: between nodes it sends the shares
-/// of a node's homes at most, and relays as much (`runtime/parameter_arrival.py`).
+/// Bytes of a bucket's parameters that leave a rank which holds `held` of all, beyond the gradient buffer: it shares out no more
+/// than one of the two, and between nodes sends and relays what lives on its rail (`runtime/parameter_arrival.py`).
 fn overflow(model: &ModelShape, device: &Device, cluster: Cluster, held: u64) -> u64 {
     let node = u64::from(cluster.gpus_per_node());
-    let between = if u64::from(cluster.gpus()) > node { 2 * model.parameters() / node } else { 0 };
-    ((held + between) * device.dtype.bytes()).saturating_sub(held * device.dtype.wide_bytes())
+    let bucket = largest_bucket(model);
+    let between = if u64::from(cluster.gpus()) > node { 2 * bucket / node } else { 0 };
+    ((held.min(bucket) + between) * device.dtype.bytes()).saturating_sub(held * device.dtype.wide_bytes())
+}
+
+fn largest_bucket(model: &ModelShape) -> u64 {
+    model.layer_parameters().max(model.vocabulary_parameters())
 }
 
 /// Bytes of activations for each token of a micro-batch, by stage: stage `j` of `p` holds `p - j` micro-batches at once, each
