@@ -1,6 +1,6 @@
 //! Lower bound and plan against the exact optimum.
 
-use hydraulis_core::cost::preset;
+use hydraulis_core::cost::{CostProfile, preset};
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{BoundKind, Planner};
 use hydraulis_core::spec::{Cluster, MemoryRule};
@@ -93,4 +93,41 @@ fn micro_batches_are_saved_and_the_bound_knows_how_many_can_be() {
     let lengths: Vec<i64> = (1..=560).map(|rank| 112_000 / (6 + rank)).collect();
     let plan = planner.plan(&Batch::new(&lengths, None).unwrap()).unwrap();
     assert!(plan.gap() < 0.0035, "{}", plan.gap());
+}
+
+/// With at most three replicas of <1> its linear program uses 3.4; divided there, one half would have at least four of at most three.
+#[test]
+fn a_program_that_uses_more_replicas_than_there_are_is_not_divided_there() {
+    #[rustfmt::skip]
+    let lengths: [i64; 199] = [
+        33, 17702, 395, 512, 17, 3149, 3718, 1981, 12271, 10, 13, 2, 1, 7196, 11627, 1, 78, 19, 16, 2, 2411, 3, 2350,
+        599, 7220, 8621, 2, 34, 169, 5648, 78, 951, 864, 58, 612, 7870, 1, 1, 201, 5215, 2, 128, 245, 2232, 3, 63, 8,
+        2030, 1975, 2160, 13266, 57, 13, 320, 35, 1, 17, 5970, 4, 15, 393, 151, 3, 4201, 6871, 22535, 7872, 136,
+        9060, 10, 133, 6986, 3066, 464, 3, 2420, 3148, 941, 1841, 3, 25687, 89, 8244, 36, 87, 15, 5, 87, 549, 11, 3,
+        59, 538, 4, 1, 202, 3, 6512, 6, 16, 342, 23383, 62, 1, 1570, 12566, 1480, 3572, 230, 10, 16687, 751, 38,
+        5637, 6542, 16045, 2405, 4660, 9914, 51, 3580, 1191, 55, 76, 90, 1858, 496, 26197, 13797, 7, 97, 12, 282, 15,
+        758, 44, 3395, 422, 2, 13340, 136, 195, 8, 12, 20014, 34, 90, 178, 1, 2605, 2, 59, 69, 15, 18232, 10, 2, 18,
+        12, 387, 14184, 7623, 248, 19936, 1, 307, 7559, 11417, 2474, 1951, 5467, 130, 2, 409, 9567, 10024, 10858, 6,
+        320, 2275, 1, 1987, 145, 6442, 1, 59, 476, 4, 1031, 24428, 839, 23, 257, 526, 647, 3682, 253, 12903, 21,
+    ];
+    let entry = |scheme: &str, costs: [f64; 3], held: u64| {
+        serde_json::json!({
+            "scheme": scheme, "quadratic_ms_per_token2": costs[0], "linear_ms_per_token": costs[1], "fixed_ms": costs[2],
+            "forward_share": 0.1, "held_bytes": held, "activation_bytes_per_token": 1_000.0,
+        })
+    };
+    let profile = serde_json::json!({
+        "format": "hydraulis.cost-profile/1", "name": "found by chance", "source": "a random case",
+        "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": 100_000_000},
+        "memory": {"reserved_bytes": 1_000_000, "home_bytes": 384, "token_multiple": 1},
+        "schemes": [
+            entry("<1>", [7.041_699_616_772_946e-7, 0.021_520_726_821_058_322, 330.048_360_938_924_93], 69_477_936),
+            entry("<1,full>", [0.000_034_578_520_943_940_07, 1.237_931_487_755_158_6, 786.129_124_168_537_5], 98_990_936),
+        ],
+    });
+    let profile = CostProfile::from_json(&profile.to_string()).unwrap();
+    let strategies = vec!["4x<1>+1x<1,full>".parse().unwrap()];
+    let planner = Planner::new(profile, Cluster::new(6, 2).unwrap(), Some(strategies)).unwrap();
+    let plan = planner.plan(&Batch::new(&lengths, None).unwrap()).unwrap();
+    assert!((0.0..0.1).contains(&plan.gap()), "{}", plan.gap());
 }

@@ -104,8 +104,10 @@ impl<'a> Node<'a> {
     fn divided(&self) -> Option<[Vec<Offer<'a>>; 2]> {
         let mut best: Option<(f64, usize, bool, usize)> = None;
         for (scheme, (offer, &(replicas, micro_batches))) in self.offers.iter().zip(&self.found.used).enumerate() {
-            // Replicas that there must be may stay idle: then fewer are used than there are.
-            let replicas = replicas.max(count(offer.least));
+            // Replicas that there must be may stay idle: then fewer are used than there are. A program that serves less than
+            // all may break any row at a cost, and use more than there are: then nothing is to be divided.
+            let replicas = replicas.clamp(count(offer.least), count(offer.most));
+            let micro_batches = micro_batches.clamp(count(offer.least_micro_batches), count(offer.most_micro_batches));
             let of_replicas = (offer.least < offer.most).then_some((replicas, true, offer.ranks()));
             let of_micro_batches = (micro_batches, false, MICRO_BATCH * offer.ranks() / replicas.max(1.0));
             for (amount, is_replicas, weight) in of_replicas.into_iter().chain([of_micro_batches]) {
