@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::layout::runs::{Runs, common, joined, overlap, within};
+use crate::layout::runs::{Runs, common, joined, length, overlap, within};
 use crate::layout::{Home, ParameterTable, Position, held_slices};
 
 /// A run of elements in a buffer.
@@ -67,7 +67,7 @@ pub fn transfer(
     let transfer = |bucket: usize| {
         let piece = home.piece(bucket, rank.into());
         let side = Side { held: &held, home, bucket, rank: rank.into(), start };
-        start += piece.end - piece.start;
+        start += length(&piece);
         side.transfer()
     };
     Ok((0..table.buckets()).map(transfer).collect())
@@ -203,9 +203,8 @@ fn by_bucket(table: &ParameterTable, home: &Home, position: Position) -> Result<
         let elements = place.start + held.rows.start * width..place.start + held.rows.end * width;
         let mut offset = held.offset;
         for elements in home.in_home_order(bucket, elements) {
-            let number = elements.end - elements.start;
-            buckets[bucket].push(Slice { elements, offset });
-            offset += number;
+            buckets[bucket].push(Slice { elements: elements.clone(), offset });
+            offset += length(&elements);
         }
     }
     Ok(buckets)
@@ -219,7 +218,7 @@ fn part(slice: &Slice, piece: &Range<u64>) -> Option<Slice> {
 }
 
 fn segment(offset: u64, elements: &Range<u64>) -> Segment {
-    Segment { offset, elements: elements.end - elements.start }
+    Segment { offset, elements: length(elements) }
 }
 
 fn at(rank: u64) -> usize {
