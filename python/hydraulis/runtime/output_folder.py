@@ -11,10 +11,9 @@ from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.planner.files import nearest_there, try_to_write
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.resume import ResumedRun
+from hydraulis.runtime.held_memory import MIB
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.run_directory import named_folder, not_made
-
-MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
