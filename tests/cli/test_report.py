@@ -63,6 +63,7 @@ def test_an_interrupt_keeps_the_page_that_was_there(
         (["--png", "{folder}/profile.json"], "file_unwritable"),
         (["--png", "{folder}/profile.json/pictures"], "file_unwritable"),
         (["--png", "/proc/pictures"], "file_unwritable"),
+        (["--png", "x" * 300], "file_unwritable"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_the_work(
@@ -75,6 +76,16 @@ def test_what_cannot_be_written_is_refused_before_the_work(
     monkeypatch.delattr("hydraulis.cli.report.read_run")
     assert main(["report", str(folder), *(word.format(folder=folder) for word in more)]) == 2
     assert capsys.readouterr().err.startswith(f"hydraulis: error [{code}]: ")
+
+
+def test_a_link_to_nowhere_is_no_folder_for_pictures(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delattr("hydraulis.cli.report.read_run")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "nowhere")
+    assert main(["report", str(folder), "--png", str(link)]) == 2
+    assert f"folder '{link}' cannot be made: " in capsys.readouterr().err
 
 
 def test_a_page_that_cannot_stand_beside_its_run_is_refused_before_the_work(

@@ -78,6 +78,12 @@ def test_memory_is_counted_not_guessed(document: dict[str, Any], entries: dict[s
     expected: dict[str, Any] = {text: FLOAT32 * (2 * total + share + 1) for text, share in shares.items()}
     expected["<pp3>"] = [FLOAT32 * (2 * total + more) for more in (0, 0, head + 1)]
     assert {text: entry["held_bytes"] for text, entry in entries.items()} == expected
+    # The home of each stage's parameters; of a single stage it is that of all.
+    first, middle, last = entries["<pp3>"]["stage_home_bytes"]
+    assert first == 4 * FLOAT32 * (sizes["embed_tokens.weight"] + layer)
+    assert middle == 4 * FLOAT32 * layer
+    assert first + middle + last == document["memory"]["home_bytes"]
+    assert [text for text, entry in entries.items() if "stage_home_bytes" in entry] == ["<pp3>"]
     assert document["memory"]["reserved_bytes"] >= 2 * FLOAT32 * layer
     assert document["hardware"]["memory_bytes"] == MEMORY
 

@@ -124,3 +124,19 @@ def test_stages_hold_the_layers_that_were_stated_and_home_does_not_know() -> Non
         )
         assert one == other
         assert one
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("text", ["<1>", "<pp3>", "<tp2,pp2>", "<cp2,pp2>"])
+def test_of_a_scheme_alone_what_a_stages_ranks_are_home_of_is_counted(text: str, *, tied: bool) -> None:
+    scheme = Scheme(text)
+    parameters = ModelParameters.of(small_config(tie_word_embeddings=tied))
+    home = Home(parameters.table, Cluster(gpus=scheme.ranks, gpus_per_node=scheme.ranks), [scheme])
+    of_ranks = [
+        sum(held.end - held.start for held in home.slices(parameters.table, rank))
+        for rank in range(scheme.ranks)
+    ]
+    block = scheme.ranks // scheme.pp
+    of_stages = [sum(of_ranks[stage * block : (stage + 1) * block]) for stage in range(scheme.pp)]
+    assert parameters.stage_elements(scheme) == of_stages
+    assert parameters.num_elements == sum(of_stages)

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from hydraulis._core import CostProfile
 from hydraulis.cli.analysis_tables import print_analysis
+from hydraulis.cli.batches import DrawnBatches, first_batches
 from hydraulis.cli.contestant_table import contestant_table
-from hydraulis.cli.drawing import Drawn, first_batches
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,
@@ -266,7 +266,7 @@ def _of_options(arguments: argparse.Namespace) -> DataConfig:
     return from_table(DataConfig, table, "data")
 
 
-def _compare(arguments: argparse.Namespace, batches: Drawn, progress: Progress) -> Comparison | None:
+def _compare(arguments: argparse.Namespace, batches: DrawnBatches, progress: Progress) -> Comparison | None:
     if arguments.profile is None:
         return None
     profile = load_profile(arguments.profile)

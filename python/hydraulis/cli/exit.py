@@ -23,15 +23,15 @@ def report(program: str, error: HydraulisError) -> int:
     return EXIT_REFUSED
 
 
-def report_as_rank(program: str, error: HydraulisError, number: str) -> int:
+def report_as_rank(program: str, error: HydraulisError, variable: str) -> int:
     """Report as one of the ranks that are all refused alike: the first does, and torchrun is told by each.
 
     Args:
         program: as for `report`.
         error: the same on every rank.
-        number: the variable that is 0 where it is reported: `RANK` for once in a job, `LOCAL_RANK` on a node.
+        variable: it is 0 where the error is reported: `RANK` for once in a job, `LOCAL_RANK` on a node.
     """
-    if os.environ.get(number, "0") == "0":
+    if os.environ.get(variable, "0") == "0":
         report(program, error)
     _tell_torchrun(error)
     return EXIT_REFUSED

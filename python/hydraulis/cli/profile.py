@@ -100,6 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     if _IS_RANK in os.environ:
         end_with_parent()
         return _as_rank(arguments)
+    # All that is refused already here is said once, and no rank is started for it.
     _config(arguments)
     if arguments.ranks is None:
         message = (
@@ -107,7 +108,6 @@ def run(arguments: argparse.Namespace) -> int:
             "it as torchrun --nproc-per-node N -m hydraulis profile RUN.toml --output FILE.json"
         )
         raise InvalidInputError(message, code="not_torchrun")
-    # All that is refused already here is said once, and no rank is started for it.
     check_writable(arguments.output)
     return run_local_ranks(arguments.ranks, _for_ranks(arguments))
 
@@ -148,13 +148,14 @@ def _as_rank(arguments: argparse.Namespace) -> int:
     try:
         return _measure(arguments, config, device)
     except HydraulisError as error:
-        return _refused(error, _IS_RANK)
+        return _refused(error, "RANK")
 
 
-def _refused(error: HydraulisError, number: str) -> int:
-    # Of ranks that the command has started all report: it passes on what rank 0 says, if that says anything.
-    heard_by_the_command = PARENT in os.environ
-    return report("hydraulis", error) if heard_by_the_command else report_as_rank("hydraulis", error, number)
+def _refused(error: HydraulisError, variable: str) -> int:
+    if PARENT in os.environ:
+        # The command has started the ranks: it passes on what rank 0 says, if that says anything.
+        return report("hydraulis", error)
+    return report_as_rank("hydraulis", error, variable)
 
 
 def _config(arguments: argparse.Namespace) -> RunConfig:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import Cluster, CostProfile, Guess, LengthHistogram, Planner, propose, propose_paper
-from hydraulis.cli.drawing import drawn
+from hydraulis.cli.batches import drawn
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,

@@ -3,7 +3,6 @@
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from hydraulis.cli.options import add_json, written
 from hydraulis.cli.progress import Progress
 from hydraulis.errors import InvalidInputError
-from hydraulis.planner.files import check_writable, whole_file
+from hydraulis.planner.files import check_writable, nearest_there, try_to_write, whole_file
 from hydraulis.report.page import report
 from hydraulis.report.run import read_run
 from hydraulis.report.style import require_matplotlib
@@ -80,9 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_folder(folder: Path) -> None:
     """Refuse a folder that cannot be made or written, without making it."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    with _named(folder), tempfile.TemporaryFile(dir=there):
-        pass
+    with _named(folder):
+        try_to_write(nearest_there(folder))
 
 
 def _make(folder: Path) -> None:

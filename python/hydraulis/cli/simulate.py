@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from hydraulis._core import Link, RankMemory, Strategy
+from hydraulis.cli.batches import drawn
 from hydraulis.cli.contestant_table import contestant_table
-from hydraulis.cli.drawing import drawn
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,

@@ -1,4 +1,4 @@
-"""Files that the planner reads and writes: one way to refuse those that cannot be, and none half-written."""
+"""Files that are read and written: one way to refuse those that cannot be, and none half-written."""
 
 import os
 import tempfile
@@ -54,10 +54,38 @@ def check_writable(*paths: Path | None) -> None:
     for path in paths:
         if path is not None:
             try:
-                with tempfile.TemporaryFile(dir=_target(path).parent):
-                    pass
+                try_to_write(_target(path).parent)
             except OSError as error:
                 raise _unwritable(path, error.strerror or error) from error
+
+
+def nearest_there(path: Path) -> Path:
+    """Give a path if anything has its name, else the nearest above it: where its folders are to be made.
+
+    Raises:
+        OSError: the file system takes no such name.
+    """
+    return next(one for one in (path, *path.absolute().parents) if _is_there(one))
+
+
+def try_to_write(folder: Path) -> None:
+    """Make a folder in it, and remove that again.
+
+    Raises:
+        OSError: it is no folder, or nothing can be made in it.
+    """
+    # Not `os.access`: to root it grants what file systems such as /proc refuse.
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".hydraulis-"):
+        pass
+
+
+def _is_there(path: Path) -> bool:
+    # Not `exists`: to it a link to nowhere is nothing, and which errors it raises depends on the Python.
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def _target(path: Path) -> Path:

@@ -6,7 +6,8 @@ from hydraulis.preflight.finding import Status
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.reader import check_shards, read_manifest
 from hydraulis.runtime.checkpoint.resume import ResumedRun, newest_of
-from hydraulis.runtime.output_folder import MIB, look_at_output
+from hydraulis.runtime.held_memory import MIB
+from hydraulis.runtime.output_folder import look_at_output
 from hydraulis.runtime.tracking.tracker import require_trackers
 
 

@@ -37,6 +37,7 @@ from hydraulis.profile.measurement_record import MeasurementRecord, Mixes
 from hydraulis.profile.observations import Conditions, Observation, Observations, Timing
 from hydraulis.runtime.device import device_name
 from hydraulis.runtime.distributed import ranks_per_node
+from hydraulis.runtime.home import num_home_buffers
 from hydraulis.runtime.parameter_arrival import most_overflow
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
@@ -182,7 +183,7 @@ def _model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
         bucket, relay = max(elements.values()), share.layout.largest_relay if is_relayed else 0
         staging += STAGING_BUFFERS * bucket + RELAY_BUFFERS * relay
         overflow += most_overflow(buffers, bucket, relay)
-        home += share.num_buffers * sum(elements.values())
+        home += num_home_buffers(share.parameters) * sum(elements.values())
     return ModelMemory(
         memory_bytes=memory_bytes,
         reserved_bytes=staging * worker.buffers.gradient.itemsize + overflow,
@@ -201,7 +202,7 @@ def _scheme_memory(worker: Worker, bench: SchemeBench) -> MemoryMeasurement:
     by_stage = [KeptBytes(*of_stage) for of_stage in kept.tolist()]
     homes = [
         [
-            share.num_buffers * share.master.itemsize * elements
+            num_home_buffers(share.parameters) * share.master.itemsize * elements
             for elements in share.parameters.stage_elements(bench.scheme)
         ]
         for share in worker.shares

@@ -14,11 +14,11 @@ from hydraulis.profile.links import measure_links, with_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.device import choose_device, device_name
+from hydraulis.runtime.held_memory import MIB
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
 
 FILE = "profile.json"
-MIB = 1 << 20
 
 
 def saved_profile(

@@ -8,7 +8,7 @@ import torch
 from hydraulis._core import Cluster, Home, Scheme
 from hydraulis.config.run import RunConfig
 from hydraulis.runtime.buffers import largest_stage
-from hydraulis.runtime.home import FROZEN_HOME_BUFFERS, HOME_BUFFERS
+from hydraulis.runtime.home import num_home_buffers
 from hydraulis.runtime.parameters import ModelParameters
 
 MIB = 1 << 20
@@ -54,7 +54,7 @@ def held_memory(config: RunConfig, schemes: Sequence[Scheme], cluster: Cluster) 
         if parameters is None:
             continue
         share = Home(parameters.table, cluster, schemes).largest_share
-        home += share * wide * (HOME_BUFFERS if parameters.trained else FROZEN_HOME_BUFFERS)
+        home += share * wide * num_home_buffers(parameters)
         element = narrow.itemsize + (wide if parameters.trained else 0)
         stages = {scheme: largest_stage(parameters, scheme) * element for scheme in schemes}
         largest += max(stages.values())

@@ -18,10 +18,10 @@ from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.side_stream import Landmark
 from hydraulis.runtime.values import ParameterValues
 
-# Master parameters, their gradients and two moments.
-HOME_BUFFERS = 4
-# Of frozen parameters the master alone.
-FROZEN_HOME_BUFFERS = 1
+
+def num_home_buffers(parameters: ModelParameters) -> int:
+    """Count the buffers of a share: masters, gradients, two moments; of frozen parameters masters alone."""
+    return 4 if parameters.trained else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,6 @@ class HomeShare:
             self.master[own] = values.read(name, held.start, held.end)
         self.gradient = torch.zeros_like(self.master if parameters.trained else self.master[:0])
         self._readers: list[Landmark] = []
-
-    @property
-    def num_buffers(self) -> int:
-        """As large as the share: of frozen parameters the master alone."""
-        return HOME_BUFFERS if self.parameters.trained else FROZEN_HOME_BUFFERS
 
     def buffers(self) -> Mapping[str, Tensor]:
         """Give the flat buffers that a checkpoint holds, by what they are."""

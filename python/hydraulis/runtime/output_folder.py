@@ -1,7 +1,6 @@
 """Where a run writes: whether its folder can be made, or gone on in, and has room for its checkpoints."""
 
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,12 +8,12 @@ import torch
 
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.planner.files import nearest_there, try_to_write
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.resume import ResumedRun
+from hydraulis.runtime.held_memory import MIB
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.run_directory import named_folder, not_made
-
-MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +61,7 @@ def look_at_output(config: RunConfig, resumed: ResumedRun | None) -> OutputFolde
 
 def _to_go_on_in(run: Path) -> tuple[Path, Path, bool]:
     try:
-        _try_to_write(run)
+        try_to_write(run)
     except OSError as error:
         message = (
             f"{run} cannot be written: {error.strerror or error}; change its permissions, or begin anew "
@@ -76,30 +75,15 @@ def _to_make(directory: str) -> tuple[Path, Path, bool]:
     """Give the folder that is wanted, the one in which it is made, and whether its name is taken."""
     wanted = named_folder(directory)
     try:
-        there = next(path for path in (wanted, *wanted.absolute().parents) if _is_there(path))
+        there = nearest_there(wanted)
     except (OSError, ValueError) as error:
         raise not_made(wanted, error) from error
     above = there if there != wanted else wanted.absolute().parent
     try:
-        _try_to_write(above)
+        try_to_write(above)
     except OSError as error:
         raise not_made(wanted, f"'{above}' cannot be written ({error.strerror or error})") from error
     return wanted, above, there == wanted
-
-
-def _try_to_write(folder: Path) -> None:
-    # Not `os.access`: to root it grants what file systems such as /proc refuse.
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".hydraulis-"):
-        pass
-
-
-def _is_there(path: Path) -> bool:
-    # Not `exists`: to it a link to nowhere is nothing, and which errors it raises depends on the Python.
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
 
 
 def _checkpoint_bytes(config: RunConfig) -> int:

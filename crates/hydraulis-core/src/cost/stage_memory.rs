@@ -64,10 +64,11 @@ impl CostProfile {
     /// The home state of a rank of each stage: its share of the stage's where all live with their holders, else of all.
     fn home_of_ranks(&self, entry: &SchemeProfile, cluster: Cluster) -> Vec<f64> {
         let (stages, gpus) = (entry.scheme.stages(), f64::from(cluster.gpus()));
-        let known = entry.stage_home_bytes.as_ref();
-        match known.filter(|_| home_scheme(&self.every_scheme(), cluster).is_some()) {
-            Some(bytes) => bytes.iter().map(|&bytes| count(bytes) * count(stages) / gpus).collect(),
-            None => vec![count(self.memory.home_bytes) / gpus; stages],
+        match &entry.stage_home_bytes {
+            Some(bytes) if home_scheme(&self.every_scheme(), cluster).is_some() => {
+                bytes.iter().map(|&bytes| count(bytes) * count(stages) / gpus).collect()
+            }
+            _ => vec![count(self.memory.home_bytes) / gpus; stages],
         }
     }
 

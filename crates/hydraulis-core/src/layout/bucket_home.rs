@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use crate::error::Result;
 use crate::layout::held::stage_blocks;
-use crate::layout::runs::{Runs, common};
-use crate::layout::{ParameterTable, Position, strategy_positions};
-use crate::spec::{Cluster, Scheme, Strategy};
+use crate::layout::runs::{Runs, common, length};
+use crate::layout::{ParameterTable, Position};
+use crate::spec::Scheme;
 
-/// A bucket cut over the ranks, in the order of their *places*: the first rank of every node, then the second.
+/// A bucket cut over the ranks, in the order of their places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum BucketHome {
     /// The canonical order, cut evenly over all ranks.
@@ -39,16 +39,15 @@ impl BucketHome {
         BucketHome::Even { elements }
     }
 
-    /// Every bucket, each element with one of those that hold it where replicas of `scheme` take all ranks.
-    pub(super) fn with_holders(table: &ParameterTable, scheme: Scheme, cluster: Cluster) -> Result<Vec<BucketHome>> {
-        let replicas = usize::try_from(u64::from(cluster.gpus()) / scheme.ranks()).unwrap_or(usize::MAX);
-        let positions = strategy_positions(&Strategy::new(vec![scheme; replicas])?, cluster)?;
-        let nodes = cluster.gpus().div_ceil(cluster.gpus_per_node()) as usize;
-        let by_place = (0..positions.len()).map(|place| positions[rank_at(place, nodes, positions.len())]);
-        let by_place: Vec<Position> = by_place.flatten().collect();
+    /// Every bucket, each element with one of those that hold it, if the rank of each place stands so in a replica of `scheme`.
+    pub(super) fn with_holders(
+        table: &ParameterTable,
+        scheme: Scheme,
+        by_place: &[Position],
+    ) -> Result<Vec<BucketHome>> {
         let mut buckets = Vec::new();
         for stage in 0..scheme.pp() {
-            let holders = |tensor_rank| places_of(&by_place, stage, tensor_rank);
+            let holders = |tensor_rank| places_of(by_place, stage, tensor_rank);
             let holders: Vec<Vec<usize>> = (0..scheme.tp()).map(holders).collect();
             let blocks = stage_blocks(table.split(), scheme, stage)?;
             buckets.extend(blocks.map(|block| among(table, block as usize, &holders, by_place.len())));
@@ -74,7 +73,7 @@ impl BucketHome {
         let placed = touched.map(|stretch| {
             let part = common(&stretch.elements, &elements);
             let start = stretch.start + part.start - stretch.elements.start;
-            start..start + part.end - part.start
+            start..start + length(&part)
         });
         placed.collect()
     }
@@ -85,20 +84,15 @@ impl BucketHome {
             return vec![piece];
         };
         let part = |stretch: &Stretch| {
-            let placed = stretch.start..stretch.start + stretch.elements.end - stretch.elements.start;
+            let placed = stretch.start..stretch.start + length(&stretch.elements);
             let part = common(&placed, &piece);
             let start = stretch.elements.start + part.start - stretch.start;
-            (!part.is_empty()).then_some((part.start, start..start + part.end - part.start))
+            (!part.is_empty()).then_some((part.start, start..start + length(&part)))
         };
         let mut parts: Vec<(u64, Range<u64>)> = stretches.iter().filter_map(part).collect();
         parts.sort_unstable_by_key(|(start, _)| *start);
         parts.into_iter().map(|(_, elements)| elements).collect()
     }
-}
-
-/// The rank at a place.
-fn rank_at(place: usize, nodes: usize, ranks: usize) -> usize {
-    place % nodes * (ranks / nodes) + place / nodes
 }
 
 fn places_of(by_place: &[Position], stage: u16, tensor_rank: u16) -> Vec<usize> {
@@ -125,7 +119,7 @@ fn among(table: &ParameterTable, bucket: usize, holders: &[Vec<usize>], places: 
     let mut start = 0;
     for runs in by_place {
         for elements in runs {
-            let end = start + elements.end - elements.start;
+            let end = start + length(&elements);
             stretches.push(Stretch { elements, start });
             start = end;
         }
@@ -154,7 +148,7 @@ impl Owned {
             let width = parameter.row_elements;
             let run = first + own.start.max(before) * width..first + own.end * width;
             if !run.is_empty() {
-                let elements = run.end - run.start;
+                let elements = length(&run);
                 owned.elements += elements;
                 owned.shared += if parameter.units < tensor_ranks.into() { elements } else { 0 };
                 owned.runs.push(run);
@@ -176,7 +170,7 @@ impl Owned {
         let mut before = 0;
         let part = |run: &Range<u64>| {
             let first = before;
-            before += run.end - run.start;
+            before += length(run);
             let part = common(piece, &(first..before));
             (!part.is_empty()).then(|| run.start + part.start - first..run.start + part.end - first)
         };

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::layout::ParameterTable;
 use crate::layout::bucket_home::BucketHome;
-use crate::layout::runs::{Runs, common};
-use crate::spec::{Cluster, Scheme, home_scheme};
+use crate::layout::runs::{Runs, common, length};
+use crate::layout::{ParameterTable, Position, strategy_positions};
+use crate::spec::{Cluster, Scheme, Strategy, home_scheme};
 
 /// Every bucket cut over the ranks.
 ///
@@ -14,7 +14,8 @@ use crate::spec::{Cluster, Scheme, home_scheme};
 /// and each bucket's transfer would wait for it.
 ///
 /// Consecutive pieces go to the ranks that have the same place in each node, the first of all nodes, then the second: a
-/// *rail*. So what one rank of a node relays to and from the others of its rail is one run of the bucket.
+/// *rail*. A rank's *place* is its number in this order. So what one rank of a node relays to and from the others of its rail
+/// is one run of the bucket.
 ///
 /// Pieces are intervals of the bucket's *home order*, which is the canonical one where all ranks share it evenly.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,12 +45,21 @@ impl Home {
     ///
     /// Refused with `too_many_stages` where the model has too few layers for them.
     pub fn new(table: &ParameterTable, cluster: Cluster, schemes: &[Scheme]) -> Result<Home> {
-        let buckets = match home_scheme(schemes, cluster) {
-            Some(scheme) => BucketHome::with_holders(table, scheme, cluster)?,
+        let nodes = cluster.gpus().div_ceil(cluster.gpus_per_node());
+        let mut home = Home { buckets: Vec::new(), ranks: cluster.gpus().into(), nodes: nodes.into() };
+        home.buckets = match home_scheme(schemes, cluster) {
+            Some(scheme) => BucketHome::with_holders(table, scheme, &home.positions_by_place(scheme, cluster)?)?,
             None => table.bucket_elements().into_iter().map(BucketHome::even).collect(),
         };
-        let nodes = cluster.gpus().div_ceil(cluster.gpus_per_node());
-        Ok(Home { buckets, ranks: cluster.gpus().into(), nodes: nodes.into() })
+        Ok(home)
+    }
+
+    /// Where the ranks stand if replicas of a scheme take them all, in the order of their places.
+    fn positions_by_place(&self, scheme: Scheme, cluster: Cluster) -> Result<Vec<Position>> {
+        let replicas = usize::try_from(self.ranks / scheme.ranks()).unwrap_or(usize::MAX);
+        let positions = strategy_positions(&Strategy::new(vec![scheme; replicas])?, cluster)?;
+        let by_place = self.node_of(0).flat_map(|first| self.rail_of(first));
+        Ok(by_place.filter_map(|rank| positions[usize::try_from(rank).unwrap_or(usize::MAX)]).collect())
     }
 
     /// Number of ranks.
@@ -130,15 +140,11 @@ impl Home {
                     if !shared.is_empty() {
                         let elements = shared.start - place.start..shared.end - place.start;
                         slices.push(HomeSlice { parameter, elements, offset });
-                        offset += shared.end - shared.start;
+                        offset += length(&shared);
                     }
                 }
             }
         }
         slices
     }
-}
-
-fn length(elements: &Range<u64>) -> u64 {
-    elements.end - elements.start
 }

@@ -17,6 +17,11 @@ pub(super) fn joined(mut runs: Runs) -> Runs {
     joined
 }
 
+/// How many elements a run has.
+pub(super) fn length(run: &Range<u64>) -> u64 {
+    run.end - run.start
+}
+
 /// What two runs have in common; empty where that is nothing.
 pub(super) fn common(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
     let start = one.start.max(other.start);
@@ -30,5 +35,5 @@ pub(super) fn within(runs: &[Range<u64>], piece: &Range<u64>) -> impl Iterator<I
 
 /// How many of these elements lie in a piece.
 pub(super) fn overlap(runs: &[Range<u64>], piece: &Range<u64>) -> u64 {
-    within(runs, piece).map(|part| part.end - part.start).sum()
+    within(runs, piece).map(|part| length(&part)).sum()
 }

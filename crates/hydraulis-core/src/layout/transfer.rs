@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::layout::runs::{Runs, common, joined, overlap, within};
+use crate::layout::runs::{Runs, common, joined, length, overlap, within};
 use crate::layout::{Home, ParameterTable, Position, held_slices};
 
 /// A run of elements in a buffer.
@@ -74,7 +74,7 @@ pub fn transfer(
         if !is_as_before {
             room = (0..ranks).map(|rank| side(rank).room()).max().unwrap_or_default();
         }
-        start += piece.end - piece.start;
+        start += length(&piece);
         BucketTransfer { room, ..transfer }
     };
     Ok((0..table.buckets()).map(transfer).collect())
@@ -161,7 +161,7 @@ impl Side<'_> {
         let rail = self.rail();
         let slices = |peer| self.held.slices(peer, self.bucket).iter();
         let parts = self.home.node_of(self.rank).flat_map(|peer| slices(peer).filter_map(|slice| part(slice, &rail)));
-        let shared: u64 = parts.map(|slice| slice.elements.end - slice.elements.start).sum();
+        let shared: u64 = parts.map(|slice| length(&slice.elements)).sum();
         if self.home.nodes() == 1 {
             return shared;
         }
@@ -233,9 +233,8 @@ fn by_bucket(table: &ParameterTable, home: &Home, position: Position) -> Result<
         let elements = place.start + held.rows.start * width..place.start + held.rows.end * width;
         let mut offset = held.offset;
         for elements in home.in_home_order(bucket, elements) {
-            let number = elements.end - elements.start;
-            buckets[bucket].push(Slice { elements, offset });
-            offset += number;
+            buckets[bucket].push(Slice { elements: elements.clone(), offset });
+            offset += length(&elements);
         }
     }
     Ok(buckets)
@@ -249,7 +248,7 @@ fn part(slice: &Slice, piece: &Range<u64>) -> Option<Slice> {
 }
 
 fn segment(offset: u64, elements: &Range<u64>) -> Segment {
-    Segment { offset, elements: elements.end - elements.start }
+    Segment { offset, elements: length(elements) }
 }
 
 fn at(rank: u64) -> usize {

@@ -8,7 +8,7 @@
 //! so the cost grows with the distinct ones among them times the ranks, not with pairs of ranks or with layers.
 
 use crate::error::{Error, Result};
-use crate::layout::runs::{Runs, joined, overlap};
+use crate::layout::runs::{Runs, joined, length, overlap};
 use crate::layout::{Home, ParameterTable, Position, held_slices};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -115,8 +115,7 @@ impl Holders {
                 volume.received += shared[index] * others as u64;
             }
         }
-        let totals: Vec<u64> =
-            self.runs.iter().map(|runs| runs[bucket].iter().map(|run| run.end - run.start).sum()).collect();
+        let totals: Vec<u64> = self.runs.iter().map(|runs| runs[bucket].iter().map(length).sum()).collect();
         let foreign = |(rank, place): (usize, &Option<usize>)| {
             place.map(|place| totals[place] - overlap(&self.runs[place][bucket], &home.piece(bucket, rank as u64)))
         };

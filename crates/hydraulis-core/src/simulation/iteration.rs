@@ -75,7 +75,7 @@ pub fn simulate_iteration(plan: &Plan, cost: &CostModel, conditions: &Conditions
     let placed: usize = plan.replicas.iter().map(|replica| replica.ranks.len()).sum();
     let gpus = f64::from(plan.cluster.gpus());
     gpu_time.unused = end * (gpus - count(placed));
-    let step = conditions.link.as_ref().map(|link| StepRun::new((plan, cost), link, &workloads, end)).transpose()?;
+    let step = conditions.link.as_ref().map(|link| StepRun::new(plan, cost, link, &workloads, end)).transpose()?;
     gpu_time.transfers = step.as_ref().map_or(Millis::ZERO, |step| step.transfer) * gpus;
     Ok(Iteration { replicas, end, step, gpu_time })
 }

@@ -37,7 +37,8 @@ pub struct Trip {
 impl StepRun {
     /// The step of an iteration that takes `iteration` without transfers.
     pub(super) fn new(
-        (plan, cost): (&Plan, &CostModel),
+        plan: &Plan,
+        cost: &CostModel,
         link: &Link,
         workloads: &[ReplicaWorkload<'_>],
         iteration: Millis,

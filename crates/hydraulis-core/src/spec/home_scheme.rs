@@ -2,17 +2,22 @@
 
 use crate::spec::{Cluster, Scheme};
 
-/// A scheme by whose replicas all ranks hold what they hold under each of these; none where there is no such scheme.
+/// The scheme whose replicas take every rank of the cluster, and by which each holds what it holds under all of these; none where
+/// there is no such scheme.
 ///
 /// Context ranks hold the same and checkpointing changes nothing of it, so schemes of one stage need the same tensor degree
-/// alone. Replicas of the scheme take every rank of the cluster.
+/// alone.
 pub(crate) fn home_scheme(schemes: &[Scheme], cluster: Cluster) -> Option<Scheme> {
     let &first = schemes.first()?;
-    let degrees = |scheme: Scheme| (scheme.tp(), scheme.cp(), scheme.pp());
-    let are_one = schemes.iter().all(|&scheme| degrees(scheme) == degrees(first));
-    let are_alike = schemes.iter().all(|scheme| (scheme.tp(), scheme.pp()) == (first.tp(), 1));
-    let cp = if are_one { first.cp() } else { 1 };
-    let scheme = Scheme::new(first.tp(), cp, first.pp()).ok().filter(|_| are_one || are_alike)?;
+    let degrees = |scheme: &Scheme| (scheme.tp(), scheme.cp(), scheme.pp());
+    let cp = if schemes.iter().all(|scheme| degrees(scheme) == degrees(&first)) {
+        first.cp()
+    } else if schemes.iter().all(|scheme| (scheme.tp(), scheme.pp()) == (first.tp(), 1)) {
+        1
+    } else {
+        return None;
+    };
+    let scheme = Scheme::new(first.tp(), cp, first.pp()).ok()?;
     let (block, node) = (scheme.block(), cluster.gpus_per_node());
     let are_aligned = node.is_multiple_of(block) || block.is_multiple_of(node);
     (are_aligned && u64::from(cluster.gpus()).is_multiple_of(scheme.ranks())).then_some(scheme)

@@ -24,15 +24,17 @@ pub(super) fn home_bytes(model: &ModelShape, device: &Device) -> u64 {
     HOME * model.parameters() * device.dtype.wide_bytes()
 }
 
-/// Bytes of the home state of each stage's parameters, tied embeddings with the first stage; none of a single stage, whose are all.
+/// Bytes of the home state of each stage's parameters, tied embeddings with the first stage; none of a single stage, which
+/// has all.
 pub(super) fn stage_home_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<Option<Vec<u64>>> {
-    let is_tied_copy = |stage: u16| stage > 0 && stage + 1 == scheme.pp() && model.is_tied();
-    let home = |(stage, parameters): (u16, u64)| {
-        let own = if is_tied_copy(stage) { parameters - model.vocabulary_parameters() } else { parameters };
-        HOME * own * device.dtype.wide_bytes()
-    };
-    let stages = (0..).zip(stage_parameters(model, scheme)?).map(home).collect();
-    Ok((scheme.pp() > 1).then_some(stages))
+    if scheme.pp() == 1 {
+        return Ok(None);
+    }
+    let mut stages = stage_parameters(model, scheme)?;
+    if let (Some(last), true) = (stages.last_mut(), model.is_tied()) {
+        *last -= model.vocabulary_parameters();
+    }
+    Ok(Some(stages.into_iter().map(|parameters| HOME * parameters * device.dtype.wide_bytes()).collect()))
 }
 
 /// Bytes of parameters and gradients, by stage: the buffers of the largest stage on every rank; on the last stage also the

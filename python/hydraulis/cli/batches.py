@@ -14,19 +14,19 @@ Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
-    """What was drawn.
+class DrawnBatches:
+    """The sequences of each batch.
 
     Attributes:
-        lengths: of each batch's sequences.
-        places: of the same sequences in the data, from 0.
+        lengths: tokens of each.
+        places: where each stands in the data, from 0.
     """
 
     lengths: Sequence[Integers]
     places: Sequence[Integers]
 
 
-def drawn(arguments: argparse.Namespace, lengths: Integers, progress: Progress) -> Drawn:
+def drawn(arguments: argparse.Namespace, lengths: Integers, progress: Progress) -> DrawnBatches:
     """Draw the batches that `--tokens-per-batch`, `--count` and `--seed` ask for.
 
     Raises:
@@ -36,10 +36,10 @@ def drawn(arguments: argparse.Namespace, lengths: Integers, progress: Progress) 
     return first_batches(sampler, lengths, arguments.count, progress)
 
 
-def first_batches(sampler: BatchSampler, lengths: Integers, count: int, progress: Progress) -> Drawn:
+def first_batches(sampler: BatchSampler, lengths: Integers, count: int, progress: Progress) -> DrawnBatches:
     """Draw the first batches of a sampler of sequences of these lengths."""
     places = []
     for step in range(count):
         progress("drawing batches", step, count)
         places.append(sampler.batch(step).documents)
-    return Drawn(lengths=[lengths[of_batch] for of_batch in places], places=places)
+    return DrawnBatches(lengths=[lengths[of_batch] for of_batch in places], places=places)
