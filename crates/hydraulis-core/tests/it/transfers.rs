@@ -219,11 +219,10 @@ proptest! {
         let piece = |bucket, rank| { let piece = home.piece(bucket, rank); piece.end - piece.start };
         let rail = |bucket, rank| home.rail_of(rank).map(|one| piece(bucket, one)).sum::<u64>();
         let buckets = || 0..world.table.buckets();
-        let ranks = || 0..home.ranks();
-        let largest = |of: &dyn Fn(u64) -> u64| ranks().map(of).max().unwrap();
-        prop_assert_eq!(home.largest_share(), largest(&|rank| buckets().map(|bucket| piece(bucket, rank)).sum()));
-        let relay = largest(&|rank| buckets().map(|bucket| rail(bucket, rank)).max().unwrap());
-        prop_assert_eq!(home.largest_relay(), relay);
+        let share = |rank| buckets().map(|bucket| piece(bucket, rank)).sum::<u64>();
+        prop_assert_eq!(home.largest_share(), (0..home.ranks()).map(share).max().unwrap());
+        let relay = |rank| buckets().map(|bucket| rail(bucket, rank)).max().unwrap();
+        prop_assert_eq!(home.largest_relay(), (0..home.ranks()).map(relay).max().unwrap());
     }
 
     /// Of the only scheme of a run every element has its home with a holder, whether or not its node has others: each other
