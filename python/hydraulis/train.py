@@ -176,14 +176,15 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
             saver.after(completed)
         if dropped:
             display.note(f"{dropped:,} sequences at the ends of epochs filled no batch and were dropped")
+        checkpoint = None
         if completed > first:
             display.doing("writing the last checkpoint")
-            saver.close(completed)
+            checkpoint = saver.close(completed)
         on_rank_zero(recorder.close)
         summary = _summary(recorder, display) if rank == 0 and completed > first else None
     if rank == 0:
         _sum_up(display, summary, worker.device, _document(summary, first, config) if as_json else None)
-    return 0 if completed >= config.train.num_steps else EXIT_INTERRUPTED
+    return _ended(config, completed, checkpoint, display)
 
 
 def _opened(config: RunConfig, stop: StopRequest, display: TrainingDisplay) -> Data | None:
@@ -232,6 +233,14 @@ def _sum_up(
         display.summary(summary, device.type)
     if document is not None:
         sys.stdout.write(json.dumps(document, default=str) + "\n")
+
+
+def _ended(config: RunConfig, completed: int, checkpoint: Path | None, display: TrainingDisplay) -> int:
+    """Give the exit code, and say where the run was stopped if it was."""
+    if completed >= config.train.num_steps:
+        return 0
+    display.stopped(completed, checkpoint)
+    return EXIT_INTERRUPTED
 
 
 def _with_steps(config: RunConfig, data: Dataset, display: TrainingDisplay) -> RunConfig:

@@ -175,6 +175,23 @@ def test_no_row_of_the_table_is_broken_in_a_file(
     assert any(name in row for row in rows)
 
 
+def test_a_run_that_was_stopped_says_where_and_how_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    display = TrainingDisplay(0)
+    display.num_steps(86)
+    display.summary(made_up_summary(first_step=22), "cpu")
+    assert "48 iterations from step 23 on, each planned anew (stopped after step 70 of 86)" in (
+        capsys.readouterr().out
+    )
+    display.stopped(70, Path("my runs/demo/checkpoints/step-00000070"))
+    display.stopped(22, None)
+    assert capsys.readouterr().out.splitlines() == [
+        "stopped after step 70 of 86; checkpoint: my runs/demo/checkpoints/step-00000070; to go on: the same "
+        "command with --resume 'my runs/demo'",
+        "stopped after step 22 of 86; this run trained none",
+    ]
+    assert "stopped" not in summary_of(capsys)
+
+
 @pytest.mark.usefixtures("terminal")
 def test_a_terminal_gets_a_progress_line_instead(capsys: pytest.CaptureFixture[str]) -> None:
     show_run(0)

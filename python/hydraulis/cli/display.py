@@ -1,6 +1,8 @@
 """What a training run shows: a live line on a terminal, plain lines anywhere else."""
 
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -140,7 +142,7 @@ class TrainingDisplay:
     def summary(self, summary: RunSummary, device: str) -> None:
         """Print the table at the end of a run on devices of this kind."""
         end = summary.first_step + summary.steps
-        stopped = "" if end == self._num_steps else f" (stopped; {self._num_steps} were asked for)"
+        stopped = "" if end == self._num_steps else f" (stopped after step {end} of {self._num_steps})"
         resumed = f" from step {summary.first_step + 1} on" if summary.first_step else ""
         title = f"{summary.steps} iterations{resumed}, each planned anew{stopped}"
         table = Table(title=title, show_header=False, title_justify="left")
@@ -175,6 +177,22 @@ class TrainingDisplay:
             # Outside the table, whose cells would break a long path.
             self.note(f"{FILE_MEANINGS.get(name, 'file')}: {path}")
         self.note(TIME_NOTES[device])
+
+    def stopped(self, step: int, checkpoint: Path | None) -> None:
+        """Say where a run was stopped and how it goes on, as the last line: torchrun adds many of its own.
+
+        Args:
+            step: so many iterations were completed.
+            checkpoint: of them; None if this run trained no step.
+        """
+        if checkpoint is None:
+            self.note(f"stopped after step {step} of {self._num_steps}; this run trained none")
+            return
+        run = shlex.quote(str(checkpoint.parents[1]))
+        self.note(
+            f"stopped after step {step} of {self._num_steps}; checkpoint: {checkpoint}; to go on: the same "
+            f"command with --resume {run}"
+        )
 
 
 FILE_MEANINGS = {
