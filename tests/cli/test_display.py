@@ -13,7 +13,16 @@ from hydraulis.runtime.recorder import RunSummary
 from runtime.test_metrics import made_up_metrics
 
 LONG_FOLDER = Path("/home/somebody/[experiments]/" + "a-rather-long-folder-name/" * 6 + "run")
-FILES = ("metrics.jsonl", "plans.jsonl", "trace.json", "profile.json", "config.json", "checkpoints")
+KEPT_PROFILE = "profile-00000077.json"
+FILES = (
+    KEPT_PROFILE,
+    "metrics.jsonl",
+    "plans.jsonl",
+    "trace.json",
+    "profile.json",
+    "config.json",
+    "checkpoints",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +148,12 @@ def test_what_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str]) -> No
     assert "│ loss on what is held out" not in output
 
 
+def test_the_only_evaluation_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    output = summary_of(capsys, evaluations=[Evaluation(48, 2.9)])
+    assert output.count("2.900") == 1
+    assert "2.900 nats after step 48" in output
+
+
 def test_the_summary_says_if_no_static_strategy_would_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no strategy of the list admits the longest sequence" in summary_of(capsys, static=None)
 
@@ -156,6 +171,8 @@ def test_long_paths_are_whole_and_can_be_copied(capsys: pytest.CaptureFixture[st
     lines = summary_of(capsys).splitlines()
     for name in FILES:
         assert any(line.endswith(f": {LONG_FOLDER / name}") for line in lines), name
+    assert f"cost profile until step 77: {LONG_FOLDER / KEPT_PROFILE}" in lines
+    assert not any(line.startswith("file: ") for line in lines)
 
 
 @pytest.mark.usefixtures("terminal")

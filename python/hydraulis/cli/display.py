@@ -21,6 +21,7 @@ from rich.text import Text
 
 from hydraulis.cli.progress import Progress
 from hydraulis.planner.percent import percent
+from hydraulis.profile.served import served_until
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.recorder import RunSummary
 
@@ -151,7 +152,8 @@ class TrainingDisplay:
         )
         if summary.evaluations:
             first, last = summary.evaluations[0], summary.evaluations[-1]
-            values = f"{first.loss:.3f} after step {first.step}, {last.loss:.3f} nats after step {last.step}"
+            before = f"{first.loss:.3f} after step {first.step}, " if first != last else ""
+            values = f"{before}{last.loss:.3f} nats after step {last.step}"
             table.add_row("loss on what is held out", values)
         table.add_row("speed", f"{summary.tokens_per_s:,.0f} tokens/s  {_mfu(summary.mfu)}".rstrip())
         for name, count in summary.strategies:
@@ -175,7 +177,7 @@ class TrainingDisplay:
         self._console.print(table)
         for name, path in summary.files.items():
             # Outside the table, whose cells would break a long path.
-            self.note(f"{FILE_MEANINGS.get(name, 'file')}: {path}")
+            self.note(f"{_meaning(name)}: {path}")
         self.note(TIME_NOTES[device])
 
     def stopped(self, step: int, checkpoint: Path | None) -> None:
@@ -212,6 +214,11 @@ FILE_MEANINGS = {
     "wandb-id.txt": "its name there",
     "checkpoints": "checkpoints (hydraulis export makes a model of one)",
 }
+
+
+def _meaning(name: str) -> str:
+    step = served_until(name)
+    return FILE_MEANINGS.get(name, "file") if step is None else f"cost profile until step {step}"
 
 
 def _mfu(share: float | None) -> str:
