@@ -137,9 +137,10 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
         position = DataPosition(config, data.train)
         _check_resumed(config, resumed, position, display)
         first = completed = resumed.manifest.step if resumed else 0
-        if first >= config.train.num_steps:
+        nothing_left = resumed.nothing_left(config.train.num_steps) if resumed else None
+        if nothing_left is not None:
             # Before anything is measured or written: the run's files stay those of its training.
-            display.note(f"all {config.train.num_steps} steps are done: there is nothing left to train")
+            display.note(nothing_left)
             if rank == 0 and as_json:
                 sys.stdout.write(json.dumps(_document(None, first, config)) + "\n")
             return 0
