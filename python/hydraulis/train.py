@@ -25,7 +25,7 @@ from hydraulis.data.run_analysis import analysis_of
 from hydraulis.data.run_length import epochs_of, with_steps
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.static import StaticComparison
-from hydraulis.profile.measure import what_it_takes
+from hydraulis.profile.measure import WARMING_UP, what_it_takes
 from hydraulis.profile.of_run import measured_profile, measurement_limits, saved_profile
 from hydraulis.profile.served import write_profile
 from hydraulis.runtime.beginning import begin
@@ -206,6 +206,7 @@ def _measured(
 ) -> CostProfile | None:
     """Measure what the schemes cost; None if that was stopped. Collective."""
     display.note(what_it_takes(len(schemes), config.planner.profile_seconds))
+    display.doing(WARMING_UP)
     profile = measured_profile(worker, schemes, measurement_limits(config), display.measuring, stop.agreed)
     if profile is None:
         display.note("stopped before the first iteration; nothing was written")
