@@ -172,6 +172,18 @@ def test_every_step_is_there_once_and_the_loss_falls(folder: Path) -> None:
     assert {plan.memory for plan in plans} == {"exact"}
 
 
+def test_a_check_says_that_nothing_is_left_to_train(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def resume(*overrides: str) -> str:
+        options = [part for one in ("checkpoint.resume=latest", *overrides) for part in ("--set", one)]
+        assert main(["check", str(folder / "run.toml"), "--gpus", "2", *options, "--json"]) == 0
+        findings = json.loads(capsys.readouterr().out)["findings"]
+        return str(next(one["text"] for one in findings if one["name"] == "resume"))
+
+    assert resume() == f"all {STEPS} steps are done: there is nothing left to train"
+    longer = (f"train.steps={STEPS + 1}", "train.epochs=1000")
+    assert resume(*longer) == f"goes on after step {STEPS} of {folder / 'run'}"
+
+
 def test_training_began_with_the_models_parameters_and_left_the_frozen_ones(folder: Path) -> None:
     base, trained = (
         transformers.AutoModelForCausalLM.from_pretrained(path).state_dict()

@@ -251,6 +251,7 @@ def test_the_log_shows_each_step_once_and_where_the_files_are(first: Run) -> Non
     for name in FILES:
         assert any(line.endswith(str(first.directory / name)) for line in lines), name
     assert "best static strategy" in first.out
+    assert "stopped" not in first.out
     (measuring,) = (
         place for place, line in enumerate(lines) if line.startswith("measuring what 3 schemes cost")
     )
@@ -307,6 +308,10 @@ def test_an_interrupt_ends_the_run_between_two_steps_with_whole_files(second: Ru
     (checkpoint,) = CheckpointFolder.of_run(second.directory).complete()
     assert read_manifest(checkpoint).step == len(steps)
     assert f"{len(steps)} iterations, each planned anew" in second.out
+    assert second.out.splitlines()[-1] == (
+        f"stopped after step {len(steps)} of {ENDLESS}; checkpoint: {checkpoint}; to go on: the same command "
+        f"with --resume {second.directory}"
+    )
 
 
 def test_termination_leaves_a_checkpoint_and_the_exit_codes_are_the_documented_ones(third: Run) -> None:
@@ -337,6 +342,7 @@ def test_json_is_one_document_and_all_else_goes_to_standard_error(first: Run, th
     assert document["files"]["metrics.jsonl"] == str(third.directory / "metrics.jsonl")
     assert f"going on after step {STEPS} of {third.directory}" in third.err
     assert f"step {STEPS + 1}/{ENDLESS}  loss " in third.err
+    assert f"stopped after step {len(steps)} of {ENDLESS}; checkpoint: {third.directory}/" in third.err
     assert steps[:STEPS] == first.metrics
 
 

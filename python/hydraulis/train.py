@@ -25,7 +25,7 @@ from hydraulis.data.run_analysis import analysis_of
 from hydraulis.data.run_length import epochs_of, with_steps
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.static import StaticComparison
-from hydraulis.profile.measure import what_it_takes
+from hydraulis.profile.measure import WARMING_UP, what_it_takes
 from hydraulis.profile.of_run import measured_profile, measurement_limits, saved_profile
 from hydraulis.profile.served import write_profile
 from hydraulis.runtime.beginning import begin
@@ -137,9 +137,10 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
         position = DataPosition(config, data.train)
         _check_resumed(config, resumed, position, display)
         first = completed = resumed.manifest.step if resumed else 0
-        if first >= config.train.num_steps:
+        nothing_left = resumed.nothing_left(config.train.num_steps) if resumed else None
+        if nothing_left is not None:
             # Before anything is measured or written: the run's files stay those of its training.
-            display.note(f"all {config.train.num_steps} steps are done: there is nothing left to train")
+            display.note(nothing_left)
             if rank == 0 and as_json:
                 sys.stdout.write(json.dumps(_document(None, first, config)) + "\n")
             return 0
@@ -176,14 +177,15 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
             saver.after(completed)
         if dropped:
             display.note(f"{dropped:,} sequences at the ends of epochs filled no batch and were dropped")
+        checkpoint = None
         if completed > first:
             display.doing("writing the last checkpoint")
-            saver.close(completed)
+            checkpoint = saver.close(completed)
         on_rank_zero(recorder.close)
         summary = _summary(recorder, display) if rank == 0 and completed > first else None
     if rank == 0:
         _sum_up(display, summary, worker.device, _document(summary, first, config) if as_json else None)
-    return 0 if completed >= config.train.num_steps else EXIT_INTERRUPTED
+    return _ended(config, completed, checkpoint, display)
 
 
 def _opened(config: RunConfig, stop: StopRequest, display: TrainingDisplay) -> Data | None:
@@ -204,6 +206,7 @@ def _measured(
 ) -> CostProfile | None:
     """Measure what the schemes cost; None if that was stopped. Collective."""
     display.note(what_it_takes(len(schemes), config.planner.profile_seconds))
+    display.doing(WARMING_UP)
     profile = measured_profile(worker, schemes, measurement_limits(config), display.measuring, stop.agreed)
     if profile is None:
         display.note("stopped before the first iteration; nothing was written")
@@ -232,6 +235,14 @@ def _sum_up(
         display.summary(summary, device.type)
     if document is not None:
         sys.stdout.write(json.dumps(document, default=str) + "\n")
+
+
+def _ended(config: RunConfig, completed: int, checkpoint: Path | None, display: TrainingDisplay) -> int:
+    """Give the exit code, and say where the run was stopped if it was."""
+    if completed >= config.train.num_steps:
+        return 0
+    display.stopped(completed, checkpoint)
+    return EXIT_INTERRUPTED
 
 
 def _with_steps(config: RunConfig, data: Dataset, display: TrainingDisplay) -> RunConfig:

@@ -13,7 +13,16 @@ from hydraulis.runtime.recorder import RunSummary
 from runtime.test_metrics import made_up_metrics
 
 LONG_FOLDER = Path("/home/somebody/[experiments]/" + "a-rather-long-folder-name/" * 6 + "run")
-FILES = ("metrics.jsonl", "plans.jsonl", "trace.json", "profile.json", "config.json", "checkpoints")
+KEPT_PROFILE = "profile-00000077.json"
+FILES = (
+    KEPT_PROFILE,
+    "metrics.jsonl",
+    "plans.jsonl",
+    "trace.json",
+    "profile.json",
+    "config.json",
+    "checkpoints",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +148,12 @@ def test_what_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str]) -> No
     assert "│ loss on what is held out" not in output
 
 
+def test_the_only_evaluation_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    output = summary_of(capsys, evaluations=[Evaluation(48, 2.9)])
+    assert output.count("2.900") == 1
+    assert "2.900 nats after step 48" in output
+
+
 def test_the_summary_says_if_no_static_strategy_would_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no strategy of the list admits the longest sequence" in summary_of(capsys, static=None)
 
@@ -156,6 +171,8 @@ def test_long_paths_are_whole_and_can_be_copied(capsys: pytest.CaptureFixture[st
     lines = summary_of(capsys).splitlines()
     for name in FILES:
         assert any(line.endswith(f": {LONG_FOLDER / name}") for line in lines), name
+    assert f"cost profile until step 77: {LONG_FOLDER / KEPT_PROFILE}" in lines
+    assert not any(line.startswith("file: ") for line in lines)
 
 
 @pytest.mark.usefixtures("terminal")
@@ -173,6 +190,23 @@ def test_no_row_of_the_table_is_broken_in_a_file(
     rows = [line for line in summary_of(capsys, strategies=[(name, 48)]).splitlines() if "│" in line]
     assert len(rows) == 12
     assert any(name in row for row in rows)
+
+
+def test_a_run_that_was_stopped_says_where_and_how_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    display = TrainingDisplay(0)
+    display.num_steps(86)
+    display.summary(made_up_summary(first_step=22), "cpu")
+    assert "48 iterations from step 23 on, each planned anew (stopped after step 70 of 86)" in (
+        capsys.readouterr().out
+    )
+    display.stopped(70, Path("my runs/demo/checkpoints/step-00000070"))
+    display.stopped(22, None)
+    assert capsys.readouterr().out.splitlines() == [
+        "stopped after step 70 of 86; checkpoint: my runs/demo/checkpoints/step-00000070; to go on: the same "
+        "command with --resume 'my runs/demo'",
+        "stopped after step 22 of 86; this run trained none",
+    ]
+    assert "stopped" not in summary_of(capsys)
 
 
 @pytest.mark.usefixtures("terminal")

@@ -11,7 +11,7 @@ from hydraulis.profile.links import exchanges_to_measure, with_links
 from hydraulis.profile.measure import NUM_MIXES, observed
 from hydraulis.profile.observations import Observation, Observations, Timing
 from ranks import run_ranks
-from runtime.measure_workers import MEMORY, SCHEMES, Report, measure
+from runtime.measure_workers import MEMORY, SCHEMES, Report, forwards_counted, measure
 from small_model import build_decoder, small_config
 
 # Not a multiple of the tensor group: one rank is left over there.
@@ -113,6 +113,11 @@ def test_each_kind_of_checkpointing_is_measured_as_it_is(
     plain, recomputed = (entries[text]["activation_bytes_per_token"] for text in ("<1>", "<1,full>"))
     # In backward one of the layers is there as without checkpointing; what is kept is a third of that.
     assert plain / small_config().num_hidden_layers < recomputed < 0.6 * plain
+
+
+def test_no_forward_is_counted_twice() -> None:
+    # Of two sizes; with checkpointing beside the same stage without it.
+    assert run_ranks(1, forwards_counted) == [{"none": 2, "selective": 4, "full": 4}]
 
 
 @pytest.mark.parametrize(

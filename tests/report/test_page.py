@@ -119,10 +119,16 @@ def test_the_numbers_are_those_of_the_run(
     assert summed["median_error"] == pytest.approx((0.1 + 0.05) / 2)
     assert summed["strategies"] == len({plan.strategy for plan in run.plans}) == 2
     assert "6.000 → 3.500" in text
+    assert " on 4 ranks</p>" in text
+    assert " × as long<" in text
     assert (summed["first_evaluation"], summed["last_evaluation"]) == pytest.approx((6.5, 3.8))
     assert "6.500 → 3.800" in text
-    assert summed["mfu"] == pytest.approx(0.325)
-    assert "32.5 %" in text
+    # Over all steps, which take 1 to 6 s.
+    assert summed["tokens_per_s"] == pytest.approx(summed["tokens"] / 21)
+    assert f"<dt>tokens a second</dt><dd>{summed['tokens'] / 21:,.0f}</dd>" in text
+    shares = [(0.3 + 0.01 * step) * (1 + step) for step in range(6)]
+    assert summed["mfu"] == pytest.approx(sum(shares) / 21)
+    assert "33.3 %" in text
     static = Planner(PROFILE, CLUSTER, strategies=["2x<tp2>"])
     kept = sum(static.plan(plan.lengths).iteration_ms for plan in run.plans)
     assert summed["static_ratio"] == pytest.approx(kept / sum(plan.iteration_ms for plan in run.plans))
@@ -178,6 +184,7 @@ def test_steps_of_schemes_that_the_profile_lacks_are_left_out_and_counted(tmp_pa
     assert [one.name for one in shown] == NAMES
     assert summed["left_out"] == 2
     assert "2 earlier steps are left out" in text
+    assert " × as long, of 3 of the steps<" in text
     assert balances(read_run(path))[-1].steps == [0, 2, 4]
     (path / "profile.json").write_text(made_up_profile({"<tp2>": 500}).to_json())
     text, shown, summed = report(read_run(path))
@@ -191,10 +198,13 @@ def test_steps_on_other_ranks_are_left_out(tmp_path: Path) -> None:
     more = Planner(PROFILE, Cluster(gpus=8, gpus_per_node=8), strategies=["8x<1>"])
     resumed = [*plans[:4], *(more.plan(plan.lengths.clip(max=190)) for plan in plans[4:])]
     (path / "plans.jsonl").write_text("".join(f"{plan.to_json()}\n" for plan in resumed))
-    (path / "config.json").write_text('{"planner": {"strategies": ["8x<1>"]}}')
+    (path / "config.json").write_text('{"planner": {"strategies": ["8x<1>", "4x<tp2>"]}}')
     run = read_run(path)
     assert balances(run)[-1].steps == [4, 5]
-    assert numbers(run, balances(run))["left_out"] == 4
+    text, _, summed = report(run)
+    assert summed["left_out"] == 4
+    assert " on 4, then 8 ranks</p>" in text
+    assert f"{summed['static_ratio']:.2f} × as long, of the last 2 steps<" in text
 
 
 def test_a_run_that_searched_is_compared_with_homogeneous_strategies(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def evaluate(strategies: Sequence[str], frozen: Sequence[str]) -> Evaluated:
     config, corpus = run_config(1, strategies), made_up_corpus(256, longest=32)
     config = dataclasses.replace(
         config,
-        train=dataclasses.replace(config.train, evaluate_every=3),
+        train=dataclasses.replace(config.train, evaluate_every=3, steps=10),
         data=dataclasses.replace(config.data, held_out=0.1),
     )
     schemes = sorted({scheme for text in strategies for scheme in Strategy(text).schemes})

@@ -15,11 +15,14 @@ from hydraulis import Cluster, Planner, Scheme
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.profile import bench as bench_module
 from hydraulis.profile import measure as measure_module
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.profile.links import LinkMeasurement, measure_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
+from hydraulis.profile.memory import activation_bytes
 from hydraulis.runtime.loop import planned_bytes
+from hydraulis.runtime.stage import Stage
 from hydraulis.runtime.worker import Worker
 from runtime.tiny import make_worker
 from small_model import small_config
@@ -148,6 +151,25 @@ def fits_of(worker: Worker, schemes: Sequence[Scheme], known: MeasurementLimits,
 def kept_per_token(scheme: Scheme) -> float:
     """Count what a rank of a replica keeps for a token; 0 on one that is left over."""
     return SchemeBench(make_worker([f"1x{scheme}"]), scheme, None).kept_bytes(64).per_token
+
+
+def forwards_counted() -> dict[str, int]:
+    """Give how often a forward runs to count what is kept, by the kind of checkpointing."""
+    counted: list[Stage] = []
+    count = activation_bytes
+
+    def remember(stage: Stage, *arguments: Any) -> int:
+        counted.append(stage)
+        return count(stage, *arguments)
+
+    numbers = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench_module, "activation_bytes", remember)
+        for kind in get_args(CheckpointingKind):
+            kept_per_token(Scheme("<1>").under(kind))
+            numbers[kind] = len(counted)
+            counted.clear()
+    return numbers
 
 
 def kept_of_split(context: ContextKind) -> list[int]:

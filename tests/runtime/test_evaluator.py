@@ -31,5 +31,5 @@ def test_it_leaves_nothing_behind(by_rank: list[Evaluated]) -> None:
     assert all(rank.untouched for rank in by_rank)
 
 
-def test_it_is_made_where_it_is_due(by_rank: list[Evaluated]) -> None:
-    assert [rank.due for rank in by_rank] == [[3, 6, 9]] * 4
+def test_it_is_made_where_it_is_due_and_at_the_end(by_rank: list[Evaluated]) -> None:
+    assert [rank.due for rank in by_rank] == [[3, 6, 9, 10]] * 4

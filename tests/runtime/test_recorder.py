@@ -171,9 +171,9 @@ def test_the_summary_adds_up(directory: RunDirectory) -> None:
     assert (summary.first_step, summary.steps) == (0, 4)
     assert (summary.first_loss, summary.last_loss) == (6.0, 3.0)
     assert summary.strategies == [("2x<1>", 3), ("1x<tp2>", 1)]
-    # 156 tokens in four times 500 ms; of the steps whose share is known 0.1, 0.2 and 0.3.
+    # 156 tokens in four times 500 ms; of the three steps whose share is known 0.1, 0.2 and 0.3.
     assert summary.tokens_per_s == pytest.approx(78.0)
-    assert summary.mfu == pytest.approx(0.6 / 4)
+    assert summary.mfu == pytest.approx(0.6 / 3)
     assert (summary.plan_ms, summary.bubble, summary.imbalance) == pytest.approx((1.0, 0.15, 2.5))
     assert (summary.planned_ms, summary.measured_ms) == (400.0, 430.0)
     # Relative to the measured time: 0, 0.5, 0.25 and 1.

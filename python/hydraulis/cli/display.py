@@ -1,6 +1,8 @@
 """What a training run shows: a live line on a terminal, plain lines anywhere else."""
 
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +21,7 @@ from rich.text import Text
 
 from hydraulis.cli.progress import Progress
 from hydraulis.planner.percent import percent
+from hydraulis.profile.served import served_until
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.recorder import RunSummary
 
@@ -140,7 +143,7 @@ class TrainingDisplay:
     def summary(self, summary: RunSummary, device: str) -> None:
         """Print the table at the end of a run on devices of this kind."""
         end = summary.first_step + summary.steps
-        stopped = "" if end == self._num_steps else f" (stopped; {self._num_steps} were asked for)"
+        stopped = "" if end == self._num_steps else f" (stopped after step {end} of {self._num_steps})"
         resumed = f" from step {summary.first_step + 1} on" if summary.first_step else ""
         title = f"{summary.steps} iterations{resumed}, each planned anew{stopped}"
         table = Table(title=title, show_header=False, title_justify="left")
@@ -149,7 +152,8 @@ class TrainingDisplay:
         )
         if summary.evaluations:
             first, last = summary.evaluations[0], summary.evaluations[-1]
-            values = f"{first.loss:.3f} after step {first.step}, {last.loss:.3f} nats after step {last.step}"
+            before = f"{first.loss:.3f} after step {first.step}, " if first != last else ""
+            values = f"{before}{last.loss:.3f} nats after step {last.step}"
             table.add_row("loss on what is held out", values)
         table.add_row("speed", f"{summary.tokens_per_s:,.0f} tokens/s  {_mfu(summary.mfu)}".rstrip())
         for name, count in summary.strategies:
@@ -173,8 +177,24 @@ class TrainingDisplay:
         self._console.print(table)
         for name, path in summary.files.items():
             # Outside the table, whose cells would break a long path.
-            self.note(f"{FILE_MEANINGS.get(name, 'file')}: {path}")
+            self.note(f"{_meaning(name)}: {path}")
         self.note(TIME_NOTES[device])
+
+    def stopped(self, step: int, checkpoint: Path | None) -> None:
+        """Say where a run was stopped and how it goes on, as the last line: torchrun adds many of its own.
+
+        Args:
+            step: so many iterations were completed.
+            checkpoint: of them; None if this run trained no step.
+        """
+        if checkpoint is None:
+            self.note(f"stopped after step {step} of {self._num_steps}; this run trained none")
+            return
+        run = shlex.quote(str(checkpoint.parents[1]))
+        self.note(
+            f"stopped after step {step} of {self._num_steps}; checkpoint: {checkpoint}; to go on: the same "
+            f"command with --resume {run}"
+        )
 
 
 FILE_MEANINGS = {
@@ -194,6 +214,11 @@ FILE_MEANINGS = {
     "wandb-id.txt": "its name there",
     "checkpoints": "checkpoints (hydraulis export makes a model of one)",
 }
+
+
+def _meaning(name: str) -> str:
+    step = served_until(name)
+    return FILE_MEANINGS.get(name, "file") if step is None else f"cost profile until step {step}"
 
 
 def _mfu(share: float | None) -> str:

@@ -168,7 +168,7 @@ def _measure(arguments: argparse.Namespace, config: RunConfig, device: "torch.de
 
     import torch.distributed as dist
 
-    from hydraulis.profile.measure import what_it_takes
+    from hydraulis.profile.measure import WARMING_UP, what_it_takes
     from hydraulis.profile.of_run import measured_profile, measurement_limits
     from hydraulis.runtime.distributed import joined, ranks_per_node
     from hydraulis.runtime.rank_zero import on_rank_zero
@@ -193,6 +193,8 @@ def _measure(arguments: argparse.Namespace, config: RunConfig, device: "torch.de
         if rank == 0:
             sys.stderr.write(what_it_takes(len(schemes), limits.seconds) + "\n")
         with Progress() as progress:
+            if rank == 0:
+                progress(WARMING_UP)
             told = progress.share("measuring") if rank == 0 else lambda _share: None
             profile = measured_profile(worker, schemes, limits, told, stop.agreed)
         if profile is None:

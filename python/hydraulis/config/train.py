@@ -32,7 +32,7 @@ class TrainConfig:
         frozen: patterns of parameters that are not trained, by their names in checkpoints, such as
             `model.embed_tokens.*`; they have neither gradients nor optimizer state.
         evaluate_every: iterations from one evaluation on the held-out sequences (`data.held_out`) to the
-            next; absent for none.
+            next; there is one after the last iteration too; absent for none.
         timeout_s: how long a process group waits before it gives up, in seconds.
         trace_step: the iteration whose timeline is exported, counted from 0, or the last of a shorter run;
             absent for none.

@@ -2,6 +2,7 @@
 
 from hydraulis.config.run import RunConfig
 from hydraulis.data.open import Data
+from hydraulis.data.run_length import epochs_of, with_steps
 from hydraulis.preflight.finding import Status
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.reader import check_shards, read_manifest
@@ -40,8 +41,10 @@ class FolderLook:
         check_shards(checkpoint, resumed.manifest)
         if data is None:
             return "later", f"{checkpoint} is whole; its data are compared once they are indexed"
-        resumed.check(self.config, DataPosition(self.config, data.train).cursor(resumed.manifest.step))
-        return "ok", f"goes on after step {resumed.manifest.step} of {resumed.run}"
+        config = with_steps(self.config, epochs_of(self.config, data.train))
+        resumed.check(config, DataPosition(config, data.train).cursor(resumed.manifest.step))
+        nothing_left = resumed.nothing_left(config.train.num_steps)
+        return "ok", nothing_left or f"goes on after step {resumed.manifest.step} of {resumed.run}"
 
     def output(self) -> tuple[Status, str]:
         """See whether the run's folder can be made, or gone on in, and has room for its checkpoints.

@@ -72,8 +72,7 @@ class SchemeBench:
         if self._stage is None or self.position is None:
             return KeptBytes(0.0, 0.0)
         held_few, held_many = (
-            self.position.in_flight * self.bytes_of([count]) + self._computed_again([count])
-            for count in (tokens, 2 * tokens)
+            self._most_kept(self.position.in_flight, [count]) for count in (tokens, 2 * tokens)
         )
         few, many = (self._micro_batch([count]).num_tokens for count in (tokens, 2 * tokens))
         per_token = (held_many - held_few) / (many - few)
@@ -83,15 +82,18 @@ class SchemeBench:
         """Count what this rank keeps of one micro-batch of such sequences; 0 if it is left over."""
         return 0 if self._stage is None else self._kept_by(self._stage, lengths)
 
-    def _computed_again(self, lengths: list[int]) -> float:
-        """Count what backward has of one layer of one micro-batch that forward did not keep.
+    def _most_kept(self, in_flight: int, lengths: list[int]) -> float:
+        """Count what so many micro-batches keep, and what backward has of a layer that forward did not keep.
 
         That is what the layer keeps without checkpointing, less what it keeps.
         """
         assert self._stage is not None
         assert self._uncheckpointed is not None
-        whole, kept = (self._kept_by(stage, lengths) for stage in (self._uncheckpointed, self._stage))
-        return (whole - kept) / len(self._stage.module.layers)
+        kept = self._kept_by(self._stage, lengths)
+        if self._uncheckpointed is self._stage:
+            return in_flight * kept
+        whole = self._kept_by(self._uncheckpointed, lengths)
+        return in_flight * kept + (whole - kept) / len(self._stage.module.layers)
 
     def _kept_by(self, stage: Stage, lengths: list[int]) -> int:
         micro_batch = self._micro_batch(lengths)

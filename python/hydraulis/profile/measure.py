@@ -52,6 +52,9 @@ RELAY_BUFFERS = 6
 # Micro-batches of each scheme: five more than there are coefficients, so that the error can be told.
 NUM_MIXES = 8
 
+# What is done first, for as long as that takes; its share of the whole is not known.
+WARMING_UP = "counting memory and warming up"
+
 # How often the time is granted, if times follow no law; those of the rounds before count.
 MOST_ROUNDS = 3
 

@@ -1,8 +1,18 @@
 """The cost profiles in a run's folder: that of its plans now, and those that served earlier steps."""
 
+import re
+
 from hydraulis._core import CostProfile
 from hydraulis.profile.of_run import FILE
 from hydraulis.runtime.run_directory import RunDirectory
+
+_KEPT = re.compile(r"profile-(\d{8,})\.json")
+
+
+def served_until(name: str) -> int | None:
+    """Give the step until which the profile of this file's name served; None if it is no such file."""
+    match = _KEPT.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def write_profile(directory: RunDirectory, profile: CostProfile, step: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ from hydraulis.report.prediction import prediction_figure
 from hydraulis.report.strategies import strategies_figure
 from hydraulis.report.timeline import timeline_figure
 from hydraulis.runtime.memory_prediction import MemoryPrediction
+from hydraulis.runtime.metrics import mean_mfu, mean_tokens_per_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -150,9 +152,9 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
     """Sum the run up.
 
     Returns:
-        `steps`, `tokens`, `first_loss`, `last_loss`, `strategies`, `median_error`, `tokens_per_s` of the
-        median step; `mfu` of the median step and `memory_error`, the median over ranks and steps, where they
-        are known, `first_evaluation` and `last_evaluation` where there are any, `left_out`, how many steps
+        `steps`, `tokens`, `first_loss`, `last_loss`, `strategies`, `median_error`; `tokens_per_s`, and `mfu`
+        where it is known, over all steps; `memory_error`, the median over ranks and steps, where it is
+        known, `first_evaluation` and `last_evaluation` where there are any, `left_out`, how many steps
         are not `comparable`, where any are not, and `static_ratio`, how many times as long the best static
         strategy is planned to take, where there is one.
     """
@@ -164,14 +166,14 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
         "last_loss": metrics[-1].loss,
         "strategies": len({one.strategy for one in metrics}),
         "median_error": float(np.median([abs(one.planned_ms / one.measured_ms - 1) for one in metrics])),
-        "tokens_per_s": float(np.median([one.tokens_per_s for one in metrics])),
+        "tokens_per_s": mean_tokens_per_s(metrics),
     }
     memory = MemoryPrediction.of(metrics)
     if memory is not None:
         summed["memory_error"] = memory.median_error
-    shares = [one.mfu for one in metrics if one.mfu is not None]
-    if shares:
-        summed["mfu"] = float(np.median(shares))
+    mfu = mean_mfu(metrics)
+    if mfu is not None:
+        summed["mfu"] = mfu
     if run.evaluations:
         summed["first_evaluation"] = run.evaluations[0].loss
         summed["last_evaluation"] = run.evaluations[-1].loss
@@ -192,7 +194,7 @@ def page(run: Run, shown: Sequence[Section], summed: dict[str, float]) -> str:
         summed: as `numbers` gave it.
     """
     name = html.escape(run.path.resolve().name)
-    facts = "".join(f"<div><dt>{label}</dt><dd>{value}</dd></div>" for label, value in _facts(summed))
+    facts = "".join(f"<div><dt>{label}</dt><dd>{value}</dd></div>" for label, value in _facts(run, summed))
     body = "".join(
         f'<section id="{one.name}"><h2>{html.escape(one.heading)}</h2><p>{html.escape(one.caption)}</p>'
         f"<figure>{inline_svg(one)}</figure></section>\n"
@@ -203,12 +205,27 @@ def page(run: Run, shown: Sequence[Section], summed: dict[str, float]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{name}: a run of Hydraulis</title><style>{_STYLE}</style></head>\n"
-        f"<body><h1>{name}</h1><p>{html.escape(run.profile.name)} on {run.plans[0].cluster.gpus} ranks</p>"
+        f"<body><h1>{name}</h1><p>{html.escape(run.profile.name)} on {_ranks(run)}</p>"
         f"<dl>{facts}</dl>\n{body}</body></html>\n"
     )
 
 
-def _facts(summed: dict[str, float]) -> list[tuple[str, str]]:
+def _ranks(run: Run) -> str:
+    """Say on how many ranks a run was, and on how many then where it went on with other ones."""
+    numbers_of_ranks = [str(gpus) for gpus, _ in groupby(plan.cluster.gpus for plan in run.plans)]
+    return f"{', then '.join(numbers_of_ranks)} ranks"
+
+
+def _of_which_steps(run: Run) -> str:
+    """Say of which steps what is compared is, where it is not of all."""
+    places, steps = comparable(run), len(run.plans)
+    if len(places) == steps:
+        return ""
+    are_last = places[0] == steps - len(places)
+    return f", of the last {len(places):,} steps" if are_last else f", of {len(places):,} of the steps"
+
+
+def _facts(run: Run, summed: dict[str, float]) -> list[tuple[str, str]]:
     facts = [
         ("steps", f"{summed['steps']:,}"),
         ("tokens", f"{summed['tokens']:,}"),
@@ -225,7 +242,8 @@ def _facts(summed: dict[str, float]) -> list[tuple[str, str]]:
         first, last = summed["first_evaluation"], summed["last_evaluation"]
         facts.insert(3, ("on what is held out", f"{first:.3f} → {last:.3f}"))
     if "static_ratio" in summed:
-        facts.append(("best static strategy", f"{summed['static_ratio']:.2f} × as long"))
+        ratio = f"{summed['static_ratio']:.2f} × as long{_of_which_steps(run)}"
+        facts.append(("best static strategy", ratio))
     return facts
 
 

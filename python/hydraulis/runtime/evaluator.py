@@ -28,14 +28,18 @@ class Evaluator:
         self, config: RunConfig, data: SequenceSource | None, worker: Worker, planner: BatchPlanner
     ) -> None:
         self._config = config.data
-        self._every = config.train.evaluate_every
+        self._train = config.train
         self._data = data
         self._worker = worker
         self._planner = planner
 
     def after(self, step: int) -> Evaluation | None:
-        """Evaluate if it is due after so many completed iterations. Collective; raises what `loss` does."""
-        if self._data is None or self._every is None or step % self._every:
+        """Evaluate if it is due after so many completed iterations. Collective; raises what `loss` does.
+
+        It is due after the last one too, so that the model that a run ends with has been evaluated.
+        """
+        every = self._train.evaluate_every
+        if self._data is None or every is None or (step % every and step != self._train.num_steps):
             return None
         return Evaluation(step, self.loss(self._data))
 

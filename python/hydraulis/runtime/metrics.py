@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Self
 
 
@@ -123,3 +124,16 @@ class StepMetrics:
     def to_json(self) -> str:
         """Give the line, without its end."""
         return json.dumps(dataclasses.asdict(self))
+
+
+def mean_tokens_per_s(steps: Sequence[StepMetrics]) -> float:
+    """Give the speed of several iterations, at least one: their real tokens over their time on the wall."""
+    return 1e3 * sum(one.tokens for one in steps) / sum(one.wall_ms for one in steps)
+
+
+def mean_mfu(steps: Sequence[StepMetrics]) -> float | None:
+    """Give the MFU of several iterations together, of those of which it is known; None if of none."""
+    known = [(one.mfu, one.wall_ms) for one in steps if one.mfu is not None]
+    if not known:
+        return None
+    return sum(mfu * wall_ms for mfu, wall_ms in known) / sum(wall_ms for _, wall_ms in known)

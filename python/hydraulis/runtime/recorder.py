@@ -16,7 +16,7 @@ from hydraulis.planner.static import StaticComparison, StaticTotal
 from hydraulis.runtime.evaluation import EVALUATIONS, Evaluation
 from hydraulis.runtime.loop import Iteration
 from hydraulis.runtime.memory_prediction import MemoryPrediction
-from hydraulis.runtime.metrics import StepMetrics
+from hydraulis.runtime.metrics import StepMetrics, mean_mfu, mean_tokens_per_s
 from hydraulis.runtime.recalibration import CALIBRATIONS
 from hydraulis.runtime.run_directory import RunDirectory
 from hydraulis.runtime.times import micro_batch_times
@@ -38,7 +38,7 @@ class RunSummary:
         last_loss: of the last one.
         evaluations: on what is held out, in their order.
         tokens_per_s: real tokens per second on the wall, over all steps.
-        mfu: of all steps together; None where the devices' peak is not known.
+        mfu: of all steps together of which it is known; None where the devices' peak is not.
         plan_ms: what planning took on the wall, the median step.
         bubble: of the mean step.
         imbalance: of the mean step.
@@ -177,8 +177,8 @@ class Recorder:
             first_loss=self._metrics[0].loss,
             last_loss=self._metrics[-1].loss,
             evaluations=list(self._evaluations),
-            tokens_per_s=1e3 * sum(metrics.tokens for metrics in self._metrics) / wall_ms,
-            mfu=self._mfu(wall_ms),
+            tokens_per_s=mean_tokens_per_s(self._metrics),
+            mfu=mean_mfu(self._metrics),
             plan_ms=statistics.median(metrics.plan_ms for metrics in self._metrics),
             bubble=statistics.fmean(metrics.bubble for metrics in self._metrics),
             imbalance=statistics.fmean(metrics.imbalance for metrics in self._metrics),
@@ -207,7 +207,3 @@ class Recorder:
                 if step in compared:
                     self.static.add(Plan.from_json(line).lengths)
         return list(compared.values())
-
-    def _mfu(self, wall_ms: float) -> float | None:
-        shares = [metrics.mfu * metrics.wall_ms for metrics in self._metrics if metrics.mfu is not None]
-        return sum(shares) / wall_ms if shares else None

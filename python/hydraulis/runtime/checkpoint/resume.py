@@ -67,6 +67,12 @@ class ResumedRun:
                 )
                 raise InvalidInputError(message, code="checkpoint_data")
 
+    def nothing_left(self, num_steps: int) -> str | None:
+        """Say that a run of so many iterations has none left to train; None if it has."""
+        if self.manifest.step < num_steps:
+            return None
+        return f"all {num_steps} steps are done: there is nothing left to train"
+
     def reader(self) -> CheckpointReader:
         """Open the checkpoint."""
         return CheckpointReader(self.checkpoint, self.manifest)

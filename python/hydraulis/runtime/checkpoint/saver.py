@@ -71,11 +71,16 @@ class CheckpointSaver:
         if self._config.every_steps is not None and step % self._config.every_steps == 0:
             self._begin(step)
 
-    def close(self, step: int) -> None:
-        """Leave a checkpoint of the end, so many iterations being completed; raises what `after` does."""
+    def close(self, step: int) -> Path:
+        """Leave a checkpoint of the end, so many iterations being completed, and give it.
+
+        Raises:
+            HydraulisError: as `after`.
+        """
         if step != self._begun:
             self._begin(step)
         self._finish()
+        return self._folder.step(step)
 
     def _begin(self, step: int) -> None:
         """Copy the state, and have it written."""
