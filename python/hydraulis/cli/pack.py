@@ -32,7 +32,6 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="pack a data set into windows",
         description="Pack the sequences of a data set into few windows of one length (best-fit decreasing).",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_lengths(parser)
     parser.add_argument("--window", required=True, type=int, metavar="T", help="most tokens of a window")

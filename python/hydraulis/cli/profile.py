@@ -47,7 +47,6 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="measure a cost profile",
         description="Measure time, memory and links of each scheme, and write a cost profile.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", nargs="?", metavar="RUN.toml", help="the configuration of a run")
     parser.add_argument(
@@ -104,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.ranks is None:
         message = (
             "profile measures on ranks, and there are none: add --ranks N to start N of them here, or start "
-            "it as torchrun --nproc-per-node N -m hydraulis profile RUN.toml --output FILE.json"
+            "it as torchrun --standalone --nproc-per-node N -m hydraulis profile RUN.toml --output FILE.json"
         )
         raise InvalidInputError(message, code="not_torchrun")
     # All that is refused already here is said once, and no rank is started for it.

@@ -48,7 +48,6 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="choose a short list of strategies for a run",
         description="Draw batches, and choose the few strategies that keep their mean iteration shortest.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_cluster(parser)
     add_lengths(parser)
