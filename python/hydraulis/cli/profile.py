@@ -182,11 +182,12 @@ def _measure(arguments: argparse.Namespace, config: RunConfig, device: "torch.de
         # No data is read, so that epochs are no number of steps; none is trained anyway.
         train = dataclasses.replace(config.train, steps=config.train.steps or 1)
         worker = Worker(config.model, config.optimizer, train, schemes=schemes)
+        file = arguments.output.with_name(arguments.output.name + ".measurements.jsonl")
         limits = dataclasses.replace(
             measurement_limits(config),
             seconds=arguments.seconds or config.planner.profile_seconds,
             precision=arguments.precision,
-            file=arguments.output.with_name(arguments.output.name + ".measurements.jsonl"),
+            file=file,
         )
         if rank == 0:
             sys.stderr.write(what_it_takes(len(schemes), limits.seconds) + "\n")
@@ -194,9 +195,18 @@ def _measure(arguments: argparse.Namespace, config: RunConfig, device: "torch.de
             told = progress.share("measuring") if rank == 0 else lambda _share: None
             profile = measured_profile(worker, schemes, limits, told, stop.agreed)
         if profile is None:
+            on_rank_zero(lambda: _say_what_is_kept(file))
             return EXIT_INTERRUPTED
         on_rank_zero(lambda: _finish(arguments, profile, describe(profile)))
     return 0
+
+
+def _say_what_is_kept(file: Path) -> None:
+    from hydraulis.profile.observations import num_kept
+
+    number = num_kept(file)
+    kept = f"{number:,} measurements are kept in {file}; the same command goes on from them"
+    sys.stderr.write(f"{kept if number else 'nothing was measured yet'}\n")
 
 
 def _with_schemes(text: str | None, config: RunConfig) -> RunConfig:
