@@ -55,6 +55,7 @@ demo: set-up ## train a small model on 4 local CPU ranks (CONFIG=file.toml, RUN=
 test: set-up ## run every test, of Rust and of Python
 	cargo test --workspace --locked --no-run
 	@mkdir -p target
+	@echo "testing Rust first, into target/rust-tests.txt; with Python all of it takes about 15 minutes on 2 cores"
 	@cargo test --workspace --locked >target/rust-tests.txt 2>&1 || { cat target/rust-tests.txt; exit 1; }
 	@# Plans are the same bytes in a release build, which is the one that ships.
 	@cargo test --release --locked -p hydraulis-core --test it golden >>target/rust-tests.txt 2>&1 || \

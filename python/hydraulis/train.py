@@ -17,6 +17,7 @@ from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.cli.display import TrainingDisplay
 from hydraulis.cli.exit import EXIT_INTERRUPTED, report_as_rank
 from hydraulis.cli.options import add_json, add_run_config, overrides_of
+from hydraulis.cli.parser import Parser
 from hydraulis.config.run import RunConfig, load, to_dict
 from hydraulis.data.analysis import ANALYSIS
 from hydraulis.data.dataset import Dataset
@@ -77,13 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0; 2 when the configuration or the data is refused; 130 when the run was interrupted, after the step
         at hand.
     """
-    parsed = make_parser().parse_args(arguments)
-    overrides = overrides_of(parsed)
-    if parsed.resume:
-        overrides.append(f"checkpoint.resume={json.dumps(parsed.resume, ensure_ascii=False)}")
     try:
+        parsed = make_parser().parse_args(arguments)
         with refused_together():
-            config = load(parsed.config, overrides, parsed.preset)
+            config = load(parsed.config, _overrides(parsed), parsed.preset)
             device = choose_device(config.train.device)
     except HydraulisError as error:
         # What one node lacks, such as a device, the others may have: each node says it once.
@@ -97,13 +95,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report_as_rank(_PROGRAM, error, "RANK")
 
 
+def _overrides(parsed: argparse.Namespace) -> list[str]:
+    """Give all overrides that were asked for, `--resume` among them."""
+    if not parsed.resume:
+        return overrides_of(parsed)
+    resume = f"checkpoint.resume={json.dumps(parsed.resume, ensure_ascii=False)}"
+    return [*overrides_of(parsed), resume]
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Declare the command's options."""
-    parser = argparse.ArgumentParser(
-        prog=_PROGRAM,
+    parser = Parser(
+        # As its --help can be had without any rank.
+        prog=f"python -m {_PROGRAM}",
         description="Train, planning every iteration anew.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_run_config(parser)
     parser.add_argument(

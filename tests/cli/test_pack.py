@@ -67,7 +67,7 @@ def test_reads_text_and_records_too(
         (["--window", "0"], "token_limit"),
         (["--field", "n"], "lengths_field"),
         (["--output", "no/such/folder/windows.npz"], "file_unwritable"),
-        (["--output", "."], "file_unwritable"),
+        (["--output", "windows.txt"], "arguments"),
     ],
 )
 def test_what_is_refused_leaves_nothing_behind(
@@ -79,6 +79,16 @@ def test_what_is_refused_leaves_nothing_behind(
     assert output.err.startswith(f"hydraulis: error [{code}]: ")
     assert output.err.count("\n") == 1
     assert [path.name for path in lengths.parent.iterdir()] == ["lengths.npy"]
+
+
+def test_the_longest_of_those_that_do_not_fit_is_named(
+    lengths: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(options(lengths, "--window", "500")) == 2
+    assert (
+        "3 of 5 sequences are longer than a window of 500 tokens; the longest is sequence 4, of 1000: "
+        in capsys.readouterr().err
+    )
 
 
 def test_an_interrupt_keeps_the_file_that_was_there(lengths: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,13 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from hydraulis import Cluster, Planner
-from hydraulis.cli.exit import EXIT_REFUSED
+from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED
 from hydraulis.cli.main import main
 from hydraulis.cli.profile import describe
 from hydraulis.config.run import load
@@ -94,7 +95,7 @@ def test_without_ranks_it_says_how_to_start_some(
     error = capsys.readouterr().err
     assert error.startswith("hydraulis: error [not_torchrun]: ")
     assert "add --ranks N" in error
-    assert "torchrun --nproc-per-node N -m hydraulis profile RUN.toml" in error
+    assert "torchrun --standalone --nproc-per-node N -m hydraulis profile RUN.toml" in error
 
 
 @pytest.mark.parametrize(
@@ -146,11 +147,29 @@ def test_under_torchrun_a_refusal_is_said_once(config: Path, more: list[str], co
     assert f"refused [{code}]: " in ended.stderr.partition("Root Cause")[2]
 
 
+def test_an_interrupt_says_what_is_kept(config: Path) -> None:
+    kept = config.with_name("p.json.measurements.jsonl")
+    command = [sys.executable, "-m", "hydraulis", *options(config, "--ranks", "2", "--seconds", "600")]
+    # Known to no precision: only the signal ends it.
+    with subprocess.Popen([*command, "--precision", "1e-12"], stderr=subprocess.PIPE, text=True) as measuring:
+        while not (kept.exists() and kept.read_text().count("\n") > 1):
+            assert measuring.poll() is None
+            time.sleep(0.1)
+        # Not SIGINT, which what is started in the background of a script ignores.
+        measuring.terminate()
+        assert measuring.stderr is not None
+        said = measuring.stderr.read().splitlines()
+    assert measuring.returncode == EXIT_INTERRUPTED
+    number = kept.read_text().count("\n") - 1
+    assert said[-2:] == [
+        f"{number:,} measurements are kept in {kept}; the same command goes on from them",
+        "hydraulis: interrupted",
+    ]
+
+
 @pytest.mark.parametrize("word", ["0", "-1", "inf", "nan", "soon"])
 def test_times_and_precisions_are_above_zero(config: Path, word: str) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(options(config, f"--seconds={word}"))
-    assert caught.value.code == EXIT_REFUSED
+    assert main(options(config, f"--seconds={word}")) == EXIT_REFUSED
 
 
 def test_a_run_that_is_not_there_is_not_refined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,7 +101,11 @@ def test_the_papers_method(lengths: Path, capsys: pytest.CaptureFixture[str]) ->
     assert all(one["expected_ms"] is None for one in found["strategies"])
     assert found["expected_ms"] > 1.05 * own["expected_ms"]
     assert main(options(lengths, "--method", "paper", "--context", "33000")) == 0
-    assert "longest admitted: 43,520 tokens" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "longest admitted: 43,520 tokens" in shown
+    # The two columns that it knows nothing of are not left blank.
+    assert re.search(r"^  1 +[0-9.]+ % +- +-  [0-9]", shown, re.MULTILINE)
+    assert "  -: not known; " in shown
 
 
 @pytest.mark.parametrize("method", ["search", "paper"])

@@ -163,6 +163,12 @@ def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: s
     ("override", "message"),
     [
         ("optimizer.betas=[-0.1, 0.9]", r"optimizer.betas\[0\] = -0.1"),
+        ("data.held_out=1.5", "data.held_out = 1.5 must be a number of at least 0 and below 1"),
+        ("train.steps=-3", "train.steps = -3 must be a whole number of at least 1;"),
+        (
+            'data.sources=[{files=["a"], weight=1}, {files=["b"], weight=-0.2}]',
+            r"data.sources\[1\].weight = -0.2 must be a finite number above 0",
+        ),
         ("optimizer.betas=[nan, 0.9]", r"optimizer.betas\[0\] = nan"),
         ("train.evaluate_every=5", "data.held_out = 0.0 must be a finite number above 0"),
         ("optimizer.min_learning_rate=1.0", "optimizer.min_learning_rate = 1.0 must be at most"),
@@ -171,13 +177,13 @@ def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: s
         ('planner.strategies=["a", " "]', r"planner.strategies\[1\] = ' '"),
         ('planner.schemes=["<1>"]', r"planner.schemes = \['<1>'\] says what a search may use"),
         ('planner.checkpointing=["full"]', r"planner.strategies names schemes, each with its own kind"),
-        ('data.sources=[{files=[""]}]', r"data.sources.files\[0\] = ''"),
+        ('data.sources=[{files=[""]}]', r"data.sources\[0\].files\[0\] = ''"),
         (
             'data.sources=[{files=["a"], fields=["b", "c"]}]',
-            r"data.sources.fields = \['b', 'c'\] must be 1 to 1",
+            r"data.sources\[0\].fields = \['b', 'c'\] must be 1 to 1",
         ),
         ('data.sources=[{files=["a"], weight=1}, {files=["b"]}]', r"data.sources\[1\].weight is absent"),
-        ("model.vocab_size=255", "model.vocab_size = 255 must be a finite number of at least 256"),
+        ("model.vocab_size=255", "model.vocab_size = 255 must be a whole number of at least 256"),
     ],
 )
 def test_refuses_values_that_do_not_go_together(tmp_path: Path, override: str, message: str) -> None:

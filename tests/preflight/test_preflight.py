@@ -188,6 +188,8 @@ def test_a_search_looks_among_the_schemes_that_fit(made: Path) -> None:
 def test_devices_that_are_not_here_are_left_to_the_run(made: Path) -> None:
     assert looks(read(made, "train.device=cpu"))["device"].status == "ok"
     if not torch.cuda.is_available():
+        found = looks(read(made, "train.device=auto"))["device"]
+        assert (found.status, found.text.partition(":")[0]) == ("ok", "no CUDA device here")
         found = looks(read(made, "train.device=cuda"))["device"]
         assert found.status == "later"
         assert found.text == (

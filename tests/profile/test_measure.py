@@ -11,7 +11,14 @@ from hydraulis.profile.links import exchanges_to_measure, with_links
 from hydraulis.profile.measure import NUM_MIXES, observed
 from hydraulis.profile.observations import Observation, Observations, Timing
 from ranks import run_ranks
-from runtime.measure_workers import MEMORY, SCHEMES, Report, forwards_counted, measure
+from runtime.measure_workers import (
+    MEMORY,
+    SCHEMES,
+    Report,
+    forwards_counted,
+    measure,
+    stop_measuring,
+)
 from small_model import build_decoder, small_config
 
 # Not a multiple of the tensor group: one rank is left over there.
@@ -205,8 +212,15 @@ def test_progress_goes_from_nothing_to_all(reports: list[Report]) -> None:
     assert len(reports[0].shares) == 1 + 6 + 4 + 4
 
 
-def test_a_stop_ends_a_long_measurement_on_every_rank(reports: list[Report]) -> None:
-    assert all(report.stopped for report in reports)
+# It asks before the first micro-batch of each scheme, and then before each of <1>, which every rank runs by
+# itself, and of <tp2>, from which one rank is left over. A pass that was not finished is kept.
+@pytest.mark.parametrize(
+    ("times", "kept"),
+    [(1, 0), (2, 0), (2 + 5, 5 * NUM_RANKS), (2 + NUM_MIXES + 3, NUM_MIXES * NUM_RANKS + 3)],
+)
+def test_a_stop_ends_a_long_measurement_on_every_rank(tmp_path: Path, times: int, kept: int) -> None:
+    told = run_ranks(NUM_RANKS, stop_measuring, tmp_path / "kept", times, ("<1>", "<tp2>"))
+    assert told == [(True, kept)] * NUM_RANKS
 
 
 def test_it_measures_with_parameters_that_are_not_all_zero(reports: list[Report]) -> None:

@@ -21,6 +21,7 @@ from hydraulis.profile.bench import SchemeBench
 from hydraulis.profile.links import LinkMeasurement, measure_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.profile.memory import activation_bytes
+from hydraulis.profile.observations import num_kept
 from hydraulis.runtime.loop import planned_bytes
 from hydraulis.runtime.stage import Stage
 from hydraulis.runtime.worker import Worker
@@ -61,7 +62,6 @@ class Report(NamedTuple):
     links: list[LinkMeasurement]
     shares: list[float]
     filled: bool
-    stopped: bool
     refused: tuple[str, str, str]
     kept: list[float]
     split: list[list[int]]
@@ -86,7 +86,7 @@ def limits(
 
 
 def measure(file: Path) -> Report:
-    """Measure; go on from the file; with too little memory for any token; and once more, stopped half-way."""
+    """Measure; go on from the file; and with too little memory for any token."""
     # Tokens of the measurement are bytes.
     config = small_config(vocab_size=256, initializer_range=0.1)
     worker = make_worker([f"1x{scheme}" for scheme in SCHEMES], config=config, dtype=torch.float32)
@@ -106,8 +106,6 @@ def measure(file: Path) -> Report:
         measure_profile(worker, schemes, limits(MEMORY // 8, 1.0), lambda _: None, lambda: False)
     except HydraulisError as error:
         refused = (type(error).__name__, error.code, str(error))
-    stop = StopAfter(10)
-    stopped = measure_profile(worker, schemes, limits(MEMORY, 600.0), lambda _: None, stop.reached) is None
     kept = [kept_per_token(Scheme("<tp2>").under(kind)) for kind in get_args(CheckpointingKind)]
     return Report(
         profile.to_json(),
@@ -116,7 +114,6 @@ def measure(file: Path) -> Report:
         links,
         shares,
         filled,
-        stopped,
         refused,
         kept,
         [kept_of_split(context) for context in CONTEXTS],
@@ -125,6 +122,16 @@ def measure(file: Path) -> Report:
         held_on_nodes(ON_NODES),
         long_micro_batches("<pp2>"),
     )
+
+
+def stop_measuring(file: Path, times: int, schemes: Sequence[str]) -> tuple[bool, int]:
+    """Measure until it has asked so often whether to stop; tell whether it did, and how much is kept."""
+    config = small_config(vocab_size=256, initializer_range=0.1)
+    worker = make_worker([f"1x{scheme}" for scheme in schemes], config=config, dtype=torch.float32)
+    stop, endless = StopAfter(times), limits(MEMORY, 600.0, file)
+    measured = [Scheme(text) for text in schemes]
+    profile = measure_profile(worker, measured, endless, lambda _: None, stop.reached)
+    return profile is None, num_kept(file)
 
 
 def fits_of(worker: Worker, schemes: Sequence[Scheme], known: MeasurementLimits, refusals: int) -> int:

@@ -98,7 +98,6 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="look at the lengths of a data set",
         description="Show a data set's lengths, how uneven its batches are, and what a static set-up loses.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("data", nargs="*", metavar="DATA", help="files, globs, folders, or one RUN.toml")
     add_config_layers(parser)

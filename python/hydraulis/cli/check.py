@@ -38,7 +38,6 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="look at a run before it is started",
         description="Look at all of a run that can be known before any rank starts.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_run_config(parser)
     add_gpus(parser, f"all, at most {_NODE}")

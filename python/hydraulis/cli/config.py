@@ -28,7 +28,6 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="print a run's effective configuration",
         description="Print the effective configuration of a run, and where each value comes from.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_run_config(parser)
     add_json(parser, "values and origins")

@@ -28,7 +28,6 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="make a Hugging Face model of a checkpoint",
         description="Write the parameters of a checkpoint as a Hugging Face model folder.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("source", metavar="RUN|CHECKPOINT", type=Path, help="the folder of either")
     parser.add_argument("--output", required=True, metavar="FOLDER", type=Path, help="the folder to make")

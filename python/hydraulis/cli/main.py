@@ -14,7 +14,8 @@ from typing import NoReturn
 from hydraulis.cli import analyze, check, config, export, pack, plan, profile, propose, report, simulate
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from hydraulis.cli.exit import report as refuse
-from hydraulis.errors import HydraulisError
+from hydraulis.cli.parser import Parser
+from hydraulis.errors import HydraulisError, InvalidInputError
 
 COMMANDS = (analyze, plan, propose, simulate, profile, config, check, report, pack, export)
 
@@ -42,16 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code, as `hydraulis --help` lists it.
     """
-    parser = make_parser()
     words = sys.argv[1:] if arguments is None else arguments
-    if words[:1] == ["train"]:
-        parser.error("training starts as ranks: torchrun --nproc-per-node N -m hydraulis.train RUN.toml")
-    parsed, unknown = parser.parse_known_args(words)
-    if unknown:
-        # By the command's own parser, so that it is its usage that is shown.
-        parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
-        code: int = parsed.run(parsed)
+        code = _run(words)
         # Here and not at exit, where a closed pipe could no longer be caught.
         sys.stdout.flush()
     except HydraulisError as error:
@@ -65,20 +59,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _run(words: Sequence[str]) -> int:
+    if words[:1] == ["train"]:
+        message = (
+            "training starts as ranks: torchrun --standalone --nproc-per-node N -m hydraulis.train RUN.toml"
+        )
+        raise InvalidInputError(message, code="not_torchrun")
+    parsed = make_parser().parse_args(words)
+    code: int = parsed.run(parsed)
+    return code
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Declare every subcommand and its options."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="hydraulis",
         description="Plans every training iteration anew for variable-length sequences.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"hydraulis {version('hydraulis')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add_parser(commands)
-    for of_command in commands.choices.values():
-        of_command.set_defaults(parser=of_command)
     return parser
 
 

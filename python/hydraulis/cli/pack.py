@@ -3,13 +3,16 @@
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from hydraulis._core import Windows, pack_windows
 from hydraulis.cli.options import add_json, add_lengths, written
 from hydraulis.cli.progress import Progress
+from hydraulis.errors import InfeasibleError
 from hydraulis.planner import map_lengths
 from hydraulis.planner.files import whole_file
 
@@ -32,12 +35,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="pack a data set into windows",
         description="Pack the sequences of a data set into few windows of one length (best-fit decreasing).",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_lengths(parser)
     parser.add_argument("--window", required=True, type=int, metavar="T", help="most tokens of a window")
     parser.add_argument(
-        "--output", required=True, type=Path, metavar="FILE.npz", help="where the windows are written"
+        "--output", required=True, type=_npz, metavar="FILE.npz", help="where the windows are written"
     )
     add_json(parser, "the account")
     parser.set_defaults(run=run)
@@ -52,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     with Progress() as progress, whole_file(arguments.output) as file:
         lengths = map_lengths(arguments.lengths, arguments.field, progress)
         share = progress.share("packing")
-        windows = pack_windows(lengths, window_tokens=arguments.window, progress=share)
+        windows = _packed(lengths, arguments.window, share)
         progress(f"writing {arguments.output}")
         np.savez(
             file,
@@ -63,6 +65,31 @@ def run(arguments: argparse.Namespace) -> int:
     account = _json if arguments.json else _readable
     sys.stdout.write(account(windows, arguments.output))
     return 0
+
+
+def _npz(text: str) -> Path:
+    """Take the path of a file whose ending says what it is."""
+    path = Path(text)
+    if path.suffix != ".npz":
+        message = f"{text!r} must end with .npz: the windows are written as arrays of numpy"
+        raise argparse.ArgumentTypeError(message)
+    return path
+
+
+def _packed(lengths: npt.NDArray[np.integer], window: int, progress: Callable[[float], None]) -> Windows:
+    """Pack; where sequences are too long, say how many, and which is the longest."""
+    try:
+        return pack_windows(lengths, window_tokens=window, progress=progress)
+    except InfeasibleError as error:
+        if error.code != "longer_than_window":
+            raise
+        longest, too_long = int(np.argmax(lengths)), int(np.count_nonzero(lengths > window))
+        message = (
+            f"{too_long:,} of {len(lengths):,} sequences are longer than a window of {window} tokens; the "
+            f"longest is sequence {longest}, of {lengths[longest]}: cut them, leave them out, or take a "
+            "longer window"
+        )
+        raise InfeasibleError(message, code="longer_than_window") from None
 
 
 def _json(windows: Windows, output: Path) -> str:

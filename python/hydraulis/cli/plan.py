@@ -49,7 +49,6 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="plan one batch of lengths",
         description="Plan one batch: choose its strategy, dispatch and packing, and check the result.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_cluster(parser)
     add_lengths(parser)

@@ -47,7 +47,6 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="measure a cost profile",
         description="Measure time, memory and links of each scheme, and write a cost profile.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", nargs="?", metavar="RUN.toml", help="the configuration of a run")
     parser.add_argument(
@@ -105,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.ranks is None:
         message = (
             "profile measures on ranks, and there are none: add --ranks N to start N of them here, or start "
-            "it as torchrun --nproc-per-node N -m hydraulis profile RUN.toml --output FILE.json"
+            "it as torchrun --standalone --nproc-per-node N -m hydraulis profile RUN.toml --output FILE.json"
         )
         raise InvalidInputError(message, code="not_torchrun")
     check_writable(arguments.output)
@@ -184,11 +183,12 @@ def _measure(arguments: argparse.Namespace, config: RunConfig, device: "torch.de
         # No data is read, so that epochs are no number of steps; none is trained anyway.
         train = dataclasses.replace(config.train, steps=config.train.steps or 1)
         worker = Worker(config.model, config.optimizer, train, schemes=schemes)
+        file = arguments.output.with_name(arguments.output.name + ".measurements.jsonl")
         limits = dataclasses.replace(
             measurement_limits(config),
             seconds=arguments.seconds or config.planner.profile_seconds,
             precision=arguments.precision,
-            file=arguments.output.with_name(arguments.output.name + ".measurements.jsonl"),
+            file=file,
         )
         if rank == 0:
             sys.stderr.write(what_it_takes(len(schemes), limits.seconds) + "\n")
@@ -198,9 +198,18 @@ def _measure(arguments: argparse.Namespace, config: RunConfig, device: "torch.de
             told = progress.share("measuring") if rank == 0 else lambda _share: None
             profile = measured_profile(worker, schemes, limits, told, stop.agreed)
         if profile is None:
+            on_rank_zero(lambda: _say_what_is_kept(file))
             return EXIT_INTERRUPTED
         on_rank_zero(lambda: _finish(arguments, profile, describe(profile)))
     return 0
+
+
+def _say_what_is_kept(file: Path) -> None:
+    from hydraulis.profile.observations import num_kept
+
+    number = num_kept(file)
+    kept = f"{number:,} measurements are kept in {file}; the same command goes on from them"
+    sys.stderr.write(f"{kept if number else 'nothing was measured yet'}\n")
 
 
 def _with_schemes(text: str | None, config: RunConfig) -> RunConfig:

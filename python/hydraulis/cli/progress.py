@@ -97,10 +97,12 @@ class Progress:
         if self._closed:
             return
         step = self._step
-        began_s, first = time.monotonic(), done
+        now_s = time.monotonic()
+        began_s, marked_s, first = now_s, now_s, done
         if step is not None and step.name == name:
             began_s, first = step.began_s, step.first
-        self._step = Step(name, done, of, began_s, first, is_share)
+            marked_s = step.marked_s if step.done == done else now_s
+        self._step = Step(name, done, of, began_s, marked_s, first, is_share)
         if self._teller is None:
             self._teller = _Teller(self._show, self._first_s, self._surface.pause_s)
 

@@ -39,6 +39,7 @@ examples:
 The file holds the lengths of the data set, or of a good sample of it; batches are drawn from them.
 """
 _MOST_STRATEGIES = 8
+_TOGETHER = "  -: not known; the paper's program takes its strategies together, not one after the other"
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -48,7 +49,6 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="choose a short list of strategies for a run",
         description="Draw batches, and choose the few strategies that keep their mean iteration shortest.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_cluster(parser)
     add_lengths(parser)
@@ -160,6 +160,7 @@ class _List:
         lines = [
             f"{'':>3}{'batches':>9}{'mean ms so far':>17}{'over search':>14}  strategy",
             *(self._line(place, row) for place, row in enumerate(self.strategies, start=1)),
+            *([] if self.method == "search" else [_TOGETHER]),
             "",
             f"mean iteration: {self.expected_ms:.1f} ms, {percent(self._over(self.expected_ms), 2)} "
             f"over a search for each batch ({self.search_ms:.1f} ms)",
@@ -173,8 +174,8 @@ class _List:
         return "\n".join(lines)
 
     def _line(self, place: int, row: _Row) -> str:
-        mean = "" if row.expected_ms is None else f"{row.expected_ms:.1f}"
-        over = "" if row.expected_ms is None else percent(self._over(row.expected_ms), 2, signed=True)
+        mean = "-" if row.expected_ms is None else f"{row.expected_ms:.1f}"
+        over = "-" if row.expected_ms is None else percent(self._over(row.expected_ms), 2, signed=True)
         return f"{place:>3}{percent(row.share):>9}{mean:>17}{over:>14}  {row.strategy}"
 
     def _over(self, expected_ms: float) -> float:

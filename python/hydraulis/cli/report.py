@@ -32,7 +32,6 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="write a training run's report: an HTML page with figures",
         description="Draw what a run's folder holds: lengths, loss, strategies, balance, a timeline.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", type=Path, metavar="RUN", help="the folder of a training run")
     parser.add_argument(

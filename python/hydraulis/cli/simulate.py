@@ -58,7 +58,6 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="compare planners and strategies over many iterations",
         description="Draw batches, plan each by several planners, and simulate the iterations.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_cluster(parser)
     add_lengths(parser)

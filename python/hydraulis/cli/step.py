@@ -12,7 +12,8 @@ class Step:
         done: of how much.
         of: in all; 0 where that is not known.
         began_s: when, by the clock.
-        first: how much was done then, such as what an earlier attempt left.
+        marked_s: when so much was done.
+        first: how much was done at the beginning, such as what an earlier attempt left.
         is_share: whether it is told as a share, because what is counted means nothing to anybody.
     """
 
@@ -20,6 +21,7 @@ class Step:
     done: int
     of: int
     began_s: float
+    marked_s: float
     first: int = 0
     is_share: bool = False
 
@@ -30,11 +32,14 @@ class Step:
         return f"{self.done / self.of:.0%}" if self.is_share else f"{self.done:,} of {self.of:,}"
 
     def time(self, now_s: float) -> str:
-        """Say how long it will go on, or has been going on where that cannot be known."""
-        passed_s = now_s - self.began_s
+        """Say how long it will go on, or has been going on where that cannot be known.
+
+        What is left is estimated at each mark, and counted down until the next one.
+        """
         if not self.first < self.done < self.of:
-            return f"for {_clock(passed_s)}"
-        return f"{_clock(passed_s * (self.of - self.done) / (self.done - self.first))} left"
+            return f"for {_clock(now_s - self.began_s)}"
+        pace_s = (self.marked_s - self.began_s) / (self.done - self.first)
+        return f"{_clock(max(0.0, pace_s * (self.of - self.done) - (now_s - self.marked_s)))} left"
 
 
 def _clock(seconds: float) -> str:

@@ -10,14 +10,15 @@ def at_least(field: str, value: float, limit: float) -> None:
 
     Args:
         field: the dotted name of the field, as written in the file.
-        value: what was given.
+        value: what was given; an integer where the field is one.
         limit: the smallest value that is allowed.
 
     Raises:
         InvalidInputError: the value is refused (code `config_value`).
     """
     if not limit <= value < math.inf:
-        raise _refusal(field, value, f"a finite number of at least {limit:g}")
+        kind = "a whole number" if isinstance(value, int) else "a finite number"
+        raise _refusal(field, value, f"{kind} of at least {limit:.15g}")
 
 
 def above(field: str, value: float, limit: float) -> None:
@@ -26,10 +27,10 @@ def above(field: str, value: float, limit: float) -> None:
         raise _refusal(field, value, f"a finite number above {limit:g}")
 
 
-def below(field: str, value: float, limit: float) -> None:
-    """Refuse the limit and everything above it, and NaN; see `at_least`."""
-    if not value < limit:
-        raise _refusal(field, value, f"a number below {limit:g}")
+def within(field: str, value: float, least: float, limit: float) -> None:
+    """Refuse everything below `least`, the limit and everything above it, and NaN; see `at_least`."""
+    if not least <= value < limit:
+        raise _refusal(field, value, f"a number of at least {least:g} and below {limit:g}")
 
 
 def not_empty(field: str, value: str | tuple[str, ...]) -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal, TypeAlias
 
-from hydraulis.config.check import above, at_least, below, not_empty
+from hydraulis.config.check import above, at_least, not_empty, within
 from hydraulis.errors import InvalidInputError
 
 RecordFormat: TypeAlias = Literal["text", "chat", "completion", "tokens"]
@@ -41,19 +41,30 @@ class SourceConfig:
     weight: float | None = None
 
     def __post_init__(self) -> None:
-        not_empty("data.sources.files", self.files)
-        for index, name in enumerate(self.files):
-            not_empty(f"data.sources.files[{index}]", name)
-        least, most, default = _FIELDS[self.format]
+        *_, default = _FIELDS[self.format]
         object.__setattr__(self, "fields", self.fields or default)
+
+    def check(self, place: str) -> None:
+        """Refuse values that are out of range; by the owner, who knows which of the sources it is.
+
+        Args:
+            place: of the source in the configuration.
+
+        Raises:
+            InvalidInputError: a value is refused (code `config_value`).
+        """
+        not_empty(f"{place}.files", self.files)
+        for index, name in enumerate(self.files):
+            not_empty(f"{place}.files[{index}]", name)
+        least, most, default = _FIELDS[self.format]
         if not least <= len(self.fields) <= most or not all(self.fields):
             message = (
-                f"data.sources.fields = {list(self.fields)} must be {least} to {most} names for the format "
+                f"{place}.fields = {list(self.fields)} must be {least} to {most} names for the format "
                 f"'{self.format}', by default {list(default)}; change it in the file or by an override"
             )
             raise InvalidInputError(message, code="config_value")
         if self.weight is not None:
-            above("data.sources.weight", self.weight, 0)
+            above(f"{place}.weight", self.weight, 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +107,13 @@ class DataConfig:
     index_processes: int = 0
 
     def __post_init__(self) -> None:
+        for index, source in enumerate(self.sources):
+            source.check(f"data.sources[{index}]")
         not_empty("data.tokenizer", self.tokenizer)
         # The last token of a document predicts nothing, so a single one would train nothing.
         at_least("data.max_tokens", self.max_tokens, 2)
         self._check_batch()
-        at_least("data.held_out", self.held_out, 0)
-        below("data.held_out", self.held_out, 1)
+        within("data.held_out", self.held_out, 0, 1)
         at_least("data.held_out_seed", self.held_out_seed, 0)
         not_empty("data.index_directory", self.index_directory)
         at_least("data.index_processes", self.index_processes, 0)

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.rope import RopeScaling
 from hydraulis.config.table import from_table
+from hydraulis.config.unreadable import why_unreadable
 from hydraulis.errors import InvalidInputError
 
 Fields = Mapping[str, Any]
@@ -150,7 +151,8 @@ def _read(path: Path) -> Fields:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         message = (
-            f"model configuration '{path}' must be a file that can be read ({error.strerror}); check the path"
+            f"model configuration '{path}' must be a file that can be read ({why_unreadable(path, error)}); "
+            "check the path"
         )
         raise InvalidInputError(message, code="config_file") from error
     except ValueError as error:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hydraulis.config.unreadable import why_unreadable
 from hydraulis.errors import InvalidInputError
 
 DEFAULT = "default"
@@ -81,7 +82,8 @@ def read_tables(path: Path) -> dict[str, object]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         message = (
-            f"run configuration '{path}' must be a file that can be read ({error.strerror}); check the path"
+            f"run configuration '{path}' must be a file that can be read ({why_unreadable(path, error)}); "
+            "check the path"
         )
         raise InvalidInputError(message, code="config_file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from hydraulis.config.check import above, at_least, below, not_empty
+from hydraulis.config.check import above, at_least, not_empty, within
 from hydraulis.errors import InvalidInputError
 
 Schedule = Literal["constant", "cosine", "linear", "wsd"]
@@ -46,8 +46,7 @@ class OptimizerConfig:
         at_least("optimizer.decay_steps", self.decay_steps, 0)
         at_least("optimizer.min_learning_rate", self.min_learning_rate, 0)
         for i, beta in enumerate(self.betas):
-            at_least(f"optimizer.betas[{i}]", beta, 0)
-            below(f"optimizer.betas[{i}]", beta, 1)
+            within(f"optimizer.betas[{i}]", beta, 0, 1)
         above("optimizer.eps", self.eps, 0)
         at_least("optimizer.weight_decay", self.weight_decay, 0)
         for i, pattern in enumerate(self.no_decay):

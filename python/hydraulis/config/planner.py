@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from hydraulis.config.check import above, at_least, below, not_empty
+from hydraulis.config.check import above, at_least, not_empty, within
 from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.config.link_rates import parse_link_rates
@@ -80,8 +80,7 @@ class PlannerConfig:
             at_least("planner.max_strategies", self.max_strategies, 1)
         above("planner.profile_seconds", self.profile_seconds, 0)
         at_least("planner.memory_mib", self.memory_mib, 1)
-        at_least("planner.recalibrate", self.recalibrate, 0)
-        below("planner.recalibrate", self.recalibrate, 1)
+        within("planner.recalibrate", self.recalibrate, 0, 1)
         if self.link not in (LINK_OF_PROFILE, NO_LINK):
             parse_link_rates("planner.link", self.link)
 

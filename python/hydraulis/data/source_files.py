@@ -24,7 +24,10 @@ def source_files(names: Sequence[str]) -> list[Path]:
     for name in names:
         paths = [Path(name)] if Path(name).exists() else _matching(name)
         if not paths:
-            message = f"data.sources.files: nothing bears the name '{name}'; check the path, or the glob"
+            where = "" if Path(name).is_absolute() else f" in {Path.cwd()}"
+            message = (
+                f"data.sources.files: nothing bears the name '{name}'{where}; check the path, or the glob"
+            )
             raise InvalidInputError(message, code="source_missing")
         for path in paths:
             for file in _saved_files(path) if path.is_dir() else (path,):

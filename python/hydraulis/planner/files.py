@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from hydraulis.config.unreadable import why_unreadable
 from hydraulis.errors import InvalidInputError
 
 
@@ -15,7 +16,7 @@ def unreadable(path: Path, error: OSError | UnicodeDecodeError) -> InvalidInputE
     if isinstance(error, UnicodeDecodeError):
         why = f"byte {error.start} is not UTF-8; save it as UTF-8 text"
     else:
-        why = f"{error.strerror or error}; check the path and its permissions"
+        why = f"{why_unreadable(path, error)}; check the path and its permissions"
     message = f"file '{path}' cannot be read: {why}"
     return InvalidInputError(message, code="file_unreadable")
 

@@ -57,8 +57,13 @@ class ClusterLook:
         """Compare the devices of this machine with those that a node of the run needs."""
         asked, ranks = self.config.train.device, min(self.cluster.gpus_per_node, self.cluster.gpus)
         devices = torch.cuda.device_count()
-        if asked == "cpu" or (asked == "auto" and not devices):
-            return "ok", f"train.device = '{asked}': CPU ranks"
+        if asked == "cpu":
+            return "ok", "train.device = 'cpu': CPU ranks"
+        if asked == "auto" and not devices:
+            return "ok", (
+                "no CUDA device here: on this machine ranks compute on the CPU (train.device = 'auto'); "
+                "look again where the run is to be, or set train.device = 'cuda' to make sure"
+            )
         text = (
             f"train.device = '{asked}': {ranks} ranks of a node take a CUDA device each, and this machine "
             f"has {devices}"

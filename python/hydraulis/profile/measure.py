@@ -258,6 +258,8 @@ def _measure(
     A scheme that is known well enough is left out of the passes that follow.
     """
     for bench in benches:
+        if is_stopped():
+            return False
         # The first micro-batch of a scheme pays for what is made on first use.
         bench.time(list(record.mixes[bench.scheme][0]))
     progress(0.0)
@@ -267,33 +269,33 @@ def _measure(
     while share < 1.0:
         unknown = json.loads(from_rank_zero(lambda: json.dumps(record.unknown())))
         measured = [bench for bench in benches if str(bench.scheme) in unknown]
-        timings = _pass(measured, record.mixes, told, is_stopped)
-        if timings is None:
-            return False
+        timings, is_whole = _pass(measured, record.mixes, told, is_stopped)
         gathered: list[Pass] = [{}] * dist.get_world_size()
         dist.gather_object(timings, gathered if dist.get_rank() == 0 else None)
         num_passes += 1
         share = float(from_rank_zero(partial(_recorded, record, measured, gathered, told, num_passes)))
+        if not is_whole:
+            return False
         progress(share)
     return True
 
 
 def _pass(
     benches: Sequence[SchemeBench], mixes: Mixes, told: MeasurementProgress, is_stopped: Callable[[], bool]
-) -> Pass | None:
-    """Time every micro-batch once; None if that was stopped."""
+) -> tuple[Pass, bool]:
+    """Time every micro-batch once; tell whether that came to its end. What was timed before counts."""
     timings: Pass = {}
     for bench in benches:
         bench.fill()
         for index, lengths in enumerate(mixes[bench.scheme]):
             if is_stopped():
-                return None
+                return timings, False
             timing = bench.time(list(lengths))
             told.num_timed += 1
             if timing is not None:
                 timings[str(bench.scheme), index] = timing
         told.progress(told.done())
-    return timings
+    return timings, True
 
 
 def _recorded(
@@ -307,7 +309,9 @@ def _recorded(
     for bench in benches:
         scheme = bench.scheme
         for index, lengths in enumerate(record.mixes[scheme]):
-            record.add(observed(gathered, scheme, lengths, index))
+            # A pass that was stopped has timed some.
+            if any((str(scheme), index) in timings for timings in gathered):
+                record.add(observed(gathered, scheme, lengths, index))
     share = told.share()
     is_done = share * (num_passes + 1) / num_passes > 1.0 or not record.unknown()
     return str(1.0 if is_done and record.is_complete() else told.done())

@@ -158,6 +158,11 @@ class ObservationFile:
             raise InvalidInputError(message, code="file_unwritable") from error
 
 
+def num_kept(path: Path) -> int:
+    """Count the observations of a file; 0 where there is none."""
+    return max(0, len(_whole_lines(path)) - 1)
+
+
 def _whole_lines(path: Path) -> list[str]:
     """Read the lines; one that was cut off while it was written is removed from the file."""
     try:

@@ -34,7 +34,7 @@ def joined(timeout: timedelta, device: torch.device = CPU, *, deterministic: boo
     if missing:
         message = (
             f"{', '.join(missing)} not set: training runs under torchrun; start it as "
-            "torchrun --nproc-per-node RANKS -m hydraulis.train RUN.toml"
+            "torchrun --standalone --nproc-per-node RANKS -m hydraulis.train RUN.toml"
         )
         raise InvalidInputError(message, code="not_torchrun")
     # A rank is one thread: ranks share the cores, and a second thread each would wait for the others' (an

@@ -169,6 +169,15 @@ def test_a_build_that_is_killed_leaves_what_the_next_one_goes_on_with(tmp_path: 
     assert texts_of(open_index(folder)) == texts
 
 
+def test_a_template_that_is_none_is_named_with_its_line(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path / "one")
+    template = tmp_path / "chat.jinja"
+    template.write_text("x\n{% for %}")
+    with pytest.raises(InvalidInputError, match=rf"^chat template '{template}', line 2: ") as refusal:
+        job_of(tmp_path, format="chat", fields=("text",), chat_template=str(template)).encoder()
+    assert refusal.value.code == "chat_template"
+
+
 def test_a_complete_index_is_not_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_documents(tmp_path)
     folder = ensure_index(job_of(tmp_path), tmp_path / "index", 1)
@@ -252,7 +261,7 @@ def test_a_record_that_is_refused_is_named_by_file_and_line(tmp_path: Path, proc
     write_documents(tmp_path)
     with (tmp_path / "b.jsonl").open("a") as file:
         file.write('{"text": 3}\n')
-    with pytest.raises(InvalidInputError, match=r"b\.jsonl', line 101 holds 3 where a string") as refusal:
+    with pytest.raises(InvalidInputError, match=r"b\.jsonl', line 101: holds 3 where a string") as refusal:
         ensure_index(job_of(tmp_path), tmp_path / "index", processes)
     assert refusal.value.code == "record_value"
 

@@ -98,7 +98,7 @@ def test_tools_and_the_helpers_of_hugging_face_are_there() -> None:
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ("{% for %}", "no Jinja template"),
+        ("x\n{% for %}", "the chat template, line 2: this is no Jinja template \\(Expected an expression"),
         ("{{ raise_exception('roles must alternate') }}", "refuses the messages: roles must alternate"),
         ("{{ messages[0].content + 3 }}", "refuses the messages"),
         ("{{ ''.__class__.__mro__ }}", "refuses the messages"),

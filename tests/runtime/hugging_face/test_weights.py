@@ -156,6 +156,7 @@ def test_files_that_are_not_whole_are_refused_by_name(tmp_path: Path, damage: st
     ):
         weights.check()
     assert refusal.value.code == "weights_file"
+    assert "or set model.hf_config to its config.json in place of model.path" in str(refusal.value)
     assert {"index": INDEX, "no map": INDEX, "shard": "1.safetensors"}.get(damage, SINGLE) in str(
         refusal.value
     )

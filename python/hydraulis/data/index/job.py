@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis.config.data import RecordFormat
+from hydraulis.config.unreadable import why_unreadable
 from hydraulis.data.records.record_file import RecordFile, open_records
 from hydraulis.data.text.chat_template import CHATML, ChatTemplate
 from hydraulis.data.text.encoder import (
@@ -93,10 +94,15 @@ class IndexJob:
         if self.chat_template == _CHATML:
             return CHATML
         if self.chat_template:
+            path = Path(self.chat_template)
             try:
-                return Path(self.chat_template).read_text(encoding="utf-8")
+                return path.read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
-                message = f"data.chat_template = '{self.chat_template}' cannot be read ({error}); name a file"
+                why = why_unreadable(path, error) if isinstance(error, OSError) else error
+                message = (
+                    f"chat template '{path}' cannot be read ({why}); data.chat_template, or --chat-template "
+                    "of hydraulis analyze, names a Jinja file"
+                )
                 raise InvalidInputError(message, code="chat_template") from error
         template = self.loaded_tokenizer.special.chat_template
         if not template:
@@ -112,7 +118,12 @@ class IndexJob:
         if self.format == "tokens":
             return TokensEncoder(masked=len(self.fields) > 1)
         if self.format == "chat":
-            template = ChatTemplate(self.template_source, self.loaded_tokenizer.special.named)
+            name = (
+                f"chat template '{self.chat_template}'"
+                if self.chat_template
+                else f"the chat template of '{self.tokenizer}'"
+            )
+            template = ChatTemplate(self.template_source, self.loaded_tokenizer.special.named, name)
             return ChatEncoder(self.loaded_tokenizer, template)
         kind = TextEncoder if self.format == "text" else CompletionEncoder
         return kind(self.loaded_tokenizer, self._eos())
@@ -205,7 +216,7 @@ def _encoded(encoder: Encoder, values: Sequence[object], file: RecordFile, where
     try:
         sequence = encoder.encode(values)
     except InvalidInputError as error:
-        message = f"{file.place(where)} {error}"
+        message = f"{file.place(where)}: {error}"
         raise InvalidInputError(message, code=error.code) from None
     counts = sequence.counts if isinstance(sequence, MaskedTokens) else None
     return _Document(plain_tokens(sequence), counts, num_targets(sequence))
@@ -215,6 +226,6 @@ def _stamp(path: Path) -> tuple[str, int, int]:
     try:
         status = path.stat()
     except OSError as error:
-        message = f"file '{path}' cannot be read ({error.strerror or error}); check the path and the file"
+        message = f"file '{path}' cannot be read ({why_unreadable(path, error)}); check the path and the file"
         raise InvalidInputError(message, code="source_file") from error
     return str(path.resolve()), status.st_size, status.st_mtime_ns

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from hydraulis.config.unreadable import why_unreadable
 from hydraulis.data.records.arrow import ArrowFile
 from hydraulis.data.records.json_lines import JsonLines
 from hydraulis.data.records.parquet import ParquetFile
@@ -50,5 +51,5 @@ def open_records(path: Path, fields: Sequence[str]) -> RecordFile:
     try:
         return _KINDS[path.suffix.lower()](path, fields)
     except OSError as error:
-        message = f"file '{path}' cannot be read ({error.strerror or error}); check the path and the file"
+        message = f"file '{path}' cannot be read ({why_unreadable(path, error)}); check the path and the file"
         raise InvalidInputError(message, code="source_file") from error

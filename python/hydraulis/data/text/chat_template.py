@@ -50,18 +50,22 @@ class ChatTemplate:
     Args:
         source: in Jinja.
         special_tokens: by name, as the template may use them.
+        name: of the template, for the error of one that cannot be compiled.
 
     Raises:
         InvalidInputError: it is no template (code `chat_template`).
         HydraulisError: the library is not installed (code `extra_missing`).
     """
 
-    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+    def __init__(
+        self, source: str, special_tokens: Mapping[str, str], name: str = "the chat template"
+    ) -> None:
         self._jinja: Any = extra_module("jinja2", "a chat template")
         try:
             self._template = _environment(self._jinja).from_string(source)
-        except self._jinja.TemplateError as error:
-            message = f"the chat template is no Jinja template ({error}); mend it, or give another one"
+        except self._jinja.TemplateSyntaxError as error:
+            place = f"{name}, line {error.lineno}"
+            message = f"{place}: this is no Jinja template ({error.message}); mend it, or give another one"
             raise InvalidInputError(message, code="chat_template") from error
         self._marks_assistant = "endgeneration" in source
         self._special_tokens = dict(special_tokens)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from hydraulis.config.unreadable import why_unreadable
 from hydraulis.data.extras import extra_module
 from hydraulis.data.tokens import Tokens
 from hydraulis.errors import InvalidInputError
@@ -192,7 +193,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        why = error.strerror or error
+        why = why_unreadable(path, error)
         message = (
             f"tokenizer file '{path}' cannot be read ({why}); give a tokenizer.json, its folder, or '{BYTES}'"
         )

@@ -140,5 +140,8 @@ def _weight_map(index: Path) -> dict[str, str]:
 
 
 def _unreadable(path: Path, cause: str) -> InvalidInputError:
-    message = f"{path} cannot be read: {cause}; give a folder with {SINGLE}, or with shards and {INDEX}"
+    message = (
+        f"{path.absolute()} cannot be read: {cause}; give a folder with {SINGLE}, or shards and {INDEX}, "
+        "or set model.hf_config to its config.json in place of model.path, to draw the parameters"
+    )
     return InvalidInputError(message, code="weights_file")

@@ -1,0 +1,70 @@
+"""What the command line itself refuses: one line, a code, and the word that was meant."""
+
+import pytest
+
+from helpers import at_least
+from hydraulis import train
+from hydraulis.cli.exit import EXIT_REFUSED
+from hydraulis.cli.main import COMMANDS, main
+
+PLAN = ["plan", "--profile", "llama-7b-a800", "--gpus", "8", "--lengths", "x"]
+PACK = ["pack", "--lengths", "x", "--window", "8", "--output", "x.npz"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says", "helps"),
+    [
+        ([*PLAN, "--bogus"], "hydraulis plan has no option --bogus", "hydraulis plan"),
+        (
+            [*PLAN, "--stratgies=search"],
+            "no option --stratgies (did you mean --strategies?)",
+            "hydraulis plan",
+        ),
+        # The misspelled word is what is wrong, not that the option is missing.
+        (["pack", "--wndow", "8"], "no option --wndow (did you mean --window?)", "hydraulis pack"),
+        (["pack", "--wind", "8"], "no option --wind (did you mean --window?)", "hydraulis pack"),
+        (["profile", "x", "--output", "y", "--ranks", "0"], "--ranks: '0' must be a whole number from 1", ""),
+        (["--bogus", *PACK], "hydraulis has no option --bogus", "hydraulis"),
+        ([*PACK, "more"], "hydraulis pack does not take more", "hydraulis pack"),
+        ([*PACK, "-x"], "hydraulis pack does not take -x", "hydraulis pack"),
+        (["plna", "--gpus", "8"], "hydraulis has no command plna (did you mean plan?)", "hydraulis"),
+        (["pack", "--lengths", "x"], "arguments are required: --window, --output", "hydraulis pack"),
+        ([], "arguments are required: COMMAND", "hydraulis"),
+    ],
+)
+def test_what_is_no_command_line_is_refused_on_one_line(
+    capsys: pytest.CaptureFixture[str], words: list[str], says: str, helps: str
+) -> None:
+    assert main(words) == EXIT_REFUSED
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("hydraulis: error [arguments]: ")
+    assert says in told.err
+    assert told.err.endswith(f"{helps} --help says what it takes\n")
+    assert told.err.count("\n") == 1
+    assert "argument --" not in told.err
+
+
+def test_what_follows_two_dashes_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "--json", "--", "--run.toml"]) == EXIT_REFUSED
+    assert "[config_file]: run configuration '--run.toml'" in capsys.readouterr().err
+
+
+def test_no_command_takes_an_abbreviated_option(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in at_least(10, COMMANDS):
+        name = command.__name__.rpartition(".")[2]
+        assert main([name, "--jso"]) == EXIT_REFUSED
+        assert f"hydraulis {name} has no option --jso (did you mean --json?)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])
+def test_training_refuses_its_options_once_on_a_node(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, rank: str, lines: int
+) -> None:
+    monkeypatch.delenv("TORCHELASTIC_ERROR_FILE", raising=False)
+    monkeypatch.setenv("LOCAL_RANK", rank)
+    assert train.main(["run.toml", "--res", "latest"]) == EXIT_REFUSED
+    assert capsys.readouterr().err == lines * (
+        "hydraulis.train: error [arguments]: python -m hydraulis.train has no option --res (did you mean "
+        "--resume?); python -m hydraulis.train --help says what it takes\n"
+    )
