@@ -12,7 +12,7 @@ import numpy.typing as npt
 from hydraulis._core import Windows, pack_windows
 from hydraulis.cli.options import add_json, add_lengths, written
 from hydraulis.cli.progress import Progress
-from hydraulis.errors import InfeasibleError
+from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.planner import map_lengths
 from hydraulis.planner.files import whole_file
 
@@ -39,7 +39,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     add_lengths(parser)
     parser.add_argument("--window", required=True, type=int, metavar="T", help="most tokens of a window")
     parser.add_argument(
-        "--output", required=True, type=_npz, metavar="FILE.npz", help="where the windows are written"
+        "--output", required=True, type=Path, metavar="FILE.npz", help="where the windows are written"
     )
     add_json(parser, "the account")
     parser.set_defaults(run=run)
@@ -50,7 +50,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     Returns:
         0.
+
+    Raises:
+        InvalidInputError: the output's name does not say what is written (code `arguments`).
     """
+    _check_is_npz(arguments.output)
     with Progress() as progress, whole_file(arguments.output) as file:
         lengths = map_lengths(arguments.lengths, arguments.field, progress)
         share = progress.share("packing")
@@ -67,13 +71,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _npz(text: str) -> Path:
-    """Take the path of a file whose ending says what it is."""
-    path = Path(text)
-    if path.suffix != ".npz":
-        message = f"{text!r} must end with .npz: the windows are written as arrays of numpy"
-        raise argparse.ArgumentTypeError(message)
-    return path
+def _check_is_npz(output: Path) -> None:
+    if output.suffix != ".npz":
+        message = f"--output {output} must end with .npz: the windows are written as arrays of numpy"
+        raise InvalidInputError(message, code="arguments")
 
 
 def _packed(lengths: npt.NDArray[np.integer], window: int, progress: Callable[[float], None]) -> Windows:
