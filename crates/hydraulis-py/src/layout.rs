@@ -1,6 +1,6 @@
 //! Parameters, held and home slices, transfers.
 
-use hydraulis_core::{Error, layout};
+use hydraulis_core::{LayoutError, layout};
 use numpy::PyArray2;
 use pyo3::prelude::*;
 
@@ -238,7 +238,7 @@ impl Home {
     fn slices(&self, py: Python<'_>, table: &ParameterTable, rank: u64) -> PyResult<Vec<HomeSlice>> {
         let home = self.0.ranks();
         if rank >= home {
-            return Err(raise(py, &Error::RanksMismatch { rank, gpus: home, home }));
+            return Err(raise(py, &LayoutError::RanksMismatch { rank, gpus: home, home }.into()));
         }
         let own = |slice: layout::HomeSlice| HomeSlice {
             parameter: slice.parameter,

@@ -39,7 +39,7 @@ pub(crate) struct Windows {
 /// Raises:
 ///     InvalidInputError: `batch_empty`, `length_not_integer`, `length_out_of_range`, `lengths_changed` (between both
 ///         readings), `token_limit` or `too_many_sequences` (2^32 or more).
-///     InfeasibleError: a sequence is longer than a window (`longer_than_window`).
+///     InfeasibleError: sequences are longer than a window (`longer_than_window`, which names the longest).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyfunction]
 #[pyo3(signature = (lengths, *, window_tokens, progress=None))]

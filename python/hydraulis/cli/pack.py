@@ -1,18 +1,15 @@
 """`hydraulis pack`: packs a data set into windows, and writes which sequences stand together."""
 
 import argparse
-import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from hydraulis._core import Windows, pack_windows
-from hydraulis.cli.options import add_json, add_lengths, written
+from hydraulis.cli.options import add_json, add_lengths, json_line, written
 from hydraulis.cli.progress import Progress
-from hydraulis.errors import InfeasibleError, InvalidInputError
+from hydraulis.errors import InvalidInputError
 from hydraulis.planner import map_lengths
 from hydraulis.planner.files import whole_file
 
@@ -57,8 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check_is_npz(arguments.output)
     with Progress() as progress, whole_file(arguments.output) as file:
         lengths = map_lengths(arguments.lengths, arguments.field, progress)
-        share = progress.share("packing")
-        windows = _packed(lengths, arguments.window, share)
+        windows = pack_windows(lengths, window_tokens=arguments.window, progress=progress.share("packing"))
         progress(f"writing {arguments.output}")
         np.savez(
             file,
@@ -77,22 +73,6 @@ def _check_is_npz(output: Path) -> None:
         raise InvalidInputError(message, code="arguments")
 
 
-def _packed(lengths: npt.NDArray[np.integer], window: int, progress: Callable[[float], None]) -> Windows:
-    """Pack; where sequences are too long, say how many, and which is the longest."""
-    try:
-        return pack_windows(lengths, window_tokens=window, progress=progress)
-    except InfeasibleError as error:
-        if error.code != "longer_than_window":
-            raise
-        longest, too_long = int(np.argmax(lengths)), int(np.count_nonzero(lengths > window))
-        message = (
-            f"{too_long:,} of {len(lengths):,} sequences are longer than a window of {window} tokens; the "
-            f"longest is sequence {longest}, of {lengths[longest]}: cut them, leave them out, or take a "
-            "longer window"
-        )
-        raise InfeasibleError(message, code="longer_than_window") from None
-
-
 def _json(windows: Windows, output: Path) -> str:
     account = {
         "sequences": len(windows.sequences),
@@ -101,9 +81,8 @@ def _json(windows: Windows, output: Path) -> str:
         "lower_bound": windows.lower_bound,
         "window_tokens": windows.window_tokens,
         "fill": windows.fill,
-        "output": str(output),
     }
-    return json.dumps(account) + "\n"
+    return json_line(account, output)
 
 
 def _readable(windows: Windows, output: Path) -> str:

@@ -1,6 +1,6 @@
 //! What each error is to a caller: its stable code, and what can be done about it.
 
-use crate::error::Error;
+use crate::error::{Error, LayoutError, WindowError};
 
 /// What a caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +30,7 @@ impl Error {
             Error::PaperGrid { .. } => "paper_grid",
             Error::Stopped => "stopped",
             Error::SequenceCost { .. } => "sequence_cost",
-            Error::LongerThanWindow { .. } => "longer_than_window",
-            Error::TooManySequences { .. } => "too_many_sequences",
-            Error::LengthsChanged { .. } => "lengths_changed",
+            Error::Window(error) => error.code(),
             Error::TokenLimit { .. } => "token_limit",
             Error::ReplicaCount { .. } => "replica_count",
             Error::ClusterShape { .. } => "cluster_shape",
@@ -55,12 +53,7 @@ impl Error {
             Error::DurationsMismatch { .. } => "durations_mismatch",
             Error::SequenceTooLong { .. } => "sequence_too_long",
             Error::SchemeTooLarge { .. } => "scheme_too_large",
-            Error::ParameterTable { .. } => "parameter_table",
-            Error::TableSize { .. } => "table_size",
-            Error::PositionOutOfRange { .. } => "position_out_of_range",
-            Error::RankOutOfBlock { .. } => "rank_out_of_block",
-            Error::RanksMismatch { .. } => "ranks_mismatch",
-            Error::ElementUnheld { .. } => "element_unheld",
+            Error::Layout(error) => error.code(),
             Error::LinkRate { .. } => "link_rate",
             Error::LinkSyntax { .. } => "link_syntax",
             Error::LinkModel { .. } => "link_model",
@@ -82,8 +75,31 @@ impl Error {
             Error::SequenceTooLong { .. }
             | Error::SchemeTooLarge { .. }
             | Error::ContextTooLong { .. }
-            | Error::LongerThanWindow { .. } => ErrorKind::Infeasible,
+            | Error::Window(WindowError::LongerThanWindow { .. }) => ErrorKind::Infeasible,
             _ => ErrorKind::InvalidInput,
+        }
+    }
+}
+
+impl WindowError {
+    fn code(&self) -> &'static str {
+        match self {
+            WindowError::LongerThanWindow { .. } => "longer_than_window",
+            WindowError::TooManySequences { .. } => "too_many_sequences",
+            WindowError::LengthsChanged { .. } => "lengths_changed",
+        }
+    }
+}
+
+impl LayoutError {
+    fn code(&self) -> &'static str {
+        match self {
+            LayoutError::ParameterTable { .. } => "parameter_table",
+            LayoutError::TableSize { .. } => "table_size",
+            LayoutError::PositionOutOfRange { .. } => "position_out_of_range",
+            LayoutError::RankOutOfBlock { .. } => "rank_out_of_block",
+            LayoutError::RanksMismatch { .. } => "ranks_mismatch",
+            LayoutError::ElementUnheld { .. } => "element_unheld",
         }
     }
 }

@@ -4,6 +4,8 @@
 //! wrong, the value, the limit, and what to do. `docs/errors.md` has one heading per code.
 
 mod code;
+mod layout;
+mod window;
 
 use thiserror::Error;
 
@@ -11,6 +13,8 @@ use crate::spec::{LinkRates, Scheme};
 use crate::units::Tokens;
 
 pub use code::ErrorKind;
+pub use layout::LayoutError;
+pub use window::WindowError;
 
 /// An error of the core.
 #[non_exhaustive]
@@ -140,34 +144,12 @@ pub enum Error {
         /// The greatest number.
         limit: i64,
     },
-    /// A sequence that no window holds.
-    #[error(
-        "sequence {sequence} has {length} tokens, a window holds {limit}: cut the sequence, leave it out, or take a longer window"
-    )]
-    LongerThanWindow {
-        /// Position in the data set.
-        sequence: usize,
-        /// Its tokens.
-        length: i64,
-        /// Tokens of a window.
-        limit: i64,
-    },
-    /// A data set with more sequences than have a place.
-    #[error("the data set has {sequences} sequences: the limit is {limit}; pack it in parts")]
-    TooManySequences {
-        /// Sequences so far.
-        sequences: u64,
-        /// The greatest number.
-        limit: u64,
-    },
-    /// Lengths that differ between two readings.
-    #[error(
-        "sequence {sequence} has another length than when it was first read, or there are more or fewer sequences: let nothing write to the lengths while they are packed"
-    )]
-    LengthsChanged {
-        /// Position in the data set.
-        sequence: usize,
-    },
+    /// What cannot be packed offline.
+    #[error(transparent)]
+    Window(#[from] WindowError),
+    /// A layout that cannot be, or ranks that have no place in it.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
     /// A limit on tokens that cannot be one.
     #[error("{field} is {value}: the limits are 1 and {limit}; give the most tokens that may stand together")]
     TokenLimit {
@@ -400,76 +382,6 @@ pub enum Error {
         multiple: u64,
         /// Bytes of a GPU.
         available: u64,
-    },
-    /// A table of parameters that does not describe a model.
-    #[error("parameter '{name}': {field} is {value}, it must be {limit}; correct the parameter's entry")]
-    ParameterTable {
-        /// The parameter.
-        name: String,
-        /// The field.
-        field: &'static str,
-        /// Its value.
-        value: String,
-        /// Its range.
-        limit: String,
-    },
-    /// A table of parameters that is larger than any model.
-    #[error("the parameter table has {value} {field}: the limit is {limit}; correct its sizes")]
-    TableSize {
-        /// What there are too many of.
-        field: &'static str,
-        /// How many.
-        value: String,
-        /// Most that are counted with.
-        limit: u64,
-    },
-    /// A place that a replica of the scheme does not have.
-    #[error(
-        "stage {stage}, context rank {context_rank}, tensor rank {tensor_rank} is no place in a replica of {scheme}: each counts from 0 to below its degree; correct the position"
-    )]
-    PositionOutOfRange {
-        /// The scheme.
-        scheme: Scheme,
-        /// The stage asked.
-        stage: u16,
-        /// The context rank asked.
-        context_rank: u16,
-        /// The tensor rank asked.
-        tensor_rank: u16,
-    },
-    /// A rank whose block would begin below rank 0.
-    #[error(
-        "rank {rank} cannot be the one of place {place} in a block of {block} consecutive ranks, which are numbered from 0; give the position of this rank, as Plan.position does"
-    )]
-    RankOutOfBlock {
-        /// The rank asked.
-        rank: u32,
-        /// Its place in the block, from 0.
-        place: u32,
-        /// Ranks of the block.
-        block: u32,
-    },
-    /// A home layout, a plan and a rank that do not go together.
-    #[error(
-        "rank {rank} of a plan for {gpus} ranks, with a home layout over {home}: both are over the same ranks, at least 1, and the rank is one of them; make the home layout for the plan's cluster"
-    )]
-    RanksMismatch {
-        /// The rank asked.
-        rank: u64,
-        /// Ranks of the plan.
-        gpus: u64,
-        /// Ranks of the home layout.
-        home: u64,
-    },
-    /// Elements to be moved that nobody has.
-    #[error(
-        "rank {rank} needs element {element}, which no rank holds: the limit is what the sources hold together; give the holdings of all ranks"
-    )]
-    ElementUnheld {
-        /// Who needs it.
-        rank: u32,
-        /// The first that is missing.
-        element: u64,
     },
     /// Links that carry nothing, or whatever one likes.
     #[error(

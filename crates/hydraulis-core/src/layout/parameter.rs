@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::error::{Error, Result};
+use crate::error::{LayoutError, Result};
 use crate::spec::LayerSplit;
 
 /// A table has a bucket for each layer; the deepest models have a few hundred.
@@ -116,19 +116,24 @@ impl ParameterTable {
 
 fn check_size(parameters: &[Parameter], layers: u32) -> Result<()> {
     if layers > MAX_LAYERS {
-        return Err(Error::TableSize { field: "layers", value: layers.to_string(), limit: u64::from(MAX_LAYERS) });
+        return Err(LayoutError::TableSize {
+            field: "layers",
+            value: layers.to_string(),
+            limit: u64::from(MAX_LAYERS),
+        }
+        .into());
     }
     let elements = |parameter: &Parameter| u128::from(parameter.rows) * u128::from(parameter.row_elements);
     let all = parameters.iter().map(elements).fold(0, u128::saturating_add);
     if all > u128::from(MAX_ELEMENTS) {
-        return Err(Error::TableSize { field: "elements", value: all.to_string(), limit: MAX_ELEMENTS });
+        return Err(LayoutError::TableSize { field: "elements", value: all.to_string(), limit: MAX_ELEMENTS }.into());
     }
     Ok(())
 }
 
 fn check(parameter: &Parameter, layers: u32) -> Result<()> {
     let wrong = |field: &'static str, value: String, limit: String| {
-        Err(Error::ParameterTable { name: parameter.name.clone(), field, value, limit })
+        Err(LayoutError::ParameterTable { name: parameter.name.clone(), field, value, limit }.into())
     };
     if parameter.elements() == 0 {
         return wrong(

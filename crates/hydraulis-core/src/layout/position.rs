@@ -1,6 +1,6 @@
 //! Where a rank stands in its replica, and which ranks it exchanges with there.
 
-use crate::error::{Error, Result};
+use crate::error::{LayoutError, Result};
 use crate::spec::{Cluster, Scheme, Strategy};
 use crate::strategy::place;
 
@@ -24,7 +24,7 @@ impl Position {
     /// The place of these numbers in a replica of `scheme`.
     pub fn new(scheme: Scheme, stage: u16, context_rank: u16, tensor_rank: u16) -> Result<Position> {
         if stage >= scheme.pp() || context_rank >= scheme.cp() || tensor_rank >= scheme.tp() {
-            return Err(Error::PositionOutOfRange { scheme, stage, context_rank, tensor_rank });
+            return Err(LayoutError::PositionOutOfRange { scheme, stage, context_rank, tensor_rank }.into());
         }
         Ok(Position { scheme, stage, context_rank, tensor_rank })
     }
@@ -61,7 +61,7 @@ impl Position {
     fn first_of_block(self, rank: u32) -> Result<u32> {
         let (place, block) = (self.in_block(), self.scheme.block());
         let first = rank.checked_sub(place).filter(|first| first.checked_add(block).is_some());
-        first.ok_or(Error::RankOutOfBlock { rank, place, block })
+        first.ok_or_else(|| LayoutError::RankOutOfBlock { rank, place, block }.into())
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::error::{Error, Result};
+use crate::error::{LayoutError, Result};
 use crate::layout::runs::{Runs, common, joined, length, overlap, within};
 use crate::layout::{Home, ParameterTable, Position, held_slices};
 
@@ -62,7 +62,7 @@ pub fn transfer(
 ) -> Result<Vec<BucketTransfer>> {
     let (gpus, ranks) = (positions.len() as u64, home.ranks());
     if gpus != ranks || u64::from(rank) >= ranks {
-        return Err(Error::RanksMismatch { rank: rank.into(), gpus, home: ranks });
+        return Err(LayoutError::RanksMismatch { rank: rank.into(), gpus, home: ranks }.into());
     }
     let held = Held::new(table, home, positions)?;
     let (mut start, mut room) = (0, 0);

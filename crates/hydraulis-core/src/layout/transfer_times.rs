@@ -1,6 +1,6 @@
 //! What each bucket's transfer takes by itself.
 
-use crate::error::{Error, Result};
+use crate::error::{LayoutError, Result};
 use crate::layout::BucketVolume;
 use crate::spec::LinkRates;
 use crate::units::{Millis, count};
@@ -47,7 +47,7 @@ impl TransferTimes {
         let both_ways = u64::from(traffic.parameter_bytes) + u64::from(traffic.gradient_bytes);
         let moved_bytes = crossing.checked_mul(both_ways).ok_or_else(|| {
             let value = (u128::from(crossing) * u128::from(both_ways)).to_string();
-            Error::TableSize { field: "bytes that cross between nodes", value, limit: u64::MAX }
+            LayoutError::TableSize { field: "bytes that cross between nodes", value, limit: u64::MAX }
         })?;
         Ok(TransferTimes {
             parameters: all(traffic.parameter_bytes),

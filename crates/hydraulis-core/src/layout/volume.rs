@@ -7,7 +7,7 @@
 //! Nodes whose ranks stand at the same positions hold the same elements, and layers that the same stages hold are alike:
 //! so the cost grows with the distinct ones among them times the ranks, not with pairs of ranks or with layers.
 
-use crate::error::{Error, Result};
+use crate::error::{LayoutError, Result};
 use crate::layout::runs::{Runs, joined, length, overlap};
 use crate::layout::{Home, ParameterTable, Position, held_slices};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +43,7 @@ pub fn bucket_volumes(
 ) -> Result<Vec<BucketVolume>> {
     let gpus = positions.len() as u64;
     if gpus != home.ranks() {
-        return Err(Error::RanksMismatch { rank: 0, gpus, home: home.ranks() });
+        return Err(LayoutError::RanksMismatch { rank: 0, gpus, home: home.ranks() }.into());
     }
     let holders = Holders::new(table, home, positions, gpus_per_node.max(1) as usize)?;
     let mut volumes: Vec<BucketVolume> = Vec::with_capacity(table.buckets());

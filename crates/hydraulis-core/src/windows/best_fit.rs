@@ -21,8 +21,9 @@ pub struct WindowPacking {
 }
 
 impl WindowPacking {
-    /// Begins with the longest; there is at least one.
+    /// Begins with the longest; there is at least one, and a window holds it.
     pub fn new(counts: LengthCounts) -> Result<WindowPacking> {
+        counts.check_fit()?;
         let (window, sequences) = (counts.window(), counts.sequences());
         if sequences == 0 {
             return Err(Error::BatchEmpty);

@@ -1,6 +1,6 @@
 //! The lengths of a data set, counted.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, WindowError};
 use crate::units::Tokens;
 
 /// The longest window: as the longest sequence of a batch, far beyond any model's context.
@@ -14,6 +14,9 @@ pub struct LengthCounts {
     /// By length; none of length 0.
     pub(super) counts: Vec<u32>,
     sequences: u64,
+    too_long: u64,
+    /// Place and length of the longest that no window holds, the first of them.
+    longest: Option<(u64, i64)>,
 }
 
 impl LengthCounts {
@@ -21,20 +24,33 @@ impl LengthCounts {
     pub fn new(window_tokens: i64) -> Result<LengthCounts> {
         let window = usize::try_from(window_tokens).ok().filter(|_| (1..=MAX_WINDOW).contains(&window_tokens));
         let error = Error::TokenLimit { field: "window_tokens", value: window_tokens, limit: MAX_WINDOW };
-        Ok(LengthCounts { counts: vec![0; window.ok_or(error)? + 1], sequences: 0 })
+        Ok(LengthCounts { counts: vec![0; window.ok_or(error)? + 1], sequences: 0, too_long: 0, longest: None })
     }
 
-    /// Counts the next lengths in order; the first that is not from 1 to the window's is refused by its place.
+    /// Counts the next lengths in order; the first below 1 is refused by its place.
     pub fn add(&mut self, lengths: &[i64]) -> Result<()> {
         check_sequences(self.sequences, lengths.len())?;
         for &length in lengths {
+            if length < 1 {
+                let sequence = usize::try_from(self.sequences).unwrap_or(usize::MAX);
+                return Err(Error::LengthOutOfRange { sequence, length, limit: self.limit() });
+            }
             match usize::try_from(length).ok().and_then(|length| self.counts.get_mut(length)) {
-                Some(count) if length > 0 => *count += 1,
-                _ => return Err(self.refusal(length)),
+                Some(count) => *count += 1,
+                None => self.note_too_long(length),
             }
             self.sequences += 1;
         }
         Ok(())
+    }
+
+    /// Refuses what no window holds: all of it together, once every length has been read.
+    pub(super) fn check_fit(&self) -> Result<()> {
+        let Some((sequence, length)) = self.longest else {
+            return Ok(());
+        };
+        let (too_long, sequences) = (self.too_long, self.sequences);
+        Err(WindowError::LongerThanWindow { too_long, sequences, sequence, length, limit: self.limit() }.into())
     }
 
     /// Tokens of a window.
@@ -80,21 +96,22 @@ impl LengthCounts {
         bound
     }
 
-    fn refusal(&self, length: i64) -> Error {
-        let sequence = usize::try_from(self.sequences).unwrap_or(usize::MAX);
-        let limit = i64::try_from(self.window()).unwrap_or(i64::MAX);
-        if length < 1 {
-            Error::LengthOutOfRange { sequence, length, limit }
-        } else {
-            Error::LongerThanWindow { sequence, length, limit }
+    fn note_too_long(&mut self, length: i64) {
+        self.too_long += 1;
+        if self.longest.is_none_or(|(_, longest)| length > longest) {
+            self.longest = Some((self.sequences, length));
         }
+    }
+
+    fn limit(&self) -> i64 {
+        i64::try_from(self.window()).unwrap_or(i64::MAX)
     }
 }
 
 fn check_sequences(counted: u64, more: usize) -> Result<()> {
     let sequences = counted.saturating_add(u64::try_from(more).unwrap_or(u64::MAX));
     if sequences > MAX_SEQUENCES {
-        return Err(Error::TooManySequences { sequences, limit: MAX_SEQUENCES });
+        return Err(WindowError::TooManySequences { sequences, limit: MAX_SEQUENCES }.into());
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The sequences of each window.
 
-use crate::error::{Error, Result};
+use crate::error::{Result, WindowError};
 use crate::units::Tokens;
 use crate::windows::counts::LengthCounts;
 
@@ -56,7 +56,7 @@ impl WindowFilling {
     /// Places the next sequences in order; they must be as they were when they were counted.
     pub fn add(&mut self, lengths: &[i64]) -> Result<()> {
         for &length in lengths {
-            let window = self.window_of(length).ok_or(Error::LengthsChanged { sequence: self.read })?;
+            let window = self.window_of(length).ok_or(WindowError::LengthsChanged { sequence: self.read })?;
             let place = &mut self.place[window];
             self.windows.sequences[*place as usize] = i64::try_from(self.read).unwrap_or(i64::MAX);
             *place += 1;
@@ -78,7 +78,7 @@ impl WindowFilling {
     /// The windows, once all sequences have been read.
     pub fn finish(self) -> Result<Windows> {
         if self.read < self.window_of.len() {
-            return Err(Error::LengthsChanged { sequence: self.read });
+            return Err(WindowError::LengthsChanged { sequence: self.read }.into());
         }
         let ends = self.place.iter().map(|&end| i64::from(end));
         Ok(Windows { offsets: std::iter::once(0).chain(ends).collect(), ..self.windows })

@@ -1,7 +1,7 @@
 //! What holds for every packing into windows, and that it is the plain rule's.
 
 use hydraulis_core::windows::{LengthCounts, WindowPacking, Windows};
-use hydraulis_core::{Error, Result};
+use hydraulis_core::{Result, WindowError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -131,9 +131,14 @@ fn what_cannot_be_packed_is_named() {
     assert_eq!(code(&[3, 4, 0], 10), "length_out_of_range");
     assert_eq!(code(&[3, i64::MIN], 10), "length_out_of_range");
     assert_eq!(code(&[i64::MAX], 10), "longer_than_window");
-    let error = packed(&[3, 4, 11, 12], 10, 2).unwrap_err();
-    assert_eq!(error, Error::LongerThanWindow { sequence: 2, length: 11, limit: 10 });
-    assert!(error.to_string().contains("sequence 2 has 11 tokens, a window holds 10"));
+    let error = packed(&[3, 4, 11, 12, 12, 10], 10, 2).unwrap_err();
+    let named = WindowError::LongerThanWindow { too_long: 3, sequences: 6, sequence: 3, length: 12, limit: 10 };
+    assert_eq!(error, named.into());
+    assert!(
+        error
+            .to_string()
+            .contains("3 of 6 sequences are longer than a window of 10 tokens; the longest is sequence 3, of 12")
+    );
 }
 
 #[test]
@@ -146,7 +151,7 @@ fn lengths_that_change_between_readings_are_refused() {
     };
     assert!(again(&[4, 3, 4]).is_ok());
     for (second, sequence) in [(vec![3, 4], 2), (vec![3, 3, 4], 1), (vec![3, 4, 4, 4], 3), (vec![3, 4, 99], 2)] {
-        assert_eq!(again(&second).unwrap_err(), Error::LengthsChanged { sequence });
+        assert_eq!(again(&second).unwrap_err(), WindowError::LengthsChanged { sequence }.into());
     }
     assert_eq!(again(&[-1]).unwrap_err().code(), "lengths_changed");
 }

@@ -1,6 +1,6 @@
 //! Copies to whoever needs them.
 
-use crate::error::{Error, Result};
+use crate::error::{LayoutError, Result};
 use crate::layout::movement::sweep::sweep;
 use crate::layout::movement::{Loads, Moves};
 use crate::layout::{Holding, Move};
@@ -16,7 +16,7 @@ pub fn spread(sources: &[Holding], targets: &[Holding], gpus_per_node: u32) -> R
     sweep(sources, targets, |interval, from, to| {
         for target in to {
             if from.is_empty() {
-                return Err(Error::ElementUnheld { rank: target.rank, element: interval.start });
+                return Err(LayoutError::ElementUnheld { rank: target.rank, element: interval.start });
             }
             if let Some(own) = from.iter().find(|one| one.rank == target.rank) {
                 moves.push(Move::of(&interval, own, target));
