@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hydraulis.runtime.loop import Iteration
 from hydraulis.runtime.recorder import Recorder
-from train_workers import run_commands
+from train.train_workers import run_commands
 
 
 def run_until_killed(command: Sequence[str], step: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch._dynamo
 import torch.distributed
 
-import hydraulis.train
+import hydraulis.train.run
 
 __all__ = ["hydraulis", "pytest", "torch"]
 

@@ -26,7 +26,7 @@ from hydraulis.runtime.parameters import ModelParameters
 from profiles import made_up_profile
 from ranks import RankError, run_ranks
 from small_model import bind_parameters, logits_of
-from train_workers import run_commands
+from train.train_workers import run_commands
 
 STEPS, KILLED_IN = 20, 12
 # The same tokens in files of three kinds; those of Megatron's are mapped as they are.

@@ -26,7 +26,7 @@ def test_results_come_by_rank_and_tensors_travel() -> None:
 
 def test_a_rank_finds_all_imported_and_visits_none_of_it_as_garbage() -> None:
     ((modules, frozen),) = run_ranks(1, imported_at_first)
-    assert {"hydraulis.train", "pytest", "torch._dynamo", "torch.distributed"} <= modules
+    assert {"hydraulis.train.run", "pytest", "torch._dynamo", "torch.distributed"} <= modules
     assert frozen > 100_000
 
 

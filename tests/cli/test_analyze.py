@@ -133,7 +133,8 @@ def test_a_figure_that_cannot_be_written_is_refused_before_the_work(
 
 @pytest.mark.parametrize("name", ["lengths.png", "lengths.svg"])
 def test_a_figure_is_drawn(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    document(capsys, TEXT, "--tokens-per-batch", "600", "--count", "3", "--figure", name)
+    found = document(capsys, TEXT, "--tokens-per-batch", "600", "--count", "3", "--figure", name)
+    assert found["files"] == [name]
     content = Path(name).read_bytes()
     assert content.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
     if name.endswith("svg"):

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from helpers import ROOT, at_least
-from hydraulis import train
 from hydraulis.cli.exit import EXIT_REFUSED
 from hydraulis.cli.main import COMMANDS, main, make_parser
+from hydraulis.train.command import make_parser as make_train_parser
 
 EXIT_CODES = re.compile(r"^  (\d+) +\S", re.MULTILINE)
 PAGE = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
@@ -42,8 +42,8 @@ def test_the_examples_of_a_command_are_accepted(name: str) -> None:
 
 
 def test_the_examples_of_training_are_accepted() -> None:
-    for words in at_least(3, examples(train.make_parser())):
-        train.make_parser().parse_args(words[words.index("hydraulis.train") + 1 :])
+    for words in at_least(3, examples(make_train_parser())):
+        make_train_parser().parse_args(words[words.index("hydraulis.train") + 1 :])
 
 
 @pytest.mark.parametrize("name", PARSERS)
@@ -64,7 +64,7 @@ DIFFER = {"--gpus-per-node", "--field", "--output", "--figure", "--json"}
 
 
 def test_an_option_of_several_commands_has_one_name_and_one_meaning() -> None:
-    parsers = [*PARSERS.values(), train.make_parser()]
+    parsers = [*PARSERS.values(), make_train_parser()]
     meanings: dict[str, list[tuple[object, ...]]] = {}
     for action in (action for parser in parsers for action in parser._actions):
         for option in action.option_strings:
@@ -83,4 +83,4 @@ def test_an_option_of_several_commands_has_one_name_and_one_meaning() -> None:
 def test_exit_codes_are_those_of_the_page() -> None:
     on_page = re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)
     assert EXIT_CODES.findall(make_parser().epilog or "") == at_least(5, on_page)
-    assert set(EXIT_CODES.findall(train.make_parser().epilog or "")) == {"0", "2", "130"} <= set(on_page)
+    assert set(EXIT_CODES.findall(make_train_parser().epilog or "")) == {"0", "2", "130"} <= set(on_page)

@@ -44,7 +44,7 @@ def test_prints_the_account_as_json(lengths: Path, capsys: pytest.CaptureFixture
         "lower_bound": 3,
         "window_tokens": 1000,
         "fill": 1.0,
-        "output": str(lengths.with_name("windows.npz")),
+        "files": [str(lengths.with_name("windows.npz"))],
     }
 
 

@@ -3,9 +3,10 @@
 import pytest
 
 from helpers import at_least
-from hydraulis import train
+from hydraulis.cli import exit as ending
 from hydraulis.cli.exit import EXIT_REFUSED
 from hydraulis.cli.main import COMMANDS, main
+from hydraulis.train import command
 
 PLAN = ["plan", "--profile", "llama-7b-a800", "--gpus", "8", "--lengths", "x"]
 PACK = ["pack", "--lengths", "x", "--window", "8", "--output", "x.npz"]
@@ -51,19 +52,22 @@ def test_what_follows_two_dashes_is_no_option(capsys: pytest.CaptureFixture[str]
 
 
 def test_no_command_takes_an_abbreviated_option(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in at_least(10, COMMANDS):
-        name = command.__name__.rpartition(".")[2]
+    for one in at_least(10, COMMANDS):
+        name = one.__name__.rpartition(".")[2]
         assert main([name, "--jso"]) == EXIT_REFUSED
         assert f"hydraulis {name} has no option --jso (did you mean --json?)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])
-def test_training_refuses_its_options_once_on_a_node(
+def test_options_of_ranks_are_refused_once_on_a_node(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, rank: str, lines: int
 ) -> None:
     monkeypatch.delenv("TORCHELASTIC_ERROR_FILE", raising=False)
+    monkeypatch.setattr(ending, "PATIENCE_S", 0.0)
     monkeypatch.setenv("LOCAL_RANK", rank)
-    assert train.main(["run.toml", "--res", "latest"]) == EXIT_REFUSED
+    assert main(["profile", "run.toml", "--outptu", "x.json"]) == EXIT_REFUSED
+    assert capsys.readouterr().err.count("hydraulis profile has no option --outptu") == lines
+    assert command.main(["run.toml", "--res", "latest"]) == EXIT_REFUSED
     assert capsys.readouterr().err == lines * (
         "hydraulis.train: error [arguments]: python -m hydraulis.train has no option --res (did you mean "
         "--resume?); python -m hydraulis.train --help says what it takes\n"

@@ -222,6 +222,8 @@ def test_the_figure_is_what_its_name_says(
     assert main(options(lengths, "--compare", "4x<tp16>;list", "--count", "2", "--figure", str(path))) == 0
     assert capsys.readouterr().out.endswith(f"written to {path}\n")
     assert path.read_bytes().startswith(start)
+    assert main(options(lengths, "--compare", "4x<tp16>", "--figure", str(path), "--json")) == 0
+    assert json.loads(capsys.readouterr().out)["files"] == [str(path)]
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from hydraulis.cli.main import main
 from hydraulis.runtime import distributed
-from train_workers import Ended, join_what_is_there, run_commands
+from train.train_workers import Ended, join_what_is_there, run_commands
 
 
 def run_in(folders: Sequence[tuple[Path, Sequence[str]]]) -> list[Ended]:

@@ -12,7 +12,7 @@ import pytest
 from torch.distributed.run import get_args_parser
 
 from helpers import ROOT
-from hydraulis.train import make_parser
+from hydraulis.train.command import make_parser
 from profiles import made_up_profile
 from small_model import TINY_SECTION
 

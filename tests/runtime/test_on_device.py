@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from devices import alone_under_torchrun, on_each_device, one_rank
-from hydraulis import Scheme, train
+from hydraulis import Scheme
 from hydraulis.config.attention import AttentionKind
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.runtime.checkpoint.shard import Snapshot, tensor_name
 from hydraulis.runtime.worker import Worker
+from hydraulis.train import command
 from profiles import made_up_profile
 from runtime.tiny import OPTIMIZER, SEED, made_up_corpus, plan_for, train_config
 from small_model import small_config
@@ -213,7 +214,7 @@ def run(folder: Path, device: str, name: str, steps: int, *arguments: str) -> li
     with pytest.MonkeyPatch.context() as environment:
         alone_under_torchrun(environment)
         environment.setattr(StandardLibrary, "load", _corpus)
-        assert train.main([str(path), *arguments]) == 0
+        assert command.main([str(path), *arguments]) == 0
     return [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from helpers import ROOT
-from hydraulis import Plan, train
+from hydraulis import Plan
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.config.run import load
 from hydraulis.planner.profile import load_profile
@@ -24,10 +24,11 @@ from hydraulis.planner.shape import shape_of
 from hydraulis.report.run import read_run
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
+from hydraulis.train import command
 from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS
-from train_workers import Ended, run_commands, run_where_files_fail
+from train.train_workers import Ended, run_commands, run_where_files_fail
 
 STEPS = 4
 ENDLESS = 100_000
@@ -339,7 +340,7 @@ def test_json_is_one_document_and_all_else_goes_to_standard_error(first: Run, th
         "steps": len(steps) - STEPS,
         "last_loss": steps[-1]["loss"],
     }
-    assert document["files"]["metrics.jsonl"] == str(third.directory / "metrics.jsonl")
+    assert document["files"] == sorted(str(path) for path in third.directory.iterdir())
     assert f"going on after step {STEPS} of {third.directory}" in third.err
     assert f"step {STEPS + 1}/{ENDLESS}  loss " in third.err
     assert f"stopped after step {len(steps)} of {ENDLESS}; checkpoint: {third.directory}/" in third.err
@@ -351,7 +352,7 @@ def test_outside_torchrun_it_says_how_to_start(
 ) -> None:
     for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
-    assert train.main([str(write_config(tmp_path))]) == 2
+    assert command.main([str(write_config(tmp_path))]) == 2
     assert capsys.readouterr().err.startswith("hydraulis.train: error [not_torchrun]: ")
 
 

@@ -1,4 +1,4 @@
-"""What the ranks of test_train.py do: the whole command, but for joining the group and reading the corpus."""
+"""What ranks of test_command.py do: the whole command, but for joining the group and reading the corpus."""
 
 import contextlib
 import io
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from hydraulis import train
+from hydraulis.cli import exit as ending
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError
@@ -20,6 +20,7 @@ from hydraulis.runtime import distributed
 from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.device import CPU
 from hydraulis.runtime.run_directory import RunDirectory
+from hydraulis.train import command, run
 from runtime.tiny import made_up_corpus
 
 
@@ -35,8 +36,9 @@ def run_commands(commands: Sequence[Sequence[str]], ranks_per_node: int | None =
     """Run the command with each list of arguments, one after another; all are of one node by default."""
     os.environ["RANK"] = str(dist.get_rank())
     os.environ["LOCAL_WORLD_SIZE"] = str(ranks_per_node or dist.get_world_size())
-    setattr(train, "joined", join_what_is_there)  # noqa: B010
     setattr(distributed, "joined", join_what_is_there)  # noqa: B010
+    # No torchrun is there to end a rank that waits for it.
+    setattr(ending, "PATIENCE_S", 0.0)  # noqa: B010
     setattr(StandardLibrary, "load", _load)  # noqa: B010
     return [_run(arguments) for arguments in commands]
 
@@ -46,7 +48,7 @@ def run_where_files_fail(folder: Path, arguments: Sequence[str]) -> list[Ended]:
     apart = folder / f"node-{dist.get_rank()}"
     apart.mkdir()
     os.chdir(apart)
-    setattr(train, "check_shared", partial(check_shared, patience_s=0.2))  # noqa: B010
+    setattr(run, "check_shared", partial(check_shared, patience_s=0.2))  # noqa: B010
     apart_ended = run_commands([[*arguments, "--set", "output.directory=run"]])
     return [*apart_ended, _run_on_a_full_disk(arguments)]
 
@@ -65,7 +67,7 @@ def _run_on_a_full_disk(arguments: Sequence[str]) -> Ended:
 def _run(arguments: Sequence[str]) -> Ended:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = train.main(arguments)
+        code = command.main(arguments)
     return Ended(code, out.getvalue(), err.getvalue())
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from hydraulis.cli.options import (
     add_memory,
     cluster_of,
     count,
+    json_line,
     overrides_of,
     written,
 )
@@ -166,7 +166,7 @@ def run(arguments: argparse.Namespace) -> int:
             progress(f"drawing {arguments.figure}")
             _draw(account, figures)
     if arguments.json:
-        sys.stdout.write(json.dumps(_document(account)) + "\n")
+        sys.stdout.write(json_line(_document(account), *figures))
     else:
         _print(account)
         sys.stdout.write(written(*figures))

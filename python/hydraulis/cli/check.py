@@ -11,12 +11,12 @@ from hydraulis.cli.exit import EXIT_REFUSED
 from hydraulis.cli.options import add_gpus, add_json, add_run_config, overrides_of
 from hydraulis.cli.progress import Progress
 from hydraulis.config.run import load
+from hydraulis.data.extras import require_torch
 from hydraulis.errors import HydraulisError
+from hydraulis.preflight.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from hydraulis.preflight.finding import Finding
 
 _EXAMPLES = """\
 examples:
@@ -74,11 +74,6 @@ def _print(finding: "Finding") -> None:
 
 
 def _findings(arguments: argparse.Namespace, cluster: Cluster, progress: Progress) -> "Iterator[Finding]":
-    progress("loading torch")
-    # Only now: the other commands start without torch.
-    from hydraulis.preflight.finding import Finding
-    from hydraulis.preflight.run import preflight
-
     name = "configuration"
     try:
         config = load(arguments.config, overrides_of(arguments), arguments.preset)
@@ -86,4 +81,9 @@ def _findings(arguments: argparse.Namespace, cluster: Cluster, progress: Progres
         yield Finding(name=name, status="refused", text=str(error), code=error.code)
         return
     yield Finding(name=name, status="ok", text=f"{arguments.config} is a run's")
+    progress("loading torch")
+    require_torch("hydraulis check")
+    # Only now: a configuration is refused without torch.
+    from hydraulis.preflight.run import preflight
+
     yield from preflight(config, cluster, progress)

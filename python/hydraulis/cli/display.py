@@ -175,9 +175,9 @@ class TrainingDisplay:
         table.add_row("memory", _memory(summary))
         table.add_row("best static strategy", _static(summary))
         self._console.print(table)
-        for name, path in summary.files.items():
+        for path in summary.files:
             # Outside the table, whose cells would break a long path.
-            self.note(f"{_meaning(name)}: {path}")
+            self.note(f"{_meaning(path.name)}: {path}")
         self.note(TIME_NOTES[device])
 
     def stopped(self, step: int, checkpoint: Path | None) -> None:

@@ -13,6 +13,9 @@ EXIT_INTERNAL = 1
 EXIT_REFUSED = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell says it
 EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE
+# As long as a rank may be slower to start than another of its node.
+PATIENCE_S = 60.0
+_LOCAL_RANK = "LOCAL_RANK"
 # Where torchrun looks for what ended a rank: the last that it prints.
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
@@ -35,6 +38,18 @@ def report_as_rank(program: str, error: HydraulisError, variable: str) -> int:
         report(program, error)
     _tell_torchrun(error)
     return EXIT_REFUSED
+
+
+def report_before_meeting(program: str, error: HydraulisError) -> int:
+    """Report what the ranks of a node are refused for alike, before they know of one another: its first does.
+
+    torchrun ends the ranks of a node once one has left, also the first, if it was slower and has yet to
+    report. So the others wait to be ended.
+    """
+    code = report_as_rank(program, error, _LOCAL_RANK)
+    if os.environ.get(_LOCAL_RANK, "0") != "0":
+        time.sleep(PATIENCE_S)
+    return code
 
 
 def _tell_torchrun(error: HydraulisError) -> None:

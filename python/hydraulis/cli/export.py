@@ -1,12 +1,12 @@
 """`hydraulis export`: makes a Hugging Face model folder of a checkpoint."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
-from hydraulis.cli.options import add_json, written
+from hydraulis.cli.options import add_json, json_line, written
 from hydraulis.cli.progress import Progress
+from hydraulis.data.extras import require_torch
 from hydraulis.runtime.checkpoint.folder import checkpoint_of
 from hydraulis.runtime.hugging_face.files import check_output
 
@@ -47,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Before torch is loaded, which takes seconds.
     checkpoint = checkpoint_of(arguments.source)
     check_output(arguments.output)
+    require_torch("hydraulis export")
     with Progress() as progress:
         progress("loading torch")
         import torch
@@ -56,9 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
         dtype = getattr(torch, arguments.dtype)
         export(checkpoint, arguments.output, dtype, progress=progress.share("exporting"))
     if arguments.json:
-        files = sorted(path.name for path in arguments.output.iterdir())
-        document = {"checkpoint": str(checkpoint), "output": str(arguments.output), "files": files}
-        sys.stdout.write(json.dumps(document) + "\n")
+        account = {"checkpoint": str(checkpoint), "dtype": arguments.dtype}
+        sys.stdout.write(json_line(account, *sorted(arguments.output.iterdir())))
     else:
         sys.stdout.write(f"{checkpoint} as {arguments.dtype}\n{written(arguments.output)}")
     return 0

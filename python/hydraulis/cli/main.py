@@ -12,8 +12,7 @@ from importlib.metadata import version
 from typing import NoReturn
 
 from hydraulis.cli import analyze, check, config, export, pack, plan, profile, propose, report, simulate
-from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
-from hydraulis.cli.exit import report as refuse
+from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, report_before_meeting
 from hydraulis.cli.parser import Parser
 from hydraulis.errors import HydraulisError, InvalidInputError
 
@@ -49,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Here and not at exit, where a closed pipe could no longer be caught.
         sys.stdout.flush()
     except HydraulisError as error:
-        return refuse("hydraulis", error)
+        return report_before_meeting("hydraulis", error)
     except KeyboardInterrupt:
         sys.stderr.write("hydraulis: interrupted\n")
         return EXIT_INTERRUPTED

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -161,6 +162,12 @@ def add_json(parser: argparse.ArgumentParser, what: str) -> None:
 def written(*paths: Path | None) -> str:
     """Say where files were written, a line each; None for what was not asked for."""
     return "".join(f"written to {path}\n" for path in paths if path is not None)
+
+
+def json_line(account: Mapping[str, object], *paths: Path | None) -> str:
+    """Give an account as `--json` prints it; its `files` are the paths of all that was written."""
+    files = [str(path) for path in paths if path is not None]
+    return json.dumps({**account, "files": files}) + "\n"
 
 
 def strategies_of(text: str | None) -> list[str] | Literal["search"] | None:

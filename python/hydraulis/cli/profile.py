@@ -15,6 +15,7 @@ from hydraulis.cli.options import add_config_layers, add_json, count, overrides_
 from hydraulis.cli.progress import Progress
 from hydraulis.config.planner import SEARCH
 from hydraulis.config.run import RunConfig, load
+from hydraulis.data.extras import require_torch
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.planner.files import check_writable, whole_file
 
@@ -36,6 +37,7 @@ the profile of a finished run is fitted again, to the times that the run recorde
 """
 
 MIB = 1 << 20
+_PURPOSE = "hydraulis profile"
 # torchrun says so to the ranks that it starts, and run_local_ranks to its own.
 _IS_RANK = "RANK"
 
@@ -101,6 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _as_rank(arguments)
     # All that is refused already here is said once, and no rank is started for it.
     _config(arguments)
+    require_torch(_PURPOSE)
     if arguments.ranks is None:
         message = (
             "profile measures on ranks, and there are none: add --ranks N to start N of them here, or start "
@@ -123,10 +126,11 @@ def _for_ranks(arguments: argparse.Namespace) -> list[str]:
 
 
 def _refine(arguments: argparse.Namespace) -> int:
+    check_writable(arguments.output)
+    require_torch(_PURPOSE)
     # Only now: the command starts without torch.
     from hydraulis.profile.refine import refine
 
-    check_writable(arguments.output)
     with Progress() as progress:
         refined = refine(arguments.refine, progress)
     _finish(arguments, refined.profile, refined.explain())
@@ -135,12 +139,13 @@ def _refine(arguments: argparse.Namespace) -> int:
 
 def _as_rank(arguments: argparse.Namespace) -> int:
     """Be one rank of the measurement; what all of them are refused for is said once."""
+    config = _config(arguments)
+    require_torch(_PURPOSE)
     from hydraulis.runtime.device import choose_device
     from hydraulis.runtime.distributed import refused_together
 
     try:
         with refused_together():
-            config = _config(arguments)
             device = choose_device(config.train.device)
     except HydraulisError as error:
         return _refused(error, "LOCAL_RANK")

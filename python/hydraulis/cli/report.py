@@ -1,13 +1,12 @@
 """`hydraulis report`: a run's folder as one HTML page with figures."""
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hydraulis.cli.options import add_json, written
+from hydraulis.cli.options import add_json, json_line, written
 from hydraulis.cli.progress import Progress
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner.files import check_writable, nearest_there, try_to_write, whole_file
@@ -70,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
             files.append(arguments.png / f"{section.name}.png")
             section.drawing.save(files[-1])
     if arguments.json:
-        sys.stdout.write(json.dumps({**numbers, "files": [str(one) for one in files]}) + "\n")
+        sys.stdout.write(json_line(numbers, *files))
     else:
         sys.stdout.write(written(*files))
     return 0

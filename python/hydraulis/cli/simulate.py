@@ -1,7 +1,6 @@
 """`hydraulis simulate`: planners and strategies side by side over many iterations of a workload."""
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from hydraulis.cli.options import (
     add_memory,
     add_strategies,
     cluster_of,
+    json_line,
     link_rates_of,
     strategies_of,
     written,
@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
             # What it was simulated under has a line of its own there.
             comparison_figure(contestants, title.replace("; ", "\n", 1)).save(arguments.figure)
     sys.stdout.write(
-        _json(contestants)
+        json_line(_document(contestants), arguments.figure)
         if arguments.json
         else f"{title}\n\n{contestant_table(contestants, setting.profile)}{written(arguments.figure)}"
     )
@@ -208,7 +208,7 @@ def _title(arguments: argparse.Namespace, setting: Setting) -> str:
     )
 
 
-def _json(contestants: Sequence[Contestant]) -> str:
+def _document(contestants: Sequence[Contestant]) -> dict[str, object]:
     planners = [
         {
             "planner": one.name,
@@ -229,7 +229,7 @@ def _json(contestants: Sequence[Contestant]) -> str:
         }
         for one in contestants
     ]
-    return json.dumps({"planners": planners}) + "\n"
+    return {"planners": planners}
 
 
 def _held(memory: RankMemory) -> dict[str, float]:

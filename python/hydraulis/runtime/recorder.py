@@ -55,7 +55,7 @@ class RunSummary:
         static_steps: how many steps it was planned for, spread over the run; 0 where it was not compared,
             because the times that plans were made with changed on the way.
         static_planned_ms: of the run's own plans in those steps.
-        files: what was written, by what it is.
+        files: what the run's folder holds.
     """
 
     first_step: int
@@ -79,7 +79,7 @@ class RunSummary:
     static: StaticTotal | None
     static_steps: int
     static_planned_ms: float
-    files: dict[str, Path]
+    files: list[Path]
 
 
 @dataclass(slots=True)
@@ -193,7 +193,7 @@ class Recorder:
             static=self.static.best() if self.static else None,
             static_steps=len(compared),
             static_planned_ms=sum(metrics.planned_ms for metrics in compared),
-            files={path.name: path for path in sorted(self.directory.path.iterdir())},
+            files=sorted(self.directory.path.iterdir()),
         )
 
     def _add_to_static(self) -> list[StepMetrics]:

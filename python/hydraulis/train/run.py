@@ -1,30 +1,24 @@
-"""`torchrun -m hydraulis.train RUN.toml`: trains, start to end."""
+"""What a rank of a training run does, start to end."""
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.cli.display import TrainingDisplay
-from hydraulis.cli.exit import EXIT_INTERRUPTED, report_as_rank
-from hydraulis.cli.options import add_json, add_run_config, overrides_of
-from hydraulis.cli.parser import Parser
-from hydraulis.config.run import RunConfig, load, to_dict
+from hydraulis.cli.exit import EXIT_INTERRUPTED
+from hydraulis.cli.options import json_line
+from hydraulis.config.run import RunConfig, to_dict
 from hydraulis.data.analysis import ANALYSIS
 from hydraulis.data.dataset import Dataset
 from hydraulis.data.open import Data
 from hydraulis.data.run_analysis import analysis_of
 from hydraulis.data.run_length import epochs_of, with_steps
-from hydraulis.errors import HydraulisError
 from hydraulis.planner.static import StaticComparison
 from hydraulis.profile.measure import WARMING_UP, what_it_takes
 from hydraulis.profile.of_run import measured_profile, measurement_limits, saved_profile
@@ -36,8 +30,8 @@ from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed
 from hydraulis.runtime.checkpoint.saver import CheckpointSaver
 from hydraulis.runtime.checkpoint.shared import check_shared
-from hydraulis.runtime.device import choose_device, device_name
-from hydraulis.runtime.distributed import joined, ranks_per_node, refused_together
+from hydraulis.runtime.device import device_name
+from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.evaluator import Evaluator
 from hydraulis.runtime.hugging_face.files import carry
 from hydraulis.runtime.loop import Iteration, iterations
@@ -51,75 +45,6 @@ from hydraulis.runtime.run_schemes import named_strategies, restricted, run_sche
 from hydraulis.runtime.stop import StopRequest
 from hydraulis.runtime.tracking.tracker import open_trackers, require_trackers
 from hydraulis.runtime.worker import Worker
-
-_EXAMPLES = """\
-examples:
-  torchrun --standalone --nproc-per-node 4 -m hydraulis.train examples/demo.toml
-  torchrun --standalone --nproc-per-node 8 -m hydraulis.train run.toml --preset node --set train.epochs=2
-  torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
-      -m hydraulis.train run.toml --preset nodes --resume latest
-
-`hydraulis config RUN.toml` prints the effective configuration; `hydraulis check RUN.toml --gpus N` looks at
-all that can be known before a rank starts.
-
-exit codes:
-  0    done
-  2    the configuration or the data is refused
-  130  interrupted or terminated, after the step at hand: a checkpoint is there
-torchrun ends with 1 if a rank ends with any but 0.
-"""
-_PROGRAM = "hydraulis.train"
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Be one rank of a training run.
-
-    Returns:
-        0; 2 when the configuration or the data is refused; 130 when the run was interrupted, after the step
-        at hand.
-    """
-    try:
-        parsed = make_parser().parse_args(arguments)
-        with refused_together():
-            config = load(parsed.config, _overrides(parsed), parsed.preset)
-            device = choose_device(config.train.device)
-    except HydraulisError as error:
-        # What one node lacks, such as a device, the others may have: each node says it once.
-        return report_as_rank(_PROGRAM, error, "LOCAL_RANK")
-    try:
-        timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
-        with StopRequest() as stop, joined(timeout, device, deterministic=deterministic) as rank:
-            return train(config, rank, stop, as_json=parsed.json)
-    except HydraulisError as error:
-        # Every rank raises the same error: one of them reports it.
-        return report_as_rank(_PROGRAM, error, "RANK")
-
-
-def _overrides(parsed: argparse.Namespace) -> list[str]:
-    """Give all overrides that were asked for, `--resume` among them."""
-    if not parsed.resume:
-        return overrides_of(parsed)
-    resume = f"checkpoint.resume={json.dumps(parsed.resume, ensure_ascii=False)}"
-    return [*overrides_of(parsed), resume]
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Declare the command's options."""
-    parser = Parser(
-        # As its --help can be had without any rank.
-        prog=f"python -m {_PROGRAM}",
-        description="Train, planning every iteration anew.",
-        epilog=_EXAMPLES,
-    )
-    add_run_config(parser)
-    parser.add_argument(
-        "--resume",
-        metavar="RUN",
-        help="the folder of a run to go on with, or 'latest' for the newest that the configuration names, if "
-        "there is one; short for --set checkpoint.resume",
-    )
-    add_json(parser, "the summary")
-    return parser
 
 
 def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = False) -> int:
@@ -148,7 +73,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
             # Before anything is measured or written: the run's files stay those of its training.
             display.note(nothing_left)
             if rank == 0 and as_json:
-                sys.stdout.write(json.dumps(_document(None, first, config)) + "\n")
+                _print_account(config, None, first)
             return 0
         saved = saved_profile(config, resumed, display.note)
         schemes = run_schemes(config, cluster, saved)
@@ -190,7 +115,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
         on_rank_zero(recorder.close)
         summary = _summary(recorder, display) if rank == 0 and completed > first else None
     if rank == 0:
-        _sum_up(display, summary, worker.device, _document(summary, first, config) if as_json else None)
+        _sum_up(config, display, summary, first, worker.device.type, as_json=as_json)
     return _ended(config, completed, checkpoint, display)
 
 
@@ -224,23 +149,27 @@ def _summary(recorder: Recorder, display: TrainingDisplay) -> RunSummary:
     return recorder.summary()
 
 
-def _document(summary: RunSummary | None, first_step: int, config: RunConfig) -> dict[str, Any]:
-    """Give what `--json` prints: the summary, which needs a step, and how many were asked for."""
-    facts = {"first_step": first_step, "steps": 0} if summary is None else asdict(summary)
-    finished = facts["first_step"] + facts["steps"] >= config.train.num_steps
-    return {"num_steps": config.train.num_steps, "finished": finished, **facts}
-
-
 def _sum_up(
+    config: RunConfig,
     display: TrainingDisplay,
     summary: RunSummary | None,
-    device: torch.device,
-    document: dict[str, Any] | None,
+    first_step: int,
+    device_kind: str,
+    *,
+    as_json: bool,
 ) -> None:
     if summary is not None:
-        display.summary(summary, device.type)
-    if document is not None:
-        sys.stdout.write(json.dumps(document, default=str) + "\n")
+        display.summary(summary, device_kind)
+    if as_json:
+        _print_account(config, summary, first_step)
+
+
+def _print_account(config: RunConfig, summary: RunSummary | None, first_step: int) -> None:
+    """Print what `--json` does: the summary, which needs a step, and how many were asked for."""
+    facts = {"first_step": first_step, "steps": 0} if summary is None else asdict(summary)
+    finished = facts["first_step"] + facts["steps"] >= config.train.num_steps
+    account = {"num_steps": config.train.num_steps, "finished": finished, **facts}
+    sys.stdout.write(json_line(account, *(summary.files if summary else ())))
 
 
 def _ended(config: RunConfig, completed: int, checkpoint: Path | None, display: TrainingDisplay) -> int:
@@ -343,7 +272,3 @@ def _note(iteration: Iteration, recorder: Recorder, planner: RunPlanner) -> None
         planner.observe(iteration.plan, iteration.outcome.timelines)
     if planner.recalibration is not None:
         recorder.recalibrated(planner.recalibration.factors)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

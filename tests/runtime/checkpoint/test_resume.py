@@ -22,7 +22,7 @@ from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS
 from small_model import TINY_SECTION
-from train_workers import Ended, run_commands
+from train.train_workers import Ended, run_commands
 
 STEPS = 7
 STOPPED = 4

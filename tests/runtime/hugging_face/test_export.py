@@ -125,6 +125,9 @@ def test_the_command_takes_a_run_or_a_checkpoint(
             "config.json",
             "model.safetensors",
         ]
+    assert main(["export", str(run), "--output", str(tmp_path / "again"), "--json"]) == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert files == [str(tmp_path / "again" / name) for name in ("config.json", "model.safetensors")]
 
 
 def test_it_says_how_far_it_is(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""`torchrun -m hydraulis.train RUN.toml`: trains, start to end."""

@@ -1,0 +1,98 @@
+"""The command: what it is asked for, and how it ends.
+
+torch, which takes seconds on each of many ranks, is loaded once the configuration is taken.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+
+from hydraulis.cli.exit import report_as_rank, report_before_meeting
+from hydraulis.cli.options import add_json, add_run_config, overrides_of
+from hydraulis.cli.parser import Parser
+from hydraulis.config.run import RunConfig, load
+from hydraulis.data.extras import require_torch
+from hydraulis.errors import HydraulisError
+
+_EXAMPLES = """\
+examples:
+  torchrun --standalone --nproc-per-node 4 -m hydraulis.train examples/demo.toml
+  torchrun --standalone --nproc-per-node 8 -m hydraulis.train run.toml --preset node --set train.epochs=2
+  torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
+      -m hydraulis.train run.toml --preset nodes --resume latest
+
+`hydraulis config RUN.toml` prints the effective configuration; `hydraulis check RUN.toml --gpus N` looks at
+all that can be known before a rank starts.
+
+exit codes:
+  0    done
+  2    the configuration or the data is refused
+  130  interrupted or terminated, after the step at hand: a checkpoint is there
+torchrun ends with 1 if a rank ends with any but 0.
+"""
+_PROGRAM = "hydraulis.train"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Be one rank of a training run.
+
+    Returns:
+        0; 2 when the configuration or the data is refused; 130 when the run was interrupted, after the step
+        at hand.
+    """
+    try:
+        parsed = make_parser().parse_args(arguments)
+        config = load(parsed.config, _overrides(parsed), parsed.preset)
+        require_torch("training")
+    except HydraulisError as error:
+        return report_before_meeting(_PROGRAM, error)
+    return _as_rank(config, as_json=parsed.json)
+
+
+def _as_rank(config: RunConfig, *, as_json: bool) -> int:
+    from hydraulis.runtime.device import choose_device
+    from hydraulis.runtime.distributed import joined, refused_together
+    from hydraulis.runtime.stop import StopRequest
+    from hydraulis.train.run import train
+
+    try:
+        with refused_together():
+            device = choose_device(config.train.device)
+    except HydraulisError as error:
+        # What one node lacks, such as a device, the others may have: each node says it once.
+        return report_as_rank(_PROGRAM, error, "LOCAL_RANK")
+    try:
+        timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
+        with StopRequest() as stop, joined(timeout, device, deterministic=deterministic) as rank:
+            return train(config, rank, stop, as_json=as_json)
+    except HydraulisError as error:
+        # Every rank raises the same error: one of them reports it.
+        return report_as_rank(_PROGRAM, error, "RANK")
+
+
+def _overrides(parsed: argparse.Namespace) -> list[str]:
+    """Give all overrides that were asked for, `--resume` among them."""
+    if not parsed.resume:
+        return overrides_of(parsed)
+    resume = f"checkpoint.resume={json.dumps(parsed.resume, ensure_ascii=False)}"
+    return [*overrides_of(parsed), resume]
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Declare the command's options."""
+    parser = Parser(
+        # As its --help can be had without any rank.
+        prog=f"python -m {_PROGRAM}",
+        description="Train, planning every iteration anew.",
+        epilog=_EXAMPLES,
+    )
+    add_run_config(parser)
+    parser.add_argument(
+        "--resume",
+        metavar="RUN",
+        help="the folder of a run to go on with, or 'latest' for the newest that the configuration names, if "
+        "there is one; short for --set checkpoint.resume",
+    )
+    add_json(parser, "the summary")
+    return parser

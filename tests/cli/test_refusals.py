@@ -1,0 +1,54 @@
+"""What commands that compute with torch refuse before they load it, and where there is none."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from hydraulis.cli.exit import EXIT_REFUSED
+from hydraulis.cli.main import main
+from hydraulis.train import command
+
+MISSPELT = ["examples/demo.toml", "--set", "train.stepz=9"]
+PROFILE = ["--output", "profile.json"]
+# A command, and what starts it.
+WORDS = {
+    "check": ["check", *MISSPELT, "--gpus", "4"],
+    "profile": ["profile", *MISSPELT, "--ranks", "4", *PROFILE],
+    "rank of profile": ["profile", *MISSPELT, *PROFILE],
+    "train": MISSPELT,
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_a_configuration_is_refused_without_loading_torch(name: str) -> None:
+    module = "train.command" if name == "train" else "cli.main"
+    code = (
+        f"import sys; from hydraulis.{module} import main; code = main(sys.argv[1:]); "
+        "sys.exit('torch is loaded' if 'torch' in sys.modules else code)"
+    )
+    rank = {"RANK": "0", "LOCAL_RANK": "0"} if name in ("rank of profile", "train") else {}
+    found = subprocess.run(
+        [sys.executable, "-c", code, *WORDS[name]],
+        env=os.environ | rank,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == EXIT_REFUSED, found.stderr
+    assert "config_unknown_key" in found.stderr + found.stdout
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_where_there_is_no_torch_it_is_asked_for(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    if name == "rank of profile":
+        monkeypatch.setenv("RANK", "0")
+        monkeypatch.setattr("hydraulis.cli.profile.end_with_parent", lambda: None)
+    words = [word for word in WORDS[name] if word not in ("--set", "train.stepz=9")]
+    assert (command.main if name == "train" else main)(words) == EXIT_REFUSED
+    assert "error [extra_missing]: " in (said := capsys.readouterr().err)
+    assert "pip install 'hydraulis[train]'" in said
