@@ -183,6 +183,10 @@ def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: s
             r"data.sources\[0\].fields = \['b', 'c'\] must be 1 to 1",
         ),
         ('data.sources=[{files=["a"], weight=1}, {files=["b"]}]', r"data.sources\[1\].weight is absent"),
+        (
+            "model.sliding_window=4095\0data.max_tokens=4096",
+            "data.max_tokens = 4096 must be a whole number of at most 4095, which is model.sliding_window",
+        ),
         ("model.vocab_size=255", "model.vocab_size = 255 must be a whole number of at least 256"),
     ],
 )

@@ -14,6 +14,9 @@ MODELS: dict[str, dict[str, Any]] = FAMILIES | {
     "tied": {"tie_word_embeddings": True},
     "linear": {"rope_scaling": RopeScaling(rope_type="linear", factor=2.0), "rope_theta": 5e5},
     "qwen3 with biases": {"qk_norm": True, "attention_bias": True, "attention_output_bias": True},
+    "window": {"sliding_window": 64},
+    "qwen2 with a window": FAMILIES["qwen2"] | {"sliding_window": 64},
+    "qwen3 with a window": FAMILIES["qwen3"] | {"sliding_window": 64},
     "yarn": {
         "rope_scaling": RopeScaling(
             rope_type="yarn",
@@ -36,6 +39,7 @@ def test_the_family_is_the_first_that_has_its_parts() -> None:
     families = {
         name: to_hugging_face(small_config(**changes), 64)["model_type"] for name, changes in FAMILIES.items()
     }
+    assert to_hugging_face(small_config(sliding_window=64), 64)["model_type"] == "mistral"
     assert families == {
         "llama": "llama",
         "mistral": "llama",
@@ -59,6 +63,7 @@ def test_the_context_is_that_of_the_scaling_where_it_is_longer() -> None:
         {"qk_norm": True, "mlp_bias": True},
         {"qk_norm": True, "attention_bias": True},
         {"attention_bias": True, "mlp_bias": True},
+        {"mlp_bias": True, "sliding_window": 64},
     ],
 )
 def test_a_model_of_no_family_is_refused(changes: dict[str, Any]) -> None:

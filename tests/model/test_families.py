@@ -47,6 +47,12 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama with biases": ("Llama", {"attention_bias": True, "mlp_bias": True, "rope_parameters": LINEAR}),
     "mistral": ("Mistral", {"sliding_window": None}),
     "mistral nemo": ("Mistral", {"sliding_window": None, "head_dim": 10}),
+    # As long as the longest: up to there it changes nothing.
+    "mistral with a window": ("Mistral", {"sliding_window": 37}),
+    "qwen3 with a window": (
+        "Qwen3",
+        {"head_dim": 16, "use_sliding_window": True, "sliding_window": 37, "max_window_layers": 1},
+    ),
     "qwen2": ("Qwen2", {"tie_word_embeddings": True}),
     "qwen2 yarn": ("Qwen2", {"rope_parameters": YARN}),
     "qwen2 sharp yarn": ("Qwen2", {"rope_parameters": YARN | {"beta_fast": 1.1, "attention_factor": 0.9}}),

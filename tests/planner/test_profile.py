@@ -126,6 +126,16 @@ def test_an_analytic_profile_is_made_of_a_model_and_a_device(tmp_path: Path) -> 
     assert kinds == by_preset.schemes + [str(Scheme(text).under("full")) for text in by_preset.schemes]
 
 
+def test_an_analytic_profile_knows_no_window(tmp_path: Path) -> None:
+    shape = {"vocab_size": 320, "hidden_size": 64, "intermediate_size": 96}
+    layers = {"num_hidden_layers": 2, "num_attention_heads": 8}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "mistral", **shape, **layers}), encoding="utf-8")
+    with pytest.raises(InvalidInputError, match=r"sliding_window = 4096 .* write null there") as refusal:
+        load_profile(f"analytic:{path}:H100")
+    assert refusal.value.code == "model_unsupported"
+
+
 @pytest.mark.parametrize(
     ("name", "code"),
     [

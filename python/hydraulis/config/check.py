@@ -21,6 +21,12 @@ def at_least(field: str, value: float, limit: float) -> None:
         raise _refusal(field, value, f"{kind} of at least {limit:.15g}")
 
 
+def at_most(field: str, value: int, limit: int, why: str) -> None:
+    """Refuse a value above the limit, which another field sets; see `at_least`."""
+    if value > limit:
+        raise _refusal(field, value, f"a whole number of at most {limit}, which is {why}")
+
+
 def above(field: str, value: float, limit: float) -> None:
     """Refuse the limit and everything below it, infinities and NaN; see `at_least`."""
     if not limit < value < math.inf:

@@ -45,8 +45,13 @@ _DEFAULTS: dict[str, Any] = {
 
 _FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
     "mistral": {"num_key_value_heads": 8, "sliding_window": 4096},
-    "qwen2": {"num_key_value_heads": 32},
-    "qwen3": {"num_key_value_heads": 32, "head_dim": 128},
+    "qwen2": {"num_key_value_heads": 32, "sliding_window": 4096, "use_sliding_window": False},
+    "qwen3": {
+        "num_key_value_heads": 32,
+        "head_dim": 128,
+        "sliding_window": 4096,
+        "use_sliding_window": False,
+    },
 }
 
 _REQUIRED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
@@ -99,7 +104,6 @@ _LOOKED_AT = frozenset(
         "rope_parameters",
         "rope_scaling",
         "rope_theta",
-        "sliding_window",
         "use_sliding_window",
     }
 )
@@ -129,6 +133,7 @@ def from_hugging_face(source: str | Path | Fields) -> ModelConfig:
     fields = {"num_key_value_heads": fields["num_attention_heads"]} | fields
     # Where the family does not say otherwise, attention_bias is that of all four maps.
     fields = {"attention_output_bias": fields["attention_bias"]} | fields | _FIXED[family]
+    fields["sliding_window"] = _window(fields)
     rope_theta, rope_scaling = _rope(fields)
     shape = {name: fields[name] for name in _MODEL}
     return ModelConfig(**shape, rope_theta=rope_theta, rope_scaling=rope_scaling)
@@ -183,26 +188,15 @@ def _check_layers(fields: Fields) -> None:
     for name in fields.get("architectures") or ():
         if not name.endswith("ForCausalLM"):
             _refuse("architectures", name, "the model must be a causal language model, ...ForCausalLM")
+    kinds = {"full_attention"} if _window(fields) is None else {"full_attention", "sliding_attention"}
     for kind in fields.get("layer_types") or ():
-        if kind != "full_attention":
-            limit = (
-                "every layer must be full_attention; see what sliding_window says, and leave layer_types out"
-            )
-            _refuse("layer_types", kind, limit)
-    if fields.get("use_sliding_window", False) is not False:
-        limit = (
-            "attention sees whole sequences; where data.max_tokens is not above sliding_window that is the "
-            "same: write false there, in a copy of the file"
-        )
-        _refuse("use_sliding_window", fields["use_sliding_window"], limit)
-    window = fields.get("sliding_window")
-    # Qwen's lies idle unless use_sliding_window says otherwise.
-    if window is not None and "use_sliding_window" not in fields:
-        limit = (
-            "attention sees whole sequences; where data.max_tokens is not above it that is the same: write "
-            "null there, in a copy of the file"
-        )
-        _refuse("sliding_window", window, limit)
+        if kind not in kinds:
+            _refuse("layer_types", kind, f"with its sliding_window every layer must be {' or '.join(kinds)}")
+
+
+def _window(fields: Fields) -> int | None:
+    """Give the tokens that attention sees; Qwen's window lies idle unless use_sliding_window is true."""
+    return None if fields.get("use_sliding_window") is False else fields.get("sliding_window")
 
 
 def _check_required(fields: Fields) -> None:

@@ -39,6 +39,8 @@ class ModelConfig:
         qk_norm: whether each query and key head is normalised, before it is turned.
         tie_word_embeddings: whether the head uses the embedding's weight.
         initializer_range: standard deviation of the initial weights.
+        sliding_window: tokens that a token attends to, itself included; None for all before it. Attention
+            sees whole sequences, so a run's may not be longer: then both are the same.
 
     Raises:
         InvalidInputError: a field is out of its range (code `model_config`).
@@ -60,6 +62,7 @@ class ModelConfig:
     qk_norm: bool = False
     tie_word_embeddings: bool = False
     initializer_range: float = 0.02
+    sliding_window: int | None = None
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -67,6 +70,8 @@ class ModelConfig:
         # Only now: the quotient means something once both numbers are positive.
         self._normalise()
         _check_count("head_dim", self.head_dim)
+        if self.sliding_window is not None:
+            _check_count("sliding_window", self.sliding_window)
         for name in _REALS:
             _check_real(name, getattr(self, name))
         for name in _SWITCHES:

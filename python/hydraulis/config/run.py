@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 from hydraulis._core import LayerSplit
-from hydraulis.config.check import above, at_least
+from hydraulis.config.check import above, at_least, at_most
 from hydraulis.config.checkpoint import CheckpointConfig
 from hydraulis.config.data import DataConfig
 from hydraulis.config.layers import OVERRIDE, Layers, read_tables
@@ -29,6 +29,7 @@ from hydraulis.errors import InvalidInputError
 # Without files tokens are bytes, so the embedding must have a row for each.
 NUM_BYTE_TOKENS = 256
 _PRESET = "preset"
+_WINDOW = "model.sliding_window, up to which attention to whole sequences is the same"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,8 @@ class RunConfig:
         # Files may hold tokens of any tokenizer: those are compared with the model when they are read.
         if not self.data.sources:
             at_least("model.vocab_size", self.model.vocab_size, NUM_BYTE_TOKENS)
+        if self.model.sliding_window is not None:
+            at_most("data.max_tokens", self.data.max_tokens, self.model.sliding_window, _WINDOW)
         if self.train.evaluate_every is not None:
             # Nothing else says what to evaluate on.
             above("data.held_out", self.data.held_out, 0)

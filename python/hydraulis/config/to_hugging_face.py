@@ -18,7 +18,12 @@ _AS_THEY_ARE = (
     "initializer_range",
     "tie_word_embeddings",
 )
-_ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+_ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
 _SCALING = {
     "linear": ("factor", "original_max_position_embeddings"),
     "llama3": ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"),
@@ -30,8 +35,8 @@ _SCALING = {
 def to_hugging_face(model: ModelConfig, max_positions: int) -> dict[str, Any]:
     """Describe a model so that transformers computes the same.
 
-    The family is the first that has the model's biases and norms: Llama, Qwen2 or Qwen3. Rotary scaling is
-    under the names that transformers knew before its release 5, which reads them too.
+    The family is the first that has the model's biases, norms and window: Llama, Mistral, Qwen2 or Qwen3.
+    Rotary scaling is under the names that transformers knew before its release 5, which reads them too.
 
     Args:
         model: to describe.
@@ -39,7 +44,7 @@ def to_hugging_face(model: ModelConfig, max_positions: int) -> dict[str, Any]:
             where it is longer.
 
     Raises:
-        InvalidInputError: no family has these biases and norms (code `export_unsupported`).
+        InvalidInputError: no family has these biases, norms and window (code `export_unsupported`).
     """
     family = _family(model)
     config = {
@@ -52,12 +57,14 @@ def to_hugging_face(model: ModelConfig, max_positions: int) -> dict[str, Any]:
         "rope_scaling": _rope_scaling(model),
         "use_cache": True,
     }
-    if family != "qwen2":
+    if family in ("llama", "qwen3"):
         config["attention_bias"] = model.attention_bias
     if family == "llama":
         config["mlp_bias"] = model.mlp_bias
-    if family != "llama":
-        config |= {"use_sliding_window": False, "sliding_window": None}
+    else:
+        config["sliding_window"] = model.sliding_window
+    if family in ("qwen2", "qwen3"):
+        config |= {"use_sliding_window": model.sliding_window is not None, "max_window_layers": 0}
     # The reader is the judge of what the fields mean.
     if from_hugging_face(config) != model:
         _refuse(model)
@@ -67,7 +74,9 @@ def to_hugging_face(model: ModelConfig, max_positions: int) -> dict[str, Any]:
 def _family(model: ModelConfig) -> str:
     if model.qk_norm:
         return "qwen3"
-    return "qwen2" if model.attention_bias and not model.attention_output_bias else "llama"
+    if model.attention_bias and not model.attention_output_bias:
+        return "qwen2"
+    return "llama" if model.sliding_window is None else "mistral"
 
 
 def _rope_scaling(model: ModelConfig) -> dict[str, Any] | None:
@@ -89,7 +98,7 @@ def _scaled_positions(model: ModelConfig) -> int:
 def _refuse(model: ModelConfig) -> None:
     message = (
         f"no family of transformers has attention_bias = {model.attention_bias}, attention_output_bias = "
-        f"{model.attention_output_bias}, mlp_bias = {model.mlp_bias} and qk_norm = {model.qk_norm} together: "
-        "use the shards of the checkpoint itself"
+        f"{model.attention_output_bias}, mlp_bias = {model.mlp_bias}, qk_norm = {model.qk_norm} and "
+        f"sliding_window = {model.sliding_window} together: use the shards of the checkpoint itself"
     )
     raise InvalidInputError(message, code="export_unsupported")

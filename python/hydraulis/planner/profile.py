@@ -95,4 +95,12 @@ def _model(name_or_path: str) -> ModelShape:
         shape = CostProfile.preset(name_or_path).model
         assert shape is not None  # the core's tests say that every preset has one
         return shape
-    return shape_of(from_hugging_face(name_or_path))
+    model = from_hugging_face(name_or_path)
+    if model.sliding_window is not None:
+        message = (
+            f"sliding_window = {model.sliding_window} in the model's config.json is not predicted: profiles "
+            "are of attention to whole sequences, and up to that length both are the same; write null there, "
+            "in a copy of the file"
+        )
+        raise InvalidInputError(message, code="model_unsupported")
+    return shape_of(model)

@@ -224,7 +224,8 @@ def test_a_run_that_is_done_stays_as_it_is(runs: Runs) -> None:
     (ended, as_json), _ = run_ranks(2, run_commands, [other, [*other, "--json"]])
     assert (ended.code, as_json.code) == (0, 0)
     assert "there is nothing left to train" in ended.out
-    assert json.loads(as_json.out) == {"num_steps": STEPS, "finished": True, "first_step": STEPS, "steps": 0}
+    facts = {"num_steps": STEPS, "finished": True, "first_step": STEPS, "steps": 0}
+    assert json.loads(as_json.out) == {**facts, "files": []}
     assert {path: path.read_bytes() for path in runs.whole.rglob("*") if path.is_file()} == before
 
 

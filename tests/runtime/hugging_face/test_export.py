@@ -48,7 +48,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {"rope_parameters": LLAMA3}),
     "llama tied": ("Llama", {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True}),
     "mistral": ("Mistral", {"sliding_window": None, "head_dim": 10}),
-    "mistral tied": ("Mistral", {"sliding_window": None, "tie_word_embeddings": True}),
+    "mistral tied": ("Mistral", {"sliding_window": 53, "tie_word_embeddings": True}),
     "qwen2": ("Qwen2", {"rope_parameters": YARN}),
     "qwen2 tied": ("Qwen2", {"tie_word_embeddings": True}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
