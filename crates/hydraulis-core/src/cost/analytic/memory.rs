@@ -62,7 +62,8 @@ fn stage_parameters(model: &ModelShape, scheme: Scheme) -> Result<Vec<u64>> {
     let parameters = |(stage, layers): (u16, u64)| {
         let (first, last) = (stage == 0, stage + 1 == scheme.pp());
         let vocabularies = u64::from(first) + u64::from(last) - u64::from(first && last && model.is_tied());
-        layers * model.layer_parameters() + vocabularies * model.vocabulary_parameters()
+        let norm = if last { model.fields().hidden_size } else { 0 };
+        layers * model.layer_parameters() + vocabularies * model.vocabulary_parameters() + norm
     };
     Ok(stage_layers(model, scheme)?.into_iter().map(parameters).collect())
 }
