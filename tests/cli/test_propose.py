@@ -108,6 +108,16 @@ def test_the_papers_method(lengths: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "  -: not known; " in shown
 
 
+def test_the_papers_method_names_batch_and_place(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(options(lengths, "--method", "paper", "--context", "100")) == 2
+    said = capsys.readouterr().err
+    found = re.search(
+        r"\[sequence_too_long\]: batch 0: sequence (\d+) has (\d+) tokens; .* \(its sequence (\d+) is", said
+    )
+    assert found is not None, said
+    assert found[1] == found[3]
+
+
 @pytest.mark.parametrize("method", ["search", "paper"])
 def test_the_context_is_admitted(lengths: Path, capsys: pytest.CaptureFixture[str], method: str) -> None:
     found = document(capsys, options(lengths, "--context", "40000", "--method", method, "--json"))

@@ -23,9 +23,9 @@ from hydraulis.cli.options import (
 )
 from hydraulis.cli.progress import Progress
 from hydraulis.config.memory_rule import MemoryRule
-from hydraulis.errors import InvalidInputError
+from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.planner import load_profile, read_lengths
-from hydraulis.planner.compare import further
+from hydraulis.planner.compare import further, in_batch
 from hydraulis.planner.percent import percent
 
 _EXAMPLES = """\
@@ -92,13 +92,15 @@ def run(arguments: argparse.Namespace) -> int:
     with Progress() as progress:
         data = read_lengths(arguments.lengths, arguments.field, progress)
         lengths = LengthHistogram(data)
+        batches = drawn(arguments, data, progress)
         task = _Task(
             profile=profile,
             cluster=cluster_of(arguments, profile),
             lengths=lengths,
             memory=arguments.memory,
             context=arguments.context or lengths.longest,
-            batches=drawn(arguments, data, progress).lengths,
+            batches=batches.lengths,
+            places=batches.places,
         )
         if arguments.method == "search":
             listed = _by_search(task, arguments.k or _MOST_STRATEGIES, progress)
@@ -118,6 +120,7 @@ class _Task:
     memory: MemoryRule
     context: int
     batches: Sequence[npt.NDArray[np.int64]]
+    places: Sequence[npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +222,10 @@ def _by_paper(task: _Task, progress: Progress) -> _List:
     guess: Guess | None = None
     for done, batch in enumerate(task.batches):
         progress("planning each batch", done, len(task.batches))
-        plan = listed.plan(batch)
+        try:
+            plan = listed.plan(batch)
+        except InfeasibleError as error:
+            raise in_batch(error, done, batch, task.places[done]) from None
         chosen[plan.strategy] += 1
         guess = further(guess, plan.guess)
         expected_ms += plan.iteration_ms

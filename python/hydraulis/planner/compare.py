@@ -173,7 +173,9 @@ def _run(name: str, setting: Setting, progress: Tell) -> Contestant:
         try:
             plan = planner.plan(batch)
         except InfeasibleError as error:
-            raise _in_batch(error, setting, done) from None
+            raise in_batch(
+                error, done, batch, None if setting.places is None else setting.places[done]
+            ) from None
         run = planner.simulate(
             plan, slowdowns=setting.slowdowns, network=setting.network, link=setting.actual_link
         )
@@ -181,14 +183,22 @@ def _run(name: str, setting: Setting, progress: Tell) -> Contestant:
     return contestant
 
 
-def _in_batch(error: InfeasibleError, setting: Setting, number: int) -> InfeasibleError:
-    """Say in which batch a sequence is too long, and which one of the data it is."""
+def in_batch(
+    error: InfeasibleError, number: int, batch: Batch, places: Batch | None = None
+) -> InfeasibleError:
+    """Say in which batch a sequence is too long, and which one of the data it is, if that is known.
+
+    Args:
+        error: of the planner.
+        number: of the batch, from 0.
+        batch: its lengths, in tokens.
+        places: of its sequences in the data, from 0.
+    """
     # The planner names the first of the longest.
-    longest = int(np.argmax(setting.batches[number]))
+    longest = int(np.argmax(batch))
     where = ""
-    if setting.places is not None:
-        place = setting.places[number][longest]
-        where = f" (its sequence {longest} is number {place} of the data; all count from 0)"
+    if places is not None:
+        where = f" (its sequence {longest} is number {places[longest]} of the data; all count from 0)"
     return InfeasibleError(f"batch {number}: {error}{where}", code=error.code)
 
 
