@@ -104,6 +104,20 @@ def test_a_command_in_the_core_ends_by_ctrl_c(tmp_path: Path) -> None:
     assert_quiet(screen)
 
 
+def test_a_terminated_command_leaves_a_whole_terminal_and_no_file(tmp_path: Path) -> None:
+    lengths = tmp_path / "lengths.txt"
+    os.mkfifo(lengths)
+    words = ("pack", "--lengths", str(lengths), "--window", "100", "--output", str(tmp_path / "windows.npz"))
+    with on_a_terminal(*words) as screen, lengths.open("w") as writer:
+        writer.write("17\n")
+        writer.flush()
+        screen.read_until("\x1b[?25l")
+        screen.process.terminate()
+        assert screen.wait() == EXIT_INTERRUPTED
+    assert_quiet(screen)
+    assert [path.name for path in tmp_path.iterdir()] == ["lengths.txt"]
+
+
 def assert_quiet(screen: Screen) -> None:
     assert "Traceback" not in screen.written
     # The cursor is there again.

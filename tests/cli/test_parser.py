@@ -30,7 +30,7 @@ PACK = ["pack", "--lengths", "x", "--window", "8", "--output", "x.npz"]
         ([*PACK, "-x"], "hydraulis pack does not take -x", "hydraulis pack"),
         (["plna", "--gpus", "8"], "hydraulis has no command plna (did you mean plan?)", "hydraulis"),
         (["pack", "--lengths", "x"], "arguments are required: --window, --output", "hydraulis pack"),
-        ([], "arguments are required: COMMAND", "hydraulis"),
+        ([], "name a command of hydraulis: analyze, plan, ", "hydraulis"),
     ],
 )
 def test_what_is_no_command_line_is_refused_on_one_line(

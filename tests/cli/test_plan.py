@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sysconfig
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ import pytest
 
 from hydraulis import Plan, Planner
 from hydraulis.cli import plan as cli_plan
-from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
+from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, EXIT_REFUSED
 from hydraulis.cli.main import main
 
 # The installed command itself, not a module run by path.
@@ -268,3 +269,32 @@ def test_a_closed_pipe_is_quiet(lengths: Path) -> None:
     errors = process.stderr.read()
     process.stderr.close()
     assert (process.wait(timeout=120), errors) == (EXIT_PIPE_CLOSED, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_an_output_without_room_is_refused_in_a_line(lengths: Path, more: list[str], unbuffered: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [COMMAND, *options(lengths, *more)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+            text=True,
+            check=False,
+            timeout=120,
+        )
+    assert done.returncode == EXIT_REFUSED
+    assert done.stderr.startswith("hydraulis: error [file_unwritable]: standard output cannot be written: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_counts_are_written_as_in_a_configuration(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["analyze", "--lengths", str(lengths), "--json", "--count", "2", "--tokens-per-batch"]
+    for text in ("60000", "60_000"):
+        assert main([*words, text]) == 0
+    one, two = capsys.readouterr().out.splitlines()
+    assert one == two
+    for text in ("_6", "6_", "6__0", "6,000"):
+        assert main([*words, text]) == EXIT_REFUSED

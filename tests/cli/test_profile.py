@@ -105,6 +105,7 @@ def test_without_ranks_it_says_how_to_start_some(
         (["--schemes", "<1>;<tp2"], "scheme_syntax"),
         (["--set", "train.steps=0"], "config_value"),
         (["--output", "missing/p.json"], "file_unwritable"),
+        (["--output", "p.txt"], "arguments"),
     ],
 )
 def test_what_is_refused_is_said_once_and_no_rank_is_started(
@@ -165,6 +166,14 @@ def test_an_interrupt_says_what_is_kept(config: Path) -> None:
         f"{number:,} measurements are kept in {kept}; the same command goes on from them",
         "hydraulis: interrupted",
     ]
+
+
+def test_ranks_that_torchrun_has_started_start_none(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    assert main(options(config, "--ranks", "2")) == EXIT_REFUSED
+    assert "[arguments]: --ranks starts ranks, and this is one" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("word", ["0", "-1", "inf", "nan", "soon"])

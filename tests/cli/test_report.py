@@ -78,6 +78,11 @@ def test_what_cannot_be_written_is_refused_before_the_work(
     assert capsys.readouterr().err.startswith(f"hydraulis: error [{code}]: ")
 
 
+def test_a_page_is_html(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path), "--output", "page.pdf"]) == 2
+    assert "error [arguments]: --output page.pdf must end with .html: " in capsys.readouterr().err
+
+
 def test_a_link_to_nowhere_is_no_folder_for_pictures(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,3 +56,12 @@ def test_what_cannot_be_written_is_known_before(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError, match=f"'{path}' cannot be written") as caught:
             check_writable(None, path)
         assert caught.value.code == "file_unwritable"
+
+
+def test_two_results_do_not_go_into_one_file(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "file")
+    says = f"'{link}' cannot be written: it is to hold two results"
+    with pytest.raises(InvalidInputError, match=says) as caught:
+        check_writable(tmp_path / "file", None, link)
+    assert caught.value.code == "file_unwritable"

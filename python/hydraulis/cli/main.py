@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import NoReturn
 
 from hydraulis.cli import analyze, check, config, export, pack, plan, profile, propose, report, simulate
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, report_before_meeting
@@ -23,14 +22,9 @@ exit codes:
   0    done
   1    internal error: a result broke a promise; please report it
   2    an argument, a file or a batch was refused
-  130  interrupted
+  130  interrupted or terminated
   141  the reader of the output went away
 """
-
-
-def command() -> NoReturn:
-    """Run the command line as a process of its own."""
-    sys.exit(main())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,6 +49,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _discard_output()
         return EXIT_PIPE_CLOSED
+    except OSError as error:
+        # Files that cannot be opened or written have codes: what has no name is standard output.
+        if error.filename is not None:
+            raise
+        _discard_output()
+        why = error.strerror or error
+        message = f"standard output cannot be written: {why}; make room, or send it elsewhere"
+        return report_before_meeting("hydraulis", InvalidInputError(message, code="file_unwritable"))
     return code
 
 

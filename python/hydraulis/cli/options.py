@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
@@ -10,6 +11,7 @@ from hydraulis._core import Cluster, CostProfile, LinkRates
 from hydraulis.config.memory_rule import MemoryRule
 from hydraulis.config.planner import LINK_OF_PROFILE
 from hydraulis.config.preset import PRESETS
+from hydraulis.errors import InvalidInputError
 from hydraulis.planner.links import link_rates
 
 FIGURE_KINDS = (".png", ".svg", ".pdf")
@@ -188,9 +190,21 @@ def figure_path(text: str) -> Path:
     return path
 
 
+def check_ending(output: Path, ending: str, why: str) -> None:
+    """Refuse an `--output` whose name does not say what is written.
+
+    Raises:
+        InvalidInputError: it ends otherwise (code `arguments`).
+    """
+    if output.suffix.lower() != ending:
+        message = f"--output {output} must end with {ending}: {why}"
+        raise InvalidInputError(message, code="arguments")
+
+
 def count(text: str) -> int:
-    """Take a count of at least 1 that the core's 32 bits hold."""
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:11]) < 2**32):
+    """Take a count of at least 1 that the core's 32 bits hold, as Python and TOML write one: `200_000`."""
+    digits = text.replace("_", "")
+    if not (re.fullmatch(r"[0-9]+(_[0-9]+)*", text) and 1 <= int(digits[:11]) < 2**32):
         message = f"{text!r} must be a whole number from 1 to {2**32 - 1}"
         raise argparse.ArgumentTypeError(message)
-    return int(text)
+    return int(digits)

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from hydraulis._core import Windows, pack_windows
-from hydraulis.cli.options import add_json, add_lengths, json_line, written
+from hydraulis.cli.options import add_json, add_lengths, check_ending, json_line, written
 from hydraulis.cli.progress import Progress
-from hydraulis.errors import InvalidInputError
 from hydraulis.planner import map_lengths
 from hydraulis.planner.files import whole_file
 
@@ -51,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         InvalidInputError: the output's name does not say what is written (code `arguments`).
     """
-    _check_is_npz(arguments.output)
+    check_ending(arguments.output, ".npz", "the windows are written as arrays of numpy")
     with Progress() as progress, whole_file(arguments.output) as file:
         lengths = map_lengths(arguments.lengths, arguments.field, progress)
         windows = pack_windows(lengths, window_tokens=arguments.window, progress=progress.share("packing"))
@@ -65,12 +64,6 @@ def run(arguments: argparse.Namespace) -> int:
     account = _json if arguments.json else _readable
     sys.stdout.write(account(windows, arguments.output))
     return 0
-
-
-def _check_is_npz(output: Path) -> None:
-    if output.suffix != ".npz":
-        message = f"--output {output} must end with .npz: the windows are written as arrays of numpy"
-        raise InvalidInputError(message, code="arguments")
 
 
 def _json(windows: Windows, output: Path) -> str:

@@ -60,6 +60,8 @@ class Parser(argparse.ArgumentParser):
             if word.startswith("--") and " " not in name and name not in self._option_string_actions:
                 self.error(f"{self.prog} has no option {name}{_nearest(name, self._option_string_actions)}")
         command = words[len(own) :][:1]
+        if self._names_of_commands and not words:
+            self.error(f"name a command of {self.prog}: {', '.join(self._names_of_commands)}")
         if self._names_of_commands and command and command[0] not in self._names_of_commands:
             nearest = _nearest(command[0], self._names_of_commands)
             self.error(f"{self.prog} has no command {command[0]}{nearest}")

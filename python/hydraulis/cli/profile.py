@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.cli.exit import EXIT_INTERRUPTED, report, report_as_rank
 from hydraulis.cli.local_ranks import PARENT, end_with_parent, run_local_ranks
-from hydraulis.cli.options import add_config_layers, add_json, count, overrides_of, written
+from hydraulis.cli.options import add_config_layers, add_json, check_ending, count, overrides_of, written
 from hydraulis.cli.progress import Progress
 from hydraulis.config.planner import SEARCH
 from hydraulis.config.run import RunConfig, load
@@ -98,7 +98,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise InvalidInputError(message, code="profile_source")
     if arguments.refine is not None:
         return _refine(arguments)
+    check_ending(arguments.output, ".json", "a profile is JSON")
     if _IS_RANK in os.environ:
+        if arguments.ranks is not None:
+            message = "--ranks starts ranks, and this is one that torchrun has started: leave it out"
+            raise InvalidInputError(message, code="arguments")
         end_with_parent()
         return _as_rank(arguments)
     # All that is refused already here is said once, and no rank is started for it.
@@ -236,7 +240,9 @@ def _finish(arguments: argparse.Namespace, profile: CostProfile, account: str) -
     with whole_file(arguments.output) as file:
         file.write((profile.to_json() + "\n").encode())
     readable = account + written(arguments.output)
-    sys.stdout.write(profile.to_json() + "\n" if arguments.json else readable)
+    # The file's is indented; parsing keeps every number as it is.
+    line = json.dumps(json.loads(profile.to_json())) + "\n"
+    sys.stdout.write(line if arguments.json else readable)
 
 
 def describe(profile: CostProfile) -> str:

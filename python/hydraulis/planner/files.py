@@ -50,14 +50,19 @@ def check_writable(*paths: Path | None) -> None:
         paths: of files that `whole_file` is to write; None for what was not asked for.
 
     Raises:
-        InvalidInputError: one of them cannot be written (code `file_unwritable`).
+        InvalidInputError: one of them cannot be written, or is the same as another (code `file_unwritable`).
     """
+    targets = set()
     for path in paths:
         if path is not None:
             try:
-                try_to_write(_target(path).parent)
+                target = _target(path)
+                try_to_write(target.parent)
             except OSError as error:
                 raise _unwritable(path, error.strerror or error) from error
+            if target in targets:
+                raise _unwritable(path, "it is to hold two results")
+            targets.add(target)
 
 
 def nearest_there(path: Path) -> Path:

@@ -2,7 +2,15 @@
 
 import sys
 
-from hydraulis.train.command import main
+from hydraulis.cli.exit import EXIT_INTERRUPTED
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        # Only now: loading takes a while, in which it may be interrupted.
+        from hydraulis.train.command import main
+
+        code = main()
+    except KeyboardInterrupt:
+        # Nothing had begun, and torchrun says what ended its ranks.
+        code = EXIT_INTERRUPTED
+    sys.exit(code)

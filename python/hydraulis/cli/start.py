@@ -1,0 +1,24 @@
+"""Where the `hydraulis` process begins: whoever ends it early ends it as cleanly as later."""
+
+import os
+import signal
+import sys
+from typing import NoReturn
+
+from hydraulis.cli.exit import EXIT_INTERRUPTED
+
+
+def command() -> NoReturn:
+    """Run the command line as a process of its own."""
+    try:
+        if "RANK" not in os.environ:
+            # Terminated, a command leaves a whole terminal and no unfinished file, as it does interrupted.
+            # Ranks are terminated by what started them, which says why.
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+        # Only now: loading takes a while, in which it may be interrupted.
+        from hydraulis.cli.main import main
+
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.stderr.write("hydraulis: interrupted\n")
+        sys.exit(EXIT_INTERRUPTED)

@@ -1,0 +1,35 @@
+"""The process is interrupted while it loads."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hydraulis.cli.exit import EXIT_INTERRUPTED
+
+# Whatever is imported after the entry itself is interrupted.
+INTERRUPT = """
+import sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("hydraulis.cli.main", "hydraulis.train.command"):
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "said"), [("hydraulis", "hydraulis: interrupted\n"), ("hydraulis.train", "")]
+)
+def test_an_interrupt_while_it_loads_is_one_as_later(tmp_path: Path, module: str, said: str) -> None:
+    code = f"{INTERRUPT}import runpy; runpy.run_module({module!r}, run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--help"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (EXIT_INTERRUPTED, said)
