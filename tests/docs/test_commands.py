@@ -78,9 +78,10 @@ def ranks_of(words: list[str]) -> int | None:
 
 
 def on_ranks(words: list[str]) -> list[str]:
-    """Give what each rank of a command runs: the command's module, and its arguments."""
+    """Give what each rank of a command runs: the command's module, and its arguments but for --ranks N."""
     module = next(word for word in words if word in ("hydraulis", "hydraulis.train"))
-    return words[words.index(module) :]
+    first = words.index("--ranks") if "--ranks" in words else len(words)
+    return words[words.index(module) : first] + words[first + 2 :]
 
 
 def reason(words: list[str]) -> str | None:
