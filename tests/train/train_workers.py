@@ -34,8 +34,11 @@ class Ended(NamedTuple):
 
 def run_commands(commands: Sequence[Sequence[str]], ranks_per_node: int | None = None) -> list[Ended]:
     """Run the command with each list of arguments, one after another; all are of one node by default."""
-    os.environ["RANK"] = str(dist.get_rank())
-    os.environ["LOCAL_WORLD_SIZE"] = str(ranks_per_node or dist.get_world_size())
+    size = dist.get_world_size()
+    os.environ |= {"RANK": str(dist.get_rank()), "WORLD_SIZE": str(size)}
+    os.environ["LOCAL_WORLD_SIZE"] = str(ranks_per_node or size)
+    # Nobody meets there: the group is there already.
+    os.environ |= {"MASTER_ADDR": "nowhere", "MASTER_PORT": "0"}
     setattr(distributed, "joined", join_what_is_there)  # noqa: B010
     # No torchrun is there to end a rank that waits for it.
     setattr(ending, "PATIENCE_S", 0.0)  # noqa: B010

@@ -96,9 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
     if (arguments.config is None) == (arguments.refine is None):
         message = "give either the configuration of a run, to measure, or --refine with the folder of one"
         raise InvalidInputError(message, code="profile_source")
+    check_ending(arguments.output, ".json", "a profile is JSON")
     if arguments.refine is not None:
         return _refine(arguments)
-    check_ending(arguments.output, ".json", "a profile is JSON")
     if _IS_RANK in os.environ:
         if arguments.ranks is not None:
             message = "--ranks starts ranks, and this is one that torchrun has started: leave it out"

@@ -8,13 +8,13 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.errors import HydraulisError
 from hydraulis.runtime.device import CPU, backend_of, prepare_device
 from hydraulis.runtime.node_interface import node_interface
 from hydraulis.runtime.rank_zero import from_rank_zero
+from hydraulis.runtime.torchrun import require_torchrun
 
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
-_SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _REFUSAL_TIMEOUT = timedelta(seconds=60)
 
 
@@ -30,13 +30,7 @@ def joined(timeout: timedelta, device: torch.device = CPU, *, deterministic: boo
     Raises:
         InvalidInputError: the process was not started by torchrun (code `not_torchrun`).
     """
-    missing = [name for name in _SET_BY_TORCHRUN if name not in os.environ]
-    if missing:
-        message = (
-            f"{', '.join(missing)} not set: training runs under torchrun; start it as "
-            "torchrun --standalone --nproc-per-node RANKS -m hydraulis.train RUN.toml"
-        )
-        raise InvalidInputError(message, code="not_torchrun")
+    require_torchrun()
     # A rank is one thread: ranks share the cores, and a second thread each would wait for the others' (an
     # AdamW step of 400 tensors took 22.7 s instead of 45 ms so).
     torch.set_num_threads(1)

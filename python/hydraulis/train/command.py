@@ -14,6 +14,7 @@ from hydraulis.cli.parser import Parser
 from hydraulis.config.run import RunConfig, load
 from hydraulis.data.extras import require_torch
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.torchrun import require_torchrun
 
 _EXAMPLES = """\
 examples:
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         parsed = make_parser().parse_args(arguments)
         config = load(parsed.config, _overrides(parsed), parsed.preset)
+        require_torchrun()
         require_torch("training")
     except HydraulisError as error:
         return report_before_meeting(_PROGRAM, error)

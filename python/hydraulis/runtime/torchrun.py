@@ -1,0 +1,22 @@
+"""What torchrun says to the ranks that it starts."""
+
+import os
+
+from hydraulis.errors import InvalidInputError
+
+_SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def require_torchrun() -> None:
+    """Refuse to be a rank where nothing says which one.
+
+    Raises:
+        InvalidInputError: the process was not started by torchrun (code `not_torchrun`).
+    """
+    missing = [name for name in _SET_BY_TORCHRUN if name not in os.environ]
+    if missing:
+        message = (
+            f"{', '.join(missing)} not set: training runs under torchrun; start it as "
+            "torchrun --standalone --nproc-per-node RANKS -m hydraulis.train RUN.toml"
+        )
+        raise InvalidInputError(message, code="not_torchrun")
