@@ -223,7 +223,10 @@ def test_the_figure_is_what_its_name_says(
     assert capsys.readouterr().out.endswith(f"written to {path}\n")
     assert path.read_bytes().startswith(start)
     assert main(options(lengths, "--compare", "4x<tp16>", "--figure", str(path), "--json")) == 0
-    assert json.loads(capsys.readouterr().out)["files"] == [str(path)]
+    found = json.loads(capsys.readouterr().out)
+    assert found["files"] == [str(path)]
+    stated = {name: found[name] for name in ("profile", "gpus", "gpus_per_node", "batches", "seed", "memory")}
+    assert list(stated.values()) == ["llama-32b-a800", 64, 8, 3, 0, "cap"]
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 

@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
             # What it was simulated under has a line of its own there.
             comparison_figure(contestants, title.replace("; ", "\n", 1)).save(arguments.figure)
     sys.stdout.write(
-        json_line(_document(contestants), arguments.figure)
+        json_line(_document(arguments, setting, contestants), arguments.figure)
         if arguments.json
         else f"{title}\n\n{contestant_table(contestants, setting.profile)}{written(arguments.figure)}"
     )
@@ -208,7 +208,9 @@ def _title(arguments: argparse.Namespace, setting: Setting) -> str:
     )
 
 
-def _document(contestants: Sequence[Contestant]) -> dict[str, object]:
+def _document(
+    arguments: argparse.Namespace, setting: Setting, contestants: Sequence[Contestant]
+) -> dict[str, object]:
     planners = [
         {
             "planner": one.name,
@@ -229,7 +231,16 @@ def _document(contestants: Sequence[Contestant]) -> dict[str, object]:
         }
         for one in contestants
     ]
-    return {"planners": planners}
+    return {
+        "profile": setting.profile.name,
+        "gpus": setting.cluster.gpus,
+        "gpus_per_node": setting.cluster.gpus_per_node,
+        "batches": len(setting.batches),
+        "tokens_per_batch": arguments.tokens_per_batch,
+        "seed": arguments.seed,
+        "memory": setting.memory,
+        "planners": planners,
+    }
 
 
 def _held(memory: RankMemory) -> dict[str, float]:
