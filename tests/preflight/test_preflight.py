@@ -75,6 +75,8 @@ def test_what_is_not_indexed_yet_is_tried(made: Path) -> None:
     assert found["data"].text == "source 0, 1 files: no index yet, what was tried of the records can be read"
     assert "the files of" in found["model"].text
     assert "up to 64 tokens may come, 96 are admitted" in found["longest"].text
+    says = "9,536.743164 MiB of the profile; planner.memory_mib = 6 is not looked at"
+    assert found["memory"].text.endswith(f"are left for activations, of {says}")
     # Nothing was made.
     assert not (made / "index").exists()
     assert not (made / "runs").exists()

@@ -1,7 +1,5 @@
 """The cluster: strategies and their ranks, the memory of each, and the profile."""
 
-import json
-
 import torch
 
 from hydraulis._core import Cluster, CostProfile, Scheme
@@ -9,7 +7,7 @@ from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.parallel.groups import most_groups_of_rank
 from hydraulis.preflight.finding import Status
-from hydraulis.profile.of_run import chosen_profile
+from hydraulis.profile.of_run import chosen_profile, memory_note
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.held_memory import MIB, held_memory
 from hydraulis.runtime.run_planner import RunPlanner
@@ -92,7 +90,9 @@ class ClusterLook:
                 "raise it, leave strategies with that scheme out, or use more ranks"
             )
             raise InfeasibleError(message, code="scheme_too_large")
-        return "ok", f"{parts}; {(memory - held.bytes) / MIB:,.0f} MiB are left for activations"
+        text = f"{parts}; {(memory - held.bytes) / MIB:,.0f} MiB are left for activations"
+        said = memory_note(self.config, self.profile) if self.profile else ""
+        return "ok", f"{text}, of {said}" if said else text
 
     def saved_profile(self, resumed: ResumedRun | None) -> tuple[Status, str]:
         """Read the profile that the run names, or that of the run it goes on with.
@@ -148,5 +148,4 @@ class ClusterLook:
         """Give a rank's memory in bytes, and who says so: a profile brings its own."""
         if self.profile is None:
             return self.config.planner.memory_mib * MIB, "planner.memory_mib"
-        hardware = json.loads(self.profile.to_json())["hardware"]
-        return int(hardware["memory_bytes"]), "the memory of its profile"
+        return self.profile.memory_bytes, "the memory of its profile"
