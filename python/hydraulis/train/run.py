@@ -90,6 +90,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
         planner.check_longest(data.longest)
         # Earlier steps of the folder may have used schemes that plans no longer do.
         recorder = _recorder(config, whole, cluster, planner, data.train, resumed)
+        display.note(_where(recorder.directory.path, config.output.directory, resumed))
         saver = _saver(config, worker, position, recorder)
         # Its batches must not use up what strategies training may, nor depend on when they are planned.
         evaluator = Evaluator(
@@ -263,6 +264,13 @@ def _recorder(
 
         on_rank_zero(go_on)
     return recorder
+
+
+def _where(directory: Path, wanted: str, resumed: ResumedRun | None) -> str:
+    """Say in which folder a run writes: a name that is taken gets a number."""
+    is_taken = resumed is None and directory != Path(wanted)
+    why = f": output.directory = {wanted!r} is there already" if is_taken else ""
+    return f"writing into {directory}{why}"
 
 
 def _note(iteration: Iteration, recorder: Recorder, planner: RunPlanner) -> None:
