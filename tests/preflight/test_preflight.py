@@ -110,6 +110,13 @@ def test_files_without_a_record_are_refused_as_the_run_refuses_them(
     assert looks(config)["data"].status == "ok"
 
 
+def test_sequences_longer_than_the_model_was_made_for_are_said(made: Path) -> None:
+    assert "max_position_embeddings" not in looks(read(made))["model"].text
+    found = looks(read(made, "data.max_tokens=65", "planner.strategies=2x<tp2>"))["model"]
+    assert found.status == "ok"
+    assert f"; data.max_tokens = 65 is above max_position_embeddings = 64 of {made}/base/" in found.text
+
+
 def test_without_a_profile_the_run_measures_one(made: Path) -> None:
     found = looks(read(made, "planner.profile=", "train.steps=3", "train.frozen=model.embed_tokens.*"))
     assert found["profile"].status == found["longest"].status == "later"

@@ -34,6 +34,7 @@ from hydraulis.runtime.device import device_name
 from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.evaluator import Evaluator
 from hydraulis.runtime.hugging_face.files import carry
+from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.loop import Iteration, iterations
 from hydraulis.runtime.output_folder import look_at_output
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
@@ -77,6 +78,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
             return 0
         saved = saved_profile(config, resumed, display.note)
         schemes = run_schemes(config, cluster, saved)
+        _note_positions(config, display)
         display.doing("making the model")
         worker = begin(config, schemes, resumed)
         display.note(f"computing on {device_name(worker.device)}, attention by {worker.kernel.name}")
@@ -131,6 +133,13 @@ def _opened(config: RunConfig, stop: StopRequest, display: TrainingDisplay) -> D
     display.doing("looking at the data")
     display.data(json.loads(from_rank_zero(lambda: json.dumps(data.train.describe()))))
     return data
+
+
+def _note_positions(config: RunConfig, display: TrainingDisplay) -> None:
+    """Say that sequences may be longer than the model is made for, if they may. Collective."""
+    said = from_rank_zero(lambda: positions_note(config))
+    if said:
+        display.note(said)
 
 
 def _measured(
