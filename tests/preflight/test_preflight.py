@@ -194,6 +194,15 @@ def test_a_search_looks_among_the_schemes_that_fit(made: Path) -> None:
     assert "96 are admitted" in found["longest"].text
 
 
+def test_a_list_of_strategies_without_work_for_all_ranks_is_said(made: Path) -> None:
+    config = read(made, "planner.strategies=1x<tp2>;1x<1>;1x<tp2>+1x<1>")
+    assert looks(config)["strategies"].text.endswith(
+        "groups; at best 3 of 4 ranks work: name a strategy for all"
+    )
+    assert "ranks work" not in looks(config, gpus=3)["strategies"].text
+    assert "ranks work" not in looks(read(made, "planner.strategies=search"))["strategies"].text
+
+
 def test_devices_that_are_not_here_are_left_to_the_run(made: Path) -> None:
     assert looks(read(made, "train.device=cpu"))["device"].status == "ok"
     if not torch.cuda.is_available():
