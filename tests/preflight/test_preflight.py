@@ -163,6 +163,21 @@ def test_a_refusal_is_a_line_and_the_rest_is_looked_at(
     assert (found[name].status, found[name].code) == ("refused", code), found[name].text
 
 
+@pytest.mark.parametrize(
+    ("override", "first", "others"),
+    [
+        ("train.frozen=*.absent", "model", ["strategies", "output"]),
+        ("data.tokenizer=FOLDER/nowhere", "tokenizer", ["data"]),
+    ],
+)
+def test_one_refusal_is_said_once(made: Path, override: str, first: str, others: list[str]) -> None:
+    found = looks(read(made, override.replace("FOLDER", str(made))))
+    assert [name for name, one in found.items() if one.status == "refused"] == [first]
+    for name in others:
+        assert (found[name].status, found[name].code) == ("later", None)
+        assert found[name].text == f"follows from {first}, which is refused"
+
+
 def test_a_sequence_that_no_strategy_admits_is_refused_once_it_is_known(made: Path, tmp_path: Path) -> None:
     (tmp_path / "narrow.json").write_text(made_up_profile({"<1>": 20}).to_json())
     overrides = (f"data.index_directory={tmp_path}/index", f"planner.profile={tmp_path}/narrow.json")
