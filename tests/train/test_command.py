@@ -538,6 +538,10 @@ def test_files_that_fail_end_every_rank(tmp_path: Path) -> None:
         assert (first.code, second.code) == (2, 2)
         assert first.err.startswith(f"hydraulis.train: error {said}")
         assert second.err == ""
+    # Where a run stands is said once it is one.
+    assert "failed after" not in ended[0][0].out
+    last = ended[0][1].out.splitlines()[-1]
+    assert last.startswith(f"failed after step 1 of {STEPS}; no checkpoint is complete: ")
     # The look leaves nothing, and no step was trained where state could not have been kept.
     assert not (tmp_path / "node-1/run").exists()
     assert not any(one.name.startswith(".shared") for one in (tmp_path / "node-0/run").iterdir())

@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from hydraulis.data.dataset import Dataset
 from hydraulis.data.open import Data
 from hydraulis.data.run_analysis import analysis_of
 from hydraulis.data.run_length import epochs_of, with_steps
+from hydraulis.errors import HydraulisError
 from hydraulis.planner.static import StaticComparison
 from hydraulis.profile.measure import WARMING_UP, what_it_takes
 from hydraulis.profile.of_run import measured_profile, measurement_limits, saved_profile
@@ -57,7 +59,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
         stop: who asks for the end of the run.
         as_json: whether the summary is printed as JSON on one line, and all else on standard error.
     """
-    with TrainingDisplay(rank, json=as_json) as display:
+    with TrainingDisplay(rank, json=as_json) as display, ExitStack() as told:
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         named_strategies(config.planner, cluster)
         resumed = find_resumed(config.checkpoint.resume, config.output.directory)
@@ -99,6 +101,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
             config, data.held_out, worker, RunPlanner(config.planner, profile, cluster, link)
         )
         dropped = 0
+        told.enter_context(_failure_told(recorder.directory.path, first, display))
         for iteration in iterations(config, data.train, worker, planner, stop, first):
             completed += 1
             dropped = iteration.num_dropped
@@ -280,6 +283,16 @@ def _where(directory: Path, wanted: str, resumed: ResumedRun | None) -> str:
     is_taken = resumed is None and directory != Path(wanted)
     why = f": output.directory = {wanted!r} is there already" if is_taken else ""
     return f"writing into {directory}{why}"
+
+
+@contextmanager
+def _failure_told(directory: Path, first: int, display: TrainingDisplay) -> Iterator[None]:
+    """Let a run that is refused in the middle say where it stands, before its error is reported."""
+    try:
+        yield
+    except HydraulisError:
+        display.failed(first, CheckpointFolder.of_run(directory).newest())
+        raise
 
 
 def _note(iteration: Iteration, recorder: Recorder, planner: RunPlanner) -> None:
