@@ -249,6 +249,8 @@ def test_the_model_checks_itself(tmp_path: Path) -> None:
         ("model.hidden=1", r"'hidden' in section \[model\] is unknown.* did you mean 'hidden_size'"),
         ("data.sourcs=x", r"'sourcs' in section \[data\] is unknown.* did you mean 'sources'"),
         ("dat.sources=x", "'dat' in the run configuration is unknown.* did you mean 'data'"),
+        ("dat.sources=x", "the keys are preset, model, data, "),
+        ("model.paht=base", r"the keys are path, hf_config, vocab_size, .* did you mean 'path'"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_name(tmp_path: Path, override: str, message: str) -> None:
@@ -270,6 +272,7 @@ def test_a_missing_key_is_named(tmp_path: Path, line: str, section: str) -> None
     with pytest.raises(InvalidInputError, match=rf"in section \[{section}\] is missing") as refusal:
         load(write(tmp_path, MINIMAL.replace(line, "")), [])
     assert refusal.value.code == "config_missing_key"
+    assert str(refusal.value).endswith("; set it, or model.path, or model.hf_config") == (section == "model")
 
 
 def test_overrides_replace_and_add_keys(tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ def test_what_is_not_indexed_yet_is_tried(made: Path) -> None:
     assert found["data"].text == "source 0, 1 files: no index yet, what was tried of the records can be read"
     assert "the files of" in found["model"].text
     assert "up to 64 tokens may come, 96 are admitted" in found["longest"].text
+    says = "9,536.743164 MiB of the profile; planner.memory_mib = 6 is not looked at"
+    assert found["memory"].text.endswith(f"are left for activations, of {says}")
     # Nothing was made.
     assert not (made / "index").exists()
     assert not (made / "runs").exists()
@@ -106,6 +108,13 @@ def test_files_without_a_record_are_refused_as_the_run_refuses_them(
     # Not among those that are tried first.
     (tmp_path / f"{min(1, files - 1):02}.jsonl").write_text('{"text": "one"}\n')
     assert looks(config)["data"].status == "ok"
+
+
+def test_sequences_longer_than_the_model_was_made_for_are_said(made: Path) -> None:
+    assert "max_position_embeddings" not in looks(read(made))["model"].text
+    found = looks(read(made, "data.max_tokens=65", "planner.strategies=2x<tp2>"))["model"]
+    assert found.status == "ok"
+    assert f"; data.max_tokens = 65 is above max_position_embeddings = 64 of {made}/base/" in found.text
 
 
 def test_without_a_profile_the_run_measures_one(made: Path) -> None:
@@ -154,6 +163,21 @@ def test_a_refusal_is_a_line_and_the_rest_is_looked_at(
     assert (found[name].status, found[name].code) == ("refused", code), found[name].text
 
 
+@pytest.mark.parametrize(
+    ("override", "first", "others"),
+    [
+        ("train.frozen=*.absent", "model", ["strategies", "output"]),
+        ("data.tokenizer=FOLDER/nowhere", "tokenizer", ["data"]),
+    ],
+)
+def test_one_refusal_is_said_once(made: Path, override: str, first: str, others: list[str]) -> None:
+    found = looks(read(made, override.replace("FOLDER", str(made))))
+    assert [name for name, one in found.items() if one.status == "refused"] == [first]
+    for name in others:
+        assert (found[name].status, found[name].code) == ("later", None)
+        assert found[name].text == f"follows from {first}, which is refused"
+
+
 def test_a_sequence_that_no_strategy_admits_is_refused_once_it_is_known(made: Path, tmp_path: Path) -> None:
     (tmp_path / "narrow.json").write_text(made_up_profile({"<1>": 20}).to_json())
     overrides = (f"data.index_directory={tmp_path}/index", f"planner.profile={tmp_path}/narrow.json")
@@ -183,6 +207,15 @@ def test_a_search_looks_among_the_schemes_that_fit(made: Path) -> None:
     found = looks(read(made, "planner.strategies=search"))
     assert found["strategies"].text.startswith("a search over <1>, <pp2>, <cp4>, <tp2> on 4 ranks")
     assert "96 are admitted" in found["longest"].text
+
+
+def test_a_list_of_strategies_without_work_for_all_ranks_is_said(made: Path) -> None:
+    config = read(made, "planner.strategies=1x<tp2>;1x<1>;1x<tp2>+1x<1>")
+    assert looks(config)["strategies"].text.endswith(
+        "groups; at best 3 of 4 ranks work: name a strategy for all"
+    )
+    assert "ranks work" not in looks(config, gpus=3)["strategies"].text
+    assert "ranks work" not in looks(read(made, "planner.strategies=search"))["strategies"].text
 
 
 def test_devices_that_are_not_here_are_left_to_the_run(made: Path) -> None:

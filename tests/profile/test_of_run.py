@@ -16,7 +16,7 @@ from hydraulis.profile.document import (
     cost_profile,
     measured_attention,
 )
-from hydraulis.profile.of_run import _of_resumed
+from hydraulis.profile.of_run import _of_resumed, chosen_profile
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.device import CPU, device_name
 from profiles import made_up_profile
@@ -81,7 +81,7 @@ def resumed_of(folder: Path, config: RunConfig, device: str) -> ResumedRun:
 
 def taken(config: RunConfig, resumed: ResumedRun) -> tuple[bool, list[str]]:
     notes: list[str] = []
-    return _of_resumed(config, resumed, notes.append) != "", notes
+    return _of_resumed(config, resumed, notes.append) is not None, notes
 
 
 def test_the_profile_of_the_same_run_is_taken_without_a_word(tmp_path: Path) -> None:
@@ -111,6 +111,22 @@ def test_that_of_another_device_is_measured_anew(tmp_path: Path) -> None:
     is_taken, notes = taken(config, resumed_of(tmp_path, config, "another device"))
     assert not is_taken
     assert notes[0].endswith(f"device was another device and is {device_name(CPU)}")
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_whose_memory_counts_is_said_where_two_differ(tmp_path: Path, *, is_named: bool) -> None:
+    config = config_with(tmp_path)
+    resumed = resumed_of(tmp_path, config, device_name(CPU))
+    named = made_up_profile({"<1>": 64})
+    notes: list[str] = []
+    assert chosen_profile(config, resumed, notes.append) is not None
+    assert notes == []
+    (tmp_path / "profile.json").write_text(named.to_json())
+    override = [f"planner.profile={tmp_path}/profile.json"] if is_named else []
+    assert chosen_profile(config_with(tmp_path, *override), resumed, notes.append) == named
+    # 10 GB, in MiB.
+    says = "9,536.743164 MiB of the profile; planner.memory_mib = 6 is not looked at"
+    assert notes == [f"memory: {says}"]
 
 
 def test_one_that_no_run_measured_is_taken_as_before(tmp_path: Path) -> None:

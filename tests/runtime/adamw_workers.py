@@ -39,7 +39,7 @@ def step_all(configs: Sequence[OptimizerConfig], factors: Sequence[float]) -> li
     return results
 
 
-def diverge() -> tuple[str, bool]:
+def diverge() -> tuple[str, str, bool]:
     """Meet an infinite gradient on the last rank alone; give the refusal, and whether nothing changed."""
     home = _home(OptimizerConfig(), 1)
     before = home.master.clone()
@@ -48,8 +48,8 @@ def diverge() -> tuple[str, bool]:
     try:
         home.step()
     except HydraulisError as error:
-        return error.code, torch.equal(home.master, before)
-    return "", False
+        return error.code, str(error), torch.equal(home.master, before)
+    return "", "", False
 
 
 def _home(config: OptimizerConfig, steps: int) -> HomeState:

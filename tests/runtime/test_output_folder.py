@@ -1,6 +1,7 @@
 """Where a run writes, and how much room its checkpoints need there."""
 
 import dataclasses
+import math
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, Manifest
 from hydraulis.runtime.checkpoint.resume import ResumedRun
+from hydraulis.runtime.held_memory import MIB
 from hydraulis.runtime.output_folder import look_at_output
 from hydraulis.runtime.parameters import ModelParameters
 from runtime.tiny import run_config
@@ -82,6 +84,9 @@ def test_too_little_room_is_refused_with_what_is_needed(
     ) as refusal:
         look_at_output(config, None)
     assert refusal.value.code == "run_directory"
+    # A byte too little is not as much.
+    whole = math.ceil(needed / MIB)
+    assert f"has {whole - 1} MiB of room, and 3 checkpoints at once take {whole}: " in str(refusal.value)
 
 
 def test_a_folder_that_cannot_be_written_is_refused() -> None:

@@ -253,6 +253,8 @@ def test_the_log_shows_each_step_once_and_where_the_files_are(first: Run) -> Non
         assert any(line.endswith(str(first.directory / name)) for line in lines), name
     assert "best static strategy" in first.out
     assert "stopped" not in first.out
+    places = [place for place, line in enumerate(lines) if line.startswith("step 1/")]
+    assert lines.index(f"writing into {first.directory}") < places[0]
     (measuring,) = (
         place for place, line in enumerate(lines) if line.startswith("measuring what 3 schemes cost")
     )
@@ -272,6 +274,8 @@ def test_a_second_run_leaves_the_first_alone(folder: Path, first: Run, second: R
     assert first.directory != second.directory
     assert len(first.metrics) == STEPS
     assert {path.name for path in folder.iterdir()} == {"run.toml", "torchrun", "run", "run-2"}
+    wanted = f"writing into {second.directory}: output.directory = '{first.directory}' is there already"
+    assert wanted in second.out.splitlines()
 
 
 def test_a_refusal_is_reported_once_even_if_rank_zero_is_the_slowest(tmp_path: Path) -> None:
@@ -534,6 +538,10 @@ def test_files_that_fail_end_every_rank(tmp_path: Path) -> None:
         assert (first.code, second.code) == (2, 2)
         assert first.err.startswith(f"hydraulis.train: error {said}")
         assert second.err == ""
+    # Where a run stands is said once it is one.
+    assert "failed after" not in ended[0][0].out
+    last = ended[0][1].out.splitlines()[-1]
+    assert last.startswith(f"failed after step 1 of {STEPS}; no checkpoint is complete: ")
     # The look leaves nothing, and no step was trained where state could not have been kept.
     assert not (tmp_path / "node-1/run").exists()
     assert not any(one.name.startswith(".shared") for one in (tmp_path / "node-0/run").iterdir())

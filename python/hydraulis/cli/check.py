@@ -24,9 +24,10 @@ examples:
   hydraulis check run.toml --preset node --gpus 8 --set planner.profile=profile.json
   hydraulis check run.toml --preset nodes --gpus 64 --gpus-per-node 8 --json
 
-Each line is one look at the run: `ok`, `later` where only the run itself can tell, or `refused` with what to
-do. Nothing is left behind and no rank is started; data that are not indexed yet are tried by their first
-records. It needs what training does: pip install 'hydraulis[train,data]'. Exit code 2: something was refused.
+Each line is one look at the run: `ok`, `later` where only the run itself can tell or a refusal above comes
+first, or `refused` with what to do. Nothing is left behind and no rank is started; data that are not indexed
+yet are tried by their first records. It needs what training does: pip install 'hydraulis[train,data]'. Exit
+code 2: something was refused.
 """
 _NODE = 8
 

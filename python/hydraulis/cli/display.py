@@ -55,6 +55,7 @@ class TrainingDisplay:
     def __init__(self, rank: int, *, json: bool = False) -> None:
         self._console = Console(quiet=rank != 0, highlight=False, stderr=json)
         self._num_steps = 0
+        self._completed = 0
         self._shows = rank == 0
         self._live = self._console.is_terminal and self._shows
         if not self._live:
@@ -133,12 +134,13 @@ class TrainingDisplay:
             f"bubble {percent(metrics.bubble, 0)}  imbalance {metrics.imbalance:.2f}"
         )
         self._preparation.stop()
+        self._completed = metrics.step + 1
         if self._live and not self._screen.is_started:
             self._screen.start()
-        self._bars.update(self._training, completed=metrics.step + 1)
+        self._bars.update(self._training, completed=self._completed)
         self._status.plain = status
         if not self._live:
-            self.note(f"step {metrics.step + 1}/{self._num_steps}  {status}")
+            self.note(f"step {self._completed}/{self._num_steps}  {status}")
 
     def summary(self, summary: RunSummary, device: str) -> None:
         """Print the table at the end of a run on devices of this kind."""
@@ -190,11 +192,25 @@ class TrainingDisplay:
         if checkpoint is None:
             self.note(f"stopped after step {step} of {self._num_steps}; this run trained none")
             return
-        run = shlex.quote(str(checkpoint.parents[1]))
-        self.note(
-            f"stopped after step {step} of {self._num_steps}; checkpoint: {checkpoint}; to go on: the same "
-            f"command with --resume {run}"
-        )
+        self.note(f"stopped after step {step} of {self._num_steps}; checkpoint: {_and_on(checkpoint)}")
+
+    def failed(self, first: int, newest: Path | None) -> None:
+        """Say where a run failed and how it goes on; its error is told by others.
+
+        Args:
+            first: so many iterations were completed before this run.
+            newest: complete checkpoint of it; None if there is none.
+        """
+        self._screen.stop()
+        at = f"failed after step {max(first, self._completed)} of {self._num_steps}"
+        none = "no checkpoint is complete: checkpoint.every_steps has some written on the way"
+        self.note(f"{at}; {none if newest is None else f'newest checkpoint: {_and_on(newest)}'}")
+
+
+def _and_on(checkpoint: Path) -> str:
+    """Name a checkpoint, and how to go on from it."""
+    run = shlex.quote(str(checkpoint.parents[1]))
+    return f"{checkpoint}; to go on: the same command with --resume {run}"
 
 
 FILE_MEANINGS = {

@@ -151,6 +151,16 @@ def stated_fields(path: str | Path) -> frozenset[str]:
     return frozenset(given) | scaling | ({"rope_theta"} & set(rope))
 
 
+def stated_positions(path: str | Path) -> int | None:
+    """Give the tokens of the longest sequence that a `config.json` states; None if it states none.
+
+    Raises:
+        InvalidInputError: the file cannot be read (code `config_file`) or is not JSON (`config_syntax`).
+    """
+    stated = _read(Path(path)).get("max_position_embeddings")
+    return stated if type(stated) is int else None
+
+
 def _read(path: Path) -> Fields:
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))

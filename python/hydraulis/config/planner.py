@@ -35,7 +35,8 @@ class PlannerConfig:
             parallelism; empty to measure one at the start.
         profile_seconds: after how long that measurement begins no new pass; it always makes one, and takes
             the time again, twice at most, while times follow no law.
-        memory_mib: the memory of one rank for which a profile is measured.
+        memory_mib: the memory of one rank for which a profile is measured; where `profile` names one, its own
+            counts.
         memory: how micro-batches fit into memory: with `cap` each of them by itself, with `exact` any
             consecutive ones that a pipeline holds at once, which admits longer sequences.
         link: what transfers are predicted by: `profile` takes the links that the profile has measured,

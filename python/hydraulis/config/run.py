@@ -111,7 +111,7 @@ def load_with_origins(
     for override in overrides:
         layers.add(read_override(override, _kind_of), OVERRIDE)
     resolve_model(layers)
-    config = from_table(RunConfig, layers.tables, "")
+    config = from_table(RunConfig, layers.tables, "", {"": (_PRESET,), "model": SOURCES})
     _refuse_no_source(config, layers)
     return LoadedConfig(config, {name: layers.origin(name) for name in _names()})
 

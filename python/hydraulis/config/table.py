@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from hydraulis.errors import InvalidInputError
 
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
+Others: TypeAlias = Mapping[str, tuple[str, ...]]
+"""By section, keys that it may have beside its fields: whoever reads the file has replaced them by then."""
 
 _WHOLE = "the run configuration"
+_NO_OTHERS: Others = {}
 
 _TYPE_NAMES: dict[object, str] = {
     bool: "a boolean",
@@ -29,7 +32,7 @@ _TYPE_NAMES: dict[object, str] = {
 }
 
 
-def from_table(cls: type[T], table: object, section: str) -> T:
+def from_table(cls: type[T], table: object, section: str, others: Others = _NO_OTHERS) -> T:
     """Build `cls` from a parsed TOML table, and the dataclasses nested in it from its sub-tables.
 
     A sub-table that is absent counts as empty, so that its defaults apply and its required keys are named.
@@ -38,6 +41,7 @@ def from_table(cls: type[T], table: object, section: str) -> T:
         cls: the dataclass to build.
         table: what the TOML parser gave for this section.
         section: the dotted name of the section, for messages; empty for the whole file.
+        others: named in messages.
 
     Returns:
         The instance, checked by its own constructor.
@@ -50,13 +54,17 @@ def from_table(cls: type[T], table: object, section: str) -> T:
         raise _type_error(table, section or _WHOLE, "a table")
     kinds = get_type_hints(cls)
     complete = {name: {} for name, kind in kinds.items() if is_dataclass(kind)} | dict(table)
-    _refuse_unknown_keys(cls, complete, section)
-    _refuse_missing_keys(cls, complete, section)
-    return cls(**{key: _typed(value, kinds[key], _join(section, key)) for key, value in complete.items()})
+    beside = others.get(section, ())
+    _refuse_unknown_keys(cls, complete, section, beside)
+    _refuse_missing_keys(cls, complete, section, beside)
+    typed = {key: _typed(value, kinds[key], _join(section, key), others) for key, value in complete.items()}
+    return cls(**typed)
 
 
-def _refuse_unknown_keys(cls: type[T], table: Mapping[str, object], section: str) -> None:
-    names = [field.name for field in fields(cls)]
+def _refuse_unknown_keys(
+    cls: type[T], table: Mapping[str, object], section: str, beside: tuple[str, ...]
+) -> None:
+    names = [*beside, *(field.name for field in fields(cls))]
     for key in table:
         if key not in names:
             nearest = difflib.get_close_matches(key, names, n=1, cutoff=0.0)[0]
@@ -67,10 +75,15 @@ def _refuse_unknown_keys(cls: type[T], table: Mapping[str, object], section: str
             raise InvalidInputError(message, code="config_unknown_key")
 
 
-def _refuse_missing_keys(cls: type[T], table: Mapping[str, object], section: str) -> None:
+def _refuse_missing_keys(
+    cls: type[T], table: Mapping[str, object], section: str, beside: tuple[str, ...]
+) -> None:
+    instead = "".join(f", or {_join(section, key)}" for key in beside)
     for field in fields(cls):
         if field.name not in table and _is_required(field):
-            message = f"key '{field.name}' in {_title(section)} is missing and has no default; set it"
+            message = (
+                f"key '{field.name}' in {_title(section)} is missing and has no default; set it{instead}"
+            )
             raise InvalidInputError(message, code="config_missing_key")
 
 
@@ -78,7 +91,7 @@ def _is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _typed(value: object, kind: Any, name: str) -> object:
+def _typed(value: object, kind: Any, name: str, others: Others = _NO_OTHERS) -> object:
     """Return the value in the declared type of its field, or refuse it."""
     origin = get_origin(kind)
     if origin is UnionType:
@@ -88,7 +101,7 @@ def _typed(value: object, kind: Any, name: str) -> object:
     if origin is tuple:
         return _tuple(value, kind, name)
     if isinstance(kind, type) and is_dataclass(kind):
-        return from_table(kind, value, name)
+        return from_table(kind, value, name, others)
     if kind is float and type(value) is int:
         return float(value)
     # Not isinstance: to Python a bool is an int, but `steps = true` is a mistake.

@@ -1,7 +1,5 @@
 """The cluster: strategies and their ranks, the memory of each, and the profile."""
 
-import json
-
 import torch
 
 from hydraulis._core import Cluster, CostProfile, Scheme
@@ -9,11 +7,11 @@ from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.parallel.groups import most_groups_of_rank
 from hydraulis.preflight.finding import Status
-from hydraulis.profile.of_run import chosen_profile
+from hydraulis.profile.of_run import chosen_profile, memory_note
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.held_memory import MIB, held_memory
 from hydraulis.runtime.run_planner import RunPlanner
-from hydraulis.runtime.run_schemes import restricted, run_schemes
+from hydraulis.runtime.run_schemes import named_strategies, restricted, run_schemes
 
 # What the machine at hand lacks the ranks may have.
 _OF_THE_RANKS = ("no_cuda_device", "too_few_devices", "attention_kernel")
@@ -48,10 +46,11 @@ class ClusterLook:
         degrees = [(scheme.tp, scheme.cp) for scheme in schemes]
         groups = most_groups_of_rank(degrees, self.cluster.gpus, self.cluster.gpus_per_node)
         kind = "a search" if planner.is_search else f"{len(planner.strategies)} strategies"
-        return "ok", (
+        text = (
             f"{kind} over {', '.join(map(str, schemes))} on {self.cluster.gpus} ranks in nodes of "
             f"{self.cluster.gpus_per_node}; a rank is in at most {groups} tensor and context groups"
         )
+        return "ok", f"{text}{self._idle()}"
 
     def device(self) -> tuple[Status, str]:
         """Compare the devices of this machine with those that a node of the run needs."""
@@ -92,7 +91,9 @@ class ClusterLook:
                 "raise it, leave strategies with that scheme out, or use more ranks"
             )
             raise InfeasibleError(message, code="scheme_too_large")
-        return "ok", f"{parts}; {(memory - held.bytes) / MIB:,.0f} MiB are left for activations"
+        text = f"{parts}; {(memory - held.bytes) / MIB:,.0f} MiB are left for activations"
+        said = memory_note(self.config, self.profile) if self.profile else ""
+        return "ok", f"{text}, of {said}" if said else text
 
     def saved_profile(self, resumed: ResumedRun | None) -> tuple[Status, str]:
         """Read the profile that the run names, or that of the run it goes on with.
@@ -144,9 +145,16 @@ class ClusterLook:
         planner.check_longest(longest)
         return "ok", text
 
+    def _idle(self) -> str:
+        """Say that no strategy of a list has work for all ranks; nothing where one has."""
+        named = named_strategies(self.config.planner, self.cluster)
+        most = max((sum(map(len, one.place(self.cluster))) for one in named), default=self.cluster.gpus)
+        if most == self.cluster.gpus:
+            return ""
+        return f"; at best {most} of {self.cluster.gpus} ranks work: name a strategy for all"
+
     def _memory(self) -> tuple[int, str]:
         """Give a rank's memory in bytes, and who says so: a profile brings its own."""
         if self.profile is None:
             return self.config.planner.memory_mib * MIB, "planner.memory_mib"
-        hardware = json.loads(self.profile.to_json())["hardware"]
-        return int(hardware["memory_bytes"]), "the memory of its profile"
+        return self.profile.memory_bytes, "the memory of its profile"

@@ -15,7 +15,8 @@ class Finding:
 
     Attributes:
         name: what was looked at.
-        status: `ok`; `later` where only the run itself can tell; `refused` where the run would be.
+        status: `ok`; `later` where only the run itself can tell, or a refusal above comes first; `refused`
+            where the run would be.
         text: what was found.
         code: of the refusal; None if it is none.
     """

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from hydraulis.config.run import RunConfig
 from hydraulis.preflight.finding import Status
+from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
 from hydraulis.runtime.parameters import ModelParameters
 
@@ -24,4 +25,5 @@ def look_at_model(config: RunConfig) -> tuple[Status, str]:
         return "ok", f"{text}; drawn by train.seed = {config.train.seed}"
     with HuggingFaceWeights(Path(folder), ModelParameters.of(config.model)) as weights:
         weights.check()
-    return "ok", f"{text}; the files of {folder} have them all"
+    said = positions_note(config)
+    return "ok", f"{text}; the files of {folder} have them all{f'; {said}' if said else ''}"

@@ -15,6 +15,8 @@ from hydraulis.preflight.model import look_at_model
 def preflight(config: RunConfig, cluster: Cluster, progress: Tell = silent) -> Iterator[Finding]:
     """Look, and give each finding when it is known; nothing is left behind, and no rank is started.
 
+    What several looks are refused for alike is refused once.
+
     Args:
         config: of the run; that it could be read is the first finding, and not among these.
         cluster: that it is to run on.
@@ -35,6 +37,12 @@ def preflight(config: RunConfig, cluster: Cluster, progress: Tell = silent) -> I
         ("output", folders.output),
         ("services", lambda: look_at_services(config)),
     )
+    refusals: dict[tuple[str | None, str], str] = {}
     for name, look in looks:
         progress(f"looking at {name}", 0, 0)
-        yield find(name, look)
+        finding = find(name, look)
+        if finding.status == "refused":
+            first = refusals.setdefault((finding.code, finding.text), name)
+            if first != name:
+                finding = Finding(name=name, status="later", text=f"follows from {first}, which is refused")
+        yield finding

@@ -31,7 +31,7 @@ def saved_profile(
     Args:
         config: of the run.
         resumed: the run to go on with; None to begin anew.
-        note: told, on rank 0, why the resumed run's profile does not serve.
+        note: told, on rank 0, why the resumed run's profile does not serve, and what `memory_note` says.
 
     Raises:
         InvalidInputError: the profile that the configuration names cannot be read (see `load_profile`), or
@@ -50,13 +50,23 @@ def chosen_profile(
     config: RunConfig, resumed: ResumedRun | None, note: Callable[[str], None] = lambda _: None
 ) -> CostProfile | None:
     """Read the profile that `saved_profile` gives, on one rank; raises what that does."""
-    path = config.planner.profile
-    if path:
-        profile = load_profile(path)
-        check_profile(config, profile)
-        return profile
-    text = _of_resumed(config, resumed, note) if resumed else ""
-    return CostProfile.from_json(text) if text else None
+    if not config.planner.profile:
+        profile = _of_resumed(config, resumed, note) if resumed else None
+    else:
+        profile = _named(config)
+    said = memory_note(config, profile) if profile else ""
+    if said:
+        note(f"memory: {said}")
+    return profile
+
+
+def memory_note(config: RunConfig, profile: CostProfile) -> str:
+    """Say whose memory counts where a saved profile's is not that of the configuration; else nothing."""
+    given = config.planner.memory_mib
+    if profile.memory_bytes == given * MIB:
+        return ""
+    memory = f"{profile.memory_bytes / MIB:,.10g} MiB of the profile"
+    return f"{memory}; planner.memory_mib = {given:,} is not looked at"
 
 
 def measurement_limits(config: RunConfig) -> MeasurementLimits:
@@ -83,13 +93,19 @@ def measured_profile(
     return None if profile is None else with_links(profile, measure_links(worker.groups, worker.device))
 
 
-def _of_resumed(config: RunConfig, resumed: ResumedRun, note: Callable[[str], None]) -> str:
+def _named(config: RunConfig) -> CostProfile:
+    profile = load_profile(config.planner.profile)
+    check_profile(config, profile)
+    return profile
+
+
+def _of_resumed(config: RunConfig, resumed: ResumedRun, note: Callable[[str], None]) -> CostProfile | None:
     """Give the profile of a resumed run if it serves this one too; otherwise note why not."""
     profile = load_profile(resumed.run / FILE)
     differences = _differences(config, profile)
     if differences:
         note(f"the profile of {resumed.run} does not serve: {'; '.join(differences)}")
-    return "" if differences else profile.to_json()
+    return None if differences else profile
 
 
 def _differences(config: RunConfig, profile: CostProfile) -> list[str]:

@@ -93,7 +93,7 @@ class HomeAdamW:
                 rank, and nothing is updated.
         """
         norm = self._gradient_norm()
-        check_norm(self.num_steps, norm)
+        check_norm(self.num_steps + 1, norm)
         limit = self._config.clip_norm
         if 0 < limit < norm + _CLIP_EPS:
             self._gradient *= limit / (norm + _CLIP_EPS)
@@ -128,7 +128,7 @@ def _group(
 
 
 def check_norm(step: int, norm: float) -> None:
-    """Raise `HydraulisError` (code `gradient_not_finite`) if the gradient is of no use."""
+    """Raise `HydraulisError` (code `gradient_not_finite`) if a step's gradient, from 1 on, is of no use."""
     if not norm < float("inf"):
         message = (
             f"the gradient's norm of step {step} is {norm}: training diverged; lower optimizer.learning_rate"

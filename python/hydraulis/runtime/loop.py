@@ -93,7 +93,7 @@ def iterations(
             documents = sampler.batch(step).documents
             outcome = worker.accumulate(plan, TokenReader(data, documents))
             # Before the step: what made the loss not finite must not get into the master parameters.
-            check_loss(step, outcome.loss)
+            check_loss(step + 1, outcome.loss)
             update = worker.home.step()
             # What is done between iterations, such as learning from their times, may change the planner.
             plans.settle()
@@ -211,7 +211,7 @@ def planned_bytes(planner: BatchPlanner, plan: Plan) -> tuple[int | None, ...]:
 
 
 def check_loss(step: int, loss: float) -> None:
-    """Raise `HydraulisError` (code `loss_not_finite`) if training has diverged."""
+    """Raise `HydraulisError` (code `loss_not_finite`) if training has diverged at a step, from 1 on."""
     if not math.isfinite(loss):
         message = f"the loss of step {step} is {loss}: training diverged; lower optimizer.learning_rate"
         raise HydraulisError(message, code="loss_not_finite")

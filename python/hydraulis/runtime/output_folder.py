@@ -1,5 +1,6 @@
 """Where a run writes: whether its folder can be made, or gone on in, and has room for its checkpoints."""
 
+import math
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,9 +52,10 @@ def look_at_output(config: RunConfig, resumed: ResumedRun | None) -> OutputFolde
     if needed > free:
         checkpoints = "a checkpoint takes" if count == 1 else f"{count} checkpoints at once take"
         lower = "" if count == 1 else "lower checkpoint.keep, "
+        # Rounded away from each other: else too little may read as enough.
         message = (
-            f"the run's folder '{path}' has {free / MIB:,.0f} MiB of room, and {checkpoints} "
-            f"{needed / MIB:,.0f}: make room, {lower}or set output.directory to another disk"
+            f"the run's folder '{path}' has {free // MIB:,} MiB of room, and {checkpoints} "
+            f"{math.ceil(needed / MIB):,}: make room, {lower}or set output.directory to another disk"
         )
         raise InvalidInputError(message, code="run_directory")
     return OutputFolder(path=path, is_taken=is_taken, needed=needed, free=free)

@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from hydraulis.data.dataset import Dataset
 from hydraulis.data.open import Data
 from hydraulis.data.run_analysis import analysis_of
 from hydraulis.data.run_length import epochs_of, with_steps
+from hydraulis.errors import HydraulisError
 from hydraulis.planner.static import StaticComparison
 from hydraulis.profile.measure import WARMING_UP, what_it_takes
 from hydraulis.profile.of_run import measured_profile, measurement_limits, saved_profile
@@ -34,6 +36,7 @@ from hydraulis.runtime.device import device_name
 from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.evaluator import Evaluator
 from hydraulis.runtime.hugging_face.files import carry
+from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.loop import Iteration, iterations
 from hydraulis.runtime.output_folder import look_at_output
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
@@ -56,7 +59,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
         stop: who asks for the end of the run.
         as_json: whether the summary is printed as JSON on one line, and all else on standard error.
     """
-    with TrainingDisplay(rank, json=as_json) as display:
+    with TrainingDisplay(rank, json=as_json) as display, ExitStack() as told:
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         named_strategies(config.planner, cluster)
         resumed = find_resumed(config.checkpoint.resume, config.output.directory)
@@ -77,6 +80,7 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
             return 0
         saved = saved_profile(config, resumed, display.note)
         schemes = run_schemes(config, cluster, saved)
+        _note_positions(config, display)
         display.doing("making the model")
         worker = begin(config, schemes, resumed)
         display.note(f"computing on {device_name(worker.device)}, attention by {worker.kernel.name}")
@@ -90,12 +94,14 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
         planner.check_longest(data.longest)
         # Earlier steps of the folder may have used schemes that plans no longer do.
         recorder = _recorder(config, whole, cluster, planner, data.train, resumed)
+        display.note(_where(recorder.directory.path, config.output.directory, resumed))
         saver = _saver(config, worker, position, recorder)
         # Its batches must not use up what strategies training may, nor depend on when they are planned.
         evaluator = Evaluator(
             config, data.held_out, worker, RunPlanner(config.planner, profile, cluster, link)
         )
         dropped = 0
+        told.enter_context(_failure_told(recorder.directory.path, first, display))
         for iteration in iterations(config, data.train, worker, planner, stop, first):
             completed += 1
             dropped = iteration.num_dropped
@@ -130,6 +136,13 @@ def _opened(config: RunConfig, stop: StopRequest, display: TrainingDisplay) -> D
     display.doing("looking at the data")
     display.data(json.loads(from_rank_zero(lambda: json.dumps(data.train.describe()))))
     return data
+
+
+def _note_positions(config: RunConfig, display: TrainingDisplay) -> None:
+    """Say that sequences may be longer than the model is made for, if they may. Collective."""
+    said = from_rank_zero(lambda: positions_note(config))
+    if said:
+        display.note(said)
 
 
 def _measured(
@@ -263,6 +276,23 @@ def _recorder(
 
         on_rank_zero(go_on)
     return recorder
+
+
+def _where(directory: Path, wanted: str, resumed: ResumedRun | None) -> str:
+    """Say in which folder a run writes: a name that is taken gets a number."""
+    is_taken = resumed is None and directory != Path(wanted)
+    why = f": output.directory = {wanted!r} is there already" if is_taken else ""
+    return f"writing into {directory}{why}"
+
+
+@contextmanager
+def _failure_told(directory: Path, first: int, display: TrainingDisplay) -> Iterator[None]:
+    """Let a run that is refused in the middle say where it stands, before its error is reported."""
+    try:
+        yield
+    except HydraulisError:
+        display.failed(first, CheckpointFolder.of_run(directory).newest())
+        raise
 
 
 def _note(iteration: Iteration, recorder: Recorder, planner: RunPlanner) -> None:

@@ -104,9 +104,23 @@ def test_transformers_gives_the_same_logits(
     torch.testing.assert_close(logits(tmp_path / "model"), logits(folder / name), rtol=0, atol=1e-4)
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert config["tie_word_embeddings"] is ("tied" in name)
+    # Those of the run, which are more than the model came with.
+    assert config["max_position_embeddings"] == 8192
     if carried:
         assert config["model_type"] == name.split()[0]
         assert (tmp_path / "model" / "tokenizer.json").read_text() == name
+
+
+def test_positions_that_a_scaling_starts_from_stay_what_they_are(folder: Path, tmp_path: Path) -> None:
+    run = folder / "qwen2" / "run"
+    carry(folder / "qwen2", run)
+    config = json.loads((run / CARRIED / "config.json").read_text()) | {"max_position_embeddings": 16}
+    config["rope_parameters"].pop("original_max_position_embeddings")
+    (run / CARRIED / "config.json").write_text(json.dumps(config))
+    export(checkpoint_of(run), tmp_path / "model", torch.float32)
+    exported = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert exported["max_position_embeddings"] == 8192
+    torch.testing.assert_close(logits(tmp_path / "model"), logits(folder / "qwen2"), rtol=0, atol=1e-4)
 
 
 def test_the_command_takes_a_run_or_a_checkpoint(

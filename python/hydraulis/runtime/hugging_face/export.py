@@ -23,6 +23,7 @@ from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.tensor_file import write_tensors
 
 SHARD_BYTES = 5_000_000_000
+_POSITIONS = "max_position_embeddings"
 
 
 def export(
@@ -63,13 +64,16 @@ def export(
 
 def _config(manifest: Manifest, carried: Path) -> dict[str, Any]:
     """Give the config.json that the model came with, if it still describes it, else one made for it."""
-    path = carried / CONFIG
+    path, longest = carried / CONFIG, manifest.data.max_tokens
     if path.is_file():
         given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if given.get(_POSITIONS, longest) < longest:
+            given[_POSITIONS] = longest
+        # A scaling's context may be these positions: then it is another model, unless it is written anew.
         if from_hugging_face(given) == manifest.model:
             # The old name of the type would contradict the one that is written.
             return {name: value for name, value in given.items() if name != "torch_dtype"}
-    return to_hugging_face(manifest.model, manifest.data.max_tokens)
+    return to_hugging_face(manifest.model, longest)
 
 
 def _parameters(

@@ -1,0 +1,26 @@
+"""How long the sequences are that the model was made for from whose folder a run begins."""
+
+from pathlib import Path
+
+from hydraulis.config.hugging_face import stated_positions
+from hydraulis.config.run import RunConfig
+from hydraulis.runtime.hugging_face.files import CONFIG
+
+
+def positions_note(config: RunConfig) -> str:
+    """Say that a run's sequences may be longer than those that its model was made for; else nothing.
+
+    Raises:
+        InvalidInputError: the folder's config.json is not one (code `config_syntax`).
+    """
+    path = Path(config.checkpoint.weights) / CONFIG
+    # Parameters alone need none.
+    if not config.checkpoint.weights or not path.is_file():
+        return ""
+    stated, longest = stated_positions(path), config.data.max_tokens
+    if stated is None or longest <= stated:
+        return ""
+    return (
+        f"data.max_tokens = {longest:,} is above max_position_embeddings = {stated:,} of {path}: positions "
+        "beyond that are new to the model; an export will state the larger number"
+    )
