@@ -30,7 +30,7 @@ from hydraulis.cli.options import (
 )
 from hydraulis.cli.progress import Progress
 from hydraulis.config.data import DataConfig
-from hydraulis.config.run import load
+from hydraulis.config.run import load_data
 from hydraulis.config.table import from_table
 from hydraulis.data.analysis import Analysis, batch_imbalance, length_statistics
 from hydraulis.data.open import open_sources, prepare, sampler_for
@@ -243,7 +243,7 @@ def _read(
 
 
 def _of_run(arguments: argparse.Namespace) -> DataConfig:
-    config = load(arguments.data[0], overrides_of(arguments), arguments.preset).data
+    config = load_data(arguments.data[0], overrides_of(arguments), arguments.preset)
     if not config.sources:
         message = (
             f"'{arguments.data[0]}' has no data.sources, so there is nothing to read; name files instead"

@@ -50,12 +50,13 @@ def from_table(cls: type[T], table: object, section: str) -> T:
         raise _type_error(table, section or _WHOLE, "a table")
     kinds = get_type_hints(cls)
     complete = {name: {} for name, kind in kinds.items() if is_dataclass(kind)} | dict(table)
-    _refuse_unknown_keys(cls, complete, section)
+    refuse_unknown_keys(cls, complete, section)
     _refuse_missing_keys(cls, complete, section)
     return cls(**{key: _typed(value, kinds[key], _join(section, key)) for key, value in complete.items()})
 
 
-def _refuse_unknown_keys(cls: type[T], table: Mapping[str, object], section: str) -> None:
+def refuse_unknown_keys(cls: type[T], table: Mapping[str, object], section: str) -> None:
+    """Refuse a key that the dataclass lacks, and name the nearest; arguments and code as of `from_table`."""
     names = [field.name for field in fields(cls)]
     for key in table:
         if key not in names:
