@@ -46,7 +46,7 @@ examples:
   hydraulis analyze --lengths examples/lengths.txt
   hydraulis analyze examples/text.jsonl --tokens-per-batch 2000
   hydraulis analyze 'data/*.parquet' --tokenizer my-model --tokens-per-batch 200000 --figure lengths.png
-  hydraulis analyze chat.jsonl --format chat --tokenizer my-model
+  hydraulis analyze examples/chat.jsonl --format chat --chat-template chatml
   hydraulis analyze run.toml --set data.max_tokens=4096 --profile llama-32b-a800 --gpus 64
 
 DATA are files, globs and folders as docs/data.md lists them, or one run configuration, whose section `data`
