@@ -99,6 +99,14 @@ def test_a_field_that_is_not_there_is_named_with_those_that_are(tmp_path: Path, 
     ) as no:
         read(open_records(write(tmp_path), ("txt",)))
     assert no.value.code == "record_field"
+    assert str(no.value).endswith("what every record has, or its format to 'chat' (--format chat)")
+
+
+def test_the_format_of_conversations_is_named_where_there_are_some_alone(tmp_path: Path) -> None:
+    path = tmp_path / "body.jsonl"
+    path.write_text('{"body": "x"}\n')
+    with pytest.raises(InvalidInputError, match=r"hydraulis analyze\) to what every record has$"):
+        read(open_records(path, ("text",)))
 
 
 @settings(deadline=None)

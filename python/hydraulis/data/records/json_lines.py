@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hydraulis.config.unreadable import why_no_json
+from hydraulis.data.records.fields import check_fields
 from hydraulis.errors import InvalidInputError
 
 # Large enough that starting a piece costs nothing, small enough that little is lost when a run is killed.
@@ -26,6 +27,7 @@ class JsonLines:
     def __init__(self, path: Path, fields: Sequence[str]) -> None:
         self._path = path
         self._fields = fields
+        self._wanted = set(fields)
         self._size = path.stat().st_size
 
     def pieces(self) -> list[tuple[int, int]]:
@@ -74,12 +76,6 @@ class JsonLines:
         if not isinstance(record, dict):
             message = f"{self.place(where)} is no JSON object: write one per line"
             raise InvalidInputError(message, code="record_syntax")
-        for name in self._fields:
-            if name not in record:
-                have = ", ".join(record) or "none"
-                message = (
-                    f"{self.place(where)} has no field '{name}', its fields are {have}: set the fields of "
-                    "the source to those that every record has"
-                )
-                raise InvalidInputError(message, code="record_field")
+        if not record.keys() >= self._wanted:
+            check_fields(record, self._fields, self.place(where))
         return [record[name] for name in self._fields]
