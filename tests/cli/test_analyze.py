@@ -152,6 +152,7 @@ def test_a_figure_is_drawn(capsys: pytest.CaptureFixture[str], name: str) -> Non
         ([TEXT, "--set", "data.max_tokens=9"], "analyze_arguments"),
         (["--lengths", "x", "--preset", "laptop"], "analyze_arguments"),
         ([str(ROOT / "examples/demo.toml")], "analyze_arguments"),
+        ([str(ROOT / "examples/demo.toml"), "--set", "dta.max_tokens=9"], "config_unknown_key"),
         (["missing.jsonl"], "source_missing"),
         ([TEXT, "--field", "body"], "record_field"),
         ([TEXT, "--tokenizer", "missing"], "tokenizer_file"),

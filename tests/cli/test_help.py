@@ -4,6 +4,7 @@ import argparse
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,24 @@ def test_the_examples_of_a_command_are_accepted(name: str) -> None:
         start = words.index("hydraulis")
         assert words[start + 1] == name
         make_parser().parse_args(words[start + 1 :])
+
+
+IN_A_CHECKOUT = [
+    words
+    for parser in PARSERS.values()
+    for words in examples(parser)
+    if "examples/" in " ".join(words) and "--ranks" not in words
+]
+
+
+@pytest.mark.parametrize("words", at_least(18, IN_A_CHECKOUT), ids=" ".join)
+def test_examples_that_need_a_checkout_alone_run_in_one(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    few = ["--count", "3"] if words[1] in ("analyze", "propose", "simulate") else []
+    assert main([*words[1:], *few]) == 0, capsys.readouterr().err
 
 
 def test_the_examples_of_training_are_accepted() -> None:

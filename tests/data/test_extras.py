@@ -11,6 +11,8 @@ from hydraulis.errors import HydraulisError
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
+    # Else a test before this one may have loaded it.
+    monkeypatch.delitem(sys.modules, "pyarrow.ipc", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     says = r"reading .* needs the library 'pyarrow', .*: pip install 'hydraulis\[data\]'"
     with pytest.raises(HydraulisError, match=says) as refusal:

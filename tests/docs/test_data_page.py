@@ -9,6 +9,7 @@ import pytest
 
 from data.test_megatron import SEQUENCES, write_megatron
 from helpers import ROOT, at_least
+from hydraulis.cli.main import main
 from hydraulis.config.data import DataConfig, RecordFormat, TooLong
 from hydraulis.config.table import from_table
 from hydraulis.data.open import open_sources, prepare
@@ -46,6 +47,14 @@ def test_every_configuration_gives_sequences() -> None:
         assert (data.held_out is not None) == ("held_out" in body)
         formats |= {source.format for source in config.sources}
     assert formats == set(get_args(RecordFormat))
+
+
+@pytest.mark.usefixtures("_files")
+def test_every_configuration_alone_can_be_analyzed(capsys: pytest.CaptureFixture[str]) -> None:
+    for body in at_least(8, of_kind("toml")):
+        Path("data.toml").write_text(body, encoding="utf-8")
+        options = ["--count", "1", "--set", "data.index_processes=1", "--set", "data.tokens_per_batch=8"]
+        assert main(["analyze", "data.toml", *options]) == 0, (body, capsys.readouterr().err)
 
 
 def test_the_page_names_every_key_and_choice() -> None:

@@ -30,7 +30,7 @@ from hydraulis.cli.options import (
 )
 from hydraulis.cli.progress import Progress
 from hydraulis.config.data import DataConfig
-from hydraulis.config.run import load
+from hydraulis.config.run import load_data
 from hydraulis.config.table import from_table
 from hydraulis.data.analysis import Analysis, batch_imbalance, length_statistics
 from hydraulis.data.open import open_sources, prepare, sampler_for
@@ -46,7 +46,7 @@ examples:
   hydraulis analyze --lengths examples/lengths.txt
   hydraulis analyze examples/text.jsonl --tokens-per-batch 2000
   hydraulis analyze 'data/*.parquet' --tokenizer my-model --tokens-per-batch 200000 --figure lengths.png
-  hydraulis analyze chat.jsonl --format chat --tokenizer my-model
+  hydraulis analyze examples/chat.jsonl --format chat --chat-template chatml
   hydraulis analyze run.toml --set data.max_tokens=4096 --profile llama-32b-a800 --gpus 64
 
 DATA are files, globs and folders as docs/data.md lists them, or one run configuration, whose section `data`
@@ -243,7 +243,7 @@ def _read(
 
 
 def _of_run(arguments: argparse.Namespace) -> DataConfig:
-    config = load(arguments.data[0], overrides_of(arguments), arguments.preset).data
+    config = load_data(arguments.data[0], overrides_of(arguments), arguments.preset)
     if not config.sources:
         message = (
             f"'{arguments.data[0]}' has no data.sources, so there is nothing to read; name files instead"

@@ -12,7 +12,7 @@ _EXAMPLES = """\
 examples:
   hydraulis config examples/demo.toml
   hydraulis config examples/demo.toml --set train.steps=100 --set output.directory=runs/longer
-  hydraulis config examples/own.toml --preset laptop > effective.toml
+  hydraulis config examples/demo.toml --preset laptop > effective.toml
   hydraulis config examples/demo.toml --json
 
 What is printed is a configuration again, with every default. Behind each value stands where it comes from:

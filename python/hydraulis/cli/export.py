@@ -13,7 +13,7 @@ from hydraulis.runtime.hugging_face.files import check_output
 _EXAMPLES = """\
 examples:
   hydraulis export runs/demo --output model
-  hydraulis export runs/demo/checkpoints/step-00000040 --output model --dtype bfloat16
+  hydraulis export runs/demo/checkpoints/step-00000048 --output model --dtype bfloat16
 
 Of a run it is the newest complete checkpoint. The folder has config.json, the parameters as safetensors, and
 the tokenizer's files if the run was begun from a model that had them; transformers loads it.

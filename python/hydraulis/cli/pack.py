@@ -14,7 +14,7 @@ from hydraulis.planner.files import whole_file
 
 _EXAMPLES = """\
 examples:
-  hydraulis pack --lengths lengths.npy --window 32768 --output windows.npz
+  hydraulis pack --lengths examples/lengths.txt --window 32768 --output windows.npz
   hydraulis pack --lengths records.jsonl --field num_tokens --window 8192 --output windows.npz --json
 
 A lengths file is text with one length per line, a one-dimensional integer .npy array, which is mapped and not

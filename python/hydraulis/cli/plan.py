@@ -28,11 +28,15 @@ from hydraulis.runtime.trace import PLANNED, chrome_trace
 
 _EXAMPLES = """\
 examples:
-  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt
-  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --strategies search --prove
-  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --strategies search --memory exact
-  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --trace plan.json --figure plan.png
-  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --link 200,200,10 --figure plan.png
+  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt
+  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
+      --strategies search --prove
+  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
+      --strategies search --memory exact
+  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
+      --trace plan.json --figure plan.png
+  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
+      --link 200,200,10 --figure plan.png
   hydraulis plan --profile my-profile.json --gpus 16 --lengths lengths.npy --json > plan.json
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths records.jsonl --field num_tokens \\
       --strategies "1x<tp16>+12x<tp4>;8x<tp4,pp2>"

@@ -30,11 +30,12 @@ from hydraulis.planner.percent import percent
 
 _EXAMPLES = """\
 examples:
-  hydraulis propose --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --tokens-per-batch 200000
+  hydraulis propose --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
+      --tokens-per-batch 200000
   hydraulis propose --profile my-profile.json --gpus 16 --lengths lengths.npy --tokens-per-batch 100000 \\
       -k 4 --json
-  hydraulis propose --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --tokens-per-batch 200000 \\
-      --method paper
+  hydraulis propose --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
+      --tokens-per-batch 200000 --method paper
 
 The file holds the lengths of the data set, or of a good sample of it; batches are drawn from them.
 """

@@ -34,11 +34,13 @@ from hydraulis.report.style import require_matplotlib
 
 _EXAMPLES = """\
 examples:
-  hydraulis simulate --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --tokens-per-batch 200000
-  hydraulis simulate --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --tokens-per-batch 200000 \\
-      --compare "static;search;1x<tp16>+12x<tp4>" --slow 5=1.3 --figure comparison.png
-  hydraulis simulate --profile llama-32b-a800 --gpus 64 --lengths lengths.txt --tokens-per-batch 200000 \\
-      --link 200,200,10 --slow-link 100 --messages --json
+  hydraulis simulate --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
+      --tokens-per-batch 200000
+  hydraulis simulate --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
+      --tokens-per-batch 200000 --compare "static;search;1x<tp16>+12x<tp4>" --slow 5=1.3 \\
+      --figure comparison.png
+  hydraulis simulate --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
+      --tokens-per-batch 200000 --link 200,200,10 --slow-link 100 --messages --json
 
 Each batch is planned by each planner, and each plan's instruction lists are simulated. No planner knows of
 slow ranks, slow links and messages. `static` is the homogeneous strategy that is best for all batches

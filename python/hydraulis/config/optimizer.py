@@ -24,8 +24,8 @@ class OptimizerConfig:
         betas: the decay rates of the two moments.
         eps: added to the root of the second moment.
         weight_decay: decoupled from the gradient.
-        no_decay: patterns of parameters without weight decay, by their names in checkpoints; norms, biases
-            and the embedding unless said otherwise.
+        no_decay: patterns of parameters without weight decay, by their names in `model.safetensors`;
+            norms, biases and the embedding unless said otherwise.
         clip_norm: gradients whose norm over the whole model is greater are scaled down to it; 0 for never.
     """
 

@@ -22,13 +22,14 @@ from hydraulis.config.output import OutputConfig
 from hydraulis.config.override import read_override
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.config.preset import read_preset
-from hydraulis.config.table import from_table
+from hydraulis.config.table import from_table, refuse_unknown_keys
 from hydraulis.config.train import TrainConfig
 from hydraulis.errors import InvalidInputError
 
 # Without files tokens are bytes, so the embedding must have a row for each.
 NUM_BYTE_TOKENS = 256
 _PRESET = "preset"
+_OTHERS = {"": (_PRESET,), "model": SOURCES}
 _WINDOW = "model.sliding_window, up to which attention to whole sequences is the same"
 
 
@@ -101,6 +102,21 @@ def load_with_origins(
     path: str | Path, overrides: Sequence[str] = (), preset: str | None = None
 ) -> LoadedConfig:
     """Read a run configuration as `load` does, and remember where each value comes from."""
+    layers = _layers(path, overrides, preset)
+    resolve_model(layers)
+    config = from_table(RunConfig, layers.tables, "", _OTHERS)
+    _refuse_no_source(config, layers)
+    return LoadedConfig(config, {name: layers.origin(name) for name in _names()})
+
+
+def load_data(path: str | Path, overrides: Sequence[str] = (), preset: str | None = None) -> DataConfig:
+    """Read the section `data` as `load` does; others may be absent and are not looked into."""
+    tables = _layers(path, overrides, preset).tables
+    refuse_unknown_keys(RunConfig, tables, "", _OTHERS[""])
+    return from_table(DataConfig, tables.get("data", {}), "data")
+
+
+def _layers(path: str | Path, overrides: Sequence[str], preset: str | None) -> Layers:
     layers = Layers()
     tables = read_tables(Path(path))
     named = tables.pop(_PRESET, None)
@@ -110,10 +126,7 @@ def load_with_origins(
     layers.add(tables, str(path))
     for override in overrides:
         layers.add(read_override(override, _kind_of), OVERRIDE)
-    resolve_model(layers)
-    config = from_table(RunConfig, layers.tables, "", {"": (_PRESET,), "model": SOURCES})
-    _refuse_no_source(config, layers)
-    return LoadedConfig(config, {name: layers.origin(name) for name in _names()})
+    return layers
 
 
 def _refuse_no_source(config: RunConfig, layers: Layers) -> None:

@@ -55,15 +55,16 @@ def from_table(cls: type[T], table: object, section: str, others: Others = _NO_O
     kinds = get_type_hints(cls)
     complete = {name: {} for name, kind in kinds.items() if is_dataclass(kind)} | dict(table)
     beside = others.get(section, ())
-    _refuse_unknown_keys(cls, complete, section, beside)
+    refuse_unknown_keys(cls, complete, section, beside)
     _refuse_missing_keys(cls, complete, section, beside)
     typed = {key: _typed(value, kinds[key], _join(section, key), others) for key, value in complete.items()}
     return cls(**typed)
 
 
-def _refuse_unknown_keys(
+def refuse_unknown_keys(
     cls: type[T], table: Mapping[str, object], section: str, beside: tuple[str, ...]
 ) -> None:
+    """Refuse a key that is neither the dataclass's nor one of those beside it; code as of `from_table`."""
     names = [*beside, *(field.name for field in fields(cls))]
     for key in table:
         if key not in names:

@@ -29,8 +29,8 @@ class TrainConfig:
             at least float32.
         stage_layers: layers of each stage of a pipeline, a list for each number of stages that is not to have
             them shared out by what they cost, such as `[[6, 5, 5], [9, 7]]`.
-        frozen: patterns of parameters that are not trained, by their names in checkpoints, such as
-            `model.embed_tokens.*`; they have neither gradients nor optimizer state.
+        frozen: patterns of parameters that are not trained, by their names in `model.safetensors`, such
+            as `model.embed_tokens.*`; they have neither gradients nor optimizer state.
         evaluate_every: iterations from one evaluation on the held-out sequences (`data.held_out`) to the
             next; there is one after the last iteration too; absent for none.
         timeout_s: how long a process group waits before it gives up, in seconds.

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from hydraulis.config.data import DataConfig
-from hydraulis.data.index.builder import index_folder
-from hydraulis.data.index.files import begun_extent, complete_extent, no_record
+from hydraulis.data.index.builder import check_documents, index_folder, no_record
+from hydraulis.data.index.files import begun_extent, complete_extent
 from hydraulis.data.index.job import IndexJob
 from hydraulis.data.open import PreparedSource, files_of, index_job
 
@@ -51,6 +51,7 @@ def _state(config: DataConfig, number: int) -> SourceState:
     folder = index_folder(job, Path(config.index_directory))
     extent = complete_extent(folder)
     if extent is not None:
+        check_documents(job, extent)
         prepared = PreparedSource(mapped=tuple(map(str, mapped)), index=str(folder), weight=source.weight)
         return SourceState(files=files, prepared=prepared, documents=extent.documents)
     begun = begun_extent(folder)
@@ -69,4 +70,4 @@ def _read_first(job: IndexJob, paths: Sequence[Path]) -> None:
     found = [job.encode_first(number, encoder) for number in chosen]
     others = (number for number in range(len(paths)) if number not in chosen)
     if not any(found) and not any(job.encode_first(number, encoder) for number in others):
-        raise no_record()
+        raise no_record(job)

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from hydraulis.config.unreadable import why_no_json
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner.files import unreadable
 from hydraulis.planner.tell import Tell, silent
@@ -132,9 +133,10 @@ def _records(path: Path, lines: Iterable[str], field: str | None) -> Iterator[in
 
 def _record_length(line: str, field: str, place: str) -> int:
     try:
-        record = json.loads(line)
+        record = json.loads(line.rstrip())
     except (ValueError, RecursionError) as error:
-        message = f'{place} is no JSON ({error}): write one object per line, such as {{"{field}": 512}}'
+        why = why_no_json(error)
+        message = f'{place} is no JSON ({why}): write one object per line, such as {{"{field}": 512}}'
         raise InvalidInputError(message, code="lengths_file") from None
     if not isinstance(record, dict):
         message = f'{place} is no JSON object: write one per line, such as {{"{field}": 512}}'

@@ -63,8 +63,8 @@ class ModelParameters:
 
         Args:
             config: of the model.
-            frozen: patterns of names as checkpoints have them, such as `model.embed_tokens.*`; `*` stands for
-                anything.
+            frozen: patterns of names as `model.safetensors` has them, such as `model.embed_tokens.*`; `*`
+                stands for anything.
             stage_layers: as `train.stage_layers` states them; both parts are cut alike.
 
         Raises:
@@ -124,8 +124,9 @@ def _matching(pattern: str, names: Iterable[str]) -> list[str]:
     matching = [name for name in names if fnmatchcase(checkpoint_name(name), pattern)]
     if not matching:
         message = (
-            f"train.frozen: pattern {pattern!r} names no parameter of the model; write names as checkpoints "
-            "have them, such as 'model.layers.0.*' (a tied head is 'model.embed_tokens.weight')"
+            f"train.frozen: pattern {pattern!r} names no parameter of the model; write names as "
+            "model.safetensors has them, such as 'model.layers.0.*' (a tied head is "
+            "'model.embed_tokens.weight')"
         )
         raise InvalidInputError(message, code="frozen_parameters")
     return matching

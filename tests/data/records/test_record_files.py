@@ -99,6 +99,14 @@ def test_a_field_that_is_not_there_is_named_with_those_that_are(tmp_path: Path, 
     ) as no:
         read(open_records(write(tmp_path), ("txt",)))
     assert no.value.code == "record_field"
+    assert str(no.value).endswith("what every record has, or its format to 'chat' (--format chat)")
+
+
+def test_the_format_of_conversations_is_named_where_there_are_some_alone(tmp_path: Path) -> None:
+    path = tmp_path / "body.jsonl"
+    path.write_text('{"body": "x"}\n')
+    with pytest.raises(InvalidInputError, match=r"hydraulis analyze\) to what every record has$"):
+        read(open_records(path, ("text",)))
 
 
 @settings(deadline=None)
@@ -126,14 +134,17 @@ def test_lines_come_once_however_the_file_is_cut(
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("{", r"line 3 is no JSON \(.*\): write one object per line"),
+        ('{"a": }', r"line 3 is no JSON \(Expecting value, column 7\): write one object per line"),
+        # What is missing is missing in that line, and not in a second one.
+        ('{"a":', r"line 3 is no JSON \(Expecting value, column 6\)"),
+        ('{"a": "\udce9"}', r"line 3 is not UTF-8 \(byte 7\): save the file as UTF-8 text"),
         ("[1]", "line 3 is no JSON object"),
         ("[" * 5000, "line 3 is no JSON"),
     ],
 )
 def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str, says: str) -> None:
     path = tmp_path / "bad.jsonl"
-    path.write_text(f'{{"a": 1}}\n\n{line}\n')
+    path.write_text(f'{{"a": 1}}\n\n{line}\n', errors="surrogateescape")
     with pytest.raises(InvalidInputError, match=says) as refusal:
         read(open_records(path, ("a",)))
     assert refusal.value.code == "record_syntax"

@@ -115,6 +115,21 @@ def test_what_is_refused(source: str, says: str) -> None:
     assert refusal.value.code == "chat_template"
 
 
+@pytest.mark.parametrize(
+    ("second", "why", "value"),
+    [
+        ({"content": None, "tool_calls": [{"name": "f"}]}, "can only concatenate", "None"),
+        ({"tool_calls": [{"name": "f"}]}, "no attribute 'content'", "absent"),
+        ({"content": [{"type": "text"}]}, "can only concatenate", "[{'type': 'text'}]"),
+    ],
+)
+def test_content_that_a_template_cannot_write_is_named(second: dict[str, Any], why: str, value: str) -> None:
+    conversation = [*messages(("user", "x")), {"role": "assistant", **second}]
+    with pytest.raises(InvalidInputError, match=why) as refusal:
+        ChatTemplate(CHATML, {}).render(conversation)
+    assert f"; the content of messages[1] is {value}: give it a text, or set data.chat" in str(refusal.value)
+
+
 def test_nobody_can_forge_a_mark() -> None:
     for text in ("a\ufdd1b", "a\ufdd0"):
         with pytest.raises(InvalidInputError, match="U\\+FDD0") as refusal:

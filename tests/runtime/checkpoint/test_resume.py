@@ -244,6 +244,8 @@ REFUSALS = {
     "model": Refusal(["model.hidden_size=32"], "checkpoint_model", "model.hidden_size = 16"),
     "tied": Refusal(["model.tie_word_embeddings=true"], "checkpoint_model", "tie_word_embeddings = False"),
     "dtype": Refusal(['train.dtype="float64"'], "checkpoint_model", "train.dtype) = 'float32'"),
+    # By the name that train.frozen takes, which the manifest's is not.
+    "thawed": Refusal([], "checkpoint_model", "model.norm.weight is trained and was frozen"),
     "nowhere": Refusal([], "checkpoint_missing", "no complete checkpoint"),
     "newer": Refusal([], "checkpoint_format", "hydraulis.checkpoint/9"),
     "torn": Refusal([], "checkpoint_torn", "state-00001-of-00002.safetensors is not whole"),
@@ -259,6 +261,10 @@ def damage(run: Path, kind: str) -> None:
     document = json.loads(manifest.read_text())
     if kind == "nowhere":
         shutil.rmtree(run)
+    elif kind == "thawed":
+        (record,) = (one for one in document["parameters"] if one["name"] == "norm.weight")
+        record["trained"] = False
+        manifest.write_text(json.dumps(document))
     elif kind == "newer":
         document["format"] = "hydraulis.checkpoint/9"
         manifest.write_text(json.dumps(document))

@@ -15,7 +15,7 @@ from pathlib import Path
 from hydraulis.data.index.files import Extent, IndexWriter, complete_extent
 from hydraulis.data.index.job import IndexJob
 from hydraulis.data.index.worker import WorkerProcesses
-from hydraulis.errors import HydraulisError
+from hydraulis.errors import HydraulisError, InvalidInputError
 
 # Between two journals: bringing data to the disk costs more than doing so much work again.
 _SAVE_S = 2.0
@@ -33,7 +33,8 @@ def ensure_index(
         progress: called after each block with the share that is done, from 0 to 1.
 
     Raises:
-        InvalidInputError: a record, a file or the tokenizer is refused; what was done so far is kept.
+        InvalidInputError: a record, a file or the tokenizer is refused; what was done so far is kept. Or
+            there is no document (code `corpus_empty`).
         HydraulisError: another program builds this index (code `index_busy`), a process died
             (`index_process`), or the disk refuses a file (`index_files`).
     """
@@ -51,12 +52,37 @@ def ensure_index(
             "data.index_directory to another place"
         )
         raise HydraulisError(message, code="index_files") from error
+    extent = complete_extent(folder)
+    assert extent is not None  # it is made sure of above
+    check_documents(job, extent)
     return folder
 
 
 def index_folder(job: IndexJob, directory: Path) -> Path:
     """Name the folder of an index, whether or not it is there."""
     return directory / job.key()[:16]
+
+
+def check_documents(job: IndexJob, extent: Extent) -> None:
+    """Refuse an index that is complete and holds no document (code `corpus_empty`)."""
+    if extent.documents == 0:
+        if not extent.without_target:
+            raise no_record(job)
+        message = (
+            f"no document of {_files(job)} has a target, {extent.without_target} were left out: check them, "
+            "and what counts in the loss"
+        )
+        raise InvalidInputError(message, code="corpus_empty")
+
+
+def no_record(job: IndexJob) -> InvalidInputError:
+    """Make the error for files that are all empty."""
+    return InvalidInputError(f"no record is in {_files(job)}: name files that hold some", code="corpus_empty")
+
+
+def _files(job: IndexJob) -> str:
+    first, *others = job.paths
+    return f"file '{first}'" + (f" and {len(others):,} others" if others else "")
 
 
 def _build(job: IndexJob, folder: Path, processes: int, progress: Callable[[float], None]) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.index.job import Block
-from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.errors import HydraulisError
 
 _JOURNAL, _COMPLETE = "journal.json", "index.json"
 
@@ -148,16 +148,10 @@ def begun_extent(folder: Path) -> Extent | None:
     return _read_extent(folder / _JOURNAL)
 
 
-def no_record() -> InvalidInputError:
-    """Make the error for files that are all empty."""
-    return InvalidInputError("the files hold no record: name files that do", code="corpus_empty")
-
-
 def open_index(folder: Path) -> Corpus:
     """Map a complete index.
 
     Raises:
-        InvalidInputError: it holds no document (code `corpus_empty`).
         HydraulisError: it is not there, or its files are not those that it says (code `index_files`).
     """
     extent = complete_extent(folder)
@@ -175,14 +169,6 @@ def open_index(folder: Path) -> Corpus:
                 "folder, and it is built anew"
             )
             raise HydraulisError(message, code="index_files")
-    if extent.documents == 0:
-        if not extent.without_target:
-            raise no_record()
-        message = (
-            f"the files give no document with a target, {extent.without_target} were left out: check them, "
-            "and what counts in the loss"
-        )
-        raise InvalidInputError(message, code="corpus_empty")
 
     def mapped(name: str, dtype: str) -> Any:
         return np.memmap(folder / name, dtype=dtype, mode="r").view(np.ndarray)

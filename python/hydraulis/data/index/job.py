@@ -116,7 +116,7 @@ class IndexJob:
     def encoder(self) -> Encoder:
         """Make what turns a record into tokens."""
         if self.format == "tokens":
-            return TokensEncoder(masked=len(self.fields) > 1)
+            return TokensEncoder(self.fields)
         if self.format == "chat":
             name = (
                 f"chat template '{self.chat_template}'"
@@ -124,9 +124,9 @@ class IndexJob:
                 else f"the chat template of '{self.tokenizer}'"
             )
             template = ChatTemplate(self.template_source, self.loaded_tokenizer.special.named, name)
-            return ChatEncoder(self.loaded_tokenizer, template)
+            return ChatEncoder(self.loaded_tokenizer, template, self.fields)
         kind = TextEncoder if self.format == "text" else CompletionEncoder
-        return kind(self.loaded_tokenizer, self._eos())
+        return kind(self.loaded_tokenizer, self._eos(), self.fields)
 
     def _eos(self) -> int | None:
         written = self.eos_token or self.loaded_tokenizer.special.eos

@@ -5,24 +5,11 @@ from itertools import pairwise
 from typing import Any
 
 from hydraulis.data.extras import extra_module
-from hydraulis.errors import InvalidInputError
 
 
 def rows(batch: Any, fields: Sequence[str]) -> Iterator[Sequence[object]]:
     """Give the wanted fields of each row of a record batch; lists of integers as arrays, not copied."""
     return zip(*(_values(batch.column(batch.schema.get_field_index(name))) for name in fields), strict=True)
-
-
-def check_fields(names: Sequence[str], fields: Sequence[str], place: str) -> None:
-    """Refuse a file that lacks a field (code `record_field`)."""
-    for field in fields:
-        if field not in names:
-            have = ", ".join(names) or "none"
-            message = (
-                f"{place} has no field '{field}', its fields are {have}: set the fields of the source to "
-                "those that every file has"
-            )
-            raise InvalidInputError(message, code="record_field")
 
 
 def _values(column: Any) -> Sequence[object]:

@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from hydraulis.config.unreadable import why_no_json
+from hydraulis.data.records.fields import check_fields
 from hydraulis.errors import InvalidInputError
 
 # Large enough that starting a piece costs nothing, small enough that little is lost when a run is killed.
@@ -25,6 +27,7 @@ class JsonLines:
     def __init__(self, path: Path, fields: Sequence[str]) -> None:
         self._path = path
         self._fields = fields
+        self._wanted = set(fields)
         self._size = path.stat().st_size
 
     def pieces(self) -> list[tuple[int, int]]:
@@ -35,8 +38,8 @@ class JsonLines:
         """Read the records whose lines begin at byte `start` to before `stop`; blank lines are skipped.
 
         Raises:
-            InvalidInputError: a line is no JSON object (code `record_syntax`), or has not all fields
-                (`record_field`).
+            InvalidInputError: a line is no JSON object in UTF-8 (code `record_syntax`), or has not all
+                fields (`record_field`).
         """
         with self._path.open("rb") as file:
             if start:
@@ -63,19 +66,16 @@ class JsonLines:
 
     def _values(self, line: bytes, where: int) -> Sequence[object]:
         try:
-            record = json.loads(line)
+            record = json.loads(line.decode().rstrip())
+        except UnicodeDecodeError as error:
+            message = f"{self.place(where)} is not UTF-8 (byte {error.start}): save the file as UTF-8 text"
+            raise InvalidInputError(message, code="record_syntax") from None
         except (ValueError, RecursionError) as error:
-            message = f"{self.place(where)} is no JSON ({error}): write one object per line"
+            message = f"{self.place(where)} is no JSON ({why_no_json(error)}): write one object per line"
             raise InvalidInputError(message, code="record_syntax") from None
         if not isinstance(record, dict):
             message = f"{self.place(where)} is no JSON object: write one per line"
             raise InvalidInputError(message, code="record_syntax")
-        for name in self._fields:
-            if name not in record:
-                have = ", ".join(record) or "none"
-                message = (
-                    f"{self.place(where)} has no field '{name}', its fields are {have}: set the fields of "
-                    "the source to those that every record has"
-                )
-                raise InvalidInputError(message, code="record_field")
+        if not record.keys() >= self._wanted:
+            check_fields(record, self._fields, self.place(where))
         return [record[name] for name in self._fields]

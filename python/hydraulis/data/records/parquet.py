@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from hydraulis.data.extras import extra_module
-from hydraulis.data.records.columns import check_fields, rows
+from hydraulis.data.records.columns import rows
+from hydraulis.data.records.fields import check_fields
 from hydraulis.errors import InvalidInputError
 
 # Rows that are decoded together.

@@ -149,7 +149,10 @@ class ChatTemplate:
                 **self._special_tokens,
             )
         except (self._jinja.TemplateError, TypeError, ValueError, KeyError) as error:
-            message = f"the chat template refuses the messages: {error}; mend the messages or the template"
+            remedy = "mend the messages or the template"
+            if isinstance(error, TypeError | self._jinja.UndefinedError):
+                remedy = _where_no_text(messages) or remedy
+            message = f"the chat template refuses the messages: {error}; {remedy}"
             raise InvalidInputError(message, code="chat_template") from error
         return text
 
@@ -159,6 +162,18 @@ def _check_messages(messages: Sequence[Message], tools: Sequence[Any] | None) ->
     if _BEGIN in written or _END in written:
         message = "the messages hold the character U+FDD0 or U+FDD1, which is no text; replace it"
         raise InvalidInputError(message, code="record_value")
+
+
+def _where_no_text(messages: Sequence[Message]) -> str:
+    """Say which message has no text as its content, which templates stumble over; empty if all have one."""
+    for number, message in enumerate(messages):
+        if not isinstance(message.get("content"), str):
+            value = f"{message['content']!r:.60}" if "content" in message else "absent"
+            return (
+                f"the content of messages[{number}] is {value}: give it a text, or set data.chat_template to "
+                "a template that takes it, such as one that writes tool calls"
+            )
+    return ""
 
 
 def _assistant_places(messages: Sequence[Message]) -> list[int]:

@@ -39,17 +39,19 @@ class TextEncoder:
     Args:
         tokenizer: of the model.
         eos: the token that ends a document; None if there is none.
+        fields: of the records, by name, for the refusal of a value; so in every encoder.
     """
 
     masked = False
 
-    def __init__(self, tokenizer: Tokenizer, eos: int | None) -> None:
+    def __init__(self, tokenizer: Tokenizer, eos: int | None, fields: Sequence[str]) -> None:
         self._tokenizer = tokenizer
         self._eos = eos
+        self._fields = fields
 
     def encode(self, values: Sequence[object]) -> SequenceTokens:
         """Return the tokens of the text; see `Encoder`."""
-        tokens = self._tokenizer.encode(_text(values[0]), special=True)
+        tokens = self._tokenizer.encode(_text(self._fields[0], values[0]), special=True)
         return _ended(tokens, self._eos)
 
 
@@ -61,14 +63,16 @@ class CompletionEncoder:
 
     masked = True
 
-    def __init__(self, tokenizer: Tokenizer, eos: int | None) -> None:
+    def __init__(self, tokenizer: Tokenizer, eos: int | None, fields: Sequence[str]) -> None:
         self._tokenizer = tokenizer
         self._eos = eos
+        self._fields = fields
 
     def encode(self, values: Sequence[object]) -> SequenceTokens:
         """Return the tokens of prompt and completion; see `Encoder`."""
-        prompt = self._tokenizer.encode(_text(values[0]), special=True)
-        completion = _ended(self._tokenizer.encode(_text(values[1]), special=False), self._eos)
+        first, second = (_text(field, value) for field, value in zip(self._fields, values, strict=True))
+        prompt = self._tokenizer.encode(first, special=True)
+        completion = _ended(self._tokenizer.encode(second, special=False), self._eos)
         # The tokenizer may end every text: here it goes on.
         if self._eos is not None and len(prompt) and prompt[-1] == self._eos:
             prompt = prompt[:-1]
@@ -85,16 +89,17 @@ class ChatEncoder:
 
     masked = True
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, fields: Sequence[str]) -> None:
         self._tokenizer = tokenizer
         self._template = template
+        self._fields = fields
 
     def encode(self, values: Sequence[object]) -> SequenceTokens:
         """Return the tokens of the messages; see `Encoder`."""
         tools = values[1] if len(values) > 1 else None
         if tools is not None and not isinstance(tools, list):
-            raise _value(tools, "a list of tools")
-        rendered = self._template.render(_messages(values[0]), tools)
+            raise _value(self._fields[1], tools, "a list of tools")
+        rendered = self._template.render(_messages(self._fields[0], values[0]), tools)
         tokens, places = self._tokenizer.encode_with_places(rendered.text)
         inside = np.zeros(len(rendered.text) + 1, dtype=np.bool_)
         for start, stop in rendered.spans:
@@ -105,19 +110,23 @@ class ChatEncoder:
 class TokensEncoder:
     """Tokens already, and if wanted labels beside them: -100 where a token does not count."""
 
-    def __init__(self, *, masked: bool) -> None:
-        self.masked = masked
+    def __init__(self, fields: Sequence[str]) -> None:
+        self.masked = len(fields) > 1
+        self._fields = fields
 
     def encode(self, values: Sequence[object]) -> SequenceTokens:
         """Return the tokens, and which of them have a label; see `Encoder`."""
-        tokens = _integers(values[0], "token")
+        tokens = _integers(self._fields[0], values[0], "token")
         if len(tokens) and not 0 <= tokens.min() <= tokens.max() <= LARGEST_TOKEN:
             wrong = tokens.min() if tokens.min() < 0 else tokens.max()
-            message = f"holds the token {wrong}: the limits are 0 and {LARGEST_TOKEN}; tokenise it anew"
+            message = (
+                f"field '{self._fields[0]}' holds the token {wrong}: the limits are 0 and {LARGEST_TOKEN}; "
+                "tokenise it anew"
+            )
             raise InvalidInputError(message, code="record_value")
         if not self.masked:
             return tokens
-        labels = _integers(values[1], "label")
+        labels = _integers(self._fields[1], values[1], "label")
         if len(labels) != len(tokens):
             message = f"has {len(labels)} labels for {len(tokens)} tokens; give one for each"
             raise InvalidInputError(message, code="record_value")
@@ -131,18 +140,19 @@ def _ended(tokens: Tokens, eos: int | None) -> Tokens:
     return np.append(tokens, eos) if len(tokens) else tokens
 
 
-def _text(value: object) -> str:
+def _text(field: str, value: object) -> str:
     if not isinstance(value, str):
-        raise _value(value, "a string")
+        raise _value(field, value, "a string")
     return value
 
 
-def _messages(value: object) -> list[Mapping[str, Any]]:
+def _messages(field: str, value: object) -> list[Mapping[str, Any]]:
     if not isinstance(value, list) or not value:
-        raise _value(value, "a list of messages")
-    for message in value:
+        raise _value(field, value, "a list of messages")
+    for number, message in enumerate(value):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise _value(message, 'a message such as {"role": "user", "content": "..."}')
+            place = f"{field}[{number}]"
+            raise _value(place, message, 'a message such as {"role": "user", "content": "..."}')
     # Columns give every message every key that any of them has.
     return [
         {key: part for key, part in message.items() if part is not None or key == "content"}
@@ -150,17 +160,17 @@ def _messages(value: object) -> list[Mapping[str, Any]]:
     ]
 
 
-def _integers(value: object, what: str) -> Tokens:
+def _integers(field: str, value: object, what: str) -> Tokens:
     array = np.asarray(value) if isinstance(value, list | np.ndarray) else None
     if array is not None and array.size == 0:
         return np.zeros(0, dtype=np.int64)
     if array is None or array.ndim != 1 or array.dtype.kind not in "iu":
-        raise _value(value, f"a list of integers, one for each {what}")
+        raise _value(field, value, f"a list of integers, one for each {what}")
     return array
 
 
-def _value(value: object, wanted: str) -> InvalidInputError:
+def _value(field: str, value: object, wanted: str) -> InvalidInputError:
     written = repr(value)
     written = written if len(written) <= 60 else written[:60] + "..."
-    message = f"holds {written} where {wanted} must be; mend the record, or leave it out"
+    message = f"field '{field}' holds {written} where {wanted} must be; mend the record, or leave it out"
     return InvalidInputError(message, code="record_value")

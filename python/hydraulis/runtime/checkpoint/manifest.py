@@ -58,7 +58,8 @@ class ParameterRecord:
     """Where one parameter is.
 
     Attributes:
-        name: of the master parameter.
+        name: of the master parameter, such as `layers.0.mlp.up_proj.weight`: without the `model.` in front
+            that `model.safetensors` has.
         shape: of the whole.
         trained: whether moments are there beside it; a frozen one has none.
         intervals: in ascending order, without gap or overlap.

@@ -11,6 +11,7 @@ import torch
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InvalidInputError
+from hydraulis.model.decoder import checkpoint_name
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint
 from hydraulis.runtime.checkpoint.manifest import DataCursor, Manifest, torn
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
@@ -119,8 +120,8 @@ def restore_moments(reader: CheckpointReader, manifest: Manifest, shares: Sequen
             name = share.parameters.names[held.parameter]
             if moments and name not in trained:
                 message = (
-                    f"{name} is trained and was frozen in the checkpoint, which has no optimizer state of "
-                    "it; keep it in train.frozen, or begin anew from an exported model"
+                    f"{checkpoint_name(name)} is trained and was frozen in the checkpoint, which has no "
+                    "optimizer state of it; keep it in train.frozen, or begin anew from an exported model"
                 )
                 raise InvalidInputError(message, code="checkpoint_model")
             for kind, flat in moments.items():
