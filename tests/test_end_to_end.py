@@ -180,6 +180,8 @@ def test_a_check_says_that_nothing_is_left_to_train(folder: Path, capsys: pytest
         return str(next(one["text"] for one in findings if one["name"] == "resume"))
 
     assert resume() == f"all {STEPS} steps are done: there is nothing left to train"
+    shorter = resume(f"train.steps={STEPS - 1}")
+    assert shorter == f"{STEPS - 1} steps are wanted and {STEPS} done: there is nothing left to train"
     longer = (f"train.steps={STEPS + 1}", "train.epochs=1000")
     assert resume(*longer) == f"goes on after step {STEPS} of {folder / 'run'}"
 
