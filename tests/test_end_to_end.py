@@ -41,7 +41,7 @@ path = "{folder}/base"
 
 [data]
 sources = [{{{source}}}]
-max_tokens = 64
+max_tokens = 65
 tokens_per_batch = 160
 held_out = 0.1
 index_directory = "{folder}/index"
@@ -134,6 +134,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert ended.code == 0, ended.err
         # A checkpoint is completed between two later steps: that of step 12 may not have been.
         assert "going on after step 10 of" in ended.out or "going on after step 12 of" in ended.out
+        # The model was made for 64 positions, and the profile for 10 GB.
+        assert "data.max_tokens = 65 is above max_position_embeddings = 64 of " in ended.out
+        assert " MiB of the profile; planner.memory_mib = 6 is not looked at" in ended.out
     for kind in KINDS:
         assert main(["export", str(path / kind / "run"), "--output", str(path / kind / "model")]) == 0
     return path
@@ -180,6 +183,8 @@ def test_a_check_says_that_nothing_is_left_to_train(folder: Path, capsys: pytest
         return str(next(one["text"] for one in findings if one["name"] == "resume"))
 
     assert resume() == f"all {STEPS} steps are done: there is nothing left to train"
+    shorter = resume(f"train.steps={STEPS - 1}")
+    assert shorter == f"{STEPS - 1} steps are wanted and {STEPS} done: there is nothing left to train"
     longer = (f"train.steps={STEPS + 1}", "train.epochs=1000")
     assert resume(*longer) == f"goes on after step {STEPS} of {folder / 'run'}"
 
@@ -220,4 +225,5 @@ def test_the_export_has_the_files_that_the_model_came_with(folder: Path) -> None
     assert (folder / "model" / "tokenizer_config.json").read_text() == "{}"
     paths = (folder.parent / "base", folder / "model")
     given, exported = (json.loads((path / "config.json").read_text()) for path in paths)
-    assert {**given, "dtype": "float32"} == exported
+    # What it was trained with is more than the model came with.
+    assert {**given, "dtype": "float32", "max_position_embeddings": 65} == exported

@@ -16,6 +16,7 @@ LONG_FOLDER = Path("/home/somebody/[experiments]/" + "a-rather-long-folder-name/
 KEPT_PROFILE = "profile-00000077.json"
 FILES = (
     KEPT_PROFILE,
+    "report.html",
     "metrics.jsonl",
     "plans.jsonl",
     "trace.json",
@@ -163,7 +164,9 @@ def test_the_summary_says_what_the_static_strategy_was_compared_in(
 ) -> None:
     assert "sample" not in summary_of(capsys)
     sampled = summary_of(capsys, static_steps=16, static_planned_ms=9_255.0)
-    assert "2.00 times as long in a sample of 16 steps" in sampled
+    assert (
+        "18.51 s planned for a sample of 16 steps, 2.00 times as long as the run's plans of these" in sampled
+    )
     assert "left out: planned times were corrected" in summary_of(capsys, static=None, static_steps=0)
 
 

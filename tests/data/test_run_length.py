@@ -50,6 +50,7 @@ def test_the_last_batch_is_the_rest_unless_it_is_dropped(
     assert found is not None
     assert (found.steps, found.last_sequences, found.last_tokens) == (steps, last, 30 * last)
     assert found.dropped == dropped
+    assert str(found) == ("1 epoch is 3 steps" if epochs == 1 else f"{epochs} epochs are {steps} steps")
 
 
 @pytest.mark.parametrize(("steps", "wanted"), [(None, 5), (4, 4), (9, 5)])

@@ -10,7 +10,7 @@ from hydraulis.runtime.worker import Worker
 
 def count_bytes(config: RunConfig, schemes: Sequence[str]) -> dict[str, int]:
     """Give the bytes of what a worker allocates, once its optimizer has made a step."""
-    train = with_steps(config, RunLength(1, 0, 0, 0)).train
+    train = with_steps(config, RunLength(1, 1, 0, 0, 0)).train
     worker = Worker(config.model, config.optimizer, train, schemes=[Scheme(one) for one in schemes])
     worker.home.step()
     home = [flat for share in worker.shares for flat in (*share.buffers().values(), share.gradient)]

@@ -72,7 +72,7 @@ def test_what_is_not_indexed_yet_is_tried(made: Path) -> None:
     found = looks(read(made))
     assert {name for name, one in found.items() if one.status == "later"} == {"length"}
     assert {one.status for one in found.values()} == {"ok", "later"}
-    assert found["data"].text == "source 0, 1 files: no index yet, what was tried of the records can be read"
+    assert found["data"].text == "source 0, 1 file: no index yet, what was tried of the records can be read"
     assert "the files of" in found["model"].text
     assert "up to 64 tokens may come, 96 are admitted" in found["longest"].text
     says = "9,536.743164 MiB of the profile; planner.memory_mib = 6 is not looked at"
@@ -90,6 +90,8 @@ def test_what_is_indexed_is_counted(made: Path, tmp_path: Path) -> None:
     assert found["data"].text.startswith("1 source: 54 sequences of ")
     assert found["data"].text.endswith("6 are held out")
     assert "2 epochs are " in found["length"].text
+    once = read(made, f"data.index_directory={tmp_path}/index", "train.epochs=1", "data.held_out=0.1")
+    assert "; 1 epoch is " in looks(once)["length"].text
 
 
 @pytest.mark.parametrize("files", [1, 40])

@@ -134,6 +134,17 @@ def test_the_numbers_are_those_of_the_run(
     assert summed["static_ratio"] == pytest.approx(kept / sum(plan.iteration_ms for plan in run.plans))
 
 
+@pytest.mark.parametrize(("num_steps", "says"), [(86, "2 of 86"), (2, "2"), (None, "2")])
+def test_a_run_with_steps_to_come_says_so(tmp_path: Path, num_steps: int | None, says: str) -> None:
+    write_run(tmp_path / "run", steps=2)
+    config = json.loads((tmp_path / "run" / "config.json").read_text()) | {"train": {"steps": num_steps}}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    run = read_run(tmp_path / "run")
+    summed = numbers(run, [])
+    assert summed.get("num_steps") == num_steps
+    assert f"<dt>steps</dt><dd>{says}</dd>" in page(run, [], summed)
+
+
 def test_balance_is_before_and_after(run: Run) -> None:
     before, after = balances(run)
     assert before.name == "2x<tp2> kept for all steps"

@@ -225,6 +225,7 @@ FILE_MEANINGS = {
     "corpus.json": "corpus statistics",
     "hugging_face": "what came with the model",
     "analysis.json": "lengths and batches of the data",
+    "report.html": "report",
     "tensorboard": "for tensorboard --logdir",
     "wandb": "run of Weights & Biases",
     "wandb-id.txt": "its name there",
@@ -258,6 +259,7 @@ def _static(summary: RunSummary) -> str:
         return "none: no strategy of the list admits the longest sequence"
     ratio = summary.static.planned_ms / summary.static_planned_ms
     planned_s = summary.static.planned_ms / 1e3
-    steps = f" in a sample of {summary.static_steps} steps"
+    steps = f" for a sample of {summary.static_steps} steps"
     sample = steps if summary.static_steps < summary.steps else ""
-    return f"{summary.static.strategy}: {planned_s:,.2f} s planned, {ratio:.2f} times as long{sample}"
+    longer = f"{ratio:.2f} times as long as the run's plans{' of these' if sample else ''}"
+    return f"{summary.static.strategy}: {planned_s:,.2f} s planned{sample}, {longer}"

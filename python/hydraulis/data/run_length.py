@@ -5,6 +5,7 @@ import dataclasses
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.open import sampler_for
+from hydraulis.planner.counted import counted
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -12,16 +13,23 @@ class RunLength:
     """What the epochs of a run come to.
 
     Attributes:
+        epochs: so many.
         steps: in which they are trained.
         last_sequences: of the last batch, which may be a short one.
         last_tokens: of it.
         dropped: sequences that fill no batch at the ends of the epochs.
     """
 
+    epochs: int
     steps: int
     last_sequences: int
     last_tokens: int
     dropped: int
+
+    def __str__(self) -> str:
+        """Say how many steps the epochs are."""
+        are = "is" if self.epochs == 1 else "are"
+        return f"{counted(self.epochs, 'epoch')} {are} {counted(self.steps, 'step')}"
 
 
 def epochs_of(config: RunConfig, data: SequenceSource) -> RunLength | None:
@@ -36,7 +44,8 @@ def epochs_of(config: RunConfig, data: SequenceSource) -> RunLength | None:
     sampler = sampler_for(config.data, data, config.train.seed, epochs)
     steps = sampler.num_steps(epochs)
     last = sampler.batch(steps - 1).documents
-    return RunLength(steps, len(last), int(data.lengths[last].sum()), sampler.num_dropped(steps))
+    tokens = int(data.lengths[last].sum())
+    return RunLength(epochs, steps, len(last), tokens, sampler.num_dropped(steps))
 
 
 def with_steps(config: RunConfig, epochs: RunLength | None) -> RunConfig:

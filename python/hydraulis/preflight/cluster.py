@@ -6,6 +6,7 @@ from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.parallel.groups import most_groups_of_rank
+from hydraulis.planner.counted import counted
 from hydraulis.preflight.finding import Status
 from hydraulis.profile.of_run import chosen_profile, memory_note
 from hydraulis.runtime.checkpoint.resume import ResumedRun
@@ -45,7 +46,8 @@ class ClusterLook:
         planner = self.config.planner
         degrees = [(scheme.tp, scheme.cp) for scheme in schemes]
         groups = most_groups_of_rank(degrees, self.cluster.gpus, self.cluster.gpus_per_node)
-        kind = "a search" if planner.is_search else f"{len(planner.strategies)} strategies"
+        listed = counted(len(planner.strategies), "strategy", "strategies")
+        kind = "a search" if planner.is_search else listed
         text = (
             f"{kind} over {', '.join(map(str, schemes))} on {self.cluster.gpus} ranks in nodes of "
             f"{self.cluster.gpus_per_node}; a rank is in at most {groups} tensor and context groups"

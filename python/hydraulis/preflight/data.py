@@ -7,6 +7,7 @@ from hydraulis.data.run_length import epochs_of
 from hydraulis.data.source_state import SourceState, source_states
 from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.data.text.tokenizer import load_tokenizer
+from hydraulis.planner.counted import counted
 from hydraulis.preflight.finding import Status
 
 
@@ -53,8 +54,11 @@ class DataLook:
             self.data = make_data(config, [[StandardLibrary.load()]])
         self.data.train.check_vocabulary(self.config.model.vocab_size)
         train = self.data.train
-        named = "1 source" if len(states) == 1 else f"{len(states)} sources"
-        source = named if states else "Python's standard library, as data.sources names no files"
+        source = (
+            counted(len(states), "source")
+            if states
+            else "Python's standard library, as data.sources names no files"
+        )
         text = f"{source}: {len(train):,} sequences of {int(train.lengths.sum()):,} tokens are ready"
         if self.data.held_out is not None:
             text += f", {len(self.data.held_out):,} are held out"
@@ -68,15 +72,17 @@ class DataLook:
         """
         steps, epochs = self.config.train.steps, self.config.train.epochs
         if epochs is None:
-            return "ok", f"{steps:,} steps"
+            assert steps is not None  # one of the two says how long it is
+            return "ok", counted(steps, "step")
         if self.data is None:
-            return "later", f"{epochs} epochs: how many steps they are is known once the data are indexed"
+            return "later", f"{counted(epochs, 'epoch')}; how many steps is known once the data are indexed"
         found = epochs_of(self.config, self.data.train)
         assert found is not None  # there are epochs
         first = found.steps if steps is None else min(steps, found.steps)
         last = f"the last of {found.last_tokens:,} tokens"
-        text = f"{first:,} steps; {epochs} epochs are {found.steps:,}, {last}"
-        return "ok", f"{text}; {found.dropped:,} sequences are dropped" if found.dropped else text
+        text = f"{counted(first, 'step')}; {found}, {last}"
+        dropped = counted(found.dropped, "sequence")
+        return "ok", f"{text}; dropped at ends of epochs: {dropped}" if found.dropped else text
 
     @property
     def longest(self) -> int | None:
@@ -85,9 +91,10 @@ class DataLook:
 
 
 def _account(number: int, state: SourceState) -> str:
-    name = f"source {number}, {state.files:,} files"
+    name = f"source {number}, {counted(state.files, 'file')}"
     if state.prepared is not None:
         return f"{name}: ready"
-    how_far = f"{state.documents:,} documents are indexed so far" if state.documents else "no index yet"
+    indexed = counted(state.documents, "document")
+    how_far = f"indexed so far: {indexed}" if state.documents else "no index yet"
     # Of many files some are tried, and an empty one has no record.
     return f"{name}: {how_far}, what was tried of the records can be read"

@@ -154,7 +154,8 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
     Returns:
         `steps`, `tokens`, `first_loss`, `last_loss`, `strategies`, `median_error`; `tokens_per_s`, and `mfu`
         where it is known, over all steps; `memory_error`, the median over ranks and steps, where it is
-        known, `first_evaluation` and `last_evaluation` where there are any, `left_out`, how many steps
+        known, `num_steps`, those that the run is to have, where its configuration says,
+        `first_evaluation` and `last_evaluation` where there are any, `left_out`, how many steps
         are not `comparable`, where any are not, and `static_ratio`, how many times as long the best static
         strategy is planned to take, where there is one.
     """
@@ -174,6 +175,8 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
     mfu = mean_mfu(metrics)
     if mfu is not None:
         summed["mfu"] = mfu
+    if run.num_steps is not None:
+        summed["num_steps"] = run.num_steps
     if run.evaluations:
         summed["first_evaluation"] = run.evaluations[0].loss
         summed["last_evaluation"] = run.evaluations[-1].loss
@@ -225,9 +228,15 @@ def _of_which_steps(run: Run) -> str:
     return f", of the last {len(places):,} steps" if are_last else f", of {len(places):,} of the steps"
 
 
+def _steps(summed: dict[str, float]) -> str:
+    """Say how many steps are on record, and of how many where some are to come."""
+    steps, num_steps = summed["steps"], summed.get("num_steps", 0)
+    return f"{steps:,} of {num_steps:,}" if steps < num_steps else f"{steps:,}"
+
+
 def _facts(run: Run, summed: dict[str, float]) -> list[tuple[str, str]]:
     facts = [
-        ("steps", f"{summed['steps']:,}"),
+        ("steps", _steps(summed)),
         ("tokens", f"{summed['tokens']:,}"),
         ("loss, nats a token", f"{summed['first_loss']:.3f} → {summed['last_loss']:.3f}"),
         ("tokens a second", f"{summed['tokens_per_s']:,.0f}"),

@@ -53,6 +53,7 @@ class Run:
         plans: of the same steps.
         profile: that the plans were made with.
         strategies: that the planner chose from.
+        num_steps: that the run is to have; None where its configuration does not say.
         traced: the step whose timeline was kept; None if none was.
         evaluations: on what is held out, in their order; none where the run has none.
         analysis: of the data that the run was begun on; None where it was not kept.
@@ -63,6 +64,7 @@ class Run:
     plans: list[Plan]
     profile: CostProfile
     strategies: list[str]
+    num_steps: int | None
     traced: TracedStep | None
     evaluations: list[Evaluation]
     analysis: Analysis | None
@@ -100,6 +102,7 @@ def read_run(path: Path, progress: Tell = silent) -> Run:
         plans=plans[:steps],
         profile=profile,
         strategies=_parsed(path / "config.json", _strategies, config),
+        num_steps=_parsed(path / "config.json", _num_steps, config),
         traced=_traced(trace, by_step) if trace.exists() else None,
         evaluations=_evaluations(path, metrics[steps - 1].step),
         analysis=_analysis(path),
@@ -147,6 +150,11 @@ def _analysis(path: Path) -> Analysis | None:
 
 def _strategies(config: Any) -> list[str]:
     return [str(strategy) for strategy in config["planner"]["strategies"]]
+
+
+def _num_steps(config: Any) -> int | None:
+    steps = config.get("train", {}).get("steps")
+    return None if steps is None else int(steps)
 
 
 def _lines(path: Path, name: str) -> list[str]:

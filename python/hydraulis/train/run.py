@@ -21,6 +21,7 @@ from hydraulis.data.open import Data
 from hydraulis.data.run_analysis import analysis_of
 from hydraulis.data.run_length import epochs_of, with_steps
 from hydraulis.errors import HydraulisError
+from hydraulis.planner.counted import counted
 from hydraulis.planner.static import StaticComparison
 from hydraulis.profile.measure import WARMING_UP, what_it_takes
 from hydraulis.profile.of_run import measured_profile, measurement_limits, saved_profile
@@ -113,7 +114,9 @@ def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = Fa
                 on_rank_zero(partial(recorder.evaluated, evaluation))
             saver.after(completed)
         if dropped:
-            display.note(f"{dropped:,} sequences at the ends of epochs filled no batch and were dropped")
+            display.note(
+                f"dropped at the ends of epochs, where they filled no batch: {counted(dropped, 'sequence')}"
+            )
         checkpoint = None
         if completed > first:
             display.doing("writing the last checkpoint")
@@ -200,8 +203,8 @@ def _with_steps(config: RunConfig, data: Dataset, display: TrainingDisplay) -> R
     display.num_steps(config.train.num_steps)
     if epochs is not None:
         display.note(
-            f"{config.train.epochs} epochs are {epochs.steps:,} steps; the last batch has "
-            f"{epochs.last_sequences:,} sequences of {epochs.last_tokens:,} tokens"
+            f"{epochs}; the last batch has {counted(epochs.last_sequences, 'sequence')} of "
+            f"{epochs.last_tokens:,} tokens"
         )
     return config
 

@@ -70,9 +70,13 @@ class ResumedRun:
 
     def nothing_left(self, num_steps: int) -> str | None:
         """Say that a run of so many iterations has none left to train; None if it has."""
-        if self.manifest.step < num_steps:
+        done = self.manifest.step
+        if done < num_steps:
             return None
-        return f"all {num_steps} steps are done: there is nothing left to train"
+        steps = (
+            f"all {num_steps} steps are" if done == num_steps else f"{num_steps} steps are wanted and {done}"
+        )
+        return f"{steps} done: there is nothing left to train"
 
     def reader(self) -> CheckpointReader:
         """Open the checkpoint."""
