@@ -16,12 +16,15 @@ import transformers
 from transformers import PreTrainedModel
 
 from cli.told import interrupt_at, listen
+from data.small_tokenizer import write_tokenizer
 from helpers import at_least
 from hydraulis.cli.main import main
+from hydraulis.config.data import DataConfig, SourceConfig
+from hydraulis.data.text.chat_template import CHATML, ChatTemplate
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, checkpoint_of
 from hydraulis.runtime.hugging_face.export import export
-from hydraulis.runtime.hugging_face.files import CARRIED, carry
+from hydraulis.runtime.hugging_face.files import CARRIED, TEMPLATE, carry
 from ranks import run_ranks
 from runtime.hugging_face.hugging_face_workers import to_checkpoints
 
@@ -96,7 +99,7 @@ def test_transformers_gives_the_same_logits(
     run = folder / name / "run"
     shutil.rmtree(run / CARRIED, ignore_errors=True)
     if carried:
-        carry(folder / name, run)
+        carry(folder / name, run, DataConfig(tokens_per_batch=1))
     checkpoint = CheckpointFolder.of_run(run).newest()
     assert checkpoint is not None
     export(checkpoint, tmp_path / "model", torch.float32, shard_bytes=30_000)
@@ -107,6 +110,25 @@ def test_transformers_gives_the_same_logits(
     if carried:
         assert config["model_type"] == name.split()[0]
         assert (tmp_path / "model" / "tokenizer.json").read_text() == name
+
+
+def test_the_tokenizer_writes_conversations_as_the_run_did(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "llama" / "run", tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / CARRIED, ignore_errors=True)
+    # Of its own it has another template.
+    of_class = "PreTrainedTokenizerFast"
+    base = write_tokenizer(tmp_path / "base", tokenizer_class=of_class, chat_template="none")
+    chat = SourceConfig(files=("chat.jsonl",), format="chat")
+    carry(base, tmp_path / "run", DataConfig(sources=(chat,), chat_template="chatml", tokens_per_batch=1))
+    export(checkpoint_of(tmp_path / "run"), tmp_path / "model", torch.float32)
+    talk = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    written = tokenizer.apply_chat_template(talk, tokenize=False)
+    assert written == ChatTemplate(CHATML, {}).render(talk).text
+    # Where no conversations were written, or by its own template, that stays.
+    for data in (DataConfig(chat_template="chatml", tokens_per_batch=1), DataConfig(tokens_per_batch=1)):
+        carry(base, base, data)
+        assert not (base / CARRIED / TEMPLATE).exists()
 
 
 def test_the_command_takes_a_run_or_a_checkpoint(
