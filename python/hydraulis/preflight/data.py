@@ -61,14 +61,15 @@ class DataLook:
         return "ok", text
 
     def length(self) -> tuple[Status, str]:
-        """Count the iterations.
+        """Count the iterations, and name what is never reached in so few.
 
         Raises:
             InvalidInputError: no epoch fills a batch, and its end is to be dropped (code `sampler_input`).
         """
         steps, epochs = self.config.train.steps, self.config.train.epochs
         if epochs is None:
-            return "ok", f"{steps:,} steps"
+            assert steps is not None  # the configuration has one of the two
+            return "ok", f"{steps:,} steps{_not_reached(self.config, steps)}"
         if self.data is None:
             return "later", f"{epochs} epochs: how many steps they are is known once the data are indexed"
         found = epochs_of(self.config, self.data.train)
@@ -76,12 +77,24 @@ class DataLook:
         first = found.steps if steps is None else min(steps, found.steps)
         last = f"the last of {found.last_tokens:,} tokens"
         text = f"{first:,} steps; {epochs} epochs are {found.steps:,}, {last}"
-        return "ok", f"{text}; {found.dropped:,} sequences are dropped" if found.dropped else text
+        dropped = f"; {found.dropped:,} sequences are dropped" if found.dropped else ""
+        return "ok", text + dropped + _not_reached(self.config, first)
 
     @property
     def longest(self) -> int | None:
         """Tokens of the longest sequence; None while it is not known."""
         return None if self.data is None else self.data.longest
+
+
+def _not_reached(config: RunConfig, steps: int) -> str:
+    """Name what a longer run would reach; empty if there is nothing."""
+    warmup, traced = config.optimizer.warmup_steps, config.train.trace_step
+    text = ""
+    if warmup > steps:
+        text += f"; optimizer.warmup_steps = {warmup:,} ends after them: the full rate is never reached"
+    if traced is not None and traced >= steps:
+        text += f"; train.trace_step = {traced:,} comes after them: the last one is traced"
+    return text
 
 
 def _account(number: int, state: SourceState) -> str:
