@@ -193,8 +193,8 @@ def _where_no_text(messages: Sequence[Message]) -> str:
         if not isinstance(message.get("content"), str):
             value = f"{message['content']!r:.60}" if "content" in message else "absent"
             return (
-                f"the content of messages[{number}] is {value}: give it a text, or set data.chat_template to "
-                "a template that takes it, such as one that writes tool calls"
+                f"the content of messages[{number}] is {value}: give it a text, or set data.chat_template "
+                "(--chat-template) to a template that takes it, such as one that writes tool calls"
             )
     return ""
 
