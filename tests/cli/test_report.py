@@ -103,9 +103,11 @@ def test_a_page_that_cannot_stand_beside_its_run_is_refused_before_the_work(
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path / "absent")]) == 2
-    assert "absent/metrics.jsonl' cannot be read" in capsys.readouterr().err
+    assert f"there is no folder {tmp_path}/absent; name" in capsys.readouterr().err
     assert main(["report", str(tmp_path), "--png", str(tmp_path / "pictures")]) == 2
-    assert capsys.readouterr().err.startswith("hydraulis: error [file_unreadable]: ")
+    said = capsys.readouterr().err
+    assert said.startswith(f"hydraulis: error [run_unreadable]: '{tmp_path}' is not what a run")
+    assert "it has no config.json; name the folder of a run" in said
     assert list(tmp_path.iterdir()) == []
 
 

@@ -119,6 +119,7 @@ def test_an_analytic_profile_is_made_of_a_model_and_a_device(tmp_path: Path) -> 
     )
     renamed = json.loads(by_config.to_json()) | {"name": by_preset.name}
     assert CostProfile.from_json(json.dumps(renamed)) == by_preset
+    assert load_profile(f"analytic:{path.parent}:h100") == by_config
     named = path.rename(tmp_path / "mine.json")
     assert load_profile(f"analytic:{named}:H100").name == "analytic-mine-H100-80GB"
     assert load_profile("analytic:llama-7b-a800:cpu").dtype == "float32"

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,24 @@ def test_what_is_indexed_is_counted(made: Path, tmp_path: Path) -> None:
     assert "2 epochs are " in found["length"].text
     once = read(made, f"data.index_directory={tmp_path}/index", "train.epochs=1", "data.held_out=0.1")
     assert "; 1 epoch is " in looks(once)["length"].text
+
+
+@pytest.mark.parametrize(("steps", "epochs"), [(3, None), (3, 2), (None, 2)])
+def test_what_so_few_steps_never_reach_is_named(
+    made: Path, tmp_path: Path, steps: int | None, epochs: int | None
+) -> None:
+    def looked(warmup: int, traced: int) -> Finding:
+        late = [f"optimizer.warmup_steps={warmup}", f"train.trace_step={traced}"]
+        config = read(made, f"data.index_directory={tmp_path}/index", *late)
+        prepare(config.data)
+        train = replace(config.train, steps=steps, epochs=epochs)
+        return looks(replace(config, train=train))["length"]
+
+    look = looked(1000, 1000)
+    assert look.status == "ok"
+    assert "; optimizer.warmup_steps = 1,000 ends after them: the full rate" in look.text
+    assert look.text.endswith("; train.trace_step = 1,000 comes after them: the last one is traced")
+    assert "them" not in looked(3, 2).text
 
 
 @pytest.mark.parametrize("files", [1, 40])

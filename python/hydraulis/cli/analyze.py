@@ -33,7 +33,7 @@ from hydraulis.config.data import DataConfig
 from hydraulis.config.run import load_data
 from hydraulis.config.table import from_table
 from hydraulis.data.analysis import Analysis, batch_imbalance, length_statistics
-from hydraulis.data.open import open_sources, prepare, sampler_for
+from hydraulis.data.open import PreparedSource, open_sources, prepare, sampler_for
 from hydraulis.data.sampler import BatchSampler
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner import load_profile, read_lengths
@@ -235,11 +235,23 @@ def _read(
             return lengths, lengths - 1, None
         return lengths, lengths - 1, BatchSampler(lengths, tokens_per_batch, arguments.seed)
     config = _of_run(arguments) if _is_run(arguments) else _of_options(arguments)
-    prepared = prepare(config, progress.share("indexing"))
-    progress("opening the data")
-    train = open_sources(config, prepared).train
+    train = open_sources(config, _prepared(config, progress)).train
     sampler = sampler_for(config, train, arguments.seed) if _draws(arguments) else None
     return train.lengths, train.target_counts, sampler
+
+
+def _prepared(config: DataConfig, progress: Progress) -> list[PreparedSource]:
+    """Index what is not indexed yet; an interrupt says what becomes of what was done."""
+    progress("opening the data")
+    try:
+        prepared = prepare(config, progress.share("indexing"))
+    except KeyboardInterrupt:
+        with progress.aside():
+            kept = f"what is indexed is kept in {config.index_directory}; the same command goes on from it\n"
+            sys.stderr.write(kept)
+        raise
+    progress("opening the data")
+    return prepared
 
 
 def _of_run(arguments: argparse.Namespace) -> DataConfig:

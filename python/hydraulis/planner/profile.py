@@ -21,9 +21,9 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
 
     Args:
         name_or_path: one of `CostProfile.presets()`, a path, or `analytic:MODEL:DEVICE[,KIND...]`: MODEL is
-            the path of a `config.json` of Hugging Face or the name of a preset, whose model is taken, DEVICE
-            one of `CostProfile.devices()`, and each KIND a kind of checkpointing that schemes may have,
-            `none` if none is named.
+            the path of a `config.json` of Hugging Face or of its folder, or the name of a preset, whose model
+            is taken, DEVICE one of `CostProfile.devices()`, and each KIND a kind of checkpointing that
+            schemes may have, `none` if none is named.
 
     Returns:
         The profile, checked.
@@ -86,8 +86,14 @@ def _name_of(name_or_path: str) -> str:
     """Name a model as people do: by preset, by the folder of a `config.json`, or by another file."""
     if name_or_path in CostProfile.presets():
         return name_or_path
-    path = Path(name_or_path).absolute()
+    path = _config_of(name_or_path).absolute()
     return path.parent.name if path.name == "config.json" else path.stem
+
+
+def _config_of(name: str) -> Path:
+    """Take a model's folder for the `config.json` in it."""
+    path = Path(name)
+    return path / "config.json" if path.is_dir() else path
 
 
 def _model(name_or_path: str) -> ModelShape:
@@ -95,7 +101,7 @@ def _model(name_or_path: str) -> ModelShape:
         shape = CostProfile.preset(name_or_path).model
         assert shape is not None  # the core's tests say that every preset has one
         return shape
-    model = from_hugging_face(name_or_path)
+    model = from_hugging_face(_config_of(name_or_path))
     if model.sliding_window is not None:
         message = (
             f"sliding_window = {model.sliding_window} in the model's config.json is not predicted: profiles "

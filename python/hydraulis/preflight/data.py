@@ -65,7 +65,7 @@ class DataLook:
         return "ok", text
 
     def length(self) -> tuple[Status, str]:
-        """Count the iterations.
+        """Count the iterations, and name what is never reached in so few.
 
         Raises:
             InvalidInputError: no epoch fills a batch, and its end is to be dropped (code `sampler_input`).
@@ -73,7 +73,7 @@ class DataLook:
         steps, epochs = self.config.train.steps, self.config.train.epochs
         if epochs is None:
             assert steps is not None  # one of the two says how long it is
-            return "ok", counted(steps, "step")
+            return "ok", counted(steps, "step") + _not_reached(self.config, steps)
         if self.data is None:
             return "later", f"{counted(epochs, 'epoch')}; how many steps is known once the data are indexed"
         found = epochs_of(self.config, self.data.train)
@@ -82,12 +82,24 @@ class DataLook:
         last = f"the last of {found.last_tokens:,} tokens"
         text = f"{counted(first, 'step')}; {found}, {last}"
         dropped = counted(found.dropped, "sequence")
-        return "ok", f"{text}; dropped at ends of epochs: {dropped}" if found.dropped else text
+        text += f"; dropped at ends of epochs: {dropped}" if found.dropped else ""
+        return "ok", text + _not_reached(self.config, first)
 
     @property
     def longest(self) -> int | None:
         """Tokens of the longest sequence; None while it is not known."""
         return None if self.data is None else self.data.longest
+
+
+def _not_reached(config: RunConfig, steps: int) -> str:
+    """Name what a longer run would reach; empty if there is nothing."""
+    warmup, traced = config.optimizer.warmup_steps, config.train.trace_step
+    text = ""
+    if warmup > steps:
+        text += f"; optimizer.warmup_steps = {warmup:,} ends after them: the full rate is never reached"
+    if traced is not None and traced >= steps:
+        text += f"; train.trace_step = {traced:,} comes after them: the last one is traced"
+    return text
 
 
 def _account(number: int, state: SourceState) -> str:

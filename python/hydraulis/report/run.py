@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hydraulis.planner.tell import Tell
 
 _T = TypeVar("_T")
+_CONFIG = "config.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +84,13 @@ def read_run(path: Path, progress: Tell = silent) -> Run:
         progress: called now and then with what is read, how many steps of it are, and of how many.
 
     Raises:
-        InvalidInputError: a file cannot be read (code `file_unreadable`), or is not what a run writes
-            (`run_unreadable`).
+        InvalidInputError: a file cannot be read (code `file_unreadable`), or it or the folder is not what a
+            run writes (`run_unreadable`).
     """
+    # The first file that a run writes.
+    if not (path / _CONFIG).exists():
+        why = f"it has no {_CONFIG}" if path.is_dir() else f"there is no folder {path.absolute()}"
+        raise _not_a_run(path, why)
     metrics = _steps(path / "metrics.jsonl", StepMetrics.from_json, progress)
     plans = _steps(path / "plans.jsonl", Plan.from_json, progress)
     # A run that is under way may have written the one and not yet the other.
@@ -93,7 +98,7 @@ def read_run(path: Path, progress: Tell = silent) -> Run:
     if steps == 0:
         raise _not_a_run(path, "no step is recorded in metrics.jsonl and plans.jsonl; let it train one")
     profile = _parsed(path / "profile.json", CostProfile.from_json, _text(path / "profile.json"))
-    config = _parsed(path / "config.json", json.loads, _text(path / "config.json"))
+    config = _parsed(path / _CONFIG, json.loads, _text(path / _CONFIG))
     by_step = {one.step: plan for one, plan in zip(metrics, plans, strict=False)}
     trace = path / "trace.json"
     return Run(
@@ -101,8 +106,8 @@ def read_run(path: Path, progress: Tell = silent) -> Run:
         metrics=metrics[:steps],
         plans=plans[:steps],
         profile=profile,
-        strategies=_parsed(path / "config.json", _strategies, config),
-        num_steps=_parsed(path / "config.json", _num_steps, config),
+        strategies=_parsed(path / _CONFIG, _strategies, config),
+        num_steps=_parsed(path / _CONFIG, _num_steps, config),
         traced=_traced(trace, by_step) if trace.exists() else None,
         evaluations=_evaluations(path, metrics[steps - 1].step),
         analysis=_analysis(path),

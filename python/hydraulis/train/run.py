@@ -252,7 +252,7 @@ def _recorder(
         directory.write(ANALYSIS, json.dumps(analysis_of(config, data, cluster.gpus).to_dict()) + "\n")
         write_profile(directory, profile, resumed.manifest.step if resumed else 0)
         if config.checkpoint.weights:
-            carry(Path(config.checkpoint.weights), directory.path)
+            carry(Path(config.checkpoint.weights), directory.path, config.data)
         return str(directory.path)
 
     directory = RunDirectory(Path(from_rank_zero(create)))

@@ -138,6 +138,22 @@ def test_an_attempt_that_was_ended_is_gone_on_with(tmp_path: Path, monkeypatch: 
     assert 2 < len(first) < len(pieces) - 2
 
 
+def test_how_far_it_is_is_told_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_documents(tmp_path)
+    told: list[Any] = []
+
+    def read(*_: Any) -> Any:
+        told.append("reads")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(IndexJob, "blocks", read)
+    with pytest.raises(KeyboardInterrupt):
+        ensure_index(job_of(tmp_path), tmp_path / "index", 1, told.append)
+    assert told == [0.0, "reads"]
+
+
 KILLED = """\
 import os, pathlib, signal, sys
 import hydraulis.data.index.builder as builder

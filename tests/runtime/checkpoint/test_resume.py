@@ -246,7 +246,7 @@ REFUSALS = {
     "dtype": Refusal(['train.dtype="float64"'], "checkpoint_model", "train.dtype) = 'float32'"),
     # By the name that train.frozen takes, which the manifest's is not.
     "thawed": Refusal([], "checkpoint_model", "model.norm.weight is trained and was frozen"),
-    "nowhere": Refusal([], "checkpoint_missing", "no complete checkpoint"),
+    "nowhere": Refusal([], "checkpoint_missing", "there is no folder "),
     "newer": Refusal([], "checkpoint_format", "hydraulis.checkpoint/9"),
     "torn": Refusal([], "checkpoint_torn", "state-00001-of-00002.safetensors is not whole"),
     "order": Refusal([], "checkpoint_data", "the next batch's digest"),

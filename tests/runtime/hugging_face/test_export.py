@@ -16,12 +16,15 @@ import transformers
 from transformers import PreTrainedModel
 
 from cli.told import interrupt_at, listen
+from data.small_tokenizer import write_tokenizer
 from helpers import at_least
 from hydraulis.cli.main import main
+from hydraulis.config.data import DataConfig, SourceConfig
+from hydraulis.data.text.chat_template import CHATML, ChatTemplate
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, checkpoint_of
 from hydraulis.runtime.hugging_face.export import export
-from hydraulis.runtime.hugging_face.files import CARRIED, carry
+from hydraulis.runtime.hugging_face.files import CARRIED, TEMPLATE, carry
 from ranks import run_ranks
 from runtime.hugging_face.hugging_face_workers import to_checkpoints
 
@@ -96,7 +99,7 @@ def test_transformers_gives_the_same_logits(
     run = folder / name / "run"
     shutil.rmtree(run / CARRIED, ignore_errors=True)
     if carried:
-        carry(folder / name, run)
+        carry(folder / name, run, DataConfig(tokens_per_batch=1))
     checkpoint = CheckpointFolder.of_run(run).newest()
     assert checkpoint is not None
     export(checkpoint, tmp_path / "model", torch.float32, shard_bytes=30_000)
@@ -113,7 +116,7 @@ def test_transformers_gives_the_same_logits(
 
 def test_positions_that_a_scaling_starts_from_stay_what_they_are(folder: Path, tmp_path: Path) -> None:
     run = folder / "qwen2" / "run"
-    carry(folder / "qwen2", run)
+    carry(folder / "qwen2", run, DataConfig(tokens_per_batch=1))
     config = json.loads((run / CARRIED / "config.json").read_text()) | {"max_position_embeddings": 16}
     config["rope_parameters"].pop("original_max_position_embeddings")
     (run / CARRIED / "config.json").write_text(json.dumps(config))
@@ -121,6 +124,25 @@ def test_positions_that_a_scaling_starts_from_stay_what_they_are(folder: Path, t
     exported = json.loads((tmp_path / "model" / "config.json").read_text())
     assert exported["max_position_embeddings"] == 8192
     torch.testing.assert_close(logits(tmp_path / "model"), logits(folder / "qwen2"), rtol=0, atol=1e-4)
+
+
+def test_the_tokenizer_writes_conversations_as_the_run_did(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "llama" / "run", tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / CARRIED, ignore_errors=True)
+    # Of its own it has another template.
+    of_class = "PreTrainedTokenizerFast"
+    base = write_tokenizer(tmp_path / "base", tokenizer_class=of_class, chat_template="none")
+    chat = SourceConfig(files=("chat.jsonl",), format="chat")
+    carry(base, tmp_path / "run", DataConfig(sources=(chat,), chat_template="chatml", tokens_per_batch=1))
+    export(checkpoint_of(tmp_path / "run"), tmp_path / "model", torch.float32)
+    talk = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    written = tokenizer.apply_chat_template(talk, tokenize=False)
+    assert written == ChatTemplate(CHATML, {}).render(talk).text
+    # Where no conversations were written, or by its own template, that stays.
+    for data in (DataConfig(chat_template="chatml", tokens_per_batch=1), DataConfig(tokens_per_batch=1)):
+        carry(base, base, data)
+        assert not (base / CARRIED / TEMPLATE).exists()
 
 
 def test_the_command_takes_a_run_or_a_checkpoint(

@@ -30,7 +30,7 @@ def ensure_index(
         job: what is indexed.
         directory: where indexes are kept, each in a folder of its own.
         processes: that tokenise; 0 for one on each core.
-        progress: called after each block with the share that is done, from 0 to 1.
+        progress: called before the first block and after each with the share that is done, from 0 to 1.
 
     Raises:
         InvalidInputError: a record, a file or the tokenizer is refused; what was done so far is kept. Or
@@ -92,6 +92,8 @@ def _build(job: IndexJob, folder: Path, processes: int, progress: Callable[[floa
     with ExitStack() as stack:
         writer = stack.enter_context(IndexWriter(folder, start))
         remaining = pieces[writer.extent.pieces :]
+        # Before anything is read: a first piece takes seconds.
+        progress(writer.extent.pieces / max(1, len(pieces)))
         processes = min(processes, len(remaining))
         workers = None
         # A single piece takes less time than starting a process.

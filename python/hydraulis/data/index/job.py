@@ -14,7 +14,7 @@ import numpy.typing as npt
 from hydraulis.config.data import RecordFormat
 from hydraulis.config.unreadable import why_unreadable
 from hydraulis.data.records.record_file import RecordFile, open_records
-from hydraulis.data.text.chat_template import CHATML, ChatTemplate
+from hydraulis.data.text.chat_template import CHATML_NAME, ChatTemplate, named_template
 from hydraulis.data.text.encoder import (
     ChatEncoder,
     CompletionEncoder,
@@ -30,7 +30,6 @@ from hydraulis.errors import InvalidInputError
 FORMAT = 1
 # A block is handed on when it holds this many tokens, so that no piece need fit into memory.
 _BLOCK_TOKENS = 1 << 20
-_CHATML = "chatml"
 
 
 class Piece(NamedTuple):
@@ -91,24 +90,13 @@ class IndexJob:
         Raises:
             InvalidInputError: there is none, or its file cannot be read (code `chat_template`).
         """
-        if self.chat_template == _CHATML:
-            return CHATML
         if self.chat_template:
-            path = Path(self.chat_template)
-            try:
-                return path.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                why = why_unreadable(path, error) if isinstance(error, OSError) else error
-                message = (
-                    f"chat template '{path}' cannot be read ({why}); data.chat_template, or --chat-template "
-                    "of hydraulis analyze, names a Jinja file"
-                )
-                raise InvalidInputError(message, code="chat_template") from error
+            return named_template(self.chat_template)
         template = self.loaded_tokenizer.special.chat_template
         if not template:
             message = (
                 f"data.tokenizer = '{self.tokenizer}' brings no chat template: set data.chat_template to a "
-                f"Jinja file, or to '{_CHATML}'"
+                f"Jinja file, or to '{CHATML_NAME}'"
             )
             raise InvalidInputError(message, code="chat_template")
         return template

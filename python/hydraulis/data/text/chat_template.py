@@ -14,14 +14,17 @@ each message is marked instead, and found again in the whole text.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from hydraulis.config.unreadable import why_unreadable
 from hydraulis.data.extras import extra_module
 from hydraulis.errors import InvalidInputError
 
 # Characters that Unicode keeps free for such uses inside of a program.
 _BEGIN, _END = "\ufdd0", "\ufdd1"
 
+CHATML_NAME = "chatml"
 CHATML = """\
 {%- for message in messages %}
 {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
@@ -29,6 +32,26 @@ CHATML = """\
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 
 Message = Mapping[str, Any]
+
+
+def named_template(name: str) -> str:
+    """Return the Jinja source of a template: `chatml`, or what a file holds.
+
+    Raises:
+        InvalidInputError: the file cannot be read (code `chat_template`).
+    """
+    if name == CHATML_NAME:
+        return CHATML
+    path = Path(name)
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = why_unreadable(path, error) if isinstance(error, OSError) else error
+        message = (
+            f"chat template '{path}' cannot be read ({why}); data.chat_template, or --chat-template "
+            "of hydraulis analyze, names a Jinja file"
+        )
+        raise InvalidInputError(message, code="chat_template") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +193,8 @@ def _where_no_text(messages: Sequence[Message]) -> str:
         if not isinstance(message.get("content"), str):
             value = f"{message['content']!r:.60}" if "content" in message else "absent"
             return (
-                f"the content of messages[{number}] is {value}: give it a text, or set data.chat_template to "
-                "a template that takes it, such as one that writes tool calls"
+                f"the content of messages[{number}] is {value}: give it a text, or set data.chat_template "
+                "(--chat-template) to a template that takes it, such as one that writes tool calls"
             )
     return ""
 

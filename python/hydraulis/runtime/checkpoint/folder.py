@@ -80,7 +80,8 @@ def newest_checkpoint(run: Path) -> Path:
     """
     newest = CheckpointFolder.of_run(run).newest()
     if newest is None:
-        message = f"{run} has no complete checkpoint; name the folder of a run that wrote one"
+        why = f"{run} has no complete checkpoint" if run.is_dir() else f"there is no folder {run.absolute()}"
+        message = f"{why}; name the folder of a run that wrote one"
         raise InvalidInputError(message, code="checkpoint_missing")
     return newest
 

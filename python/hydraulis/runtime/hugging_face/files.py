@@ -3,13 +3,16 @@
 import shutil
 from pathlib import Path
 
+from hydraulis.config.data import DataConfig
+from hydraulis.data.text.chat_template import named_template
 from hydraulis.errors import InvalidInputError
 
 CARRIED = "hugging_face"
 CONFIG = "config.json"
+TEMPLATE = "chat_template.jinja"
 TOKENIZER_FILES = (
     "added_tokens.json",
-    "chat_template.jinja",
+    TEMPLATE,
     "chat_template.json",
     "generation_config.json",
     "merges.txt",
@@ -21,13 +24,19 @@ TOKENIZER_FILES = (
 )
 
 
-def carry(model: Path, run: Path) -> None:
-    """Copy them from the folder of a model into that of a run."""
+def carry(model: Path, run: Path, data: DataConfig) -> None:
+    """Copy them from the folder of a model into that of a run.
+
+    The chat template is that by which the run writes conversations, where it is not the tokenizer's own.
+    """
     folder = run / CARRIED
     folder.mkdir(exist_ok=True)
     for name in (CONFIG, *TOKENIZER_FILES):
         if (model / name).is_file():
             shutil.copyfile(model / name, folder / name)
+    if data.chat_template and any(source.format == "chat" for source in data.sources):
+        # transformers prefers it to one in tokenizer_config.json.
+        (folder / TEMPLATE).write_text(named_template(data.chat_template), encoding="utf-8")
 
 
 def carried_folder(checkpoint: Path) -> Path:
