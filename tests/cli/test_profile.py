@@ -184,5 +184,7 @@ def test_times_and_precisions_are_above_zero(config: Path, word: str) -> None:
 def test_a_run_that_is_not_there_is_not_refined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "p.json"
     assert main(["profile", "--refine", str(tmp_path / "run"), "--output", str(output)]) == EXIT_REFUSED
-    assert "[file_unreadable]" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"[run_unreadable]: '{tmp_path / 'run'}' is not what a run" in said
+    assert f"there is no folder {tmp_path / 'run'}; name the folder of a run" in said
     assert not output.exists()

@@ -21,6 +21,7 @@ STAGES = {"<1>": [1.0], "<pp2>": [0.8, 1.2]}
 def run(tmp_path: Path) -> Path:
     """Record 40 iterations of two strategies; <tp2> is in the profile, and never runs."""
     profile = made_up_profile(CAPS)
+    (tmp_path / "config.json").write_text("{}")
     (tmp_path / "profile.json").write_text(profile.to_json())
     rng = np.random.default_rng(0)
     num_empty = 0
@@ -124,4 +125,8 @@ def test_a_run_that_is_too_short_or_not_there_is_refused(run: Path) -> None:
     assert caught.value.code == "fit_points"
     with pytest.raises(InvalidInputError) as caught:
         refine(run / "missing")
+    assert caught.value.code == "run_unreadable"
+    (run / "plans.jsonl").unlink()
+    with pytest.raises(InvalidInputError) as caught:
+        refine(run)
     assert caught.value.code == "file_unreadable"

@@ -13,6 +13,7 @@ from hydraulis.planner.files import unreadable
 from hydraulis.planner.profile import load_profile
 from hydraulis.planner.tell import Tell, silent
 from hydraulis.profile.document import TimeMeasurement
+from hydraulis.runtime.run_directory import require_run
 from hydraulis.runtime.times import MicroBatchTimes
 
 # Fewer micro-batches of a scheme are no better than the points that its profile was fitted to.
@@ -73,8 +74,10 @@ def refine(run_directory: Path, progress: Tell = silent) -> Refined:
 
     Raises:
         InvalidInputError: a file cannot be read (code `file_unreadable`), is not what a run writes
-            (`run_records`, `profile_syntax`, `plan_syntax`), or no scheme ran often enough (`fit_points`).
+            (`run_unreadable`, `run_records`, `profile_syntax`, `plan_syntax`), or no scheme ran often enough
+            (`fit_points`).
     """
+    require_run(run_directory)
     profile = load_profile(run_directory / "profile.json")
     timed: dict[Scheme, list[Timed]] = defaultdict(list)
     for plan, times in _iterations(run_directory, progress):

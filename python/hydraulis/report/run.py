@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from hydraulis._core import CostProfile, Plan, Span
 from hydraulis.data.analysis import ANALYSIS, Analysis
-from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.errors import HydraulisError
 from hydraulis.planner.files import unreadable
 from hydraulis.planner.tell import silent
 from hydraulis.runtime.evaluation import EVALUATIONS, Evaluation
 from hydraulis.runtime.metrics import StepMetrics
+from hydraulis.runtime.run_directory import CONFIG, not_a_run, require_run
 from hydraulis.runtime.trace import MEASURED, PLANNED, durations, traced_step
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from hydraulis.planner.tell import Tell
 
 _T = TypeVar("_T")
-_CONFIG = "config.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,18 +87,15 @@ def read_run(path: Path, progress: Tell = silent) -> Run:
         InvalidInputError: a file cannot be read (code `file_unreadable`), or it or the folder is not what a
             run writes (`run_unreadable`).
     """
-    # The first file that a run writes.
-    if not (path / _CONFIG).exists():
-        why = f"it has no {_CONFIG}" if path.is_dir() else f"there is no folder {path.absolute()}"
-        raise _not_a_run(path, why)
+    require_run(path)
     metrics = _steps(path / "metrics.jsonl", StepMetrics.from_json, progress)
     plans = _steps(path / "plans.jsonl", Plan.from_json, progress)
     # A run that is under way may have written the one and not yet the other.
     steps = min(len(metrics), len(plans))
     if steps == 0:
-        raise _not_a_run(path, "no step is recorded in metrics.jsonl and plans.jsonl; let it train one")
+        raise not_a_run(path, "no step is recorded in metrics.jsonl and plans.jsonl; let it train one")
     profile = _parsed(path / "profile.json", CostProfile.from_json, _text(path / "profile.json"))
-    config = _parsed(path / _CONFIG, json.loads, _text(path / _CONFIG))
+    config = _parsed(path / CONFIG, json.loads, _text(path / CONFIG))
     by_step = {one.step: plan for one, plan in zip(metrics, plans, strict=False)}
     trace = path / "trace.json"
     return Run(
@@ -106,8 +103,8 @@ def read_run(path: Path, progress: Tell = silent) -> Run:
         metrics=metrics[:steps],
         plans=plans[:steps],
         profile=profile,
-        strategies=_parsed(path / _CONFIG, _strategies, config),
-        num_steps=_parsed(path / _CONFIG, _num_steps, config),
+        strategies=_parsed(path / CONFIG, _strategies, config),
+        num_steps=_parsed(path / CONFIG, _num_steps, config),
         traced=_traced(trace, by_step) if trace.exists() else None,
         evaluations=_evaluations(path, metrics[steps - 1].step),
         analysis=_analysis(path),
@@ -118,7 +115,7 @@ def _traced(path: Path, plans: dict[int, Plan]) -> TracedStep:
     document = _parsed(path, json.loads, _text(path))
     step = _parsed(path, traced_step, document)
     if step not in plans:
-        raise _not_a_run(path, f"its step {step} is not in metrics.jsonl")
+        raise not_a_run(path, f"its step {step} is not in metrics.jsonl")
     plan = plans[step]
     # Not by the profile: its times may have been corrected when the step was planned.
     timelines = {
@@ -178,9 +175,4 @@ def _parsed(path: Path, parse: Any, content: Any) -> Any:
     try:
         return parse(content)
     except (HydraulisError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise _not_a_run(path, f"{type(error).__name__}: {error}") from error
-
-
-def _not_a_run(path: Path, why: str) -> InvalidInputError:
-    message = f"'{path}' is not what a run of this version writes: {why}; name the folder of a run"
-    return InvalidInputError(message, code="run_unreadable")
+        raise not_a_run(path, f"{type(error).__name__}: {error}") from error

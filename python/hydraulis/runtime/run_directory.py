@@ -8,6 +8,9 @@ from typing import Self
 
 from hydraulis.errors import HydraulisError, InvalidInputError
 
+CONFIG = "config.json"
+"""The first file that a run writes."""
+
 
 class RunDirectory:
     """The folder of a run; nothing in it is ever half-written.
@@ -114,3 +117,20 @@ def _named(path: Path) -> Iterator[None]:
     except OSError as error:
         message = f"{path} cannot be written: {error}; make room, or set output.directory to another disk"
         raise HydraulisError(message, code="run_directory_write") from error
+
+
+def require_run(path: Path) -> None:
+    """Refuse what is no folder of a run.
+
+    Raises:
+        InvalidInputError: it is none (code `run_unreadable`).
+    """
+    if not (path / CONFIG).exists():
+        why = f"it has no {CONFIG}" if path.is_dir() else f"there is no folder {path.absolute()}"
+        raise not_a_run(path, why)
+
+
+def not_a_run(path: Path, why: str) -> InvalidInputError:
+    """Make the error for a folder, or a file in one, that no run of this version has written."""
+    message = f"'{path}' is not what a run of this version writes: {why}; name the folder of a run"
+    return InvalidInputError(message, code="run_unreadable")

@@ -43,7 +43,7 @@ from hydraulis.runtime.output_folder import look_at_output
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.recorder import Recorder, RunSummary
 from hydraulis.runtime.run_data import load_data
-from hydraulis.runtime.run_directory import RunDirectory
+from hydraulis.runtime.run_directory import CONFIG, RunDirectory
 from hydraulis.runtime.run_planner import RunPlanner, run_link
 from hydraulis.runtime.run_schemes import named_strategies, restricted, run_schemes
 from hydraulis.runtime.stop import StopRequest
@@ -247,7 +247,7 @@ def _recorder(
 
     def create() -> str:
         directory = RunDirectory.create(config.output.directory) if not resumed else RunDirectory(resumed.run)
-        directory.write("config.json", json.dumps(to_dict(config), indent=2) + "\n")
+        directory.write(CONFIG, json.dumps(to_dict(config), indent=2) + "\n")
         directory.write("corpus.json", json.dumps(data.describe(), indent=2) + "\n")
         directory.write(ANALYSIS, json.dumps(analysis_of(config, data, cluster.gpus).to_dict()) + "\n")
         write_profile(directory, profile, resumed.manifest.step if resumed else 0)
