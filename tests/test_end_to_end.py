@@ -182,9 +182,9 @@ def test_a_check_says_that_nothing_is_left_to_train(folder: Path, capsys: pytest
         findings = json.loads(capsys.readouterr().out)["findings"]
         return str(next(one["text"] for one in findings if one["name"] == "resume"))
 
-    assert resume() == f"all {STEPS} steps are done: there is nothing left to train"
+    assert resume() == f"all steps are done, {STEPS} of them: there is nothing left to train"
     shorter = resume(f"train.steps={STEPS - 1}")
-    assert shorter == f"{STEPS - 1} steps are wanted and {STEPS} done: there is nothing left to train"
+    assert shorter == f"{STEPS} steps are done and {STEPS - 1} wanted: there is nothing left to train"
     longer = (f"train.steps={STEPS + 1}", "train.epochs=1000")
     assert resume(*longer) == f"goes on after step {STEPS} of {folder / 'run'}"
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from hydraulis.cli.exit import EXIT_REFUSED
-from hydraulis.cli.local_ranks import PARENT, run_local_ranks
+from hydraulis.cli.local_ranks import run_local_ranks
+from hydraulis.cli.rank import PARENT
 
 _RANK = """
 import os, signal, sys, time

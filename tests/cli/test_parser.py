@@ -3,7 +3,7 @@
 import pytest
 
 from helpers import at_least
-from hydraulis.cli import exit as ending
+from hydraulis.cli import rank as as_rank
 from hydraulis.cli.exit import EXIT_REFUSED
 from hydraulis.cli.main import COMMANDS, main
 from hydraulis.train import command
@@ -63,8 +63,9 @@ def test_options_of_ranks_are_refused_once_on_a_node(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, rank: str, lines: int
 ) -> None:
     monkeypatch.delenv("TORCHELASTIC_ERROR_FILE", raising=False)
-    monkeypatch.setattr(ending, "PATIENCE_S", 0.0)
-    monkeypatch.setenv("LOCAL_RANK", rank)
+    monkeypatch.setattr(as_rank, "PATIENCE_S", 0.0)
+    for variable in ("RANK", "LOCAL_RANK"):
+        monkeypatch.setenv(variable, rank)
     assert main(["profile", "run.toml", "--outptu", "x.json"]) == EXIT_REFUSED
     assert capsys.readouterr().err.count("hydraulis profile has no option --outptu") == lines
     assert command.main(["run.toml", "--res", "latest"]) == EXIT_REFUSED

@@ -250,6 +250,7 @@ def test_the_model_checks_itself(tmp_path: Path) -> None:
         ("data.sourcs=x", r"'sourcs' in section \[data\] is unknown.* did you mean 'sources'"),
         ("dat.sources=x", "'dat' in the run configuration is unknown.* did you mean 'data'"),
         ("dat.sources=x", "the keys are preset, model, data, "),
+        ("preset.x=1", "'preset' in the run configuration is unknown"),
         ("model.paht=base", r"the keys are path, hf_config, vocab_size, .* did you mean 'path'"),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from hydraulis.cli import exit as ending
+from hydraulis.cli import rank as as_rank
 from hydraulis.cli.main import main
 from hydraulis.runtime import distributed
 from train.train_workers import Ended, join_what_is_there, run_commands
@@ -22,7 +22,7 @@ def run_in(folders: Sequence[tuple[Path, Sequence[str]]]) -> list[Ended]:
     """
     os.environ["RANK"] = str(dist.get_rank())
     setattr(distributed, "joined", join_what_is_there)  # noqa: B010
-    setattr(ending, "PATIENCE_S", 0.0)  # noqa: B010
+    setattr(as_rank, "PATIENCE_S", 0.0)  # noqa: B010
     return [_run(folder, words) for folder, words in folders]
 
 

@@ -233,7 +233,7 @@ def test_a_search_looks_among_the_schemes_that_fit(made: Path) -> None:
 def test_a_list_of_strategies_without_work_for_all_ranks_is_said(made: Path) -> None:
     config = read(made, "planner.strategies=1x<tp2>;1x<1>;1x<tp2>+1x<1>")
     assert looks(config)["strategies"].text.endswith(
-        "groups; at best 3 of 4 ranks work: name a strategy for all"
+        "groups; at best 3 of 4 ranks work: name a strategy whose replicas take all of them"
     )
     assert "ranks work" not in looks(config, gpus=3)["strategies"].text
     assert "ranks work" not in looks(read(made, "planner.strategies=search"))["strategies"].text

@@ -1,6 +1,7 @@
 """A run's folder, made without training: two strategies, one of them a pipeline, and made-up measurements."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,11 @@ PROFILE = made_up_profile({"<1>": 200, "<tp2>": 500, "<pp2>": 300})
 CLUSTER = Cluster(gpus=4, gpus_per_node=4)
 STRATEGIES = ["4x<1>", "2x<tp2>", "1x<pp2>+1x<tp2>"]
 TRACED = 1
+
+
+def made_up_config(strategies: Sequence[str], steps: int = 6) -> dict[str, object]:
+    """Make what of a configuration is read."""
+    return {"planner": {"strategies": list(strategies)}, "train": {"steps": steps}}
 
 
 def write_run(path: Path, steps: int = 6) -> list[Plan]:
@@ -45,7 +51,7 @@ def write_run(path: Path, steps: int = 6) -> list[Plan]:
     )
     (path / "analysis.json").write_text(json.dumps(analysis.to_dict()))
     (path / "profile.json").write_text(PROFILE.to_json())
-    (path / "config.json").write_text(json.dumps({"planner": {"strategies": STRATEGIES}}))
+    (path / "config.json").write_text(json.dumps(made_up_config(STRATEGIES, steps)))
     planner, traced = planners[TRACED % 2], plans[TRACED]
     slow = planner.simulate(traced, slowdowns={0: 1.25}).timelines
     trace = chrome_trace(traced, {PLANNED: planner.timeline(traced), MEASURED: slow}, TRACED)

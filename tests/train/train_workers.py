@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from hydraulis.cli import exit as ending
+from hydraulis.cli import rank as as_rank
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError
@@ -41,7 +41,7 @@ def run_commands(commands: Sequence[Sequence[str]], ranks_per_node: int | None =
     os.environ |= {"MASTER_ADDR": "nowhere", "MASTER_PORT": "0"}
     setattr(distributed, "joined", join_what_is_there)  # noqa: B010
     # No torchrun is there to end a rank that waits for it.
-    setattr(ending, "PATIENCE_S", 0.0)  # noqa: B010
+    setattr(as_rank, "PATIENCE_S", 0.0)  # noqa: B010
     setattr(StandardLibrary, "load", _load)  # noqa: B010
     return [_run(arguments) for arguments in commands]
 

@@ -30,7 +30,7 @@ from hydraulis.cli.options import (
 )
 from hydraulis.cli.progress import Progress
 from hydraulis.config.data import DataConfig
-from hydraulis.config.run import load_data
+from hydraulis.config.run import load_data_section
 from hydraulis.config.table import from_table
 from hydraulis.data.analysis import Analysis, batch_imbalance, length_statistics
 from hydraulis.data.open import PreparedSource, open_sources, prepare, sampler_for
@@ -255,7 +255,7 @@ def _prepared(config: DataConfig, progress: Progress) -> list[PreparedSource]:
 
 
 def _of_run(arguments: argparse.Namespace) -> DataConfig:
-    config = load_data(arguments.data[0], overrides_of(arguments), arguments.preset)
+    config = load_data_section(arguments.data[0], overrides_of(arguments), arguments.preset)
     if not config.sources:
         message = (
             f"'{arguments.data[0]}' has no data.sources, so there is nothing to read; name files instead"

@@ -14,12 +14,11 @@ from contextlib import ExitStack, contextmanager
 from typing import IO
 
 from hydraulis.cli.exit import EXIT_REFUSED
+from hydraulis.cli.rank import PARENT
 
 # Ranks that are refused alike end one after the other; rank 0 has yet to say why.
 GRACE_S = 5.0
 POLL_S = 0.1
-# Names the process that started a rank.
-PARENT = "HYDRAULIS_RANKS_PARENT"
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 

@@ -5,18 +5,24 @@ imports neither torch nor rich, so that `hydraulis plan` answers at once on a ma
 """
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
 from hydraulis.cli import analyze, check, config, export, pack, plan, profile, propose, report, simulate
-from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, report_before_meeting
+from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
+from hydraulis.cli.exit import report as refuse
 from hydraulis.cli.parser import Parser
+from hydraulis.cli.rank import is_rank, report_before_meeting
 from hydraulis.errors import HydraulisError, InvalidInputError
 
 COMMANDS = (analyze, plan, propose, simulate, profile, config, check, report, pack, export)
 
+_PROGRAM = "hydraulis"
+# How a write fails that has nowhere to go.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 _EPILOG = """\
 exit codes:
   0    done
@@ -42,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Here and not at exit, where a closed pipe could no longer be caught.
         sys.stdout.flush()
     except HydraulisError as error:
-        return report_before_meeting("hydraulis", error)
+        return _report(error)
     except KeyboardInterrupt:
         sys.stderr.write("hydraulis: interrupted\n")
         return EXIT_INTERRUPTED
@@ -50,14 +56,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _discard_output()
         return EXIT_PIPE_CLOSED
     except OSError as error:
-        # Files that cannot be opened or written have codes: what has no name is standard output.
-        if error.filename is not None:
+        # What other files are refused for has a code, and their names: this is standard output.
+        if error.filename is not None or error.errno not in _NO_ROOM:
             raise
         _discard_output()
         why = error.strerror or error
         message = f"standard output cannot be written: {why}; make room, or send it elsewhere"
-        return report_before_meeting("hydraulis", InvalidInputError(message, code="file_unwritable"))
+        return _report(InvalidInputError(message, code="file_unwritable"))
     return code
+
+
+def _report(error: HydraulisError) -> int:
+    return report_before_meeting(_PROGRAM, error) if is_rank() else refuse(_PROGRAM, error)
 
 
 def _run(words: Sequence[str]) -> int:
@@ -74,7 +84,7 @@ def _run(words: Sequence[str]) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """Declare every subcommand and its options."""
     parser = Parser(
-        prog="hydraulis",
+        prog=_PROGRAM,
         description="Plans every training iteration anew for variable-length sequences.",
         epilog=_EPILOG,
     )

@@ -3,16 +3,16 @@
 import argparse
 import dataclasses
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydraulis._core import Cluster, CostProfile, Scheme
-from hydraulis.cli.exit import EXIT_INTERRUPTED, report, report_as_rank
-from hydraulis.cli.local_ranks import PARENT, end_with_parent, run_local_ranks
+from hydraulis.cli.exit import EXIT_INTERRUPTED
+from hydraulis.cli.local_ranks import end_with_parent, run_local_ranks
 from hydraulis.cli.options import add_config_layers, add_json, check_ending, count, overrides_of, written
 from hydraulis.cli.progress import Progress
+from hydraulis.cli.rank import is_rank, report_as_rank
 from hydraulis.config.planner import SEARCH
 from hydraulis.config.run import RunConfig, load
 from hydraulis.data.extras import require_torch
@@ -38,8 +38,6 @@ the profile of a finished run is fitted again, to the times that the run recorde
 
 MIB = 1 << 20
 _PURPOSE = "hydraulis profile"
-# torchrun says so to the ranks that it starts, and run_local_ranks to its own.
-_IS_RANK = "RANK"
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -99,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_ending(arguments.output, ".json", "a profile is JSON")
     if arguments.refine is not None:
         return _refine(arguments)
-    if _IS_RANK in os.environ:
+    if is_rank():
         if arguments.ranks is not None:
             message = "--ranks starts ranks, and this is one that torchrun has started: leave it out"
             raise InvalidInputError(message, code="arguments")
@@ -142,28 +140,16 @@ def _refine(arguments: argparse.Namespace) -> int:
 
 
 def _as_rank(arguments: argparse.Namespace) -> int:
-    """Be one rank of the measurement; what all of them are refused for is said once."""
+    """Be one rank of the measurement; what all of them are refused for, once they have met, is said once."""
     config = _config(arguments)
     require_torch(_PURPOSE)
     from hydraulis.runtime.device import choose_device
-    from hydraulis.runtime.distributed import refused_together
 
-    try:
-        with refused_together():
-            device = choose_device(config.train.device)
-    except HydraulisError as error:
-        return _refused(error, "LOCAL_RANK")
+    device = choose_device(config.train.device)
     try:
         return _measure(arguments, config, device)
     except HydraulisError as error:
-        return _refused(error, "RANK")
-
-
-def _refused(error: HydraulisError, variable: str) -> int:
-    if PARENT in os.environ:
-        # The command has started the ranks: it passes on what rank 0 says, if that says anything.
-        return report("hydraulis", error)
-    return report_as_rank("hydraulis", error, variable)
+        return report_as_rank("hydraulis", error)
 
 
 def _config(arguments: argparse.Namespace) -> RunConfig:
@@ -239,10 +225,11 @@ def _finish(arguments: argparse.Namespace, profile: CostProfile, account: str) -
     """Write the profile, and print it or what there is to say of it."""
     with whole_file(arguments.output) as file:
         file.write((profile.to_json() + "\n").encode())
-    readable = account + written(arguments.output)
-    # The file's is indented; parsing keeps every number as it is.
-    line = json.dumps(json.loads(profile.to_json())) + "\n"
-    sys.stdout.write(line if arguments.json else readable)
+    if arguments.json:
+        # The file's is indented; parsing keeps every number as it is.
+        sys.stdout.write(json.dumps(json.loads(profile.to_json())) + "\n")
+    else:
+        sys.stdout.write(account + written(arguments.output))
 
 
 def describe(profile: CostProfile) -> str:

@@ -1,17 +1,17 @@
 """Where the `hydraulis` process begins: whoever ends it early ends it as cleanly as later."""
 
-import os
 import signal
 import sys
 from typing import NoReturn
 
 from hydraulis.cli.exit import EXIT_INTERRUPTED
+from hydraulis.cli.rank import is_rank
 
 
 def command() -> NoReturn:
     """Run the command line as a process of its own."""
     try:
-        if "RANK" not in os.environ:
+        if not is_rank():
             # Terminated, a command leaves a whole terminal and no unfinished file, as it does interrupted.
             # Ranks are terminated by what started them, which says why.
             signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -54,6 +54,7 @@ _FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
     },
 }
 
+POSITIONS = "max_position_embeddings"
 _REQUIRED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 
 _MODEL = tuple(
@@ -157,7 +158,12 @@ def stated_positions(path: str | Path) -> int | None:
     Raises:
         InvalidInputError: the file cannot be read (code `config_file`) or is not JSON (`config_syntax`).
     """
-    stated = _read(Path(path)).get("max_position_embeddings")
+    return positions_of(_read(Path(path)))
+
+
+def positions_of(fields: Fields) -> int | None:
+    """Give the tokens of the longest sequence that the fields of a `config.json` state, if they do."""
+    stated = fields.get(POSITIONS)
     return stated if type(stated) is int else None
 
 
@@ -198,10 +204,10 @@ def _check_layers(fields: Fields) -> None:
     for name in fields.get("architectures") or ():
         if not name.endswith("ForCausalLM"):
             _refuse("architectures", name, "the model must be a causal language model, ...ForCausalLM")
-    kinds = {"full_attention"} if _window(fields) is None else {"full_attention", "sliding_attention"}
+    kinds = ("full_attention",) if _window(fields) is None else ("full_attention", "sliding_attention")
     for kind in fields.get("layer_types") or ():
         if kind not in kinds:
-            _refuse("layer_types", kind, f"with its sliding_window every layer must be {' or '.join(kinds)}")
+            _refuse("layer_types", kind, f"a layer of it may be {' or '.join(kinds)}")
 
 
 def _window(fields: Fields) -> int | None:

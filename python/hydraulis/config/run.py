@@ -109,8 +109,14 @@ def load_with_origins(
     return LoadedConfig(config, {name: layers.origin(name) for name in _names()})
 
 
-def load_data(path: str | Path, overrides: Sequence[str] = (), preset: str | None = None) -> DataConfig:
-    """Read the section `data` as `load` does; others may be absent and are not looked into."""
+def load_data_section(
+    path: str | Path, overrides: Sequence[str] = (), preset: str | None = None
+) -> DataConfig:
+    """Read the section `data` as `load` does; others may be absent and are not looked into.
+
+    Raises:
+        InvalidInputError: as `load`, for this section and the names of all.
+    """
     tables = _layers(path, overrides, preset).tables
     refuse_unknown_keys(RunConfig, tables, "", _OTHERS[""])
     return from_table(DataConfig, tables.get("data", {}), "data")

@@ -41,7 +41,7 @@ def from_table(cls: type[T], table: object, section: str, others: Others = _NO_O
         cls: the dataclass to build.
         table: what the TOML parser gave for this section.
         section: the dotted name of the section, for messages; empty for the whole file.
-        others: named in messages.
+        others: keys that may stand in a section of the file and are no fields, for messages.
 
     Returns:
         The instance, checked by its own constructor.
@@ -64,10 +64,11 @@ def from_table(cls: type[T], table: object, section: str, others: Others = _NO_O
 def refuse_unknown_keys(
     cls: type[T], table: Mapping[str, object], section: str, beside: tuple[str, ...]
 ) -> None:
-    """Refuse a key that is neither the dataclass's nor one of those beside it; code as of `from_table`."""
-    names = [*beside, *(field.name for field in fields(cls))]
+    """Refuse a key that the dataclass lacks, and name all that may stand there; code as of `from_table`."""
+    own = [field.name for field in fields(cls)]
+    names = [*beside, *own]
     for key in table:
-        if key not in names:
+        if key not in own:
             nearest = difflib.get_close_matches(key, names, n=1, cutoff=0.0)[0]
             message = (
                 f"key '{key}' in {_title(section)} is unknown, the keys are {', '.join(names)}; "

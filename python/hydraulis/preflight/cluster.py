@@ -153,7 +153,8 @@ class ClusterLook:
         most = max((sum(map(len, one.place(self.cluster))) for one in named), default=self.cluster.gpus)
         if most == self.cluster.gpus:
             return ""
-        return f"; at best {most} of {self.cluster.gpus} ranks work: name a strategy for all"
+        remedy = "name a strategy whose replicas take all of them"
+        return f"; at best {most} of {self.cluster.gpus} ranks work: {remedy}"
 
     def _memory(self) -> tuple[int, str]:
         """Give a rank's memory in bytes, and who says so: a profile brings its own."""

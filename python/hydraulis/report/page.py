@@ -152,16 +152,17 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
     """Sum the run up.
 
     Returns:
-        `steps`, `tokens`, `first_loss`, `last_loss`, `strategies`, `median_error`; `tokens_per_s`, and `mfu`
-        where it is known, over all steps; `memory_error`, the median over ranks and steps, where it is
-        known, `num_steps`, those that the run is to have, where its configuration says,
-        `first_evaluation` and `last_evaluation` where there are any, `left_out`, how many steps
-        are not `comparable`, where any are not, and `static_ratio`, how many times as long the best static
-        strategy is planned to take, where there is one.
+        `steps`, and `num_steps`, those that the run is to have; `tokens`, `first_loss`, `last_loss`,
+        `strategies`, `median_error`; `tokens_per_s`, and `mfu` where it is known, over all steps;
+        `memory_error`, the median over ranks and steps, where it is known, `first_evaluation` and
+        `last_evaluation` where there are any, `left_out`, how many steps are not `comparable`, where any are
+        not, and `static_ratio`, how many times as long the best static strategy is planned to take, where
+        there is one.
     """
     metrics = run.metrics
     summed: dict[str, float] = {
         "steps": len(metrics),
+        "num_steps": run.num_steps,
         "tokens": sum(one.tokens for one in metrics),
         "first_loss": metrics[0].loss,
         "last_loss": metrics[-1].loss,
@@ -175,8 +176,6 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
     mfu = mean_mfu(metrics)
     if mfu is not None:
         summed["mfu"] = mfu
-    if run.num_steps is not None:
-        summed["num_steps"] = run.num_steps
     if run.evaluations:
         summed["first_evaluation"] = run.evaluations[0].loss
         summed["last_evaluation"] = run.evaluations[-1].loss
@@ -230,7 +229,7 @@ def _of_which_steps(run: Run) -> str:
 
 def _steps(summed: dict[str, float]) -> str:
     """Say how many steps are on record, and of how many where some are to come."""
-    steps, num_steps = summed["steps"], summed.get("num_steps", 0)
+    steps, num_steps = summed["steps"], summed["num_steps"]
     return f"{steps:,} of {num_steps:,}" if steps < num_steps else f"{steps:,}"
 
 

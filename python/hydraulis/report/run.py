@@ -54,7 +54,7 @@ class Run:
         plans: of the same steps.
         profile: that the plans were made with.
         strategies: that the planner chose from.
-        num_steps: that the run is to have; None where its configuration does not say.
+        num_steps: that the run is to have.
         traced: the step whose timeline was kept; None if none was.
         evaluations: on what is held out, in their order; none where the run has none.
         analysis: of the data that the run was begun on; None where it was not kept.
@@ -65,7 +65,7 @@ class Run:
     plans: list[Plan]
     profile: CostProfile
     strategies: list[str]
-    num_steps: int | None
+    num_steps: int
     traced: TracedStep | None
     evaluations: list[Evaluation]
     analysis: Analysis | None
@@ -154,9 +154,8 @@ def _strategies(config: Any) -> list[str]:
     return [str(strategy) for strategy in config["planner"]["strategies"]]
 
 
-def _num_steps(config: Any) -> int | None:
-    steps = config.get("train", {}).get("steps")
-    return None if steps is None else int(steps)
+def _num_steps(config: Any) -> int:
+    return int(config["train"]["steps"])
 
 
 def _lines(path: Path, name: str) -> list[str]:

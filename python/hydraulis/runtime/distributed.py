@@ -8,14 +8,12 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from hydraulis.errors import HydraulisError
 from hydraulis.runtime.device import CPU, backend_of, prepare_device
 from hydraulis.runtime.node_interface import node_interface
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.torchrun import require_torchrun
 
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
-_REFUSAL_TIMEOUT = timedelta(seconds=60)
 
 
 @contextmanager
@@ -45,19 +43,6 @@ def joined(timeout: timedelta, device: torch.device = CPU, *, deterministic: boo
         yield dist.get_rank()
     finally:
         dist.destroy_process_group()
-
-
-@contextmanager
-def refused_together() -> Iterator[None]:
-    """Look at what may be refused before the ranks meet: if it is, none of them leaves before all have come.
-
-    torchrun ends every rank once one has left: rank 0 too, if it was slower and has yet to report.
-    """
-    try:
-        yield
-    except HydraulisError:
-        with joined(_REFUSAL_TIMEOUT):
-            raise
 
 
 def _choose_interface() -> None:

@@ -8,9 +8,9 @@ import json
 from collections.abc import Sequence
 from datetime import timedelta
 
-from hydraulis.cli.exit import report_as_rank, report_before_meeting
 from hydraulis.cli.options import add_json, add_run_config, overrides_of
 from hydraulis.cli.parser import Parser
+from hydraulis.cli.rank import report_as_rank, report_before_meeting
 from hydraulis.config.run import RunConfig, load
 from hydraulis.data.extras import require_torch
 from hydraulis.errors import HydraulisError
@@ -54,23 +54,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _as_rank(config: RunConfig, *, as_json: bool) -> int:
     from hydraulis.runtime.device import choose_device
-    from hydraulis.runtime.distributed import joined, refused_together
+    from hydraulis.runtime.distributed import joined
     from hydraulis.runtime.stop import StopRequest
     from hydraulis.train.run import train
 
     try:
-        with refused_together():
-            device = choose_device(config.train.device)
+        device = choose_device(config.train.device)
     except HydraulisError as error:
-        # What one node lacks, such as a device, the others may have: each node says it once.
-        return report_as_rank(_PROGRAM, error, "LOCAL_RANK")
+        return report_before_meeting(_PROGRAM, error)
     try:
         timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
         with StopRequest() as stop, joined(timeout, device, deterministic=deterministic) as rank:
             return train(config, rank, stop, as_json=as_json)
     except HydraulisError as error:
         # Every rank raises the same error: one of them reports it.
-        return report_as_rank(_PROGRAM, error, "RANK")
+        return report_as_rank(_PROGRAM, error)
 
 
 def _overrides(parsed: argparse.Namespace) -> list[str]:

@@ -20,7 +20,6 @@ from hydraulis.data.dataset import Dataset
 from hydraulis.data.open import Data
 from hydraulis.data.run_analysis import analysis_of
 from hydraulis.data.run_length import epochs_of, with_steps
-from hydraulis.errors import HydraulisError
 from hydraulis.planner.counted import counted
 from hydraulis.planner.static import StaticComparison
 from hydraulis.profile.measure import WARMING_UP, what_it_takes
@@ -290,10 +289,10 @@ def _where(directory: Path, wanted: str, resumed: ResumedRun | None) -> str:
 
 @contextmanager
 def _failure_told(directory: Path, first: int, display: TrainingDisplay) -> Iterator[None]:
-    """Let a run that is refused in the middle say where it stands, before its error is reported."""
+    """Let a run that fails in the middle say where it stands, before its error is told."""
     try:
         yield
-    except HydraulisError:
+    except Exception:
         display.failed(first, CheckpointFolder.of_run(directory).newest())
         raise
 

@@ -127,7 +127,7 @@ def test_content_that_a_template_cannot_write_is_named(second: dict[str, Any], w
     conversation = [*messages(("user", "x")), {"role": "assistant", **second}]
     with pytest.raises(InvalidInputError, match=why) as refusal:
         ChatTemplate(CHATML, {}).render(conversation)
-    assert f"; the content of messages[1] is {value}: give it a text, or set data.chat" in str(refusal.value)
+    assert f"; the content of message 1, counted from 0, is {value}: give it a text" in str(refusal.value)
 
 
 def test_nobody_can_forge_a_mark() -> None:

@@ -92,7 +92,7 @@ def test_labels_say_which_tokens_count() -> None:
         (IDS, [[1.5]], "a list of integers"),
         (IDS, [[1, -1]], "field 'input_ids' holds the token -1: the limits are 0 and 2147483647"),
         (IDS, [[1 << 31]], "holds the token 2147483648"),
-        (LABELS, [[1], [1, 2]], "has 2 labels for 1 tokens"),
+        (LABELS, [[1], [1, 2]], "' has 2 labels for 1 token; give"),
         (TEXT, [list(range(99))], r"\.\.\. where a string"),
     ],
 )

@@ -16,6 +16,7 @@ from hydraulis.data.index.files import Extent, IndexWriter, complete_extent
 from hydraulis.data.index.job import IndexJob
 from hydraulis.data.index.worker import WorkerProcesses
 from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.planner.counted import counted
 
 # Between two journals: bringing data to the disk costs more than doing so much work again.
 _SAVE_S = 2.0
@@ -82,7 +83,7 @@ def no_record(job: IndexJob) -> InvalidInputError:
 
 def _files(job: IndexJob) -> str:
     first, *others = job.paths
-    return f"file '{first}'" + (f" and {len(others):,} others" if others else "")
+    return f"file '{first}'" + (f" and {counted(len(others), 'other')}" if others else "")
 
 
 def _build(job: IndexJob, folder: Path, processes: int, progress: Callable[[float], None]) -> None:

@@ -18,7 +18,9 @@ def check_fields(names: Collection[str], fields: Sequence[str], place: str) -> N
     for field in fields:
         if field not in names:
             have = ", ".join(names) or "none"
-            is_chat = ", or its format to 'chat' (--format chat)" if _CHAT in names else ""
+            is_chat = (
+                ", or its format to 'chat' (--format chat)" if _CHAT in names and _CHAT not in fields else ""
+            )
             message = (
                 f"{place} has no field '{field}', its fields are {have}: set those of the source (--field of "
                 f"hydraulis analyze) to what every record has{is_chat}"

@@ -19,6 +19,7 @@ from typing import Any
 
 from hydraulis.config.unreadable import why_unreadable
 from hydraulis.data.extras import extra_module
+from hydraulis.data.text.shortened import shortened
 from hydraulis.errors import InvalidInputError
 
 # Characters that Unicode keeps free for such uses inside of a program.
@@ -191,10 +192,11 @@ def _where_no_text(messages: Sequence[Message]) -> str:
     """Say which message has no text as its content, which templates stumble over; empty if all have one."""
     for number, message in enumerate(messages):
         if not isinstance(message.get("content"), str):
-            value = f"{message['content']!r:.60}" if "content" in message else "absent"
+            value = shortened(message["content"]) if "content" in message else "absent"
             return (
-                f"the content of messages[{number}] is {value}: give it a text, or set data.chat_template "
-                "(--chat-template) to a template that takes it, such as one that writes tool calls"
+                f"the content of message {number}, counted from 0, is {value}: give it a text, or set "
+                "data.chat_template (--chat-template) to a template that takes it, such as one that writes "
+                "tool calls"
             )
     return ""
 

@@ -6,9 +6,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from hydraulis.data.text.chat_template import ChatTemplate
+from hydraulis.data.text.shortened import shortened
 from hydraulis.data.text.tokenizer import Tokenizer
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, Tokens
 from hydraulis.errors import InvalidInputError
+from hydraulis.planner.counted import counted
 
 # As torch and transformers have it: a label that does not count.
 IGNORED_LABEL = -100
@@ -39,7 +41,7 @@ class TextEncoder:
     Args:
         tokenizer: of the model.
         eos: the token that ends a document; None if there is none.
-        fields: of the records, by name, for the refusal of a value; so in every encoder.
+        fields: of the records, to be named in refusals.
     """
 
     masked = False
@@ -128,7 +130,10 @@ class TokensEncoder:
             return tokens
         labels = _integers(self._fields[1], values[1], "label")
         if len(labels) != len(tokens):
-            message = f"has {len(labels)} labels for {len(tokens)} tokens; give one for each"
+            message = (
+                f"field '{self._fields[1]}' has {counted(len(labels), 'label')} for "
+                f"{counted(len(tokens), 'token')}; give one for each"
+            )
             raise InvalidInputError(message, code="record_value")
         return MaskedTokens(tokens, labels != IGNORED_LABEL)
 
@@ -170,7 +175,7 @@ def _integers(field: str, value: object, what: str) -> Tokens:
 
 
 def _value(field: str, value: object, wanted: str) -> InvalidInputError:
-    written = repr(value)
-    written = written if len(written) <= 60 else written[:60] + "..."
-    message = f"field '{field}' holds {written} where {wanted} must be; mend the record, or leave it out"
+    message = (
+        f"field '{field}' holds {shortened(value)} where {wanted} must be; mend the record, or leave it out"
+    )
     return InvalidInputError(message, code="record_value")

@@ -73,10 +73,9 @@ class ResumedRun:
         done = self.manifest.step
         if done < num_steps:
             return None
-        steps = (
-            f"all {num_steps} steps are" if done == num_steps else f"{num_steps} steps are wanted and {done}"
-        )
-        return f"{steps} done: there is nothing left to train"
+        if done == num_steps:
+            return f"all steps are done, {num_steps:,} of them: there is nothing left to train"
+        return f"{done:,} steps are done and {num_steps:,} wanted: there is nothing left to train"
 
     def reader(self) -> CheckpointReader:
         """Open the checkpoint."""

@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from hydraulis.config.hugging_face import from_hugging_face
+from hydraulis.config.hugging_face import POSITIONS, from_hugging_face, positions_of
 from hydraulis.config.to_hugging_face import to_hugging_face
 from hydraulis.errors import HydraulisError
 from hydraulis.model.decoder import checkpoint_name
@@ -23,7 +23,6 @@ from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.tensor_file import write_tensors
 
 SHARD_BYTES = 5_000_000_000
-_POSITIONS = "max_position_embeddings"
 
 
 def export(
@@ -67,8 +66,8 @@ def _config(manifest: Manifest, carried: Path) -> dict[str, Any]:
     path, longest = carried / CONFIG, manifest.data.max_tokens
     if path.is_file():
         given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if given.get(_POSITIONS, longest) < longest:
-            given[_POSITIONS] = longest
+        if (positions_of(given) or longest) < longest:
+            given[POSITIONS] = longest
         # A scaling's context may be these positions: then it is another model, unless it is written anew.
         if from_hugging_face(given) == manifest.model:
             # The old name of the type would contradict the one that is written.

@@ -1,4 +1,4 @@
-"""How long the sequences are that the model was made for from whose folder a run begins."""
+"""How long sequences may be by the model that a run begins from."""
 
 from pathlib import Path
 
@@ -11,7 +11,8 @@ def positions_note(config: RunConfig) -> str:
     """Say that a run's sequences may be longer than those that its model was made for; else nothing.
 
     Raises:
-        InvalidInputError: the folder's config.json is not one (code `config_syntax`).
+        InvalidInputError: the folder's config.json cannot be read (code `config_file`) or is not one
+            (`config_syntax`).
     """
     path = Path(config.checkpoint.weights) / CONFIG
     # Parameters alone need none.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hydraulis.cli.exit import report_as_rank
+from hydraulis.cli.rank import report_as_rank
 from hydraulis.errors import InvalidInputError
 
 ERROR = InvalidInputError("steps = 0:\nraise it", code="config_value")
