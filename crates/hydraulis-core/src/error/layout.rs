@@ -5,6 +5,7 @@ use thiserror::Error;
 use crate::spec::Scheme;
 
 /// An error of a layout.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LayoutError {
     /// A table of parameters that does not describe a model.

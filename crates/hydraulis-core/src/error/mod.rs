@@ -1,4 +1,5 @@
-//! Everything the core can refuse: one enum with the offending values, one stable code each.
+//! Everything the core can refuse: one enum with the offending values, and one inside it for each part that has many; one
+//! stable code each.
 //!
 //! Errors are data until the last moment: the sentence is made here and nowhere else, and says what is
 //! wrong, the value, the limit, and what to do. `docs/errors.md` has one heading per code.

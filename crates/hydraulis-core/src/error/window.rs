@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 /// An error of offline packing.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WindowError {
     /// Sequences that no window holds.
