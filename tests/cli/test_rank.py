@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hydraulis.cli.rank import report_as_rank
+from hydraulis.cli.rank import PARENT, report_as_rank, report_before_meeting
 from hydraulis.errors import InvalidInputError
 
 ERROR = InvalidInputError("steps = 0:\nraise it", code="config_value")
@@ -39,3 +39,36 @@ def test_each_rank_tells_torchrun(
     assert list(tmp_path.iterdir()) == [file]
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "gone" / "error.json"))
     assert report_as_rank("hydraulis.train", ERROR, "RANK") == 2
+
+
+@pytest.mark.parametrize(
+    ("rank", "nodes", "parent", "said", "done"),
+    [
+        ("0", 1, False, True, []),
+        ("1", 1, False, False, ["wait"]),
+        ("0", 2, False, True, ["meet"]),
+        ("1", 2, False, False, ["meet"]),
+        ("1", 1, True, True, []),
+    ],
+)
+def test_before_ranks_meet_nobody_leaves_who_would_be_missed(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    rank: str,
+    nodes: int,
+    parent: bool,
+    said: bool,
+    done: list[str],
+) -> None:
+    monkeypatch.delenv("TORCHELASTIC_ERROR_FILE", raising=False)
+    for name, value in {"LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": str(2 * nodes)}.items():
+        monkeypatch.setenv(name, value)
+    if parent:
+        monkeypatch.setenv(PARENT, "1")
+    found: list[str] = []
+    monkeypatch.setattr("hydraulis.cli.rank.time.sleep", lambda _: found.append("wait"))
+    monkeypatch.setattr("hydraulis.cli.rank._meet", lambda: found.append("meet"))
+    assert report_before_meeting("hydraulis.train", ERROR) == 2
+    assert found == done
+    assert capsys.readouterr().err.count("[config_value]") == said
