@@ -12,6 +12,8 @@ from hydraulis.cli.main import main
 
 TEXT = str(ROOT / "examples/text.jsonl")
 CHAT = str(ROOT / "examples/chat.jsonl")
+RUN = str(ROOT / "examples/own.toml")
+OF_RECORDS = ("--field", "--tokenizer", "--chat-template", "--max-tokens")
 
 
 @pytest.fixture(autouse=True)
@@ -155,6 +157,9 @@ def test_a_figure_is_drawn(capsys: pytest.CaptureFixture[str], name: str) -> Non
         (["--lengths", "x", "--preset", "laptop"], "analyze_arguments"),
         ([str(ROOT / "examples/demo.toml")], "analyze_arguments"),
         ([str(ROOT / "examples/demo.toml"), "--set", "dta.max_tokens=9"], "config_unknown_key"),
+        *(([RUN, option, "5"], "analyze_arguments") for option in OF_RECORDS),
+        *((["--lengths", "x", option, "5"], "analyze_arguments") for option in OF_RECORDS[1:]),
+        ([RUN, "--format", "chat"], "analyze_arguments"),
         (["missing.jsonl"], "source_missing"),
         ([TEXT, "--field", "body"], "record_field"),
         ([TEXT, "--tokenizer", "missing"], "tokenizer_file"),

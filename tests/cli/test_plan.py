@@ -52,6 +52,15 @@ def test_strategies_are_separated_by_semicolons(lengths: Path, capsys: pytest.Ca
     assert [entry["strategy"] for entry in document["considered"]] == ["1x<tp16>+12x<tp4>", "8x<tp4,pp2>"]
 
 
+def test_strategies_are_not_separated_by_commas(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(options(lengths, "--strategies", "1x<tp16>+12x<tp4>,8x<tp4,pp2>")) == EXIT_REFUSED
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "hydraulis: error [strategy_syntax]: '1x<tp16>+12x<tp4>,8x<tp4,pp2>' holds a comma"
+    )
+    assert "separate them by ';'" in said
+
+
 def test_the_exact_rule_admits_longer_sequences(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lengths.write_text("60000\n900\n", encoding="utf-8")
     search = options(lengths, "--strategies", "search", "--json")

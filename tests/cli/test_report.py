@@ -104,11 +104,15 @@ def test_a_page_that_cannot_stand_beside_its_run_is_refused_before_the_work(
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path / "absent")]) == 2
     assert f"there is no folder {tmp_path}/absent; name" in capsys.readouterr().err
+    assert main(["report", __file__]) == 2
+    assert f"{__file__} is no folder; name" in capsys.readouterr().err
+    # As an exported model has.
+    (tmp_path / "config.json").touch()
     assert main(["report", str(tmp_path), "--png", str(tmp_path / "pictures")]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"hydraulis: error [run_unreadable]: '{tmp_path}' is not what a run")
-    assert "it has no config.json; name the folder of a run" in said
-    assert list(tmp_path.iterdir()) == []
+    assert "it has no profile.json; name the folder of a run" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
 def test_without_matplotlib_it_is_refused_at_once(

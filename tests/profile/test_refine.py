@@ -21,7 +21,6 @@ STAGES = {"<1>": [1.0], "<pp2>": [0.8, 1.2]}
 def run(tmp_path: Path) -> Path:
     """Record 40 iterations of two strategies; <tp2> is in the profile, and never runs."""
     profile = made_up_profile(CAPS)
-    (tmp_path / "config.json").write_text("{}")
     (tmp_path / "profile.json").write_text(profile.to_json())
     rng = np.random.default_rng(0)
     num_empty = 0

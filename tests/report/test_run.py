@@ -70,7 +70,7 @@ def test_a_run_under_way_may_lack_a_plan_and_a_trace(folder: Path, tmp_path: Pat
     assert run.traced is None
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "plans.jsonl", "profile.json"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "plans.jsonl", "config.json"])
 def test_a_missing_file_is_named(folder: Path, tmp_path: Path, name: str) -> None:
     path = tmp_path / "run"
     shutil.copytree(folder, path)

@@ -112,18 +112,15 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--format",
         choices=("text", "chat", "completion", "tokens"),
-        default="text",
         help="what a record holds (default: text)",
     )
     parser.add_argument(
         "--tokenizer",
-        default="bytes",
         metavar="FILE|FOLDER",
         help="a tokenizer.json, or a folder with one (default: bytes)",
     )
     parser.add_argument(
         "--chat-template",
-        default="",
         metavar="FILE",
         help="a Jinja file, or chatml (default: the tokenizer's)",
     )
@@ -213,6 +210,22 @@ def _check(arguments: argparse.Namespace) -> None:
     if (overrides_of(arguments) or arguments.preset is not None) and not _is_run(arguments):
         message = "--preset, --model and --set are layers of a configuration: give its RUN.toml as DATA"
         raise InvalidInputError(message, code="analyze_arguments")
+    _check_records(arguments)
+
+
+def _check_records(arguments: argparse.Namespace) -> None:
+    """Refuse options that say how records are read where something else does."""
+    names = ["format", "tokenizer", "chat_template", "max_tokens"]
+    given = [name for name in names if getattr(arguments, name) is not None]
+    if arguments.field and _is_run(arguments):
+        given.append("field")
+    if given and (_is_run(arguments) or arguments.lengths is not None):
+        option = f"--{given[0].replace('_', '-')}"
+        says = "a configuration's section data" if _is_run(arguments) else "a file of lengths"
+        message = f"{option} and {says}: {option} is of records in files of data; leave it out"
+        if _is_run(arguments):
+            message += f", or set data.{given[0]} by --set"
+        raise InvalidInputError(message, code="analyze_arguments")
 
 
 def _draws(arguments: argparse.Namespace) -> bool:
@@ -268,9 +281,11 @@ def _of_run(arguments: argparse.Namespace) -> DataConfig:
 
 def _of_options(arguments: argparse.Namespace) -> DataConfig:
     table = {
-        "sources": [{"files": arguments.data, "format": arguments.format, "fields": arguments.field}],
-        "tokenizer": arguments.tokenizer,
-        "chat_template": arguments.chat_template,
+        "sources": [
+            {"files": arguments.data, "format": arguments.format or "text", "fields": arguments.field}
+        ],
+        "tokenizer": arguments.tokenizer or "bytes",
+        "chat_template": arguments.chat_template or "",
         "max_tokens": arguments.max_tokens or _NO_LIMIT,
         "tokens_per_batch": arguments.tokens_per_batch or 1,
     }

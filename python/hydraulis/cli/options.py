@@ -173,12 +173,22 @@ def json_line(account: Mapping[str, object], *paths: Path | None) -> str:
 
 
 def strategies_of(text: str | None) -> list[str] | Literal["search"] | None:
-    """Take apart what `--strategies` was given: a list, `search`, or nothing."""
+    """Take apart what `--strategies` was given: a list, `search`, or nothing.
+
+    Raises:
+        InvalidInputError: strategies are separated by commas (code `strategy_syntax`).
+    """
     if text is None:
         return None
     if text == "search":
         return "search"
-    return [strategy.strip() for strategy in text.split(";") if strategy.strip()]
+    names = [strategy.strip() for strategy in text.split(";") if strategy.strip()]
+    for name in names:
+        # Inside of a scheme's brackets a comma separates its degrees.
+        if "," in re.sub(r"<[^>]*>", "", name):
+            message = f"{name!r} holds a comma between strategies: separate them by ';'"
+            raise InvalidInputError(message, code="strategy_syntax")
+    return names
 
 
 def figure_path(text: str) -> Path:

@@ -34,12 +34,15 @@ class Step:
     def time(self, now_s: float) -> str:
         """Say how long it will go on, or has been going on where that cannot be known.
 
-        What is left is estimated at each mark, and counted down until the next one.
+        What is left is estimated at each mark, and counted down until the next one; once that is late,
+        it cannot be known.
         """
-        if not self.first < self.done < self.of:
-            return f"for {_clock(now_s - self.began_s)}"
+        left_s = self._left_s(now_s) if self.first < self.done < self.of else 0.0
+        return f"{_clock(left_s)} left" if left_s > 0 else f"for {_clock(now_s - self.began_s)}"
+
+    def _left_s(self, now_s: float) -> float:
         pace_s = (self.marked_s - self.began_s) / (self.done - self.first)
-        return f"{_clock(max(0.0, pace_s * (self.of - self.done) - (now_s - self.marked_s)))} left"
+        return pace_s * (self.of - self.done) - (now_s - self.marked_s)
 
 
 def _clock(seconds: float) -> str:

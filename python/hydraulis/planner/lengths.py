@@ -124,7 +124,9 @@ def _numbers(path: Path, lines: Iterable[str]) -> Iterator[int]:
 
 def _records(path: Path, lines: Iterable[str], field: str | None) -> Iterator[int]:
     if field is None:
-        message = f"file '{path}' holds records: name the field that is the length, or the list of tokens"
+        message = (
+            f"file '{path}' holds records: name the field (--field) that is the length, or the list of tokens"
+        )
         raise InvalidInputError(message, code="lengths_field")
     for number, line in enumerate(lines, start=1):
         if line.strip():

@@ -16,9 +16,8 @@ from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.device import choose_device, device_name
 from hydraulis.runtime.held_memory import MIB
 from hydraulis.runtime.rank_zero import from_rank_zero
+from hydraulis.runtime.run_directory import PROFILE
 from hydraulis.runtime.worker import Worker
-
-FILE = "profile.json"
 
 
 def saved_profile(
@@ -101,7 +100,7 @@ def _named(config: RunConfig) -> CostProfile:
 
 def _of_resumed(config: RunConfig, resumed: ResumedRun, note: Callable[[str], None]) -> CostProfile | None:
     """Give the profile of a resumed run if it serves this one too; otherwise note why not."""
-    profile = load_profile(resumed.run / FILE)
+    profile = load_profile(resumed.run / PROFILE)
     differences = _differences(config, profile)
     if differences:
         note(f"the profile of {resumed.run} does not serve: {'; '.join(differences)}")

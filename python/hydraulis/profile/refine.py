@@ -13,7 +13,7 @@ from hydraulis.planner.files import unreadable
 from hydraulis.planner.profile import load_profile
 from hydraulis.planner.tell import Tell, silent
 from hydraulis.profile.document import TimeMeasurement
-from hydraulis.runtime.run_directory import require_run
+from hydraulis.runtime.run_directory import PROFILE, require_run
 from hydraulis.runtime.times import MicroBatchTimes
 
 # Fewer micro-batches of a scheme are no better than the points that its profile was fitted to.
@@ -78,7 +78,7 @@ def refine(run_directory: Path, progress: Tell = silent) -> Refined:
             (`fit_points`).
     """
     require_run(run_directory)
-    profile = load_profile(run_directory / "profile.json")
+    profile = load_profile(run_directory / PROFILE)
     timed: dict[Scheme, list[Timed]] = defaultdict(list)
     for plan, times in _iterations(run_directory, progress):
         _collect(plan, times, timed)

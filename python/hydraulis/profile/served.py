@@ -3,8 +3,7 @@
 import re
 
 from hydraulis._core import CostProfile
-from hydraulis.profile.of_run import FILE
-from hydraulis.runtime.run_directory import RunDirectory
+from hydraulis.runtime.run_directory import PROFILE, RunDirectory
 
 _KEPT = re.compile(r"profile-(\d{8,})\.json")
 
@@ -31,11 +30,11 @@ def write_profile(directory: RunDirectory, profile: CostProfile, step: int) -> N
     """
     kept, text = f"profile-{step:08}.json", profile.to_json() + "\n"
     later = sorted(path for path in directory.path.glob("profile-*.json") if path.name >= kept)
-    served = (later or [directory.path / FILE])[0]
+    served = (later or [directory.path / PROFILE])[0]
     before = served.read_text(encoding="utf-8") if served.exists() else text
     if before != text:
         directory.write(kept, before)
-    directory.write(FILE, text)
+    directory.write(PROFILE, text)
     for path in later:
         if before == text or path.name != kept:
             path.unlink()

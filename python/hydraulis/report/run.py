@@ -17,7 +17,7 @@ from hydraulis.planner.files import unreadable
 from hydraulis.planner.tell import silent
 from hydraulis.runtime.evaluation import EVALUATIONS, Evaluation
 from hydraulis.runtime.metrics import StepMetrics
-from hydraulis.runtime.run_directory import CONFIG, not_a_run, require_run
+from hydraulis.runtime.run_directory import CONFIG, PROFILE, not_a_run, require_run
 from hydraulis.runtime.trace import MEASURED, PLANNED, durations, traced_step
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def read_run(path: Path, progress: Tell = silent) -> Run:
     steps = min(len(metrics), len(plans))
     if steps == 0:
         raise not_a_run(path, "no step is recorded in metrics.jsonl and plans.jsonl; let it train one")
-    profile = _parsed(path / "profile.json", CostProfile.from_json, _text(path / "profile.json"))
+    profile = _parsed(path / PROFILE, CostProfile.from_json, _text(path / PROFILE))
     config = _parsed(path / CONFIG, json.loads, _text(path / CONFIG))
     by_step = {one.step: plan for one, plan in zip(metrics, plans, strict=False)}
     trace = path / "trace.json"

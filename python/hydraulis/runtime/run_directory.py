@@ -9,7 +9,8 @@ from typing import Self
 from hydraulis.errors import HydraulisError, InvalidInputError
 
 CONFIG = "config.json"
-"""The first file that a run writes."""
+PROFILE = "profile.json"
+"""What no other folder has: a model's has a config.json too."""
 
 
 class RunDirectory:
@@ -125,9 +126,13 @@ def require_run(path: Path) -> None:
     Raises:
         InvalidInputError: it is none (code `run_unreadable`).
     """
-    if not (path / CONFIG).exists():
-        why = f"it has no {CONFIG}" if path.is_dir() else f"there is no folder {path.absolute()}"
-        raise not_a_run(path, why)
+    if not (path / PROFILE).exists():
+        raise not_a_run(path, f"it has no {PROFILE}" if path.is_dir() else why_no_folder(path))
+
+
+def why_no_folder(path: Path) -> str:
+    """Say what is wrong with a path that must be a folder's and is not."""
+    return f"{path} is no folder" if path.exists() else f"there is no folder {path.absolute()}"
 
 
 def not_a_run(path: Path, why: str) -> InvalidInputError:

@@ -201,10 +201,13 @@ def _with_steps(config: RunConfig, data: Dataset, display: TrainingDisplay) -> R
     config = with_steps(config, epochs)
     display.num_steps(config.train.num_steps)
     if epochs is not None:
-        display.note(
-            f"{epochs}; the last batch has {counted(epochs.last_sequences, 'sequence')} of "
+        last = (
+            f"the last batch has {counted(epochs.last_sequences, 'sequence')} of "
             f"{epochs.last_tokens:,} tokens"
+            if config.train.num_steps == epochs.steps
+            else f"trained are {config.train.num_steps:,} of them"
         )
+        display.note(f"{epochs}; {last}")
     return config
 
 

@@ -95,8 +95,8 @@ class IndexJob:
         template = self.loaded_tokenizer.special.chat_template
         if not template:
             message = (
-                f"data.tokenizer = '{self.tokenizer}' brings no chat template: set data.chat_template to a "
-                f"Jinja file, or to '{CHATML_NAME}'"
+                f"data.tokenizer = '{self.tokenizer}' brings no chat template: set data.chat_template "
+                f"(--chat-template) to a Jinja file, or to '{CHATML_NAME}'"
             )
             raise InvalidInputError(message, code="chat_template")
         return template

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
+from hydraulis.runtime.run_directory import why_no_folder
 
 CHECKPOINTS = "checkpoints"
 _NAME = re.compile(r"step-(\d{8,})")
@@ -80,7 +81,7 @@ def newest_checkpoint(run: Path) -> Path:
     """
     newest = CheckpointFolder.of_run(run).newest()
     if newest is None:
-        why = f"{run} has no complete checkpoint" if run.is_dir() else f"there is no folder {run.absolute()}"
+        why = f"{run} has no complete checkpoint" if run.is_dir() else why_no_folder(run)
         message = f"{why}; name the folder of a run that wrote one"
         raise InvalidInputError(message, code="checkpoint_missing")
     return newest
