@@ -64,6 +64,7 @@ def made_up_summary(**changes: Any) -> RunSummary:
         "static": StaticTotal("1x<tp4>", 18_510.0),
         "static_steps": 48,
         "static_planned_ms": 12_340.0,
+        "directory": LONG_FOLDER,
         "files": [LONG_FOLDER / name for name in FILES],
     }
     return RunSummary(**(fields | changes))

@@ -56,6 +56,8 @@ def test_what_cannot_be_written_is_known_before(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError, match=f"'{path}' cannot be written") as caught:
             check_writable(None, path)
         assert caught.value.code == "file_unwritable"
+    with pytest.raises(InvalidInputError, match=f"there is no folder {tmp_path / 'missing'}; name another"):
+        check_writable(tmp_path / "missing" / "file")
 
 
 def test_two_results_do_not_go_into_one_file(tmp_path: Path) -> None:

@@ -201,3 +201,11 @@ def test_the_share_of_the_peak_is_operations_over_what_the_profile_predicts() ->
     assert "H100-80GB" in CostProfile.devices()
     with pytest.raises(InvalidInputError, match="checkpointing is 'some'"):
         CostProfile.analytic(model, Cluster(64, 8), "H100", checkpointing=["some"])
+
+
+def test_a_configuration_is_no_profile(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text("[model]\n", encoding="utf-8")
+    with pytest.raises(InvalidInputError, match="no cost profile; hydraulis profile measures one") as refusal:
+        load_profile(path)
+    assert refusal.value.code == "profile_syntax"

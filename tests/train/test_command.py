@@ -344,6 +344,7 @@ def test_json_is_one_document_and_all_else_goes_to_standard_error(first: Run, th
         "steps": len(steps) - STEPS,
         "last_loss": steps[-1]["loss"],
     }
+    assert document["directory"] == str(third.directory)
     assert document["files"] == sorted(str(path) for path in third.directory.iterdir())
     assert f"going on after step {STEPS} of {third.directory}" in third.err
     assert f"step {STEPS + 1}/{ENDLESS}  loss " in third.err

@@ -6,6 +6,7 @@ import numpy as np
 
 from hydraulis.data.analysis import BatchImbalance, LengthStatistics
 from hydraulis.data.extras import extra_module
+from hydraulis.planner.counted import counted
 
 _BAR_WIDTH = 24
 # A file has no edge to wrap at.
@@ -31,7 +32,8 @@ def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, se
         f"{100 * share:g} % up to {length:,}" for share, length in lengths.quantiles.items()
     )
     console.print(
-        f"{lengths.sequences:,} sequences, {lengths.tokens:,} tokens, {lengths.targets:,} of them targets\n"
+        f"{counted(lengths.sequences, 'sequence')}, {counted(lengths.tokens, 'token')}, "
+        f"{lengths.targets:,} of them targets\n"
         f"mean {lengths.mean:,.1f}; {quantiles}; longest {lengths.longest:,}\n",
         soft_wrap=True,
     )
@@ -60,8 +62,9 @@ def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, se
 
 def _batches(batches: BatchImbalance) -> str:
     return (
-        f"\n{batches.batches:,} batches of {batches.sequences:,.0f} sequences and {batches.tokens:,.0f} "
-        f"tokens in the mean; the longest sequence of a batch is {_spread(batches.longest, ',.0f')} tokens.\n"
+        f"\n{counted(batches.batches, 'batch', 'batches')} of {batches.sequences:,.0f} sequences and "
+        f"{batches.tokens:,.0f} tokens in the mean; the longest sequence of a batch is "
+        f"{_spread(batches.longest, ',.0f')} tokens.\n"
         f"Dealt out in turn to {batches.replicas} equal replicas, the fullest one has "
         f"{_spread(batches.token_imbalance, '.2f')} times the mean tokens and "
         f"{_spread(batches.square_imbalance, '.2f')} times the mean attention."

@@ -169,7 +169,7 @@ def written(*paths: Path | None) -> str:
 def json_line(account: Mapping[str, object], *paths: Path | None) -> str:
     """Give an account as `--json` prints it; its `files` are the paths of all that was written."""
     files = [str(path) for path in paths if path is not None]
-    return json.dumps({**account, "files": files}) + "\n"
+    return json.dumps({**account, "files": files}, default=str) + "\n"
 
 
 def strategies_of(text: str | None) -> list[str] | Literal["search"] | None:

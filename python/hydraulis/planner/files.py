@@ -40,7 +40,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         finally:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
-        raise _unwritable(path, error.strerror or error) from error
+        raise _unwritable(path, _why(path, error)) from error
 
 
 def check_writable(*paths: Path | None) -> None:
@@ -59,7 +59,7 @@ def check_writable(*paths: Path | None) -> None:
                 target = _target(path)
                 try_to_write(target.parent)
             except OSError as error:
-                raise _unwritable(path, error.strerror or error) from error
+                raise _unwritable(path, _why(path, error)) from error
             if target in targets:
                 raise _unwritable(path, "it is to hold two results")
             targets.add(target)
@@ -103,6 +103,13 @@ def _target(path: Path) -> Path:
     return target
 
 
+def _why(path: Path, error: OSError) -> object:
+    folder = path.parent
+    if isinstance(error, FileNotFoundError) and not folder.exists():
+        return f"there is no folder {folder.absolute()}"
+    return error.strerror or error
+
+
 def _unwritable(path: Path, why: object) -> InvalidInputError:
-    message = f"file '{path}' cannot be written: {why}; name another file, or make room"
+    message = f"file '{path}' cannot be written: {why}; name another file, make its folder, or make room"
     return InvalidInputError(message, code="file_unwritable")

@@ -57,6 +57,8 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
     except InvalidInputError as error:
         # The core knows the field but not the file.
         message = f"file '{path}': {error}"
+        if path.suffix == ".toml":
+            message = f"file '{path}' is no cost profile; hydraulis profile measures one of a configuration"
         raise InvalidInputError(message, code=error.code) from None
 
 

@@ -55,7 +55,8 @@ class RunSummary:
         static_steps: how many steps it was planned for, spread over the run; 0 where it was not compared,
             because the times that plans were made with changed on the way.
         static_planned_ms: of the run's own plans in those steps.
-        files: what the run's folder holds.
+        directory: the run's folder.
+        files: what it holds.
     """
 
     first_step: int
@@ -79,6 +80,7 @@ class RunSummary:
     static: StaticTotal | None
     static_steps: int
     static_planned_ms: float
+    directory: Path
     files: list[Path]
 
 
@@ -193,6 +195,7 @@ class Recorder:
             static=self.static.best() if self.static else None,
             static_steps=len(compared),
             static_planned_ms=sum(metrics.planned_ms for metrics in compared),
+            directory=self.directory.path,
             files=sorted(self.directory.path.iterdir()),
         )
 

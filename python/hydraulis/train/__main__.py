@@ -4,13 +4,17 @@ import sys
 
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 
-if __name__ == "__main__":
+
+def _run() -> int:
     try:
         # Only now: loading takes a while, in which it may be interrupted.
         from hydraulis.train.command import main
 
-        code = main()
+        return main()
     except KeyboardInterrupt:
         # Nothing had begun, and torchrun says what ended its ranks.
-        code = EXIT_INTERRUPTED
-    sys.exit(code)
+        return EXIT_INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(_run())
