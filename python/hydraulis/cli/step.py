@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+# So long after its time an estimate was wrong.
+_LATE_S = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -37,8 +40,10 @@ class Step:
         What is left is estimated at each mark, and counted down until the next one; once that is late,
         it cannot be known.
         """
-        left_s = self._left_s(now_s) if self.first < self.done < self.of else 0.0
-        return f"{_clock(left_s)} left" if left_s > 0 else f"for {_clock(now_s - self.began_s)}"
+        left_s = self._left_s(now_s) if self.first < self.done < self.of else -_LATE_S
+        if left_s > -_LATE_S:
+            return f"{_clock(max(0.0, left_s))} left"
+        return f"for {_clock(now_s - self.began_s)}"
 
     def _left_s(self, now_s: float) -> float:
         pace_s = (self.marked_s - self.began_s) / (self.done - self.first)
