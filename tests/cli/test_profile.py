@@ -146,6 +146,7 @@ def test_under_torchrun_a_refusal_is_said_once(config: Path, more: list[str], co
     assert ended.returncode == 1
     assert ended.stderr.count(f"hydraulis: error [{code}]: ") == 1, ended.stderr
     assert f"refused [{code}]: " in ended.stderr.partition("Root Cause")[2]
+    assert ("or name schemes to measure by --schemes" in ended.stderr) == (code == "strategy_too_large")
 
 
 def test_an_interrupt_says_what_is_kept(config: Path) -> None:

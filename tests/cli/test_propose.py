@@ -103,6 +103,9 @@ def test_the_papers_method(lengths: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(options(lengths, "--method", "paper", "--context", "33000")) == 0
     shown = capsys.readouterr().out
     assert "longest admitted: 43,520 tokens" in shown
+    assert re.search(
+        r"^mean iteration of \d+ batches: [0-9.]+ ms, [0-9.]+ % over a search", shown, re.MULTILINE
+    )
     # The two columns that it knows nothing of are not left blank.
     assert re.search(r"^  1 +[0-9.]+ % +- +-  [0-9]", shown, re.MULTILINE)
     assert "  -: not known; " in shown

@@ -214,6 +214,14 @@ def test_it_says_how_far_it_is_and_can_be_ended_there(
     assert capsys.readouterr() == ("", "hydraulis: interrupted\n")
 
 
+def test_the_title_says_what_links_were_planned_by_and_what_they_are(
+    lengths: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(options(lengths, "--compare", "4x<tp16>", "--link", "200", "--slow-link", "50,100")) == 0
+    title = capsys.readouterr().out.splitlines()[0]
+    assert title.endswith("by links of 200, in fact of 50,100 (GB/s of a node, of a GPU, us a message)")
+
+
 @pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
 def test_the_figure_is_what_its_name_says(
     lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, start: bytes

@@ -65,7 +65,7 @@ def _batches(batches: BatchImbalance) -> str:
         f"\n{counted(batches.batches, 'batch', 'batches')} of {batches.sequences:,.0f} sequences and "
         f"{batches.tokens:,.0f} tokens in the mean; the longest sequence of a batch is "
         f"{_spread(batches.longest, ',.0f')} tokens.\n"
-        f"Dealt out in turn to {batches.replicas} equal replicas, the fullest one has "
+        f"Dealt out in turn to {batches.replicas} equal replicas (--replicas), the fullest one has "
         f"{_spread(batches.token_imbalance, '.2f')} times the mean tokens and "
         f"{_spread(batches.square_imbalance, '.2f')} times the mean attention."
     )

@@ -166,7 +166,6 @@ def _measure(arguments: argparse.Namespace, config: RunConfig, device: "torch.de
     from hydraulis.profile.of_run import measured_profile, measurement_limits
     from hydraulis.runtime.distributed import joined, ranks_per_node
     from hydraulis.runtime.rank_zero import on_rank_zero
-    from hydraulis.runtime.run_schemes import run_schemes
     from hydraulis.runtime.stop import StopRequest
     from hydraulis.runtime.worker import Worker
 
@@ -174,7 +173,7 @@ def _measure(arguments: argparse.Namespace, config: RunConfig, device: "torch.de
     with StopRequest() as stop, joined(timeout, device, deterministic=config.train.deterministic) as rank:
         on_rank_zero(lambda: check_writable(arguments.output))
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
-        schemes = run_schemes(config, cluster, None)
+        schemes = _schemes(config, cluster, arguments.schemes)
         # No data is read, so that epochs are no number of steps; none is trained anyway.
         train = dataclasses.replace(config.train, steps=config.train.steps or 1)
         worker = Worker(config.model, config.optimizer, train, schemes=schemes)
@@ -197,6 +196,19 @@ def _measure(arguments: argparse.Namespace, config: RunConfig, device: "torch.de
             return EXIT_INTERRUPTED
         on_rank_zero(lambda: _finish(arguments, profile, describe(profile)))
     return 0
+
+
+def _schemes(config: RunConfig, cluster: Cluster, named: str | None) -> list[Scheme]:
+    """Give those to measure; where the run's own need more ranks, say how to name others."""
+    from hydraulis.runtime.run_schemes import run_schemes
+
+    try:
+        return run_schemes(config, cluster, None)
+    except InvalidInputError as error:
+        if error.code != "strategy_too_large" or named is not None:
+            raise
+        message = f"{error}, or name schemes to measure by --schemes"
+        raise InvalidInputError(message, code=error.code) from None
 
 
 def _say_what_is_kept(file: Path) -> None:

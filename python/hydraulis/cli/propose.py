@@ -26,6 +26,7 @@ from hydraulis.config.memory_rule import MemoryRule
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.planner import load_profile, read_lengths
 from hydraulis.planner.compare import further, in_batch
+from hydraulis.planner.counted import counted
 from hydraulis.planner.percent import percent
 
 _EXAMPLES = """\
@@ -138,6 +139,7 @@ class _List:
     """A list of strategies, and what it costs.
 
     Attributes:
+        batches: that it was chosen or weighed by.
         expected_ms: mean iteration when each batch runs under the fastest of the list.
         search_ms: mean iteration when each batch is searched for by itself.
         guess: how far plans under the list go beyond what the profile has measured, in words; None if they do
@@ -146,6 +148,7 @@ class _List:
 
     method: str
     memory: MemoryRule
+    batches: int
     strategies: Sequence[_Row]
     expected_ms: float
     search_ms: float
@@ -166,7 +169,8 @@ class _List:
             *(self._line(place, row) for place, row in enumerate(self.strategies, start=1)),
             *([] if self.method == "search" else [_TOGETHER]),
             "",
-            f"mean iteration: {self.expected_ms:.1f} ms, {percent(self._over(self.expected_ms), 2)} "
+            f"mean iteration of {counted(self.batches, 'batch', 'batches')}: {self.expected_ms:.1f} ms, "
+            f"{percent(self._over(self.expected_ms), 2)} "
             f"over a search for each batch ({self.search_ms:.1f} ms)",
             f"longest admitted: {self.longest_admitted:,} tokens",
             *([] if self.guess is None else [self.guess]),
@@ -202,6 +206,7 @@ def _by_search(task: _Task, k: int, progress: Progress) -> _List:
     return _List(
         method="search",
         memory=task.memory,
+        batches=len(task.batches),
         strategies=[_Row(one.strategy, one.share, one.expected_ms) for one in proposal.strategies],
         expected_ms=proposal.expected_ms,
         search_ms=proposal.search_ms,
@@ -235,6 +240,7 @@ def _by_paper(task: _Task, progress: Progress) -> _List:
     return _List(
         method="paper",
         memory=task.memory,
+        batches=len(task.batches),
         strategies=[_Row(name, chosen[name] / batches, None) for name in listed.strategies],
         expected_ms=expected_ms / batches,
         search_ms=search_ms / batches,

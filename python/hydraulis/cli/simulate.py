@@ -200,7 +200,9 @@ def _setting(arguments: argparse.Namespace, progress: Progress) -> Setting:
 def _title(arguments: argparse.Namespace, setting: Setting) -> str:
     slow = "".join(f"; rank {rank} {factor:g} times as slow" for rank, factor in setting.slowdowns.items())
     links = "" if setting.link is None else "; transfers by links"
-    links += "" if arguments.slow_link is None else f", in fact {arguments.slow_link}"
+    if arguments.slow_link is not None:
+        unit = "GB/s of a node, of a GPU, us a message"
+        links += f" of {arguments.link}, in fact of {arguments.slow_link} ({unit})"
     messages = "" if setting.network is None else "; messages between stages take time"
     memory = "" if setting.memory == "cap" else f"; {setting.memory} memory"
     return (
