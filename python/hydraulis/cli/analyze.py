@@ -224,7 +224,8 @@ def _check_records(arguments: argparse.Namespace) -> None:
         says = "a configuration's section data" if _is_run(arguments) else "a file of lengths"
         message = f"{option} and {says}: {option} is of records in files of data; leave it out"
         if _is_run(arguments):
-            message += f", or set data.{given[0]} by --set"
+            of_source = given[0] in ("format", "field")
+            message += f", or change data.{'sources' if of_source else given[0]} by --set or in the file"
         raise InvalidInputError(message, code="analyze_arguments")
 
 
