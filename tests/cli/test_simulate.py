@@ -139,7 +139,9 @@ def test_transfers_have_columns_where_there_are_links(
     np.save(lengths.with_name("short.npy"), np.full(50, 700))
     assert main(options(lengths.with_name("short.npy"), *more)) == 0
     title, _, head, row, *legend, _ = capsys.readouterr().out.splitlines()
-    assert "; transfers, what computing does not hide of them. hidden: what it does." in " ".join(legend)
+    assert "; transfers, what computing does not hide of them. hidden: the share that it does." in " ".join(
+        legend
+    )
     assert title.endswith("on 64 GPUs; transfers by links")
     assert head.split()[-3:] == ["transfers", "hidden", "memory"]
     *shares, hidden, _ = [float(word) for word in row.replace(" %", "").split()[5:]]

@@ -18,7 +18,7 @@ _LEGEND = """\
 speed: against the first. memory: of the fullest GPU, of what it may hold. Else shares of all GPUs' time:
 slow rank, waiting for the slowest of a stage; bubble, stages for one another; slow replica, for the end of
 the iteration; left out, in no replica{transfers}."""
-_OF_TRANSFERS = "; transfers, what computing does not hide of them.\nhidden: what it does"
+_OF_TRANSFERS = "; transfers, what computing does not hide of them.\nhidden: the share that it does"
 
 
 def contestant_table(contestants: Sequence[Contestant], profile: CostProfile) -> str:
