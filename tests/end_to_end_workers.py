@@ -16,7 +16,7 @@ def run_until_killed(command: Sequence[str], step: int) -> None:
 
     Args:
         command: its arguments.
-        step: counted from 0, that is recorded last.
+        step: that is recorded last.
     """
     add = Recorder.add
 

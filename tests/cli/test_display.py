@@ -41,7 +41,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made_up_summary(**changes: Any) -> RunSummary:
     fields: dict[str, Any] = {
-        "first_step": 0,
+        "first_step": 1,
         "steps": 48,
         "first_loss": 5.801,
         "last_loss": 2.702,
@@ -76,8 +76,8 @@ def show_run(rank: int) -> None:
         display.note("corpus: [bold]10[/bold] documents, " + "many words " * 30)
         display.measuring(0.5)
         display.measuring(1.0)
-        for step in range(2):
-            display.step(made_up_metrics(step, loss=5.4321 - step))
+        for step in (1, 2):
+            display.step(made_up_metrics(step, loss=6.4321 - step))
     display.summary(made_up_summary(), "cpu")
 
 
@@ -99,7 +99,7 @@ def test_a_file_gets_one_plain_line_for_each_step(capsys: pytest.CaptureFixture[
 def test_lines_are_written_as_they_happen(capsys: pytest.CaptureFixture[str]) -> None:
     with TrainingDisplay(0) as display:
         display.num_steps(2)
-        display.step(made_up_metrics(0))
+        display.step(made_up_metrics(1))
         assert capsys.readouterr().out.startswith("step 1/2")
 
 
@@ -199,7 +199,7 @@ def test_no_row_of_the_table_is_broken_in_a_file(
 def test_a_run_that_was_stopped_says_where_and_how_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     display = TrainingDisplay(0)
     display.num_steps(86)
-    display.summary(made_up_summary(first_step=22), "cpu")
+    display.summary(made_up_summary(first_step=23), "cpu")
     assert "48 iterations from step 23 on, each planned anew (stopped after step 70 of 86)" in (
         capsys.readouterr().out
     )
@@ -218,7 +218,7 @@ def test_a_run_that_failed_says_where_and_how_it_goes_on(capsys: pytest.CaptureF
     display.num_steps(86)
     display.failed(0, None)
     display.failed(22, Path("run/checkpoints/step-00000022"))
-    display.step(made_up_metrics(29))
+    display.step(made_up_metrics(30))
     display.failed(22, Path("run/checkpoints/step-00000025"))
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if not line.startswith("step ")] == [
@@ -248,7 +248,7 @@ def test_an_error_while_the_progress_line_is_shown_leaves_the_cursor_visible(
     def fail() -> None:
         with TrainingDisplay(0) as display:
             display.num_steps(2)
-            display.step(made_up_metrics(0))
+            display.step(made_up_metrics(1))
             message = "planted"
             raise RuntimeError(message)
 

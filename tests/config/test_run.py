@@ -63,7 +63,7 @@ BAD_VALUES = {
     "train.frozen": '[" "]',
     "train.evaluate_every": "0",
     "train.timeout_s": "0",
-    "train.trace_step": "-1",
+    "train.trace_step": "0",
     "optimizer.learning_rate": "0.0",
     "optimizer.warmup_steps": "-1",
     "optimizer.schedule": '"step"',

@@ -132,7 +132,7 @@ def test_two_nodes_train_one_run_and_go_on_with_it(tmp_path: Path) -> None:
     steps = [
         json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     ]
-    assert steps == [0, 1, 2]
+    assert steps == [1, 2, 3]
 
 
 @pytest.mark.parametrize("script", ["slurm.sh", "nodes.sh"])

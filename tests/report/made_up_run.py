@@ -16,7 +16,7 @@ from profiles import made_up_profile
 PROFILE = made_up_profile({"<1>": 200, "<tp2>": 500, "<pp2>": 300})
 CLUSTER = Cluster(gpus=4, gpus_per_node=4)
 STRATEGIES = ["4x<1>", "2x<tp2>", "1x<pp2>+1x<tp2>"]
-TRACED = 1
+TRACED = 2
 
 
 def made_up_config(strategies: Sequence[str], steps: int = 6) -> dict[str, object]:
@@ -36,7 +36,7 @@ def write_run(path: Path, steps: int = 6) -> list[Plan]:
         if step % 2:
             lengths[0] = 400 + step
         plans.append(planners[step % 2].plan(lengths))
-    metrics = [_metrics(step, plan) for step, plan in enumerate(plans)]
+    metrics = [_metrics(step, plan) for step, plan in enumerate(plans, start=1)]
     (path / "metrics.jsonl").write_text("".join(f"{one.to_json()}\n" for one in metrics))
     (path / "plans.jsonl").write_text("".join(f"{plan.to_json()}\n" for plan in plans))
     evaluations = [
@@ -52,7 +52,7 @@ def write_run(path: Path, steps: int = 6) -> list[Plan]:
     (path / "analysis.json").write_text(json.dumps(analysis.to_dict()))
     (path / "profile.json").write_text(PROFILE.to_json())
     (path / "config.json").write_text(json.dumps(made_up_config(STRATEGIES, steps)))
-    planner, traced = planners[TRACED % 2], plans[TRACED]
+    planner, traced = planners[(TRACED - 1) % 2], plans[TRACED - 1]
     slow = planner.simulate(traced, slowdowns={0: 1.25}).timelines
     trace = chrome_trace(traced, {PLANNED: planner.timeline(traced), MEASURED: slow}, TRACED)
     (path / "trace.json").write_text(trace)
@@ -62,7 +62,7 @@ def write_run(path: Path, steps: int = 6) -> list[Plan]:
 def _metrics(step: int, plan: Plan) -> StepMetrics:
     return StepMetrics(
         step=step,
-        loss=6.0 - 0.5 * step,
+        loss=6.5 - 0.5 * step,
         sequences=len(plan.lengths),
         tokens=int(plan.lengths.sum()),
         longest=int(plan.lengths.max()),
@@ -70,8 +70,8 @@ def _metrics(step: int, plan: Plan) -> StepMetrics:
         strategy=plan.strategy,
         planned_ms=plan.iteration_ms,
         lower_bound_ms=plan.lower_bound_ms,
-        measured_ms=plan.iteration_ms / (1.1 if step % 2 else 0.95),
-        wall_ms=1000.0 * (1 + step),
+        measured_ms=plan.iteration_ms / (0.95 if step % 2 else 1.1),
+        wall_ms=1000.0 * step,
         plan_ms=0.3,
         plan_wait_ms=0.1,
         transfer_ms=20.0,
@@ -81,8 +81,8 @@ def _metrics(step: int, plan: Plan) -> StepMetrics:
         rank_peak_bytes=(1 << 30, None, None, (1 << 30) * 5 // 4),
         gradient_norm=1.5,
         learning_rate=1e-3,
-        tokens_per_s=float(plan.lengths.sum()) / (1 + step),
-        mfu=0.3 + 0.01 * step,
+        tokens_per_s=float(plan.lengths.sum()) / step,
+        mfu=0.29 + 0.01 * step,
         bubble=0.02,
         imbalance=1.1,
         replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),

@@ -148,7 +148,7 @@ def test_a_run_with_steps_to_come_says_so(tmp_path: Path, num_steps: int, says: 
 def test_balance_is_before_and_after(run: Run) -> None:
     before, after = balances(run)
     assert before.name == "2x<tp2> kept for all steps"
-    assert before.steps == after.steps == list(range(6))
+    assert before.steps == after.steps == list(range(1, 7))
     assert after.replica_ms == [[replica.predicted_ms for replica in plan.replicas] for plan in run.plans]
     assert {len(ends) for ends in before.replica_ms} == {2}
     assert after.mean_ms == pytest.approx(np.mean([plan.iteration_ms for plan in run.plans]))
@@ -175,7 +175,7 @@ def test_where_times_were_corrected_there_is_no_static_strategy_beside_them(tmp_
     path = tmp_path / "run"
     plans = [json.loads(plan.to_json()) for plan in write_run(path, steps=2)]
     expected = balances(read_run(path))[-1]
-    (path / "calibrations.jsonl").write_text('{"step": 0, "factors": {"<1>": 1.5}}\n')
+    (path / "calibrations.jsonl").write_text('{"step": 1, "factors": {"<1>": 1.5}}\n')
     corrected = [plan | {"iteration_ms": 1.5 * plan["iteration_ms"]} for plan in plans]
     (path / "plans.jsonl").write_text("".join(f"{json.dumps(plan)}\n" for plan in corrected))
     (only,) = balances(read_run(path))
@@ -196,7 +196,7 @@ def test_steps_of_schemes_that_the_profile_lacks_are_left_out_and_counted(tmp_pa
     assert summed["left_out"] == 2
     assert "2 earlier steps are left out" in text
     assert " × as long, of 3 of the steps<" in text
-    assert balances(read_run(path))[-1].steps == [0, 2, 4]
+    assert balances(read_run(path))[-1].steps == [1, 3, 5]
     (path / "profile.json").write_text(made_up_profile({"<tp2>": 500}).to_json())
     text, shown, summed = report(read_run(path))
     assert summed["left_out"] == 5 == len(plans) - 1
@@ -211,7 +211,7 @@ def test_steps_on_other_ranks_are_left_out(tmp_path: Path) -> None:
     (path / "plans.jsonl").write_text("".join(f"{plan.to_json()}\n" for plan in resumed))
     (path / "config.json").write_text(json.dumps(made_up_config(["8x<1>", "4x<tp2>"])))
     run = read_run(path)
-    assert balances(run)[-1].steps == [4, 5]
+    assert balances(run)[-1].steps == [5, 6]
     text, _, summed = report(run)
     assert summed["left_out"] == 4
     assert " on 4, then 8 ranks</p>" in text

@@ -23,7 +23,7 @@ def test_it_is_what_was_written(folder: Path, tmp_path: Path) -> None:
     plans = write_run(tmp_path / "again")
     run = read_run(folder)
     assert run.plans == plans
-    assert [one.step for one in run.metrics] == list(range(6))
+    assert [one.step for one in run.metrics] == list(range(1, 7))
     assert run.profile == PROFILE
     assert run.strategies == STRATEGIES
     assert run.lengths.tolist() == np.concatenate([plan.lengths for plan in plans]).tolist()
@@ -93,7 +93,7 @@ def test_a_missing_file_is_named(folder: Path, tmp_path: Path, name: str) -> Non
         ("config.json", "[]"),
         ("trace.json", "{}"),
         ("trace.json", '{"otherData": {"step": 99}, "traceEvents": []}'),
-        ("trace.json", '{"otherData": {"step": 1}, "traceEvents": []}'),
+        ("trace.json", '{"otherData": {"step": 2}, "traceEvents": []}'),
     ],
 )
 def test_a_file_that_is_something_else_is_named(

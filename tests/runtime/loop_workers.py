@@ -88,7 +88,7 @@ def _run(
                 report.metrics.append(iteration.metrics)
                 report.plans.append(iteration.plan.to_json())
                 report.num_timelines.append(len(iteration.outcome.timelines))
-                if iteration.metrics.step == 1 and dist.get_rank() == stop_rank:
+                if iteration.metrics.step == 2 and dist.get_rank() == stop_rank:
                     os.kill(os.getpid(), signal.SIGINT)
         except HydraulisError as error:
             return report._replace(error=(type(error).__name__, error.code, str(error)))

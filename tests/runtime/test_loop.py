@@ -46,7 +46,7 @@ def test_metrics_say_what_the_plan_and_the_batch_are(reports: list[Report]) -> N
         lengths = corpus.lengths[sampler.batch(step).documents]
         assert np.array_equal(plan.lengths, lengths)
         assert np.array_equal(plan.targets, lengths - 1)
-        assert metrics.step == step
+        assert metrics.step == step + 1
         assert metrics.sequences == len(lengths)
         assert metrics.tokens == lengths.sum()
         assert metrics.longest == lengths.max()
@@ -100,7 +100,7 @@ def test_refusals_reach_every_rank_as_the_same_error() -> None:
 def test_a_stop_on_one_rank_ends_all_at_the_next_step() -> None:
     first, second = run_ranks(2, interrupted)
     assert (
-        [metrics.step for metrics in first.metrics] == [metrics.step for metrics in second.metrics] == [0, 1]
+        [metrics.step for metrics in first.metrics] == [metrics.step for metrics in second.metrics] == [1, 2]
     )
     assert first.error is second.error is None
 

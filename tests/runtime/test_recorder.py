@@ -38,7 +38,7 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
     lengths = np.array(BATCHES[step])
     plan = recorder.planner.plan(lengths, lengths - 1)
     metrics = StepMetrics(
-        step=step,
+        step=step + 1,
         loss=6.0 - step,
         gradient_norm=1.0,
         learning_rate=1e-3,
@@ -87,14 +87,14 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 
 def test_every_iteration_is_on_disk_as_soon_as_it_is_recorded(directory: RunDirectory) -> None:
-    recorder = record(directory, 60, trace_step=1)
+    recorder = record(directory, 60, trace_step=2)
     for step in range(len(BATCHES)):
         one = iteration(recorder, step)
         recorder.add(one)
         lines = (directory.path / "metrics.jsonl").read_text().splitlines()
         plans = (directory.path / "plans.jsonl").read_text().splitlines()
         assert len(lines) == len(plans) == step + 1
-        assert json.loads(lines[-1])["step"] == step
+        assert json.loads(lines[-1])["step"] == step + 1
         assert Plan.from_json(plans[-1]) == one.plan
         times = (directory.path / "times.jsonl").read_text().splitlines()
         assert len(times) == step + 1
@@ -102,7 +102,7 @@ def test_every_iteration_is_on_disk_as_soon_as_it_is_recorded(directory: RunDire
         assert (json.loads(times[-1]) is None) is (step == 0)
         assert (directory.path / "trace.json").exists() is (step >= 1)
     trace = json.loads((directory.path / "trace.json").read_text())
-    assert trace["otherData"] == {"step": 1}
+    assert trace["otherData"] == {"step": 2}
     assert iteration(recorder, 1).plan.strategy in trace["traceEvents"][0]["args"]["name"]
 
 
@@ -119,10 +119,10 @@ def test_going_on_forgets_what_does_not_count(directory: RunDirectory) -> None:
     recorder.add(iteration(recorder, 2))
     recorder.add(iteration(recorder, 3))
     lines = (directory.path / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [0, 1, 2, 3]
+    assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4]
     assert len((directory.path / "plans.jsonl").read_text().splitlines()) == 4
     summary = recorder.summary()
-    assert (summary.first_step, summary.steps, summary.first_loss) == (2, 2, 4.0)
+    assert (summary.first_step, summary.steps, summary.first_loss) == (3, 2, 4.0)
 
 
 class Listener:
@@ -148,7 +148,6 @@ def test_trackers_hear_every_step_and_evaluation(directory: RunDirectory) -> Non
     recorder.evaluated(Evaluation(2, 4.5))
     recorder.close()
     for listener in listeners:
-        # Counted in completed iterations, as evaluations are.
         assert [step for step, _ in listener.heard] == [1, 2, 2]
         assert listener.heard[1][1]["train/loss"] == 5.0
         assert listener.heard[2][1] == {"evaluation/loss": 4.5}
@@ -163,12 +162,12 @@ def test_no_trace_is_written_unless_it_is_wanted(directory: RunDirectory) -> Non
 
 
 def test_the_summary_adds_up(directory: RunDirectory) -> None:
-    recorder = record(directory, 60, trace_step=0)
+    recorder = record(directory, 60, trace_step=1)
     for step in range(len(BATCHES)):
         recorder.add(iteration(recorder, step))
     summary = recorder.summary()
     assert summary is not None
-    assert (summary.first_step, summary.steps) == (0, 4)
+    assert (summary.first_step, summary.steps) == (1, 4)
     assert (summary.first_loss, summary.last_loss) == (6.0, 3.0)
     assert summary.strategies == [("2x<1>", 3), ("1x<tp2>", 1)]
     # 156 tokens in four times 500 ms; of the three steps whose share is known 0.1, 0.2 and 0.3.

@@ -48,7 +48,7 @@ tokens_per_batch = 1024
 
 [train]
 steps = {steps}
-trace_step = 1
+trace_step = 2
 timeout_s = 60
 
 [optimizer]
@@ -202,7 +202,7 @@ def test_a_run_ends_well_and_leaves_its_files(first: Run) -> None:
 
 def test_each_step_is_recorded_and_the_loss_falls(first: Run) -> None:
     metrics = first.metrics
-    assert [line["step"] for line in metrics] == list(range(STEPS))
+    assert [line["step"] for line in metrics] == list(range(1, STEPS + 1))
     for line in metrics:
         assert line["strategy"] in ("2x<1>", "1x<tp2>", "1x<cp2>")
         assert 1024 <= line["tokens"] < 1024 + 400
@@ -299,7 +299,7 @@ def test_the_folder_is_what_a_report_reads(second: Run) -> None:
     assert [one.step for one in run.metrics] == [line["step"] for line in second.metrics]
     assert run.traced is not None
     measured = max(span.end_ms for spans in run.traced.timelines["measured"] for span in spans)
-    assert measured == pytest.approx(run.metrics[run.traced.step].measured_ms)
+    assert measured == pytest.approx(run.metrics[run.traced.step - 1].measured_ms)
 
 
 def test_an_interrupt_ends_the_run_between_two_steps_with_whole_files(second: Run) -> None:
@@ -307,7 +307,7 @@ def test_an_interrupt_ends_the_run_between_two_steps_with_whole_files(second: Ru
     assert_no_traceback_of_ours(second.err)
     assert {path.name for path in second.directory.iterdir()} == FILES
     steps = [line["step"] for line in second.metrics]
-    assert steps == list(range(len(steps)))
+    assert steps == list(range(1, len(steps) + 1))
     assert STEPS <= len(steps) < ENDLESS
     assert len(read_lines(second.directory / "plans.jsonl")) == len(steps)
     (checkpoint,) = CheckpointFolder.of_run(second.directory).complete()
@@ -325,7 +325,7 @@ def test_termination_leaves_a_checkpoint_and_the_exit_codes_are_the_documented_o
     assert third.code == 1
     assert_no_traceback_of_ours(third.err)
     steps = [line["step"] for line in third.metrics]
-    assert steps == list(range(len(steps)))
+    assert steps == list(range(1, len(steps) + 1))
     assert STEPS + 2 <= len(steps) < ENDLESS
     newest = CheckpointFolder.of_run(third.directory).newest()
     assert newest is not None
@@ -340,7 +340,7 @@ def test_json_is_one_document_and_all_else_goes_to_standard_error(first: Run, th
     assert facts == {
         "num_steps": ENDLESS,
         "finished": False,
-        "first_step": STEPS,
+        "first_step": STEPS + 1,
         "steps": len(steps) - STEPS,
         "last_loss": steps[-1]["loss"],
     }
@@ -505,7 +505,7 @@ def check_searched_run(directory: Path) -> None:
     assert 1 <= len({plan.strategy for plan in plans}) <= 2
     assert all(plan.transfer_ms is not None for plan in plans)
     lines = read_lines(directory / "calibrations.jsonl")
-    assert [line["step"] for line in lines] == list(range(STEPS))
+    assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
     learnt = [line["factors"] for line in lines]
     used = {str(replica.scheme) for plan in plans for replica in plan.replicas if replica.micro_batches}
     assert learnt[-1].keys() == used

@@ -134,7 +134,7 @@ class TrainingDisplay:
             f"bubble {percent(metrics.bubble, 0)}  imbalance {metrics.imbalance:.2f}"
         )
         self._preparation.stop()
-        self._completed = metrics.step + 1
+        self._completed = metrics.step
         if self._live and not self._screen.is_started:
             self._screen.start()
         self._bars.update(self._training, completed=self._completed)
@@ -144,9 +144,9 @@ class TrainingDisplay:
 
     def summary(self, summary: RunSummary, device: str) -> None:
         """Print the table at the end of a run on devices of this kind."""
-        end = summary.first_step + summary.steps
+        end = summary.first_step + summary.steps - 1
         stopped = "" if end == self._num_steps else f" (stopped after step {end} of {self._num_steps})"
-        resumed = f" from step {summary.first_step + 1} on" if summary.first_step else ""
+        resumed = f" from step {summary.first_step} on" if summary.first_step > 1 else ""
         title = f"{summary.steps} iterations{resumed}, each planned anew{stopped}"
         table = Table(title=title, show_header=False, title_justify="left")
         table.add_row(

@@ -34,7 +34,7 @@ class TrainConfig:
         evaluate_every: iterations from one evaluation on the held-out sequences (`data.held_out`) to the
             next; there is one after the last iteration too; absent for none.
         timeout_s: how long a process group waits before it gives up, in seconds.
-        trace_step: the iteration whose timeline is exported, counted from 0, or the last of a shorter run;
+        trace_step: the iteration whose timeline is exported, counted from 1, or the last of a shorter run;
             absent for none.
     """
 
@@ -65,7 +65,7 @@ class TrainConfig:
             at_least("train.evaluate_every", self.evaluate_every, 1)
         above("train.timeout_s", self.timeout_s, 0)
         if self.trace_step is not None:
-            at_least("train.trace_step", self.trace_step, 0)
+            at_least("train.trace_step", self.trace_step, 1)
 
     @property
     def num_steps(self) -> int:

@@ -97,7 +97,7 @@ def _not_reached(config: RunConfig, steps: int) -> str:
     text = ""
     if warmup > steps:
         text += f"; optimizer.warmup_steps = {warmup:,} ends after them: the full rate is never reached"
-    if traced is not None and traced >= steps:
+    if traced is not None and traced > steps:
         text += f"; train.trace_step = {traced:,} comes after them: the last one is traced"
     return text
 

@@ -9,26 +9,26 @@ _KEPT = re.compile(r"profile-(\d{8,})\.json")
 
 
 def served_until(name: str) -> int | None:
-    """Give the step until which the profile of this file's name served; None if it is no such file."""
+    """Give the last step that the profile of this file's name served; None if it is no such file."""
     match = _KEPT.fullmatch(name)
     return int(match[1]) if match else None
 
 
-def write_profile(directory: RunDirectory, profile: CostProfile, step: int) -> None:
-    """Write what plans are made with from a step on; another profile that served until then is kept.
+def write_profile(directory: RunDirectory, profile: CostProfile, completed: int) -> None:
+    """Write what plans are made with from now on; another profile that served until then is kept.
 
-    Kept is `profile-STEP.json`, named after the first step that it does not serve. Steps from `step` on are
+    Kept is `profile-STEP.json`, named after the last step that it served. Steps after `completed` are
     forgotten, and with them the profiles that served no others.
 
     Args:
         directory: of the run.
         profile: that serves from now on.
-        step: counted from 0; 0 where the run begins.
+        completed: how many steps are done; 0 where the run begins.
 
     Raises:
         HydraulisError: a file cannot be written (code `run_directory_write`).
     """
-    kept, text = f"profile-{step:08}.json", profile.to_json() + "\n"
+    kept, text = f"profile-{completed:08}.json", profile.to_json() + "\n"
     later = sorted(path for path in directory.path.glob("profile-*.json") if path.name >= kept)
     served = (later or [directory.path / PROFILE])[0]
     before = served.read_text(encoding="utf-8") if served.exists() else text

@@ -35,7 +35,7 @@ class Balance:
 
     Attributes:
         name: what was planned.
-        steps: counted from 0.
+        steps: counted from 1.
         replica_ms: of each step, when each replica ends.
         idle: the share of all ranks' time in which they wait or have no work, over these steps.
     """

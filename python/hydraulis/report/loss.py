@@ -47,7 +47,7 @@ def loss_figure(metrics: Sequence[StepMetrics], evaluations: Sequence[Evaluation
             fontsize=8,
         )
         if evaluations:
-            trained = {one.step + 1: float(at) for one, at in zip(metrics, tokens, strict=True)}
+            trained = {one.step: float(at) for one, at in zip(metrics, tokens, strict=True)}
             _held_out(drawing, panel, evaluations, trained)
         panel.set_title(f"Loss of {len(losses):,} steps: {losses[0]:.3f} to {losses[-1]:.3f} nats a token")
         panel.set_xlabel(f"{unit_name} trained")

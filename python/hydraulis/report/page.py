@@ -98,7 +98,7 @@ def _timeline(traced: TracedStep) -> _Figure:
     title = f"step {traced.step}, {traced.plan.strategy}: {len(traced.plan.lengths):,} sequences"
     return (
         "timeline",
-        f"Step {traced.step} (counted from 0), stage by stage",
+        f"Step {traced.step}, stage by stage",
         "The same instruction lists with predicted and measured durations; rest the pointer on a block.",
         lambda _run, _found: timeline_figure(traced.plan, traced.timelines, title),
     )

@@ -34,7 +34,7 @@ class TracedStep:
     """The iteration whose timeline was kept.
 
     Attributes:
-        step: counted from 0.
+        step: counted from 1.
         plan: of that iteration.
         timelines: by `planned` and `measured`, for each replica.
     """
@@ -142,7 +142,7 @@ def _evaluations(path: Path, last: int) -> list[Evaluation]:
     if not (path / EVALUATIONS).exists():
         return []
     found = [_parsed(path / EVALUATIONS, Evaluation.from_json, line) for line in _lines(path, EVALUATIONS)]
-    return [one for one in found if one.step <= last + 1]
+    return [one for one in found if one.step <= last]
 
 
 def _analysis(path: Path) -> Analysis | None:

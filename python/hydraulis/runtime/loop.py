@@ -50,14 +50,14 @@ def iterations(
     worker: Worker,
     planner: BatchPlanner,
     stop: StopRequest,
-    first: int = 0,
+    completed: int = 0,
 ) -> Iterator[Iteration]:
     """Train, and give each iteration after its step. Collective: every rank iterates.
 
-    Of the same data batch `i` depends on the seed and `i` alone. Its plan depends on the batch and the
-    profile; with `planner.max_strategies` also on the strategies used before, and with `planner.recalibrate`
-    on what was measured until it is made. Neither needs the iteration that runs: the next one is planned
-    meanwhile.
+    Steps are counted from 1: after step `i` so many are done. Of the same data its batch depends on the seed
+    and `i` alone. Its plan depends on the batch and the profile; with `planner.max_strategies` also on the
+    strategies used before, and with `planner.recalibrate` on what was measured until it is made. Neither
+    needs the iteration that runs: the next one is planned meanwhile.
 
     Args:
         config: of the run.
@@ -65,7 +65,7 @@ def iterations(
         worker: of this rank.
         planner: asked on rank 0 alone.
         stop: ends the loop after the step at hand.
-        first: the step to begin with, before which all are done.
+        completed: how many steps are done already.
 
     Yields:
         Each iteration; measured times and timelines are known on rank 0 alone.
@@ -79,10 +79,10 @@ def iterations(
     utilisation = Utilisation(config.model, dist.get_world_size(), config.output.peak_tflops)
 
     def request(step: int) -> Callable[[], PlannedStep]:
-        documents = sampler.batch(step).documents
+        documents = sampler.batch(step - 1).documents
         return PlanRequest(planner, data.lengths[documents], data.target_counts[documents])
 
-    steps = range(first, config.train.num_steps)
+    steps = range(completed + 1, config.train.num_steps + 1)
     with PlansAhead(request, steps) as plans:
         for step in steps:
             if stop.agreed():
@@ -90,10 +90,10 @@ def iterations(
             start = time.perf_counter()
             taken = TakenPlan(plans, step)
             plan = Plan.from_json(from_rank_zero(taken))
-            documents = sampler.batch(step).documents
+            documents = sampler.batch(step - 1).documents
             outcome = worker.accumulate(plan, TokenReader(data, documents))
             # Before the step: what made the loss not finite must not get into the master parameters.
-            check_loss(step + 1, outcome.loss)
+            check_loss(step, outcome.loss)
             update = worker.home.step()
             # What is done between iterations, such as learning from their times, may change the planner.
             plans.settle()
@@ -105,7 +105,7 @@ def iterations(
             planned = planned_bytes(planner, plan) if known else (None,) * len(outcome.peak_bytes)
             metrics = dataclasses.replace(metrics, mfu=mfu, rank_planned_bytes=planned)
             yield Iteration(
-                plan=plan, outcome=outcome, metrics=metrics, num_dropped=sampler.num_dropped(step + 1)
+                plan=plan, outcome=outcome, metrics=metrics, num_dropped=sampler.num_dropped(step)
             )
 
 
@@ -211,7 +211,7 @@ def planned_bytes(planner: BatchPlanner, plan: Plan) -> tuple[int | None, ...]:
 
 
 def check_loss(step: int, loss: float) -> None:
-    """Raise `HydraulisError` (code `loss_not_finite`) if training has diverged at a step, from 1 on."""
+    """Raise `HydraulisError` (code `loss_not_finite`) if training has diverged at a step."""
     if not math.isfinite(loss):
         message = f"the loss of step {step} is {loss}: training diverged; lower optimizer.learning_rate"
         raise HydraulisError(message, code="loss_not_finite")

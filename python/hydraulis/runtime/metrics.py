@@ -11,7 +11,7 @@ class StepMetrics:
     """One iteration in numbers; times are in milliseconds.
 
     Attributes:
-        step: counted from 0.
+        step: counted from 1: so many are done after it.
         loss: mean over the target tokens of the global batch, in nats.
         gradient_norm: over the whole model, before clipping.
         learning_rate: of the step.

@@ -32,7 +32,7 @@ class RunSummary:
     """A run in a few numbers.
 
     Attributes:
-        first_step: counted from 0; above it where an earlier run was resumed.
+        first_step: counted from 1; above it where an earlier run was resumed.
         steps: that were run.
         first_loss: of the first of them, in nats.
         last_loss: of the last one.
@@ -115,7 +115,7 @@ class Recorder:
         times = None if outcome.is_counted else micro_batch_times(iteration.plan, outcome.timelines)
         self.directory.append("times.jsonl", json.dumps(times))
         for tracker in self.trackers:
-            tracker.log(metrics.step + 1, metrics.tracked())
+            tracker.log(metrics.step, metrics.tracked())
         if metrics.step == self.trace_step:
             timelines = {
                 PLANNED: self.planner.timeline(iteration.plan),
@@ -144,7 +144,7 @@ class Recorder:
         """Go on in the folder of a run of which so many iterations count; later ones are forgotten."""
         for name in ("metrics.jsonl", "plans.jsonl", "times.jsonl"):
             self.directory.keep_lines(name, step)
-        self._keep(CALIBRATIONS, lambda line: bool(json.loads(line)["step"] < step))
+        self._keep(CALIBRATIONS, lambda line: bool(json.loads(line)["step"] <= step))
         self._keep(EVALUATIONS, lambda line: Evaluation.from_json(line).step <= step)
 
     def _keep(self, name: str, counts: Callable[[str], bool]) -> None:
@@ -206,7 +206,7 @@ class Recorder:
         places = np.linspace(0, len(self._metrics) - 1, MOST_STATIC_STEPS)
         compared = {self._metrics[place].step: self._metrics[place] for place in places.round().astype(int)}
         with (self.directory.path / "plans.jsonl").open() as lines:
-            for step, line in enumerate(lines):
+            for step, line in enumerate(lines, start=1):
                 if step in compared:
                     self.static.add(Plan.from_json(line).lengths)
         return list(compared.values())

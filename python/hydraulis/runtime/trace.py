@@ -21,7 +21,7 @@ def chrome_trace(
     Args:
         plan: of the iteration.
         timelines: by what they are, `planned` or `measured`: a timeline for each replica.
-        step: the iteration, counted from 0, if it was one of a run; `otherData` then names it.
+        step: the iteration, counted from 1, if it was one of a run; `otherData` then names it.
         trips: of the first timeline: when parameters and gradients are on their way, a thread each, above the
             ranks.
     """

@@ -163,7 +163,7 @@ def test_it_ends_well_and_says_where_it_goes_on(runs: Runs) -> None:
 
 def test_it_has_the_same_losses_to_the_bit_and_the_same_plans(runs: Runs) -> None:
     whole, resumed = (lines(run, "metrics.jsonl") for run in (runs.whole, runs.resumed))
-    assert [line["step"] for line in resumed] == list(range(STEPS))
+    assert [line["step"] for line in resumed] == list(range(1, STEPS + 1))
     assert [line["loss"] for line in resumed] == [line["loss"] for line in whole]
     assert (runs.whole / "plans.jsonl").read_bytes() == (runs.resumed / "plans.jsonl").read_bytes()
 
@@ -224,7 +224,7 @@ def test_a_run_that_is_done_stays_as_it_is(runs: Runs) -> None:
     (ended, as_json), _ = run_ranks(2, run_commands, [other, [*other, "--json"]])
     assert (ended.code, as_json.code) == (0, 0)
     assert "there is nothing left to train" in ended.out
-    facts = {"num_steps": STEPS, "finished": True, "first_step": STEPS, "steps": 0}
+    facts = {"num_steps": STEPS, "finished": True, "first_step": STEPS + 1, "steps": 0}
     assert json.loads(as_json.out) == {**facts, "files": []}
     assert {path: path.read_bytes() for path in runs.whole.rglob("*") if path.is_file()} == before
 

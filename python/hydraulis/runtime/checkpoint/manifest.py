@@ -77,7 +77,7 @@ class Manifest:
 
     Attributes:
         version: of the package that wrote it.
-        step: iterations that were completed; the next one has this number, counted from 0.
+        step: iterations that were completed: the number of the last one, counted from 1.
         world_size: ranks that wrote it, a shard each.
         dtype: of master parameters and moments.
         model: that was trained.

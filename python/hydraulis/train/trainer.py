@@ -1,0 +1,215 @@
+"""Everything that trains a run and writes it down, made once its data are open."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from hydraulis._core import CostProfile, Scheme
+from hydraulis.cli.display import TrainingDisplay
+from hydraulis.config.run import RunConfig, to_dict
+from hydraulis.data.analysis import ANALYSIS
+from hydraulis.data.run_analysis import analysis_of
+from hydraulis.planner.counted import counted
+from hydraulis.planner.static import StaticComparison
+from hydraulis.profile.measure import WARMING_UP, what_it_takes
+from hydraulis.profile.of_run import measured_profile, measurement_limits, saved_profile
+from hydraulis.profile.served import write_profile
+from hydraulis.runtime.beginning import begin
+from hydraulis.runtime.checkpoint.description import Description
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder
+from hydraulis.runtime.checkpoint.saver import CheckpointSaver
+from hydraulis.runtime.checkpoint.shared import check_shared
+from hydraulis.runtime.device import device_name
+from hydraulis.runtime.evaluator import Evaluator
+from hydraulis.runtime.hugging_face.files import carry
+from hydraulis.runtime.hugging_face.positions import positions_note
+from hydraulis.runtime.loop import Iteration, iterations
+from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
+from hydraulis.runtime.recorder import Recorder
+from hydraulis.runtime.run_directory import CONFIG, RunDirectory
+from hydraulis.runtime.run_planner import RunPlanner, run_link
+from hydraulis.runtime.run_schemes import restricted, run_schemes
+from hydraulis.runtime.stop import StopRequest
+from hydraulis.runtime.tracking.tracker import open_trackers
+from hydraulis.runtime.worker import Worker
+from hydraulis.train.opened_run import OpenedRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trainer:
+    """What trains a run on one rank.
+
+    Attributes:
+        run: that is trained.
+        worker: of this rank.
+        planner: of the training's batches.
+        evaluator: of what is held out.
+        recorder: of the run's folder.
+        saver: of its checkpoints.
+    """
+
+    run: OpenedRun
+    worker: Worker
+    planner: RunPlanner
+    evaluator: Evaluator
+    recorder: Recorder
+    saver: CheckpointSaver
+
+    @classmethod
+    def of(cls, run: OpenedRun, stop: StopRequest, display: TrainingDisplay) -> Self | None:
+        """Make the model, learn what its schemes cost, and begin the folder; None if stopped. Collective."""
+        config = run.config
+        saved = saved_profile(config, run.resumed, display.note)
+        schemes = run_schemes(config, run.cluster, saved)
+        _note_positions(config, display)
+        display.doing("making the model")
+        worker = begin(config, schemes, run.resumed)
+        display.note(f"computing on {device_name(worker.device)}, attention by {worker.kernel.name}")
+        whole = saved or _measured(config, worker, schemes, stop, display)
+        if whole is None:
+            return None
+        display.doing("beginning the run")
+        profile = restricted(whole, schemes)
+        link = run_link(config.planner, profile, run.cluster, worker.buffers)
+        planner = RunPlanner(config.planner, profile, run.cluster, link)
+        planner.check_longest(run.data.longest)
+        # Earlier steps of the folder may have used schemes that plans no longer do.
+        recorder = _recorder(run, whole, planner)
+        display.note(_where(recorder.directory.path, config.output.directory, begins=run.resumed is None))
+        saver = _saver(run, worker, recorder)
+        # Its batches must not use up what strategies training may, nor depend on when they are planned.
+        evaluating = RunPlanner(config.planner, profile, run.cluster, link)
+        evaluator = Evaluator(config, run.data.held_out, worker, evaluating)
+        return cls(
+            run=run, worker=worker, planner=planner, evaluator=evaluator, recorder=recorder, saver=saver
+        )
+
+    def train(self, stop: StopRequest, display: TrainingDisplay) -> int:
+        """Train until the end or until stopped, and give how many steps are done then. Collective."""
+        completed, dropped = self.run.completed, 0
+        for iteration in self._iterations(stop):
+            completed, dropped = iteration.metrics.step, iteration.num_dropped
+            display.step(iteration.metrics)
+            on_rank_zero(partial(self._note, iteration))
+            self._evaluate(completed, display)
+            self.saver.after(completed)
+        if dropped:
+            display.note(
+                f"dropped at the ends of epochs, where they filled no batch: {counted(dropped, 'sequence')}"
+            )
+        return completed
+
+    def close(self, completed: int, display: TrainingDisplay) -> Path | None:
+        """Write the last checkpoint, of which the path is given, if a step was trained. Collective."""
+        checkpoint = None
+        if completed > self.run.completed:
+            display.doing("writing the last checkpoint")
+            checkpoint = self.saver.close(completed)
+        on_rank_zero(self.recorder.close)
+        return checkpoint
+
+    @contextmanager
+    def failure_told(self, display: TrainingDisplay) -> Iterator[None]:
+        """Let a run that fails in the middle say where it stands, before its error is told."""
+        try:
+            yield
+        except Exception:
+            folder = CheckpointFolder.of_run(self.recorder.directory.path)
+            display.failed(self.run.completed, folder.newest())
+            raise
+
+    def _iterations(self, stop: StopRequest) -> Iterator[Iteration]:
+        run = self.run
+        return iterations(run.config, run.data.train, self.worker, self.planner, stop, run.completed)
+
+    def _note(self, iteration: Iteration) -> None:
+        """Record an iteration, and learn from it, unless counting memory took a part of its times."""
+        self.recorder.add(iteration)
+        if not iteration.outcome.is_counted:
+            self.planner.observe(iteration.plan, iteration.outcome.timelines)
+        if self.planner.recalibration is not None:
+            self.recorder.recalibrated(self.planner.recalibration.factors)
+
+    def _evaluate(self, completed: int, display: TrainingDisplay) -> None:
+        evaluation = self.evaluator.after(completed)
+        if evaluation is not None:
+            display.note(f"after step {completed}: loss {evaluation.loss:.3f} on what is held out")
+            on_rank_zero(partial(self.recorder.evaluated, evaluation))
+
+
+def _note_positions(config: RunConfig, display: TrainingDisplay) -> None:
+    """Say that sequences may be longer than the model is made for, if they may. Collective."""
+    said = from_rank_zero(lambda: positions_note(config))
+    if said:
+        display.note(said)
+
+
+def _measured(
+    config: RunConfig, worker: Worker, schemes: Sequence[Scheme], stop: StopRequest, display: TrainingDisplay
+) -> CostProfile | None:
+    """Measure what the schemes cost; None if that was stopped. Collective."""
+    display.note(what_it_takes(len(schemes), config.planner.profile_seconds))
+    display.doing(WARMING_UP)
+    profile = measured_profile(worker, schemes, measurement_limits(config), display.measuring, stop.agreed)
+    if profile is None:
+        display.note("stopped before the first iteration; nothing was written")
+    return profile
+
+
+def _recorder(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> Recorder:
+    """Make what writes down the run, in its folder. Collective; rank 0 writes."""
+    directory = RunDirectory(Path(from_rank_zero(lambda: str(_directory(run, profile).path))))
+    traced = run.config.train.trace_step
+    # A shorter run than the configuration was written for still leaves a trace.
+    last = run.config.train.num_steps
+    trace_step = None if traced is None else min(traced, last)
+    recorder = Recorder(directory, planner, _static(run, profile, planner), trace_step)
+
+    def begin() -> None:
+        recorder.trackers = open_trackers(run.config, directory.path, run.completed)
+        if run.resumed is not None:
+            recorder.go_on(run.completed)
+            planner.resume(recorder.used(), recorder.factors())
+
+    on_rank_zero(begin)
+    return recorder
+
+
+def _directory(run: OpenedRun, profile: CostProfile) -> RunDirectory:
+    """Make the run's folder, or go on in it, and write its first files."""
+    config, data = run.config, run.data.train
+    directory = RunDirectory(run.resumed.run) if run.resumed else RunDirectory.create(config.output.directory)
+    directory.write(CONFIG, json.dumps(to_dict(config), indent=2) + "\n")
+    directory.write("corpus.json", json.dumps(data.describe(), indent=2) + "\n")
+    directory.write(ANALYSIS, json.dumps(analysis_of(config, data, run.cluster.gpus).to_dict()) + "\n")
+    write_profile(directory, profile, run.completed)
+    if config.checkpoint.weights:
+        carry(Path(config.checkpoint.weights), directory.path, config.data)
+    return directory
+
+
+def _static(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> StaticComparison | None:
+    """Make what compares the run with static strategies, unless its plans' times are corrected on the way."""
+    if run.config.planner.recalibrate:
+        return None
+    longest, memory = int(run.data.train.lengths.max()), run.config.planner.memory
+    return StaticComparison.over(profile, run.cluster, planner.strategies, longest, memory=memory)
+
+
+def _saver(run: OpenedRun, worker: Worker, recorder: Recorder) -> CheckpointSaver:
+    """Make what writes the checkpoints of the run. Collective."""
+    check_shared(recorder.directory.path)
+    folder = CheckpointFolder.of_run(recorder.directory.path)
+    describe = Description(run.config, run.position, worker.home.master.dtype)
+    return CheckpointSaver(folder, run.config.checkpoint, worker.shares, describe)
+
+
+def _where(directory: Path, wanted: str, *, begins: bool) -> str:
+    """Say in which folder a run writes: a name that is taken gets a number."""
+    is_taken = begins and directory != Path(wanted)
+    why = f": output.directory = {wanted!r} is there already" if is_taken else ""
+    return f"writing into {directory}{why}"
