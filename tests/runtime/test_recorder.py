@@ -12,9 +12,9 @@ from hydraulis.planner.static import StaticComparison
 from hydraulis.runtime.evaluation import Evaluation
 from hydraulis.runtime.loop import Iteration
 from hydraulis.runtime.metrics import StepMetrics
+from hydraulis.runtime.outcome import Outcome
 from hydraulis.runtime.recorder import Recorder
 from hydraulis.runtime.run_directory import RunDirectory
-from hydraulis.runtime.worker import Outcome
 from profiles import made_up_profile
 from runtime.tiny import CAPS
 

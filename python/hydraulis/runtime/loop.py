@@ -20,11 +20,12 @@ from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.adamw import Update
 from hydraulis.runtime.balance import rank_balance
 from hydraulis.runtime.metrics import StepMetrics
+from hydraulis.runtime.outcome import Outcome
 from hydraulis.runtime.plans_ahead import PlannedStep, PlansAhead
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.stop import StopRequest
 from hydraulis.runtime.utilisation import Utilisation
-from hydraulis.runtime.worker import Outcome, Worker
+from hydraulis.runtime.worker import Worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
