@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::capacity::SchemeCapacity;
 use crate::cost::CostModel;
-use crate::error::{Error, Result};
+use crate::error::{ProfileError, Result};
 use crate::schedule::FillTable;
 use crate::spec::Scheme;
 
@@ -42,11 +42,12 @@ impl Capacities {
     pub fn scheme(&self, scheme: Scheme) -> Result<&SchemeCapacity> {
         let cost = self.cost.scheme(scheme)?;
         let known = self.schemes.iter().find(|capacity| capacity.cost().scheme() == scheme);
-        known.ok_or_else(|| Error::SchemeUnknown {
+        let unknown = || ProfileError::SchemeUnknown {
             scheme: cost.scheme(),
             profile: self.cost.profile().name.clone(),
             reason: String::new(),
             known: String::new(),
-        })
+        };
+        Ok(known.ok_or_else(unknown)?)
     }
 }

@@ -1,7 +1,7 @@
 //! The profiles that ship with the core.
 
 use crate::cost::CostProfile;
-use crate::error::{Error, Result};
+use crate::error::{ProfileError, Result};
 
 /// Name and JSON text of each shipped profile.
 ///
@@ -17,8 +17,10 @@ pub const PRESETS: [(&str, &str); 4] = [
 /// The shipped profile of that name.
 pub fn preset(name: &str) -> Result<CostProfile> {
     let found = PRESETS.iter().find(|(known, _)| *known == name);
-    let (_, text) = found
-        .ok_or_else(|| Error::PresetUnknown { name: name.into(), known: PRESETS.map(|(known, _)| known).join(" ") })?;
+    let (_, text) = found.ok_or_else(|| ProfileError::PresetUnknown {
+        name: name.into(),
+        known: PRESETS.map(|(known, _)| known).join(" "),
+    })?;
     CostProfile::from_json(text)
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cost::{CostFit, MeasuredLink, MeasuredRange, PerStage};
-use crate::error::{Error, Result};
+use crate::error::{ProfileError, Result};
 use crate::spec::{ContextKind, Dtype, ModelShape, Scheme, Strategy};
 use crate::units::{Millis, Tokens};
 
@@ -183,11 +183,11 @@ impl CostProfile {
         let mut document = serde_json::Deserializer::from_str(text);
         let profile: CostProfile = serde_path_to_error::deserialize(&mut document).map_err(|error| {
             let field = error.path().to_string();
-            Error::ProfileSyntax { field, why: error.into_inner().to_string() }
+            ProfileError::Syntax { field, why: error.into_inner().to_string() }
         })?;
         document
             .end()
-            .map_err(|error| Error::ProfileSyntax { field: "end of the document".into(), why: error.to_string() })?;
+            .map_err(|error| ProfileError::Syntax { field: "end of the document".into(), why: error.to_string() })?;
         profile.check()?;
         Ok(profile)
     }
@@ -226,13 +226,13 @@ impl CostProfile {
     /// The coefficients of a scheme.
     pub fn scheme(&self, scheme: Scheme) -> Result<&SchemeProfile> {
         let found = self.schemes.iter().find(|entry| entry.scheme == scheme);
-        found.ok_or_else(|| self.unknown(scheme))
+        found.ok_or_else(|| self.unknown(scheme).into())
     }
 
-    fn unknown(&self, scheme: Scheme) -> Error {
+    fn unknown(&self, scheme: Scheme) -> ProfileError {
         let left_out = self.excluded.iter().find(|entry| entry.scheme == scheme);
         let known: Vec<String> = self.schemes.iter().map(|entry| entry.scheme.to_string()).collect();
-        Error::SchemeUnknown {
+        ProfileError::SchemeUnknown {
             scheme,
             profile: self.name.clone(),
             reason: left_out.map(|entry| format!(" (left out: {})", entry.reason)).unwrap_or_default(),

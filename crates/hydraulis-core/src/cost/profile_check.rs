@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use crate::cost::profile::FORMAT;
 use crate::cost::{CostProfile, FitQuality, SchemeProfile};
-use crate::error::{Error, Result};
+use crate::error::{ProfileError, Result};
 
 /// Far above any measured coefficient, and small enough that no batch's time overflows.
 const MAX_COEFFICIENT: f64 = 1e6;
@@ -19,7 +19,7 @@ impl CostProfile {
     /// Refuses, with `profile_value`, what no profile may have.
     pub(super) fn check(&self) -> Result<()> {
         let value = |field: &str, value: String, limit: &'static str| {
-            Err(Error::ProfileValue { profile: self.name.clone(), field: field.into(), value, limit })
+            Err(ProfileError::Value { profile: self.name.clone(), field: field.into(), value, limit }.into())
         };
         if self.format != FORMAT {
             return value("format", format!("'{}'", self.format), "'hydraulis.cost-profile/1'");
@@ -42,7 +42,7 @@ impl CostProfile {
     fn check_scheme(&self, index: usize, entry: &SchemeProfile) -> Result<()> {
         self.broken(index, entry).map_or(Ok(()), |Broken { field, value, limit }| {
             let field = format!("schemes[{index}] {} {field}", entry.scheme);
-            Err(Error::ProfileValue { profile: self.name.clone(), field, value, limit })
+            Err(ProfileError::Value { profile: self.name.clone(), field, value, limit }.into())
         })
     }
 

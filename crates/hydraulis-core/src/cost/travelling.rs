@@ -1,13 +1,13 @@
 //! What a profile knows of what travels over links: of which model it is, and in what type that computes.
 
 use crate::cost::CostProfile;
-use crate::error::{Error, Result};
+use crate::error::{LinkError, Result};
 use crate::spec::{Dtype, ModelShape};
 
 impl CostProfile {
     /// The model whose parameters and hidden states travel; refused with `link_model` where the profile does not say.
     pub fn travelling_model(&self) -> Result<&ModelShape> {
-        self.model.as_ref().ok_or_else(|| Error::LinkModel { profile: self.name.clone() })
+        Ok(self.model.as_ref().ok_or_else(|| LinkError::ModelUnknown { profile: self.name.clone() })?)
     }
 
     /// The type of parameters and hidden states; profiles that do not say it were measured in bf16.

@@ -1,6 +1,6 @@
 //! What each error is to a caller: its stable code, and what can be done about it.
 
-use crate::error::{Error, LayoutError, WindowError};
+use crate::error::{Error, FitError, LayoutError, LinkError, ProfileError, WindowError};
 
 /// What a caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,28 +39,17 @@ impl Error {
             Error::NoStrategies => "no_strategies",
             Error::StrategyTooLarge { .. } | Error::SchemesTooWide { .. } => "strategy_too_large",
             Error::PlacementFailed { .. } => "placement_failed",
-            Error::SchemeUnknown { .. } => "scheme_unknown",
-            Error::PresetUnknown { .. } => "preset_unknown",
-            Error::ProfileSyntax { .. } => "profile_syntax",
-            Error::ProfileValue { .. } => "profile_value",
             Error::ModelShape { .. } => "model_shape",
             Error::DeviceUnknown { .. } => "device_unknown",
-            Error::NotDescribed { .. } => "profile_model",
-            Error::FitPoints { .. } => "fit_points",
-            Error::FitUnidentified { .. } => "fit_unidentified",
-            Error::FitUnexplained { .. } => "fit_unexplained",
             Error::PlanSyntax { .. } => "plan_syntax",
             Error::DurationsMismatch { .. } => "durations_mismatch",
             Error::SequenceTooLong { .. } => "sequence_too_long",
             Error::SchemeTooLarge { .. } => "scheme_too_large",
             Error::Layout(error) => error.code(),
-            Error::LinkRate { .. } => "link_rate",
-            Error::LinkSyntax { .. } => "link_syntax",
-            Error::LinkModel { .. } => "link_model",
-            Error::ElementBytes { .. } => "element_bytes",
+            Error::Profile(error) => error.code(),
+            Error::Fit(error) => error.code(),
+            Error::Link(error) => error.code(),
             Error::Slowdown { .. } => "slowdown",
-            Error::NetworkValue { .. } => "network_value",
-            Error::MessageTime { .. } => "message_time",
             Error::SwitchCost { .. } => "switch_cost",
             Error::HeadLayers { .. } => "head_layers",
             Error::LayerSplit { .. } => "layer_split",
@@ -100,6 +89,41 @@ impl LayoutError {
             LayoutError::RankOutOfBlock { .. } => "rank_out_of_block",
             LayoutError::RanksMismatch { .. } => "ranks_mismatch",
             LayoutError::ElementUnheld { .. } => "element_unheld",
+        }
+    }
+}
+
+impl ProfileError {
+    fn code(&self) -> &'static str {
+        match self {
+            ProfileError::Syntax { .. } => "profile_syntax",
+            ProfileError::Value { .. } => "profile_value",
+            ProfileError::PresetUnknown { .. } => "preset_unknown",
+            ProfileError::SchemeUnknown { .. } => "scheme_unknown",
+            ProfileError::ModelUnknown { .. } => "profile_model",
+        }
+    }
+}
+
+impl FitError {
+    fn code(&self) -> &'static str {
+        match self {
+            FitError::Unusable { .. } => "fit_points",
+            FitError::Unidentified { .. } => "fit_unidentified",
+            FitError::Unexplained { .. } => "fit_unexplained",
+        }
+    }
+}
+
+impl LinkError {
+    fn code(&self) -> &'static str {
+        match self {
+            LinkError::Rate { .. } => "link_rate",
+            LinkError::Syntax { .. } => "link_syntax",
+            LinkError::ModelUnknown { .. } => "link_model",
+            LinkError::ElementBytes { .. } => "element_bytes",
+            LinkError::MessageTime { .. } => "message_time",
+            LinkError::NetworkValue { .. } => "network_value",
         }
     }
 }

@@ -5,16 +5,22 @@
 //! wrong, the value, the limit, and what to do. `docs/errors.md` has one heading per code.
 
 mod code;
+mod fit;
 mod layout;
+mod link;
+mod profile;
 mod window;
 
 use thiserror::Error;
 
-use crate::spec::{LinkRates, Scheme};
+use crate::spec::Scheme;
 use crate::units::Tokens;
 
 pub use code::ErrorKind;
+pub use fit::FitError;
 pub use layout::LayoutError;
+pub use link::LinkError;
+pub use profile::ProfileError;
 pub use window::WindowError;
 
 /// An error of the core.
@@ -234,48 +240,15 @@ pub enum Error {
         /// GPUs of a node.
         gpus_per_node: u32,
     },
-    /// A scheme the profile has no coefficients for.
-    #[error("scheme {scheme} is not in cost profile '{profile}'{reason}: use one of {known}, or measure it")]
-    SchemeUnknown {
-        /// The scheme.
-        scheme: Scheme,
-        /// Name of the profile.
-        profile: String,
-        /// Why it was left out, if the profile says so.
-        reason: String,
-        /// The schemes there are.
-        known: String,
-    },
-    /// A name that is no preset.
-    #[error("there is no preset profile '{name}': use one of {known}, or the path of a profile's JSON file")]
-    PresetUnknown {
-        /// The name asked.
-        name: String,
-        /// The names there are.
-        known: String,
-    },
-    /// A profile that cannot be read.
-    #[error("cost profile: {field}: {why}; see docs/cost-profile.md for the format")]
-    ProfileSyntax {
-        /// Path of the field inside the document.
-        field: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// A profile field out of its range.
-    #[error(
-        "cost profile '{profile}': {field} is {value}, it must be {limit}: correct it, or measure the profile again"
-    )]
-    ProfileValue {
-        /// Name of the profile.
-        profile: String,
-        /// Path of the field.
-        field: String,
-        /// Its value.
-        value: String,
-        /// Its range.
-        limit: &'static str,
-    },
+    /// A cost profile that cannot be read, or lacks what is asked of it.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// Measured times that no costs can be learnt from.
+    #[error(transparent)]
+    Fit(#[from] FitError),
+    /// Links that cannot be, or of which too little is known.
+    #[error(transparent)]
+    Link(#[from] LinkError),
     /// A shape that no model has.
     #[error("model: {field} is {value}, it must be {limit}; correct the model's shape")]
     ModelShape {
@@ -293,46 +266,6 @@ pub enum Error {
         name: String,
         /// The names there are.
         known: String,
-    },
-    /// A profile that nothing can be learnt from.
-    #[error("cost profile '{profile}' does not say of which model it is: add its 'model', or learn from another")]
-    NotDescribed {
-        /// Name of the profile.
-        profile: String,
-    },
-    /// Too few or unusable measurements.
-    #[error("cannot fit the cost{of}: {why}; measure at least four micro-batches of different lengths and mixes")]
-    FitPoints {
-        /// Of which scheme, if it is known.
-        of: String,
-        /// What is wrong with the points.
-        why: String,
-    },
-    /// Points that leave a coefficient open.
-    #[error(
-        "cannot fit the cost{of}: {points} timed micro-batches with {totals} different totals do not tell a, b and c apart, which takes three that are no mixture of one another; measure single sequences of several lengths, packs of short ones, or more schemes together"
-    )]
-    FitUnidentified {
-        /// Of which scheme, if it is known.
-        of: String,
-        /// Micro-batches measured.
-        points: usize,
-        /// Different numbers of tokens among them.
-        totals: usize,
-    },
-    /// Times that follow another law.
-    #[error(
-        "cannot fit the cost{of}: measured times differ from a s^2 + b s + c by {:.0} % (root mean square), the limit is {:.0} %; measure again on quieter ranks, with more passes",
-        100.0 * error,
-        100.0 * limit
-    )]
-    FitUnexplained {
-        /// Of which scheme, if it is known.
-        of: String,
-        /// The relative error.
-        error: f64,
-        /// The greatest that is accepted.
-        limit: f64,
     },
     /// A plan that cannot be read.
     #[error("plan: {field}: {why}; it must be the JSON that Plan.to_json wrote")]
@@ -384,44 +317,6 @@ pub enum Error {
         /// Bytes of a GPU.
         available: u64,
     },
-    /// Links that carry nothing, or whatever one likes.
-    #[error(
-        "{field} is {value}: the limits are {:e} and {:e}; give what is sent a second, in 1e9 bytes, from each node (gigabytes_per_s) and from each GPU inside one (gpu_gigabytes_per_s)",
-        LinkRates::LEAST,
-        LinkRates::MOST
-    )]
-    LinkRate {
-        /// Which rate.
-        field: &'static str,
-        /// The rate given.
-        value: String,
-    },
-    /// Rates of links that are not written as such.
-    #[error(
-        "{value:?} is not written as rates of links: NODE[,GPU[,MESSAGE]], up to three numbers in GB/s, GB/s and microseconds; write it so"
-    )]
-    LinkSyntax {
-        /// The text given.
-        value: String,
-    },
-    /// Links of a model that nobody knows.
-    #[error(
-        "cost profile '{profile}' does not say of which model it is, so what travels over links is not known: add 'model' to it, or leave links out"
-    )]
-    LinkModel {
-        /// Name of the profile.
-        profile: String,
-    },
-    /// Elements that nothing is computed in.
-    #[error("{field} of a link is {value}: the limits are 0 and {limit}; give the bytes of one element")]
-    ElementBytes {
-        /// Whose elements.
-        field: &'static str,
-        /// The bytes given.
-        value: u32,
-        /// Most bytes of an element.
-        limit: u32,
-    },
     /// A slowdown of a rank that does not exist, or that is no factor.
     #[error(
         "rank {rank} has slowdown {factor}: ranks are 0 to {}, factors finite and above 0; mend the one that is not", .gpus - 1
@@ -433,25 +328,6 @@ pub enum Error {
         factor: String,
         /// Ranks of the cluster.
         gpus: u32,
-    },
-    /// A value of a network that no wire has.
-    #[error("{field} of the network is {value}: it must be finite and {limit}; correct it, or leave the network out")]
-    NetworkValue {
-        /// The field.
-        field: &'static str,
-        /// The value given.
-        value: String,
-        /// What it must be.
-        limit: &'static str,
-    },
-    /// A time of a message that is none.
-    #[error(
-        "message_us is {value}: the limits are 0 and {:e}; give what a message takes beside its bytes",
-        LinkRates::LONGEST_MESSAGE_US
-    )]
-    MessageTime {
-        /// The time given.
-        value: String,
     },
     /// A cost of a switch that is no time.
     #[error("switch_ms is {value}: the limits are 0 and any finite number; give what a change of strategy takes")]

@@ -14,7 +14,7 @@
 //! What of it an iteration has to wait for, a [`StepTimeline`](crate::layout::StepTimeline) tells.
 
 use crate::cost::CostProfile;
-use crate::error::{Error, Result};
+use crate::error::{LinkError, Result};
 use crate::layout::held::stage_blocks;
 use crate::layout::{Home, ParameterTable, Position, Traffic, TransferTimes, bucket_volumes};
 use crate::spec::{Cluster, LayerSplit, LinkRates, Scheme};
@@ -37,7 +37,7 @@ impl Link {
         for (field, value) in [("parameter_bytes", traffic.parameter_bytes), ("gradient_bytes", traffic.gradient_bytes)]
         {
             if value > MOST_ELEMENT_BYTES {
-                return Err(Error::ElementBytes { field, value, limit: MOST_ELEMENT_BYTES });
+                return Err(LinkError::ElementBytes { field, value, limit: MOST_ELEMENT_BYTES }.into());
             }
         }
         Ok(Link { table, traffic })

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use crate::cost::{CostProfile, MeasuredLink};
-use crate::error::{Error, Result};
+use crate::error::{LinkError, Result};
 use crate::spec::{Cluster, LinkRates};
 use crate::units::{Millis, Tokens, count};
 
@@ -45,7 +45,7 @@ impl Network {
             ("between latency_ms", between.latency_ms, not_negative(between.latency_ms), "from 0"),
         ] {
             if !sound {
-                return Err(Error::NetworkValue { field, value: value.to_string(), limit });
+                return Err(LinkError::NetworkValue { field, value: value.to_string(), limit }.into());
             }
         }
         Ok(Network { token_bytes, inside, between })

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, LinkError, Result};
 
 /// Rates of links, each way, and what a message takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,11 +33,11 @@ impl LinkRates {
             [("gigabytes_per_s", self.gigabytes_per_s), ("gpu_gigabytes_per_s", self.gpu_gigabytes_per_s)]
         {
             if !(LinkRates::LEAST..=LinkRates::MOST).contains(&rate) {
-                return Err(Error::LinkRate { field, value: rate.to_string() });
+                return Err(LinkError::Rate { field, value: rate.to_string() }.into());
             }
         }
         if !(0.0..=LinkRates::LONGEST_MESSAGE_US).contains(&self.message_us) {
-            return Err(Error::MessageTime { value: self.message_us.to_string() });
+            return Err(LinkError::MessageTime { value: self.message_us.to_string() }.into());
         }
         Ok(self)
     }
@@ -53,7 +53,7 @@ impl FromStr for LinkRates {
             Some(&[node]) => (node, LinkRates::USUAL_GPU, LinkRates::USUAL_MESSAGE_US),
             Some(&[node, gpu]) => (node, gpu, LinkRates::USUAL_MESSAGE_US),
             Some(&[node, gpu, message]) => (node, gpu, message),
-            _ => return Err(Error::LinkSyntax { value: text.to_owned() }),
+            _ => return Err(LinkError::Syntax { value: text.to_owned() }.into()),
         };
         LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us }.checked()
     }

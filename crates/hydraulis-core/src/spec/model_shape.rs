@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ProfileError, Result};
 use crate::units::count;
 
 /// No model is near it; products of a few of these stay below 2^53.
@@ -83,7 +83,7 @@ impl ModelShape {
         let mut document = serde_json::Deserializer::from_str(text);
         let fields: ShapeFields = serde_path_to_error::deserialize(&mut document).map_err(|error| {
             let field = error.path().to_string();
-            Error::ProfileSyntax { field: format!("model.{field}"), why: error.into_inner().to_string() }
+            ProfileError::Syntax { field: format!("model.{field}"), why: error.into_inner().to_string() }
         })?;
         ModelShape::try_from(fields)
     }

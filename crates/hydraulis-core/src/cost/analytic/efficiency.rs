@@ -4,7 +4,7 @@ use crate::cost::CostProfile;
 use crate::cost::analytic::work::{ATTENTION, KINDS, MATRICES, NAMES, NARROW, Work, narrowness};
 use crate::cost::analytic::{Device, device};
 use crate::cost::non_negative::{Row, non_negative};
-use crate::error::{Error, Result};
+use crate::error::{ProfileError, Result};
 use crate::spec::{Cluster, ModelShape, Scheme};
 use crate::units::{Tokens, count};
 
@@ -101,7 +101,7 @@ fn known(profile: &CostProfile) -> Result<Vec<Known>> {
 
 fn described(profile: &CostProfile) -> Result<(&ModelShape, Device)> {
     let Some(model) = &profile.model else {
-        return Err(Error::NotDescribed { profile: profile.name.clone() });
+        return Err(ProfileError::ModelUnknown { profile: profile.name.clone() }.into());
     };
     Ok((model, device(&profile.hardware.device)?))
 }

@@ -3,7 +3,7 @@
 use super::measurement::{features, of};
 use super::{MeasuredRange, Measurement};
 use crate::cost::non_negative::dot;
-use crate::error::{Error, Result};
+use crate::error::{FitError, Result};
 use crate::spec::Scheme;
 use crate::units::{Millis, Tokens};
 
@@ -72,7 +72,7 @@ impl CostFit {
     /// This fit, if the law explains the points at all.
     pub(super) fn explained(self, scheme: Option<Scheme>) -> Result<CostFit> {
         if self.relative_error > MOST_ERROR {
-            return Err(Error::FitUnexplained { of: of(scheme), error: self.relative_error, limit: MOST_ERROR });
+            return Err(FitError::Unexplained { of: of(scheme), error: self.relative_error, limit: MOST_ERROR }.into());
         }
         Ok(self)
     }

@@ -1,6 +1,6 @@
 //! What a fit is made from, and what it refuses to be made from.
 
-use crate::error::{Error, Result};
+use crate::error::{FitError, Result};
 use crate::spec::Scheme;
 use crate::units::{Millis, Tokens};
 
@@ -39,7 +39,7 @@ pub(super) fn features(sequences: &[Tokens]) -> [f64; 3] {
 
 /// Refuses points that no fit could use.
 pub(super) fn check(points: &[Measurement], scheme: Option<Scheme>) -> Result<()> {
-    let refuse = |why: String| Err(Error::FitPoints { of: of(scheme), why });
+    let refuse = |why: String| Err(FitError::Unusable { of: of(scheme), why }.into());
     if let Some(point) = points.iter().find(|point| !TIMES.contains(&point.ms.0)) {
         return refuse(format!("a measured time is {} ms, it must be from 1e-9 to 1e12", point.ms.0));
     }
@@ -53,11 +53,11 @@ pub(super) fn check(points: &[Measurement], scheme: Option<Scheme>) -> Result<()
 }
 
 /// The error for points among which some coefficients cannot be told apart.
-pub(super) fn unidentified(points: &[Measurement], scheme: Option<Scheme>) -> Error {
+pub(super) fn unidentified(points: &[Measurement], scheme: Option<Scheme>) -> FitError {
     let mut totals: Vec<Tokens> = points.iter().map(Measurement::tokens).collect();
     totals.sort_unstable();
     totals.dedup();
-    Error::FitUnidentified { of: of(scheme), points: points.len(), totals: totals.len() }
+    FitError::Unidentified { of: of(scheme), points: points.len(), totals: totals.len() }
 }
 
 /// Whose cost it is, for messages.
