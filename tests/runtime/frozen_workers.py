@@ -11,7 +11,7 @@ from hydraulis import Strategy
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.profile.bench import SchemeBench
-from hydraulis.profile.measure import _model_memory
+from hydraulis.profile.measured_memory import model_memory
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
 from runtime.tiny import train_config
@@ -79,7 +79,7 @@ def train_frozen(
         worker.home.gradient.numel(),
         sum(len(moment) for moment in worker.home.optimizer.moments.values()),
     )
-    home_bytes = _model_memory(worker, 1).home_bytes
+    home_bytes = model_memory(worker, 1).home_bytes
     return Frozen(records, before, after, sent, timed, home_bytes, elements)
 
 

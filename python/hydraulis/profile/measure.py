@@ -7,7 +7,6 @@ it is CPU time of the thread, and holds although ranks share cores; on CUDA it i
 """
 
 import json
-import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -24,7 +23,7 @@ from hydraulis.config.memory_rule import MemoryRule
 from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.planner.shape import shape_of
-from hydraulis.profile.bench import KeptBytes, SchemeBench
+from hydraulis.profile.bench import SchemeBench
 from hydraulis.profile.document import (
     MemoryMeasurement,
     ModelMemory,
@@ -32,22 +31,14 @@ from hydraulis.profile.document import (
     Workload,
     cost_profile,
 )
+from hydraulis.profile.measured_memory import model_memory, scheme_memory
 from hydraulis.profile.measurement_progress import MeasurementProgress, Progress
 from hydraulis.profile.measurement_record import MeasurementRecord, Mixes
 from hydraulis.profile.observations import Conditions, Observation, Observations, Timing
 from hydraulis.runtime.device import device_name
 from hydraulis.runtime.distributed import ranks_per_node
-from hydraulis.runtime.home import num_home_buffers
-from hydraulis.runtime.parameter_arrival import most_overflow
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
-
-# Activation bytes are linear in tokens, so two sizes tell: this one and twice it.
-MEMORY_TOKENS = 512
-# Gradients that come in: what this rank adds up of two buckets, from each holder, is at most two buckets.
-STAGING_BUFFERS = 2
-# On several nodes also four sums that are relayed, and what comes home of two: each of a rail.
-RELAY_BUFFERS = 6
 
 # Micro-batches of each scheme: five more than there are coefficients, so that the error can be told.
 NUM_MIXES = 8
@@ -126,8 +117,8 @@ def measure_profile(
     for scheme, context in contexts.items():
         check_context_degree(worker.parameters.config, scheme, context)
     benches = [SchemeBench(worker, scheme, context) for scheme, context in contexts.items()]
-    model = _model_memory(worker, limits.memory_bytes)
-    memory = {bench.scheme: _scheme_memory(worker, bench) for bench in benches}
+    model = model_memory(worker, limits.memory_bytes)
+    memory = {bench.scheme: scheme_memory(worker, bench) for bench in benches}
     workload = _workload(worker, limits.context)
     record = MeasurementRecord(_mixes(model, memory, limits, workload), limits.precision)
     if limits.file is not None:
@@ -172,48 +163,6 @@ def _conditions(workload: Workload) -> Conditions:
         clock=workload.clock,
         ranks=dist.get_world_size(),
         torch=torch.__version__,
-    )
-
-
-def _model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
-    is_relayed = ranks_per_node() < dist.get_world_size()
-    staging = home = overflow = 0
-    for share, buffers in zip(worker.shares, worker.all_buffers, strict=True):
-        elements: dict[int, int] = {}
-        for parameter in share.parameters.table.parameters:
-            bucket = parameter.blocks[0]
-            elements[bucket] = elements.get(bucket, 0) + parameter.rows * parameter.row_elements
-        bucket, relay = max(elements.values()), share.layout.largest_relay if is_relayed else 0
-        staging += STAGING_BUFFERS * bucket + RELAY_BUFFERS * relay
-        overflow += most_overflow(buffers, bucket, relay)
-        home += num_home_buffers(share.parameters) * sum(elements.values())
-    return ModelMemory(
-        memory_bytes=memory_bytes,
-        reserved_bytes=staging * worker.buffers.gradient.itemsize + overflow,
-        home_bytes=home * worker.home.master.itemsize,
-    )
-
-
-def _scheme_memory(worker: Worker, bench: SchemeBench) -> MemoryMeasurement:
-    """Bring together what the ranks of each stage keep: as much as the fullest of them."""
-    kept = torch.zeros(bench.scheme.pp, len(KeptBytes._fields), dtype=torch.float64)
-    if bench.position is not None:
-        kept[bench.position.stage] = torch.tensor(bench.kept_bytes(MEMORY_TOKENS), dtype=torch.float64)
-    dist.all_reduce(kept, op=dist.ReduceOp.MAX)
-    # The buffers are those of the largest stage of all schemes, whichever a rank is in.
-    buffers = sum(part.parameter.nbytes + part.gradient.nbytes for part in worker.all_buffers)
-    by_stage = [KeptBytes(*of_stage) for of_stage in kept.tolist()]
-    homes = [
-        [
-            num_home_buffers(share.parameters) * share.master.itemsize * elements
-            for elements in share.parameters.stage_elements(bench.scheme)
-        ]
-        for share in worker.shares
-    ]
-    return MemoryMeasurement(
-        held_bytes=[buffers + math.ceil(of_stage.constant) for of_stage in by_stage],
-        activation_bytes_per_token=[of_stage.per_token for of_stage in by_stage],
-        stage_home_bytes=[sum(of_stage) for of_stage in zip(*homes, strict=True)],
     )
 
 
