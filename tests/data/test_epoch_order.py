@@ -33,8 +33,9 @@ def test_no_sequence_of_a_source_comes_twice_more_often_than_another(
     times = np.bincount(seen, minlength=bounds[-1])
     for start, stop in pairwise(bounds):
         assert times[start:stop].max() - times[start:stop].min() <= 1
-    # Any epoch can be asked for by itself.
+    # Any epoch can be asked for by itself, and several together hold what each does.
     assert mixture_of(sources, weights, seed)(3).tolist() == mixture(3).tolist()
+    assert sorted(mixture(0, 4).tolist()) == sorted(seen.tolist())
 
 
 def test_tokens_come_in_proportion_to_the_weights() -> None:

@@ -1,16 +1,20 @@
+from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hydraulis.data.sampler import BatchSampler, batches_in_order
+from hydraulis.data.epoch_order import EpochOrder, Mixture, Shuffle
+from hydraulis.data.sampler import MOST_EPOCHS, BatchSampler, batches_in_order
 from hydraulis.errors import InvalidInputError
 
 LENGTHS = st.lists(st.integers(1, 50), min_size=1, max_size=40)
-BUDGETS = st.integers(1, 100)
+# The larger ones hold so many epochs of short lists that these are made together.
+BUDGETS = st.integers(1, 100) | st.integers(1_000, 3_000)
 SEEDS = st.integers(0, 2**32)
 STEPS = 10
 
@@ -103,13 +107,13 @@ def test_no_epoch_is_made_anew_on_the_way_to_a_late_step_and_around_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[int] = []
-    make_epoch = BatchSampler._make_epoch
+    make_epochs = BatchSampler._make_epochs
 
     def counted(sampler: BatchSampler, epoch: int) -> Any:
         made.append(epoch)
-        return make_epoch(sampler, epoch)
+        return make_epochs(sampler, epoch)
 
-    monkeypatch.setattr(BatchSampler, "_make_epoch", counted)
+    monkeypatch.setattr(BatchSampler, "_make_epochs", counted)
     sampler = sampler_of([3] * 100, 20, seed=0)
     sampler.batch(250)
     assert made == sorted(set(made))
@@ -120,6 +124,48 @@ def test_no_epoch_is_made_anew_on_the_way_to_a_late_step_and_around_it(
     # The border of two epochs is among these steps, so the cache must hold both.
     assert sampler.batch(240).epoch < sampler.batch(249).epoch
     assert len(made) <= num_made + 2
+
+
+@dataclass
+class Counted:
+    """An order that counts how often it is asked."""
+
+    order: EpochOrder
+    asked: int = 0
+
+    def __call__(self, epoch: int, count: int = 1) -> npt.NDArray[np.int64]:
+        self.asked += 1
+        return self.order(epoch, count)
+
+
+def test_thousands_of_epochs_in_a_batch_are_made_at_once() -> None:
+    bounds, lengths = np.array([0, 1, 3]), np.array([4, 3, 3])
+    for order in (Shuffle(3, 0), Mixture(bounds, lengths, [1.0, 2.0], 0)):
+        counted = Counted(order)
+        sampler = BatchSampler(lengths, 50_000, 0, order=counted)
+        for step in range(20):
+            assert lengths[sampler.batch(step).documents].sum() >= 50_000
+        # A batch takes about as much as is made at once, and is drawn from two of these at most.
+        assert counted.asked <= 2 * 21
+
+
+def test_epochs_made_together_are_shuffled_each_for_itself() -> None:
+    batch = sampler_of([1] * 5, 5 * 1_000, seed=3).batch(0)
+    orders = batch.documents.reshape(-1, 5)
+    assert (np.sort(orders, axis=1) == np.arange(5)).all()
+    assert len(np.unique(orders, axis=0)) > 100  # of the 120 that there are
+
+
+def test_a_few_epochs_in_a_batch_come_in_the_orders_that_they_have_alone() -> None:
+    batch = sampler_of([1] * 5, 5 * MOST_EPOCHS, seed=3).batch(0)
+    alone = sampler_of([1] * 5, 5, seed=3)
+    assert batch.documents.tolist() == stream_of(alone, 5 * MOST_EPOCHS)
+
+
+@pytest.mark.parametrize(("epochs", "holds"), [(None, 2.5), (2, 2.0), (3, 2.5)])
+def test_how_many_epochs_a_batch_holds(epochs: int | None, holds: float) -> None:
+    sizes = np.full(4, 10)
+    assert BatchSampler(sizes, 100, 0, epochs=epochs).epochs_per_batch == holds
 
 
 @pytest.mark.parametrize(

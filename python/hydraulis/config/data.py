@@ -138,6 +138,11 @@ class DataConfig:
                 at_least(f"data.{name}", value, 1)
 
     @property
+    def budget_key(self) -> str:
+        """The key that says when a batch is full."""
+        return "sequences_per_batch" if self.tokens_per_batch is None else "tokens_per_batch"
+
+    @property
     def batch_tokens(self) -> int:
         """About as many tokens as a batch may hold: its budget, or that many of the longest sequences."""
         if self.tokens_per_batch is not None:

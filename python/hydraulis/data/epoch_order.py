@@ -5,6 +5,7 @@ NumPy version may change.
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,17 @@ Documents = npt.NDArray[np.int64]
 
 # Beside the seed, so that the order within a source is independent of the order of the epoch.
 _WITHIN = 0x4D4958
+
+
+class EpochOrder(Protocol):
+    """In which order the sequences of epochs come."""
+
+    def __call__(self, epoch: int, count: int = 1) -> Documents:
+        """Give the sequences of so many epochs, from one of them on.
+
+        What several epochs give together is not what each of them gives alone, though they hold the same:
+        one generator serves them all, because to make one takes longer than to shuffle a few sequences.
+        """
 
 
 class Shuffle:
@@ -27,9 +39,13 @@ class Shuffle:
         self._num_sequences = num_sequences
         self._seed = seed
 
-    def __call__(self, epoch: int) -> Documents:
-        """Give the sequences of an epoch in their order."""
-        return np.random.default_rng([self._seed, epoch]).permutation(self._num_sequences)
+    def __call__(self, epoch: int, count: int = 1) -> Documents:
+        """Give the sequences of epochs, one epoch behind the other; see `EpochOrder`."""
+        generator = np.random.default_rng([self._seed, epoch])
+        if count == 1:
+            return generator.permutation(self._num_sequences)
+        epochs = np.tile(np.arange(self._num_sequences), (count, 1))
+        return generator.permuted(epochs, axis=1).ravel()
 
 
 class Mixture:
@@ -57,16 +73,16 @@ class Mixture:
         self._per_epoch = share * float(tokens.sum()) / tokens * self._sizes
         self._seed = seed
 
-    def __call__(self, epoch: int) -> Documents:
-        """Give the sequences of an epoch in their order; a sequence may come more than once."""
-        parts = [self._of_source(source, epoch) for source in range(len(self._sizes))]
+    def __call__(self, epoch: int, count: int = 1) -> Documents:
+        """Give the sequences of epochs, mixed; one may come more than once in each. See `EpochOrder`."""
+        parts = [self._of_source(source, epoch, epoch + count) for source in range(len(self._sizes))]
         together = np.concatenate(parts)
         return together[np.random.default_rng([self._seed, epoch]).permutation(len(together))]
 
-    def _of_source(self, source: int, epoch: int) -> Documents:
-        """Give what a source adds to an epoch: the next places of its endless stream of permutations."""
+    def _of_source(self, source: int, epoch: int, end: int) -> Documents:
+        """Give what a source adds to epochs: the next places of its endless stream of permutations."""
         size = int(self._sizes[source])
-        start, stop = (int(turn * self._per_epoch[source]) for turn in (epoch, epoch + 1))
+        start, stop = (int(turn * self._per_epoch[source]) for turn in (epoch, end))
         rounds = range(start // size, -(-stop // size))
         if not rounds:
             return np.zeros(0, dtype=np.int64)

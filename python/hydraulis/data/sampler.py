@@ -4,7 +4,8 @@ They form an endless stream: the order of one epoch after that of the other. A b
 stream until its budget of tokens, or of sequences, is reached; the last one is kept whole, and the next batch
 goes on behind it. So nothing is dropped, and a batch may hold the end of an epoch and the start of the next;
 unless the end of an epoch that does not fill a batch is to be dropped, which is then counted. Where the
-number of epochs is given the stream ends with them, and its last batch may be a short one.
+number of epochs is given the stream ends with them, and its last batch may be a short one. Where a batch
+holds very many epochs, they are made together, about a batch's worth at a time.
 
 Batch i depends on the sizes, the budget, the order and i alone: the whole state of a run's data is its step.
 Steps may be asked for in any order: the first question about a late step walks there once, at about 5
@@ -12,7 +13,6 @@ microseconds per step; what it learns is kept. A sampler belongs to one thread; 
 arguments gives the same batches.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -20,9 +20,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis.data.epoch_order import Documents, Shuffle
+from hydraulis.data.epoch_order import Documents, EpochOrder, Shuffle
 from hydraulis.errors import InvalidInputError
 
+# In a batch. So many of a small file may be meant, to try something out; more are a mistake as a rule.
+MOST_EPOCHS = 100
 _NOTHING = np.zeros(0, dtype=np.int64)
 
 
@@ -44,7 +46,7 @@ class GlobalBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """A place in the stream: the one at `index` of an epoch's order, and how many were dropped before."""
+    """A place in the stream: the first of the epochs made together, the place in them, what was dropped."""
 
     epoch: int
     index: int
@@ -58,7 +60,7 @@ class BatchSampler:
         sizes: what each sequence takes of the budget: its tokens, or 1.
         per_batch: the budget: a batch is complete with the sequence that reaches it.
         seed: fixes the permutations.
-        order: gives the sequences of an epoch in their order; all of them, shuffled, when None.
+        order: of the epochs; each holds all sequences, shuffled, when None.
         epoch_end: what becomes of the end of an epoch that does not fill a batch.
         epochs: after how many of them the stream ends; never when None.
 
@@ -73,19 +75,28 @@ class BatchSampler:
         per_batch: int,
         seed: int,
         *,
-        order: Callable[[int], Documents] | None = None,
+        order: EpochOrder | None = None,
         epoch_end: Literal["continue", "drop"] = "continue",
         epochs: int | None = None,
     ) -> None:
         _check(sizes, per_batch, seed)
         self._sizes = sizes
-        self._per_batch = per_batch
+        self.per_batch = per_batch
         self._order = Shuffle(len(sizes), seed) if order is None else order
         self._drops = epoch_end == "drop"
         self._epochs = epochs
+        whole = per_batch // int(sizes.sum())
+        # A batch that may not cross the end of an epoch never holds several.
+        self._together = whole if whole > MOST_EPOCHS and not self._drops else 1
         self._starts = [_Position(epoch=0, index=0)]
-        # Two epochs, so that a step at the border and those around it do not make them anew.
-        self._epoch = lru_cache(maxsize=2)(self._make_epoch)
+        # Two, so that a step at the border and those around it do not make them anew.
+        self._made = lru_cache(maxsize=2)(self._make_epochs)
+
+    @property
+    def epochs_per_batch(self) -> float:
+        """About how many epochs a batch holds; a share of one as a rule."""
+        budget = self.per_batch / int(self._sizes.sum())
+        return budget if self._epochs is None else min(budget, self._epochs)
 
     def batch(self, step: int) -> GlobalBatch:
         """Return the global batch of a step; behind the end of the stream it is empty.
@@ -94,7 +105,7 @@ class BatchSampler:
             InvalidInputError: the step is negative (code `sampler_input`).
         """
         documents, start, _ = self._take(self._start(step))
-        return GlobalBatch(step=step, epoch=start.epoch, documents=documents)
+        return GlobalBatch(step=step, epoch=self._epoch(start), documents=documents)
 
     def num_dropped(self, step: int) -> int:
         """Count the sequences that were dropped at the ends of epochs before the batch of a step."""
@@ -104,7 +115,7 @@ class BatchSampler:
     def num_steps(self, epochs: int) -> int:
         """Count the batches that begin in the first epochs: as many steps as go through the data so often."""
         step = 0
-        while self._take(self._start(step))[1].epoch < epochs:
+        while self._epoch(self._take(self._start(step))[1]) < epochs:
             step += 1
         return step
 
@@ -123,9 +134,9 @@ class BatchSampler:
             The sequences, where the first of them stands, and where the next batch starts.
         """
         pieces = []
-        epoch, first, missing = start.epoch, start.index, self._per_batch
-        while missing > 0 and epoch != self._epochs:
-            order, before = self._epoch(epoch)
+        epoch, first, missing = start.epoch, start.index, self.per_batch
+        while missing > 0 and self._num_together(epoch) > 0:
+            order, before = self._made(epoch)
             reached = int(np.searchsorted(before, before[first] + missing))
             if self._drops and reached > len(order):
                 start = self._next_epoch(epoch, first, len(order), start.dropped)
@@ -134,22 +145,35 @@ class BatchSampler:
             stop = min(reached, len(order))
             pieces.append(order[first:stop])
             missing -= int(before[stop] - before[first])
-            epoch, first = (epoch, stop) if stop < len(order) else (epoch + 1, 0)
+            epoch, first = (epoch, stop) if stop < len(order) else (epoch + self._together, 0)
         return np.concatenate(pieces or [_NOTHING]), start, _Position(epoch, first, start.dropped)
 
     def _next_epoch(self, epoch: int, first: int, length: int, dropped: int) -> _Position:
         """Drop what is left of an epoch, which must be its end and not all of it."""
         if first == 0:
             message = (
-                f"the budget of a batch is {self._per_batch}, and all {length} sequences of epoch {epoch} do "
+                f"the budget of a batch is {self.per_batch}, and all {length} sequences of epoch {epoch} do "
                 "not reach it, so every epoch would be dropped; lower the budget, or let epochs continue"
             )
             raise InvalidInputError(message, code="sampler_input")
         return _Position(epoch + 1, 0, dropped + length - first)
 
-    def _make_epoch(self, epoch: int) -> tuple[Documents, npt.NDArray[np.int64]]:
-        """Return an epoch's order, and how much of a budget comes before each place in it and its end."""
-        order = self._order(epoch)
+    def _epoch(self, position: _Position) -> int:
+        """Return the epoch of a place: each takes as much as another of what is made together."""
+        if position.index == 0:
+            return position.epoch
+        order, _ = self._made(position.epoch)
+        return position.epoch + position.index * self._num_together(position.epoch) // len(order)
+
+    def _num_together(self, epoch: int) -> int:
+        """Count the epochs that are made together, from one of them on; none behind the last one."""
+        return self._together if self._epochs is None else min(self._together, self._epochs - epoch)
+
+    def _make_epochs(self, epoch: int) -> tuple[Documents, npt.NDArray[np.int64]]:
+        """Return the order of epochs, and how much of a budget comes before each place in it and its end."""
+        whole = self._order(epoch, self._together)
+        # Those before the last epoch come as they would in a stream that goes on.
+        order = whole[: len(whole) * self._num_together(epoch) // self._together]
         return order, np.concatenate(([0], np.cumsum(self._sizes[order])))
 
 

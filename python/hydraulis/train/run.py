@@ -16,8 +16,9 @@ from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.options import json_line
 from hydraulis.config.run import RunConfig, to_dict
 from hydraulis.data.analysis import ANALYSIS
-from hydraulis.data.dataset import Dataset
+from hydraulis.data.dataset import Dataset, SequenceSource
 from hydraulis.data.open import Data
+from hydraulis.data.repeats import repeats_of
 from hydraulis.data.run_analysis import analysis_of
 from hydraulis.data.run_length import epochs_of, with_steps
 from hydraulis.planner.counted import counted
@@ -195,8 +196,8 @@ def _ended(config: RunConfig, completed: int, checkpoint: Path | None, display: 
     return EXIT_INTERRUPTED
 
 
-def _with_steps(config: RunConfig, data: Dataset, display: TrainingDisplay) -> RunConfig:
-    """Count the steps of a run that epochs end."""
+def _with_steps(config: RunConfig, data: SequenceSource, display: TrainingDisplay) -> RunConfig:
+    """Count the steps of a run that epochs end, and say if each of them repeats what there is."""
     epochs = epochs_of(config, data)
     config = with_steps(config, epochs)
     display.num_steps(config.train.num_steps)
@@ -208,6 +209,9 @@ def _with_steps(config: RunConfig, data: Dataset, display: TrainingDisplay) -> R
             else f"trained are {config.train.num_steps:,} of them"
         )
         display.note(f"{epochs}; {last}")
+    repeats = repeats_of(config, data)
+    if repeats:
+        display.note(repeats)
     return config
 
 
