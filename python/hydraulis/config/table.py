@@ -12,6 +12,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
+from hydraulis.config.written import written
 from hydraulis.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _optional(value: object, kind: Any, name: str) -> object:
 def _choice(value: object, kind: Any, name: str) -> object:
     if value not in get_args(kind):
         choices = ", ".join(repr(choice) for choice in get_args(kind))
-        message = f"{name} = {value!r} must be one of {choices}; choose one"
+        message = f"{name} = {written(value)} must be one of {choices}; choose one"
         raise InvalidInputError(message, code="config_value")
     return value
 
@@ -140,7 +141,7 @@ def _tuple(value: object, kind: Any, name: str) -> tuple[object, ...]:
 
 
 def _type_error(value: object, name: str, wanted: str) -> InvalidInputError:
-    message = f"{name} = {value!r} is of type {type(value).__name__} and must be {wanted}; write it so"
+    message = f"{name} = {written(value)} is of type {type(value).__name__} and must be {wanted}; write it so"
     return InvalidInputError(message, code="config_type")
 
 

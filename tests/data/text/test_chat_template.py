@@ -118,9 +118,9 @@ def test_what_is_refused(source: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("second", "why", "value"),
     [
-        ({"content": None, "tool_calls": [{"name": "f"}]}, "can only concatenate", "None"),
+        ({"content": None, "tool_calls": [{"name": "f"}]}, "can only concatenate", "null"),
         ({"tool_calls": [{"name": "f"}]}, "no attribute 'content'", "absent"),
-        ({"content": [{"type": "text"}]}, "can only concatenate", "[{'type': 'text'}]"),
+        ({"content": [{"type": "text"}]}, "can only concatenate", '[{"type": "text"}]'),
     ],
 )
 def test_content_that_a_template_cannot_write_is_named(second: dict[str, Any], why: str, value: str) -> None:
