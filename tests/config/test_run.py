@@ -594,8 +594,11 @@ def test_a_preset_and_little_else_is_a_configuration(tmp_path: Path, name: str) 
 
 
 def test_a_preset_is_one_of_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="preset = 'desk' must be one of 'laptop'") as refusal:
-        load(write(tmp_path), preset="desk")
+    with pytest.raises(InvalidInputError, match="preset = 'big' must be one of 'laptop'") as refusal:
+        load(write(tmp_path), preset="big")
+    assert str(refusal.value).endswith("; choose one")
+    with pytest.raises(InvalidInputError, match=r"; choose one; did you mean 'laptop'\?$"):
+        load(write(tmp_path), preset="Labtop")
     assert refusal.value.code == "config_value"
     with pytest.raises(InvalidInputError, match="preset = 3"):
         load(write(tmp_path, "preset = 3\n" + MINIMAL))

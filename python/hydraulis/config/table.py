@@ -6,12 +6,12 @@ taken where a float is declared. Which values are sensible is not known here: ev
 in `__post_init__`.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
+from hydraulis.config.nearest import nearest
 from hydraulis.config.written import written
 from hydraulis.errors import InvalidInputError
 
@@ -70,10 +70,9 @@ def refuse_unknown_keys(
     names = [*beside, *own]
     for key in table:
         if key not in own:
-            nearest = difflib.get_close_matches(key, names, n=1, cutoff=0.0)[0]
             message = (
                 f"key '{key}' in {_title(section)} is unknown, the keys are {', '.join(names)}; "
-                f"did you mean '{nearest}'?"
+                f"did you mean '{nearest(key, names, least=0.0)}'?"
             )
             raise InvalidInputError(message, code="config_unknown_key")
 
