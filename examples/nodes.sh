@@ -11,6 +11,18 @@ set -eu
 nodes=$1 host=$2
 shift 2
 
+# torchrun itself would look for it for minutes, and say nothing.
+python3 -I - "$host" <<'END' || exit 2
+import socket, sys
+try:
+    socket.getaddrinfo(sys.argv[1], None)
+except (OSError, UnicodeError) as error:
+    sys.exit(
+        f"HOST = '{sys.argv[1]}' has no address on {socket.gethostname()} ({error.args[-1]}): "
+        "give the name that hostname prints on one of the nodes, and see to it that all nodes find it"
+    )
+END
+
 # Configuration, data, index, model and output.directory must lie where every node sees them.
 exec torchrun --nnodes "$nodes" --nproc-per-node "${RANKS:-8}" \
     --rdzv-id "${RUN_ID:-hydraulis}" --rdzv-backend c10d --rdzv-endpoint "$host:${PORT:-29500}" \

@@ -60,6 +60,39 @@ def test_batches_are_drawn_if_asked_for(capsys: pytest.CaptureFixture[str]) -> N
     assert 1 < np.mean(found["token_imbalance"]) <= 2
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("ids.jsonl", "--format", "tokens", "--tokens-per-batch", "16384"), "--tokens-per-batch = 16,384"),
+        (("--lengths", "lengths.txt", "--tokens-per-batch", "16384"), "--tokens-per-batch = 16,384"),
+        (("run.toml",), "data.tokens_per_batch = 16,384"),
+        (("run.toml", "--tokens-per-batch", "32768"), "--tokens-per-batch = 32,768"),
+        (
+            ("run.toml", "--set", "data.sequences_per_batch=4096"),
+            "data.sequences_per_batch = 4,096",
+        ),
+    ],
+)
+def test_batches_that_repeat_what_there_is_are_told(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], named: str
+) -> None:
+    Path("ids.jsonl").write_text('{"input_ids": [17, 4, 99, 23]}\n')
+    Path("lengths.txt").write_text("4\n")
+    sources = 'sources = [{files = ["ids.jsonl"], format = "tokens"}]'
+    Path("run.toml").write_text(f"[data]\ntokens_per_batch = 16384\n{sources}\nindex_processes = 1\n")
+    assert main(["analyze", *arguments, "--count", "3", "--json"]) == 0
+    told = capsys.readouterr()
+    assert told.err.startswith(f"{named} takes about ")
+    assert "epochs of 1 sequence of 4 tokens each into one batch" in told.err
+    assert json.loads(told.out)["batches"]["batches"] == 3
+
+
+def test_batches_of_a_few_epochs_are_not_remarked_on(capsys: pytest.CaptureFixture[str]) -> None:
+    document(capsys, TEXT, "--tokens-per-batch", str(10 * sum(lengths_of(TEXT))), "--count", "3")
+    main(["analyze", TEXT, "--tokens-per-batch", "600"])
+    assert capsys.readouterr().err == ""
+
+
 def test_a_static_set_up_is_compared_on_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
     lengths = str(ROOT / "examples/lengths.txt")
     options = ("--lengths", lengths, "--tokens-per-batch", "100000", "--count", "3")

@@ -43,6 +43,19 @@ def planners(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> list[d
     return found
 
 
+@pytest.mark.parametrize("command", ["simulate", "propose"])
+def test_batches_that_repeat_what_there_is_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    few = tmp_path / "few.txt"
+    few.write_text("8\n12\n")
+    assert main([command, *options(few, "--count", "1", "--tokens-per-batch", "4000")[1:]]) == 0
+    says = (
+        "--tokens-per-batch = 4,000 takes about 200 epochs of 2 sequences of 20 tokens each into one batch: "
+    )
+    assert capsys.readouterr().err.startswith(says)
+
+
 def test_a_row_for_each_planner(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(options(lengths, "--slow", "5=1.5")) == 0
     lines = capsys.readouterr().out.splitlines()

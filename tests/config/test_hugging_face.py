@@ -92,7 +92,7 @@ def test_the_context_before_yarn_is_the_models_unless_it_says_otherwise() -> Non
         ({"attention_dropout": 0.1}, "attention_dropout = 0.1"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
-        ({"model_type": "mistral", "sliding_window": None, "attention_bias": True}, "attention_bias = True"),
+        ({"model_type": "mistral", "sliding_window": None, "attention_bias": True}, "attention_bias = true"),
         ({"model_type": "qwen3", "layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
         ({"model_type": "mistral", "layer_types": ["linear_attention"]}, "layer_types = 'linear_attention'"),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type = 'dynamic' .* depend on the plan"),
@@ -119,7 +119,7 @@ def test_what_the_decoder_does_not_compute_is_refused_by_name(changes: dict[str,
             "rope_type = 'llama3' needs it",
         ),
         ({"vocab_size": "320"}, "model_config", "vocab_size = '320'"),
-        ({"num_key_value_heads": None}, "model_config", "num_key_value_heads = None"),
+        ({"num_key_value_heads": None}, "model_config", "num_key_value_heads = null"),
     ],
 )
 def test_values_are_checked_as_those_of_a_run(changes: dict[str, Any], code: str, message: str) -> None:

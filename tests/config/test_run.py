@@ -198,12 +198,16 @@ def test_refuses_values_that_do_not_go_together(tmp_path: Path, override: str, m
 
 def test_either_tokens_or_sequences_fill_a_batch(tmp_path: Path) -> None:
     path = write(tmp_path, MINIMAL.replace("tokens_per_batch = 16384", ""))
-    with pytest.raises(InvalidInputError, match=r"data\.tokens_per_batch = None and .*; set one") as refusal:
+    with pytest.raises(
+        InvalidInputError, match=r"data\.sequences_per_batch are both absent: .*; set one"
+    ) as refusal:
         load(path)
     assert refusal.value.code == "config_value"
     assert load(write(tmp_path)).data.batch_tokens == 16384
     both = write(tmp_path, MINIMAL.replace("[train]", "sequences_per_batch = 3\n[train]"))
-    with pytest.raises(InvalidInputError, match="exactly one of them says when a batch is full"):
+    with pytest.raises(
+        InvalidInputError, match="are 16384 and 3: exactly one of them says when a batch is full"
+    ):
         load(both)
 
 
@@ -590,8 +594,11 @@ def test_a_preset_and_little_else_is_a_configuration(tmp_path: Path, name: str) 
 
 
 def test_a_preset_is_one_of_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="preset = 'desk' must be one of 'laptop'") as refusal:
-        load(write(tmp_path), preset="desk")
+    with pytest.raises(InvalidInputError, match="preset = 'big' must be one of 'laptop'") as refusal:
+        load(write(tmp_path), preset="big")
+    assert str(refusal.value).endswith("; choose one")
+    with pytest.raises(InvalidInputError, match=r"; choose one; did you mean 'laptop'\?$"):
+        load(write(tmp_path), preset="Labtop")
     assert refusal.value.code == "config_value"
     with pytest.raises(InvalidInputError, match="preset = 3"):
         load(write(tmp_path, "preset = 3\n" + MINIMAL))

@@ -1,5 +1,6 @@
 import math
 from dataclasses import dataclass
+from datetime import date
 from typing import Literal
 
 import pytest
@@ -71,11 +72,11 @@ def test_none_stands_for_an_absent_optional_value() -> None:
         ({"zzz": 3}, "config_unknown_key", "the keys are count, flag, ratio"),
         ({"leaf": {"txt": 3}}, "config_unknown_key", r"section \[tree.leaf\] .* did you mean 'text'"),
         ({"count": 3.0}, "config_type", "tree.count = 3.0 is of type float and must be an integer"),
-        ({"count": True}, "config_type", "tree.count = True is of type bool and must be an integer"),
+        ({"count": True}, "config_type", "tree.count = true is of type bool and must be an integer"),
         ({"count": "3"}, "config_type", "tree.count = '3' is of type str"),
         ({"flag": 1}, "config_type", "tree.flag = 1 is of type int and must be a boolean"),
         ({"ratio": "1"}, "config_type", "tree.ratio = '1' is of type str and must be a float"),
-        ({"ratio": False}, "config_type", "tree.ratio = False"),
+        ({"ratio": False}, "config_type", "tree.ratio = false is of type bool"),
         ({"choice": "up"}, "config_value", "tree.choice = 'up' must be one of 'left', 'right'"),
         ({"choice": 1}, "config_value", "tree.choice = 1"),
         ({"pair": 0.5}, "config_type", "tree.pair = 0.5 .* must be an array"),
@@ -84,6 +85,8 @@ def test_none_stands_for_an_absent_optional_value() -> None:
         ({"names": ["a", 2]}, "config_type", r"tree.names\[1\] = 2 .* must be a string"),
         ({"names": "ab"}, "config_type", "tree.names = 'ab' .* must be an array"),
         ({"limit": "x"}, "config_type", "tree.limit = 'x' .* must be an integer"),
+        ({"count": {"a": [True]}}, "config_type", r"tree.count = { a = \[true\] } is of type dict"),
+        ({"count": date(2026, 1, 2)}, "config_type", "tree.count = 2026-01-02 is of type date"),
         ({"leaf": 3}, "config_type", "tree.leaf = 3 .* must be a table"),
     ],
 )

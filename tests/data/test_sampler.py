@@ -63,7 +63,7 @@ def test_any_order_gives_the_batches_of_the_sequential_order(
     random_access = sampler_of(lengths, budget, seed)
     for step in steps:
         batch = random_access.batch(step)
-        assert batch.step == step
+        assert batch.index == step
         assert batch.documents.tolist() == expected[step]
 
 
@@ -122,6 +122,12 @@ def test_no_epoch_is_made_anew_on_the_way_to_a_late_step_and_around_it(
     assert len(made) <= num_made + 2
 
 
+@pytest.mark.parametrize(("epochs", "holds"), [(None, 2.5), (2, 2.0), (3, 2.5)])
+def test_how_many_epochs_a_batch_holds(epochs: int | None, holds: float) -> None:
+    sizes = np.full(4, 10)
+    assert BatchSampler(sizes, 100, 0, epochs=epochs).epochs_per_batch == holds
+
+
 @pytest.mark.parametrize(
     ("lengths", "budget", "seed", "message"),
     [
@@ -138,7 +144,7 @@ def test_refuses_what_makes_no_batches(lengths: list[int], budget: int, seed: in
 
 
 def test_refuses_a_negative_step() -> None:
-    with pytest.raises(InvalidInputError, match="step = -1 must be at least 0") as refusal:
+    with pytest.raises(InvalidInputError, match="batch -1 must be at least 0") as refusal:
         sampler_of([1], 1, 0).batch(-1)
     assert refusal.value.code == "sampler_input"
 

@@ -13,6 +13,7 @@ from hydraulis.cli.main import main
 from hydraulis.config.data import DataConfig, RecordFormat, TooLong
 from hydraulis.config.table import from_table
 from hydraulis.data.open import open_sources, prepare
+from hydraulis.data.repeats import MOST_EPOCHS
 
 TEXT = (ROOT / "docs/data.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"(?:^`([\w.]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -55,6 +56,15 @@ def test_every_configuration_alone_can_be_analyzed(capsys: pytest.CaptureFixture
         Path("data.toml").write_text(body, encoding="utf-8")
         options = ["--count", "1", "--set", "data.index_processes=1", "--set", "data.tokens_per_batch=8"]
         assert main(["analyze", "data.toml", *options]) == 0, (body, capsys.readouterr().err)
+
+
+@pytest.mark.usefixtures("_files")
+def test_batches_as_large_as_those_of_the_page_repeat_its_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"more than {MOST_EPOCHS}, as with a file as small as those above and 16,384 tokens" in TEXT
+    for body in at_least(5, [body for body in of_kind("toml") if ".jsonl" in body]):
+        Path("data.toml").write_text(body, encoding="utf-8")
+        assert main(["analyze", "data.toml", "--count", "1", "--set", "data.index_processes=1"]) == 0
+        assert "data.tokens_per_batch = 16,384 takes about " in capsys.readouterr().err, body
 
 
 def test_the_page_names_every_key_and_choice() -> None:

@@ -69,7 +69,7 @@ def run(folder: Path, script: str, *arguments: str, **environment: str) -> "subp
     ("script", "arguments", "environment", "endpoint"),
     [
         ("slurm.sh", [], SLURM, "node-0:29500"),
-        ("nodes.sh", ["4", "node-2"], {"PORT": "1234"}, "node-2:1234"),
+        ("nodes.sh", ["4", "localhost"], {"PORT": "1234"}, "localhost:1234"),
     ],
 )
 def test_every_node_starts_its_ranks_of_one_run(
@@ -87,6 +87,16 @@ def test_every_node_starts_its_ranks_of_one_run(
     training = make_parser().parse_args(asked.training_script_args)
     assert (training.config, training.resume) == ("run.toml", "latest")
     assert training.set == ["model.path=my model"]
+
+
+# The first is reserved for what nobody has (RFC 2606); the second is no name, whoever is asked.
+@pytest.mark.parametrize("host", ["node-2.invalid", "node..2"])
+def test_a_host_without_an_address_is_refused_before_any_rank_waits_for_it(tmp_path: Path, host: str) -> None:
+    done = run(tmp_path, "nodes.sh", "4", host, "run.toml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"HOST = '{host}' has no address on ")
+    assert "): give the name that hostname prints on one of the nodes" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def on_two_nodes(folder: Path, *arguments: str) -> list[str]:

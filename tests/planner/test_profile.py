@@ -38,6 +38,23 @@ def test_an_unknown_name_lists_the_presets() -> None:
     assert refusal.value.code == "preset_unknown"
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("llama-7b-a80", "; did you mean 'llama-7b-a800'?"),
+        ("Llama-13B-A800", "; did you mean 'llama-13b-a800'?"),
+        ("llama-7b-a100-40g.json", "; did you mean 'llama-7b-a100-40g'?"),
+        ("big", "JSON file"),
+        ("profile.json", "permissions"),
+        ("runs/llama-7b-a800-mine/profile.json", "permissions"),
+    ],
+)
+def test_of_what_is_neither_preset_nor_file_the_nearest_preset_is_named(name: str, meant: str) -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        load_profile(name)
+    assert str(refusal.value).endswith(meant)
+
+
 @pytest.mark.parametrize("name", ["missing.json", "folder/missing", ""])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
     path = tmp_path / name

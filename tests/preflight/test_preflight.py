@@ -95,6 +95,16 @@ def test_what_is_indexed_is_counted(made: Path, tmp_path: Path) -> None:
     assert "; 1 epoch is " in looks(once)["length"].text
 
 
+def test_batches_that_repeat_what_there_is_are_said(made: Path, tmp_path: Path) -> None:
+    config = read(made, f"data.index_directory={tmp_path}/index", "data.tokens_per_batch=5_000_000")
+    prepare(config.data)
+    for epochs, says in ((2, False), (1_000, True)):
+        found = looks(replace(config, train=replace(config.train, epochs=epochs)))["data"]
+        assert found.status == "ok"
+        assert ("; data.tokens_per_batch = 5,000,000 takes about" in found.text) == says
+        assert found.text.endswith("or add data") == says
+
+
 @pytest.mark.parametrize(("steps", "epochs"), [(3, None), (3, 2), (None, 2)])
 def test_what_so_few_steps_never_reach_is_named(
     made: Path, tmp_path: Path, steps: int | None, epochs: int | None

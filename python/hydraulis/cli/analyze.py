@@ -3,8 +3,9 @@
 import argparse
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,10 @@ import numpy.typing as npt
 
 from hydraulis._core import CostProfile
 from hydraulis.cli.analysis_tables import print_analysis
-from hydraulis.cli.batches import DrawnBatches, first_batches
+from hydraulis.cli.batches import DrawnBatches, drawn, first_batches
 from hydraulis.cli.contestant_table import contestant_table
 from hydraulis.cli.options import (
+    BATCH_OPTION,
     add_batches,
     add_cluster,
     add_config_layers,
@@ -34,7 +36,6 @@ from hydraulis.config.run import load_data_section
 from hydraulis.config.table import from_table
 from hydraulis.data.analysis import Analysis, batch_imbalance, length_statistics
 from hydraulis.data.open import PreparedSource, open_sources, prepare, sampler_for
-from hydraulis.data.sampler import BatchSampler
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner import load_profile, read_lengths
 from hydraulis.planner.compare import Contestant, Setting, compare
@@ -151,8 +152,8 @@ def run(arguments: argparse.Namespace) -> int:
         require_matplotlib()
         check_writable(*figures)
     with Progress() as progress:
-        lengths, targets, sampler = _read(arguments, progress)
-        batches = None if sampler is None else first_batches(sampler, lengths, arguments.count, progress)
+        lengths, targets, draw = _read(arguments, progress)
+        batches = None if draw is None else draw()
         data = Analysis(
             lengths=length_statistics(lengths, targets),
             batches=None if batches is None else batch_imbalance(batches.lengths, arguments.replicas),
@@ -240,18 +241,20 @@ def _is_run(arguments: argparse.Namespace) -> bool:
 
 def _read(
     arguments: argparse.Namespace, progress: Progress
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], BatchSampler | None]:
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Callable[[], DrawnBatches] | None]:
     """Return lengths and target counts of all sequences, and what draws batches; None if none are wanted."""
-    tokens_per_batch: int | None = arguments.tokens_per_batch
     if arguments.lengths is not None:
         lengths = read_lengths(arguments.lengths, arguments.field[0] if arguments.field else None, progress)
-        if tokens_per_batch is None:
-            return lengths, lengths - 1, None
-        return lengths, lengths - 1, BatchSampler(lengths, tokens_per_batch, arguments.seed)
+        draw = partial(drawn, arguments, lengths, progress) if _draws(arguments) else None
+        return lengths, lengths - 1, draw
     config = _of_run(arguments) if _is_run(arguments) else _of_options(arguments)
     train = open_sources(config, _prepared(config, progress)).train
-    sampler = sampler_for(config, train, arguments.seed) if _draws(arguments) else None
-    return train.lengths, train.target_counts, sampler
+    if not _draws(arguments):
+        return train.lengths, train.target_counts, None
+    sampler = sampler_for(config, train, arguments.seed)
+    key = BATCH_OPTION if arguments.tokens_per_batch is not None else f"data.{config.budget_key}"
+    draw = partial(first_batches, key, sampler, train.lengths, arguments.count, progress)
+    return train.lengths, train.target_counts, draw
 
 
 def _prepared(config: DataConfig, progress: Progress) -> list[PreparedSource]:

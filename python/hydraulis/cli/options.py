@@ -14,6 +14,7 @@ from hydraulis.config.preset import PRESETS
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner.links import link_rates
 
+BATCH_OPTION = "--tokens-per-batch"
 FIGURE_KINDS = (".png", ".svg", ".pdf")
 
 
@@ -128,7 +129,7 @@ def add_lengths_file(parser: argparse.ArgumentParser, *, required: bool) -> None
 def add_batches(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Declare `--tokens-per-batch`, `--count` and `--seed`: batches drawn from the lengths."""
     parser.add_argument(
-        "--tokens-per-batch",
+        BATCH_OPTION,
         required=required,
         type=count,
         metavar="T",

@@ -1,12 +1,12 @@
 """The parser of every command: what it refuses is one error with a code, which names the nearest word."""
 
 import argparse
-import difflib
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Any, NoReturn
 
+from hydraulis.config.nearest import nearest
 from hydraulis.errors import InvalidInputError
 
 
@@ -58,15 +58,16 @@ class Parser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             # With a space inside, argparse takes it for a value.
             if word.startswith("--") and " " not in name and name not in self._option_string_actions:
-                self.error(f"{self.prog} has no option {name}{_nearest(name, self._option_string_actions)}")
+                self.error(f"{self.prog} has no option {name}{_meant(name, self._option_string_actions)}")
         command = words[len(own) :][:1]
         if self._names_of_commands and not words:
             self.error(f"name a command of {self.prog}: {', '.join(self._names_of_commands)}")
         if self._names_of_commands and command and command[0] not in self._names_of_commands:
-            nearest = _nearest(command[0], self._names_of_commands)
-            self.error(f"{self.prog} has no command {command[0]}{nearest}")
+            meant = _meant(command[0], self._names_of_commands)
+            self.error(f"{self.prog} has no command {command[0]}{meant}")
 
 
-def _nearest(word: str, known: Iterable[str]) -> str:
+def _meant(word: str, known: Iterable[str]) -> str:
     """Ask whether the nearest of the known words was meant, if one is near; else nothing."""
-    return "".join(f" (did you mean {near}?)" for near in difflib.get_close_matches(word, known, n=1))
+    near = nearest(word, known)
+    return "" if near is None else f" (did you mean {near}?)"

@@ -2,6 +2,7 @@
 
 import math
 
+from hydraulis.config.written import written
 from hydraulis.errors import InvalidInputError
 
 
@@ -46,5 +47,5 @@ def not_empty(field: str, value: str | tuple[str, ...]) -> None:
 
 
 def _refusal(field: str, value: object, wanted: str) -> InvalidInputError:
-    message = f"{field} = {value!r} must be {wanted}; change it in the file or by an override"
+    message = f"{field} = {written(value)} must be {wanted}; change it in the file or by an override"
     return InvalidInputError(message, code="config_value")

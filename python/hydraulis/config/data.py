@@ -127,15 +127,22 @@ class DataConfig:
 
     def _check_batch(self) -> None:
         if (self.tokens_per_batch is None) == (self.sequences_per_batch is None):
+            given = f"{self.tokens_per_batch} and {self.sequences_per_batch}"
+            are = "both absent" if self.tokens_per_batch is None else given
             message = (
-                f"data.tokens_per_batch = {self.tokens_per_batch} and data.sequences_per_batch = "
-                f"{self.sequences_per_batch}: exactly one of them says when a batch is full; set one"
+                f"data.tokens_per_batch and data.sequences_per_batch are {are}: exactly one of them says "
+                "when a batch is full; set one"
             )
             raise InvalidInputError(message, code="config_value")
         for name in ("tokens_per_batch", "sequences_per_batch"):
             value: int | None = getattr(self, name)
             if value is not None:
                 at_least(f"data.{name}", value, 1)
+
+    @property
+    def budget_key(self) -> str:
+        """The key that says when a batch is full."""
+        return "sequences_per_batch" if self.tokens_per_batch is None else "tokens_per_batch"
 
     @property
     def batch_tokens(self) -> int:

@@ -15,6 +15,7 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.config.rope import RopeScaling
 from hydraulis.config.table import from_table
 from hydraulis.config.unreadable import why_unreadable
+from hydraulis.config.written import written
 from hydraulis.errors import InvalidInputError
 
 Fields = Mapping[str, Any]
@@ -188,13 +189,13 @@ def _read(path: Path) -> Fields:
 def _check_fixed(given: Fields, family: str) -> None:
     for name, value in _FIXED[family].items():
         if given.get(name, value) != value:
-            _refuse(name, given[name], f"a {family} model has {name} = {value!r}")
+            _refuse(name, given[name], f"a {family} model has {name} = {written(value)}")
 
 
 def _check_known(fields: Fields) -> None:
     for name, value in fields.items():
         if name in _ONLY and value != _ONLY[name]:
-            _refuse(name, value, f"the decoder computes {_ONLY[name]!r} alone")
+            _refuse(name, value, f"the decoder computes {written(_ONLY[name])} alone")
         if name not in _WITHOUT_EFFECT and name not in _LOOKED_AT and name not in (*_MODEL, *_ONLY):
             _refuse(name, value, "it is not known; remove it if it changes nothing that is computed")
 
@@ -243,5 +244,5 @@ def _rope(fields: Fields) -> tuple[float, RopeScaling | None]:
 
 
 def _refuse(name: str, value: object, limit: str) -> NoReturn:
-    message = f"{name} = {value!r} in the model's config.json is not supported: {limit}"
+    message = f"{name} = {written(value)} in the model's config.json is not supported: {limit}"
     raise InvalidInputError(message, code="model_unsupported")

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from hydraulis.config.rope import RopeScaling
+from hydraulis.config.written import written
 from hydraulis.errors import InvalidInputError
 
 _COUNTS = (
@@ -118,17 +119,17 @@ class ModelConfig:
 
 def _check_count(name: str, value: object) -> None:
     if type(value) is not int or value < 1:
-        message = f"{name} = {value!r} must be a whole number of at least 1; give a positive integer"
+        message = f"{name} = {written(value)} must be a whole number of at least 1; give a positive integer"
         raise InvalidInputError(message, code="model_config")
 
 
 def _check_real(name: str, value: object) -> None:
     if type(value) is not float or not math.isfinite(value) or value <= 0.0:
-        message = f"{name} = {value!r} must be a finite number above 0; give a positive number"
+        message = f"{name} = {written(value)} must be a finite number above 0; give a positive number"
         raise InvalidInputError(message, code="model_config")
 
 
 def _check_switch(name: str, value: object) -> None:
     if type(value) is not bool:
-        message = f"{name} = {value!r} must be true or false; give one"
+        message = f"{name} = {written(value)} must be true or false; give one"
         raise InvalidInputError(message, code="model_config")

@@ -6,6 +6,7 @@ from typing import Any
 
 from hydraulis.config.hugging_face import from_hugging_face, stated_fields
 from hydraulis.config.layers import Layers
+from hydraulis.config.written import written
 from hydraulis.errors import InvalidInputError
 
 SOURCES = ("path", "hf_config")
@@ -44,7 +45,7 @@ def _take_folder(section: dict[str, Any], checkpoint: dict[str, Any]) -> None:
     for name, table in (("hf_config", section), ("weights", checkpoint)):
         if name in table:
             message = (
-                f"model.path = {path!r} and {name} = {table[name]!r} both say what the model is; "
+                f"model.path = {path!r} and {name} = {written(table[name])} both say what the model is; "
                 "leave one of them out"
             )
             raise InvalidInputError(message, code="config_value")
@@ -54,6 +55,6 @@ def _take_folder(section: dict[str, Any], checkpoint: dict[str, Any]) -> None:
 
 def _text(value: object, name: str, wanted: str) -> str:
     if type(value) is not str:
-        message = f"{name} = {value!r} must be {wanted}; write it as a string"
+        message = f"{name} = {written(value)} must be {wanted}; write it as a string"
         raise InvalidInputError(message, code="config_type")
     return value

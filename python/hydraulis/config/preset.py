@@ -6,6 +6,8 @@ Each is a TOML file of this package, in the form of a run's configuration; it sa
 import tomllib
 from importlib.resources import files
 
+from hydraulis.config.nearest import meant
+from hydraulis.config.written import written
 from hydraulis.errors import InvalidInputError
 
 PRESETS = ("laptop", "node", "nodes")
@@ -18,7 +20,8 @@ def read_preset(name: object) -> dict[str, object]:
         InvalidInputError: there is none of that name (code `config_value`).
     """
     if name not in PRESETS:
-        message = f"preset = {name!r} must be one of {', '.join(map(repr, PRESETS))}; choose one"
+        choices = ", ".join(map(repr, PRESETS))
+        message = f"preset = {written(name)} must be one of {choices}; choose one{meant(str(name), PRESETS)}"
         raise InvalidInputError(message, code="config_value")
     return tomllib.loads(preset_text(str(name)))
 

@@ -6,12 +6,13 @@ taken where a float is declared. Which values are sensible is not known here: ev
 in `__post_init__`.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
+from hydraulis.config.nearest import nearest
+from hydraulis.config.written import written
 from hydraulis.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -69,10 +70,9 @@ def refuse_unknown_keys(
     names = [*beside, *own]
     for key in table:
         if key not in own:
-            nearest = difflib.get_close_matches(key, names, n=1, cutoff=0.0)[0]
             message = (
                 f"key '{key}' in {_title(section)} is unknown, the keys are {', '.join(names)}; "
-                f"did you mean '{nearest}'?"
+                f"did you mean '{nearest(key, names, least=0.0)}'?"
             )
             raise InvalidInputError(message, code="config_unknown_key")
 
@@ -123,7 +123,7 @@ def _optional(value: object, kind: Any, name: str) -> object:
 def _choice(value: object, kind: Any, name: str) -> object:
     if value not in get_args(kind):
         choices = ", ".join(repr(choice) for choice in get_args(kind))
-        message = f"{name} = {value!r} must be one of {choices}; choose one"
+        message = f"{name} = {written(value)} must be one of {choices}; choose one"
         raise InvalidInputError(message, code="config_value")
     return value
 
@@ -140,7 +140,7 @@ def _tuple(value: object, kind: Any, name: str) -> tuple[object, ...]:
 
 
 def _type_error(value: object, name: str, wanted: str) -> InvalidInputError:
-    message = f"{name} = {value!r} is of type {type(value).__name__} and must be {wanted}; write it so"
+    message = f"{name} = {written(value)} is of type {type(value).__name__} and must be {wanted}; write it so"
     return InvalidInputError(message, code="config_type")
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from hydraulis.config.hugging_face import from_hugging_face
 from hydraulis.config.model import ModelConfig
+from hydraulis.config.written import written
 from hydraulis.errors import InvalidInputError
 
 _AS_THEY_ARE = (
@@ -18,6 +19,9 @@ _AS_THEY_ARE = (
     "initializer_range",
     "tie_word_embeddings",
 )
+_OF_FAMILIES = ("attention_bias", "attention_output_bias", "mlp_bias", "qk_norm", "sliding_window")
+"""In which the families differ."""
+
 _ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
@@ -96,9 +100,9 @@ def _scaled_positions(model: ModelConfig) -> int:
 
 
 def _refuse(model: ModelConfig) -> None:
+    *most, last = (f"{name} = {written(getattr(model, name))}" for name in _OF_FAMILIES)
     message = (
-        f"no family of transformers has attention_bias = {model.attention_bias}, attention_output_bias = "
-        f"{model.attention_output_bias}, mlp_bias = {model.mlp_bias}, qk_norm = {model.qk_norm} and "
-        f"sliding_window = {model.sliding_window} together: use the shards of the checkpoint itself"
+        f"no family of transformers has {', '.join(most)} and {last} together: use the shards of the "
+        "checkpoint itself"
     )
     raise InvalidInputError(message, code="export_unsupported")

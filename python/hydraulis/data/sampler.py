@@ -6,9 +6,9 @@ goes on behind it. So nothing is dropped, and a batch may hold the end of an epo
 unless the end of an epoch that does not fill a batch is to be dropped, which is then counted. Where the
 number of epochs is given the stream ends with them, and its last batch may be a short one.
 
-Batch i depends on the sizes, the budget, the order and i alone: the whole state of a run's data is its step.
-Steps may be asked for in any order: the first question about a late step walks there once, at about 5
-microseconds per step; what it learns is kept. A sampler belongs to one thread; another one with the same
+Batch i depends on the sizes, the budget, the order and i alone: the whole state of a run's data is how many
+batches it has taken. They may be asked for in any order: the first question about a late one walks there once,
+at about 5 microseconds for each before it; what it learns is kept. A sampler belongs to one thread; another one with the same
 arguments gives the same batches.
 """
 
@@ -28,16 +28,16 @@ _NOTHING = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GlobalBatch:
-    """The sequences of one step.
+    """The sequences of one iteration.
 
     Attributes:
-        step: the iteration the batch is for.
+        index: its place among the batches of the stream, counted from 0.
         epoch: the epoch of its first sequence.
         documents: places in the data set, in the order of the stream. In a batch that crosses into the next
             epoch one can occur twice, so it is the place in this array that names a sequence of the batch.
     """
 
-    step: int
+    index: int
     epoch: int
     documents: Documents
 
@@ -52,7 +52,7 @@ class _Position:
 
 
 class BatchSampler:
-    """Gives the global batch of any step.
+    """Gives any global batch of the stream.
 
     Args:
         sizes: what each sequence takes of the budget: its tokens, or 1.
@@ -61,6 +61,9 @@ class BatchSampler:
         order: gives the sequences of an epoch in their order; all of them, shuffled, when None.
         epoch_end: what becomes of the end of an epoch that does not fill a batch.
         epochs: after how many of them the stream ends; never when None.
+
+    Attributes:
+        per_batch: the budget.
 
     Raises:
         InvalidInputError: there is no sequence, one of them is empty, the budget is less than 1 or, where the
@@ -79,42 +82,48 @@ class BatchSampler:
     ) -> None:
         _check(sizes, per_batch, seed)
         self._sizes = sizes
-        self._per_batch = per_batch
+        self.per_batch = per_batch
         self._order = Shuffle(len(sizes), seed) if order is None else order
         self._drops = epoch_end == "drop"
         self._epochs = epochs
         self._starts = [_Position(epoch=0, index=0)]
-        # Two epochs, so that a step at the border and those around it do not make them anew.
+        # Two epochs, so that a batch at the border and those around it do not make them anew.
         self._epoch = lru_cache(maxsize=2)(self._make_epoch)
 
-    def batch(self, step: int) -> GlobalBatch:
-        """Return the global batch of a step; behind the end of the stream it is empty.
+    @property
+    def epochs_per_batch(self) -> float:
+        """About how many epochs a batch holds; a share of one as a rule."""
+        budget = self.per_batch / int(self._sizes.sum())
+        return budget if self._epochs is None else min(budget, self._epochs)
+
+    def batch(self, index: int) -> GlobalBatch:
+        """Return a global batch, counted from 0; behind the end of the stream it is empty.
 
         Raises:
-            InvalidInputError: the step is negative (code `sampler_input`).
+            InvalidInputError: the index is negative (code `sampler_input`).
         """
-        documents, start, _ = self._take(self._start(step))
-        return GlobalBatch(step=step, epoch=start.epoch, documents=documents)
+        documents, start, _ = self._take(self._start(index))
+        return GlobalBatch(index=index, epoch=start.epoch, documents=documents)
 
-    def num_dropped(self, step: int) -> int:
-        """Count the sequences that were dropped at the ends of epochs before the batch of a step."""
-        _, start, _ = self._take(self._start(step))
+    def num_dropped(self, index: int) -> int:
+        """Count the sequences that were dropped at the ends of epochs before a batch."""
+        _, start, _ = self._take(self._start(index))
         return start.dropped
 
     def num_steps(self, epochs: int) -> int:
         """Count the batches that begin in the first epochs: as many steps as go through the data so often."""
-        step = 0
-        while self._take(self._start(step))[1].epoch < epochs:
-            step += 1
-        return step
+        batches = 0
+        while self._take(self._start(batches))[1].epoch < epochs:
+            batches += 1
+        return batches
 
-    def _start(self, step: int) -> _Position:
-        if step < 0:
-            message = f"step = {step} must be at least 0; count steps from 0"
+    def _start(self, index: int) -> _Position:
+        if index < 0:
+            message = f"batch {index} must be at least 0; count batches from 0"
             raise InvalidInputError(message, code="sampler_input")
-        while len(self._starts) <= step:
+        while len(self._starts) <= index:
             self._starts.append(self._take(self._starts[-1])[2])
-        return self._starts[step]
+        return self._starts[index]
 
     def _take(self, start: _Position) -> tuple[Documents, _Position, _Position]:
         """Take sequences from `start` on until the budget is reached.
@@ -123,7 +132,7 @@ class BatchSampler:
             The sequences, where the first of them stands, and where the next batch starts.
         """
         pieces = []
-        epoch, first, missing = start.epoch, start.index, self._per_batch
+        epoch, first, missing = start.epoch, start.index, self.per_batch
         while missing > 0 and epoch != self._epochs:
             order, before = self._epoch(epoch)
             reached = int(np.searchsorted(before, before[first] + missing))
@@ -141,7 +150,7 @@ class BatchSampler:
         """Drop what is left of an epoch, which must be its end and not all of it."""
         if first == 0:
             message = (
-                f"the budget of a batch is {self._per_batch}, and all {length} sequences of epoch {epoch} do "
+                f"the budget of a batch is {self.per_batch}, and all {length} sequences of epoch {epoch} do "
                 "not reach it, so every epoch would be dropped; lower the budget, or let epochs continue"
             )
             raise InvalidInputError(message, code="sampler_input")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from hydraulis._core import Cluster, CostProfile, ModelShape
 from hydraulis.config.hugging_face import from_hugging_face
+from hydraulis.config.nearest import meant
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner.files import unreadable
 from hydraulis.planner.shape import shape_of
@@ -47,9 +48,11 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
     if isinstance(name_or_path, str):
         is_name = path.name == name_or_path and not path.suffix and not path.exists()
         if is_name or name_or_path in CostProfile.presets():
-            return CostProfile.preset(name_or_path)
+            return _preset(name_or_path)
     try:
         text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise _with_nearest(unreadable(path, error), str(path)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(path, error) from error
     try:
@@ -60,6 +63,19 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
         if path.suffix == ".toml":
             message = f"file '{path}' is no cost profile; hydraulis profile measures one of a configuration"
         raise InvalidInputError(message, code=error.code) from None
+
+
+def _preset(name: str) -> CostProfile:
+    try:
+        return CostProfile.preset(name)
+    except InvalidInputError as error:
+        # The core lists the names, and does not compare them.
+        raise _with_nearest(error, name) from None
+
+
+def _with_nearest(error: InvalidInputError, name: str) -> InvalidInputError:
+    message = f"{error}{meant(name, CostProfile.presets())}"
+    return InvalidInputError(message, code=error.code)
 
 
 def _analytic(text: str) -> CostProfile:

@@ -3,6 +3,7 @@
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import check_largest_token
 from hydraulis.data.open import Data, make_data, open_sources
+from hydraulis.data.repeats import repeats_of
 from hydraulis.data.run_length import epochs_of
 from hydraulis.data.source_state import SourceState, source_states
 from hydraulis.data.stdlib import StandardLibrary
@@ -62,7 +63,8 @@ class DataLook:
         text = f"{source}: {len(train):,} sequences of {int(train.lengths.sum()):,} tokens are ready"
         if self.data.held_out is not None:
             text += f", {len(self.data.held_out):,} are held out"
-        return "ok", text
+        repeats = repeats_of(self.config, train)
+        return "ok", f"{text}; {repeats}" if repeats else text
 
     def length(self) -> tuple[Status, str]:
         """Count the iterations, and name what is never reached in so few.

@@ -9,8 +9,9 @@ import torch.distributed as dist
 from hydraulis._core import Cluster
 from hydraulis.cli.display import TrainingDisplay
 from hydraulis.config.run import RunConfig
-from hydraulis.data.dataset import Dataset
+from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.open import Data
+from hydraulis.data.repeats import repeats_of
 from hydraulis.data.run_length import epochs_of, with_steps
 from hydraulis.planner.counted import counted
 from hydraulis.runtime.checkpoint.position import DataPosition
@@ -87,8 +88,8 @@ def _data(config: RunConfig, stop: StopRequest, display: TrainingDisplay) -> Dat
     return data
 
 
-def _with_steps(config: RunConfig, data: Dataset, display: TrainingDisplay) -> RunConfig:
-    """Count the steps of a run that epochs end."""
+def _with_steps(config: RunConfig, data: SequenceSource, display: TrainingDisplay) -> RunConfig:
+    """Count the steps of a run that epochs end, and say if each of them repeats what there is."""
     epochs = epochs_of(config, data)
     config = with_steps(config, epochs)
     display.num_steps(config.train.num_steps)
@@ -100,6 +101,9 @@ def _with_steps(config: RunConfig, data: Dataset, display: TrainingDisplay) -> R
             else f"trained are {config.train.num_steps:,} of them"
         )
         display.note(f"{epochs}; {last}")
+    repeats = repeats_of(config, data)
+    if repeats:
+        display.note(repeats)
     return config
 
 

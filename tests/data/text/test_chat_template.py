@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hydraulis.data.text.chat_template import CHATML, ChatTemplate
+from hydraulis.data.text.chat_template import CHATML, ChatTemplate, named_template
 from hydraulis.errors import InvalidInputError
 
 MARKED = """\
@@ -118,9 +118,9 @@ def test_what_is_refused(source: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("second", "why", "value"),
     [
-        ({"content": None, "tool_calls": [{"name": "f"}]}, "can only concatenate", "None"),
+        ({"content": None, "tool_calls": [{"name": "f"}]}, "can only concatenate", "null"),
         ({"tool_calls": [{"name": "f"}]}, "no attribute 'content'", "absent"),
-        ({"content": [{"type": "text"}]}, "can only concatenate", "[{'type': 'text'}]"),
+        ({"content": [{"type": "text"}]}, "can only concatenate", '[{"type": "text"}]'),
     ],
 )
 def test_content_that_a_template_cannot_write_is_named(second: dict[str, Any], why: str, value: str) -> None:
@@ -146,3 +146,13 @@ def test_content_that_is_no_text_goes_with_a_template_that_keeps_to_its_beginnin
     )
     rendered = ChatTemplate(source, {}).render([*messages(("user", "x")), call])
     assert [rendered.text[a:b] for a, b in rendered.spans] == [json.dumps([{"name": "f"}]) + "[e]"]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("ChatLM", "; did you mean 'chatml'?"), ("mine.jinja", "'chatml'")]
+)
+def test_a_name_of_no_file_is_compared_with_that_of_the_template_that_is_here(name: str, meant: str) -> None:
+    with pytest.raises(InvalidInputError, match="names a Jinja file, or 'chatml'") as refusal:
+        named_template(name)
+    assert str(refusal.value).endswith(meant)
+    assert refusal.value.code == "chat_template"

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -83,13 +84,18 @@ def test_labels_say_which_tokens_count() -> None:
     ("encoder", "values", "says"),
     [
         (TEXT, [3], "field 'text' holds 3 where a string"),
-        (PAIRS, ["a", None], "field 'completion' holds None where a string"),
-        (CHAT, ["a"], "field 'messages' holds 'a' where a list of messages"),
-        (CHAT, [[]], "where a list of messages"),
+        (PAIRS, ["a", None], "field 'completion' holds null where a string"),
+        (CHAT, ["a"], "field 'messages' holds \"a\" where a list of messages"),
+        (CHAT, [[]], "^field 'messages' holds no message, and a conversation has at least 1; mend"),
+        (CHAT, [{"a": True}], 'holds {"a": true} where a list of messages'),
         (CHAT, [[*TALK[:1], {"from": "x"}]], r"field 'messages\[1\]' holds .* where a message such as"),
-        (CHAT, [TALK, "tool"], "field 'tools' holds 'tool' where a list of tools"),
-        (IDS, ["abc"], "field 'input_ids' holds 'abc' where a list of integers, one for each token"),
+        (CHAT, [TALK, "tool"], "field 'tools' holds \"tool\" where a list of tools"),
+        (IDS, ["abc"], "field 'input_ids' holds \"abc\" where a list of integers, one for each token"),
         (IDS, [[1.5]], "a list of integers"),
+        (TEXT, [np.array([1, 2])], r"holds \[1, 2\] where a string"),
+        (TEXT, [[b"a", date(2026, 1, 2)]], r"""holds \["bytes b'a'", "date 2026-01-02"\] where a string"""),
+        # Shown as what they are, and never as what they do to a terminal.
+        (TEXT, [["ö", "\x9b", "\u202e", "\ud800"]], r'holds \["ö", "\\u009b", "\\u202e", "\\ud800"\] where'),
         (IDS, [[1, -1]], "field 'input_ids' holds the token -1: the limits are 0 and 2147483647"),
         (IDS, [[1 << 31]], "holds the token 2147483648"),
         (LABELS, [[1], [1, 2]], "' has 2 labels for 1 token; give"),

@@ -70,6 +70,9 @@ def test_files_that_are_no_tokenizer_are_refused_by_name(tmp_path: Path) -> None
     with pytest.raises(InvalidInputError, match="No such file") as refusal:
         load_tokenizer(str(tmp_path / "missing.json"))
     assert refusal.value.code == "tokenizer_file"
+    assert "did you mean" not in str(refusal.value)
+    with pytest.raises(InvalidInputError, match=r"its folder, or 'bytes'; did you mean 'bytes'\?$"):
+        load_tokenizer("byte")
     write_tokenizer(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text("{")
     with pytest.raises(InvalidInputError, match=r"tokenizer_config\.json' is no JSON"):

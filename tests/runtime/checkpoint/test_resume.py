@@ -242,7 +242,7 @@ REFUSALS = {
     "batch": Refusal(["data.tokens_per_batch=60"], "checkpoint_data", "data.tokens_per_batch = 120"),
     "corpus": Refusal(["data.max_tokens=63"], "checkpoint_data", "fingerprint"),
     "model": Refusal(["model.hidden_size=32"], "checkpoint_model", "model.hidden_size = 16"),
-    "tied": Refusal(["model.tie_word_embeddings=true"], "checkpoint_model", "tie_word_embeddings = False"),
+    "tied": Refusal(["model.tie_word_embeddings=true"], "checkpoint_model", "tie_word_embeddings = false"),
     "dtype": Refusal(['train.dtype="float64"'], "checkpoint_model", "train.dtype) = 'float32'"),
     # By the name that train.frozen takes, which the manifest's is not.
     "thawed": Refusal([], "checkpoint_model", "model.norm.weight is trained and was frozen"),

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hydraulis.config.nearest import meant
 from hydraulis.config.unreadable import why_unreadable
 from hydraulis.data.extras import extra_module
 from hydraulis.data.text.shortened import shortened
@@ -50,7 +51,7 @@ def named_template(name: str) -> str:
         why = why_unreadable(path, error) if isinstance(error, OSError) else error
         message = (
             f"chat template '{path}' cannot be read ({why}); data.chat_template, or --chat-template "
-            "of hydraulis analyze, names a Jinja file"
+            f"of hydraulis analyze, names a Jinja file, or '{CHATML_NAME}'{meant(name, [CHATML_NAME])}"
         )
         raise InvalidInputError(message, code="chat_template") from error
 

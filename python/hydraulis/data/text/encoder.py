@@ -152,8 +152,14 @@ def _text(field: str, value: object) -> str:
 
 
 def _messages(field: str, value: object) -> list[Mapping[str, Any]]:
-    if not isinstance(value, list) or not value:
+    if not isinstance(value, list):
         raise _value(field, value, "a list of messages")
+    if not value:
+        message = (
+            f"field '{field}' holds no message, and a conversation has at least 1; mend the record, or leave "
+            "it out"
+        )
+        raise InvalidInputError(message, code="record_value")
     for number, message in enumerate(value):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             place = f"{field}[{number}]"

@@ -10,6 +10,7 @@ import torch
 
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import RunConfig
+from hydraulis.config.written import written
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import checkpoint_name
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint
@@ -63,8 +64,9 @@ class ResumedRun:
                 raise InvalidInputError(message, code="checkpoint_data")
             if before != now:
                 message = (
-                    f"checkpoint {self.checkpoint} has {_DATA_NAMES[field.name]} = {before!r} and the run "
-                    f"{now!r}: its batches would be others; set it back, or begin anew without resuming"
+                    f"checkpoint {self.checkpoint} has {_DATA_NAMES[field.name]} = {written(before)} and the "
+                    f"run {written(now)}: its batches would be others; set it back, or begin anew without "
+                    "resuming"
                 )
                 raise InvalidInputError(message, code="checkpoint_data")
 
@@ -179,7 +181,7 @@ def _check_model(resumed: ResumedRun, config: RunConfig) -> None:
 
 def _refuse_model(resumed: ResumedRun, name: str, before: object, now: object) -> None:
     message = (
-        f"checkpoint {resumed.checkpoint} has {name} = {before!r} and the run has {now!r}; "
+        f"checkpoint {resumed.checkpoint} has {name} = {written(before)} and the run has {written(now)}; "
         "set it back, or begin anew without resuming"
     )
     raise InvalidInputError(message, code="checkpoint_model")
