@@ -7,9 +7,9 @@ unless the end of an epoch that does not fill a batch is to be dropped, which is
 number of epochs is given the stream ends with them, and its last batch may be a short one.
 
 Batch i depends on the sizes, the budget, the order and i alone: the whole state of a run's data is how many
-batches it has taken. They may be asked for in any order: the first question about a late one walks there once,
-at about 5 microseconds for each before it; what it learns is kept. A sampler belongs to one thread; another one with the same
-arguments gives the same batches.
+batches it has taken. They may be asked for in any order: the first question about a late one walks there
+once, at about 5 microseconds for each before it; what it learns is kept. A sampler belongs to one thread;
+another one with the same arguments gives the same batches.
 """
 
 from collections.abc import Callable
