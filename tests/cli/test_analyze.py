@@ -93,6 +93,38 @@ def test_batches_of_a_few_epochs_are_not_remarked_on(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == ""
 
 
+def test_no_more_replicas_than_batches_have_sequences(capsys: pytest.CaptureFixture[str]) -> None:
+    lengths = ("--lengths", str(ROOT / "examples/lengths.txt"))
+    drawn = (*lengths, "--tokens-per-batch", "200000", "--count", "3")
+    assert document(capsys, *drawn)["batches"]["replicas"] == 8
+    profiled = (*drawn, "--profile", "llama-32b-a800", "--gpus", "64")
+    assert document(capsys, *profiled)["batches"]["replicas"] == 64
+    assert document(capsys, *profiled, "--replicas", "4")["batches"]["replicas"] == 4
+    small = (TEXT, "--tokens-per-batch", "600")
+    found = document(capsys, *small)["batches"]
+    assert found["replicas"] == found["median_sequences"] == 4
+    assert main(["analyze", *small]) == 0
+    account = (
+        "Dealt out in turn to 4 equal replicas (half of the batches have no more sequences), the fullest"
+    )
+    assert account in capsys.readouterr().out
+    assert main(["analyze", *small, "--replicas", "2"]) == 0
+    assert "Dealt out in turn to 2 equal replicas (--replicas), the fullest" in capsys.readouterr().out
+    assert main(["analyze", *small, "--replicas", "5"]) == 2
+    assert capsys.readouterr().err == (
+        "hydraulis: error [analyze_arguments]: --replicas 5 would leave replicas empty: half of the batches "
+        "have at most 4 sequences; give no more than that, or draw larger batches by --tokens-per-batch\n"
+    )
+
+
+def test_batches_of_a_runs_sequences_are_dealt_out_to_no_more_replicas(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = (ROOT / "examples/demo.toml").read_text(encoding="utf-8")
+    Path("run.toml").write_text(f'{text}\n[[data.sources]]\nfiles = ["{TEXT}"]\n')
+    assert document(capsys, "run.toml", "--set", "data.sequences_per_batch=3")["batches"]["replicas"] == 3
+
+
 def test_a_static_set_up_is_compared_on_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
     lengths = str(ROOT / "examples/lengths.txt")
     options = ("--lengths", lengths, "--tokens-per-batch", "100000", "--count", "3")
@@ -175,7 +207,7 @@ def test_a_figure_is_drawn(capsys: pytest.CaptureFixture[str], name: str) -> Non
     content = Path(name).read_bytes()
     assert content.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
     if name.endswith("svg"):
-        assert b"512 to 1,023 tokens: 12.5 % of the sequences" in content
+        assert b"512-1,023 tokens: 12.5 % of the sequences" in content
 
 
 @pytest.mark.parametrize(
@@ -188,6 +220,7 @@ def test_a_figure_is_drawn(capsys: pytest.CaptureFixture[str], name: str) -> Non
         (["--lengths", "x", "--gpus", "8", "--profile", "llama-7b-a800"], "analyze_arguments"),
         ([TEXT, "--set", "data.max_tokens=9"], "analyze_arguments"),
         (["--lengths", "x", "--preset", "laptop"], "analyze_arguments"),
+        ([TEXT, "--replicas", "2"], "analyze_arguments"),
         ([str(ROOT / "examples/demo.toml")], "analyze_arguments"),
         ([str(ROOT / "examples/demo.toml"), "--set", "dta.max_tokens=9"], "config_unknown_key"),
         *(([RUN, option, "5"], "analyze_arguments") for option in OF_RECORDS),

@@ -24,7 +24,11 @@ PACK = ["pack", "--lengths", "x", "--window", "8", "--output", "x.npz"]
         # The misspelled word is what is wrong, not that the option is missing.
         (["pack", "--wndow", "8"], "no option --wndow (did you mean --window?)", "hydraulis pack"),
         (["pack", "--wind", "8"], "no option --wind (did you mean --window?)", "hydraulis pack"),
-        (["profile", "x", "--output", "y", "--ranks", "0"], "--ranks: '0' must be a whole number from 1", ""),
+        (
+            ["profile", "x", "--output", "y.json", "--ranks", "0"],
+            "--ranks: '0' must be a whole number from 1",
+            "",
+        ),
         (["--bogus", *PACK], "hydraulis has no option --bogus", "hydraulis"),
         ([*PACK, "more"], "hydraulis pack does not take more", "hydraulis pack"),
         ([*PACK, "-x"], "hydraulis pack does not take -x", "hydraulis pack"),

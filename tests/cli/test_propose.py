@@ -10,6 +10,7 @@ import pytest
 from cli.told import interrupt_at, listen
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.main import main
+from hydraulis.cli.propose import _List, _Row
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,51 @@ def test_prints_a_line_for_each_strategy_and_the_list(
     (toml,) = re.findall(r"^for a run's TOML: (.*)$", text, re.MULTILINE)
     assert tomllib.loads(toml) == {"planner": {"strategies": names}}
     assert "over a search for each batch (" in text
+
+
+@pytest.mark.parametrize(
+    ("method", "of"),
+    [("search", "4 batches and 12 more of their sequences"), ("paper", "4 batches")],
+)
+def test_means_are_of_the_batches_that_are_named(
+    lengths: Path, capsys: pytest.CaptureFixture[str], method: str, of: str
+) -> None:
+    arguments = options(lengths, "--method", method)
+    found = document(capsys, [*arguments, "--json"])
+    batches = found["batches"] + found["more_batches"]
+    assert main(arguments) == 0
+    assert f"mean iteration of {of}: {found['expected_ms']:.1f} ms, " in capsys.readouterr().out
+    assert batches == (16 if method == "search" else 4)
+    # Each batch counts as much as any other.
+    counts = [batches * one["share"] for one in found["strategies"]]
+    assert counts == pytest.approx([round(number) for number in counts])
+
+
+@pytest.mark.parametrize(
+    ("ms", "row", "sentence"),
+    [
+        (990.0, "-1.00 %", "990.0 ms, 1.00 % below a search"),
+        (999.9, "-0.01 %", "999.9 ms, 0.01 % below a search"),
+        # Below in the last bits alone: as long.
+        (999.999999, "+0.00 %", "1000.0 ms, 0.00 % over a search"),
+        (1010.0, "+1.00 %", "1010.0 ms, 1.00 % over a search"),
+    ],
+)
+def test_what_is_below_a_search_says_so(ms: float, row: str, sentence: str) -> None:
+    found = _List(
+        method="search",
+        memory="cap",
+        batches=1,
+        more_batches=3,
+        strategies=[_Row("4x<1>", 1.0, ms)],
+        expected_ms=ms,
+        search_ms=1000.0,
+        longest_admitted=8,
+        guess=None,
+    ).explain()
+    assert f" {row}  4x<1>\n" in found
+    assert f": {sentence} for each batch (1000.0 ms)\n" in found
+    assert "of 1 batch and 3 more of their sequences: " in found
 
 
 def test_the_document_is_that_of_the_list(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,7 +80,7 @@ def test_what_cannot_be_written_is_refused_before_the_work(
 
 def test_a_page_is_html(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path), "--output", "page.pdf"]) == 2
-    assert "error [arguments]: --output page.pdf must end with .html: " in capsys.readouterr().err
+    assert "error [arguments]: --output: 'page.pdf' must end with .html: " in capsys.readouterr().err
 
 
 def test_a_link_to_nowhere_is_no_folder_for_pictures(

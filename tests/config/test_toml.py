@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.test_run import MINIMAL, write
+from config.run_file import MINIMAL, write
 from hydraulis.config.run import load, load_with_origins
 from hydraulis.config.toml import to_toml, toml_value
 

@@ -39,8 +39,19 @@ def test_sequences_dealt_in_turn() -> None:
     assert found.token_imbalance == pytest.approx([8 / 6, 1])
     assert found.square_imbalance == pytest.approx([40 / 25, 1])
     assert (found.sequences, found.tokens, found.longest) == (3, 8, [2, 6])
-    # A replica without any sequence counts.
-    assert batch_imbalance([np.array([5])], 4).token_imbalance == [4]
+
+
+def test_most_batches_have_a_sequence_for_each_replica() -> None:
+    few, some, many = np.full(1, 9), np.full(4, 9), np.full(30, 9)
+    assert batch_imbalance([few, some, many], 3).replicas == 3
+    assert batch_imbalance([few, some, many], 3).why_no_more is None
+    found = batch_imbalance([many, some, few], 8)
+    assert (found.replicas, found.median_sequences) == (4, 4)
+    assert found.why_no_more == "half of the batches have no more sequences"
+    # What a batch of few sequences leaves empty counts: 9 against a mean of 9 / 4.
+    assert found.token_imbalance[-1] == found.square_imbalance[-1] == 4
+    assert batch_imbalance([many, some], 8).replicas == 4
+    assert batch_imbalance([few, many, many], 64).replicas == 30
 
 
 @settings(deadline=None)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hydraulis.report import style
-from hydraulis.report.lengths import lengths_figure, octaves
+from hydraulis.report.imbalance import Balance, imbalance_figure
 from hydraulis.report.loss import loss_figure, moving_mean
 from hydraulis.report.prediction import prediction_figure
 from hydraulis.report.run import read_run
@@ -23,28 +23,17 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> list[StepMetrics]:
     return read_run(path).metrics
 
 
-@pytest.mark.parametrize("lengths", [[1], [8], [1, 2, 3, 900], [5] * 300 + [4096], [1000, 1023, 1024]])
-def test_every_length_is_between_two_edges(lengths: list[int]) -> None:
-    edges = octaves(np.array(lengths))
-    assert sorted(set(edges)) == edges
-    assert edges[0] == 1 <= min(lengths)
-    assert edges[-1] > max(lengths) >= edges[-2]
-
-
-def test_shares_of_sequences_and_of_tokens() -> None:
-    drawing = lengths_figure(np.array([2] * 30 + [64]))
-    heights = [round(float(bar.get_height())) for bar in drawing.panels[0].patches]  # type: ignore[attr-defined]
-    assert heights == [97, 0, 0, 0, 0, 3, 48, 0, 0, 0, 0, 52]
-    labels = [label.get_text() for label in drawing.panels[0].get_xticklabels()]
-    assert labels[0] == "1–\n3"
-    assert labels[-1] == "64"
-
-
 def test_the_loss_ends_where_it_ended(metrics: list[StepMetrics]) -> None:
     (panel,) = loss_figure(metrics).panels
     assert panel.get_title(loc="left") == "Loss of 6 steps: 6.000 to 3.500 nats a token"
     assert panel.lines[0].get_ydata()[-1] == 3.5  # type: ignore[index]
     assert panel.lines[0].get_xdata()[-1] == sum(one.tokens for one in metrics)  # type: ignore[index]
+    assert panel.get_ylabel() == "nats a token"
+    legend = panel.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "in training, each step and the mean around it"
+    ]
 
 
 def test_losses_on_what_is_held_out_stand_over_the_tokens_trained_before(metrics: list[StepMetrics]) -> None:
@@ -65,9 +54,19 @@ def test_a_moving_mean_is_the_mean_around_each_value() -> None:
 
 def test_a_row_for_each_strategy_the_most_frequent_first(metrics: list[StepMetrics]) -> None:
     chosen, longest = strategies_figure(metrics).panels
-    assert [label.get_text() for label in chosen.get_yticklabels()] == ["4x<1>  3x", "1x<tp2>+1x<pp2>  3x"]
+    assert [label.get_text() for label in chosen.get_yticklabels()] == [
+        "4x<1>, 3 steps",
+        "1x<tp2>+1x<pp2>, 3 steps",
+    ]
     assert len(chosen.patches) == len(longest.patches) == 6
     assert [bar.get_height() for bar in longest.patches] == [one.longest for one in metrics]  # type: ignore[attr-defined]
+
+
+def test_one_step_is_one_step(metrics: list[StepMetrics]) -> None:
+    chosen, longest = strategies_figure(metrics[:1]).panels
+    assert chosen.get_title(loc="left") == "1 strategy in 1 step"
+    assert [label.get_text() for label in chosen.get_yticklabels()] == ["4x<1>, 1 step"]
+    assert [tick for tick in longest.get_xticks() if -0.5 <= tick <= 0.5] == [0]
 
 
 def test_rare_strategies_share_a_row(metrics: list[StepMetrics]) -> None:
@@ -75,7 +74,7 @@ def test_rare_strategies_share_a_row(metrics: list[StepMetrics]) -> None:
     chosen, _ = strategies_figure(many).panels
     labels = [label.get_text() for label in chosen.get_yticklabels()]
     assert len(labels) == MOST + 1
-    assert labels[-1] == "others  16x"
+    assert labels[-1] == "others, 16 steps"
 
 
 def test_long_runs_are_drawn_in_a_few_pieces(metrics: list[StepMetrics]) -> None:
@@ -89,6 +88,24 @@ def test_long_runs_are_drawn_in_a_few_pieces(metrics: list[StepMetrics]) -> None
 
 def test_the_error_is_the_median_one(metrics: list[StepMetrics]) -> None:
     over, against = prediction_figure(metrics).panels
-    assert over.get_title(loc="left") == "The median iteration is off by 7.5 %"
+    assert over.get_title(loc="left") == "Predictions are 7.5 % off in the median"
     dots: list[list[float]] = [np.concatenate(line.get_data()).tolist() for line in against.lines[1:]]
     assert dots == [[one.measured_ms, one.planned_ms] for one in metrics]
+
+
+def test_the_balance_says_that_it_is_predicted() -> None:
+    # A name as long as they come: its title stays inside of the figure.
+    static = Balance(
+        name="2x<tp16>+2x<tp8>+4x<tp4> in all steps", steps=[0, 1], replica_ms=[[5e4]] * 2, idle=1
+    )
+    planned = Balance(
+        name="Planned anew in each step", steps=[0, 1], replica_ms=[[1.0], [2.0, 3.0]], idle=0.25
+    )
+    drawing = imbalance_figure([static, planned])
+    drawing.render("png")
+    titles = [panel.get_title(loc="left") for panel in drawing.panels]
+    assert titles[1] == "Planned anew in each step: predicted 2 ms in the mean, ranks wait 25.0 %"
+    assert {panel.get_ylabel() for panel in drawing.panels} == {"predicted end, ms"}
+    ends = [panel._left_title.get_window_extent().x1 for panel in drawing.panels]  # type: ignore[attr-defined]
+    assert 1000 < max(ends) < 200 * drawing.figure.get_figwidth()
+    assert "step 1: 2 replicas predicted to end from 2 to 3 ms" in drawing.render("svg").decode()

@@ -1,5 +1,6 @@
 """The report: whole in one file, every figure in it, and the numbers right."""
 
+import dataclasses
 import json
 import re
 from html.parser import HTMLParser
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from hydraulis import Cluster, Planner
+from hydraulis.data.analysis import batch_imbalance
 from hydraulis.planner.tell import silent
 from hydraulis.report.imbalance import balances
 from hydraulis.report.page import Section, numbers, page, report, sections
@@ -90,6 +92,25 @@ def test_every_figure_is_there(
     assert len(said) == 2 * steps + len(NAMES)
 
 
+def test_the_lengths_that_were_trained_are_drawn_as_the_data_is(run: Run) -> None:
+    data, trained = (one.drawing.panels[0] for one in list(sections(run, [], silent))[:2])
+    assert trained.get_title(loc="left") == data.get_title(loc="left")
+    labels = [[label.get_text() for label in panel.get_xticklabels()] for panel in (data, trained)]
+    assert labels[0] == labels[1] == ["4-7", "8-15", "16-31", "32-63", "64-127", "128-255", "256-511"]
+
+
+def test_why_batches_are_dealt_out_to_fewer_replicas_than_ranks(run: Run) -> None:
+    assert run.analysis is not None
+    assert "more replicas" not in next(sections(run, [], silent)).caption
+    few = batch_imbalance([plan.lengths[:3] for plan in run.plans], CLUSTER.gpus)
+    analysis = dataclasses.replace(run.analysis, batches=few)
+    shown = next(sections(dataclasses.replace(run, analysis=analysis), [], silent))
+    assert (
+        "not dealt out to more replicas, because half of the batches have no more sequences" in shown.caption
+    )
+    assert shown.drawing.panels[1].get_title(loc="left") == "Dealt out in turn to 3 replicas"
+
+
 def test_it_needs_nothing_else(
     reported: tuple[str, list[Section], dict[str, float], list[Said]], parsed_page: Page
 ) -> None:
@@ -147,7 +168,7 @@ def test_a_run_with_steps_to_come_says_so(tmp_path: Path, num_steps: int, says: 
 
 def test_balance_is_before_and_after(run: Run) -> None:
     before, after = balances(run)
-    assert before.name == "2x<tp2> kept for all steps"
+    assert before.name == "2x<tp2> in all steps"
     assert before.steps == after.steps == list(range(1, 7))
     assert after.replica_ms == [[replica.predicted_ms for replica in plan.replicas] for plan in run.plans]
     assert {len(ends) for ends in before.replica_ms} == {2}
@@ -163,7 +184,7 @@ def test_without_a_trace_or_a_static_strategy_it_is_shorter(tmp_path: Path) -> N
     (tmp_path / "run" / "config.json").write_text(json.dumps(made_up_config(["4x<1>"])))
     run = read_run(tmp_path / "run")
     (only,) = found = balances(run)
-    assert only.name == "planned anew in each step"
+    assert only.name == "Planned anew in each step"
     assert [one.name for one in sections(run, found, silent)] == NAMES[1:-1]
     summed = numbers(run, found)
     assert "static_ratio" not in summed
@@ -223,5 +244,5 @@ def test_a_run_that_searched_is_compared_with_homogeneous_strategies(tmp_path: P
     write_run(path)
     (path / "config.json").write_text(json.dumps(made_up_config(["search"])))
     kept, searched = balances(read_run(path))
-    assert kept.name == "2x<tp2> kept for all steps"
+    assert kept.name == "2x<tp2> in all steps"
     assert len(kept.replica_ms) == len(searched.replica_ms)

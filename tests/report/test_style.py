@@ -36,6 +36,28 @@ def test_numbers_have_commas() -> None:
     assert "20,000" in [label.get_text() for label in drawing.panels[0].get_yticklabels()]
 
 
+def test_steps_are_whole() -> None:
+    with Drawing(4, 1) as drawing:
+        drawing.panels[0].plot([1_000, 1_002], [0, 1])
+        style.steps(drawing.panels[0])
+        drawing.render("svg")
+    ticks = [label.get_text() for label in drawing.panels[0].get_xticklabels()]
+    assert {"1,000", "1,001", "1,002"} <= set(ticks)
+    assert not any("." in text for text in ticks)
+
+
+def test_a_long_head_is_cut_nowhere() -> None:
+    words = " ".join(f"{number:08}" for number in range(40))
+    with Drawing(8, 3) as drawing:
+        drawing.panels[0].plot([1, 2])
+        drawing.head(words)
+    drawing.figure.draw_without_rendering()
+    head = drawing.figure._suptitle  # type: ignore[attr-defined]
+    assert head.get_text().split() == words.split()
+    assert 0 <= head.get_window_extent().x0 < head.get_window_extent().x1 < drawing.figure.bbox.x1
+    assert head.get_window_extent().y0 > drawing.panels[0].get_window_extent().y1
+
+
 def test_colours_differ() -> None:
     assert len(set(style.CATEGORIES)) == len(style.CATEGORIES) == 8
 

@@ -1,4 +1,4 @@
-"""What ranks of test_command.py do: the whole command, but for joining the group and reading the corpus."""
+"""What ranks of test_run.py do: the whole command, but for joining the group and reading the corpus."""
 
 import contextlib
 import io

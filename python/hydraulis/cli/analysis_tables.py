@@ -46,7 +46,7 @@ def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, se
     most = max(one.tokens for one in lengths.bins)
     for one in lengths.bins:
         table.add_row(
-            f"{one.first:,}-{one.last:,}",
+            one.range,
             f"{one.sequences:,}",
             f"{one.sequences / lengths.sequences:.1%}",
             f"{one.tokens / lengths.tokens:.1%}",
@@ -61,11 +61,12 @@ def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, se
 
 
 def _batches(batches: BatchImbalance) -> str:
+    why = batches.why_no_more or "--replicas"
     return (
         f"\n{counted(batches.batches, 'batch', 'batches')} of {batches.sequences:,.0f} sequences and "
         f"{batches.tokens:,.0f} tokens in the mean; the longest sequence of a batch is "
         f"{_spread(batches.longest, ',.0f')} tokens.\n"
-        f"Dealt out in turn to {batches.replicas} equal replicas (--replicas), the fullest one has "
+        f"Dealt out in turn to {counted(batches.replicas, 'equal replica')} ({why}), the fullest one has "
         f"{_spread(batches.token_imbalance, '.2f')} times the mean tokens and "
         f"{_spread(batches.square_imbalance, '.2f')} times the mean attention."
     )

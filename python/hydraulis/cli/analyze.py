@@ -34,11 +34,12 @@ from hydraulis.cli.progress import Progress
 from hydraulis.config.data import DataConfig
 from hydraulis.config.run import load_data_section
 from hydraulis.config.table import from_table
-from hydraulis.data.analysis import Analysis, batch_imbalance, length_statistics
+from hydraulis.data.analysis import Analysis, BatchImbalance, batch_imbalance, length_statistics
 from hydraulis.data.open import PreparedSource, open_sources, prepare, sampler_for
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner import load_profile, read_lengths
 from hydraulis.planner.compare import Contestant, Setting, compare
+from hydraulis.planner.counted import counted
 from hydraulis.planner.files import check_writable
 from hydraulis.report.style import require_matplotlib
 
@@ -55,6 +56,8 @@ then says everything. What was tokenised is kept, so that training on the same d
 """
 # Whole documents, unless a limit is asked for.
 _NO_LIMIT = 2**31 - 1
+# Those of a node, where nothing says how many there are.
+_REPLICAS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +133,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     add_batches(parser, required=False)
     parser.add_argument(
-        "--replicas", type=count, default=8, metavar="N", help="deal batches out to so many (default: 8)"
+        "--replicas",
+        type=count,
+        metavar="N",
+        help=f"deal batches out to so many (default: as many as --gpus says, else {_REPLICAS}; fewer where "
+        "half of the batches have fewer sequences)",
     )
     add_cluster(parser, required=False)
     add_memory(parser)
@@ -156,7 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
         batches = None if draw is None else draw()
         data = Analysis(
             lengths=length_statistics(lengths, targets),
-            batches=None if batches is None else batch_imbalance(batches.lengths, arguments.replicas),
+            batches=None if batches is None else _imbalance(arguments, batches),
         )
         comparison = None if batches is None else _compare(arguments, batches, progress)
         account = Account(data=data, comparison=comparison)
@@ -210,6 +217,9 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InvalidInputError(message, code="analyze_arguments")
     if (overrides_of(arguments) or arguments.preset is not None) and not _is_run(arguments):
         message = "--preset, --model and --set are layers of a configuration: give its RUN.toml as DATA"
+        raise InvalidInputError(message, code="analyze_arguments")
+    if arguments.replicas is not None and not _draws(arguments):
+        message = "--replicas deals batches out: add --tokens-per-batch, which says how large these are"
         raise InvalidInputError(message, code="analyze_arguments")
     _check_records(arguments)
 
@@ -294,6 +304,25 @@ def _of_options(arguments: argparse.Namespace) -> DataConfig:
         "tokens_per_batch": arguments.tokens_per_batch or 1,
     }
     return from_table(DataConfig, table, "data")
+
+
+def _imbalance(arguments: argparse.Namespace, batches: DrawnBatches) -> BatchImbalance:
+    """Deal the batches out to the replicas that are asked for, or to as many as there are GPUs.
+
+    Raises:
+        InvalidInputError: most batches have too few sequences for the replicas that are asked for (code
+            `analyze_arguments`).
+    """
+    asked: int | None = arguments.replicas
+    found = batch_imbalance(batches.lengths, asked or arguments.gpus or _REPLICAS)
+    if asked is not None and found.replicas < asked:
+        message = (
+            f"--replicas {asked:,} would leave replicas empty: half of the batches have at most "
+            f"{counted(found.replicas, 'sequence')}; give no more than that, or draw larger batches by "
+            "--tokens-per-batch"
+        )
+        raise InvalidInputError(message, code="analyze_arguments")
+    return found
 
 
 def _compare(arguments: argparse.Namespace, batches: DrawnBatches, progress: Progress) -> Comparison | None:

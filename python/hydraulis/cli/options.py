@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -153,7 +154,10 @@ def add_figure(parser: argparse.ArgumentParser, also: str = "") -> None:
     """Declare `--figure`, and say what more it does."""
     kinds = ", ".join(FIGURE_KINDS)
     parser.add_argument(
-        "--figure", type=figure_path, metavar="FILE", help=f"draw it ({kinds}; needs matplotlib){also}"
+        "--figure",
+        type=PathEnding(FIGURE_KINDS, "that says what kind of picture it is"),
+        metavar="FILE",
+        help=f"draw it ({kinds}; needs matplotlib){also}",
     )
 
 
@@ -192,24 +196,29 @@ def strategies_of(text: str | None) -> list[str] | Literal["search"] | None:
     return names
 
 
-def figure_path(text: str) -> Path:
-    """Take the path of a figure, whose ending says its kind."""
-    path = Path(text)
-    if path.suffix.lower() not in FIGURE_KINDS:
-        message = f"{text!r} must end with {', '.join(FIGURE_KINDS)}: that says what kind of file it is"
-        raise argparse.ArgumentTypeError(message)
-    return path
+@dataclass(frozen=True, slots=True)
+class PathEnding:
+    """Takes the path of a file to write, and refuses one whose name does not say what is written.
 
-
-def check_ending(output: Path, ending: str, why: str) -> None:
-    """Refuse an `--output` whose name does not say what is written.
-
-    Raises:
-        InvalidInputError: it ends otherwise (code `arguments`).
+    Attributes:
+        endings: of which it has one.
+        why: what the ending says.
     """
-    if output.suffix.lower() != ending:
-        message = f"--output {output} must end with {ending}: {why}"
-        raise InvalidInputError(message, code="arguments")
+
+    endings: tuple[str, ...]
+    why: str
+
+    def __call__(self, text: str) -> Path:
+        """Take the path, as the `type` of an option.
+
+        Raises:
+            ArgumentTypeError: it ends otherwise.
+        """
+        path = Path(text)
+        if path.suffix.lower() not in self.endings:
+            message = f"{text!r} must end with {' or '.join(self.endings)}: {self.why}"
+            raise argparse.ArgumentTypeError(message)
+        return path
 
 
 def count(text: str) -> int:

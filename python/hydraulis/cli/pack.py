@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from hydraulis._core import Windows, pack_windows
-from hydraulis.cli.options import add_json, add_lengths, check_ending, json_line, written
+from hydraulis.cli.options import PathEnding, add_json, add_lengths, json_line, written
 from hydraulis.cli.progress import Progress
 from hydraulis.planner import map_lengths
 from hydraulis.planner.files import whole_file
@@ -35,7 +35,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     add_lengths(parser)
     parser.add_argument("--window", required=True, type=int, metavar="T", help="most tokens of a window")
     parser.add_argument(
-        "--output", required=True, type=Path, metavar="FILE.npz", help="where the windows are written"
+        "--output",
+        required=True,
+        type=PathEnding((".npz",), "the windows are written as arrays of numpy"),
+        metavar="FILE.npz",
+        help="where the windows are written",
     )
     add_json(parser, "the account")
     parser.set_defaults(run=run)
@@ -46,11 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Returns:
         0.
-
-    Raises:
-        InvalidInputError: the output's name does not say what is written (code `arguments`).
     """
-    check_ending(arguments.output, ".npz", "the windows are written as arrays of numpy")
     with Progress() as progress, whole_file(arguments.output) as file:
         lengths = map_lengths(arguments.lengths, arguments.field, progress)
         windows = pack_windows(lengths, window_tokens=arguments.window, progress=progress.share("packing"))

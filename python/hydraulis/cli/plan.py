@@ -21,6 +21,7 @@ from hydraulis.cli.options import (
 )
 from hydraulis.cli.progress import Progress
 from hydraulis.planner import load_profile, read_lengths
+from hydraulis.planner.counted import counted
 from hydraulis.planner.files import check_writable, whole_file
 from hydraulis.report.style import require_matplotlib
 from hydraulis.report.timeline import timeline_figure
@@ -121,6 +122,6 @@ def _write(arguments: argparse.Namespace, planner: Planner, plan: Plan, progress
             file.write(chrome_trace(plan, timelines, trips=step.trips).encode())
     if arguments.figure:
         progress(f"drawing {arguments.figure}")
-        lengths = plan.lengths
-        title = f"{plan.strategy}: {len(lengths):,} sequences of {int(lengths.sum()):,} tokens"
+        sequences, tokens = counted(len(plan.lengths), "sequence"), counted(int(plan.lengths.sum()), "token")
+        title = f"{plan.strategy}: {sequences}, {tokens}"
         timeline_figure(plan, timelines, title, step.trips).save(arguments.figure)

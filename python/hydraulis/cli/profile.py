@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.local_ranks import end_with_parent, run_local_ranks
-from hydraulis.cli.options import add_config_layers, add_json, check_ending, count, overrides_of, written
+from hydraulis.cli.options import PathEnding, add_config_layers, add_json, count, overrides_of, written
 from hydraulis.cli.progress import Progress
 from hydraulis.cli.rank import is_rank, report_as_rank
 from hydraulis.config.planner import SEARCH
@@ -54,7 +54,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     add_config_layers(parser)
     parser.add_argument(
-        "--output", required=True, type=Path, metavar="FILE.json", help="the profile to write"
+        "--output",
+        required=True,
+        type=PathEnding((".json",), "a profile is JSON"),
+        metavar="FILE.json",
+        help="the profile to write",
     )
     parser.add_argument(
         "--ranks", type=count, metavar="N", help="start so many ranks here (under torchrun: leave it out)"
@@ -94,7 +98,6 @@ def run(arguments: argparse.Namespace) -> int:
     if (arguments.config is None) == (arguments.refine is None):
         message = "give either the configuration of a run, to measure, or --refine with the folder of one"
         raise InvalidInputError(message, code="profile_source")
-    check_ending(arguments.output, ".json", "a profile is JSON")
     if arguments.refine is not None:
         return _refine(arguments)
     if is_rank():

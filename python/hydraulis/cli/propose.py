@@ -38,7 +38,9 @@ examples:
   hydraulis propose --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
       --tokens-per-batch 200000 --method paper
 
-The file holds the lengths of the data set, or of a good sample of it; batches are drawn from them.
+The file holds the lengths of the data set, or of a good sample of it; batches are drawn from them. A search
+draws more batches from the sequences of these, and weighs its list by all of them; the paper's list is
+weighed by the batches alone.
 """
 _MOST_STRATEGIES = 8
 _TOGETHER = "  -: not known; the paper's program takes its strategies together, not one after the other"
@@ -139,7 +141,8 @@ class _List:
     """A list of strategies, and what it costs.
 
     Attributes:
-        batches: that it was chosen or weighed by.
+        batches: that were drawn from the lengths.
+        more_batches: that were drawn from the sequences of these; means and shares are of both.
         expected_ms: mean iteration when each batch runs under the fastest of the list.
         search_ms: mean iteration when each batch is searched for by itself.
         guess: how far plans under the list go beyond what the profile has measured, in words; None if they do
@@ -149,6 +152,7 @@ class _List:
     method: str
     memory: MemoryRule
     batches: int
+    more_batches: int
     strategies: Sequence[_Row]
     expected_ms: float
     search_ms: float
@@ -169,9 +173,9 @@ class _List:
             *(self._line(place, row) for place, row in enumerate(self.strategies, start=1)),
             *([] if self.method == "search" else [_TOGETHER]),
             "",
-            f"mean iteration of {counted(self.batches, 'batch', 'batches')}: {self.expected_ms:.1f} ms, "
-            f"{percent(self._over(self.expected_ms), 2)} "
-            f"over a search for each batch ({self.search_ms:.1f} ms)",
+            f"mean iteration of {self._of_which()}: {self.expected_ms:.1f} ms, "
+            f"{self._apart(self.expected_ms)} {'below' if self._is_below(self.expected_ms) else 'over'} "
+            f"a search for each batch ({self.search_ms:.1f} ms)",
             f"longest admitted: {self.longest_admitted:,} tokens",
             *([] if self.guess is None else [self.guess]),
             f'for hydraulis plan: --strategies "{";".join(names)}"{option}',
@@ -183,15 +187,31 @@ class _List:
 
     def _line(self, place: int, row: _Row) -> str:
         mean = "-" if row.expected_ms is None else f"{row.expected_ms:.1f}"
-        over = "-" if row.expected_ms is None else percent(self._over(row.expected_ms), 2, signed=True)
+        over = "-" if row.expected_ms is None else self._over(row.expected_ms)
         return f"{place:>3}{percent(row.share):>9}{mean:>17}{over:>14}  {row.strategy}"
 
-    def _over(self, expected_ms: float) -> float:
-        return expected_ms / self.search_ms - 1
+    def _of_which(self) -> str:
+        given = counted(self.batches, "batch", "batches")
+        return f"{given} and {self.more_batches:,} more of their sequences" if self.more_batches else given
+
+    def _over(self, expected_ms: float) -> str:
+        return f"{'-' if self._is_below(expected_ms) else '+'}{self._apart(expected_ms)}"
+
+    def _apart(self, expected_ms: float) -> str:
+        return percent(abs(expected_ms / self.search_ms - 1), 2)
+
+    def _is_below(self, expected_ms: float) -> bool:
+        # As they are shown: sums of the same times in another order may differ in their last bits.
+        return round(expected_ms, 1) < round(self.search_ms, 1)
 
 
 def _by_search(task: _Task, k: int, progress: Progress) -> _List:
+    searched = 0
+
     def tell(step: str, done: int, of: int) -> None:
+        nonlocal searched
+        if step == "search":
+            searched = of
         progress("searching for each batch" if step == "search" else "choosing strategies", done, of)
 
     proposal = propose(
@@ -207,6 +227,7 @@ def _by_search(task: _Task, k: int, progress: Progress) -> _List:
         method="search",
         memory=task.memory,
         batches=len(task.batches),
+        more_batches=searched - len(task.batches),
         strategies=[_Row(one.strategy, one.share, one.expected_ms) for one in proposal.strategies],
         expected_ms=proposal.expected_ms,
         search_ms=proposal.search_ms,
@@ -240,7 +261,8 @@ def _by_paper(task: _Task, progress: Progress) -> _List:
     return _List(
         method="paper",
         memory=task.memory,
-        batches=len(task.batches),
+        batches=batches,
+        more_batches=0,
         strategies=[_Row(name, chosen[name] / batches, None) for name in listed.strategies],
         expected_ms=expected_ms / batches,
         search_ms=search_ms / batches,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hydraulis.cli.options import add_json, check_ending, json_line, written
+from hydraulis.cli.options import PathEnding, add_json, json_line, written
 from hydraulis.cli.progress import Progress
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner.files import check_writable, nearest_there, try_to_write, whole_file
@@ -35,7 +35,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument("folder", type=Path, metavar="RUN", help="the folder of a training run")
     parser.add_argument(
         "--output",
-        type=Path,
+        type=PathEnding((".html",), "the page is HTML"),
         metavar="FILE.html",
         help="where the page is written (default: RUN/report.html)",
     )
@@ -51,8 +51,6 @@ def run(arguments: argparse.Namespace) -> int:
         0.
     """
     require_matplotlib()
-    if arguments.output:
-        check_ending(arguments.output, ".html", "the page is HTML")
     path = arguments.output or arguments.folder / "report.html"
     files = [path]
     # Without a run's folder it is not the page beside the run that is wrong.

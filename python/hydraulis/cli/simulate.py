@@ -27,6 +27,7 @@ from hydraulis.cli.progress import Progress
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner import load_profile, read_lengths
 from hydraulis.planner.compare import PARTS, PLANNERS, Contestant, Setting, compare
+from hydraulis.planner.counted import counted
 from hydraulis.planner.files import check_writable
 from hydraulis.planner.links import link_rates, message_network
 from hydraulis.report.comparison import comparison_figure
@@ -115,8 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         title = _title(arguments, setting)
         if arguments.figure:
             progress(f"drawing {arguments.figure}")
-            # What it was simulated under has a line of its own there.
-            comparison_figure(contestants, title.replace("; ", "\n", 1)).save(arguments.figure)
+            comparison_figure(contestants, title).save(arguments.figure)
     sys.stdout.write(
         json_line(_document(arguments, setting, contestants), arguments.figure)
         if arguments.json
@@ -205,8 +205,9 @@ def _title(arguments: argparse.Namespace, setting: Setting) -> str:
         links += f" of {arguments.link}, in fact of {arguments.slow_link} ({unit})"
     messages = "" if setting.network is None else "; messages between stages take time"
     memory = "" if setting.memory == "cap" else f"; {setting.memory} memory"
+    batches = counted(len(setting.batches), "batch", "batches")
     return (
-        f"{len(setting.batches)} batches of {arguments.tokens_per_batch:,} tokens (seed {arguments.seed}), "
+        f"{batches} of {arguments.tokens_per_batch:,} tokens (seed {arguments.seed}), "
         f"{setting.profile.name} on {setting.cluster.gpus} GPUs"
         f"{memory}{slow}{links}{messages}"
     )

@@ -33,6 +33,11 @@ class LengthBin:
     tokens: int
     squares: float
 
+    @property
+    def range(self) -> str:
+        """Its lengths, as tables and figures write them."""
+        return f"{self.first:,}-{self.last:,}" if self.first < self.last else f"{self.first:,}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthStatistics:
@@ -62,10 +67,14 @@ class BatchImbalance:
     """How uneven batches are when their sequences are dealt out in turn to equal replicas.
 
     That is what a plain data-parallel sampler does: as many sequences for each replica, whatever they are.
+    There are no more replicas than half of the batches have sequences: where most batches leave replicas
+    empty, that they are uneven says nothing of lengths. Long sequences leave some empty in a batch of few,
+    which counts.
 
     Attributes:
         batches: that were looked at.
         replicas: to which they were dealt.
+        median_sequences: which half of the batches do not exceed, by nearest rank.
         sequences: of a batch, in the mean.
         tokens: of a batch, in the mean.
         longest: the longest sequence of each batch, in rising order.
@@ -75,11 +84,18 @@ class BatchImbalance:
 
     batches: int
     replicas: int
+    median_sequences: int
     sequences: float
     tokens: float
     longest: Sequence[int]
     token_imbalance: Sequence[float]
     square_imbalance: Sequence[float]
+
+    @property
+    def why_no_more(self) -> str | None:
+        """Why there are no more replicas; None where sequences would allow more."""
+        as_many = self.replicas == self.median_sequences
+        return "half of the batches have no more sequences" if as_many else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,13 +158,16 @@ def length_statistics(lengths: Integers, target_counts: Integers) -> LengthStati
     )
 
 
-def batch_imbalance(batches: Sequence[Integers], replicas: int) -> BatchImbalance:
+def batch_imbalance(batches: Sequence[Integers], most_replicas: int) -> BatchImbalance:
     """Deal the sequences of each batch out in turn, and compare the replicas.
 
     Args:
         batches: the lengths of each, in their order.
-        replicas: to which they are dealt.
+        most_replicas: to which they are dealt; to fewer where most batches have fewer sequences.
     """
+    sizes = sorted(len(batch) for batch in batches)
+    median = sizes[(len(sizes) - 1) // 2]
+    replicas = min(most_replicas, median)
     tokens, squares = [], []
     for batch in batches:
         replica = np.arange(len(batch)) % replicas
@@ -158,7 +177,8 @@ def batch_imbalance(batches: Sequence[Integers], replicas: int) -> BatchImbalanc
     return BatchImbalance(
         batches=len(batches),
         replicas=replicas,
-        sequences=float(np.mean([len(batch) for batch in batches])),
+        median_sequences=median,
+        sequences=float(np.mean(sizes)),
         tokens=float(np.mean([batch.sum() for batch in batches])),
         longest=sorted(int(batch.max()) for batch in batches),
         token_imbalance=tokens,

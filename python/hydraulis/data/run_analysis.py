@@ -14,7 +14,7 @@ def analysis_of(config: RunConfig, data: SequenceSource, replicas: int) -> Analy
     Args:
         config: of the run, its number of steps known.
         data: that is trained on.
-        replicas: to which plain data parallelism would deal each batch out.
+        replicas: to which plain data parallelism would deal each batch out, if it has so many sequences.
     """
     sampler = sampler_for(config.data, data, config.train.seed, config.train.epochs)
     steps = range(min(_MOST_BATCHES, config.train.num_steps))

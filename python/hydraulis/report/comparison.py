@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hydraulis.planner.compare import PARTS, Contestant
+from hydraulis.planner.counted import counted
 from hydraulis.planner.percent import percent
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
@@ -56,12 +57,12 @@ def comparison_figure(contestants: Sequence[Contestant], title: str) -> Drawing:
             panel.grid(visible=False, axis="y")
             style.thousands(panel, "x")
         singles.set_xlabel("step, ms")
-        drawing.figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=style.FAINT)
+        drawing.head(title)
         return drawing
 
 
 def _parts(panel: Axes, contestants: Sequence[Contestant]) -> None:
-    panel.set_title("Where the mean step of a GPU goes")
+    panel.set_title("Where the mean step of a GPU goes, as simulated")
     for row, one in enumerate(contestants):
         left = 0.0
         for part in PARTS:
@@ -75,15 +76,13 @@ def _parts(panel: Axes, contestants: Sequence[Contestant]) -> None:
 
     present = [part for part in PARTS if any(one.parts_ms[part] > 0 for one in contestants)]
     handles = [Patch(color=_COLOURS[part], label=_NAMES[part]) for part in present]
-    panel.legend(
-        handles=handles, loc="lower left", bbox_to_anchor=(0, -0.36), ncols=3, handlelength=1, borderaxespad=0
-    )
+    panel.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, 0), ncols=3, handlelength=1)
     panel.tick_params(labelbottom=False)
 
 
 def _singles(panel: Axes, contestants: Sequence[Contestant]) -> None:
     batches = len(contestants[0].step_ms)
-    panel.set_title(f"Each of {batches} steps (bar: median, triangle: 99th percentile)")
+    panel.set_title(f"{counted(batches, 'step')} (bar: median, triangle: 99th percentile)")
     for row, one in enumerate(contestants):
         # Spread by the golden ratio: evenly, and the same each time.
         spread = (np.arange(batches) * 0.618034) % 1 - 0.5

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hydraulis.planner.counted import counted
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from hydraulis.data.analysis import Analysis, BatchImbalance, LengthStatistics
 
 _ATTENTION = style.CATEGORIES[3]
+# Of ranges beside each other below a panel; where there are more they stand aslant.
+_MOST_CHARACTERS = 85
 
 
 def data_figure(analysis: Analysis) -> Drawing:
@@ -48,26 +51,35 @@ def _shares(drawing: Drawing, panel: Axes, lengths: LengthStatistics) -> None:
         shares = 100 * np.array(amounts) / sum(amounts)
         bars = panel.bar(places + 0.27 * (number - 1), shares, width=0.27, color=colour, label=label)
         for bar, share, one in zip(bars, shares, lengths.bins, strict=True):
-            drawing.tip(bar, f"{one.first:,} to {one.last:,} tokens: {share:.1f} % {label}")
-    panel.set_xticks(places, [f"{one.first:,}" for one in lengths.bins])
-    panel.tick_params(axis="x", length=0, rotation=35 if len(places) > 9 else 0)
-    panel.set_xlabel("tokens of a sequence, from")
-    panel.set_ylabel("%")
+            drawing.tip(bar, f"{one.range} tokens: {share:.1f} % {label}")
+    _ranges(panel, [one.range for one in lengths.bins])
+    panel.set_xlabel("tokens of a sequence")
+    panel.set_ylabel("share, %")
     panel.set_title(
         f"{lengths.sequences:,} sequences, half of them up to {lengths.quantiles[0.5]:,} tokens, "
         f"the longest {lengths.longest:,}"
     )
-    panel.legend(loc="upper left")
+    panel.legend(loc="best")
+
+
+def _ranges(panel: Axes, ranges: Sequence[str]) -> None:
+    panel.tick_params(axis="x", length=0)
+    panel.set_xticks(range(len(ranges)), ranges)
+    if len(ranges) * max(len(one) for one in ranges) > _MOST_CHARACTERS:
+        for label in panel.get_xticklabels():
+            label.set(rotation=35, ha="right", rotation_mode="anchor")
 
 
 def _imbalance(panel: Axes, batches: BatchImbalance) -> None:
     _rising(panel, batches.token_imbalance, style.PLANNED, "tokens")
     _rising(panel, batches.square_imbalance, _ATTENTION, "attention's time")
     panel.set_ylim(bottom=1)
-    panel.set_xlabel("batches, the evenest first")
-    panel.set_ylabel(f"fullest of {batches.replicas} replicas / mean")
-    panel.set_title("Sequences dealt out in turn")
-    panel.legend(loc="upper left")
+    why = "" if batches.why_no_more is None else f"\n({batches.why_no_more})"
+    panel.set_xlabel(f"batches, the evenest first{why}")
+    panel.set_ylabel("fullest replica / mean one")
+    panel.set_title(f"Dealt out in turn to {counted(batches.replicas, 'replica')}")
+    style.steps(panel)
+    panel.legend(loc="best")
 
 
 def _rising(panel: Axes, values: Sequence[float], colour: str, label: str) -> None:

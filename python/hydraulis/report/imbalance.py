@@ -10,6 +10,7 @@ import numpy as np
 from hydraulis._core import Planner
 from hydraulis.config.planner import SEARCH
 from hydraulis.planner.compare import fits, homogeneous
+from hydraulis.planner.counted import counted
 from hydraulis.planner.percent import percent
 from hydraulis.planner.static import StaticComparison
 from hydraulis.planner.tell import silent
@@ -68,7 +69,7 @@ def balances(run: Run, progress: Tell = silent) -> list[Balance]:
     chosen = sorted({places[round(place)] for place in np.linspace(0, len(places) - 1, MOST_STEPS)})
     steps = [run.metrics[place].step for place in chosen]
     plans = [run.plans[place] for place in chosen]
-    after = _balance("planned anew in each step", steps, plans, run)
+    after = _balance("Planned anew in each step", steps, plans, run)
     if (run.path / CALIBRATIONS).exists():
         return [after]
     cluster, memory = plans[-1].cluster, plans[-1].memory
@@ -85,7 +86,7 @@ def balances(run: Run, progress: Tell = silent) -> list[Balance]:
     for done, plan in enumerate(plans):
         progress(f"planning under {best.strategy}", done, len(plans))
         kept.append(planner.plan(plan.lengths, plan.targets))
-    return [_balance(f"{best.strategy} kept for all steps", steps, kept, run), after]
+    return [_balance(f"{best.strategy} in all steps", steps, kept, run), after]
 
 
 def comparable(run: Run) -> list[int]:
@@ -131,8 +132,9 @@ def imbalance_figure(found: Sequence[Balance]) -> Drawing:
         for panel, one, colour in zip(drawing.panels, found, colours, strict=True):
             _ends(drawing, panel, one, colour)
             panel.set_ylim(0, high)
-            panel.set_ylabel("ms")
+            panel.set_ylabel("predicted end, ms")
             style.thousands(panel)
+            style.steps(panel)
         drawing.panels[-1].set_xlabel("step")
         for panel in drawing.panels[:-1]:
             panel.tick_params(labelbottom=False)
@@ -141,13 +143,14 @@ def imbalance_figure(found: Sequence[Balance]) -> Drawing:
 
 def _ends(drawing: Drawing, panel: Axes, one: Balance, colour: str) -> None:
     panel.set_title(
-        f"{one.name}: {one.mean_ms:,.0f} ms in the mean, GPUs wait {percent(one.idle)} of the time"
+        f"{one.name}: predicted {one.mean_ms:,.0f} ms in the mean, ranks wait {percent(one.idle)}"
     )
     for step, ends in zip(one.steps, one.replica_ms, strict=True):
         (bar,) = panel.plot(
             [step, step], [min(ends), max(ends)], color=style.MEASURED, linewidth=2.2, alpha=0.75
         )
+        replicas = counted(len(ends), "replica")
         drawing.tip(
-            bar, f"step {step}: {len(ends)} replicas end from {min(ends):,.0f} to {max(ends):,.0f} ms"
+            bar, f"step {step}: {replicas} predicted to end from {min(ends):,.0f} to {max(ends):,.0f} ms"
         )
         panel.plot([step] * len(ends), ends, linestyle="", marker="o", markersize=2.6, color=colour)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hydraulis.planner.counted import counted
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
 
@@ -37,7 +38,13 @@ def loss_figure(metrics: Sequence[StepMetrics], evaluations: Sequence[Evaluation
         (panel,) = drawing.panels
         panel.plot(tokens, losses, color=style.PLANNED, alpha=0.35, linewidth=1)
         panel.plot(tokens, losses, linestyle="", marker=".", markersize=3, color=style.PLANNED, alpha=0.6)
-        panel.plot(tokens, moving_mean(losses, len(losses) // 20), color=style.PLANNED, linewidth=2)
+        panel.plot(
+            tokens,
+            moving_mean(losses, len(losses) // 20),
+            color=style.PLANNED,
+            linewidth=2,
+            label="in training, each step and the mean around it",
+        )
         panel.annotate(
             f"{losses[-1]:.3f}",
             (tokens[-1], losses[-1]),
@@ -49,9 +56,11 @@ def loss_figure(metrics: Sequence[StepMetrics], evaluations: Sequence[Evaluation
         if evaluations:
             trained = {one.step: float(at) for one, at in zip(metrics, tokens, strict=True)}
             _held_out(drawing, panel, evaluations, trained)
-        panel.set_title(f"Loss of {len(losses):,} steps: {losses[0]:.3f} to {losses[-1]:.3f} nats a token")
+        steps = counted(len(losses), "step")
+        panel.set_title(f"Loss of {steps}: {losses[0]:.3f} to {losses[-1]:.3f} nats a token")
         panel.set_xlabel(f"{unit_name} trained")
-        panel.set_ylabel("nats")
+        panel.set_ylabel("nats a token")
+        panel.legend(loc="best")
         panel.margins(x=0.04)
         style.thousands(panel, "x")
     return drawing
@@ -66,7 +75,6 @@ def _held_out(
     for place, one in zip(places, evaluations, strict=True):
         (dot,) = panel.plot(place, one.loss, marker="o", markersize=4, color=style.MEASURED)
         drawing.tip(dot, f"after step {one.step}: {one.loss:.3f} nats on what is held out")
-    panel.legend(loc="upper right")
 
 
 def moving_mean(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.float64]:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hydraulis.data.analysis import Analysis, length_statistics
+from hydraulis.planner.counted import counted
 from hydraulis.planner.percent import percent
 from hydraulis.planner.tell import silent
 from hydraulis.report.data import data_figure
 from hydraulis.report.imbalance import Balance, balances, comparable, imbalance_figure
-from hydraulis.report.lengths import lengths_figure
 from hydraulis.report.loss import loss_figure
 from hydraulis.report.prediction import prediction_figure
 from hydraulis.report.strategies import strategies_figure
@@ -80,7 +81,7 @@ def sections(run: Run, found: Sequence[Balance], progress: Tell) -> Iterator[Sec
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
     """
-    drawn = [_DATA] if run.analysis is not None else []
+    drawn = [_data(run.analysis)] if run.analysis is not None else []
     drawn += _OF_EVERY_RUN
     drawn += [_imbalance(len(run.plans) - len(comparable(run)))] if found else []
     drawn += [_timeline(run.traced)] if run.traced is not None else []
@@ -89,13 +90,22 @@ def sections(run: Run, found: Sequence[Balance], progress: Tell) -> Iterator[Sec
         yield Section(name, heading, caption, draw(run, found))
 
 
-def _data(run: Run, _: object) -> Drawing:
-    assert run.analysis is not None  # else the figure is left out
-    return data_figure(run.analysis)
+def _trained(run: Run) -> Analysis:
+    """Look at the lengths of all steps, as the data set's are looked at."""
+    targets = np.concatenate([plan.targets for plan in run.plans])
+    return Analysis(lengths=length_statistics(run.lengths, targets), batches=None)
+
+
+def _data(analysis: Analysis) -> _Figure:
+    caption = "Where sequences, tokens and attention are; how uneven plain data parallelism would find it."
+    why = None if analysis.batches is None else analysis.batches.why_no_more
+    if why is not None:
+        caption += f" Batches are not dealt out to more replicas, because {why}."
+    return "data", "The data set", caption, lambda _run, _found: data_figure(analysis)
 
 
 def _timeline(traced: TracedStep) -> _Figure:
-    title = f"step {traced.step}, {traced.plan.strategy}: {len(traced.plan.lengths):,} sequences"
+    title = f"step {traced.step}, {traced.plan.strategy}: {counted(len(traced.plan.lengths), 'sequence')}"
     return (
         "timeline",
         f"Step {traced.step}, stage by stage",
@@ -114,18 +124,12 @@ def _imbalance(left_out: int) -> _Figure:
     return "imbalance", "Balance of the replicas", caption, lambda _, found: imbalance_figure(found)
 
 
-_DATA: _Figure = (
-    "data",
-    "The data set",
-    "Where its sequences, tokens and attention are; how uneven plain data parallelism would find it.",
-    _data,
-)
 _OF_EVERY_RUN: tuple[_Figure, ...] = (
     (
         "lengths",
         "Lengths that were trained",
         "Most sequences are short; most tokens are in long ones, which decide the strategy.",
-        lambda run, _: lengths_figure(run.lengths),
+        lambda run, _: data_figure(_trained(run)),
     ),
     (
         "loss",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from hydraulis.planner.counted import counted
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
 
@@ -27,12 +28,13 @@ def strategies_figure(metrics: Sequence[StepMetrics]) -> Drawing:
     """
     counts = Counter(one.strategy for one in metrics)
     rows = [name for name, _ in counts.most_common(MOST)]
-    names = [f"{name}  {counts[name]:,}x" for name in rows]
+    names = [f"{name}, {counted(counts[name], 'step')}" for name in rows]
     if len(counts) > MOST:
-        names.append(f"others  {len(metrics) - sum(counts[name] for name in rows):,}x")
+        names.append(f"others, {counted(len(metrics) - sum(counts[name] for name in rows), 'step')}")
     with Drawing(8.0, 2.0 + 0.26 * len(names), rows=(0.26 * len(names) + 0.4, 1.2)) as drawing:
         chosen, longest = drawing.panels
-        chosen.set_title(f"{len(counts)} strategies in {len(metrics):,} steps")
+        strategies = counted(len(counts), "strategy", "strategies")
+        chosen.set_title(f"{strategies} in {counted(len(metrics), 'step')}")
         for one in metrics if len(metrics) <= style.MOST_TIPS else ():
             _step(drawing, one, _row(one, rows))
         if len(metrics) > style.MOST_TIPS:
@@ -46,8 +48,8 @@ def strategies_figure(metrics: Sequence[StepMetrics]) -> Drawing:
         longest.set_ylabel("tokens")
         longest.set_xlabel("step")
         style.thousands(longest)
-        style.thousands(longest, "x")
         for panel in drawing.panels:
+            style.steps(panel)
             panel.set_xlim(metrics[0].step - 0.5, metrics[-1].step + 0.5)
     return drawing
 

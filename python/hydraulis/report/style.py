@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import io
 import re
+import textwrap
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from hydraulis.errors import HydraulisError
@@ -35,6 +36,8 @@ GRID = "#E6E6E6"
 # More artists than these have no tips, and are drawn together: each by itself takes a millisecond.
 MOST_TIPS = 500
 IDLE = "#E6E7E9"
+# In an inch of a figure's head, where most are no wider than digits.
+_HEAD_CHARACTERS = 13
 # From few tokens to many.
 FORWARDS = ("#BFDDF2", "#0072B2", "#00304D")
 BACKWARDS = ("#F9DDB1", "#E08A00", "#6B3000")
@@ -124,6 +127,11 @@ class Drawing:
     def __exit__(self, *error: object) -> None:
         self._settings.__exit__(None, None, None)
 
+    def head(self, text: str) -> None:
+        """Write above all panels what they are of; what is too long for a line goes on below it."""
+        lines = textwrap.wrap(text, int(_HEAD_CHARACTERS * self.figure.get_figwidth()))
+        self.figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=9, color=FAINT)
+
     def tip(self, artist: Artist, text: str) -> None:
         """Let a viewer of the SVG show `text` while the pointer rests on `artist`."""
         name = f"tip-{len(self._tips)}"
@@ -158,6 +166,14 @@ class Drawing:
         kind: Any = path.suffix.lower().removeprefix(".")
         with whole_file(path) as file:
             file.write(self.render(kind))
+
+
+def steps(panel: Axes) -> None:
+    """Write the numbers of steps or batches below a panel: whole ones, with commas."""
+    from matplotlib.ticker import MaxNLocator
+
+    panel.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
+    thousands(panel, "x")
 
 
 def thousands(panel: Axes, axis: Literal["x", "y"] = "y") -> None:

@@ -57,9 +57,10 @@ def timeline_figure(
             panel.tick_params(labelbottom=panel is drawing.panels[-1])
             panel.tick_params(axis="y", labelsize=min(7.5, 40 * height))
             style.thousands(panel, "x")
-        drawing.panels[-1].set_xlabel("ms since the start of the iteration")
+        numbers = "; numbers are those of micro-batches" if lanes_of.numbered else ""
+        drawing.panels[-1].set_xlabel(f"ms since the start of the iteration{numbers}")
         _legend(drawing, shades, with_transfers=bool(moved))
-        drawing.figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=style.FAINT)
+        drawing.head(title)
     return drawing
 
 
@@ -95,7 +96,7 @@ class _Lanes:
         self._plan = plan
         self._contents = contents
         self._shades = shades
-        self._numbered = sum(len(of_replica) for of_replica in contents) <= _MOST_NUMBERS
+        self.numbered = sum(len(of_replica) for of_replica in contents) <= _MOST_NUMBERS
 
     def draw(self, timelines: Sequence[Sequence[Span]], end: float, trips: Sequence[Trip]) -> None:
         places: dict[float, str] = {}
@@ -148,7 +149,7 @@ class _Lanes:
                 f"{'forward' if span.forward else 'backward'} of micro-batch {span.micro_batch}: {tokens:,} "
                 f"tokens in {sequences} sequences, {width:,.1f} ms from {span.start_ms:,.1f} ms",
             )
-            if self._numbered and width > 0.025 * end:
+            if self.numbered and width > 0.025 * end:
                 middle = (span.start_ms + span.end_ms) / 2
                 ink = self._shades.ink(tokens, forward=span.forward)
                 number = self._panel.text(middle, lane, str(span.micro_batch), fontsize=6, color=ink)

@@ -1,0 +1,37 @@
+"""Options of several commands: one name, one meaning, one way to be refused."""
+
+from pathlib import Path
+
+import pytest
+
+from hydraulis.cli.main import main
+
+PLANNED = ["--profile", "llama-7b-a800", "--gpus", "8", "--lengths", "lengths.txt"]
+
+
+@pytest.mark.parametrize(
+    ("words", "ending"),
+    [
+        (["analyze", "text.jsonl", "--figure"], ".png or .svg or .pdf"),
+        (["plan", *PLANNED, "--figure"], ".png or .svg or .pdf"),
+        (["simulate", *PLANNED, "--tokens-per-batch", "9", "--figure"], ".png or .svg or .pdf"),
+        (["report", "run", "--output"], ".html"),
+        (["pack", "--lengths", "lengths.txt", "--window", "9", "--output"], ".npz"),
+        (["profile", "run.toml", "--output"], ".json"),
+    ],
+)
+def test_a_file_that_is_written_ends_as_what_it_is(
+    words: list[str],
+    ending: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, "out.txt"]) == 2
+    said = f"hydraulis: error [arguments]: {words[-1]}: 'out.txt' must end with {ending}: "
+    assert capsys.readouterr().err.startswith(said)
+    # Capitals are the same ending: what is missed then is what is read.
+    assert main([*words, f"out{ending.split()[0].upper()}"]) == 2
+    assert "must end with" not in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,43 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from config.run_file import MINIMAL, write
+from hydraulis.config.run import RunConfig, load, to_dict
+from hydraulis.config.table import from_table
+from hydraulis.errors import InvalidInputError
+
+
+def test_either_tokens_or_sequences_fill_a_batch(tmp_path: Path) -> None:
+    path = write(tmp_path, MINIMAL.replace("tokens_per_batch = 16384", ""))
+    with pytest.raises(
+        InvalidInputError, match=r"data\.sequences_per_batch are both absent: .*; set one"
+    ) as refusal:
+        load(path)
+    assert refusal.value.code == "config_value"
+    assert load(write(tmp_path)).data.batch_tokens == 16384
+    both = write(tmp_path, MINIMAL.replace("[train]", "sequences_per_batch = 3\n[train]"))
+    with pytest.raises(
+        InvalidInputError, match="are 16384 and 3: exactly one of them says when a batch is full"
+    ):
+        load(both)
+
+
+def test_sources_are_tables_with_the_fields_of_their_format(tmp_path: Path) -> None:
+    sources = '[[data.sources]]\nfiles = ["a.jsonl", "b/*.parquet"]\nformat = "completion"\nweight = 2\n'
+    config = load(write(tmp_path, MINIMAL + sources))
+    (source,) = config.data.sources
+    assert source.files == ("a.jsonl", "b/*.parquet")
+    assert source.fields == ("prompt", "completion")
+    assert source.weight == 2.0
+    assert from_table(RunConfig, json.loads(json.dumps(to_dict(config))), "") == config
+    # What the bytes need, a tokenizer may not.
+    assert load(write(tmp_path, MINIMAL + sources), ["model.vocab_size=60"]).model.vocab_size == 60
+
+
+def test_an_empty_list_of_sources_is_refused_unless_the_standard_library_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"data\.sources = \[\] names no files") as refusal:
+        load(write(tmp_path), ["data.sources=[]"])
+    assert refusal.value.code == "config_value"
+    assert load(write(tmp_path), ["data.sources=[]", "data.source=stdlib"]).data.sources == ()

@@ -1,0 +1,50 @@
+"""A run of a few steps: its file, and what it writes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+STEPS = 4
+CONFIG = """
+[model]
+vocab_size = 256
+hidden_size = 32
+intermediate_size = 48
+num_hidden_layers = 2
+num_attention_heads = 4
+num_key_value_heads = 2
+initializer_range = 0.1
+
+[data]
+max_tokens = 400
+tokens_per_batch = 1024
+
+[train]
+steps = {steps}
+trace_step = 2
+timeout_s = 60
+
+[optimizer]
+learning_rate = 1e-2
+
+[planner]
+memory_mib = 6
+strategies = ["2x<1>", "1x<tp2>", "1x<cp2>"]
+context = "ring"
+profile_seconds = 1.0
+
+[output]
+directory = "{directory}"
+"""
+
+
+def write_config(folder: Path) -> Path:
+    path = folder / "run.toml"
+    path.write_text(CONFIG.format(steps=STEPS, directory=folder / "run"))
+    return path
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    text = path.read_text(encoding="utf-8")
+    assert text.endswith("\n")
+    return [json.loads(line) for line in text.splitlines()]
