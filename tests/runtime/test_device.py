@@ -10,6 +10,8 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.runtime import device as device_module
 from hydraulis.runtime.device import CPU, backend_of, choose_device, device_name, prepare_device
 
+QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
+
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
@@ -76,8 +78,10 @@ def prepared(monkeypatch: pytest.MonkeyPatch, device: torch.device) -> tuple[lis
 
 @pytest.fixture
 def unset(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
-        monkeypatch.delenv(variable, raising=False)
+    for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", QUEUES):
+        # Set and taken away, so that it is as it was when the test ends.
+        monkeypatch.setenv(variable, "")
+        del os.environ[variable]
     return monkeypatch
 
 
@@ -90,8 +94,24 @@ def test_segments_are_expandable_unless_the_user_says_otherwise(unset: pytest.Mo
             assert prepared(changed, cuda) == ([], [cuda])
 
 
+def test_streams_have_as_many_queues_as_can_be_unless_the_user_says_otherwise(
+    unset: pytest.MonkeyPatch,
+) -> None:
+    for given, expected in ((None, "32"), ("1", "1")):
+        if given is not None:
+            unset.setenv(QUEUES, given)
+        prepared(unset, torch.device("cuda", 1))
+        assert os.environ[QUEUES] == expected
+
+
 def test_the_cpu_needs_no_preparation(unset: pytest.MonkeyPatch) -> None:
     assert prepared(unset, CPU) == ([], [])
+    assert QUEUES not in os.environ
+
+
+def test_no_test_computes_before_cublas_is_told_its_workspace() -> None:
+    # It is asked once, whoever computes first, and a later test may ask for the same sums each time.
+    assert os.environ[device_module._CUBLAS_VARIABLE] == device_module._CUBLAS_WORKSPACE
 
 
 def test_torch_takes_the_allocators_settings_by_the_name_it_has() -> None:

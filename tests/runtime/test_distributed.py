@@ -61,3 +61,19 @@ def test_an_error_leaves_the_group_too() -> None:
     with pytest.raises(RuntimeError, match=message), joined(timedelta(seconds=20)):
         raise RuntimeError(message)
     assert not dist.is_initialized()
+
+
+def test_a_rank_that_fails_waits_for_nobody(torchrun: pytest.MonkeyPatch) -> None:
+    destroy, destroyed = dist.destroy_process_group, []
+
+    def waiting() -> None:
+        destroyed.append(True)
+        destroy()
+
+    torchrun.setattr(dist, "destroy_process_group", waiting)
+    with pytest.raises(MemoryError), joined(timedelta(seconds=20)):
+        raise MemoryError
+    assert not destroyed
+    with joined(timedelta(seconds=20)):
+        pass
+    assert destroyed

@@ -19,6 +19,8 @@ from hydraulis.data.corpus import Corpus
 from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.runtime.checkpoint.shard import Snapshot, tensor_name
+from hydraulis.runtime.device import CPU
+from hydraulis.runtime.side_stream import SideStream
 from hydraulis.runtime.worker import Worker
 from hydraulis.train import command
 from profiles import made_up_profile
@@ -121,12 +123,12 @@ def test_the_same_iterations_are_equal_to_the_bit(device: str) -> None:
 
 @on_each_device
 def test_a_snapshot_is_of_the_state_before_the_next_step(device: str) -> None:
-    with one_rank(device):
+    with one_rank(device) as own:
         worker = make(device, torch.float32)
         worker.home.gradient.normal_()
         worker.home.step()
         before = {kind: flat.to("cpu", copy=True) for kind, flat in worker.home.buffers().items()}
-        snapshot = Snapshot(worker.shares)
+        snapshot = Snapshot(worker.shares, SideStream(own))
         for _ in range(3):
             worker.home.step()
         tensors = snapshot.tensors()
@@ -144,7 +146,7 @@ def test_no_step_waits_for_those_who_read_what_is_frozen() -> None:
     with one_rank("cpu"):
         worker = make("cpu", torch.float32)
         assert worker.frozen is not None
-        Snapshot(worker.shares)
+        Snapshot(worker.shares, SideStream(CPU))
         # It is never stepped on, so that nobody would forget them.
         assert [len(share._readers) for share in worker.shares] == [1, 0]
 

@@ -15,6 +15,10 @@ _ALLOCATOR_SETTINGS = "expandable_segments:True"
 # cuBLAS adds up in a fixed order only with a workspace of a fixed size (NVIDIA's documentation of
 # reproducibility).
 _CUBLAS_VARIABLE, _CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+# Streams are spread over the queues from the host to the device, 8 of them unless this says more, and what
+# waits in a queue holds up what other streams put behind it (CUDA programming guide, environment variables).
+# Each group of a stage has a stream, and none of them may wait for a trade of gradients.
+_QUEUES_VARIABLE, _MOST_QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS", "32"
 
 
 def choose_device(kind: DeviceKind) -> torch.device:
@@ -48,7 +52,8 @@ def choose_device(kind: DeviceKind) -> torch.device:
 def prepare_device(device: torch.device, *, deterministic: bool = False) -> None:
     """Make a device the process's own, before anything is put on it.
 
-    The allocator gets expandable segments, unless the environment says something else of it.
+    The allocator gets expandable segments, and the device as many queues as there can be, unless the
+    environment says something else of them.
 
     Args:
         device: of this rank, chosen.
@@ -63,6 +68,7 @@ def prepare_device(device: torch.device, *, deterministic: bool = False) -> None
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if not any(variable in os.environ for variable in _ALLOCATOR_VARIABLES):
         _set_allocator(_ALLOCATOR_SETTINGS)
+    os.environ.setdefault(_QUEUES_VARIABLE, _MOST_QUEUES)
     torch.cuda.set_device(device)
 
 

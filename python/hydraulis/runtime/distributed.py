@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _abort_process_group
 
 from hydraulis.runtime.device import CPU, backend_of, prepare_device
 from hydraulis.runtime.node_interface import node_interface
@@ -36,13 +37,17 @@ def joined(timeout: timedelta, device: torch.device = CPU, *, deterministic: boo
     _choose_interface()
     backend = backend_of(device, int(os.environ["WORLD_SIZE"]))
     # With its device given NCCL connects all ranks now. Later, its first exchange would have to be of all of
-    # them, and that of a pipeline's stages is not; and smaller groups are split off, which saves memory.
+    # them, and that of a pipeline's stages is not; and smaller groups are split off, which is quicker.
     device_id = device if "nccl" in backend else None
     dist.init_process_group(backend, timeout=timeout, device_id=device_id)
     try:
         yield dist.get_rank()
-    finally:
-        dist.destroy_process_group()
+    except BaseException:
+        # To destroy a group is to wait until NCCL has ended what it began. Of a rank that fails alone, for
+        # want of memory say, nobody has heard: all would wait, and its error would not be told.
+        _abort_process_group()
+        raise
+    dist.destroy_process_group()
 
 
 def _choose_interface() -> None:

@@ -18,10 +18,11 @@ class GradientDeparture:
     """All buckets' gradients, from the last to the first: the order of backward.
 
     A bucket is started when this rank's last backward has gone through its block, and those before it are
-    started; of a bucket that this rank holds nothing of, as soon as those before it are. It leaves from the
-    gradient buffer itself. At home contributions are added in rank order in the dtype of the sums, so a run
-    is bit-reproducible. Where there are several nodes, they are added inside each of them first, by the rank
-    that relays them, and its sums go on to home, where they are added in the order of nodes.
+    started; of a bucket that this rank holds nothing of, once those before it are and `advance` is called. It
+    leaves from the gradient buffer itself. At home contributions are added in rank order in the dtype of the
+    sums, so a run is bit-reproducible. Where there are several nodes, they are added inside each of them
+    first, by the rank that relays them, and its sums go on to home, where they are added in the order of
+    nodes.
 
     What comes in is staged: two buckets' contributions to what this rank adds up, and no bucket is started
     before there is room for it. Computation never waits for room: another rank's start may depend on it. So

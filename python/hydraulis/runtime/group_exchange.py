@@ -51,7 +51,8 @@ class GroupExchange:
         for ranks in rank_sets:
             # A rank alone trades with nobody, and on NCCL a group of one takes 512 MiB.
             if len(ranks) > 1:
-                group = dist.new_group(ranks, timeout=timeout, backend=tensor_backend_of(device))
+                backend, options = tensor_backend_of(device), _options(device, timeout)
+                group = dist.new_group(ranks, timeout=timeout, backend=backend, pg_options=options)
                 own = group if dist.get_rank() in ranks else own
         return cls(own, device)
 
@@ -85,3 +86,13 @@ class GroupExchange:
             async_op=True,
         )
         return work
+
+
+def _options(device: torch.device, timeout: timedelta) -> "dist.ProcessGroupNCCL.Options | None":
+    """Let the group's stream be none that a group of a stage has (see `side_stream`)."""
+    if device.type != "cuda":
+        return None
+    options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+    # Torch sets it anyway, and warns where that changes it.
+    options._timeout = timeout
+    return options

@@ -7,7 +7,7 @@ their sums.
 
 What a stage computes waits for nothing but its own blocks: hooks on the modules of a block wait for its
 parameters before its first forward, and hooks on the parameters see when the last backward has gone through
-it.
+it. Trades of gradients start with the last forward at the earliest.
 """
 
 from collections import Counter
@@ -54,6 +54,9 @@ class Transfers:
         self.departure = GradientDeparture(exchange, home, buffers)
         self._is_apart = exchange.is_apart
         self._clock = clock
+        self._num_micro_batches = 0
+        # Of each block, since transfers began.
+        self._num_forwards: Counter[int] = Counter()
 
     @property
     def staging(self) -> list[Tensor]:
@@ -86,6 +89,8 @@ class Transfers:
             numbers = () if stage is None else (number for number, _ in self._by_bucket(stage))
             accumulations = {number: count * num_micro_batches for number, count in Counter(numbers).items()}
             self.departure.begin(buckets, accumulations)
+        self._num_micro_batches = num_micro_batches
+        self._num_forwards.clear()
 
     def fill(self, buckets: list[BucketTransfer]) -> None:
         """Bring all parameters, and expect no gradients. Collective."""
@@ -111,8 +116,12 @@ class Transfers:
         if self.arrival.is_awaited(number):
             with self._clock.transferring():
                 self.arrival.wait_for(number)
-        with self._departing():
-            self.departure.advance()
+        self._num_forwards[number] += 1
+        if self._num_forwards[number] == self._num_micro_batches:
+            # Those that this rank has no gradients of. Not before: this rank's replica has some, whose last
+            # backward is behind this forward, and on CUDA a trade that waits takes computation's place.
+            with self._departing():
+                self.departure.advance()
 
     def _after_gradient(self, number: int, _parameter: object) -> None:
         with self._departing():

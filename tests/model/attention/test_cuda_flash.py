@@ -1,6 +1,7 @@
 """What can be known of the CUDA kernels without a device: shapes by torch's own shape functions, refusals."""
 
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
@@ -114,6 +115,28 @@ def test_the_package_is_called_by_its_parameters(monkeypatch: pytest.MonkeyPatch
         assert call["causal"] is False
         assert call["dropout_p"] == 0.0
     assert package.calls[1]["softmax_lse"].shape == (8, 16)
+
+
+@pytest.mark.parametrize(
+    ("named", "version", "taken"),
+    [
+        ("flash_attn", "2.8.3.post2", True),
+        ("flash_attn", "2.7.0+cu13torch2.11", True),
+        ("flash_attn", "2.6.3", False),
+        # It has other functions, and its folder's name is the same.
+        ("flash_attn_4", "4.0.0b36", False),
+    ],
+)
+def test_a_package_without_the_two_functions_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, version: str, *, taken: bool
+) -> None:
+    (tmp_path / "flash_attn").mkdir()
+    described = tmp_path / f"{named}-{version}.dist-info"
+    described.mkdir()
+    facts = f"Metadata-Version: 2.1\nName: {named.replace('_', '-')}\nVersion: {version}\n"
+    (described / "METADATA").write_text(facts)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert cuda_flash._package_is_installed.__wrapped__() == taken
 
 
 @pytest.fixture

@@ -43,7 +43,8 @@ def test_heads_may_be_views_of_one_tensor() -> None:
 
 def test_a_kernel_that_does_not_fit_is_refused_with_the_reason() -> None:
     heads = random_heads(MASK, 2, 2)
-    for kind, reason in (("flash-attn", "flash-attn is not installed"), ("torch-flash", "it runs on cuda")):
+    missing = "flash-attn, 2.7 or later, is not installed"
+    for kind, reason in (("flash-attn", missing), ("torch-flash", "it runs on cuda")):
         with pytest.raises(InvalidInputError, match="float64 heads of dim 16 on cpu") as caught:
             varlen_attention(*heads, SEGMENTS, kind)  # type: ignore[arg-type]
         assert caught.value.code == "attention_kernel"

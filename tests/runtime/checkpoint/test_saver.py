@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from devices import one_rank
+from hydraulis.runtime.checkpoint import saver as saver_module
+from hydraulis.runtime.side_stream import SideStream
 from ranks import run_ranks
 from runtime.checkpoint.checkpoint_workers import (
     Loaded,
@@ -13,6 +16,8 @@ from runtime.checkpoint.checkpoint_workers import (
     first_copy,
     load,
     look_at,
+    make_home,
+    make_saver,
     save,
     write_slowly,
 )
@@ -86,3 +91,22 @@ def test_a_folder_that_a_rank_does_not_see_is_refused_on_all(tmp_path: Path) -> 
     assert first[1].startswith("checkpoint_not_shared: rank 1 on ")
     assert str(folders[0]) in first[1]
     assert list(folders[0].iterdir()) == []
+
+
+def test_all_checkpoints_of_a_run_are_copied_on_one_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[SideStream] = []
+
+    def stream(device: torch.device) -> SideStream:
+        made.append(SideStream(device))
+        return made[-1]
+
+    monkeypatch.setattr(saver_module, "SideStream", stream)
+    with one_rank("cpu"):
+        saver = make_saver(tmp_path, make_home(), every_steps=1)
+        for step in range(1, 4):
+            saver.after(step)
+        saver.close(3)
+    # Torch has few, and a new one for each would soon be one that something else travels on.
+    assert len(made) == 1

@@ -9,8 +9,9 @@ FlashAttention-2: Dao, arXiv:2307.08691.
 
 import functools
 import importlib
-import importlib.util
 import math
+import re
+from importlib import metadata
 from typing import Any
 
 import torch
@@ -25,6 +26,8 @@ _NO_DROPOUT = 0.0
 _OLDEST_CAPABILITY = (8, 0)
 _LARGEST_HEAD_DIM = 256
 _HEAD_DIM_MULTIPLE = 8
+# Of flash-attn: since then its functions take these arguments.
+_OLDEST_PACKAGE = (2, 7)
 
 
 class TorchFlash:
@@ -71,7 +74,9 @@ class FlashAttnPackage:
 
     def refusal(self, q_TND: Tensor) -> str | None:
         """Refuse what FlashAttention-2 cannot compute, and everything where the package is missing."""
-        return _refusal(q_TND) if _package_is_installed() else "the package flash-attn is not installed"
+        if not _package_is_installed():
+            return f"the package flash-attn, {'.'.join(map(str, _OLDEST_PACKAGE))} or later, is not installed"
+        return _refusal(q_TND)
 
     def forward(self, heads: Heads, mask: AttentionMask) -> Attended:
         """Attend, all segments in one launch."""
@@ -104,7 +109,12 @@ class FlashAttnPackage:
 
 @functools.cache
 def _package_is_installed() -> bool:
-    return importlib.util.find_spec("flash_attn") is not None
+    # By its name, not by its folder: flash-attn-4 has other functions in a folder of the same name.
+    try:
+        version = metadata.version("flash-attn")
+    except metadata.PackageNotFoundError:
+        return False
+    return tuple(map(int, re.findall(r"\d+", version)[:2])) >= _OLDEST_PACKAGE
 
 
 def _package() -> Any:

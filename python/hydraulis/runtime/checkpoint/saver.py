@@ -22,6 +22,7 @@ from hydraulis.runtime.checkpoint.shard import Snapshot, parameter_records, shar
 from hydraulis.runtime.every_rank import raise_everywhere
 from hydraulis.runtime.home import HomeShare
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
+from hydraulis.runtime.side_stream import SideStream
 
 CONFIG = "config.json"
 
@@ -56,6 +57,7 @@ class CheckpointSaver:
         self._config = config
         self._shares = shares
         self._description = description
+        self._stream = SideStream(shares[0].master.device)
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: _Pending | None = None
         self._begun: int | None = None
@@ -86,7 +88,7 @@ class CheckpointSaver:
         """Copy the state, and have it written."""
         self._finish()
         path = Path(from_rank_zero(lambda: str(self._make_folder(step))))
-        snapshot = Snapshot(self._shares)
+        snapshot = Snapshot(self._shares, self._stream)
         file = path / shard_name(dist.get_rank(), dist.get_world_size())
         self._begun = step
         self._pending = _Pending(step, path, self._writer.submit(write_shard, file, snapshot))

@@ -33,16 +33,15 @@ class Snapshot:
 
     Args:
         shares: the state.
+        stream: on which it is made.
     """
 
-    def __init__(self, shares: Sequence[HomeShare]) -> None:
-        device = shares[0].master.device
+    def __init__(self, shares: Sequence[HomeShare], stream: SideStream) -> None:
         self._tensors: dict[str, Tensor] = {}
-        stream = SideStream(device)
         with stream.beside():
             for share in shares:
                 self._copy(share)
-            self._made = Landmark(device)
+            self._made = Landmark(shares[0].master.device)
         for share in shares:
             share.read_until(self._made)
 

@@ -1,0 +1,113 @@
+"""Stages on CUDA without a device: torch's shape functions compute, and refuse what lies on two devices.
+
+Autograd needs a device to run on, so the backward of each function of our own follows its forward here.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from hydraulis import Scheme
+from hydraulis._core import Position
+from hydraulis.config.context import ContextKind
+from hydraulis.model.attention import varlen
+from hydraulis.parallel import collectives, vocabulary
+from hydraulis.parallel.context import ring, ulysses
+from hydraulis.parallel.groups import ProcessGroups
+from hydraulis.runtime.buffers import StrategyBuffers
+from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.stage import Stage, StageKinds
+from small_model import small_config
+
+CUDA = torch.device("cuda", 0)
+# Heads that FlashAttention takes.
+PARAMETERS = ModelParameters.of(small_config(head_dim=8, qk_norm=True, attention_bias=True))
+FUNCTIONS = (
+    (varlen, "_attend", varlen._VarlenAttention),
+    (collectives, "_gather", collectives._AllGatherTokens),
+    (collectives, "_scatter", collectives._ReduceScatterTokens),
+    (vocabulary, "_head_loss", vocabulary._HeadLoss),
+    (ring, "_attend", ring._RingAttention),
+    (ulysses, "_to_heads", ulysses._TokensToHeads),
+    (ulysses, "_to_tokens", ulysses._HeadsToTokens),
+)
+
+
+class Context:
+    """What a function's forward leaves for its backward."""
+
+    def save_for_backward(self, *tensors: Tensor) -> None:
+        self.saved_tensors = tensors
+
+
+def both_ways(function: Any, ran: set[str]) -> Callable[..., Any]:
+    """Give the forward, which has the backward run too and looks at its gradients."""
+
+    @torch.no_grad()
+    def forward(*inputs: Any) -> Any:
+        context = Context()
+        outputs = function.forward(context, *inputs)
+        given = outputs if isinstance(outputs, tuple) else (outputs,)
+        gradients = function.backward(context, *map(torch.ones_like, given))
+        for value, gradient in zip(inputs, gradients, strict=True):
+            if isinstance(value, Tensor) and gradient is not None:
+                assert (gradient.shape, gradient.device) == (value.shape, CUDA)
+        ran.add(function.__name__)
+        return outputs
+
+    return forward
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
+    """Be rank 0 of four on devices of the newest kind; give the functions that have run both ways."""
+    names: set[str] = set()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    for module, name, function in FUNCTIONS:
+        monkeypatch.setattr(module, name, both_ways(function, names))
+    dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+    yield names
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(
+    ("scheme", "context", "expected"),
+    [
+        ("<1>", None, {"_VarlenAttention", "_HeadLoss"}),
+        ("<pp2,selective>", None, {"_VarlenAttention", "_HeadLoss"}),
+        ("<tp2,full>", None, {"_AllGatherTokens", "_ReduceScatterTokens"}),
+        ("<cp2>", "ring", {"_RingAttention"}),
+        ("<cp2>", "ulysses", {"_TokensToHeads", "_HeadsToTokens"}),
+        ("<tp2,cp2>", "ring", {"_RingAttention", "_AllGatherTokens"}),
+    ],
+)
+def test_a_stage_computes_on_its_device_alone(
+    scheme: str, context: ContextKind | None, expected: set[str], dtype: torch.dtype, ran: set[str]
+) -> None:
+    positions = Position.all(Scheme(scheme))
+    groups = ProcessGroups(timedelta(seconds=9), "fake")
+    groups.ensure(
+        ranks
+        for rank, place in enumerate(positions)
+        for ranks in (place.tensor_group(rank), place.context_group(rank))
+    )
+    # The first rank of each stage; rank 0 stands in for it.
+    for position in (place for place in positions if (place.tensor_rank, place.context_rank) == (0, 0)):
+        with FakeTensorMode():
+            buffers = StrategyBuffers.for_schemes(PARAMETERS, [Scheme(scheme)], dtype, CUDA)
+            stage = Stage(PARAMETERS, position, StageKinds(context), 0, groups, buffers)
+            batch = stage.collate([np.arange(length) for length in (30, 11, 5)])
+            came_tH = torch.empty(stage.hidden_shape(batch), dtype=dtype, device=CUDA, requires_grad=True)
+            output = stage.forward(None if stage.is_first else came_tH, batch, 10)
+        assert output.device == CUDA
+        assert output.shape == (() if stage.is_last else came_tH.shape)
+    assert expected <= ran
