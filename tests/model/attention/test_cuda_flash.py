@@ -102,6 +102,12 @@ def test_torchs_own_shape_functions_take_the_call() -> None:
     assert log_sum_exp_NT.is_contiguous()
 
 
+def test_segments_of_one_query_are_not_said_to_be_so_since_others_may_be_empty() -> None:
+    # Where the longest has one query, both libraries view grouped queries as one for each segment.
+    mask = mask_of([1, 0, 1], [3, 4, 2], causal=False, device="cpu")
+    assert cuda_flash._boundaries(mask)[2:] == (2, 4)
+
+
 def test_the_package_is_called_by_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     package = RecordedPackage()
     monkeypatch.setitem(sys.modules, "flash_attn", ModuleType("flash_attn"))

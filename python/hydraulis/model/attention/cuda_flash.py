@@ -136,9 +136,11 @@ def _refusal(q_TND: Tensor) -> str | None:
 
 
 def _boundaries(mask: AttentionMask) -> tuple[Tensor, Tensor, int, int]:
-    """Give where segments begin, of queries and of keys, and how long the longest are."""
+    """Give where segments begin, of queries and of keys, and how long the longest are, or a bound of it."""
     queries, keys = mask.queries, mask.keys
-    return queries.boundary, keys.boundary, queries.longest, keys.longest
+    # Of 1 both libraries conclude that no segment is empty, and lay grouped queries out by segment; torch's
+    # build the log-sum-exps too (seqlenq_ngroups_swapped in flash_api.cpp).
+    return queries.boundary, keys.boundary, max(2, queries.longest), keys.longest
 
 
 def _without_keys(log_sum_exp_NT: Tensor, mask: AttentionMask) -> Tensor:
