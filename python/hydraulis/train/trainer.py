@@ -94,7 +94,7 @@ class Trainer:
         for iteration in self._iterations(stop):
             completed, dropped = iteration.metrics.step, iteration.num_dropped
             display.step(iteration.metrics)
-            on_rank_zero(partial(self._note, iteration))
+            on_rank_zero(partial(self._record, iteration))
             self._evaluate(completed, display)
             self.saver.after(completed)
         if dropped:
@@ -126,7 +126,7 @@ class Trainer:
         run = self.run
         return iterations(run.config, run.data.train, self.worker, self.planner, stop, run.completed)
 
-    def _note(self, iteration: Iteration) -> None:
+    def _record(self, iteration: Iteration) -> None:
         """Record an iteration, and learn from it, unless counting memory took a part of its times."""
         self.recorder.add(iteration)
         if not iteration.outcome.is_counted:
@@ -165,17 +165,16 @@ def _recorder(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> Reco
     directory = RunDirectory(Path(from_rank_zero(lambda: str(_directory(run, profile).path))))
     traced = run.config.train.trace_step
     # A shorter run than the configuration was written for still leaves a trace.
-    last = run.config.train.num_steps
-    trace_step = None if traced is None else min(traced, last)
+    trace_step = None if traced is None else min(traced, run.config.train.num_steps)
     recorder = Recorder(directory, planner, _static(run, profile, planner), trace_step)
 
-    def begin() -> None:
+    def take_up() -> None:
         recorder.trackers = open_trackers(run.config, directory.path, run.completed)
         if run.resumed is not None:
             recorder.go_on(run.completed)
             planner.resume(recorder.used(), recorder.factors())
 
-    on_rank_zero(begin)
+    on_rank_zero(take_up)
     return recorder
 
 
