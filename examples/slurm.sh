@@ -18,6 +18,7 @@
 set -eu
 
 [ $# -ge 1 ] || { echo "usage: sbatch $0 RUN.toml [option of hydraulis.train ...]" >&2; exit 2; }
+[ -n "${SLURM_JOB_NODELIST:-}" ] || { echo "SLURM_JOB_NODELIST is not set: submit this by sbatch" >&2; exit 2; }
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT="${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-100}"

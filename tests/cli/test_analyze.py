@@ -109,7 +109,10 @@ def test_no_more_replicas_than_batches_have_sequences(capsys: pytest.CaptureFixt
     )
     assert account in capsys.readouterr().out
     assert main(["analyze", *small, "--replicas", "2"]) == 0
-    assert "Dealt out in turn to 2 equal replicas (--replicas), the fullest" in capsys.readouterr().out
+    assert (
+        "Dealt out in turn to 2 equal replicas (--replicas says how many), the fullest"
+        in capsys.readouterr().out
+    )
     assert main(["analyze", *small, "--replicas", "5"]) == 2
     assert capsys.readouterr().err == (
         "hydraulis: error [analyze_arguments]: --replicas 5 would leave replicas empty: half of the batches "

@@ -39,7 +39,7 @@ def test_documents_are_mapped_whole_and_empty_ones_left_out(tmp_path: Path, dtyp
     assert documents == [[1, 2, 3], [4, 5, 6], [7, 8, 9, 10]]
     assert corpus.token_T.dtype == dtype
     assert not corpus.token_T.flags.owndata
-    assert corpus.left_out == {"documents without a token": 1}
+    assert corpus.left_out == {"documents_without_token": 1}
 
 
 def test_tokens_are_those_of_the_file_and_no_copy(tmp_path: Path) -> None:

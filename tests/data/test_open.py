@@ -154,6 +154,8 @@ def test_held_out_documents_are_read_nowhere_else_and_whole(tmp_path: Path) -> N
     assert len(firsts[1]) == 12
     assert firsts[0] & firsts[1] == set()
     assert data.train.fingerprint != data.held_out.fingerprint
+    facts = data.train.describe()
+    assert (facts["documents"], facts["held_out"]) == (48, 12)
 
 
 def test_nothing_to_hold_out_is_refused_and_a_source_of_one_document_is_not_divided(tmp_path: Path) -> None:
@@ -180,7 +182,7 @@ def test_what_is_cut_or_left_out_is_counted_and_decides_the_fingerprint(tmp_path
     for one in facts.values():
         assert one["documents"] == 2
         assert one["too_long"] == 1
-        assert one["documents without a target"] == 2
+        assert one["documents_without_target"] == 2
         assert (one["longest"], one["sources"]) == (3, 1)
     assert split["fingerprint"] != truncated["fingerprint"]
 

@@ -135,6 +135,12 @@ def test_how_many_epochs_a_batch_holds(epochs: int | None, holds: float) -> None
         ([3, 0, 2], 1, 0, "sequence 1 has size 0"),
         ([3], 0, 0, "per_batch = 0"),
         ([3], 1, -1, "seed = -1"),
+        (
+            [2],
+            100_000_000,
+            0,
+            "100,000,000, some 50,000,000 times .*; the limit is 30,000 times; lower it",
+        ),
     ],
 )
 def test_refuses_what_makes_no_batches(lengths: list[int], budget: int, seed: int, message: str) -> None:

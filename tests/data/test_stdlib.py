@@ -8,7 +8,7 @@ from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.data.tokens import plain_tokens
 from hydraulis.errors import InvalidInputError
 
-UNREAD = "files that do not parse"
+UNREAD = "files_that_do_not_parse"
 SHAPES = b'''\
 """A module."""
 import functools

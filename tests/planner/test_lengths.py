@@ -41,6 +41,10 @@ def test_jsonl_field_is_a_length_or_a_list_of_tokens(tmp_path: Path) -> None:
         ("nan\n", r"line 1 is 'nan'"),
         ("0\n", r"line 1 has length 0: the least is 1"),
         ("-7\n", r"line 1 has length -7"),
+        (
+            "67108864\n67108865\n",
+            "line 2 has length 67108865: the least is 1 and the most 67,108,864; mend it",
+        ),
         ("9223372036854775808\n", r"line 1 has length 9223372036854775808"),
         ("1" * 5000, r"line 1 is '1{40}\.\.\.'"),
         ("", r"holds 0 lengths, at least 1 is needed"),

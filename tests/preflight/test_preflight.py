@@ -1,6 +1,7 @@
 """Everything that can be known before a rank starts, and every way in which a run is refused then."""
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -148,6 +149,18 @@ def test_sequences_longer_than_the_model_was_made_for_are_said(made: Path) -> No
     found = looks(read(made, "data.max_tokens=65", "planner.strategies=2x<tp2>"))["model"]
     assert found.status == "ok"
     assert f"; data.max_tokens = 65 is above max_position_embeddings = 64 of {made}/base/" in found.text
+
+
+def test_text_that_is_not_read_by_the_models_tokenizer_is_said(made: Path, tmp_path: Path) -> None:
+    base = shutil.copytree(made / "base", tmp_path / "base")
+    assert looks(read(made, f"model.path={base}"))["tokenizer"].text.startswith("bytes: 256 tokens, ")
+    (base / "tokenizer.json").write_text("{}")
+    found = looks(read(made, f"model.path={base}"))["tokenizer"]
+    assert found.status == "ok"
+    assert found.text.endswith(
+        f"; {base} has a tokenizer, and data.tokenizer = 'bytes' gives other tokens "
+        f"than the model knows: set data.tokenizer = '{base}'"
+    )
 
 
 def test_without_a_profile_the_run_measures_one(made: Path) -> None:

@@ -24,7 +24,7 @@ use crate::spec::Cluster;
 /// `strategies="search"` over any set of replicas of the profile's schemes; in one run under at most `max_strategies`.
 ///
 /// `memory` says how micro-batches fit: with "cap" each of them by itself, with "exact" any consecutive ones that a
-/// pipeline of even stages holds at once, so that it admits longer sequences. Training runs plans made with "cap".
+/// pipeline of even stages holds at once, so that it admits longer sequences. Training runs plans of both.
 ///
 /// By a `link` transfers count: plans of the shortest step are made, which is the iteration and what transfers add to it.
 ///

@@ -61,7 +61,7 @@ def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, se
 
 
 def _batches(batches: BatchImbalance) -> str:
-    why = batches.why_no_more or "--replicas"
+    why = batches.why_no_more or "--replicas says how many"
     return (
         f"\n{counted(batches.batches, 'batch', 'batches')} of {batches.sequences:,.0f} sequences and "
         f"{batches.tokens:,.0f} tokens in the mean; the longest sequence of a batch is "

@@ -107,6 +107,7 @@ class TrainingDisplay:
     def data(self, facts: Mapping[str, Any]) -> None:
         """Print what the sequences of a run are, as `Dataset.describe` gives it."""
         accounts = {
+            "held_out": "documents held out",
             "too_long": "documents too long",
             "lost_tokens": "tokens lost",
             "without_target": "without a target",
@@ -114,8 +115,8 @@ class TrainingDisplay:
         counted = [f"{facts[key]:,} {what}" for key, what in accounts.items() if facts[key]]
         self.note(
             f"data: {facts['documents']:,} documents, {facts['sequences']:,} sequences of "
-            f"{facts['tokens']:,} tokens, {facts['targets']:,} of them targets; median "
-            f"{facts['median']:,.0f}, 99 % up to {facts['p99']:,.0f}, longest {facts['longest']:,}; "
+            f"{facts['tokens']:,} tokens, {facts['targets']:,} of them targets; half "
+            f"up to {facts['median']:,}, 99 % up to {facts['p99']:,}, longest {facts['longest']:,}; "
             f"{', '.join([*counted, ''])}unigram entropy {facts['unigram_entropy_nats']:.2f} nats; "
             f"fingerprint {facts['fingerprint']}"
         )
@@ -180,6 +181,7 @@ class TrainingDisplay:
         for path in summary.files:
             # Outside the table, whose cells would break a long path.
             self.note(f"{_meaning(path.name)}: {path}")
+        self.note(f"as one page with figures: hydraulis report {shlex.quote(str(summary.directory))}")
         self.note(TIME_NOTES[device])
 
     def stopped(self, step: int, checkpoint: Path | None) -> None:

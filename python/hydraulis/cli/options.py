@@ -12,7 +12,7 @@ from hydraulis._core import Cluster, CostProfile, LinkRates
 from hydraulis.config.memory_rule import MemoryRule
 from hydraulis.config.planner import LINK_OF_PROFILE
 from hydraulis.config.preset import PRESETS
-from hydraulis.errors import InvalidInputError
+from hydraulis.config.strategy_names import check_strategy_names
 from hydraulis.planner.links import link_rates
 
 BATCH_OPTION = "--tokens-per-batch"
@@ -181,18 +181,14 @@ def strategies_of(text: str | None) -> list[str] | Literal["search"] | None:
     """Take apart what `--strategies` was given: a list, `search`, or nothing.
 
     Raises:
-        InvalidInputError: strategies are separated by commas (code `strategy_syntax`).
+        InvalidInputError: see `check_strategy_names`.
     """
     if text is None:
         return None
     if text == "search":
         return "search"
     names = [strategy.strip() for strategy in text.split(";") if strategy.strip()]
-    for name in names:
-        # Inside of a scheme's brackets a comma separates its degrees.
-        if "," in re.sub(r"<[^>]*>", "", name):
-            message = f"{name!r} holds a comma between strategies: separate them by ';'"
-            raise InvalidInputError(message, code="strategy_syntax")
+    check_strategy_names(names)
     return names
 
 

@@ -140,6 +140,12 @@ class DataConfig:
                 at_least(f"data.{name}", value, 1)
 
     @property
+    def reads_bytes(self) -> bool:
+        """Whether text becomes bytes, and not a tokenizer's tokens; not where all sources hold tokens."""
+        holds_text = not self.sources or any(source.format != "tokens" for source in self.sources)
+        return self.tokenizer == "bytes" and holds_text
+
+    @property
     def budget_key(self) -> str:
         """The key that says when a batch is full."""
         return "sequences_per_batch" if self.tokens_per_batch is None else "tokens_per_batch"

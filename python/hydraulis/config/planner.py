@@ -7,9 +7,10 @@ from hydraulis.config.checkpointing import CheckpointingKind
 from hydraulis.config.context import ContextKind
 from hydraulis.config.link_rates import parse_link_rates
 from hydraulis.config.memory_rule import MemoryRule
+from hydraulis.config.strategy_names import SEARCH_NAME, check_strategy_names
 from hydraulis.errors import InvalidInputError
 
-SEARCH = ("search",)
+SEARCH = (SEARCH_NAME,)
 LINK_OF_PROFILE = "profile"
 NO_LINK = "none"
 
@@ -62,6 +63,7 @@ class PlannerConfig:
         for field, texts in (("strategies", self.strategies), ("schemes", self.schemes)):
             for i, text in enumerate(texts):
                 not_empty(f"planner.{field}[{i}]", text)
+        check_strategy_names(self.strategies)
         not_empty("planner.checkpointing", self.checkpointing)
         if self.schemes and not self.is_search:
             message = (

@@ -11,7 +11,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
-from hydraulis.config.nearest import nearest
+from hydraulis.config.nearest import meant, nearest
 from hydraulis.config.written import written
 from hydraulis.errors import InvalidInputError
 
@@ -123,15 +123,17 @@ def _optional(value: object, kind: Any, name: str) -> object:
 def _choice(value: object, kind: Any, name: str) -> object:
     if value not in get_args(kind):
         choices = ", ".join(repr(choice) for choice in get_args(kind))
-        message = f"{name} = {written(value)} must be one of {choices}; choose one"
+        near = meant(value, get_args(kind)) if isinstance(value, str) else ""
+        message = f"{name} = {written(value)} must be one of {choices}; choose one{near}"
         raise InvalidInputError(message, code="config_value")
     return value
 
 
 def _tuple(value: object, kind: Any, name: str) -> tuple[object, ...]:
-    if not isinstance(value, list):
-        raise _type_error(value, name, "an array")
     members = get_args(kind)
+    if not isinstance(value, list):
+        such_as = f", such as [{written(value)}]" if type(value) is members[0] else ""
+        raise _type_error(value, name, f"an array{such_as}")
     if members[-1] is Ellipsis:
         members = (members[0],) * len(value)
     if len(value) != len(members):

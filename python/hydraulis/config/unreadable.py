@@ -12,4 +12,8 @@ def why_unreadable(path: Path, error: OSError) -> str:
 
 def why_no_json(error: ValueError | RecursionError) -> str:
     """Say what the parser says of one line; a line number of its own would be taken for the file's."""
-    return f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+    return (
+        f"{error.msg.removesuffix(' at')}, column {error.colno}"
+        if isinstance(error, json.JSONDecodeError)
+        else str(error)
+    )

@@ -24,6 +24,7 @@ class Cut:
         start: where each starts among the tokens of the corpus.
         lengths: tokens of each.
         target_counts: targets of each, at least 1.
+        num_documents: that were looked at.
         num_too_long: documents longer than the limit.
         num_lost_tokens: that `truncate` dropped.
         num_untrained: sequences left out because they hold no target.
@@ -32,6 +33,7 @@ class Cut:
     start: Integers
     lengths: Integers
     target_counts: Integers
+    num_documents: int
     num_too_long: int
     num_lost_tokens: int
     num_untrained: int
@@ -57,6 +59,7 @@ def cut_documents(
     start, lengths, targets = corpus.offset[:-1], corpus.lengths, corpus.target_counts
     if documents is not None:
         start, lengths, targets = start[documents], lengths[documents], targets[documents]
+    num_documents = len(lengths)
     long = np.flatnonzero(lengths > max_tokens)
     lost = 0
     if len(long):
@@ -76,6 +79,7 @@ def cut_documents(
         start=start,
         lengths=lengths,
         target_counts=targets,
+        num_documents=num_documents,
         num_too_long=len(long),
         num_lost_tokens=lost,
         num_untrained=untrained,

@@ -127,19 +127,22 @@ class Dataset:
 
     def describe(self) -> dict[str, int | float | str]:
         """Return the statistics that belong in the log of a run; it reads some of the tokens."""
-        median, p99 = np.percentile(self.lengths, (50, 99))
+        documents = sum(cut.num_documents for cut in self.cuts)
+        # By nearest rank, as the analysis has them.
+        median, p99 = np.percentile(self.lengths, (50, 99), method="inverted_cdf")
         left_out: dict[str, int] = {}
         for corpus in self.corpora:
             for what, count in corpus.left_out.items():
                 left_out[what] = left_out.get(what, 0) + count
         return {
             "sources": len(set(self.sources)),
-            "documents": sum(len(corpus) for corpus in self.corpora),
+            "documents": documents,
+            "held_out": sum(len(corpus) for corpus in self.corpora) - documents,
             "sequences": len(self),
             "tokens": int(self.lengths.sum()),
             "targets": int(self.target_counts.sum()),
-            "median": float(median),
-            "p99": float(p99),
+            "median": int(median),
+            "p99": int(p99),
             "longest": int(self.lengths.max()),
             "too_long": sum(cut.num_too_long for cut in self.cuts),
             "lost_tokens": sum(cut.num_lost_tokens for cut in self.cuts),

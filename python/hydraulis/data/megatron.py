@@ -51,7 +51,7 @@ def open_megatron(path: Path) -> Corpus:
     return Corpus(
         token_T=np.memmap(tokens, dtype=dtype, mode="r").view(np.ndarray),
         offset=filled,
-        left_out={"documents without a token": len(offset) - len(filled)},
+        left_out={"documents_without_token": len(offset) - len(filled)},
         known_fingerprint=sampled_fingerprint(tokens, content),
     )
 

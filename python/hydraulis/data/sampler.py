@@ -23,6 +23,8 @@ import numpy.typing as npt
 from hydraulis.data.epoch_order import Documents, Shuffle
 from hydraulis.errors import InvalidInputError
 
+# In a batch: it would take a second to draw, and train nothing that fewer do not.
+_MOST_EPOCHS = 30_000
 _NOTHING = np.zeros(0, dtype=np.int64)
 
 
@@ -66,8 +68,9 @@ class BatchSampler:
         per_batch: the budget.
 
     Raises:
-        InvalidInputError: there is no sequence, one of them is empty, the budget is less than 1 or, where the
-            end of an epoch is dropped, more than an epoch, or the seed is negative (code `sampler_input`).
+        InvalidInputError: there is no sequence, one of them is empty, the budget is less than 1, very many
+            epochs or, where the end of an epoch is dropped, more than one, or the seed is negative (code
+            `sampler_input`).
     """
 
     def __init__(
@@ -86,6 +89,12 @@ class BatchSampler:
         self._order = Shuffle(len(sizes), seed) if order is None else order
         self._drops = epoch_end == "drop"
         self._epochs = epochs
+        if self.epochs_per_batch > _MOST_EPOCHS:
+            message = (
+                f"the budget of a batch is {per_batch:,}, some {self.epochs_per_batch:,.0f} times what all "
+                f"sequences take; the limit is {_MOST_EPOCHS:,} times; lower it, or add data"
+            )
+            raise InvalidInputError(message, code="sampler_input")
         self._starts = [_Position(epoch=0, index=0)]
         # Two epochs, so that a batch at the border and those around it do not make them anew.
         self._epoch = lru_cache(maxsize=2)(self._make_epoch)

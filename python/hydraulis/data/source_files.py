@@ -51,7 +51,7 @@ def _checked(path: Path) -> Path:
     if not is_mapped(path) and not is_record_file(path):
         message = (
             f"file '{path}' is of no known kind: the endings are .jsonl, .ndjson, .parquet, .arrow, .npy, "
-            ".bin and .idx; convert or rename it"
+            ".bin and .idx; unpack or convert it"
         )
         raise InvalidInputError(message, code="source_file")
     return path

@@ -97,5 +97,5 @@ def _corpus(documents: list[bytes], num_skipped_files: int) -> Corpus:
     return Corpus(
         token_T=np.frombuffer(b"".join(documents), dtype=np.uint8),
         offset=np.cumsum([0, *map(len, documents)], dtype=np.int64),
-        left_out={"files that do not parse": num_skipped_files},
+        left_out={"files_that_do_not_parse": num_skipped_files},
     )

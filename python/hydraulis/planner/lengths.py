@@ -22,7 +22,8 @@ from hydraulis.planner.tell import Tell, silent
 # 19 digits hold every int64; a longer number is out of range whatever it is, and slow to convert.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _LINES_TOLD = 4096
-_LARGEST = int(np.iinfo(np.int64).max)
+# What the planner and the packer take at most; all sums of so long sequences are exact.
+_LARGEST = 1 << 26
 
 
 def read_lengths(path: str | Path, field: str | None = None, progress: Tell = silent) -> NDArray[np.int64]:
@@ -193,14 +194,16 @@ def _no_array(path: Path, error: Exception) -> InvalidInputError:
 def _in_range(length: int, place: str, code: str) -> int:
     if not 1 <= length <= _LARGEST:
         message = (
-            f"{place} has length {length}: the least is 1 and the most 2^63 - 1; mend it or leave it out"
+            f"{place} has length {length}: the least is 1 and the most {_LARGEST:,}; mend it or leave it out"
         )
         raise InvalidInputError(message, code=code)
     return length
 
 
 def _no_length(place: str, value: str, code: str) -> InvalidInputError:
-    message = f"{place} is {value}: a length is a whole number from 1 to 2^63 - 1; mend it or leave it out"
+    message = (
+        f"{place} is {value}: a length is a whole number from 1 to {_LARGEST:,}; mend it or leave it out"
+    )
     return InvalidInputError(message, code=code)
 
 

@@ -10,6 +10,7 @@ from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.data.text.tokenizer import load_tokenizer
 from hydraulis.planner.counted import counted
 from hydraulis.preflight.finding import Status
+from hydraulis.runtime.hugging_face.files import tokenizer_note
 
 
 class DataLook:
@@ -36,7 +37,9 @@ class DataLook:
         name, rows = self.config.data.tokenizer, self.config.model.vocab_size
         tokenizer = load_tokenizer(name)
         check_largest_token(f"data.tokenizer = '{name}' gives tokens up to", tokenizer.vocab_size - 1, rows)
-        return "ok", f"{name}: {tokenizer.vocab_size:,} tokens, {rows:,} rows of the model"
+        said = tokenizer_note(self.config.checkpoint.weights, self.config.data)
+        text = f"{name}: {tokenizer.vocab_size:,} tokens, {rows:,} rows of the model"
+        return "ok", f"{text}; {said}" if said else text
 
     def sources(self) -> tuple[Status, str]:
         """Find the files, open them as far as they are indexed, and try the first records of the others.

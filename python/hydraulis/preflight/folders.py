@@ -59,7 +59,7 @@ class FolderLook:
             if found.is_taken
             else "can be written"
         )
-        room = f"checkpoints take {found.needed / MIB:,.0f} MiB of {found.free / MIB:,.0f}"
+        room = f"checkpoints take {found.needed / MIB:,.0f} MiB of {found.free / MIB:,.0f} MiB free"
         return "ok", f"{found.path} {made}; {room}"
 
 

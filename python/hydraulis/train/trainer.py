@@ -25,7 +25,7 @@ from hydraulis.runtime.checkpoint.saver import CheckpointSaver
 from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.device import device_name
 from hydraulis.runtime.evaluator import Evaluator
-from hydraulis.runtime.hugging_face.files import carry
+from hydraulis.runtime.hugging_face.files import carry, tokenizer_note
 from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.loop import Iteration, iterations
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
@@ -65,7 +65,7 @@ class Trainer:
         config = run.config
         saved = saved_profile(config, run.resumed, display.note)
         schemes = run_schemes(config, run.cluster, saved)
-        _note_positions(config, display)
+        _note_model(config, display)
         display.doing("making the model")
         worker = begin(config, schemes, run.resumed)
         display.note(f"computing on {device_name(worker.device)}, attention by {worker.kernel.name}")
@@ -141,11 +141,12 @@ class Trainer:
             on_rank_zero(partial(self.recorder.evaluated, evaluation))
 
 
-def _note_positions(config: RunConfig, display: TrainingDisplay) -> None:
-    """Say that sequences may be longer than the model is made for, if they may. Collective."""
-    said = from_rank_zero(lambda: positions_note(config))
-    if said:
-        display.note(said)
+def _note_model(config: RunConfig, display: TrainingDisplay) -> None:
+    """Say what of the data the model is not made for: its sequences' length, its tokens. Collective."""
+    notes = (lambda: positions_note(config), lambda: tokenizer_note(config.checkpoint.weights, config.data))
+    for said in map(from_rank_zero, notes):
+        if said:
+            display.note(said)
 
 
 def _measured(

@@ -258,12 +258,12 @@ def test_a_mask_is_kept_and_what_trains_nothing_is_left_out_and_counted(tmp_path
     assert [plain_tokens(document).tobytes() for document in documents] == [b"abc", b"no yes"]
     assert all(isinstance(document, MaskedTokens) for document in documents)
     assert corpus.target_counts.tolist() == [2, 3]
-    assert corpus.left_out == {"documents without a target": 2}
+    assert corpus.left_out == {"documents_without_target": 2}
 
 
 def test_files_without_any_target_are_refused(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "x.jsonl", [{"text": ""}, {"text": "a"}])
-    says = r"no document of file '.*x\.jsonl' has a target, 2 were left out"
+    says = r"no document of file '.*x\.jsonl' has a target, 2 documents left out"
     with pytest.raises(InvalidInputError, match=says) as refusal:
         open_index(ensure_index(job_of(tmp_path, paths=(path,)), tmp_path / "index", 1))
     assert refusal.value.code == "corpus_empty"

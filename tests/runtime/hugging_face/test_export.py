@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from hydraulis.data.text.chat_template import CHATML, ChatTemplate
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, checkpoint_of
 from hydraulis.runtime.hugging_face.export import export
-from hydraulis.runtime.hugging_face.files import CARRIED, TEMPLATE, carry
+from hydraulis.runtime.hugging_face.files import CARRIED, TEMPLATE, carry, tokenizer_note
 from ranks import run_ranks
 from runtime.hugging_face.hugging_face_workers import to_checkpoints
 
@@ -99,7 +100,7 @@ def test_transformers_gives_the_same_logits(
     run = folder / name / "run"
     shutil.rmtree(run / CARRIED, ignore_errors=True)
     if carried:
-        carry(folder / name, run, DataConfig(tokens_per_batch=1))
+        carry(folder / name, run, DataConfig(tokenizer=str(folder / name), tokens_per_batch=1))
     checkpoint = CheckpointFolder.of_run(run).newest()
     assert checkpoint is not None
     export(checkpoint, tmp_path / "model", torch.float32, shard_bytes=30_000)
@@ -133,16 +134,37 @@ def test_the_tokenizer_writes_conversations_as_the_run_did(folder: Path, tmp_pat
     of_class = "PreTrainedTokenizerFast"
     base = write_tokenizer(tmp_path / "base", tokenizer_class=of_class, chat_template="none")
     chat = SourceConfig(files=("chat.jsonl",), format="chat")
-    carry(base, tmp_path / "run", DataConfig(sources=(chat,), chat_template="chatml", tokens_per_batch=1))
+    data = DataConfig(tokenizer=str(base), tokens_per_batch=1)
+    carry(base, tmp_path / "run", replace(data, sources=(chat,), chat_template="chatml"))
     export(checkpoint_of(tmp_path / "run"), tmp_path / "model", torch.float32)
     talk = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     written = tokenizer.apply_chat_template(talk, tokenize=False)
     assert written == ChatTemplate(CHATML, {}).render(talk).text
     # Where no conversations were written, or by its own template, that stays.
-    for data in (DataConfig(chat_template="chatml", tokens_per_batch=1), DataConfig(tokens_per_batch=1)):
-        carry(base, base, data)
+    for other in (replace(data, chat_template="chatml"), data):
+        carry(base, base, other)
         assert not (base / CARRIED / TEMPLATE).exists()
+
+
+def test_a_tokenizer_that_the_text_was_not_read_by_stays_behind(tmp_path: Path) -> None:
+    base = write_tokenizer(tmp_path / "base")
+    (base / "config.json").write_text("{}")
+    text, tokens = SourceConfig(files=("a.jsonl",)), SourceConfig(files=("a.npy",), format="tokens")
+    cases = (
+        *(((text,), "bytes", True), ((), "bytes", True)),
+        *(((tokens,), "bytes", False), ((text,), str(base), False)),
+    )
+    for number, (sources, tokenizer, stays) in enumerate(cases):
+        run = tmp_path / str(number)
+        run.mkdir()
+        data = DataConfig(sources=sources, tokenizer=tokenizer, tokens_per_batch=1)
+        carry(base, run, data)
+        assert (run / CARRIED / "config.json").exists()
+        assert (run / CARRIED / "tokenizer.json").exists() is not stays
+        assert (f"set data.tokenizer = '{base}'" in tokenizer_note(str(base), data)) is stays
+    (base / "tokenizer.json").unlink()
+    assert tokenizer_note(str(base), DataConfig(tokens_per_batch=1)) == ""
 
 
 def test_the_command_takes_a_run_or_a_checkpoint(

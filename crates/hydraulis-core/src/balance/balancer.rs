@@ -55,9 +55,7 @@ impl Balancer {
     pub fn balance(&self, batch: &Batch) -> Result<Balance> {
         let (sequence, tokens) = batch.longest();
         if tokens > self.cap {
-            let subject = "a micro-batch".to_owned();
-            let on = " (cap_tokens)".to_owned();
-            return Err(Error::SequenceTooLong { sequence, tokens, subject, limit: self.cap, on });
+            return Err(Error::SequenceAboveCap { sequence, tokens, cap: self.cap });
         }
         let workload = Workload::new(batch, self.cost, self.replicas, self.cap);
         let (replicas, lower_bound_ms) = match self.barrier {

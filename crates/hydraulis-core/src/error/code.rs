@@ -43,7 +43,7 @@ impl Error {
             Error::DeviceUnknown { .. } => "device_unknown",
             Error::PlanSyntax { .. } => "plan_syntax",
             Error::DurationsMismatch { .. } => "durations_mismatch",
-            Error::SequenceTooLong { .. } => "sequence_too_long",
+            Error::SequenceTooLong { .. } | Error::SequenceAboveCap { .. } => "sequence_too_long",
             Error::SchemeTooLarge { .. } => "scheme_too_large",
             Error::Layout(error) => error.code(),
             Error::Profile(error) => error.code(),
@@ -62,6 +62,7 @@ impl Error {
         match self {
             Error::InBatch { error, .. } => error.kind(),
             Error::SequenceTooLong { .. }
+            | Error::SequenceAboveCap { .. }
             | Error::SchemeTooLarge { .. }
             | Error::ContextTooLong { .. }
             | Error::Window(WindowError::LongerThanWindow { .. }) => ErrorKind::Infeasible,

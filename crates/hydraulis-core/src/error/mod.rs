@@ -200,7 +200,7 @@ pub enum Error {
     NoStrategies,
     /// More ranks than there are.
     #[error(
-        "strategy {strategy} needs {needed} GPUs, the cluster has {gpus}: remove replicas or plan for a larger cluster"
+        "strategy {strategy} needs {needed} GPUs, the cluster has {gpus}: remove replicas, or take more GPUs; training has as many as it has ranks"
     )]
     StrategyTooLarge {
         /// The strategy.
@@ -300,6 +300,18 @@ pub enum Error {
         limit: Tokens,
         /// The scheme that sets the limit.
         on: String,
+    },
+    /// A sequence that no micro-batch of equal replicas may hold.
+    #[error(
+        "sequence {sequence} has {tokens} tokens, more than cap_tokens = {cap}, which a micro-batch holds: cut the sequence, or raise cap_tokens"
+    )]
+    SequenceAboveCap {
+        /// Position in the batch.
+        sequence: usize,
+        /// Its tokens.
+        tokens: Tokens,
+        /// The cap.
+        cap: Tokens,
     },
     /// No scheme of a strategy fits into memory.
     #[error(

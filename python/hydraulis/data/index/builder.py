@@ -70,8 +70,8 @@ def check_documents(job: IndexJob, extent: Extent) -> None:
         if not extent.without_target:
             raise no_record(job)
         message = (
-            f"no document of {_files(job)} has a target, {extent.without_target} were left out: check them, "
-            "and what counts in the loss"
+            f"no document of {_files(job)} has a target, {counted(extent.without_target, 'document')} left "
+            "out: check them, and what counts in the loss"
         )
         raise InvalidInputError(message, code="corpus_empty")
 

@@ -177,7 +177,7 @@ def open_index(folder: Path) -> Corpus:
         token_T=mapped("tokens.bin", extent.dtype),
         offset=mapped("offsets.bin", "<i8"),
         counts_T=mapped("counts.bin", "?") if extent.masked else None,
-        left_out={"documents without a target": extent.without_target},
+        left_out={"documents_without_target": extent.without_target},
         known_lengths=mapped("lengths.bin", "<i8"),
         known_target_counts=mapped("targets.bin", "<i8"),
         known_fingerprint=extent.fingerprint,

@@ -27,16 +27,32 @@ TOKENIZER_FILES = (
 def carry(model: Path, run: Path, data: DataConfig) -> None:
     """Copy them from the folder of a model into that of a run.
 
-    The chat template is that by which the run writes conversations, where it is not the tokenizer's own.
+    The chat template is that by which the run writes conversations, where it is not the tokenizer's own. A
+    tokenizer that the run does not read its text by is left behind (see `tokenizer_note`).
     """
     folder = run / CARRIED
     folder.mkdir(exist_ok=True)
-    for name in (CONFIG, *TOKENIZER_FILES):
+    for name in (CONFIG,) if tokenizer_note(str(model), data) else (CONFIG, *TOKENIZER_FILES):
         if (model / name).is_file():
             shutil.copyfile(model / name, folder / name)
     if data.chat_template and any(source.format == "chat" for source in data.sources):
         # transformers prefers it to one in tokenizer_config.json.
         (folder / TEMPLATE).write_text(named_template(data.chat_template), encoding="utf-8")
+
+
+def tokenizer_note(weights: str, data: DataConfig) -> str:
+    """Say that a run on bytes begins from a model that has a tokenizer; else nothing.
+
+    Args:
+        weights: the folder of the model; empty for none.
+        data: the section `data` of the run.
+    """
+    if not weights or not data.reads_bytes or not (Path(weights) / "tokenizer.json").is_file():
+        return ""
+    return (
+        f"{weights} has a tokenizer, and data.tokenizer = 'bytes' gives other tokens than the model knows: "
+        f"set data.tokenizer = '{weights}'"
+    )
 
 
 def carried_folder(checkpoint: Path) -> Path:

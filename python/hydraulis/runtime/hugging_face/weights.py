@@ -125,7 +125,7 @@ class HuggingFaceWeights:
     def _refuse(self, name: str, what: str, limit: str) -> None:
         message = (
             f"tensor {name} of {self._folder}: {what}, and {limit}; give the folder of one whole "
-            "model, saved with save_pretrained"
+            "model, saved with save_pretrained, and no other shape beside it in the section model"
         )
         raise InvalidInputError(message, code="weights_tensors")
 
