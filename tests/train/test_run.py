@@ -172,7 +172,7 @@ def check_searched_run(directory: Path) -> None:
 def check_run_on_chats(directory: Path) -> None:
     """Three conversations train twice, in pieces, of which the assistant's words count; one is held out."""
     facts = json.loads((directory / "corpus.json").read_text())
-    assert facts["documents"] == 4
+    assert (facts["documents"], facts["held_out"]) == (3, 1)
     assert facts["too_long"] == 3
     assert 0 < facts["targets"] < facts["tokens"]
     plans = [Plan.from_json(json.dumps(plan)) for plan in read_lines(directory / "plans.jsonl")]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _NAMES = {
-    "compute": "computing",
+    "compute": "computing, and exchanging activations inside a replica",
     "slower_rank": "waiting for a slower rank",
     "bubble": "pipeline bubble",
     "slower_replica": "waiting for the slowest replica",

@@ -135,7 +135,7 @@ def imbalance_figure(found: Sequence[Balance]) -> Drawing:
             panel.set_ylabel("predicted end, ms")
             style.thousands(panel)
             style.steps(panel)
-        drawing.panels[-1].set_xlabel("step")
+        drawing.panels[-1].set_xlabel("step (dots: ends of replicas; a line from the first to the last)")
         for panel in drawing.panels[:-1]:
             panel.tick_params(labelbottom=False)
     return drawing
