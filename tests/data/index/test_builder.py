@@ -17,7 +17,7 @@ from data.small_tokenizer import write_tokenizer
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.index import builder
 from hydraulis.data.index.builder import ensure_index
-from hydraulis.data.index.files import complete_extent, open_index
+from hydraulis.data.index.files import begun_extent, complete_extent, open_index
 from hydraulis.data.index.job import IndexJob
 from hydraulis.data.records import json_lines
 from hydraulis.data.text.tokenizer import load_tokenizer
@@ -282,6 +282,18 @@ def test_a_record_that_is_refused_is_named_by_file_and_line(tmp_path: Path, proc
     with pytest.raises(InvalidInputError, match=says) as refusal:
         ensure_index(job_of(tmp_path), tmp_path / "index", processes)
     assert refusal.value.code == "record_value"
+    # What was done of it is kept.
+    (folder,) = (tmp_path / "index").iterdir()
+    begun = begun_extent(folder)
+    assert begun is not None
+    assert begun.pieces > 0
+
+
+def test_data_that_are_refused_at_once_leave_no_folder(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "x.jsonl", [{"text": "a"}, {"text": 3}])
+    with pytest.raises(InvalidInputError, match="line 2"):
+        ensure_index(job_of(tmp_path, paths=(path,)), tmp_path / "index", 1)
+    assert not list((tmp_path / "index").iterdir())
 
 
 @pytest.mark.usefixtures("_small_pieces")

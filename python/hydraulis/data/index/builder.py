@@ -7,12 +7,13 @@ pieces of the last few seconds are done again. Memory is bounded by the number o
 
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from hydraulis.data.index.files import Extent, IndexWriter, complete_extent
+from hydraulis.data.index.files import Extent, IndexWriter, begun_extent, complete_extent
 from hydraulis.data.index.job import IndexJob
 from hydraulis.data.index.worker import WorkerProcesses
 from hydraulis.errors import HydraulisError, InvalidInputError
@@ -34,8 +35,8 @@ def ensure_index(
         progress: called before the first block and after each with the share that is done, from 0 to 1.
 
     Raises:
-        InvalidInputError: a record, a file or the tokenizer is refused; what was done so far is kept. Or
-            there is no document (code `corpus_empty`).
+        InvalidInputError: a record, a file or the tokenizer is refused; whole pieces that were done are kept,
+            and without any there is no folder. Or there is no document (code `corpus_empty`).
         HydraulisError: another program builds this index (code `index_busy`), a process died
             (`index_process`), or the disk refuses a file (`index_files`).
     """
@@ -43,7 +44,7 @@ def ensure_index(
     try:
         if complete_extent(folder) is None:
             folder.mkdir(parents=True, exist_ok=True)
-            with _locked(folder):
+            with _locked(folder), _no_empty_folder(folder):
                 # Another program may have completed it meanwhile.
                 if complete_extent(folder) is None:
                     _build(job, folder, processes or _num_cores(), progress)
@@ -125,6 +126,18 @@ def _locked(folder: Path) -> Iterator[None]:
             )
             raise HydraulisError(message, code="index_busy") from error
         yield
+
+
+@contextmanager
+def _no_empty_folder(folder: Path) -> Iterator[None]:
+    """Leave no folder of data that were refused before a whole piece was done."""
+    try:
+        yield
+    except InvalidInputError:
+        begun = begun_extent(folder)
+        if begun is None or begun.pieces == 0:
+            shutil.rmtree(folder)
+        raise
 
 
 def _num_cores() -> int:
