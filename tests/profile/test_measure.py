@@ -207,9 +207,9 @@ def test_progress_goes_from_nothing_to_all(reports: list[Report]) -> None:
         assert all(0.0 <= share < 1.0 for share in report.shares[:-1])
     # What is shown is rank 0's.
     assert reports[0].shares == sorted(reports[0].shares)
-    # At the start, once for each scheme that is not yet known well enough, and once for each pass. Three
-    # replicas of <1> and of <1,full> are timed at once; the others need three passes.
-    assert len(reports[0].shares) == 1 + 6 + 4 + 4
+    # At the start, after each micro-batch of a scheme that is not yet known well enough, and once for each
+    # pass. Three replicas of <1> and of <1,full> are timed at once; the others need three passes.
+    assert len(reports[0].shares) == 1 + (5 * NUM_MIXES + 1) + 2 * (3 * NUM_MIXES + 1)
 
 
 # It asks before the first micro-batch of each scheme, and then before each of <1>, which every rank runs by

@@ -78,6 +78,12 @@ REFUSALS = (
     ),
     Refusal('output.directory="."', "run_directory", "name a new folder"),
     Refusal('planner.profile=""\0planner.memory_mib=1\0model.hidden_size=256', "scheme_too_large", "<1>"),
+    # Told before any time is measured: there is more of it than ranks are waited for here.
+    Refusal(
+        'planner.profile=""\0planner.memory_mib=1\0planner.profile_seconds=10000\0data.max_tokens=4096',
+        "document_too_long",
+        "and no strategy admits more than",
+    ),
 )
 
 

@@ -25,8 +25,6 @@ from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.planner.shape import shape_of
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.profile.document import (
-    MemoryMeasurement,
-    ModelMemory,
     TimeMeasurement,
     Workload,
     cost_profile,
@@ -95,6 +93,7 @@ def measure_profile(
     limits: MeasurementLimits,
     progress: Progress,
     is_stopped: Callable[[], bool],
+    check: Callable[[CostProfile], None] = lambda _: None,
 ) -> CostProfile | None:
     """Measure time and memory of each scheme. Collective: every rank calls it.
 
@@ -104,6 +103,8 @@ def measure_profile(
         limits: of memory, lengths and time.
         progress: told the share that is done, on every rank, by its own clock.
         is_stopped: asked between micro-batches, by every rank together; the same answer on all.
+        check: given, on every rank, a profile whose memory is measured and whose times are not, before the
+            long part begins; raises if that does not serve.
 
     Returns:
         The profile, the same on every rank; None if the measurement was stopped.
@@ -120,7 +121,9 @@ def measure_profile(
     model = model_memory(worker, limits.memory_bytes)
     memory = {bench.scheme: scheme_memory(worker, bench) for bench in benches}
     workload = _workload(worker, limits.context)
-    record = MeasurementRecord(_mixes(model, memory, limits, workload), limits.precision)
+    untimed = cost_profile(model, memory, {scheme: _untimed(scheme) for scheme in memory}, workload)
+    check(untimed)
+    record = MeasurementRecord(_mixes(untimed, limits), limits.precision)
     if limits.file is not None:
         from_rank_zero(lambda: record.open(limits.file, _conditions(workload)))
 
@@ -166,25 +169,18 @@ def _conditions(workload: Workload) -> Conditions:
     )
 
 
-def _mixes(
-    model: ModelMemory,
-    memory: dict[Scheme, MemoryMeasurement],
-    limits: MeasurementLimits,
-    workload: Workload,
-) -> dict[Scheme, list[list[int]]]:
+def _mixes(untimed: CostProfile, limits: MeasurementLimits) -> dict[Scheme, list[list[int]]]:
     """Choose micro-batches for each scheme, up to the largest that it will be given."""
-    times = {scheme: _unfitted(scheme) for scheme in memory}
-    unfitted = cost_profile(model, memory, times, workload)
-    cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=workload.gpus_per_node)
+    cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
     mixes = {}
-    for scheme in memory:
-        planner = Planner(unfitted, cluster, strategies=[f"1x{scheme}"], memory=limits.memory)
+    for scheme in map(Scheme, untimed.schemes):
+        planner = Planner(untimed, cluster, strategies=[f"1x{scheme}"], memory=limits.memory)
         tokens = min(planner.longest_admitted, limits.micro_batch_tokens)
         mixes[scheme] = micro_batches_to_measure(min(tokens, limits.longest), tokens, NUM_MIXES)
     return mixes
 
 
-def _unfitted(scheme: Scheme) -> TimeMeasurement:
+def _untimed(scheme: Scheme) -> TimeMeasurement:
     """Stand in for coefficients that caps do not depend on."""
     return TimeMeasurement(
         quadratic_ms_per_token2=0.0,
@@ -243,7 +239,7 @@ def _pass(
             told.num_timed += 1
             if timing is not None:
                 timings[str(bench.scheme), index] = timing
-        told.progress(told.done())
+            told.progress(told.done())
     return timings, True
 
 

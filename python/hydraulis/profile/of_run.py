@@ -86,9 +86,10 @@ def measured_profile(
     limits: MeasurementLimits,
     progress: Callable[[float], None],
     is_stopped: Callable[[], bool],
+    check: Callable[[CostProfile], None] = lambda _: None,
 ) -> CostProfile | None:
     """Measure what each scheme costs, and the links; None if that was stopped. See `measure_profile`."""
-    profile = measure_profile(worker, schemes, limits, progress, is_stopped)
+    profile = measure_profile(worker, schemes, limits, progress, is_stopped, check)
     return None if profile is None else with_links(profile, measure_links(worker.groups, worker.device))
 
 

@@ -69,7 +69,7 @@ class Trainer:
         display.doing("making the model")
         worker = begin(config, schemes, run.resumed)
         display.note(f"computing on {device_name(worker.device)}, attention by {worker.kernel.name}")
-        whole = saved or _measured(config, worker, schemes, stop, display)
+        whole = saved or _measured(run, worker, schemes, stop, display)
         if whole is None:
             return None
         display.doing("beginning the run")
@@ -150,12 +150,19 @@ def _note_model(config: RunConfig, display: TrainingDisplay) -> None:
 
 
 def _measured(
-    config: RunConfig, worker: Worker, schemes: Sequence[Scheme], stop: StopRequest, display: TrainingDisplay
+    run: OpenedRun, worker: Worker, schemes: Sequence[Scheme], stop: StopRequest, display: TrainingDisplay
 ) -> CostProfile | None:
     """Measure what the schemes cost; None if that was stopped. Collective."""
+    config = run.config
+
+    def check(untimed: CostProfile) -> None:
+        # Times take long, and do not decide what is admitted.
+        RunPlanner(config.planner, untimed, run.cluster).check_longest(run.data.longest)
+
     display.note(what_it_takes(len(schemes), config.planner.profile_seconds))
     display.doing(WARMING_UP)
-    profile = measured_profile(worker, schemes, measurement_limits(config), display.measuring, stop.agreed)
+    limits = measurement_limits(config)
+    profile = measured_profile(worker, schemes, limits, display.measuring, stop.agreed, check)
     if profile is None:
         display.note("stopped before the first iteration; nothing was written")
     return profile
