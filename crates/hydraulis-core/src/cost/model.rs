@@ -96,10 +96,17 @@ impl CostModel {
         }
     }
 
-    /// Of these schemes the one whose fullest stage takes least memory before the first token.
-    pub(crate) fn least_full(&self, schemes: &[Scheme]) -> Option<Scheme> {
+    /// The error for these schemes, none of which leaves memory for a token; it names the one that takes least.
+    pub(crate) fn all_too_large(&self, schemes: &[Scheme]) -> Option<Error> {
         let entries = self.profile.schemes.iter().filter(|entry| schemes.contains(&entry.scheme));
-        entries.min_by_key(|entry| self.empty_bytes(entry)).map(|entry| entry.scheme)
+        let least = entries.min_by_key(|entry| self.empty_bytes(entry))?;
+        Some(Error::SchemesTooLarge {
+            profile: self.profile.name.clone(),
+            gpus: self.cluster.gpus(),
+            least: least.scheme,
+            needed: self.empty_bytes(least),
+            available: self.profile.hardware.memory_bytes,
+        })
     }
 
     /// What the fullest stage's ranks take before the first token.

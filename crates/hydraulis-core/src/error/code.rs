@@ -44,7 +44,7 @@ impl Error {
             Error::PlanSyntax { .. } => "plan_syntax",
             Error::DurationsMismatch { .. } => "durations_mismatch",
             Error::SequenceTooLong { .. } | Error::SequenceAboveCap { .. } => "sequence_too_long",
-            Error::SchemeTooLarge { .. } => "scheme_too_large",
+            Error::SchemeTooLarge { .. } | Error::SchemesTooLarge { .. } => "scheme_too_large",
             Error::Layout(error) => error.code(),
             Error::Profile(error) => error.code(),
             Error::Fit(error) => error.code(),
@@ -64,6 +64,7 @@ impl Error {
             Error::SequenceTooLong { .. }
             | Error::SequenceAboveCap { .. }
             | Error::SchemeTooLarge { .. }
+            | Error::SchemesTooLarge { .. }
             | Error::ContextTooLong { .. }
             | Error::Window(WindowError::LongerThanWindow { .. }) => ErrorKind::Infeasible,
             _ => ErrorKind::InvalidInput,

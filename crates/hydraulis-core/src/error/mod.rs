@@ -23,6 +23,8 @@ pub use link::LinkError;
 pub use profile::ProfileError;
 pub use window::WindowError;
 
+const MIB: u64 = 1 << 20;
+
 /// An error of the core.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -313,9 +315,29 @@ pub enum Error {
         /// The cap.
         cap: Tokens,
     },
-    /// No scheme of a strategy fits into memory.
+    /// No scheme of a profile that has a place on the cluster fits into memory.
     #[error(
-        "scheme {scheme} leaves no memory for {multiple} tokens, the least micro-batch, on {gpus} GPUs: its weights, gradients, share of the optimizer state and margin need {needed} of {available} bytes; use a wider scheme, more GPUs or more memory"
+        "no scheme of cost profile '{profile}' that has a place on {gpus} GPUs leaves memory for a token: {least} takes the least, and its weights, gradients, share of the optimizer state and margin need {} of {} MiB; plan for a larger cluster, or take a profile that has wider schemes or more memory",
+        .needed.div_ceil(MIB),
+        .available / MIB
+    )]
+    SchemesTooLarge {
+        /// The profile.
+        profile: String,
+        /// GPUs of the cluster.
+        gpus: u32,
+        /// The scheme that takes least memory.
+        least: Scheme,
+        /// Bytes that it takes before the first token.
+        needed: u64,
+        /// Bytes of a GPU.
+        available: u64,
+    },
+    /// A scheme does not fit into memory.
+    #[error(
+        "scheme {scheme} leaves no memory for {multiple} tokens, the least micro-batch, on {gpus} GPUs: its weights, gradients, share of the optimizer state and margin need {} of {} MiB; use a wider scheme, more GPUs or more memory",
+        .needed.div_ceil(MIB),
+        .available / MIB
     )]
     SchemeTooLarge {
         /// The scheme.

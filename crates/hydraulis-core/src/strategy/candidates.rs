@@ -25,10 +25,8 @@ pub fn usable_schemes(cost: &CostModel) -> Vec<Scheme> {
 pub fn nothing_fits(cost: &CostModel) -> Error {
     let schemes = || cost.schemes().iter().map(SchemeCost::scheme);
     let placed: Vec<Scheme> = schemes().filter(|&scheme| place_alone(scheme, cost).is_ok()).collect();
-    let refused = match cost.least_full(&placed) {
-        Some(least) => cost.scheme(least).err(),
-        None => schemes().min_by_key(|scheme| scheme.ranks()).map(|smallest| no_place(smallest, cost)),
-    };
+    let smallest = || schemes().min_by_key(|scheme| scheme.ranks());
+    let refused = cost.all_too_large(&placed).or_else(|| Some(no_place(smallest()?, cost)));
     refused.unwrap_or(Error::NoStrategies)
 }
 
