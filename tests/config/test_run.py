@@ -5,11 +5,13 @@ import pytest
 
 from config.run_file import MINIMAL, field_names, write
 from hydraulis.config.optimizer import OptimizerConfig
+from hydraulis.config.preset import PRESETS
 from hydraulis.config.run import RunConfig, load, to_dict
 from hydraulis.config.table import from_table
 from hydraulis.config.train import TrainConfig
 from hydraulis.errors import InvalidInputError
 
+PRESET_REMEDY = "name a preset, 'laptop', 'node', 'nodes'"
 # For every field a value of the right type that no run can use; the model's are tested with the model.
 BAD_VALUES = {
     "data.source": '"web"',
@@ -181,19 +183,25 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(tmp_path: Path, overrid
 
 
 @pytest.mark.parametrize(
-    ("line", "section"),
+    ("line", "section", "remedy"),
     [
-        ("vocab_size = 256", "model"),
-        ("memory_mib = 512", "planner"),
-        ('[output]\ndirectory = "runs/test"', "output"),
+        ("vocab_size = 256", "model", "model.path or model.hf_config"),
+        ("memory_mib = 512", "planner", PRESET_REMEDY),
+        ('[output]\ndirectory = "runs/test"', "output", PRESET_REMEDY),
     ],
 )
-def test_a_missing_key_is_named(tmp_path: Path, line: str, section: str) -> None:
+def test_a_missing_key_is_named(tmp_path: Path, line: str, section: str, remedy: str) -> None:
     assert line in MINIMAL
     with pytest.raises(InvalidInputError, match=rf"in section \[{section}\] is missing") as refusal:
         load(write(tmp_path, MINIMAL.replace(line, "")), [])
     assert refusal.value.code == "config_missing_key"
-    assert str(refusal.value).endswith("; set it, or model.path, or model.hf_config") == (section == "model")
+    assert str(refusal.value).endswith(f"; set it, or {remedy}")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_has_the_keys_that_it_is_the_remedy_for(tmp_path: Path, preset: str) -> None:
+    model_data_train = MINIMAL[: MINIMAL.index("[planner]")]
+    load(write(tmp_path, model_data_train), preset=preset)
 
 
 def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> None:

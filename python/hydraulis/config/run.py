@@ -21,15 +21,21 @@ from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.output import OutputConfig
 from hydraulis.config.override import read_override
 from hydraulis.config.planner import PlannerConfig
-from hydraulis.config.preset import read_preset
-from hydraulis.config.table import from_table, refuse_unknown_keys
+from hydraulis.config.preset import PRESETS, read_preset
+from hydraulis.config.table import Beside, from_table, refuse_unknown_keys
 from hydraulis.config.train import TrainConfig
 from hydraulis.errors import InvalidInputError
 
 # Without files tokens are bytes, so the embedding must have a row for each.
 NUM_BYTE_TOKENS = 256
 _PRESET = "preset"
-_OTHERS = {"": (_PRESET,), "model": SOURCES}
+_HAS_PRESET = Beside(remedy=f"name a preset, {', '.join(map(repr, PRESETS))}")
+_OTHERS = {
+    "": Beside(keys=(_PRESET,)),
+    "model": Beside(keys=SOURCES, remedy=" or ".join(f"model.{key}" for key in SOURCES)),
+    "planner": _HAS_PRESET,
+    "output": _HAS_PRESET,
+}
 _WINDOW = "model.sliding_window, up to which attention to whole sequences is the same"
 
 

@@ -9,7 +9,17 @@ in `__post_init__`.
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from hydraulis.config.nearest import meant, nearest
 from hydraulis.config.written import written
@@ -19,11 +29,26 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
-Others: TypeAlias = Mapping[str, tuple[str, ...]]
-"""By section, keys that it may have beside its fields: whoever reads the file has replaced them by then."""
+
+
+class Beside(NamedTuple):
+    """What there is beside the fields of a section, for messages.
+
+    Attributes:
+        keys: that may stand in it too: whoever reads the file has replaced them by then.
+        remedy: what gives the keys that it must have, in place of setting them.
+    """
+
+    keys: tuple[str, ...] = ()
+    remedy: str = ""
+
+
+Others: TypeAlias = Mapping[str, Beside]
+"""By section of the file."""
 
 _WHOLE = "the run configuration"
 _NO_OTHERS: Others = {}
+_NOTHING = Beside()
 
 _TYPE_NAMES: dict[object, str] = {
     bool: "a boolean",
@@ -42,7 +67,7 @@ def from_table(cls: type[T], table: object, section: str, others: Others = _NO_O
         cls: the dataclass to build.
         table: what the TOML parser gave for this section.
         section: the dotted name of the section, for messages; empty for the whole file.
-        others: keys that may stand in a section of the file and are no fields, for messages.
+        others: what there is beside the fields of a section, for messages.
 
     Returns:
         The instance, checked by its own constructor.
@@ -55,19 +80,17 @@ def from_table(cls: type[T], table: object, section: str, others: Others = _NO_O
         raise _type_error(table, section or _WHOLE, "a table")
     kinds = get_type_hints(cls)
     complete = {name: {} for name, kind in kinds.items() if is_dataclass(kind)} | dict(table)
-    beside = others.get(section, ())
+    beside = others.get(section, _NOTHING)
     refuse_unknown_keys(cls, complete, section, beside)
-    _refuse_missing_keys(cls, complete, section, beside)
+    _refuse_missing_keys(cls, complete, section, beside.remedy)
     typed = {key: _typed(value, kinds[key], _join(section, key), others) for key, value in complete.items()}
     return cls(**typed)
 
 
-def refuse_unknown_keys(
-    cls: type[T], table: Mapping[str, object], section: str, beside: tuple[str, ...]
-) -> None:
+def refuse_unknown_keys(cls: type[T], table: Mapping[str, object], section: str, beside: Beside) -> None:
     """Refuse a key that the dataclass lacks, and name all that may stand there; code as of `from_table`."""
     own = [field.name for field in fields(cls)]
-    names = [*beside, *own]
+    names = [*beside.keys, *own]
     for key in table:
         if key not in own:
             message = (
@@ -77,10 +100,8 @@ def refuse_unknown_keys(
             raise InvalidInputError(message, code="config_unknown_key")
 
 
-def _refuse_missing_keys(
-    cls: type[T], table: Mapping[str, object], section: str, beside: tuple[str, ...]
-) -> None:
-    instead = "".join(f", or {_join(section, key)}" for key in beside)
+def _refuse_missing_keys(cls: type[T], table: Mapping[str, object], section: str, remedy: str) -> None:
+    instead = f", or {remedy}" if remedy else ""
     for field in fields(cls):
         if field.name not in table and _is_required(field):
             message = (
