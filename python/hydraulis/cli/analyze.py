@@ -21,7 +21,7 @@ from hydraulis.cli.options import (
     count,
     json_line,
     overrides_of,
-    written,
+    written_to,
 )
 from hydraulis.cli.progress import Progress
 from hydraulis.cli.static_loss import StaticLoss
@@ -130,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(json_line(account.to_dict(), *figures))
     else:
         _print(account)
-        sys.stdout.write(written(*figures))
+        sys.stdout.write(written_to(*figures))
     return 0
 
 

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from hydraulis.cli.options import add_json, json_line, written
+from hydraulis.cli.options import add_json, json_line, written_to
 from hydraulis.cli.progress import Progress
 from hydraulis.data.extras import require_torch
 from hydraulis.runtime.checkpoint.folder import checkpoint_of
@@ -60,5 +60,5 @@ def run(arguments: argparse.Namespace) -> int:
         account = {"checkpoint": str(checkpoint), "dtype": arguments.dtype}
         sys.stdout.write(json_line(account, *sorted(arguments.output.iterdir())))
     else:
-        sys.stdout.write(f"{checkpoint} as {arguments.dtype}\n{written(arguments.output)}")
+        sys.stdout.write(f"{checkpoint} as {arguments.dtype}\n{written_to(arguments.output)}")
     return 0

@@ -166,7 +166,7 @@ def add_json(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--json", action="store_true", help=f"print {what} as JSON on one line")
 
 
-def written(*paths: Path | None) -> str:
+def written_to(*paths: Path | None) -> str:
     """Say where files were written, a line each; None for what was not asked for."""
     return "".join(f"written to {path}\n" for path in paths if path is not None)
 

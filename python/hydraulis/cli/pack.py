@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from hydraulis._core import Windows, pack_windows
-from hydraulis.cli.options import PathEnding, add_json, add_lengths, json_line, written
+from hydraulis.cli.options import PathEnding, add_json, add_lengths, json_line, written_to
 from hydraulis.cli.progress import Progress
 from hydraulis.planner import map_lengths
 from hydraulis.planner.files import whole_file
@@ -83,5 +83,5 @@ def _readable(windows: Windows, output: Path) -> str:
         f"{len(windows.sequences):,} sequences with {windows.tokens:,} tokens\n"
         f"in {len(windows):,} windows of {windows.window_tokens:,} tokens, {windows.fill:.2%} full; "
         f"at least {windows.lower_bound:,} are needed\n"
-        f"{written(output)}"
+        f"{written_to(output)}"
     )

@@ -17,7 +17,7 @@ from hydraulis.cli.options import (
     cluster_of,
     link_rates_of,
     strategies_of,
-    written,
+    written_to,
 )
 from hydraulis.cli.progress import Progress
 from hydraulis.planner import load_profile, read_lengths
@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         sys.stderr.writelines(f"  {promise}\n" for promise in broken)
         return EXIT_INTERNAL
-    account = plan.explain() + written(arguments.trace, arguments.figure)
+    account = plan.explain() + written_to(arguments.trace, arguments.figure)
     sys.stdout.write(plan.to_json() + "\n" if arguments.json else account)
     return 0
 

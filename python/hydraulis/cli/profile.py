@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.local_ranks import end_with_parent, run_local_ranks
-from hydraulis.cli.options import PathEnding, add_config_layers, add_json, count, overrides_of, written
+from hydraulis.cli.options import PathEnding, add_config_layers, add_json, count, overrides_of, written_to
 from hydraulis.cli.progress import Progress
 from hydraulis.cli.rank import is_rank, report_as_rank
 from hydraulis.config.planner import SEARCH
@@ -244,7 +244,7 @@ def _finish(arguments: argparse.Namespace, profile: CostProfile, account: str) -
         # The file's is indented; parsing keeps every number as it is.
         sys.stdout.write(json.dumps(json.loads(profile.to_json())) + "\n")
     else:
-        sys.stdout.write(account + written(arguments.output))
+        sys.stdout.write(account + written_to(arguments.output))
 
 
 def describe(profile: CostProfile) -> str:

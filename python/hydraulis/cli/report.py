@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hydraulis.cli.options import PathEnding, add_json, json_line, written
+from hydraulis.cli.options import PathEnding, add_json, json_line, written_to
 from hydraulis.cli.progress import Progress
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner.files import check_writable, nearest_there, try_to_write, whole_file
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         sys.stdout.write(json_line(numbers, *files))
     else:
-        sys.stdout.write(written(*files))
+        sys.stdout.write(written_to(*files))
     return 0
 
 

@@ -21,7 +21,7 @@ from hydraulis.cli.options import (
     json_line,
     link_rates_of,
     strategies_of,
-    written,
+    written_to,
 )
 from hydraulis.cli.progress import Progress
 from hydraulis.errors import InvalidInputError
@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
     sys.stdout.write(
         json_line(_document(arguments, setting, contestants), arguments.figure)
         if arguments.json
-        else f"{title}\n\n{contestant_table(contestants, setting.profile)}{written(arguments.figure)}"
+        else f"{title}\n\n{contestant_table(contestants, setting.profile)}{written_to(arguments.figure)}"
     )
     return 0
 
