@@ -14,7 +14,6 @@ from hydraulis.profile.document import (
     TimeMeasurement,
     Workload,
     cost_profile,
-    measured_attention,
 )
 from hydraulis.profile.of_run import _of_resumed, chosen_profile
 from hydraulis.runtime.checkpoint.resume import ResumedRun
@@ -133,6 +132,6 @@ def test_one_that_no_run_measured_is_taken_as_before(tmp_path: Path) -> None:
     config = config_with(tmp_path)
     resumed = resumed_of(tmp_path, config, device_name(CPU))
     named = made_up_profile({"<1>": 64})
-    assert measured_attention(named) is None
+    assert named.attention is None
     (tmp_path / "profile.json").write_text(named.to_json())
     assert taken(config, resumed) == (True, [])

@@ -105,6 +105,12 @@ impl CostProfile {
         self.0.dtype.map(Dtype::name)
     }
 
+    /// The kernel that attention was computed with, in words; None where it does not say.
+    #[getter]
+    fn attention(&self) -> Option<&str> {
+        self.0.attention.as_deref()
+    }
+
     /// The schemes that have coefficients.
     #[getter]
     fn schemes(&self) -> Vec<String> {

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -155,8 +154,7 @@ def cost_profile(
     document = {
         "format": "hydraulis.cost-profile/1",
         "name": _name(workload),
-        "source": f"measured by this run: {workload.clock} of one rank, attention by {workload.attention}, "
-        f"torch {torch.__version__}",
+        "source": f"measured by this run: {workload.clock} of one rank, torch {torch.__version__}",
         "hardware": {
             "device": workload.device,
             "gpus_per_node": workload.gpus_per_node,
@@ -164,6 +162,7 @@ def cost_profile(
         },
         "model": json.loads(workload.model.to_json()),
         "dtype": workload.dtype,
+        "attention": workload.attention,
         "memory": {
             "reserved_bytes": model.reserved_bytes,
             "home_bytes": model.home_bytes,
@@ -179,10 +178,3 @@ def _name(workload: Workload) -> str:
     model = json.loads(workload.model.to_json())
     layers, hidden = model["num_hidden_layers"], model["hidden_size"]
     return f"measured-{layers}x{hidden}-{workload.device}".replace(" ", "-")
-
-
-def measured_attention(profile: CostProfile) -> str | None:
-    """Give the kernel of attention that `cost_profile` wrote into a profile; None in one not measured."""
-    source = json.loads(profile.to_json())["source"]
-    stated = re.search(r"measured by this run: .+, attention by (.+?), torch ", source)
-    return stated and stated[1]

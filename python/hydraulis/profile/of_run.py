@@ -9,7 +9,6 @@ from hydraulis.config.run import RunConfig
 from hydraulis.model.attention.varlen import choose_kernel
 from hydraulis.planner.fitting import check_profile, split_difference
 from hydraulis.planner.profile import load_profile
-from hydraulis.profile.document import measured_attention
 from hydraulis.profile.links import measure_links, with_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.runtime.checkpoint.resume import ResumedRun
@@ -114,18 +113,17 @@ def _differences(config: RunConfig, profile: CostProfile) -> list[str]:
     pairs: list[tuple[str, str, str]] = [
         ("dtype", profile.dtype or config.train.dtype, config.train.dtype),
     ]
-    attention = measured_attention(profile)
     split = split_difference(config, profile)
     pairs += [split] if split else []
     # A profile that no run measured is of other hardware as it is, and the earlier run took it all the same.
-    if attention is not None:
+    if profile.attention is not None:
         device = choose_device(config.train.device)
         dtype: torch.dtype = getattr(torch, config.train.dtype)
         heads = torch.empty(0, 1, config.model.head_dim, dtype=dtype, device=device)
         pairs += [
             ("memory", f"{profile.memory_bytes / MIB:.10g} MiB", f"{config.planner.memory_mib} MiB"),
             ("device", profile.device, device_name(device)),
-            ("attention", attention, choose_kernel(heads, config.train.attention).name),
+            ("attention", profile.attention, choose_kernel(heads, config.train.attention).name),
         ]
     lacking = [f"it lacks {', '.join(missing)}"] if missing else []
     return lacking + [f"{name} was {old} and is {new}" for name, old, new in pairs if old != new]

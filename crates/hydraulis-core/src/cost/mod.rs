@@ -9,6 +9,7 @@ mod analytic;
 mod fit;
 mod measured_link;
 mod memory_window;
+mod micro_batch_cost;
 mod model;
 mod non_negative;
 mod per_stage;

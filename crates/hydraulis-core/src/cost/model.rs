@@ -1,5 +1,6 @@
 //! A profile on a cluster: times, and how many tokens a micro-batch may hold.
 
+use crate::cost::micro_batch_cost::MicroBatchCost;
 use crate::cost::profile::{FitQuality, SchemeProfile};
 use crate::cost::stage_memory::StageMemory;
 use crate::cost::{CostProfile, MemoryWindow, RankMemory, Trust};
@@ -21,9 +22,7 @@ pub struct CostModel {
 pub struct SchemeCost {
     scheme: Scheme,
     context: Option<ContextKind>,
-    quadratic: f64,
-    linear: f64,
-    fixed: Millis,
+    micro_batch: MicroBatchCost,
     cap: Tokens,
     window: MemoryWindow,
     forward_share: f64,
@@ -122,9 +121,7 @@ impl SchemeCost {
         SchemeCost {
             scheme: entry.scheme,
             context: entry.context,
-            quadratic: entry.quadratic_ms_per_token2,
-            linear: entry.linear_ms_per_token,
-            fixed: Millis(entry.fixed_ms),
+            micro_batch: entry.micro_batch_cost(),
             cap,
             window: MemoryWindow { micro_batches: 1, tokens: cap },
             forward_share: entry.forward_share,
@@ -172,28 +169,27 @@ impl SchemeCost {
 
     /// What one sequence adds to its micro-batch: `a s^2 + b s`.
     pub fn sequence_ms(&self, tokens: Tokens) -> Millis {
-        let tokens = tokens.as_f64();
-        Millis((self.quadratic * tokens + self.linear) * tokens)
+        self.micro_batch.sequence_ms(tokens)
     }
 
     /// What each token adds at least: `b`.
     pub fn linear_ms_per_token(&self) -> f64 {
-        self.linear
+        self.micro_batch.linear_ms_per_token
     }
 
     /// What the square of a length adds: `a`.
     pub fn quadratic_ms_per_token2(&self) -> f64 {
-        self.quadratic
+        self.micro_batch.quadratic_ms_per_token2
     }
 
     /// What every micro-batch costs beside its sequences: `c`.
     pub fn fixed_ms(&self) -> Millis {
-        self.fixed
+        self.micro_batch.fixed
     }
 
     /// The time of a micro-batch: the sum over its sequences, and `c`.
     pub fn micro_batch_ms(&self, sequences: impl Iterator<Item = Tokens>) -> Millis {
-        sequences.map(|tokens| self.sequence_ms(tokens)).sum::<Millis>() + self.fixed
+        self.micro_batch.micro_batch_ms(sequences)
     }
 
     /// The forward pass's share of a micro-batch's time.

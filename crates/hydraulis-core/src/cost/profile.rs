@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cost::micro_batch_cost::MicroBatchCost;
 use crate::cost::{CostFit, MeasuredLink, MeasuredRange, PerStage};
 use crate::error::{ProfileError, Result};
 use crate::spec::{ContextKind, Dtype, ModelShape, Scheme, Strategy};
@@ -30,6 +31,10 @@ pub struct CostProfile {
     /// What it computed in; training refuses another type. None where nobody says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Dtype>,
+    /// The kernel that it computed attention with, in words; a resumed run that takes another measures anew. None where nobody
+    /// says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attention: Option<String>,
     /// What memory holds, but for what depends on the scheme.
     pub memory: Memory,
     /// The schemes that were measured.
@@ -107,13 +112,17 @@ pub struct SchemeProfile {
 }
 
 impl SchemeProfile {
-    /// The time of a micro-batch: the sum over its sequences of `a s^2 + b s`, and `c`.
+    /// The time of a micro-batch of these sequences.
     pub fn micro_batch_ms(&self, sequences: impl Iterator<Item = Tokens>) -> Millis {
-        let sequence = |tokens: Tokens| {
-            let tokens = tokens.as_f64();
-            (self.quadratic_ms_per_token2 * tokens + self.linear_ms_per_token) * tokens
-        };
-        Millis(sequences.map(sequence).sum::<f64>() + self.fixed_ms)
+        self.micro_batch_cost().micro_batch_ms(sequences)
+    }
+
+    pub(super) fn micro_batch_cost(&self) -> MicroBatchCost {
+        MicroBatchCost {
+            quadratic_ms_per_token2: self.quadratic_ms_per_token2,
+            linear_ms_per_token: self.linear_ms_per_token,
+            fixed: Millis(self.fixed_ms),
+        }
     }
 }
 
@@ -206,6 +215,7 @@ impl CostProfile {
             hardware: Hardware { device: String::new(), gpus_per_node: 1, memory_bytes: 1, links: Vec::new() },
             model: None,
             dtype: None,
+            attention: None,
             memory: Memory { reserved_bytes: 0, home_bytes: 0, token_multiple: 1 },
             schemes: Vec::new(),
             excluded: Vec::new(),

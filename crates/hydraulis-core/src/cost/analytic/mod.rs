@@ -85,6 +85,7 @@ impl CostProfile {
             },
             model: Some(model.clone()),
             dtype: Some(device.dtype),
+            attention: None,
             memory: Memory {
                 reserved_bytes: memory::reserved_bytes(model, device),
                 home_bytes: memory::home_bytes(model, device),
