@@ -9,7 +9,7 @@ import pytest
 
 from helpers import ROOT, at_least
 from hydraulis.runtime.memory_prediction import MemoryPrediction
-from hydraulis.runtime.metrics import StepMetrics
+from hydraulis.runtime.metrics import StepMetrics, median_prediction_error
 
 
 def made_up_metrics(step: int = 0, **changes: float | str | tuple[int | None, ...] | None) -> StepMetrics:
@@ -83,6 +83,12 @@ def test_what_is_tracked_leaves_out_what_is_not_known() -> None:
     assert tracked["speed/mfu"] == 0.4
     assert tracked["plan/prediction_error"] == pytest.approx(100 / 110 - 1)
     assert tracked["plan/strategy"] == "1x<tp2>+2x<1>"
+
+
+def test_how_far_plans_are_off_is_of_the_measured_iterations() -> None:
+    slow, fast, unmeasured = (made_up_metrics(measured_ms=measured) for measured in (125.0, 80.0, 0.0))
+    assert median_prediction_error([slow, fast, unmeasured]) == pytest.approx((0.2 + 0.25) / 2)
+    assert median_prediction_error([unmeasured]) is None
 
 
 def test_the_page_of_metrics_explains_every_field() -> None:

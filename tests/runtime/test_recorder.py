@@ -31,7 +31,7 @@ def record(directory: RunDirectory, longest: int, trace_step: int | None) -> Rec
     profile = made_up_profile(CAPS)
     planner = Planner(profile, CLUSTER, strategies=STRATEGIES)
     static = StaticComparison.over(profile, CLUSTER, STRATEGIES, longest)
-    return Recorder(directory, planner, static, trace_step)
+    return Recorder(directory, planner, trace_step, static)
 
 
 def iteration(recorder: Recorder, step: int) -> Iteration:

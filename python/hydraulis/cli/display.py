@@ -162,8 +162,7 @@ class TrainingDisplay:
         for name, count in summary.strategies:
             table.add_row("chosen", f"{count:3d} x  {name}")
         table.add_row("planned time", f"{summary.planned_ms / 1e3:,.2f} s in all")
-        error = f"the median iteration is off by {percent(summary.median_error)}"
-        table.add_row("measured time", f"{summary.measured_ms / 1e3:,.2f} s in all; {error}")
+        table.add_row("measured time", _measured(summary))
         table.add_row("planning", f"{summary.plan_ms:,.1f} ms in the median step")
         table.add_row(
             "ranks",
@@ -242,6 +241,13 @@ def _meaning(name: str) -> str:
 
 def _mfu(share: float | None) -> str:
     return "" if share is None else f"MFU {percent(share)}  "
+
+
+def _measured(summary: RunSummary) -> str:
+    measured = f"{summary.measured_ms / 1e3:,.2f} s in all"
+    if summary.median_error is None:
+        return measured
+    return f"{measured}; the median iteration is off by {percent(summary.median_error)}"
 
 
 def _memory(summary: RunSummary) -> str:

@@ -21,7 +21,7 @@ from hydraulis.report.prediction import prediction_figure
 from hydraulis.report.strategies import strategies_figure
 from hydraulis.report.timeline import timeline_figure
 from hydraulis.runtime.memory_prediction import MemoryPrediction
-from hydraulis.runtime.metrics import mean_mfu, mean_tokens_per_s
+from hydraulis.runtime.metrics import mean_mfu, mean_tokens_per_s, median_prediction_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -157,8 +157,8 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
 
     Returns:
         `steps`, and `num_steps`, those that the run is to have; `tokens`, `first_loss`, `last_loss`,
-        `strategies`, `median_error`; `tokens_per_s`, and `mfu` where it is known, over all steps;
-        `memory_error`, the median over ranks and steps, where it is known, `first_evaluation` and
+        `strategies`; `tokens_per_s`, and `mfu` where it is known, over all steps; `median_error` of planned
+        times and `memory_error`, the median over ranks and steps, where known, `first_evaluation` and
         `last_evaluation` where there are any, `left_out`, how many steps are not `comparable`, where any are
         not, and `static_ratio`, how many times as long the best static strategy is planned to take, where
         there is one.
@@ -171,9 +171,11 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
         "first_loss": metrics[0].loss,
         "last_loss": metrics[-1].loss,
         "strategies": len({one.strategy for one in metrics}),
-        "median_error": float(np.median([abs(one.planned_ms / one.measured_ms - 1) for one in metrics])),
         "tokens_per_s": mean_tokens_per_s(metrics),
     }
+    error = median_prediction_error(metrics)
+    if error is not None:
+        summed["median_error"] = error
     memory = MemoryPrediction.of(metrics)
     if memory is not None:
         summed["memory_error"] = memory.median_error
@@ -244,8 +246,9 @@ def _facts(run: Run, summed: dict[str, float]) -> list[tuple[str, str]]:
         ("loss, nats a token", f"{summed['first_loss']:.3f} → {summed['last_loss']:.3f}"),
         ("tokens a second", f"{summed['tokens_per_s']:,.0f}"),
         ("strategies used", f"{summed['strategies']:,}"),
-        ("prediction, median error", percent(summed["median_error"])),
     ]
+    if "median_error" in summed:
+        facts.append(("prediction, median error", percent(summed["median_error"])))
     if "memory_error" in summed:
         facts.append(("memory, median error", percent(summed["memory_error"])))
     if "mfu" in summed:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import statistics
 from collections.abc import Sequence
 from typing import Self
 
@@ -137,3 +138,9 @@ def mean_mfu(steps: Sequence[StepMetrics]) -> float | None:
     if not known:
         return None
     return sum(mfu * wall_ms for mfu, wall_ms in known) / sum(wall_ms for _, wall_ms in known)
+
+
+def median_prediction_error(steps: Sequence[StepMetrics]) -> float | None:
+    """Give how far the planned time of the median iteration is off, of those measured; None if none was."""
+    known = [abs(one.prediction_error) for one in steps if one.prediction_error is not None]
+    return statistics.median(known) if known else None

@@ -16,7 +16,7 @@ from hydraulis.planner.static import StaticComparison, StaticTotal
 from hydraulis.runtime.evaluation import EVALUATIONS, Evaluation
 from hydraulis.runtime.loop import Iteration
 from hydraulis.runtime.memory_prediction import MemoryPrediction
-from hydraulis.runtime.metrics import StepMetrics, mean_mfu, mean_tokens_per_s
+from hydraulis.runtime.metrics import StepMetrics, mean_mfu, mean_tokens_per_s, median_prediction_error
 from hydraulis.runtime.recalibration import CALIBRATIONS
 from hydraulis.runtime.run_directory import RunDirectory
 from hydraulis.runtime.times import micro_batch_times
@@ -45,7 +45,7 @@ class RunSummary:
         strategies: how often each was chosen, the most frequent first.
         planned_ms: of all iterations together.
         measured_ms: of all iterations together.
-        median_error: of the planned time relative to the measured one.
+        median_error: of the planned time relative to the measured one; None if nothing was measured.
         transfer_share: of all time on the wall, what rank 0 did nothing but transfers for.
         groups_ms: what making process groups took on the wall, each on its first use.
         memory_bytes: the most that any rank held in any iteration.
@@ -72,7 +72,7 @@ class RunSummary:
     strategies: list[tuple[str, int]]
     planned_ms: float
     measured_ms: float
-    median_error: float
+    median_error: float | None
     transfer_share: float
     groups_ms: float
     memory_bytes: int
@@ -91,15 +91,15 @@ class Recorder:
     Attributes:
         directory: of the run.
         planner: that made the plans.
-        static: compares with static strategies, once the run has ended; None to leave that out.
         trace_step: whose timeline is exported; None for none.
+        static: compares with static strategies, once the run has ended; None to leave that out.
         trackers: that are told of every step too.
     """
 
     directory: RunDirectory
     planner: BatchPlanner
-    static: StaticComparison | None
     trace_step: int | None
+    static: StaticComparison | None = None
     trackers: Sequence[Tracker] = ()
     _metrics: list[StepMetrics] = field(init=False, default_factory=list)
     _evaluations: list[Evaluation] = field(init=False, default_factory=list)
@@ -172,7 +172,6 @@ class Recorder:
         compared = self._add_to_static()
         wall_ms = sum(metrics.wall_ms for metrics in self._metrics)
         counts = Counter(metrics.strategy for metrics in self._metrics)
-        errors = [abs(metrics.planned_ms / metrics.measured_ms - 1) for metrics in self._metrics]
         return RunSummary(
             first_step=self._metrics[0].step,
             steps=len(self._metrics),
@@ -187,7 +186,7 @@ class Recorder:
             strategies=counts.most_common(),
             planned_ms=sum(metrics.planned_ms for metrics in self._metrics),
             measured_ms=sum(metrics.measured_ms for metrics in self._metrics),
-            median_error=statistics.median(errors),
+            median_error=median_prediction_error(self._metrics),
             transfer_share=sum(metrics.transfer_ms for metrics in self._metrics) / wall_ms,
             groups_ms=sum(metrics.groups_ms for metrics in self._metrics),
             memory_bytes=max(metrics.memory_bytes for metrics in self._metrics),

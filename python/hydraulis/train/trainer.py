@@ -174,9 +174,10 @@ def _recorder(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> Reco
     traced = run.config.train.trace_step
     # A shorter run than the configuration was written for still leaves a trace.
     trace_step = None if traced is None else min(traced, run.config.train.num_steps)
-    recorder = Recorder(directory, planner, _static(run, profile, planner), trace_step)
+    recorder = Recorder(directory, planner, trace_step)
 
     def take_up() -> None:
+        recorder.static = _static(run, profile, planner)
         recorder.trackers = open_trackers(run.config, directory.path, run.completed)
         if run.resumed is not None:
             recorder.go_on(run.completed)
