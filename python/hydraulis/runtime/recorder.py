@@ -20,7 +20,7 @@ from hydraulis.runtime.metrics import StepMetrics, mean_mfu, mean_tokens_per_s, 
 from hydraulis.runtime.recalibration import CALIBRATIONS
 from hydraulis.runtime.run_directory import RunDirectory
 from hydraulis.runtime.times import micro_batch_times
-from hydraulis.runtime.trace import MEASURED, PLANNED, chrome_trace
+from hydraulis.runtime.trace import MEASURED, PLANNED, chrome_trace, traced_step
 from hydraulis.runtime.tracking.tracker import Tracker
 
 # Each is planned under every static strategy, which for a search may be many.
@@ -146,6 +146,9 @@ class Recorder:
             self.directory.keep_lines(name, step)
         self._keep(CALIBRATIONS, lambda line: bool(json.loads(line)["step"] <= step))
         self._keep(EVALUATIONS, lambda line: Evaluation.from_json(line).step <= step)
+        trace = self.directory.path / "trace.json"
+        if trace.exists() and traced_step(json.loads(trace.read_text())) > step:
+            self.directory.remove(trace.name)
 
     def _keep(self, name: str, counts: Callable[[str], bool]) -> None:
         """Keep the first lines of a file that has none for some steps; it need not be there."""

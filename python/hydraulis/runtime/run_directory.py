@@ -91,6 +91,16 @@ class RunDirectory:
                 end = file.tell()
             file.truncate(end)
 
+    def remove(self, name: str) -> None:
+        """Remove a file.
+
+        Raises:
+            HydraulisError: it cannot be removed (code `run_directory_write`).
+        """
+        path = self.path / name
+        with _named(path):
+            path.unlink()
+
 
 def named_folder(wanted: str | Path) -> Path:
     """Give the folder that `output.directory` asks for.
