@@ -8,9 +8,28 @@ from typing import Self
 
 from hydraulis.errors import HydraulisError, InvalidInputError
 
-CONFIG = "config.json"
+# What a run's folder holds. Files of which every step has a line:
+METRICS = "metrics.jsonl"
+PLANS = "plans.jsonl"
+TIMES = "times.jsonl"
+# Files of which some steps have one:
+CALIBRATIONS = "calibrations.jsonl"
+EVALUATIONS = "evaluations.jsonl"
+# Whole files:
+ANALYSIS = "analysis.json"
+CORPUS = "corpus.json"
 PROFILE = "profile.json"
 """What no other folder has: a model's has a config.json too."""
+REPORT = "report.html"
+RUN_CONFIG = "config.json"
+TRACE = "trace.json"
+WANDB_ID = "wandb-id.txt"
+# Folders:
+CARRIED = "hugging_face"
+CHECKPOINTS = "checkpoints"
+TENSORBOARD = "tensorboard"
+WANDB = "wandb"
+"""The library's own name for it."""
 
 
 class RunDirectory:

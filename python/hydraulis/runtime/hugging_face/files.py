@@ -4,11 +4,11 @@ import shutil
 from pathlib import Path
 
 from hydraulis.config.data import DataConfig
+from hydraulis.config.hugging_face import MODEL_CONFIG
 from hydraulis.data.text.chat_template import named_template
 from hydraulis.errors import InvalidInputError
+from hydraulis.runtime.run_directory import CARRIED
 
-CARRIED = "hugging_face"
-CONFIG = "config.json"
 TEMPLATE = "chat_template.jinja"
 TOKENIZER_FILES = (
     "added_tokens.json",
@@ -32,7 +32,7 @@ def carry(model: Path, run: Path, data: DataConfig) -> None:
     """
     folder = run / CARRIED
     folder.mkdir(exist_ok=True)
-    for name in (CONFIG,) if tokenizer_note(str(model), data) else (CONFIG, *TOKENIZER_FILES):
+    for name in (MODEL_CONFIG,) if tokenizer_note(str(model), data) else (MODEL_CONFIG, *TOKENIZER_FILES):
         if (model / name).is_file():
             shutil.copyfile(model / name, folder / name)
     if data.chat_template and any(source.format == "chat" for source in data.sources):

@@ -6,6 +6,7 @@ from typing import Protocol, TypeAlias
 
 from hydraulis.config.output import OutputConfig
 from hydraulis.config.run import RunConfig, to_dict
+from hydraulis.runtime.run_directory import TENSORBOARD
 from hydraulis.runtime.tracking.tensorboard import TensorBoard, require_tensorboard
 from hydraulis.runtime.tracking.wandb import WeightsAndBiases, require_wandb
 
@@ -48,7 +49,7 @@ def open_trackers(config: RunConfig, directory: Path, completed: int) -> Sequenc
     """
     trackers: list[Tracker] = []
     if config.output.tensorboard:
-        trackers.append(TensorBoard(directory / "tensorboard", completed))
+        trackers.append(TensorBoard(directory / TENSORBOARD, completed))
     if config.output.wandb_project:
         trackers.append(WeightsAndBiases(config.output.wandb_project, directory, to_dict(config)))
     return trackers

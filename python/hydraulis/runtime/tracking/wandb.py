@@ -10,9 +10,7 @@ from types import ModuleType
 
 from hydraulis.data.extras import extra_module
 from hydraulis.errors import HydraulisError
-
-# So that a resumed run is one line of a chart, and not two.
-IDENTITY = "wandb-id.txt"
+from hydraulis.runtime.run_directory import WANDB_ID
 
 
 class WeightsAndBiases:
@@ -35,7 +33,7 @@ class WeightsAndBiases:
                 project=project,
                 name=directory.name,
                 dir=str(directory),
-                id=_identity(directory / IDENTITY),
+                id=_identity(directory / WANDB_ID),
                 resume="allow",
                 config=dict(config),
                 # The terminal is the display's.
@@ -67,6 +65,7 @@ def require_wandb() -> ModuleType:
 
 
 def _identity(path: Path) -> str:
+    """Give the name that a run has had since it was begun: resumed, it is one line of a chart, not two."""
     if not path.exists():
         path.write_text(uuid.uuid4().hex[:12] + "\n", encoding="utf-8")
     return path.read_text(encoding="utf-8").strip()
