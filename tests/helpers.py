@@ -1,8 +1,11 @@
 """What tests of several packages share."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
+
+import pytest
 
 T = TypeVar("T")
 
@@ -16,4 +19,17 @@ def at_least(n: int, items: Iterable[T]) -> list[T]:
     """
     found = list(items)
     assert len(found) >= n, f"found {len(found)} of at least {n}: {found}"
+    return found
+
+
+def synced(monkeypatch: pytest.MonkeyPatch, path: Path) -> list[tuple[str, bool]]:
+    """Record what the disk is waited for from now on: a name, and whether `path` is there by then."""
+    found: list[tuple[str, bool]] = []
+    sync = os.fsync
+
+    def recorded(descriptor: int) -> None:
+        found.append((Path(f"/proc/self/fd/{descriptor}").readlink().name, path.exists()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recorded)
     return found

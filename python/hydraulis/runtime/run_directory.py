@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.planner.files import replaced
 
 # What a run's folder holds. Files of which every step has a line:
 METRICS = "metrics.jsonl"
@@ -70,10 +71,8 @@ class RunDirectory:
             HydraulisError: it cannot be written (code `run_directory_write`).
         """
         path = self.path / name
-        unfinished = path.with_name(f".{name}.unfinished")
-        with _named(path):
+        with _named(path), replaced(path) as unfinished:
             unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
-            unfinished.replace(path)
         return path
 
     def append(self, name: str, line: str) -> None:
