@@ -1,7 +1,9 @@
 """What tests of several packages share."""
 
 import os
-from collections.abc import Iterable
+import resource
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,3 +35,14 @@ def synced(monkeypatch: pytest.MonkeyPatch, path: Path) -> list[tuple[str, bool]
 
     monkeypatch.setattr(os, "fsync", recorded)
     return found
+
+
+@contextmanager
+def file_sizes_below(limit: int) -> Iterator[None]:
+    """Let a write beyond so many bytes of a file fail, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

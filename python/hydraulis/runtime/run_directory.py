@@ -75,6 +75,17 @@ class RunDirectory:
             unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
         return path
 
+    def folder(self, name: str) -> Self:
+        """Give a folder in it, which is made if it is not there, to write in as in this one.
+
+        Raises:
+            HydraulisError: it cannot be made (code `run_directory_write`).
+        """
+        path = self.path / name
+        with _named(path):
+            path.mkdir(exist_ok=True)
+        return type(self)(path)
+
     def append(self, name: str, line: str) -> None:
         """Append a line to a file: all of it, or none.
 

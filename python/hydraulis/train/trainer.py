@@ -177,7 +177,7 @@ def _recorder(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> Reco
 
     def take_up() -> None:
         recorder.static = _static(run, profile, planner)
-        recorder.trackers = open_trackers(run.config, directory.path, run.completed)
+        recorder.trackers = open_trackers(run.config, directory, run.completed)
         if run.resumed is not None:
             recorder.go_on(run.completed)
             planner.resume(recorder.used(), recorder.factors())
@@ -195,7 +195,7 @@ def _directory(run: OpenedRun, profile: CostProfile) -> RunDirectory:
     directory.write(ANALYSIS, json.dumps(analysis_of(config, data, run.cluster.gpus).to_dict()) + "\n")
     write_profile(directory, profile, run.completed)
     if config.checkpoint.weights:
-        carry(Path(config.checkpoint.weights), directory.path, config.data)
+        carry(Path(config.checkpoint.weights), directory, config.data)
     return directory
 
 
