@@ -71,7 +71,7 @@ class RunDirectory:
             HydraulisError: it cannot be written (code `run_directory_write`).
         """
         path = self.path / name
-        with _named(path), replaced(path) as unfinished:
+        with writing(path), replaced(path) as unfinished:
             unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
         return path
 
@@ -82,7 +82,7 @@ class RunDirectory:
             HydraulisError: it cannot be made (code `run_directory_write`).
         """
         path = self.path / name
-        with _named(path):
+        with writing(path):
             path.mkdir(exist_ok=True)
         return type(self)(path)
 
@@ -94,7 +94,7 @@ class RunDirectory:
         """
         path = self.path / name
         missing = memoryview((line + "\n").encode())
-        with _named(path), path.open("ab", buffering=0) as file:
+        with writing(path), path.open("ab", buffering=0) as file:
             end = file.tell()
             try:
                 while missing:
@@ -112,7 +112,7 @@ class RunDirectory:
         path = self.path / name
         if not path.exists():
             return
-        with _named(path), path.open("r+b") as file:
+        with writing(path), path.open("r+b") as file:
             end = 0
             for _ in range(lines):
                 if not file.readline().endswith(b"\n"):
@@ -127,7 +127,7 @@ class RunDirectory:
             HydraulisError: it cannot be removed (code `run_directory_write`).
         """
         path = self.path / name
-        with _named(path):
+        with writing(path):
             path.unlink()
 
 
@@ -151,7 +151,12 @@ def not_made(path: Path, reason: object) -> InvalidInputError:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
+    """Name the file or folder of a run that the block cannot write.
+
+    Raises:
+        HydraulisError: instead of an OSError (code `run_directory_write`).
+    """
     try:
         yield
     except OSError as error:

@@ -1,12 +1,14 @@
 """TensorBoard and Weights & Biases are told what metrics.jsonl holds; what they wrote is read back."""
 
 import dataclasses
+import errno
 import importlib
 import json
 import struct
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +129,30 @@ def test_a_refusal_of_weights_and_biases_is_one_by_name(
     with pytest.raises(HydraulisError, match="no API key configured") as refusal:
         open_trackers(config(wandb_project="p"), RunDirectory(tmp_path), 0)
     assert refusal.value.code == "tracker_refused"
+
+
+class FullDisk:
+    """Fails as the library's writer does, whose own thread the disk refuses."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def add_scalar(self, *_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def close(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_named_by_what_tensorboard_has_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter", FullDisk)
+    (tracker,) = open_trackers(config(tensorboard=True), RunDirectory(tmp_path), 0)
+    for attempt in (partial(tracker.log, 1, {"train/loss": 1.0}), tracker.close):
+        with pytest.raises(HydraulisError, match=r"tensorboard cannot be written.*No space") as refusal:
+            attempt()
+        assert refusal.value.code == "run_directory_write"
 
 
 def test_the_name_of_a_run_there_is_written_whole_or_refused(
