@@ -1,8 +1,13 @@
 """What tests of several packages share."""
 
-from collections.abc import Iterable
+import os
+import resource
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
+
+import pytest
 
 T = TypeVar("T")
 
@@ -17,3 +22,27 @@ def at_least(n: int, items: Iterable[T]) -> list[T]:
     found = list(items)
     assert len(found) >= n, f"found {len(found)} of at least {n}: {found}"
     return found
+
+
+def synced(monkeypatch: pytest.MonkeyPatch, path: Path) -> list[tuple[str, bool]]:
+    """Record what the disk is waited for from now on: a name, and whether `path` is there by then."""
+    found: list[tuple[str, bool]] = []
+    sync = os.fsync
+
+    def recorded(descriptor: int) -> None:
+        found.append((Path(f"/proc/self/fd/{descriptor}").readlink().name, path.exists()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    return found
+
+
+@contextmanager
+def file_sizes_below(limit: int) -> Iterator[None]:
+    """Let a write beyond so many bytes of a file fail, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -5,13 +5,56 @@ from pathlib import Path
 
 import pytest
 
+from helpers import synced
 from hydraulis import InvalidInputError
-from hydraulis.planner.files import check_writable, whole_file
+from hydraulis.planner.files import check_writable, replaced, whole_file
 
 
 def write(path: Path) -> None:
     with whole_file(path) as file:
         file.write(b"new")
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()])
+def test_a_file_is_replaced_whole_or_stays_as_it_was(
+    tmp_path: Path, error: BaseException, *, durable: bool
+) -> None:
+    path = tmp_path / "file"
+    for text in ("first", "second"):
+        with replaced(path, durable=durable) as unfinished:
+            unfinished.write_text(text)
+        assert path.read_text() == text
+
+    def fail_half_way() -> None:
+        with replaced(path, durable=durable) as unfinished:
+            unfinished.write_text("ne")
+            raise error
+
+    with pytest.raises(type(error)):
+        fail_half_way()
+    assert path.read_text() == "second"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_failed_is_told_where_nothing_can_be_removed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ZeroDivisionError), replaced(tmp_path / "file" / "below"):
+        raise ZeroDivisionError
+
+
+def test_a_durable_file_is_on_the_disk_before_and_after_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    found = synced(monkeypatch, path)
+    with replaced(path) as unfinished:
+        unfinished.write_text("new")
+    assert found == []
+    path.unlink()
+    with replaced(path, durable=True) as unfinished:
+        unfinished.write_text("new")
+    assert found == [(".file.unfinished", False), (tmp_path.name, True)]
 
 
 @pytest.mark.parametrize("there", [True, False])

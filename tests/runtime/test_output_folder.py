@@ -11,12 +11,12 @@ import pytest
 
 from hydraulis.config.checkpoint import CheckpointConfig
 from hydraulis.config.output import OutputConfig
+from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, Manifest
 from hydraulis.runtime.checkpoint.resume import ResumedRun
-from hydraulis.runtime.held_memory import MIB
 from hydraulis.runtime.output_folder import look_at_output
 from hydraulis.runtime.parameters import ModelParameters
 from runtime.tiny import run_config

@@ -125,6 +125,17 @@ def test_going_on_forgets_what_does_not_count(directory: RunDirectory) -> None:
     assert (summary.first_step, summary.steps, summary.first_loss) == (3, 2, 4.0)
 
 
+@pytest.mark.parametrize(("step", "stays"), [(1, False), (2, True)])
+def test_going_on_forgets_the_trace_of_a_step_that_does_not_count(
+    directory: RunDirectory, step: int, *, stays: bool
+) -> None:
+    earlier = record(directory, 60, trace_step=2)
+    for number in range(3):
+        earlier.add(iteration(earlier, number))
+    record(directory, 60, trace_step=None).go_on(step)
+    assert (directory.path / "trace.json").exists() is stays
+
+
 class Listener:
     """A tracker that remembers."""
 

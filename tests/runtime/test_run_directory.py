@@ -1,11 +1,11 @@
 """A run's folder is a new one, and no file in it is half-written."""
 
-import resource
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helpers import file_sizes_below
 from hydraulis import HydraulisError, InvalidInputError
 from hydraulis.runtime.run_directory import RunDirectory
 
@@ -79,19 +79,24 @@ def test_a_write_that_fails_leaves_the_old_file_whole(
             directory.write(name, "a longer new content")
         assert refusal.value.code == "run_directory_write"
     assert (directory.path / "a.json").read_text() == "old"
-    assert not (directory.path / "new.json").exists()
+    assert [path.name for path in directory.path.iterdir()] == ["a.json"]
+
+
+def test_a_folder_in_it_is_written_as_it_is(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    for text in ("old", "new"):
+        directory.folder("model").write("a.json", text)
+        assert (directory.path / "model" / "a.json").read_text() == text
+    with pytest.raises(HydraulisError, match=r"a\.json cannot be written") as refusal:
+        directory.folder("model").folder("a.json")
+    assert refusal.value.code == "run_directory_write"
 
 
 def test_a_line_that_does_not_fit_leaves_the_lines_before_it_whole(tmp_path: Path) -> None:
     directory = RunDirectory.create(tmp_path / "run")
     directory.append("log", "first")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-        with pytest.raises(HydraulisError, match="log cannot be written") as refusal:
-            directory.append("log", "x" * 200_000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with file_sizes_below(100_000), pytest.raises(HydraulisError, match="log cannot be written") as refusal:
+        directory.append("log", "x" * 200_000)
     assert refusal.value.code == "run_directory_write"
     directory.append("log", "last")
     assert (directory.path / "log").read_text() == "first\nlast\n"

@@ -20,10 +20,29 @@ from rich.table import Table
 from rich.text import Text
 
 from hydraulis.cli.progress import Progress
+from hydraulis.config.planner import MIB
 from hydraulis.planner.percent import percent
 from hydraulis.profile.served import served_until
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.recorder import RunSummary
+from hydraulis.runtime.run_directory import (
+    ANALYSIS,
+    CALIBRATIONS,
+    CARRIED,
+    CHECKPOINTS,
+    CORPUS,
+    EVALUATIONS,
+    METRICS,
+    PLANS,
+    PROFILE,
+    REPORT,
+    RUN_CONFIG,
+    TENSORBOARD,
+    TIMES,
+    TRACE,
+    WANDB,
+    WANDB_ID,
+)
 
 # By the kind of device.
 TIME_NOTES = {
@@ -37,7 +56,6 @@ TIME_NOTES = {
         "optimizer. Memory is the allocator's peak."
     ),
 }
-MIB = 1 << 20
 # A file has no edge to wrap at; wide enough for any row of the table.
 FILE_WIDTH = 1000
 
@@ -215,22 +233,22 @@ def _and_on(checkpoint: Path) -> str:
 
 
 FILE_MEANINGS = {
-    "metrics.jsonl": "metrics",
-    "plans.jsonl": "plans",
-    "evaluations.jsonl": "losses on what is held out",
-    "times.jsonl": "times of micro-batches",
-    "trace.json": "trace (open in Perfetto)",
-    "profile.json": "cost profile",
-    "config.json": "configuration",
-    "calibrations.jsonl": "what was learnt of the schemes' times",
-    "corpus.json": "corpus statistics",
-    "hugging_face": "what came with the model",
-    "analysis.json": "lengths and batches of the data",
-    "report.html": "report",
-    "tensorboard": "for tensorboard --logdir",
-    "wandb": "run of Weights & Biases",
-    "wandb-id.txt": "its name there",
-    "checkpoints": "checkpoints (hydraulis export makes a model of one)",
+    METRICS: "metrics",
+    PLANS: "plans",
+    EVALUATIONS: "losses on what is held out",
+    TIMES: "times of micro-batches",
+    TRACE: "trace (open in Perfetto)",
+    PROFILE: "cost profile",
+    RUN_CONFIG: "configuration",
+    CALIBRATIONS: "what was learnt of the schemes' times",
+    CORPUS: "corpus statistics",
+    CARRIED: "what came with the model",
+    ANALYSIS: "lengths and batches of the data",
+    REPORT: "report",
+    TENSORBOARD: "for tensorboard --logdir",
+    WANDB: "run of Weights & Biases",
+    WANDB_ID: "its name there",
+    CHECKPOINTS: "checkpoints (hydraulis export makes a model of one)",
 }
 
 

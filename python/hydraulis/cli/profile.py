@@ -36,7 +36,6 @@ kept in OUTPUT.measurements.jsonl: the same command again goes on from it. With 
 the profile of a finished run is fitted again, to the times that the run recorded.
 """
 
-MIB = 1 << 20
 _PURPOSE = "hydraulis profile"
 
 

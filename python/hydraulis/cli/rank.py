@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hydraulis.cli.exit import EXIT_REFUSED, one_line, report
 from hydraulis.errors import HydraulisError
+from hydraulis.planner.files import replaced
 
 # Names the process that started a rank of `hydraulis profile --ranks`.
 PARENT = "HYDRAULIS_RANKS_PARENT"
@@ -73,8 +74,6 @@ def _tell_torchrun(error: HydraulisError) -> None:
     message = f"refused [{error.code}]: {one_line(error)}"
     document = {"message": {"message": message, "extraInfo": {"timestamp": str(int(time.time()))}}}
     # The refusal counts, not its echo.
-    with suppress(OSError):
+    with suppress(OSError), replaced(file) as unfinished:
         # torchrun fails over half of a file, and may end this process at any time.
-        unfinished = file.with_name(f"{file.name}.unfinished")
         unfinished.write_text(json.dumps(document), encoding="utf-8")
-        unfinished.replace(file)

@@ -13,6 +13,7 @@ from hydraulis.planner.files import check_writable, nearest_there, try_to_write,
 from hydraulis.report.page import report
 from hydraulis.report.run import read_run
 from hydraulis.report.style import require_matplotlib
+from hydraulis.runtime.run_directory import REPORT
 
 _EXAMPLES = """\
 examples:
@@ -51,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         0.
     """
     require_matplotlib()
-    path = arguments.output or arguments.folder / "report.html"
+    path = arguments.output or arguments.folder / REPORT
     files = [path]
     # Without a run's folder it is not the page beside the run that is wrong.
     check_writable(path if arguments.output or arguments.folder.is_dir() else None)

@@ -55,6 +55,8 @@ _FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
     },
 }
 
+MODEL_CONFIG = "config.json"
+"""In the folder of a model."""
 POSITIONS = "max_position_embeddings"
 _REQUIRED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hydraulis.config.hugging_face import MODEL_CONFIG
 from hydraulis.config.unreadable import why_unreadable
 from hydraulis.errors import InvalidInputError
 
@@ -61,7 +62,7 @@ class Layers:
         """Leave the shape alone of a model's folder: where the parameters are a later layer says."""
         section = self.tables.get("model")
         if isinstance(section, dict) and isinstance(section.get("path"), str) and "hf_config" not in section:
-            section["hf_config"] = str(Path(section["path"]) / "config.json")
+            section["hf_config"] = str(Path(section["path"]) / MODEL_CONFIG)
             self.origins["model.hf_config"] = self.origins["model.path"]
 
     def _remove(self, name: str) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from hydraulis.config.hugging_face import from_hugging_face, stated_fields
+from hydraulis.config.hugging_face import MODEL_CONFIG, from_hugging_face, stated_fields
 from hydraulis.config.layers import Layers
 from hydraulis.config.written import written
 from hydraulis.errors import InvalidInputError
@@ -49,7 +49,7 @@ def _take_folder(section: dict[str, Any], checkpoint: dict[str, Any]) -> None:
                 "leave one of them out"
             )
             raise InvalidInputError(message, code="config_value")
-    section["hf_config"] = str(Path(path) / "config.json")
+    section["hf_config"] = str(Path(path) / MODEL_CONFIG)
     checkpoint["weights"] = path
 
 

@@ -11,6 +11,8 @@ from hydraulis.config.strategy_names import SEARCH_NAME, check_strategy_names
 from hydraulis.errors import InvalidInputError
 
 SEARCH = (SEARCH_NAME,)
+MIB = 1 << 20
+"""Bytes of the unit in which memory is asked for and told."""
 LINK_OF_PROFILE = "profile"
 NO_LINK = "none"
 

@@ -11,8 +11,6 @@ import numpy.typing as npt
 Integers = npt.NDArray[np.int64]
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
-# In the folder of a run: the analysis of what it was begun on.
-ANALYSIS = "analysis.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,6 +22,43 @@ def unreadable(path: Path, error: OSError | UnicodeDecodeError) -> InvalidInputE
 
 
 @contextmanager
+def replaced(path: Path, *, durable: bool = False) -> Iterator[Path]:
+    """Give a path to write a file to, which gets the name that it is to have when the block has ended well.
+
+    Else nothing is left of it, and what has the name stays as it is.
+
+    Args:
+        path: that the file is to have, in a folder that is there.
+        durable: whether the disk has the file before it gets its name, and the name after that, so that it is
+            the old file or the whole new one even after the power went.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        yield unfinished
+        if durable:
+            _sync(unfinished)
+        unfinished.replace(path)
+        if durable:
+            _sync(path.parent)
+    except BaseException:
+        # What failed is told, not that its remains could not be removed either.
+        with suppress(OSError):
+            unfinished.unlink()
+        raise
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file that appears under its name when the block has ended well, and else not at all.
 
@@ -31,14 +68,9 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         InvalidInputError: it cannot be written (code `file_unwritable`); before the block if it can.
     """
     target = _target(path)
-    unfinished = target.parent / f".{target.name}.unfinished"
     try:
-        try:
-            with unfinished.open("wb") as file:
-                yield file
-            unfinished.replace(target)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with replaced(target) as unfinished, unfinished.open("wb") as file:
+            yield file
     except OSError as error:
         raise _unwritable(path, _why(path, error)) from error
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from hydraulis._core import Cluster, CostProfile, ModelShape
-from hydraulis.config.hugging_face import from_hugging_face
+from hydraulis.config.hugging_face import MODEL_CONFIG, from_hugging_face
 from hydraulis.config.nearest import meant
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner.files import unreadable
@@ -105,13 +105,13 @@ def _name_of(name_or_path: str) -> str:
     if name_or_path in CostProfile.presets():
         return name_or_path
     path = _config_of(name_or_path).absolute()
-    return path.parent.name if path.name == "config.json" else path.stem
+    return path.parent.name if path.name == MODEL_CONFIG else path.stem
 
 
 def _config_of(name: str) -> Path:
     """Take a model's folder for the `config.json` in it."""
     path = Path(name)
-    return path / "config.json" if path.is_dir() else path
+    return path / MODEL_CONFIG if path.is_dir() else path
 
 
 def _model(name_or_path: str) -> ModelShape:

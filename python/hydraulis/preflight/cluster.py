@@ -3,6 +3,7 @@
 import torch
 
 from hydraulis._core import Cluster, CostProfile, Scheme
+from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.parallel.groups import most_groups_of_rank
@@ -10,7 +11,7 @@ from hydraulis.planner.counted import counted
 from hydraulis.preflight.finding import Status
 from hydraulis.profile.of_run import chosen_profile, memory_note
 from hydraulis.runtime.checkpoint.resume import ResumedRun
-from hydraulis.runtime.held_memory import MIB, held_memory
+from hydraulis.runtime.held_memory import held_memory
 from hydraulis.runtime.run_planner import RunPlanner
 from hydraulis.runtime.run_schemes import named_strategies, restricted, run_schemes
 

@@ -1,5 +1,6 @@
 """What a run goes on from, where it writes, and who follows it."""
 
+from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.data.open import Data
 from hydraulis.data.run_length import epochs_of, with_steps
@@ -7,7 +8,6 @@ from hydraulis.preflight.finding import Status
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.reader import check_shards, read_manifest
 from hydraulis.runtime.checkpoint.resume import ResumedRun, newest_of
-from hydraulis.runtime.held_memory import MIB
 from hydraulis.runtime.output_folder import look_at_output
 from hydraulis.runtime.tracking.tracker import require_trackers
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from hydraulis._core import CostProfile, Scheme, Strategy
+from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.model.attention.varlen import choose_kernel
 from hydraulis.planner.fitting import check_profile, split_difference
@@ -13,7 +14,6 @@ from hydraulis.profile.links import measure_links, with_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.device import choose_device, device_name
-from hydraulis.runtime.held_memory import MIB
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.run_directory import PROFILE
 from hydraulis.runtime.worker import Worker

@@ -13,7 +13,7 @@ from hydraulis.planner.files import unreadable
 from hydraulis.planner.profile import load_profile
 from hydraulis.planner.tell import Tell, silent
 from hydraulis.profile.document import TimeMeasurement
-from hydraulis.runtime.run_directory import PROFILE, require_run
+from hydraulis.runtime.run_directory import PLANS, PROFILE, TIMES, require_run
 from hydraulis.runtime.times import MicroBatchTimes
 
 # Fewer micro-batches of a scheme are no better than the points that its profile was fitted to.
@@ -121,8 +121,8 @@ def refine(run_directory: Path, progress: Tell = silent) -> Refined:
 
 
 def _iterations(run_directory: Path, progress: Tell) -> Iterator[tuple[Plan, MicroBatchTimes]]:
-    path = run_directory / "times.jsonl"
-    plans, lines = map(Plan.from_json, _lines(run_directory / "plans.jsonl")), _lines(path)
+    path = run_directory / TIMES
+    plans, lines = map(Plan.from_json, _lines(run_directory / PLANS)), _lines(path)
     # A run that was ended between the two has one plan more.
     for number, (plan, line) in enumerate(zip(plans, lines, strict=False), 1):
         progress("reading steps", number - 1, len(lines))

@@ -37,4 +37,4 @@ def write_profile(directory: RunDirectory, profile: CostProfile, completed: int)
     directory.write(PROFILE, text)
     for path in later:
         if before == text or path.name != kept:
-            path.unlink()
+            directory.remove(path.name)

@@ -16,7 +16,7 @@ from hydraulis.planner.static import StaticComparison
 from hydraulis.planner.tell import silent
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
-from hydraulis.runtime.recalibration import CALIBRATIONS
+from hydraulis.runtime.run_directory import CALIBRATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,13 +11,23 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import CostProfile, Plan, Span
-from hydraulis.data.analysis import ANALYSIS, Analysis
+from hydraulis.data.analysis import Analysis
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.files import unreadable
 from hydraulis.planner.tell import silent
-from hydraulis.runtime.evaluation import EVALUATIONS, Evaluation
+from hydraulis.runtime.evaluation import Evaluation
 from hydraulis.runtime.metrics import StepMetrics
-from hydraulis.runtime.run_directory import CONFIG, PROFILE, not_a_run, require_run
+from hydraulis.runtime.run_directory import (
+    ANALYSIS,
+    EVALUATIONS,
+    METRICS,
+    PLANS,
+    PROFILE,
+    RUN_CONFIG,
+    TRACE,
+    not_a_run,
+    require_run,
+)
 from hydraulis.runtime.trace import MEASURED, PLANNED, durations, traced_step
 
 if TYPE_CHECKING:
@@ -88,23 +98,23 @@ def read_run(path: Path, progress: Tell = silent) -> Run:
             run writes (`run_unreadable`).
     """
     require_run(path)
-    metrics = _steps(path / "metrics.jsonl", StepMetrics.from_json, progress)
-    plans = _steps(path / "plans.jsonl", Plan.from_json, progress)
+    metrics = _steps(path / METRICS, StepMetrics.from_json, progress)
+    plans = _steps(path / PLANS, Plan.from_json, progress)
     # A run that is under way may have written the one and not yet the other.
     steps = min(len(metrics), len(plans))
     if steps == 0:
-        raise not_a_run(path, "no step is recorded in metrics.jsonl and plans.jsonl; let it train one")
+        raise not_a_run(path, f"no step is recorded in {METRICS} and {PLANS}; let it train one")
     profile = _parsed(path / PROFILE, CostProfile.from_json, _text(path / PROFILE))
-    config = _parsed(path / CONFIG, json.loads, _text(path / CONFIG))
+    config = _parsed(path / RUN_CONFIG, json.loads, _text(path / RUN_CONFIG))
     by_step = {one.step: plan for one, plan in zip(metrics, plans, strict=False)}
-    trace = path / "trace.json"
+    trace = path / TRACE
     return Run(
         path=path,
         metrics=metrics[:steps],
         plans=plans[:steps],
         profile=profile,
-        strategies=_parsed(path / CONFIG, _strategies, config),
-        num_steps=_parsed(path / CONFIG, _num_steps, config),
+        strategies=_parsed(path / RUN_CONFIG, _strategies, config),
+        num_steps=_parsed(path / RUN_CONFIG, _num_steps, config),
         traced=_traced(trace, by_step) if trace.exists() else None,
         evaluations=_evaluations(path, metrics[steps - 1].step),
         analysis=_analysis(path),
@@ -115,7 +125,7 @@ def _traced(path: Path, plans: dict[int, Plan]) -> TracedStep:
     document = _parsed(path, json.loads, _text(path))
     step = _parsed(path, traced_step, document)
     if step not in plans:
-        raise not_a_run(path, f"its step {step} is not in metrics.jsonl")
+        raise not_a_run(path, f"its step {step} is not in {METRICS}")
     plan = plans[step]
     # Not by the profile: its times may have been corrected when the step was planned.
     timelines = {

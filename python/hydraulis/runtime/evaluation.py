@@ -5,9 +5,6 @@ import json
 from dataclasses import dataclass
 from typing import Self
 
-# In the folder of a run.
-EVALUATIONS = "evaluations.jsonl"
-
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:

@@ -11,8 +11,6 @@ from hydraulis.runtime.buffers import largest_stage
 from hydraulis.runtime.home import num_home_buffers
 from hydraulis.runtime.parameters import ModelParameters
 
-MIB = 1 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class HeldMemory:

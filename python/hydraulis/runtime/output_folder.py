@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 
+from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.planner.files import nearest_there, try_to_write
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.resume import ResumedRun
-from hydraulis.runtime.held_memory import MIB
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.run_directory import named_folder, not_made
 

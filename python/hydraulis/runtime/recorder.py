@@ -13,14 +13,21 @@ import numpy as np
 from hydraulis._core import Plan
 from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.planner.static import StaticComparison, StaticTotal
-from hydraulis.runtime.evaluation import EVALUATIONS, Evaluation
+from hydraulis.runtime.evaluation import Evaluation
 from hydraulis.runtime.loop import Iteration
 from hydraulis.runtime.memory_prediction import MemoryPrediction
 from hydraulis.runtime.metrics import StepMetrics, mean_mfu, mean_tokens_per_s, median_prediction_error
-from hydraulis.runtime.recalibration import CALIBRATIONS
-from hydraulis.runtime.run_directory import RunDirectory
+from hydraulis.runtime.run_directory import (
+    CALIBRATIONS,
+    EVALUATIONS,
+    METRICS,
+    PLANS,
+    TIMES,
+    TRACE,
+    RunDirectory,
+)
 from hydraulis.runtime.times import micro_batch_times
-from hydraulis.runtime.trace import MEASURED, PLANNED, chrome_trace
+from hydraulis.runtime.trace import MEASURED, PLANNED, chrome_trace, traced_step
 from hydraulis.runtime.tracking.tracker import Tracker
 
 # Each is planned under every static strategy, which for a search may be many.
@@ -108,12 +115,12 @@ class Recorder:
         """Record an iteration."""
         metrics = iteration.metrics
         self._metrics.append(metrics)
-        self.directory.append("metrics.jsonl", metrics.to_json())
-        self.directory.append("plans.jsonl", iteration.plan.to_json())
+        self.directory.append(METRICS, metrics.to_json())
+        self.directory.append(PLANS, iteration.plan.to_json())
         # Counting takes a part of the times, from which nobody shall learn.
         outcome = iteration.outcome
         times = None if outcome.is_counted else micro_batch_times(iteration.plan, outcome.timelines)
-        self.directory.append("times.jsonl", json.dumps(times))
+        self.directory.append(TIMES, json.dumps(times))
         for tracker in self.trackers:
             tracker.log(metrics.step, metrics.tracked())
         if metrics.step == self.trace_step:
@@ -121,7 +128,7 @@ class Recorder:
                 PLANNED: self.planner.timeline(iteration.plan),
                 MEASURED: iteration.outcome.timelines,
             }
-            self.directory.write("trace.json", chrome_trace(iteration.plan, timelines, metrics.step))
+            self.directory.write(TRACE, chrome_trace(iteration.plan, timelines, metrics.step))
 
     def evaluated(self, evaluation: Evaluation) -> None:
         """Record an evaluation."""
@@ -142,10 +149,13 @@ class Recorder:
 
     def go_on(self, step: int) -> None:
         """Go on in the folder of a run of which so many iterations count; later ones are forgotten."""
-        for name in ("metrics.jsonl", "plans.jsonl", "times.jsonl"):
+        for name in (METRICS, PLANS, TIMES):
             self.directory.keep_lines(name, step)
         self._keep(CALIBRATIONS, lambda line: bool(json.loads(line)["step"] <= step))
         self._keep(EVALUATIONS, lambda line: Evaluation.from_json(line).step <= step)
+        trace = self.directory.path / TRACE
+        if trace.exists() and traced_step(json.loads(trace.read_text())) > step:
+            self.directory.remove(TRACE)
 
     def _keep(self, name: str, counts: Callable[[str], bool]) -> None:
         """Keep the first lines of a file that has none for some steps; it need not be there."""
@@ -156,7 +166,7 @@ class Recorder:
 
     def used(self) -> list[str]:
         """Give the distinct strategies of all iterations on record, in the order of their first use."""
-        return list(dict.fromkeys(entry["strategy"] for entry in self._entries("metrics.jsonl")))
+        return list(dict.fromkeys(entry["strategy"] for entry in self._entries(METRICS)))
 
     def factors(self) -> Mapping[str, float]:
         """Give what had been learnt of the schemes' times by the last iteration on record."""
@@ -204,7 +214,7 @@ class Recorder:
             return []
         places = np.linspace(0, len(self._metrics) - 1, MOST_STATIC_STEPS)
         compared = {self._metrics[place].step: self._metrics[place] for place in places.round().astype(int)}
-        with (self.directory.path / "plans.jsonl").open() as lines:
+        with (self.directory.path / PLANS).open() as lines:
             for step, line in enumerate(lines, start=1):
                 if step in compared:
                     self.static.add(Plan.from_json(line).lengths)

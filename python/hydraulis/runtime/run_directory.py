@@ -7,10 +7,30 @@ from pathlib import Path
 from typing import Self
 
 from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.planner.files import replaced
 
-CONFIG = "config.json"
+# What a run's folder holds. Files of which every step has a line:
+METRICS = "metrics.jsonl"
+PLANS = "plans.jsonl"
+TIMES = "times.jsonl"
+# Files of which some steps have one:
+CALIBRATIONS = "calibrations.jsonl"
+EVALUATIONS = "evaluations.jsonl"
+# Whole files:
+ANALYSIS = "analysis.json"
+CORPUS = "corpus.json"
 PROFILE = "profile.json"
 """What no other folder has: a model's has a config.json too."""
+REPORT = "report.html"
+RUN_CONFIG = "config.json"
+TRACE = "trace.json"
+WANDB_ID = "wandb-id.txt"
+# Folders:
+CARRIED = "hugging_face"
+CHECKPOINTS = "checkpoints"
+TENSORBOARD = "tensorboard"
+WANDB = "wandb"
+"""The library's own name for it."""
 
 
 class RunDirectory:
@@ -51,11 +71,20 @@ class RunDirectory:
             HydraulisError: it cannot be written (code `run_directory_write`).
         """
         path = self.path / name
-        unfinished = path.with_name(f".{name}.unfinished")
-        with _named(path):
+        with writing(path), replaced(path) as unfinished:
             unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
-            unfinished.replace(path)
         return path
+
+    def folder(self, name: str) -> Self:
+        """Give a folder in it, which is made if it is not there, to write in as in this one.
+
+        Raises:
+            HydraulisError: it cannot be made (code `run_directory_write`).
+        """
+        path = self.path / name
+        with writing(path):
+            path.mkdir(exist_ok=True)
+        return type(self)(path)
 
     def append(self, name: str, line: str) -> None:
         """Append a line to a file: all of it, or none.
@@ -65,7 +94,7 @@ class RunDirectory:
         """
         path = self.path / name
         missing = memoryview((line + "\n").encode())
-        with _named(path), path.open("ab", buffering=0) as file:
+        with writing(path), path.open("ab", buffering=0) as file:
             end = file.tell()
             try:
                 while missing:
@@ -83,13 +112,23 @@ class RunDirectory:
         path = self.path / name
         if not path.exists():
             return
-        with _named(path), path.open("r+b") as file:
+        with writing(path), path.open("r+b") as file:
             end = 0
             for _ in range(lines):
                 if not file.readline().endswith(b"\n"):
                     break
                 end = file.tell()
             file.truncate(end)
+
+    def remove(self, name: str) -> None:
+        """Remove a file.
+
+        Raises:
+            HydraulisError: it cannot be removed (code `run_directory_write`).
+        """
+        path = self.path / name
+        with writing(path):
+            path.unlink()
 
 
 def named_folder(wanted: str | Path) -> Path:
@@ -112,7 +151,12 @@ def not_made(path: Path, reason: object) -> InvalidInputError:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
+    """Name the file or folder of a run that the block cannot write.
+
+    Raises:
+        HydraulisError: instead of an OSError (code `run_directory_write`).
+    """
     try:
         yield
     except OSError as error:

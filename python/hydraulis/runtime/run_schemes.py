@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterator, Sequence
 
 from hydraulis._core import Cluster, CostProfile, Scheme, Strategy
-from hydraulis.config.planner import PlannerConfig
+from hydraulis.config.planner import MIB, PlannerConfig
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.parallel.tensor import check_tensor_degree
-from hydraulis.runtime.held_memory import MIB, held_memory
+from hydraulis.runtime.held_memory import held_memory
 
 # Of a rank's memory, what a scheme may hold whatever the tokens, to be worth measuring.
 _HELD_SHARE = 0.8

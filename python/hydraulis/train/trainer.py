@@ -11,7 +11,6 @@ from typing import Self
 from hydraulis._core import CostProfile, Scheme
 from hydraulis.cli.display import TrainingDisplay
 from hydraulis.config.run import RunConfig, to_dict
-from hydraulis.data.analysis import ANALYSIS
 from hydraulis.data.run_analysis import analysis_of
 from hydraulis.planner.counted import counted
 from hydraulis.planner.static import StaticComparison
@@ -30,7 +29,7 @@ from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.loop import Iteration, iterations
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.recorder import Recorder
-from hydraulis.runtime.run_directory import CONFIG, RunDirectory
+from hydraulis.runtime.run_directory import ANALYSIS, CORPUS, RUN_CONFIG, RunDirectory
 from hydraulis.runtime.run_planner import RunPlanner, run_link
 from hydraulis.runtime.run_schemes import restricted, run_schemes
 from hydraulis.runtime.stop import StopRequest
@@ -178,7 +177,7 @@ def _recorder(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> Reco
 
     def take_up() -> None:
         recorder.static = _static(run, profile, planner)
-        recorder.trackers = open_trackers(run.config, directory.path, run.completed)
+        recorder.trackers = open_trackers(run.config, directory, run.completed)
         if run.resumed is not None:
             recorder.go_on(run.completed)
             planner.resume(recorder.used(), recorder.factors())
@@ -191,12 +190,12 @@ def _directory(run: OpenedRun, profile: CostProfile) -> RunDirectory:
     """Make the run's folder, or go on in it, and write its first files."""
     config, data = run.config, run.data.train
     directory = RunDirectory(run.resumed.run) if run.resumed else RunDirectory.create(config.output.directory)
-    directory.write(CONFIG, json.dumps(to_dict(config), indent=2) + "\n")
-    directory.write("corpus.json", json.dumps(data.describe(), indent=2) + "\n")
+    directory.write(RUN_CONFIG, json.dumps(to_dict(config), indent=2) + "\n")
+    directory.write(CORPUS, json.dumps(data.describe(), indent=2) + "\n")
     directory.write(ANALYSIS, json.dumps(analysis_of(config, data, run.cluster.gpus).to_dict()) + "\n")
     write_profile(directory, profile, run.completed)
     if config.checkpoint.weights:
-        carry(Path(config.checkpoint.weights), directory.path, config.data)
+        carry(Path(config.checkpoint.weights), directory, config.data)
     return directory
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
+from helpers import synced
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.durable import write_durably
 
@@ -31,6 +32,14 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, error: Exception
         write_durably(path, fail_half_way)
     assert refusal.value.code == "checkpoint_write"
     assert path.read_text() == "old"
+
+
+def test_the_disk_has_it_before_and_after_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = synced(monkeypatch, tmp_path / "file")
+    write_durably(tmp_path / "file", partial(Path.write_text, data="new"))
+    assert found == [(".file.unfinished", False), (tmp_path.name, True)]
 
 
 def test_another_error_is_not_disguised(tmp_path: Path) -> None:

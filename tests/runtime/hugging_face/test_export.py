@@ -25,7 +25,8 @@ from hydraulis.data.text.chat_template import CHATML, ChatTemplate
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, checkpoint_of
 from hydraulis.runtime.hugging_face.export import export
-from hydraulis.runtime.hugging_face.files import CARRIED, TEMPLATE, carry, tokenizer_note
+from hydraulis.runtime.hugging_face.files import TEMPLATE, carry, tokenizer_note
+from hydraulis.runtime.run_directory import CARRIED, RunDirectory
 from ranks import run_ranks
 from runtime.hugging_face.hugging_face_workers import to_checkpoints
 
@@ -100,7 +101,7 @@ def test_transformers_gives_the_same_logits(
     run = folder / name / "run"
     shutil.rmtree(run / CARRIED, ignore_errors=True)
     if carried:
-        carry(folder / name, run, DataConfig(tokenizer=str(folder / name), tokens_per_batch=1))
+        carry(folder / name, RunDirectory(run), DataConfig(tokenizer=str(folder / name), tokens_per_batch=1))
     checkpoint = CheckpointFolder.of_run(run).newest()
     assert checkpoint is not None
     export(checkpoint, tmp_path / "model", torch.float32, shard_bytes=30_000)
@@ -117,7 +118,7 @@ def test_transformers_gives_the_same_logits(
 
 def test_positions_that_a_scaling_starts_from_stay_what_they_are(folder: Path, tmp_path: Path) -> None:
     run = folder / "qwen2" / "run"
-    carry(folder / "qwen2", run, DataConfig(tokens_per_batch=1))
+    carry(folder / "qwen2", RunDirectory(run), DataConfig(tokens_per_batch=1))
     config = json.loads((run / CARRIED / "config.json").read_text()) | {"max_position_embeddings": 16}
     config["rope_parameters"].pop("original_max_position_embeddings")
     (run / CARRIED / "config.json").write_text(json.dumps(config))
@@ -135,7 +136,7 @@ def test_the_tokenizer_writes_conversations_as_the_run_did(folder: Path, tmp_pat
     base = write_tokenizer(tmp_path / "base", tokenizer_class=of_class, chat_template="none")
     chat = SourceConfig(files=("chat.jsonl",), format="chat")
     data = DataConfig(tokenizer=str(base), tokens_per_batch=1)
-    carry(base, tmp_path / "run", replace(data, sources=(chat,), chat_template="chatml"))
+    carry(base, RunDirectory(tmp_path / "run"), replace(data, sources=(chat,), chat_template="chatml"))
     export(checkpoint_of(tmp_path / "run"), tmp_path / "model", torch.float32)
     talk = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
@@ -143,7 +144,7 @@ def test_the_tokenizer_writes_conversations_as_the_run_did(folder: Path, tmp_pat
     assert written == ChatTemplate(CHATML, {}).render(talk).text
     # Where no conversations were written, or by its own template, that stays.
     for other in (replace(data, chat_template="chatml"), data):
-        carry(base, base, other)
+        carry(base, RunDirectory(base), other)
         assert not (base / CARRIED / TEMPLATE).exists()
 
 
@@ -159,7 +160,7 @@ def test_a_tokenizer_that_the_text_was_not_read_by_stays_behind(tmp_path: Path) 
         run = tmp_path / str(number)
         run.mkdir()
         data = DataConfig(sources=sources, tokenizer=tokenizer, tokens_per_batch=1)
-        carry(base, run, data)
+        carry(base, RunDirectory(run), data)
         assert (run / CARRIED / "config.json").exists()
         assert (run / CARRIED / "tokenizer.json").exists() is not stays
         assert (f"set data.tokenizer = '{base}'" in tokenizer_note(str(base), data)) is stays

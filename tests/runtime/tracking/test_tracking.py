@@ -1,21 +1,24 @@
 """TensorBoard and Weights & Biases are told what metrics.jsonl holds; what they wrote is read back."""
 
 import dataclasses
+import errno
 import importlib
 import json
 import struct
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helpers import at_least
+from helpers import at_least, file_sizes_below
 from hydraulis.config.output import OutputConfig
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.run_directory import RunDirectory
 from hydraulis.runtime.tracking.tracker import open_trackers, require_trackers
 from runtime.test_metrics import made_up_metrics
 from runtime.tiny import run_config
@@ -30,7 +33,7 @@ def config(**output: Any) -> RunConfig:
 
 def write(made: RunConfig, folder: Path, first: int = 0) -> None:
     folder.mkdir(exist_ok=True)
-    trackers = open_trackers(made, folder, first)
+    trackers = open_trackers(made, RunDirectory(folder), first)
     assert len(trackers) == 1
     for tracker in trackers:
         for step in range(first, STEPS):
@@ -41,7 +44,7 @@ def write(made: RunConfig, folder: Path, first: int = 0) -> None:
 
 def test_nothing_is_told_unless_it_is_asked_for(tmp_path: Path) -> None:
     require_trackers(config().output)
-    assert open_trackers(config(), tmp_path, 0) == []
+    assert open_trackers(config(), RunDirectory(tmp_path), 0) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -124,8 +127,49 @@ def test_a_refusal_of_weights_and_biases_is_one_by_name(
 
     monkeypatch.setattr(wandb, "init", refuse)
     with pytest.raises(HydraulisError, match="no API key configured") as refusal:
-        open_trackers(config(wandb_project="p"), tmp_path, 0)
+        open_trackers(config(wandb_project="p"), RunDirectory(tmp_path), 0)
     assert refusal.value.code == "tracker_refused"
+
+
+class FullDisk:
+    """Fails as the library's writer does, whose own thread the disk refuses."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def add_scalar(self, *_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def close(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_named_by_what_tensorboard_has_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter", FullDisk)
+    (tracker,) = open_trackers(config(tensorboard=True), RunDirectory(tmp_path), 0)
+    for attempt in (partial(tracker.log, 1, {"train/loss": 1.0}), tracker.close):
+        with pytest.raises(HydraulisError, match=r"tensorboard cannot be written.*No space") as refusal:
+            attempt()
+        assert refusal.value.code == "run_directory_write"
+
+
+def test_the_name_of_a_run_there_is_written_whole_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import wandb
+
+    given: list[str] = []
+    monkeypatch.setattr(wandb, "init", lambda **settings: given.append(settings["id"]))
+    with file_sizes_below(4), pytest.raises(HydraulisError, match=r"wandb-id\.txt cannot be") as refusal:
+        open_trackers(config(wandb_project="p"), RunDirectory(tmp_path), 0)
+    assert refusal.value.code == "run_directory_write"
+    assert list(tmp_path.iterdir()) == []
+    for _ in range(2):
+        open_trackers(config(wandb_project="p"), RunDirectory(tmp_path), 0)
+    assert len(set(given)) == 1
+    assert len(given[0]) == 12
 
 
 @pytest.mark.parametrize(
@@ -136,7 +180,10 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     wanted = config(**output)
-    for attempt in (lambda: require_trackers(wanted.output), lambda: open_trackers(wanted, tmp_path, 0)):
+    for attempt in (
+        lambda: require_trackers(wanted.output),
+        lambda: open_trackers(wanted, RunDirectory(tmp_path), 0),
+    ):
         with pytest.raises(HydraulisError, match=rf"the library '{library}'.*hydraulis\[track\]") as refusal:
             attempt()
         assert refusal.value.code == "extra_missing"

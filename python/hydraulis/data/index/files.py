@@ -19,6 +19,7 @@ import numpy as np
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.index.job import Block
 from hydraulis.errors import HydraulisError
+from hydraulis.planner.files import replaced
 
 _JOURNAL, _COMPLETE = "journal.json", "index.json"
 
@@ -124,10 +125,10 @@ class IndexWriter:
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
-        name = _COMPLETE if complete else _JOURNAL
-        unfinished = self._folder / f".{name}.unfinished"
-        unfinished.write_text(json.dumps(dataclasses.asdict(self._whole_pieces)) + "\n", encoding="utf-8")
-        unfinished.replace(self._folder / name)
+        # What it is of is on the disk by now, and would be lost with a journal that the power took.
+        with replaced(self._folder / (_COMPLETE if complete else _JOURNAL), durable=True) as unfinished:
+            text = json.dumps(dataclasses.asdict(self._whole_pieces)) + "\n"
+            unfinished.write_text(text, encoding="utf-8")
         if complete:
             (self._folder / _JOURNAL).unlink(missing_ok=True)
 

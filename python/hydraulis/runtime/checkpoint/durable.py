@@ -1,12 +1,12 @@
 """Files that are there whole, or not at all, even after the power went."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 from safetensors import SafetensorError
 
 from hydraulis.errors import HydraulisError
+from hydraulis.planner.files import replaced
 
 
 def write_durably(path: Path, write: Callable[[Path], object]) -> None:
@@ -19,21 +19,10 @@ def write_durably(path: Path, write: Callable[[Path], object]) -> None:
     Raises:
         HydraulisError: it cannot be written (code `checkpoint_write`).
     """
-    unfinished = path.with_name(f".{path.name}.unfinished")
     try:
-        write(unfinished)
-        _sync(unfinished)
-        unfinished.replace(path)
-        _sync(path.parent)
+        with replaced(path, durable=True) as unfinished:
+            write(unfinished)
     # safetensors has an exception of its own for a full disk.
     except (OSError, SafetensorError) as error:
         message = f"{path} cannot be written: {error}; make room, or set output.directory to another disk"
         raise HydraulisError(message, code="checkpoint_write") from error
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

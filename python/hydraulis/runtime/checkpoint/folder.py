@@ -7,9 +7,8 @@ from pathlib import Path
 
 from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
-from hydraulis.runtime.run_directory import why_no_folder
+from hydraulis.runtime.run_directory import CHECKPOINTS, why_no_folder
 
-CHECKPOINTS = "checkpoints"
 _NAME = re.compile(r"step-(\d{8,})")
 
 

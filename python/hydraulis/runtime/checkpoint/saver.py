@@ -24,7 +24,7 @@ from hydraulis.runtime.home import HomeShare
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.side_stream import SideStream
 
-CONFIG = "config.json"
+CHECKPOINT_CONFIG = "config.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,9 @@ class CheckpointSaver:
             for rank, size in enumerate(bytes_by_rank)
         )
         manifest = self._description.manifest(pending.step, shards, parameter_records(self._shares))
-        write_durably(pending.path / CONFIG, lambda path: path.write_text(self._description.config_json()))
+        write_durably(
+            pending.path / CHECKPOINT_CONFIG, lambda path: path.write_text(self._description.config_json())
+        )
         write_durably(pending.path / MANIFEST, lambda path: path.write_text(manifest.to_json()))
         try:
             self._folder.rotate(self._config.keep)

@@ -11,13 +11,13 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from hydraulis.config.hugging_face import POSITIONS, from_hugging_face, positions_of
+from hydraulis.config.hugging_face import MODEL_CONFIG, POSITIONS, from_hugging_face, positions_of
 from hydraulis.config.to_hugging_face import to_hugging_face
 from hydraulis.errors import HydraulisError
 from hydraulis.model.decoder import checkpoint_name
 from hydraulis.runtime.checkpoint.manifest import Manifest
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
-from hydraulis.runtime.hugging_face.files import CONFIG, carried_files, carried_folder, check_output
+from hydraulis.runtime.hugging_face.files import carried_files, carried_folder, check_output
 from hydraulis.runtime.hugging_face.weights import INDEX, SINGLE
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.tensor_file import write_tensors
@@ -56,14 +56,14 @@ def export(
     with _made_whole(output) as folder:
         for file in carried_files(carried):
             shutil.copyfile(file, folder / file.name)
-        (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+        (folder / MODEL_CONFIG).write_text(json.dumps(config, indent=2) + "\n")
         with CheckpointReader(checkpoint, manifest) as reader:
             _write_parameters(folder, _parameters(manifest, reader, dtype, progress), shard_bytes)
 
 
 def _config(manifest: Manifest, carried: Path) -> dict[str, Any]:
     """Give the config.json that the model came with, if it still describes it, else one made for it."""
-    path, longest = carried / CONFIG, manifest.data.max_tokens
+    path, longest = carried / MODEL_CONFIG, manifest.data.max_tokens
     if path.is_file():
         given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if (positions_of(given) or longest) < longest:

@@ -1,14 +1,14 @@
 """The small files of a Hugging Face model that a run carries along, so that an export has them too."""
 
-import shutil
 from pathlib import Path
 
 from hydraulis.config.data import DataConfig
+from hydraulis.config.hugging_face import MODEL_CONFIG
 from hydraulis.data.text.chat_template import named_template
 from hydraulis.errors import InvalidInputError
+from hydraulis.planner.files import unreadable
+from hydraulis.runtime.run_directory import CARRIED, RunDirectory
 
-CARRIED = "hugging_face"
-CONFIG = "config.json"
 TEMPLATE = "chat_template.jinja"
 TOKENIZER_FILES = (
     "added_tokens.json",
@@ -24,20 +24,30 @@ TOKENIZER_FILES = (
 )
 
 
-def carry(model: Path, run: Path, data: DataConfig) -> None:
+def carry(model: Path, run: RunDirectory, data: DataConfig) -> None:
     """Copy them from the folder of a model into that of a run.
 
     The chat template is that by which the run writes conversations, where it is not the tokenizer's own. A
     tokenizer that the run does not read its text by is left behind (see `tokenizer_note`).
+
+    Raises:
+        InvalidInputError: a file of the model cannot be read (code `file_unreadable`).
+        HydraulisError: one of the run cannot be written (`run_directory_write`).
     """
-    folder = run / CARRIED
-    folder.mkdir(exist_ok=True)
-    for name in (CONFIG,) if tokenizer_note(str(model), data) else (CONFIG, *TOKENIZER_FILES):
+    folder = run.folder(CARRIED)
+    for name in (MODEL_CONFIG,) if tokenizer_note(str(model), data) else (MODEL_CONFIG, *TOKENIZER_FILES):
         if (model / name).is_file():
-            shutil.copyfile(model / name, folder / name)
+            folder.write(name, _content(model / name))
     if data.chat_template and any(source.format == "chat" for source in data.sources):
         # transformers prefers it to one in tokenizer_config.json.
-        (folder / TEMPLATE).write_text(named_template(data.chat_template), encoding="utf-8")
+        folder.write(TEMPLATE, named_template(data.chat_template))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def tokenizer_note(weights: str, data: DataConfig) -> str:

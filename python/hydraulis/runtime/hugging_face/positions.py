@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from hydraulis.config.hugging_face import stated_positions
+from hydraulis.config.hugging_face import MODEL_CONFIG, stated_positions
 from hydraulis.config.run import RunConfig
-from hydraulis.runtime.hugging_face.files import CONFIG
 
 
 def positions_note(config: RunConfig) -> str:
@@ -14,7 +13,7 @@ def positions_note(config: RunConfig) -> str:
         InvalidInputError: the folder's config.json cannot be read (code `config_file`) or is not one
             (`config_syntax`).
     """
-    path = Path(config.checkpoint.weights) / CONFIG
+    path = Path(config.checkpoint.weights) / MODEL_CONFIG
     # Parameters alone need none.
     if not config.checkpoint.weights or not path.is_file():
         return ""

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import ModuleType
 
 from hydraulis.data.extras import extra_module
+from hydraulis.runtime.run_directory import writing
 
 
 class TensorBoard:
@@ -15,25 +16,39 @@ class TensorBoard:
         completed: iterations before this attempt; what an earlier one logged of later ones is hidden.
 
     Raises:
-        HydraulisError: tensorboard is not installed (code `extra_missing`).
+        HydraulisError: tensorboard is not installed (code `extra_missing`), or its files cannot be made
+            (`run_directory_write`).
     """
 
     def __init__(self, folder: Path, completed: int) -> None:
         hidden_from = completed + 1 if completed else None
-        self._writer = require_tensorboard().SummaryWriter(str(folder), purge_step=hidden_from)
+        library = require_tensorboard()
+        self._folder = folder
+        with writing(folder):
+            self._writer = library.SummaryWriter(str(folder), purge_step=hidden_from)
 
     def log(self, step: int, values: Mapping[str, float | str]) -> None:
-        """Append a scalar for each number, and a text for each string."""
-        for name, value in values.items():
-            if isinstance(value, str):
-                self._writer.add_text(name, value, step)
-            else:
-                self._writer.add_scalar(name, value, step)
-        self._writer.flush()
+        """Append a scalar for each number, and a text for each string.
+
+        Raises:
+            HydraulisError: they cannot be written (code `run_directory_write`).
+        """
+        with writing(self._folder):
+            for name, value in values.items():
+                if isinstance(value, str):
+                    self._writer.add_text(name, value, step)
+                else:
+                    self._writer.add_scalar(name, value, step)
+            self._writer.flush()
 
     def close(self) -> None:
-        """Close the files."""
-        self._writer.close()
+        """Close the files.
+
+        Raises:
+            HydraulisError: they cannot be written (code `run_directory_write`).
+        """
+        with writing(self._folder):
+            self._writer.close()
 
 
 def require_tensorboard() -> ModuleType:

@@ -1,11 +1,11 @@
 """What a service that follows runs is asked for, and which of them a configuration names."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from hydraulis.config.output import OutputConfig
 from hydraulis.config.run import RunConfig, to_dict
+from hydraulis.runtime.run_directory import TENSORBOARD, RunDirectory
 from hydraulis.runtime.tracking.tensorboard import TensorBoard, require_tensorboard
 from hydraulis.runtime.tracking.wandb import WeightsAndBiases, require_wandb
 
@@ -34,7 +34,7 @@ def require_trackers(output: OutputConfig) -> None:
         require_wandb()
 
 
-def open_trackers(config: RunConfig, directory: Path, completed: int) -> Sequence[Tracker]:
+def open_trackers(config: RunConfig, directory: RunDirectory, completed: int) -> Sequence[Tracker]:
     """Open the services that a configuration names.
 
     Args:
@@ -44,11 +44,12 @@ def open_trackers(config: RunConfig, directory: Path, completed: int) -> Sequenc
             where the service can.
 
     Raises:
-        HydraulisError: a library is not installed (code `extra_missing`).
+        HydraulisError: a library is not installed (code `extra_missing`), a service refuses the run
+            (`tracker_refused`), or what it has in the run's folder cannot be written (`run_directory_write`).
     """
     trackers: list[Tracker] = []
     if config.output.tensorboard:
-        trackers.append(TensorBoard(directory / "tensorboard", completed))
+        trackers.append(TensorBoard(directory.path / TENSORBOARD, completed))
     if config.output.wandb_project:
         trackers.append(WeightsAndBiases(config.output.wandb_project, directory, to_dict(config)))
     return trackers

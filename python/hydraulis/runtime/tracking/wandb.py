@@ -5,14 +5,11 @@ Where they go, the library says itself: WANDB_MODE=offline keeps them in the run
 
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
 from types import ModuleType
 
 from hydraulis.data.extras import extra_module
 from hydraulis.errors import HydraulisError
-
-# So that a resumed run is one line of a chart, and not two.
-IDENTITY = "wandb-id.txt"
+from hydraulis.runtime.run_directory import WANDB_ID, RunDirectory
 
 
 class WeightsAndBiases:
@@ -25,17 +22,17 @@ class WeightsAndBiases:
 
     Raises:
         HydraulisError: wandb is not installed (code `extra_missing`), or refuses the run
-            (`tracker_refused`).
+            (`tracker_refused`), or the run's name there cannot be written (`run_directory_write`).
     """
 
-    def __init__(self, project: str, directory: Path, config: Mapping[str, object]) -> None:
+    def __init__(self, project: str, directory: RunDirectory, config: Mapping[str, object]) -> None:
         wandb = require_wandb()
         try:
             self._run = wandb.init(
                 project=project,
-                name=directory.name,
-                dir=str(directory),
-                id=_identity(directory / IDENTITY),
+                name=directory.path.name,
+                dir=str(directory.path),
+                id=_identity(directory),
                 resume="allow",
                 config=dict(config),
                 # The terminal is the display's.
@@ -66,7 +63,9 @@ def require_wandb() -> ModuleType:
     return extra_module("wandb", "output.wandb_project", "track")
 
 
-def _identity(path: Path) -> str:
+def _identity(directory: RunDirectory) -> str:
+    """Give the name that a run has had since it was begun: resumed, it is one line of a chart, not two."""
+    path = directory.path / WANDB_ID
     if not path.exists():
-        path.write_text(uuid.uuid4().hex[:12] + "\n", encoding="utf-8")
+        directory.write(WANDB_ID, uuid.uuid4().hex[:12] + "\n")
     return path.read_text(encoding="utf-8").strip()
