@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hydraulis._core import CostProfile, Plan, Scheme, Span
 from hydraulis.runtime.times import micro_batch_times
 
-# In the folder of a run, a line for each iteration that was learnt from.
+# In the folder of a run that learns, a line for each iteration, also for one that nothing was learnt from.
 CALIBRATIONS = "calibrations.jsonl"
 # No scheme is taken for more than twice as slow or as fast as it was measured: then something else is wrong.
 BOUND = 2.0
