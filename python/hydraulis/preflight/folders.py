@@ -39,6 +39,7 @@ class FolderLook:
         resumed = ResumedRun(checkpoint.parents[1], checkpoint, read_manifest(checkpoint))
         self.resumed = resumed
         check_shards(checkpoint, resumed.manifest)
+        resumed.check_model(self.config)
         if data is None:
             return "later", f"{checkpoint} is whole; its data are compared once they are indexed"
         config = with_steps(self.config, epochs_of(self.config, data.train))
