@@ -3,6 +3,7 @@
 from hydraulis.config.run import RunConfig
 from hydraulis.data.open import Data
 from hydraulis.data.run_length import epochs_of, with_steps
+from hydraulis.errors import InvalidInputError
 from hydraulis.preflight.finding import Status
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.reader import check_shards, read_manifest
@@ -23,6 +24,15 @@ class FolderLook:
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.resumed: ResumedRun | None = None
+
+    def goes_on(self) -> bool:
+        """Tell whether the run goes on with a checkpoint, or is refused: it reads no other parameters."""
+        resume = self.config.checkpoint.resume
+        try:
+            return bool(resume) and newest_of(resume, self.config.output.directory) is not None
+        except InvalidInputError:
+            # Said where the checkpoint is looked at.
+            return True
 
     def resume(self, data: Data | None) -> tuple[Status, str]:
         """Find the checkpoint to go on from, and compare it with the run as far as the data are known.

@@ -136,6 +136,22 @@ def test_check_looks_at_the_folder_and_the_profile_of_the_run_to_go_on_with(
     )
 
 
+def test_check_opens_no_model_where_the_run_begins_from_a_checkpoint(runs: Runs, tmp_path: Path) -> None:
+    def model(resume: str) -> tuple[str, str | None, str]:
+        overrides = [f'checkpoint.weights="{tmp_path}/gone"', f'checkpoint.resume="{resume}"']
+        config = load(runs.folder / "run.toml", [*overrides, f'output.directory="{tmp_path}/run"'])
+        (look,) = (one for one in preflight(config, Cluster(2, 2)) if one.name == "model")
+        return look.status, look.code, look.text
+
+    status, _, text = model(str(runs.folder / "stopped"))
+    assert status == "ok"
+    assert text.endswith("; those of the checkpoint that the run goes on with")
+    for begins in ("", "latest"):
+        assert model(begins)[:2] == ("refused", "weights_file")
+    # Refused in the line of the checkpoint alone.
+    assert model(str(tmp_path))[0] == "ok"
+
+
 @pytest.mark.parametrize("kind", ["torn", "thawed"])
 def test_check_refuses_what_the_run_would(runs: Runs, tmp_path: Path, kind: str) -> None:
     run = tmp_path / kind
