@@ -9,11 +9,18 @@ from typing import Self
 
 
 class HydraulisError(Exception):
-    """Anything that Hydraulis refuses; `code` is stable, the message may be reworded."""
+    """Anything that Hydraulis refuses; `code` is stable, the message may be reworded.
+
+    Attributes:
+        code: of the kind of refusal.
+        is_everywhere: whether every rank of a run raises it at the same place, so that they may meet again;
+            false where that is not certain.
+    """
 
     def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message)
         self.code = code
+        self.is_everywhere = False
 
     def __reduce__(self) -> tuple[Callable[[str], Self], tuple[str]]:
         """Keep the code when the error crosses a process boundary."""

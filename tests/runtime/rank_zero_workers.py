@@ -6,6 +6,7 @@ import torch.distributed as dist
 
 from hydraulis.data.corpus import Corpus
 from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
+from hydraulis.runtime.every_rank import raise_everywhere
 from hydraulis.runtime.rank_zero import corpus_from_rank_zero, from_rank_zero, on_rank_zero
 from runtime.tiny import made_up_corpus
 
@@ -93,3 +94,21 @@ def any_other_failure() -> str:
     except ZeroDivisionError:
         return "its own"
     return "nothing"
+
+
+def is_everywhere() -> list[bool]:
+    """Say of an error of rank 0, of one of rank 1 that all raise, and of a failure, if it is marked."""
+    refusal = HydraulisError("refused", code="plan_broken")
+    marked = []
+    for fail in (
+        partial(on_rank_zero, partial(_refuse, refusal)),
+        partial(
+            raise_everywhere, HydraulisError("torn", code="index_files") if dist.get_rank() == 1 else None
+        ),
+        partial(on_rank_zero, partial(_refuse, ZeroDivisionError())),
+    ):
+        try:
+            fail()
+        except (HydraulisError, ZeroDivisionError) as error:
+            marked.append(getattr(error, "is_everywhere", False))
+    return marked

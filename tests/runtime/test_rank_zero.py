@@ -11,6 +11,7 @@ from runtime.rank_zero_workers import (
     corpora,
     describe,
     errors_and_what_comes_after,
+    is_everywhere,
     texts,
 )
 from runtime.tiny import made_up_corpus
@@ -54,3 +55,7 @@ def test_a_corpus_is_loaded_once_and_equal_everywhere() -> None:
 
 def test_any_other_failure_is_raised_on_rank_0_and_named_on_the_others() -> None:
     assert run_ranks(3, any_other_failure) == ["its own", "rank_zero_failed", "rank_zero_failed"]
+
+
+def test_errors_that_every_rank_raises_say_so() -> None:
+    assert run_ranks(2, is_everywhere) == [[True, True, False]] * 2

@@ -1,4 +1,4 @@
-"""What a run says of its model before it makes it."""
+"""What a run says of its model before it makes it, and what it leaves when it fails."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,13 @@ import pytest
 from data.test_run_length import config
 from devices import one_rank
 from hydraulis.cli.display import TrainingDisplay
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.train.trainer import _note_model
+from profiles import made_up_profile
+from ranks import run_ranks
+from runtime.tiny import CAPS
+from train.small_run import STEPS, write_config
+from train.train_workers import Ended, run_while_writing
 
 
 def test_text_that_is_not_read_by_the_models_tokenizer_is_told(
@@ -23,3 +29,47 @@ def test_text_that_is_not_read_by_the_models_tokenizer_is_told(
             _note_model(run, display)
         said = f"{tmp_path} has a tokenizer, and data.tokenizer = 'bytes' gives other tokens"
         assert capsys.readouterr().out.startswith(said) is has_tokenizer
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[Ended]]]:
+    folder = tmp_path_factory.mktemp("failed")
+    (folder / "PROFILE").write_text(made_up_profile(CAPS).to_json())
+    overrides = (
+        f'planner.profile="{folder}/PROFILE"',
+        "data.max_tokens=64",
+        "data.tokens_per_batch=120",
+        "checkpoint.every_steps=1",
+    )
+    options = [part for override in overrides for part in ("--set", override)]
+    return folder, run_ranks(2, run_while_writing, [str(write_config(folder)), *options])
+
+
+def test_where_all_ranks_fail_the_checkpoint_that_is_being_written_is_completed(
+    failed: tuple[Path, list[list[Ended]]],
+) -> None:
+    folder, ((first, _, _), (second, _, _)) = failed
+    assert (first.code, second.code) == (2, 2)
+    assert first.err.startswith("hydraulis.train: error [loss_not_finite]: the loss of step 2 is ")
+    checkpoint = folder / "run/checkpoints/step-00000001"
+    assert CheckpointFolder.of_run(folder / "run").complete() == [checkpoint]
+    said = f"failed after step 1 of {STEPS}; newest checkpoint: {checkpoint}; to go on: "
+    assert first.out.splitlines()[-1].startswith(said)
+
+
+def test_an_error_of_the_checkpoint_does_not_hide_the_first(failed: tuple[Path, list[list[Ended]]]) -> None:
+    folder, ((_, first, _), (_, second, _)) = failed
+    assert (first.code, second.code) == (2, 2)
+    assert first.err.startswith("hydraulis.train: error [loss_not_finite]: the loss of step 2 is ")
+    note, last = first.out.splitlines()[-2:]
+    assert note.startswith("the last checkpoint is not complete: the checkpoint cannot be written: OSError(")
+    assert last.startswith(f"failed after step 1 of {STEPS}; no checkpoint is complete: ")
+    assert CheckpointFolder.of_run(folder / "run-2").complete() == []
+
+
+def test_ranks_that_fail_apart_do_not_wait_for_each_other(failed: tuple[Path, list[list[Ended]]]) -> None:
+    folder, ((_, _, first), (_, _, second)) = failed
+    assert first.err == "ZeroDivisionError()"
+    assert second.code == 2
+    assert (folder / "run-3/checkpoints/step-00000001").is_dir()
+    assert CheckpointFolder.of_run(folder / "run-3").complete() == []

@@ -1,13 +1,16 @@
-"""What ranks of test_run.py do: the whole command, but for joining the group and reading the corpus."""
+"""What ranks of test_run.py and test_trainer.py do: the whole command, but for joining the group and reading
+the corpus.
+"""
 
 import contextlib
 import io
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -16,9 +19,12 @@ from hydraulis.cli import rank as as_rank
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime import distributed
+from hydraulis.runtime import distributed, loop
+from hydraulis.runtime.checkpoint import saver
+from hydraulis.runtime.checkpoint.shard import write_shard
 from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.device import CPU
+from hydraulis.runtime.recorder import Recorder
 from hydraulis.runtime.run_directory import RunDirectory
 from hydraulis.train import command, run
 from runtime.tiny import made_up_corpus
@@ -64,6 +70,62 @@ def _run_on_a_full_disk(arguments: Sequence[str]) -> Ended:
 
     setattr(RunDirectory, "append", refuse)  # noqa: B010
     (ended,) = run_commands([arguments])
+    return ended
+
+
+def run_while_writing(arguments: Sequence[str]) -> list[Ended]:
+    """Fail after the first step, whose checkpoint rank 1 is still writing.
+
+    The loss of all diverges: once rank 1 writes its shard then, and once it cannot. At last rank 0 fails
+    alone, while rank 1 would write for ever.
+    """
+    lost = threading.Event()
+    check_loss = loop.check_loss
+
+    def checked(step: int, loss: float) -> None:
+        try:
+            check_loss(step, loss)
+        except HydraulisError:
+            lost.set()
+            raise
+
+    def held_up(*shard: Any) -> int:
+        if dist.get_rank() == 1:
+            lost.wait()
+        return write_shard(*shard)
+
+    def full(*_: object) -> int:
+        if dist.get_rank() == 1:
+            lost.wait()
+        message = "no space left"
+        raise OSError(message)
+
+    setattr(loop, "check_loss", checked)  # noqa: B010
+    ended = []
+    for writer in (held_up, full):
+        lost.clear()
+        setattr(saver, "write_shard", writer)  # noqa: B010
+        ended += run_commands([[*arguments, "--set", "optimizer.learning_rate=1e30"]])
+    lost.clear()
+    setattr(saver, "write_shard", held_up)  # noqa: B010
+    ended.append(_run_where_rank_zero_fails(arguments))
+    lost.set()
+    return ended
+
+
+def _run_where_rank_zero_fails(arguments: Sequence[str]) -> Ended:
+    add = Recorder.add
+
+    def fail(recorder: Recorder, iteration: loop.Iteration) -> None:
+        if iteration.metrics.step == 2:
+            raise ZeroDivisionError
+        add(recorder, iteration)
+
+    setattr(Recorder, "add", fail)  # noqa: B010
+    try:
+        (ended,) = run_commands([arguments])
+    except ZeroDivisionError as error:
+        return Ended(1, "", repr(error))
     return ended
 
 

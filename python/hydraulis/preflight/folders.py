@@ -4,6 +4,7 @@ from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.data.open import Data
 from hydraulis.data.run_length import epochs_of, with_steps
+from hydraulis.errors import InvalidInputError
 from hydraulis.preflight.finding import Status
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.reader import check_shards, read_manifest
@@ -24,6 +25,15 @@ class FolderLook:
         self.config = config
         self.resumed: ResumedRun | None = None
 
+    def goes_on(self) -> bool:
+        """Tell whether the run goes on with a checkpoint, or is refused: it reads no other parameters."""
+        resume = self.config.checkpoint.resume
+        try:
+            return bool(resume) and newest_of(resume, self.config.output.directory) is not None
+        except InvalidInputError:
+            # Said where the checkpoint is looked at.
+            return True
+
     def resume(self, data: Data | None) -> tuple[Status, str]:
         """Find the checkpoint to go on from, and compare it with the run as far as the data are known.
 
@@ -39,6 +49,7 @@ class FolderLook:
         resumed = ResumedRun(checkpoint.parents[1], checkpoint, read_manifest(checkpoint))
         self.resumed = resumed
         check_shards(checkpoint, resumed.manifest)
+        resumed.check_model(self.config)
         if data is None:
             return "later", f"{checkpoint} is whole; its data are compared once they are indexed"
         config = with_steps(self.config, epochs_of(self.config, data.train))

@@ -9,8 +9,12 @@ from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
 from hydraulis.runtime.parameters import ModelParameters
 
 
-def look_at_model(config: RunConfig) -> tuple[Status, str]:
+def look_at_model(config: RunConfig, *, goes_on: bool) -> tuple[Status, str]:
     """Count parameters, and compare the files that they are read from.
+
+    Args:
+        config: of the run.
+        goes_on: whether the parameters are those of a checkpoint: then no other files are opened.
 
     Raises:
         InvalidInputError: what is frozen is no parameter (code `frozen_parameters`), or the files are not
@@ -20,10 +24,17 @@ def look_at_model(config: RunConfig) -> tuple[Status, str]:
     text = f"{trained.num_elements:,} parameters"
     if frozen is not None:
         text += f", and {frozen.num_elements:,} that are frozen"
+    said = positions_note(config)
+    return "ok", f"{text}; {_where_from(config, goes_on=goes_on)}{f'; {said}' if said else ''}"
+
+
+def _where_from(config: RunConfig, *, goes_on: bool) -> str:
+    """Say where the parameters come from; files must be those of the model."""
+    if goes_on:
+        return "those of the checkpoint that the run goes on with"
     folder = config.checkpoint.weights
     if not folder:
-        return "ok", f"{text}; drawn by train.seed = {config.train.seed}"
+        return f"drawn by train.seed = {config.train.seed}"
     with HuggingFaceWeights(Path(folder), ModelParameters.of(config.model)) as weights:
         weights.check()
-    said = positions_note(config)
-    return "ok", f"{text}; the files of {folder} have them all{f'; {said}' if said else ''}"
+    return f"the files of {folder} have them all"

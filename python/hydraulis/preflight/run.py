@@ -24,7 +24,7 @@ def preflight(config: RunConfig, cluster: Cluster, progress: Tell = silent) -> I
     """
     data, folders, ranks = DataLook(config), FolderLook(config), ClusterLook(config, cluster)
     looks: tuple[tuple[str, Look], ...] = (
-        ("model", lambda: look_at_model(config)),
+        ("model", lambda: look_at_model(config, goes_on=folders.goes_on())),
         ("tokenizer", data.tokenizer),
         ("data", data.sources),
         ("length", data.length),

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.every_rank import everywhere
 from hydraulis.runtime.learning_rate import learning_rate
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -128,9 +129,12 @@ def _group(
 
 
 def check_norm(step: int, norm: float) -> None:
-    """Raise `HydraulisError` (code `gradient_not_finite`) if a step's gradient, from 1 on, is of no use."""
+    """Raise `HydraulisError` (code `gradient_not_finite`) if a step's gradient, from 1 on, is of no use.
+
+    All ranks have the same norm, so all do.
+    """
     if not norm < float("inf"):
         message = (
             f"the gradient's norm of step {step} is {norm}: training diverged; lower optimizer.learning_rate"
         )
-        raise HydraulisError(message, code="gradient_not_finite")
+        raise everywhere(HydraulisError(message, code="gradient_not_finite"))

@@ -30,7 +30,7 @@ def begin(config: RunConfig, schemes: Sequence[Scheme], resumed: ResumedRun | No
         return _anew(config, schemes)
     with resumed.reader() as reader:
         worker = _make(config, schemes, reader)
-        on_every_rank(lambda: restore_moments(reader, resumed.manifest, worker.shares))
+        on_every_rank(lambda: restore_moments(reader, worker.shares))
     worker.home.optimizer.resume(resumed.manifest.step)
     return worker
 

@@ -11,6 +11,12 @@ from hydraulis.errors import HydraulisError
 T = TypeVar("T")
 
 
+def everywhere(error: HydraulisError) -> HydraulisError:
+    """Mark an error that every rank raises at the same place."""
+    error.is_everywhere = True
+    return error
+
+
 def raise_everywhere(error: HydraulisError | None) -> None:
     """Raise the error of the lowest rank that has one, on every rank; return if none has. Collective.
 
@@ -24,7 +30,7 @@ def raise_everywhere(error: HydraulisError | None) -> None:
     if failed:
         errors: list[HydraulisError | None] = [None] * dist.get_world_size()
         dist.all_gather_object(errors, error)
-        raise next(one for one in errors if one is not None)
+        raise everywhere(next(one for one in errors if one is not None))
 
 
 def on_every_rank(make: Callable[[], T]) -> T:

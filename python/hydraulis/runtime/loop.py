@@ -19,6 +19,7 @@ from hydraulis.errors import HydraulisError
 from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.adamw import Update
 from hydraulis.runtime.balance import rank_balance
+from hydraulis.runtime.every_rank import everywhere
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.outcome import Outcome
 from hydraulis.runtime.plans_ahead import PlannedStep, PlansAhead
@@ -212,7 +213,10 @@ def planned_bytes(planner: BatchPlanner, plan: Plan) -> tuple[int | None, ...]:
 
 
 def check_loss(step: int, loss: float) -> None:
-    """Raise `HydraulisError` (code `loss_not_finite`) if training has diverged at a step."""
+    """Raise `HydraulisError` (code `loss_not_finite`) if training has diverged at a step.
+
+    All ranks have the same loss, so all do.
+    """
     if not math.isfinite(loss):
         message = f"the loss of step {step} is {loss}: training diverged; lower optimizer.learning_rate"
-        raise HydraulisError(message, code="loss_not_finite")
+        raise everywhere(HydraulisError(message, code="loss_not_finite"))

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from hydraulis import errors
 from hydraulis.data.corpus import Corpus
+from hydraulis.runtime.every_rank import everywhere
 
 # Between two signs of life: far below any timeout of a process group.
 _HEARTBEAT_S = 2.0
@@ -33,10 +34,13 @@ def from_rank_zero(make: Callable[[], str]) -> str:
     received = sent if dist.get_rank() == 0 else torch.empty(int(length), dtype=torch.uint8)
     dist.broadcast(received, src=0)
     if failure is not None:
-        raise failure
+        raise everywhere(failure) if isinstance(failure, errors.HydraulisError) else failure
     reply = json.loads(received.numpy().tobytes())
+    if "failed" in reply:
+        message = f"rank 0 failed: {reply['failed']}; see its traceback"
+        raise errors.HydraulisError(message, code="rank_zero_failed")
     if "error" in reply:
-        raise getattr(errors, reply["error"])(reply["message"], code=reply["code"])
+        raise everywhere(getattr(errors, reply["error"])(reply["message"], code=reply["code"]))
     return reply["text"]
 
 
@@ -135,10 +139,7 @@ def _reply(make: Callable[[], str]) -> tuple[dict[str, str], Exception | None]:
     except errors.HydraulisError as error:
         return {"error": type(error).__name__, "message": str(error), "code": error.code}, error
     except Exception as error:
-        refused = errors.HydraulisError(
-            f"rank 0 failed: {error!r}; see its traceback", code="rank_zero_failed"
-        )
-        return {"error": "HydraulisError", "message": str(refused), "code": refused.code}, error
+        return {"failed": repr(error)}, error
 
 
 def _shared(array: npt.NDArray[Any] | None, elements: int, dtype: torch.dtype) -> Tensor:

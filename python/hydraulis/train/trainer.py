@@ -12,6 +12,7 @@ from hydraulis._core import CostProfile, Scheme
 from hydraulis.cli.display import TrainingDisplay
 from hydraulis.config.run import RunConfig, to_dict
 from hydraulis.data.run_analysis import analysis_of
+from hydraulis.errors import HydraulisError
 from hydraulis.planner.counted import counted
 from hydraulis.planner.static import StaticComparison
 from hydraulis.profile.measure import WARMING_UP, what_it_takes
@@ -113,13 +114,28 @@ class Trainer:
 
     @contextmanager
     def failure_told(self, display: TrainingDisplay) -> Iterator[None]:
-        """Let a run that fails in the middle say where it stands, before its error is told."""
+        """Let a run that fails in the middle say where it stands, before its error is told.
+
+        Where all ranks fail alike, what was being written is a checkpoint then. Of the failure of some the
+        others know nothing, and would not meet them.
+        """
         try:
             yield
-        except Exception:
+        except Exception as error:
+            if isinstance(error, HydraulisError) and error.is_everywhere:
+                self._complete_checkpoint(display)
             folder = CheckpointFolder.of_run(self.recorder.directory.path)
             display.failed(self.run.completed, folder.newest())
             raise
+
+    def _complete_checkpoint(self, display: TrainingDisplay) -> None:
+        """Complete the checkpoint that is being written, if any; an error of that is told and not raised."""
+        display.doing("completing the last checkpoint")
+        try:
+            self.saver.finish()
+        except Exception as error:
+            # It must not hide what the run failed with.
+            display.note(f"the last checkpoint is not complete: {error}")
 
     def _iterations(self, stop: StopRequest) -> Iterator[Iteration]:
         run = self.run

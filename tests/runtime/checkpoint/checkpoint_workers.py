@@ -73,7 +73,7 @@ def load(folder: Path) -> Loaded:
     manifest = read_manifest(checkpoint)
     with CheckpointReader(checkpoint, manifest) as reader:
         home = make_home(reader)
-        restore_moments(reader, manifest, [home])
+        restore_moments(reader, [home])
     home.optimizer.resume(2)
     return _one_more(home)
 

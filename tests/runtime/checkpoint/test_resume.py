@@ -136,13 +136,31 @@ def test_check_looks_at_the_folder_and_the_profile_of_the_run_to_go_on_with(
     )
 
 
-def test_check_refuses_a_shard_that_is_not_whole(runs: Runs, tmp_path: Path) -> None:
-    torn = tmp_path / "torn"
-    shutil.copytree(runs.folder / "stopped", torn)
-    damage(torn, "torn")
-    config = load(runs.folder / "run.toml", [f'checkpoint.resume="{torn}"'])
+def test_check_opens_no_model_where_the_run_begins_from_a_checkpoint(runs: Runs, tmp_path: Path) -> None:
+    def model(resume: str) -> tuple[str, str | None, str]:
+        overrides = [f'checkpoint.weights="{tmp_path}/gone"', f'checkpoint.resume="{resume}"']
+        config = load(runs.folder / "run.toml", [*overrides, f'output.directory="{tmp_path}/run"'])
+        (look,) = (one for one in preflight(config, Cluster(2, 2)) if one.name == "model")
+        return look.status, look.code, look.text
+
+    status, _, text = model(str(runs.folder / "stopped"))
+    assert status == "ok"
+    assert text.endswith("; those of the checkpoint that the run goes on with")
+    for begins in ("", "latest"):
+        assert model(begins)[:2] == ("refused", "weights_file")
+    # Refused in the line of the checkpoint alone.
+    assert model(str(tmp_path))[0] == "ok"
+
+
+@pytest.mark.parametrize("kind", ["torn", "thawed"])
+def test_check_refuses_what_the_run_would(runs: Runs, tmp_path: Path, kind: str) -> None:
+    run = tmp_path / kind
+    shutil.copytree(runs.folder / "stopped", run)
+    damage(run, kind)
+    config = load(runs.folder / "run.toml", [f'checkpoint.resume="{run}"'])
     (resume,) = (one for one in preflight(config, Cluster(2, 2)) if one.name == "resume")
-    assert (resume.status, resume.code) == ("refused", "checkpoint_torn")
+    assert (resume.status, resume.code) == ("refused", REFUSALS[kind].code)
+    assert REFUSALS[kind].says in resume.text
 
 
 def test_it_ends_well_and_says_where_it_goes_on(runs: Runs) -> None:
@@ -304,6 +322,8 @@ def test_what_does_not_belong_to_the_run_is_refused(
     assert first.err.startswith(f"hydraulis.train: error [{REFUSALS[kind].code}]: ")
     assert REFUSALS[kind].says in first.err
     assert second.err == ""
+    # All but the shards is known before anything is made.
+    assert (f"going on after step {STOPPED} of " in first.out) == (kind == "torn")
     if kind != "nowhere":
         metrics = (folder / kind / "metrics.jsonl").read_bytes()
         assert metrics == (runs.folder / "stopped" / "metrics.jsonl").read_bytes()

@@ -137,6 +137,49 @@ def test_a_tied_head_may_be_there_if_it_is_the_embedding(tmp_path: Path) -> None
         weights.check()
 
 
+@pytest.mark.parametrize(
+    ("name", "ask"),
+    [
+        ("lm_head.weight", HuggingFaceWeights.check),
+        ("model.embed_tokens.weight", lambda weights: weights.read("embed_tokens.weight", 0, 4)),
+    ],
+)
+def test_a_part_that_cannot_be_read_is_refused_by_the_name_of_its_file(
+    tmp_path: Path, name: str, ask: Callable[[HuggingFaceWeights], Any]
+) -> None:
+    parameters = ModelParameters.of(small_config(tie_word_embeddings=True))
+    rows, width = parameters.shapes["embed_tokens.weight"]
+    num_bytes = rows * width * 6 // 8
+    values = tensors(parameters) | {name: torch.zeros(num_bytes, dtype=torch.uint8)}
+    safetensors.torch.save_file(values, tmp_path / SINGLE)
+    # A file that opens: only its numbers are of a kind that torch does not know.
+    content = (tmp_path / SINGLE).read_bytes()
+    unknown = content.replace(
+        b'"dtype":"U8","shape":[%d]' % num_bytes, b'"dtype":"F6_E2M3","shape":[%d,%d]' % (rows, width)
+    )
+    assert unknown != content
+    header = int.from_bytes(content[:8], "little") + len(unknown) - len(content)
+    (tmp_path / SINGLE).write_bytes(header.to_bytes(8, "little") + unknown[8:])
+    with (
+        HuggingFaceWeights(tmp_path, parameters) as weights,
+        pytest.raises(InvalidInputError, match=rf"{SINGLE} cannot be read: ") as refusal,
+    ):
+        ask(weights)
+    assert refusal.value.code == "weights_file"
+
+
+def test_a_rank_does_not_read_a_file_that_was_cut(tmp_path: Path) -> None:
+    write(tmp_path, 3, tensors())
+    with HuggingFaceWeights(tmp_path, PARAMETERS) as weights:
+        for number in range(3):
+            path = tmp_path / f"{number}.safetensors"
+            path.write_bytes(path.read_bytes()[:-7])
+        for name in PARAMETERS.names:
+            with pytest.raises(InvalidInputError, match=r"\d\.safetensors cannot be read") as refusal:
+                weights.read(name, 0, 1)
+            assert refusal.value.code == "weights_file"
+
+
 @pytest.mark.parametrize("damage", ["nothing", "cut", "index", "no map", "shard"])
 def test_files_that_are_not_whole_are_refused_by_name(tmp_path: Path, damage: str) -> None:
     if damage == "cut":

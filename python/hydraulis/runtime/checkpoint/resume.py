@@ -42,6 +42,17 @@ class ResumedRun:
     checkpoint: Path
     manifest: Manifest
 
+    def check_model(self, config: RunConfig) -> None:
+        """Refuse the checkpoint of another model.
+
+        Raises:
+            InvalidInputError: the model or the type of its master parameters differs, or a parameter that is
+                trained was frozen (code `checkpoint_model`), or what is frozen is no parameter
+                (`frozen_parameters`).
+            HydraulisError: its parameters are not those of its model (code `checkpoint_torn`).
+        """
+        _check_model(self, config)
+
     def check(self, config: RunConfig, cursor: DataCursor) -> None:
         """Refuse the checkpoint of another model, or one that was made on other data.
 
@@ -50,10 +61,9 @@ class ResumedRun:
             cursor: of its data, at the checkpoint's step.
 
         Raises:
-            InvalidInputError: the model or the type of its master parameters differs (code
-                `checkpoint_model`), or the data or its order does (`checkpoint_data`).
+            HydraulisError: as `check_model`, or the data or its order differs (code `checkpoint_data`).
         """
-        _check_model(self, config)
+        self.check_model(config)
         for field in dataclasses.fields(DataCursor):
             before, now = (getattr(data, field.name) for data in (self.manifest.data, cursor))
             if before != now and before == _NO_BATCH:
@@ -111,24 +121,20 @@ def find_resumed(resume: str, directory: str) -> ResumedRun | None:
     return ResumedRun(run, checkpoint, Manifest.from_json(text, found))
 
 
-def restore_moments(reader: CheckpointReader, manifest: Manifest, shares: Sequence[HomeShare]) -> None:
+def restore_moments(reader: CheckpointReader, shares: Sequence[HomeShare]) -> None:
     """Fill this rank's home buffers but for the master parameters, which are read when a share is made.
 
+    Args:
+        reader: of the checkpoint.
+        shares: of this rank; what of them is trained was trained before (see `ResumedRun.check`).
+
     Raises:
-        InvalidInputError: a parameter that is trained was frozen (code `checkpoint_model`).
         HydraulisError: a shard is not whole (code `checkpoint_torn`).
     """
-    trained = {record.name for record in manifest.parameters if record.trained}
     for share in shares:
         moments = {kind: flat for kind, flat in share.buffers().items() if kind != "master"}
         for held in share.slices:
             name = share.parameters.names[held.parameter]
-            if moments and name not in trained:
-                message = (
-                    f"{checkpoint_name(name)} is trained and was frozen in the checkpoint, which has no "
-                    "optimizer state of it; keep it in train.frozen, or begin anew from an exported model"
-                )
-                raise InvalidInputError(message, code="checkpoint_model")
             for kind, flat in moments.items():
                 place = slice(held.offset, held.offset + held.end - held.start)
                 flat[place] = reader.read(name, held.start, held.end, kind)
@@ -177,6 +183,19 @@ def _check_model(resumed: ResumedRun, config: RunConfig) -> None:
     dtype = str(wide).removeprefix("torch.")
     if manifest.dtype != dtype:
         _refuse_model(resumed, "the type of master parameters (by train.dtype)", manifest.dtype, dtype)
+    _check_thawed(manifest, ModelParameters.parted(model, config.train.frozen)[0])
+
+
+def _check_thawed(manifest: Manifest, parameters: ModelParameters) -> None:
+    """Refuse to train what was frozen."""
+    trained = {record.name for record in manifest.parameters if record.trained}
+    for name in parameters.names:
+        if name not in trained:
+            message = (
+                f"{checkpoint_name(name)} is trained and was frozen in the checkpoint, which has no "
+                "optimizer state of it; keep it in train.frozen, or begin anew from an exported model"
+            )
+            raise InvalidInputError(message, code="checkpoint_model")
 
 
 def _refuse_model(resumed: ResumedRun, name: str, before: object, now: object) -> None:

@@ -81,12 +81,27 @@ class CheckpointSaver:
         """
         if step != self._begun:
             self._begin(step)
-        self._finish()
+        self.finish()
         return self._folder.step(step)
+
+    def finish(self) -> None:
+        """Wait for the checkpoint that is being written, if any, and complete it.
+
+        Raises:
+            HydraulisError: as `after`.
+        """
+        if self._pending is None:
+            return
+        pending, self._pending = self._pending, None
+        raise_everywhere(_failure(pending.written))
+        bytes_by_rank = torch.zeros(dist.get_world_size(), dtype=torch.int64)
+        bytes_by_rank[dist.get_rank()] = pending.written.result()
+        dist.all_reduce(bytes_by_rank)
+        on_rank_zero(lambda: self._complete(pending, bytes_by_rank.tolist()))
 
     def _begin(self, step: int) -> None:
         """Copy the state, and have it written."""
-        self._finish()
+        self.finish()
         path = Path(from_rank_zero(lambda: str(self._make_folder(step))))
         snapshot = Snapshot(self._shares, self._stream)
         file = path / shard_name(dist.get_rank(), dist.get_world_size())
@@ -100,18 +115,7 @@ class CheckpointSaver:
         done = torch.tensor(int(self._pending.written.done()))
         dist.all_reduce(done, op=dist.ReduceOp.MIN)
         if done:
-            self._finish()
-
-    def _finish(self) -> None:
-        """Wait for the checkpoint that is being written, if any, and complete it."""
-        if self._pending is None:
-            return
-        pending, self._pending = self._pending, None
-        raise_everywhere(_failure(pending.written))
-        bytes_by_rank = torch.zeros(dist.get_world_size(), dtype=torch.int64)
-        bytes_by_rank[dist.get_rank()] = pending.written.result()
-        dist.all_reduce(bytes_by_rank)
-        on_rank_zero(lambda: self._complete(pending, bytes_by_rank.tolist()))
+            self.finish()
 
     def _make_folder(self, step: int) -> Path:
         try:

@@ -6,6 +6,7 @@ one that it splits by columns those columns.
 
 import json
 import re
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -80,25 +81,36 @@ class HuggingFaceWeights:
                 self._refuse(name, f"it is of type {tensor.get_dtype()}", limit)
 
     def read(self, name: str, start: int, end: int) -> Tensor:
-        """Give the canonical elements from `start` to `end` of a parameter, in the file's type."""
+        """Give the canonical elements from `start` to `end` of a parameter, in the file's type.
+
+        Raises:
+            InvalidInputError: the file cannot be read (code `weights_file`).
+        """
         shape = self._parameters.shapes[name]
         dim = split_dim(name) or 0
         width = shape.numel() // shape[dim]
         first, last = start // width, -(-end // width)
-        tensor = self._slice(checkpoint_name(name))
-        rows: Tensor = tensor[first:last] if dim == 0 else tensor[:, first:last]
+        lines = slice(first, last)
+        rows = self._part(checkpoint_name(name), lines if dim == 0 else (slice(None), lines))
         return self._parameters.canonical(rows, name)[start - first * width : end - first * width]
 
     def _check_tied(self) -> None:
         """Refuse a head that is told apart from the embedding, though config.json ties them."""
         head, embedding = self._slice(HEAD_WEIGHT), self._slice(checkpoint_name(EMBEDDING_WEIGHT))
-        rows = head.get_shape()[0]
         same = head.get_shape() == embedding.get_shape() and all(
-            torch.equal(head[row : row + _COMPARED_ROWS], embedding[row : row + _COMPARED_ROWS])
-            for row in range(0, rows, _COMPARED_ROWS)
+            torch.equal(self._part(HEAD_WEIGHT, rows), self._part(checkpoint_name(EMBEDDING_WEIGHT), rows))
+            for rows in _in_pieces(head.get_shape()[0])
         )
         if not same:
             self._refuse(HEAD_WEIGHT, "it differs from the embedding", "config.json ties them")
+
+    def _part(self, name: str, place: slice | tuple[slice, slice]) -> Tensor:
+        """Read a part of a tensor."""
+        try:
+            part: Tensor = self._slice(name)[place]
+        except (OSError, SafetensorError) as error:
+            raise _unreadable(self._folder / self._file_of[name], str(error)) from error
+        return part
 
     def _slice(self, name: str) -> Any:
         file = self._file_of[name]
@@ -128,6 +140,11 @@ class HuggingFaceWeights:
             "model, saved with save_pretrained, and no other shape beside it in the section model"
         )
         raise InvalidInputError(message, code="weights_tensors")
+
+
+def _in_pieces(rows: int) -> Iterator[slice]:
+    """Cut rows into pieces that are compared at once."""
+    return (slice(row, row + _COMPARED_ROWS) for row in range(0, rows, _COMPARED_ROWS))
 
 
 def _weight_map(index: Path) -> dict[str, str]:
