@@ -4,7 +4,7 @@ What has the host wait is seen too: a copy between host and device that is not a
 Autograd needs a device to run on, so the backward of each function of our own follows its forward here.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -67,7 +67,10 @@ class HostWaits(TorchDispatchMode):
 
 
 class Context:
-    """What a function's forward leaves for its backward."""
+    """What a function's forward leaves for its backward, all that it is given being trained."""
+
+    def __init__(self, inputs: Sequence[Any]) -> None:
+        self.needs_input_grad = tuple(isinstance(x, Tensor) and x.is_floating_point() for x in inputs)
 
     def save_for_backward(self, *tensors: Tensor) -> None:
         self.saved_tensors = tensors
@@ -78,7 +81,7 @@ def both_ways(function: Any, ran: set[str]) -> Callable[..., Any]:
 
     @torch.no_grad()
     def forward(*inputs: Any) -> Any:
-        context = Context()
+        context = Context(inputs)
         outputs = function.forward(context, *inputs)
         given = outputs if isinstance(outputs, tuple) else (outputs,)
         gradients = function.backward(context, *map(torch.ones_like, given))
