@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -26,7 +27,7 @@ from runtime.test_worker import (
     model_config,
     sequence_loss,
 )
-from runtime.tiny import train_config
+from runtime.tiny import plan_for, train_config
 from runtime.worker_workers import SEED, Batch, Step
 from small_model import bind_parameters, small_config
 
@@ -120,6 +121,21 @@ def test_a_frozen_head_leaves_its_gradients_room_to_tokens() -> None:
             kept[bool(frozen)] = SchemeBench(worker, Scheme("<1>"), None).kept_bytes(256)
     assert kept[True].per_token == kept[False].per_token
     assert kept[False].constant - kept[True].constant == 4 * config.vocab_size * config.hidden_size
+
+
+def test_what_a_measurement_overwrote_is_sent_again() -> None:
+    lengths = (9, 5)
+    plan = plan_for(1, "1x<1>", lengths)
+    losses = []
+    with one_rank("cpu"):
+        settings = train_config(dtype=torch.float64, seed=SEED, frozen=("model.layers.1.*",))
+        worker = Worker(small_config(), OPTIMIZER, settings, schemes=[Scheme("<1>")])
+        bench = SchemeBench(worker, Scheme("<1>"), None)
+        for is_filled in (False, True):
+            if is_filled:
+                bench.fill()
+            losses.append(worker.accumulate(plan, lambda sequence: np.zeros(lengths[sequence], int)).loss)
+    assert losses[0] == losses[1]
 
 
 def test_every_parameter_is_in_one_part() -> None:
