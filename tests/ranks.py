@@ -38,7 +38,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from hydraulis.runtime.device import CPU, backend_of, prepare_device
+from hydraulis.config.device import DeviceKind
+from hydraulis.runtime.device import backend_of, choose_device, prepare_device
 
 TIMEOUT_SECONDS = 60.0
 
@@ -52,7 +53,7 @@ class _Place(NamedTuple):
     world_size: int
     store: Path
     timeout: timedelta
-    device: str
+    device: DeviceKind
     ranks_per_node: int
 
 
@@ -66,7 +67,7 @@ def run_ranks(
     function: Callable[..., Any],
     *args: Any,
     timeout_seconds: float = TIMEOUT_SECONDS,
-    device: str = "cpu",
+    device: DeviceKind = "cpu",
     ranks_per_node: int | None = None,
 ) -> list[Any]:
     """Call `function(*args)` on every rank.
@@ -195,7 +196,7 @@ def _join(place: _Place) -> None:
     os.environ["LOCAL_WORLD_SIZE"] = str(place.ranks_per_node)
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     os.environ["GLOO_SOCKET_IFNAME"] = loopback
-    device = torch.device(place.device, place.rank) if place.device == "cuda" else CPU
+    device = choose_device(place.device)
     prepare_device(device, deterministic=True)
     backend = backend_of(device, place.world_size)
     dist.init_process_group(

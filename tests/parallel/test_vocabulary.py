@@ -100,6 +100,43 @@ def test_bfloat16_gives_a_float32_loss_and_gradients_as_good_as_its_logits() -> 
         assert torch.linalg.norm(gradient.double() - value) <= 1e-2 * torch.linalg.norm(value)
 
 
+class Products(TorchDispatchMode):
+    """Counts the matrix products."""
+
+    number = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm_)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("trained", [(True, False), (False, True), (True, True)])
+def test_of_what_is_frozen_no_gradient_is_computed_or_kept(
+    trained: tuple[bool, bool], dtype: torch.dtype
+) -> None:
+    hidden_TH, weight_VH, target_T = draw(dtype)
+    loss, *gradients = single(hidden_TH, weight_VH, target_T, 11)
+    inputs = [
+        x.clone().requires_grad_(needs) for x, needs in zip((hidden_TH, weight_VH), trained, strict=True)
+    ]
+    kept: list[torch.Size] = []
+
+    def keep(x: Tensor) -> Tensor:
+        kept.append(x.shape)
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x), Products() as products:  # type: ignore[no-untyped-call]
+        own = vocab_parallel_loss(inputs[0], inputs[1], target_T, 11, WHOLE)
+    assert kept == [x.shape for x in inputs if x.requires_grad]
+    # Of each of the three chunks the logits, and a gradient for each that is trained.
+    assert products.number == 3 * (1 + sum(trained))
+    assert torch.equal(own, loss)
+    (3.0 * own).backward()
+    for x, gradient in zip(inputs, gradients, strict=True):
+        assert torch.equal(x.grad, gradient) if x.grad is not None else not x.requires_grad
+
+
 class LargestTensor(TorchDispatchMode):
     """Remembers the most elements that any operation gave."""
 

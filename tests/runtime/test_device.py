@@ -94,17 +94,33 @@ def test_segments_are_expandable_unless_the_user_says_otherwise(unset: pytest.Mo
             assert prepared(changed, cuda) == ([], [cuda])
 
 
-def test_streams_have_as_many_queues_as_can_be_unless_the_user_says_otherwise(
-    unset: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("given", "expected"), [(None, "32"), ("1", "1")])
+@pytest.mark.parametrize("kind", ["auto", "cuda"])
+@pytest.mark.usefixtures("node")
+def test_cuda_starts_with_as_many_queues_as_can_be_unless_the_user_says_otherwise(
+    unset: pytest.MonkeyPatch, kind: DeviceKind, given: str | None, expected: str
 ) -> None:
-    for given, expected in ((None, "32"), ("1", "1")):
-        if given is not None:
-            unset.setenv(QUEUES, given)
-        prepared(unset, torch.device("cuda", 1))
-        assert os.environ[QUEUES] == expected
+    if given is not None:
+        unset.setenv(QUEUES, given)
+    found: list[str | None] = []
+
+    def start() -> bool:
+        found.append(os.environ.get(QUEUES))
+        return True
+
+    def count() -> int:
+        return 2 if start() else 0
+
+    unset.setattr(torch.cuda, "is_available", start)
+    unset.setattr(torch.cuda, "device_count", count)
+    choose_device(kind)
+    # Not only at last: what is set once CUDA has started comes too late.
+    assert len(found) >= 2
+    assert set(found) == {expected}
 
 
 def test_the_cpu_needs_no_preparation(unset: pytest.MonkeyPatch) -> None:
+    assert choose_device("cpu") == CPU
     assert prepared(unset, CPU) == ([], [])
     assert QUEUES not in os.environ
 

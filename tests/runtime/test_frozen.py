@@ -3,14 +3,19 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from devices import one_rank
+from hydraulis import Scheme
 from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
+from hydraulis.profile.bench import SchemeBench
 from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.worker import Worker
 from ranks import run_ranks
 from runtime.frozen_workers import Frozen, time_a_frozen_stage, train_frozen
 from runtime.test_worker import (
@@ -22,6 +27,7 @@ from runtime.test_worker import (
     model_config,
     sequence_loss,
 )
+from runtime.tiny import plan_for, train_config
 from runtime.worker_workers import SEED, Batch, Step
 from small_model import bind_parameters, small_config
 
@@ -103,6 +109,33 @@ def test_a_stage_without_anything_to_train_can_be_measured() -> None:
     # Nothing for a backward that it does not have: what it sends on is let go of.
     assert kept == 0
     assert last_kept > 0
+
+
+def test_a_frozen_head_leaves_its_gradients_room_to_tokens() -> None:
+    config = small_config(vocab_size=256)
+    kept = {}
+    for frozen in ((), ("lm_head.weight",)):
+        with one_rank("cpu"):
+            settings = train_config(dtype=torch.float32, frozen=frozen)
+            worker = Worker(config, OPTIMIZER, settings, schemes=[Scheme("<1>")])
+            kept[bool(frozen)] = SchemeBench(worker, Scheme("<1>"), None).kept_bytes(256)
+    assert kept[True].per_token == kept[False].per_token
+    assert kept[False].constant - kept[True].constant == 4 * config.vocab_size * config.hidden_size
+
+
+def test_what_a_measurement_overwrote_is_sent_again() -> None:
+    lengths = (9, 5)
+    plan = plan_for(1, "1x<1>", lengths)
+    losses = []
+    with one_rank("cpu"):
+        settings = train_config(dtype=torch.float64, seed=SEED, frozen=("model.layers.1.*",))
+        worker = Worker(small_config(), OPTIMIZER, settings, schemes=[Scheme("<1>")])
+        bench = SchemeBench(worker, Scheme("<1>"), None)
+        for is_filled in (False, True):
+            if is_filled:
+                bench.fill()
+            losses.append(worker.accumulate(plan, lambda sequence: np.zeros(lengths[sequence], int)).loss)
+    assert losses[0] == losses[1]
 
 
 def test_every_parameter_is_in_one_part() -> None:

@@ -32,6 +32,15 @@ CONFIG = small_config(tie_word_embeddings=True, qk_norm=True, attention_bias=Tru
 STRATEGY = "1x<1>"
 
 
+# What `auto` takes; in half precision on CUDA flash-attn where it is installed.
+BEST: dict[tuple[str, torch.dtype], list[AttentionKind]] = {
+    ("cpu", torch.float32): ["cpu-flash"],
+    ("cpu", torch.bfloat16): ["cpu-flash"],
+    ("cuda", torch.float32): ["plain"],
+    ("cuda", torch.bfloat16): ["flash-attn", "torch-flash"],
+}
+
+
 class Result(NamedTuple):
     """What some iterations came to, on the CPU."""
 
@@ -103,7 +112,7 @@ def test_iterations_equal_the_cpus(
     with one_rank(device) as own:
         worker = make(device, dtype, scheme, attention=attention)
         assert worker.home.master.device == worker.buffers.parameter.device == own
-        assert worker.kernel.kind == ("plain" if attention == "plain" else worker.kernel.kind)
+        assert worker.kernel.kind in (["plain"] if attention == "plain" else BEST[device, dtype])
         result = iterate(worker, 3, f"1x{scheme}")
     assert_equals(result, reference, tolerance)
     lasting = sum(tensor.nbytes for tensor in worker._lasting())

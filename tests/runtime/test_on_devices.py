@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from devices import on_cuda
+from hydraulis.config.device import DeviceKind
 from ranks import run_ranks
 from runtime.devices_workers import Trained, train
 from small_model import small_config
@@ -25,7 +26,7 @@ def alone() -> Trained:
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=two_devices)])
-def test_every_degree_equals_one_rank(device: str, alone: Trained) -> None:
+def test_every_degree_equals_one_rank(device: DeviceKind, alone: Trained) -> None:
     first, second = run_ranks(2, train, device, CONFIG, STRATEGIES, LENGTHS, torch.float64, device=device)
     assert first.losses == second.losses
     assert first.losses == pytest.approx(alone.losses, rel=1e-10)

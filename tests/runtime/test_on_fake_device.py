@@ -1,9 +1,10 @@
 """Stages on CUDA without a device: torch's shape functions compute, and refuse what lies on two devices.
 
+What has the host wait is seen too: a copy between host and device that is not asked for beside computation.
 Autograd needs a device to run on, so the backward of each function of our own follows its forward here.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +15,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
 
 from hydraulis import Scheme
 from hydraulis._core import Position
@@ -30,6 +33,7 @@ from small_model import small_config
 CUDA = torch.device("cuda", 0)
 # Heads that FlashAttention takes.
 PARAMETERS = ModelParameters.of(small_config(head_dim=8, qk_norm=True, attention_bias=True))
+COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
 FUNCTIONS = (
     (varlen, "_attend", varlen._VarlenAttention),
     (collectives, "_gather", collectives._AllGatherTokens),
@@ -41,8 +45,32 @@ FUNCTIONS = (
 )
 
 
+class HostWaits(TorchDispatchMode):
+    """Remembers the operations that bring something to the device, or from it, while the host stands by."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations: list[str] = []
+        self.num_seen = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        self.num_seen += 1
+        given, _ = tree_flatten((args, result))
+        # A single number of the host's goes along with the kernel, but for one that is copied.
+        tensors = [x for x in given if isinstance(x, Tensor) and (x.dim() > 0 or func in COPIES)]
+        devices = {tensor.device.type for tensor in tensors}
+        if len(devices) > 1 and not kwargs.get("non_blocking", False):
+            self.operations.append(str(func))
+        return result
+
+
 class Context:
-    """What a function's forward leaves for its backward."""
+    """What a function's forward leaves for its backward, all that it is given being trained."""
+
+    def __init__(self, inputs: Sequence[Any]) -> None:
+        self.needs_input_grad = tuple(isinstance(x, Tensor) and x.is_floating_point() for x in inputs)
 
     def save_for_backward(self, *tensors: Tensor) -> None:
         self.saved_tensors = tensors
@@ -53,7 +81,7 @@ def both_ways(function: Any, ran: set[str]) -> Callable[..., Any]:
 
     @torch.no_grad()
     def forward(*inputs: Any) -> Any:
-        context = Context()
+        context = Context(inputs)
         outputs = function.forward(context, *inputs)
         given = outputs if isinstance(outputs, tuple) else (outputs,)
         gradients = function.backward(context, *map(torch.ones_like, given))
@@ -90,7 +118,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
         ("<tp2,cp2>", "ring", {"_RingAttention", "_AllGatherTokens"}),
     ],
 )
-def test_a_stage_computes_on_its_device_alone(
+def test_a_stage_computes_on_its_device_alone_and_the_host_waits_for_nothing(
     scheme: str, context: ContextKind | None, expected: set[str], dtype: torch.dtype, ran: set[str]
 ) -> None:
     positions = Position.all(Scheme(scheme))
@@ -102,12 +130,16 @@ def test_a_stage_computes_on_its_device_alone(
     )
     # The first rank of each stage; rank 0 stands in for it.
     for position in (place for place in positions if (place.tensor_rank, place.context_rank) == (0, 0)):
+        waits = HostWaits()
         with FakeTensorMode():
             buffers = StrategyBuffers.for_schemes(PARAMETERS, [Scheme(scheme)], dtype, CUDA)
             stage = Stage(PARAMETERS, position, StageKinds(context), 0, groups, buffers)
-            batch = stage.collate([np.arange(length) for length in (30, 11, 5)])
-            came_tH = torch.empty(stage.hidden_shape(batch), dtype=dtype, device=CUDA, requires_grad=True)
-            output = stage.forward(None if stage.is_first else came_tH, batch, 10)
+            with waits:
+                batch = stage.collate([np.arange(length) for length in (30, 11, 5)])
+                came_tH = torch.empty(stage.hidden_shape(batch), dtype=dtype, device=CUDA, requires_grad=True)
+                output = stage.forward(None if stage.is_first else came_tH, batch, 10)
+        assert waits.num_seen > 20
+        assert waits.operations == []
         assert output.device == CUDA
         assert output.shape == (() if stage.is_last else came_tH.shape)
     assert expected <= ran

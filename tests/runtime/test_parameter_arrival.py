@@ -25,7 +25,7 @@ def test_parameters_leave_from_the_gradient_buffer_and_arrive_where_they_stay(dt
     arrival.finish()
     assert buffers.parameter.tolist() == [1, 1, 2, 2]
     assert not buffers.gradient.any()
-    assert arrival.overflow_elements == 0
+    assert len(arrival.overflow) == 0
 
 
 def test_a_block_waits_for_its_own_parameters_and_those_before() -> None:
@@ -56,7 +56,7 @@ def test_what_has_no_room_together_leaves_one_after_another() -> None:
         arrival.finish()
         assert (first.waits, second.waits) == (2, 1)
         assert buffers.parameter.tolist() == [5, 6, 0, 0]
-    assert arrival.overflow_elements == 0
+    assert len(arrival.overflow) == 0
 
 
 def test_a_bucket_that_the_gradient_buffer_has_no_room_for_has_room_of_its_own() -> None:
@@ -68,7 +68,7 @@ def test_a_bucket_that_the_gradient_buffer_has_no_room_for_has_room_of_its_own()
         assert exchange.works[-1].outgoing.tolist() == [1, 1, 1]
         arrival.finish()
         assert buffers.parameter.tolist() == [5, 0]
-    assert arrival.overflow_elements == 3
+    assert len(arrival.overflow) == 3
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def _pass(worker: Worker, plan: Plan) -> Pass:
         _held(worker, plan, buffers.gradient),
         _canonical(worker, home.gather(home.gradient)),
         _canonical(worker, home.gather(home.master)),
-        [*transfers.departure.staging_elements, transfers.arrival.overflow_elements],
+        [*sorted(map(len, transfers.departure.staging)), len(transfers.arrival.overflow)],
         sent.crossing_bytes,
         _planned_crossing(worker, plan, node),
     )

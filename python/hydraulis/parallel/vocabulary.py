@@ -2,8 +2,9 @@
 
 A chunk has so many tokens that its logits take no more room than the hidden states of the micro-batch, but
 not fewer than `MIN_CHUNK`. Its gradients are made at once, while its logits are there, so nothing is computed
-twice; kept for backward are the gradients of hidden states and head. 1,024 tokens of width 256 with a
-vocabulary of 131,072 took 138 MiB and 3.8 s so, in place of 1,414 MiB and 4.7 s (float32, one CPU core).
+twice; kept for backward are the gradients of hidden states and head, of a frozen head none. 1,024 tokens of
+width 256 with a vocabulary of 131,072 took 138 MiB and 3.8 s so, in place of 1,414 MiB and 4.7 s (float32,
+one CPU core).
 
 Where the vocabulary is split over a tensor group, two all-reduces of O(tokens) numbers for each chunk (the
 maximum; the sum of exponentials with the target's logit) replace a gather of O(tokens V).
@@ -89,16 +90,20 @@ class _HeadLoss(torch.autograd.Function):
         share: VocabularyShare,
     ) -> Tensor:
         wide = torch.promote_types(hidden_TH.dtype, torch.float32)
-        dhidden_TH = torch.empty_like(hidden_TH)
-        dweight_vH = torch.zeros_like(weight_vH, dtype=wide)
+        # The head may be frozen, or all that is before it.
+        needs_hidden, needs_weight, *_ = ctx.needs_input_grad
+        dhidden_TH = torch.empty_like(hidden_TH) if needs_hidden else None
+        dweight_vH = torch.zeros_like(weight_vH, dtype=wide) if needs_weight else None
         total = hidden_TH.new_zeros((), dtype=wide)
         for chunk in _chunks(hidden_TH, share):
             hidden_cH = hidden_TH[chunk]
             logits_cv = (hidden_cH @ weight_vH.T).to(wide)
             total += _cross_entropy_(logits_cv, target_T[chunk], share)
             dlogits_cv = logits_cv.div_(denominator).to(hidden_TH.dtype)
-            torch.mm(dlogits_cv, weight_vH, out=dhidden_TH[chunk])
-            _add_product_(dweight_vH, dlogits_cv.T, hidden_cH)
+            if dhidden_TH is not None:
+                torch.mm(dlogits_cv, weight_vH, out=dhidden_TH[chunk])
+            if dweight_vH is not None:
+                _add_product_(dweight_vH, dlogits_cv.T, hidden_cH)
         ctx.save_for_backward(dhidden_TH, dweight_vH)
         return total / denominator
 
@@ -106,7 +111,9 @@ class _HeadLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dloss: Tensor) -> tuple[Tensor | None, ...]:
         # In place: a second backward, which nobody asks for, would be refused by autograd.
-        dhidden_TH, dweight_vH = (gradient.mul_(dloss) for gradient in ctx.saved_tensors)
+        dhidden_TH, dweight_vH = (
+            None if gradient is None else gradient.mul_(dloss) for gradient in ctx.saved_tensors
+        )
         return dhidden_TH, dweight_vH, None, None, None
 
 

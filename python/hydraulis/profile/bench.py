@@ -44,6 +44,7 @@ class SchemeBench:
         }
         worker.ensure_groups([placed.get(other) for other in range(world)])
         self.position = placed.get(rank)
+        self._frozen = worker.frozen
         self._stage = self._uncheckpointed = None
         self._clock = iteration_clock(worker.device)
         if self.position is not None:
@@ -57,7 +58,12 @@ class SchemeBench:
             self._uncheckpointed = worker.stage(plain, context)
 
     def fill(self) -> None:
-        """Give the stage parameters as at the start of training: norms 1, biases 0, the rest small."""
+        """Give the stage parameters as at the start of training: norms 1, biases 0, the rest small.
+
+        Called by every rank: of frozen parameters all have to forget what they held.
+        """
+        if self._frozen is not None:
+            self._frozen.forget()
         if self._stage is None:
             return
         generator = torch.Generator(self._stage.device).manual_seed(0)

@@ -17,12 +17,16 @@ _ALLOCATOR_SETTINGS = "expandable_segments:True"
 _CUBLAS_VARIABLE, _CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 # Streams are spread over the queues from the host to the device, 8 of them unless this says more, and what
 # waits in a queue holds up what other streams put behind it (CUDA programming guide, environment variables).
-# Each group of a stage has a stream, and none of them may wait for a trade of gradients.
+# Each group of a stage has a stream, and none of them may wait for a trade of gradients. It counts if
+# it is there when CUDA starts, and to ask whether there is a device starts it (torch.cuda.is_available).
 _QUEUES_VARIABLE, _MOST_QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS", "32"
 
 
 def choose_device(kind: DeviceKind) -> torch.device:
     """Give the device of this rank: the CPU, or the CUDA device of its number in the node.
+
+    CUDA is started with as many queues as a device can have, unless the environment says something else of
+    them. So this comes before anything else that asks something of CUDA.
 
     Args:
         kind: as the configuration has it.
@@ -31,7 +35,10 @@ def choose_device(kind: DeviceKind) -> torch.device:
         InvalidInputError: there is no CUDA device and one was asked for (code `no_cuda_device`), or fewer
             than the node has ranks (`too_few_devices`); on all ranks of the node.
     """
-    if kind == "cpu" or (kind == "auto" and not torch.cuda.is_available()):
+    if kind == "cpu":
+        return CPU
+    os.environ.setdefault(_QUEUES_VARIABLE, _MOST_QUEUES)
+    if kind == "auto" and not torch.cuda.is_available():
         return CPU
     if not torch.cuda.is_available():
         message = (
@@ -52,8 +59,7 @@ def choose_device(kind: DeviceKind) -> torch.device:
 def prepare_device(device: torch.device, *, deterministic: bool = False) -> None:
     """Make a device the process's own, before anything is put on it.
 
-    The allocator gets expandable segments, and the device as many queues as there can be, unless the
-    environment says something else of them.
+    The allocator gets expandable segments, unless the environment says something else of them.
 
     Args:
         device: of this rank, chosen.
@@ -68,7 +74,6 @@ def prepare_device(device: torch.device, *, deterministic: bool = False) -> None
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if not any(variable in os.environ for variable in _ALLOCATOR_VARIABLES):
         _set_allocator(_ALLOCATOR_SETTINGS)
-    os.environ.setdefault(_QUEUES_VARIABLE, _MOST_QUEUES)
     torch.cuda.set_device(device)
 
 

@@ -44,6 +44,10 @@ class FrozenParameters:
         """What sending takes beside the buffers."""
         return self._arrival.overflow
 
+    def forget(self) -> None:
+        """Take every rank's buffers for overwritten: the next plan fills them. Called by every rank."""
+        self._positions = None
+
     def send(self, plan: Plan) -> None:
         """Fill every rank's buffers for a plan, unless they are. Collective."""
         positions = [plan.position(rank) for rank in range(dist.get_world_size())]

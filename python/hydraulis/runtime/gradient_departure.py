@@ -57,16 +57,6 @@ class GradientDeparture:
         )
         return [*self._inside.staging, *relayed]
 
-    @property
-    def staging_elements(self) -> list[int]:
-        """Elements that each of the staging buffers has room for."""
-        return sorted(map(len, self.staging))
-
-    @property
-    def num_left(self) -> int:
-        """Buckets that were not started yet."""
-        return self._left
-
     def begin(self, buckets: Sequence[BucketTransfer], accumulations: Mapping[int, int]) -> None:
         """Expect the gradients of an iteration.
 

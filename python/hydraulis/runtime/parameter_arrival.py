@@ -48,11 +48,6 @@ class ParameterArrival:
         """Room for what is on its way out and had none in the gradient buffer."""
         return self._overflow
 
-    @property
-    def overflow_elements(self) -> int:
-        """Elements of a bucket on their way out that the gradient buffer had no room for, at most."""
-        return len(self._overflow)
-
     def start(self, buckets: Sequence[BucketTransfer]) -> None:
         """Start every bucket. Collective."""
         with self._exchange.beside():

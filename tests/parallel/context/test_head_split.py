@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydraulis.parallel.context.head_split import share_heads
+from hydraulis.parallel.context.head_split import HeadShare, share_heads
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,9 @@ def test_every_query_head_meets_its_own_key_head(num_keys: int, group: int, cp: 
         assert rest == 0
         for place, query in enumerate(share.queries):
             assert share.keys[place // run] == query // group
+        assert [key for run in share.key_runs for key in run] == list(share.keys)
+
+
+def test_a_head_that_is_needed_twice_begins_a_run() -> None:
+    assert HeadShare(range(4), (0, 1, 2, 3)).key_runs == [range(4)]
+    assert HeadShare(range(2, 5), (1, 1, 2)).key_runs == [range(1, 2), range(1, 3)]

@@ -16,6 +16,17 @@ class HeadShare:
     queries: range
     keys: tuple[int, ...]
 
+    @property
+    def key_runs(self) -> list[range]:
+        """The key/value heads as runs of consecutive ones: none twice in a run."""
+        runs: list[range] = []
+        for key in self.keys:
+            if runs and runs[-1].stop == key:
+                runs[-1] = range(runs[-1].start, key + 1)
+            else:
+                runs.append(range(key, key + 1))
+        return runs
+
 
 def share_heads(num_queries: int, num_keys: int, cp: int) -> list[HeadShare]:
     """Share query heads out over `cp` ranks, evenly but for one, with the key/value heads they use.

@@ -63,7 +63,7 @@ class _TokensToHeads(torch.autograd.Function):
         ctx.shares, ctx.group = shares, group
         ctx.num_keys = k_tKD.shape[1]
         pieces = [
-            torch.cat((q_tND[:, _span(share.queries)], k_tKD[:, share.keys], v_tKD[:, share.keys]), dim=1)
+            torch.cat([q_tND[:, _span(share.queries)], *_taken(k_tKD, share), *_taken(v_tKD, share)], dim=1)
             for share in shares
         ]
         own = shares[group.rank()]
@@ -78,12 +78,7 @@ class _TokensToHeads(torch.autograd.Function):
         received = _exchange(pieces, [_width(share) for share in shares], group)
         parts = [_parted(piece, share) for piece, share in zip(received, shares, strict=True)]
         dq_tND = torch.cat([dq for dq, _, _ in parts], dim=1)
-        dk_tKD, dv_tKD = (
-            _summed(
-                [(share.keys, part[index]) for share, part in zip(shares, parts, strict=True)], ctx.num_keys
-            )
-            for index in (1, 2)
-        )
+        dk_tKD, dv_tKD = (_summed(shares, [part[index] for part in parts], ctx.num_keys) for index in (1, 2))
         return dq_tND, dk_tKD, dv_tKD, None, None
 
 
@@ -122,17 +117,23 @@ def _exchange(pieces: Sequence[Tensor], widths: Sequence[int], group: dist.Proce
     ]
 
 
-def _summed(parts: Sequence[tuple[tuple[int, ...], Tensor]], num_keys: int) -> Tensor:
+def _taken(x_tKD: Tensor, share: HeadShare) -> list[Tensor]:
+    """Give a share's key/value heads, run by run: for an index of them CUDA would hold the host up."""
+    return [x_tKD[:, _span(run)] for run in share.key_runs]
+
+
+def _summed(shares: Sequence[HeadShare], parts: Sequence[Tensor], num_keys: int) -> Tensor:
     """Add the gradients of key/value heads up, in rank order and in at least float32."""
-    num_tokens, _, head_dim = parts[0][1].shape
-    dtype = parts[0][1].dtype
-    total_tKD = parts[0][1].new_zeros(
+    num_tokens, _, head_dim = parts[0].shape
+    dtype = parts[0].dtype
+    total_tKD = parts[0].new_zeros(
         num_tokens, num_keys, head_dim, dtype=torch.promote_types(dtype, torch.float32)
     )
-    for keys, gradient in parts:
-        # One by one: a rank may have got the same head for several of its query heads.
-        for place, key in enumerate(keys):
-            total_tKD[:, key] += gradient[:, place]
+    for share, part in zip(shares, parts, strict=True):
+        # Run by run: a rank may have got the same head for several of its query heads.
+        runs = share.key_runs
+        for run, gradient in zip(runs, part.split([len(run) for run in runs], dim=1), strict=True):
+            total_tKD[:, _span(run)] += gradient
     return total_tKD.to(dtype)
 
 
