@@ -177,8 +177,9 @@ def test_every_step_is_there_once_and_the_loss_falls(folder: Path) -> None:
 
 def test_a_check_says_that_nothing_is_left_to_train(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def resume(*overrides: str) -> str:
-        options = [part for one in ("checkpoint.resume=latest", *overrides) for part in ("--set", one)]
-        assert main(["check", str(folder / "run.toml"), "--gpus", "2", *options, "--json"]) == 0
+        sets = [part for one in overrides for part in ("--set", one)]
+        config = str(folder / "run.toml")
+        assert main(["check", config, "--gpus", "2", "--resume", "latest", *sets, "--json"]) == 0
         findings = json.loads(capsys.readouterr().out)["findings"]
         return str(next(one["text"] for one in findings if one["name"] == "resume"))
 

@@ -216,14 +216,17 @@ def test_a_run_that_was_stopped_says_where_and_how_it_goes_on(capsys: pytest.Cap
 def test_a_run_that_failed_says_where_and_how_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     display = TrainingDisplay(0)
     display.num_steps(86)
-    display.failed(0, None)
-    display.failed(22, Path("run/checkpoints/step-00000022"))
+    display.failed(0, None, None)
+    display.failed(0, None, 5)
+    display.failed(22, Path("run/checkpoints/step-00000022"), 5)
     display.step(made_up_metrics(30))
-    display.failed(22, Path("run/checkpoints/step-00000025"))
+    display.failed(22, Path("run/checkpoints/step-00000025"), 5)
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if not line.startswith("step ")] == [
         "failed after step 0 of 86; no checkpoint is complete: checkpoint.every_steps has some written on "
         "the way",
+        "failed after step 0 of 86; no checkpoint is complete: none of checkpoint.every_steps = 5 was "
+        "written whole by then",
         "failed after step 22 of 86; newest checkpoint: run/checkpoints/step-00000022; to go on: the same "
         "command with --resume run",
         "failed after step 30 of 86; newest checkpoint: run/checkpoints/step-00000025; to go on: the same "

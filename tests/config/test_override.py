@@ -50,7 +50,7 @@ def test_refuses_what_is_no_override(tmp_path: Path, override: str, message: str
         ("train.seed=1 2", "an integer"),
         ("train.deterministic=yes", "a boolean"),
         ("optimizer.learning_rate=1e-3x", "a float"),
-        ("optimizer.betas=x", "an array"),
+        ("optimizer.betas=x", "an array of 2 values"),
     ],
 )
 def test_a_word_in_place_of_another_type_is_refused_with_the_type(

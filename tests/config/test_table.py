@@ -79,7 +79,7 @@ def test_none_stands_for_an_absent_optional_value() -> None:
         ({"ratio": False}, "config_type", "tree.ratio = false is of type bool"),
         ({"choice": "up"}, "config_value", "tree.choice = 'up' must be one of 'left', 'right'"),
         ({"choice": 1}, "config_value", "tree.choice = 1"),
-        ({"pair": 0.5}, "config_type", "tree.pair = 0.5 .* must be an array"),
+        ({"pair": 0.5}, "config_type", "tree.pair = 0.5 .* must be an array of 2 values; write"),
         ({"pair": [0.5]}, "config_type", "tree.pair = .* must be an array of 2 values"),
         ({"pair": [0.5, "x"]}, "config_type", r"tree.pair\[1\] = 'x'"),
         ({"names": ["a", 2]}, "config_type", r"tree.names\[1\] = 2 .* must be a string"),

@@ -127,7 +127,18 @@ def test_what_is_no_condition_is_refused(plan: Plan) -> None:
 
 
 def test_a_plan_of_another_profile_is_refused(plan: Plan) -> None:
-    other = Planner(CostProfile.preset("llama-32b-a800"), Cluster(gpus=64, gpus_per_node=8))
+    other = Planner(CostProfile.preset("llama-32b-a800"), plan.cluster)
     with pytest.raises(InvalidInputError) as error:
         other.simulate(plan)
     assert error.value.code == "scheme_unknown"
+
+
+def test_a_plan_for_another_cluster_is_refused(plan: Plan) -> None:
+    larger = Cluster(gpus=16 * plan.cluster.gpus, gpus_per_node=8)
+    other = Planner(CostProfile.preset("llama-32b-a800"), larger)
+    for refuse in (other.simulate, other.rank_memory):
+        with pytest.raises(
+            InvalidInputError, match=f"and the planner for {larger.gpus} in nodes of 8"
+        ) as error:
+            refuse(plan)
+        assert error.value.code == "other_cluster"

@@ -74,7 +74,8 @@ def test_what_is_not_indexed_yet_is_tried(made: Path) -> None:
     found = looks(read(made))
     assert {name for name, one in found.items() if one.status == "later"} == {"length"}
     assert {one.status for one in found.values()} == {"ok", "later"}
-    assert found["data"].text == "source 0, 1 file: no index yet, what was tried of the records can be read"
+    tried = "its first records can be read, the rest is read by training"
+    assert found["data"].text == f"source 0, 1 file: no index yet; {tried}"
     assert "the files of" in found["model"].text
     assert "up to 64 tokens may come, 96 are admitted" in found["longest"].text
     says = "9,536.743164 MiB of the profile; planner.memory_mib = 6 is not looked at"
@@ -110,8 +111,10 @@ def test_batches_that_repeat_what_there_is_are_said(made: Path, tmp_path: Path) 
 def test_what_so_few_steps_never_reach_is_named(
     made: Path, tmp_path: Path, steps: int | None, epochs: int | None
 ) -> None:
-    def looked(warmup: int, traced: int) -> Finding:
+    def looked(warmup: int, traced: int, decay: int = 0) -> Finding:
         late = [f"optimizer.warmup_steps={warmup}", f"train.trace_step={traced}"]
+        if decay:
+            late += ["optimizer.schedule='wsd'", f"optimizer.decay_steps={decay}"]
         config = read(made, f"data.index_directory={tmp_path}/index", *late)
         prepare(config.data)
         train = replace(config.train, steps=steps, epochs=epochs)
@@ -124,6 +127,10 @@ def test_what_so_few_steps_never_reach_is_named(
     last = int(look.text.split()[0])
     assert "them" not in looked(last, last).text
     assert f"; train.trace_step = {last + 1} comes after them" in looked(last, last + 1).text
+    assert looked(1, last, decay=last - 1).text == looked(last, last).text
+    assert looked(1, last, decay=last).text.endswith(
+        f"; optimizer.decay_steps = {last} begin in the warm-up: fewer of them are left"
+    )
 
 
 @pytest.mark.parametrize("files", [1, 40])

@@ -191,7 +191,7 @@ impl Plan {
         self.core.lower_bound.ms.0
     }
 
-    /// `iteration_ms / lower_bound_ms - 1`.
+    /// How far the step may be from the shortest: `step_ms / lower_bound_ms - 1`.
     #[getter]
     fn gap(&self) -> f64 {
         self.core.gap()

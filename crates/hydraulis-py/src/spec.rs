@@ -7,6 +7,9 @@ use pyo3::prelude::*;
 use crate::errors::{invalid, raise};
 
 /// A cluster of equal GPUs in equal nodes; a rank is a GPU, numbered node by node.
+///
+/// Nodes say where replicas stand and what transfers cross. A profile's times are those of the nodes that it was measured on: of a
+/// stage that fitted into one and no longer does they know nothing.
 #[pyclass(frozen, eq, module = "hydraulis")]
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cluster(pub(crate) spec::Cluster);

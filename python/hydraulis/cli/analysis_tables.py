@@ -14,14 +14,18 @@ _FILE_WIDTH = 120
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, sentence: str | None) -> None:
-    """Print tables of the lengths and of the batches, and a sentence of a comparison.
+def require_tables() -> None:
+    """Refuse to print them where rich is missing.
 
     Raises:
         HydraulisError: rich is not installed (code `extra_missing`).
     """
+    extra_module("rich", "hydraulis analyze without --json")
+
+
+def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, sentence: str | None) -> None:
+    """Print tables of the lengths and of the batches, and a sentence of a comparison."""
     # Only when something is printed: starting the command imports nothing heavy.
-    extra_module("rich", "the tables of hydraulis analyze")
     from rich.console import Console
     from rich.table import Table
 

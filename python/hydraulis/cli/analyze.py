@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hydraulis.cli.analysis_tables import print_analysis
+from hydraulis.cli.analysis_tables import print_analysis, require_tables
 from hydraulis.cli.analyzed_data import AnalyzedData, draws_batches, is_run
 from hydraulis.cli.batches import DrawnBatches
 from hydraulis.cli.contestant_table import contestant_table
@@ -117,8 +117,10 @@ def run(arguments: argparse.Namespace) -> int:
     """
     _check(arguments)
     figures = _figures(arguments)
+    # Before the work, not after it.
+    if not arguments.json:
+        require_tables()
     if figures:
-        # Before the work, not after it.
         require_matplotlib()
         check_writable(*figures)
     with Progress() as progress:

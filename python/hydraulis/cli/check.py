@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hydraulis._core import Cluster
 from hydraulis.cli.exit import EXIT_REFUSED
-from hydraulis.cli.options import add_gpus, add_json, add_run_config, overrides_of
+from hydraulis.cli.options import add_gpus, add_json, add_resume, add_run_config, with_resume
 from hydraulis.cli.progress import Progress
 from hydraulis.config.run import load
 from hydraulis.data.extras import require_torch
@@ -22,6 +22,7 @@ _EXAMPLES = """\
 examples:
   hydraulis check examples/demo.toml --gpus 4
   hydraulis check run.toml --preset node --gpus 8 --set planner.profile=profile.json
+  hydraulis check run.toml --gpus 2 --resume runs/demo
   hydraulis check run.toml --preset nodes --gpus 64 --gpus-per-node 8 --json
 
 Each line is one look at the run: `ok`, `later` where only the run itself can tell or a refusal above comes
@@ -41,6 +42,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=_EXAMPLES,
     )
     add_run_config(parser)
+    add_resume(parser)
     add_gpus(parser, f"all, at most {_NODE}")
     add_json(parser, "all findings")
     parser.set_defaults(run=run)
@@ -77,7 +79,7 @@ def _print(finding: "Finding") -> None:
 def _findings(arguments: argparse.Namespace, cluster: Cluster, progress: Progress) -> "Iterator[Finding]":
     name = "configuration"
     try:
-        config = load(arguments.config, overrides_of(arguments), arguments.preset)
+        config = load(arguments.config, with_resume(arguments), arguments.preset)
     except HydraulisError as error:
         yield Finding(name=name, status="refused", text=str(error), code=error.code)
         return

@@ -67,6 +67,24 @@ def add_config_layers(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_resume(parser: argparse.ArgumentParser) -> None:
+    """Declare `--resume`."""
+    parser.add_argument(
+        "--resume",
+        metavar="RUN",
+        help="the folder of a run to go on with, or 'latest' for the newest that the configuration names, if "
+        "there is one; short for --set checkpoint.resume",
+    )
+
+
+def with_resume(arguments: argparse.Namespace) -> list[str]:
+    """Give all overrides that were asked for, `--resume` among them."""
+    if not arguments.resume:
+        return overrides_of(arguments)
+    resume = f"checkpoint.resume={json.dumps(arguments.resume, ensure_ascii=False)}"
+    return [*overrides_of(arguments), resume]
+
+
 def overrides_of(arguments: argparse.Namespace) -> list[str]:
     """Give all overrides that were asked for, those of `--set` last."""
     model = (

@@ -61,9 +61,15 @@ class OptimizerConfig:
                 f"optimizer.learning_rate = {self.learning_rate!r}; lower it"
             )
             raise InvalidInputError(message, code="config_value")
-        if (self.schedule == "wsd") != (self.decay_steps > 0):
+        if self.schedule == "wsd" and not self.decay_steps:
             message = (
-                f"optimizer.decay_steps = {self.decay_steps} and optimizer.schedule = {self.schedule!r}: "
-                "'wsd' needs at least 1, and the others have none; change one of them"
+                "optimizer.schedule = 'wsd' falls over the last optimizer.decay_steps iterations, and that "
+                "is 0: set it to at least 1"
+            )
+            raise InvalidInputError(message, code="config_value")
+        if self.schedule != "wsd" and self.decay_steps:
+            message = (
+                f"optimizer.decay_steps = {self.decay_steps} is of the schedule 'wsd', and "
+                f"optimizer.schedule = {self.schedule!r}: leave one of them out"
             )
             raise InvalidInputError(message, code="config_value")

@@ -152,13 +152,14 @@ def _choice(value: object, kind: Any, name: str) -> object:
 
 def _tuple(value: object, kind: Any, name: str) -> tuple[object, ...]:
     members = get_args(kind)
+    holds = "an array" if members[-1] is Ellipsis else f"an array of {len(members)} values"
     if not isinstance(value, list):
-        such_as = f", such as [{written(value)}]" if type(value) is members[0] else ""
-        raise _type_error(value, name, f"an array{such_as}")
+        is_one = members[-1] is Ellipsis and type(value) is members[0]
+        raise _type_error(value, name, f"{holds}, such as [{written(value)}]" if is_one else holds)
     if members[-1] is Ellipsis:
         members = (members[0],) * len(value)
     if len(value) != len(members):
-        raise _type_error(value, name, f"an array of {len(members)} values")
+        raise _type_error(value, name, holds)
     return tuple(_typed(*pair, f"{name}[{i}]") for i, pair in enumerate(zip(value, members, strict=True)))
 
 

@@ -171,7 +171,7 @@ def check_largest_token(holds: str, largest: int, vocab_size: int) -> None:
     if largest >= vocab_size:
         message = (
             f"{holds} {largest}, and the limit is {vocab_size - 1}: use the tokenizer of the model, or raise "
-            "model.vocab_size"
+            "model.vocab_size, unless model.path gives it"
         )
         raise InvalidInputError(message, code="token_out_of_range")
 

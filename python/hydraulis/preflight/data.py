@@ -98,10 +98,13 @@ class DataLook:
 
 def _not_reached(config: RunConfig, steps: int) -> str:
     """Name what a longer run would reach; empty if there is nothing."""
-    warmup, traced = config.optimizer.warmup_steps, config.train.trace_step
+    warmup, decay = config.optimizer.warmup_steps, config.optimizer.decay_steps
+    traced = config.train.trace_step
     text = ""
     if warmup > steps:
         text += f"; optimizer.warmup_steps = {warmup:,} ends after them: the full rate is never reached"
+    elif warmup + decay > steps:
+        text += f"; optimizer.decay_steps = {decay:,} begin in the warm-up: fewer of them are left"
     if traced is not None and traced > steps:
         text += f"; train.trace_step = {traced:,} comes after them: the last one is traced"
     return text
@@ -114,4 +117,4 @@ def _account(number: int, state: SourceState) -> str:
     indexed = counted(state.documents, "document")
     how_far = f"indexed so far: {indexed}" if state.documents else "no index yet"
     # Of many files some are tried, and an empty one has no record.
-    return f"{name}: {how_far}, what was tried of the records can be read"
+    return f"{name}: {how_far}; its first records can be read, the rest is read by training"

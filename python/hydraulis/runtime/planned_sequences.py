@@ -71,6 +71,7 @@ class PlannedSequences:
             wrong = least if least < 0 else most
             message = (
                 f"sequence {sequence} has token {wrong}, and the limits are 0 and "
-                f"{self._vocab_size - 1}: use the tokenizer of the model, or raise model.vocab_size"
+                f"{self._vocab_size - 1}: use the tokenizer of the model, or raise model.vocab_size, unless "
+                "model.path gives it"
             )
             raise InvalidInputError(message, code="token_out_of_range")

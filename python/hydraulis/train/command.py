@@ -4,11 +4,10 @@ torch, which takes seconds on each of many ranks, is loaded once the configurati
 """
 
 import argparse
-import json
 from collections.abc import Sequence
 from datetime import timedelta
 
-from hydraulis.cli.options import add_json, add_run_config, overrides_of
+from hydraulis.cli.options import add_json, add_resume, add_run_config, with_resume
 from hydraulis.cli.parser import Parser
 from hydraulis.cli.rank import report_as_rank, report_before_meeting
 from hydraulis.config.run import RunConfig, load
@@ -44,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         parsed = make_parser().parse_args(arguments)
-        config = load(parsed.config, _overrides(parsed), parsed.preset)
+        config = load(parsed.config, with_resume(parsed), parsed.preset)
         require_torchrun()
         require_torch("training")
     except HydraulisError as error:
@@ -71,14 +70,6 @@ def _as_rank(config: RunConfig, *, as_json: bool) -> int:
         return report_as_rank(_PROGRAM, error)
 
 
-def _overrides(parsed: argparse.Namespace) -> list[str]:
-    """Give all overrides that were asked for, `--resume` among them."""
-    if not parsed.resume:
-        return overrides_of(parsed)
-    resume = f"checkpoint.resume={json.dumps(parsed.resume, ensure_ascii=False)}"
-    return [*overrides_of(parsed), resume]
-
-
 def make_parser() -> argparse.ArgumentParser:
     """Declare the command's options."""
     parser = Parser(
@@ -88,11 +79,6 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
     )
     add_run_config(parser)
-    parser.add_argument(
-        "--resume",
-        metavar="RUN",
-        help="the folder of a run to go on with, or 'latest' for the newest that the configuration names, if "
-        "there is one; short for --set checkpoint.resume",
-    )
+    add_resume(parser)
     add_json(parser, "the summary")
     return parser

@@ -125,7 +125,8 @@ class Trainer:
             if isinstance(error, HydraulisError) and error.is_everywhere:
                 self._complete_checkpoint(display)
             folder = CheckpointFolder.of_run(self.recorder.directory.path)
-            display.failed(self.run.completed, folder.newest())
+            every_steps = self.run.config.checkpoint.every_steps
+            display.failed(self.run.completed, folder.newest(), every_steps)
             raise
 
     def _complete_checkpoint(self, display: TrainingDisplay) -> None:

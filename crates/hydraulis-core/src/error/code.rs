@@ -42,6 +42,7 @@ impl Error {
             Error::ModelShape { .. } => "model_shape",
             Error::DeviceUnknown { .. } => "device_unknown",
             Error::PlanSyntax { .. } => "plan_syntax",
+            Error::OtherCluster { .. } => "other_cluster",
             Error::DurationsMismatch { .. } => "durations_mismatch",
             Error::SequenceTooLong { .. } | Error::SequenceAboveCap { .. } => "sequence_too_long",
             Error::SchemeTooLarge { .. } | Error::SchemesTooLarge { .. } => "scheme_too_large",

@@ -13,7 +13,7 @@ mod window;
 
 use thiserror::Error;
 
-use crate::spec::Scheme;
+use crate::spec::{Cluster, Scheme};
 use crate::units::Tokens;
 
 pub use code::ErrorKind;
@@ -276,6 +276,20 @@ pub enum Error {
         field: String,
         /// What is wrong.
         why: String,
+    },
+    /// A plan for other GPUs than those it is to run on.
+    #[error(
+        "the plan is for a cluster of {} GPUs in nodes of {}, and the planner for {} in nodes of {}: give it to a planner for its own",
+        .plan.gpus(),
+        .plan.gpus_per_node(),
+        .planner.gpus(),
+        .planner.gpus_per_node()
+    )]
+    OtherCluster {
+        /// The plan's cluster.
+        plan: Cluster,
+        /// The planner's.
+        planner: Cluster,
     },
     /// Measured durations that do not go with the plan.
     #[error(

@@ -115,9 +115,11 @@ impl Plan {
         positions_of(at_work.map(|replica| (replica.scheme, replica.ranks.as_slice())), self.cluster)
     }
 
-    /// How far the iteration may be from the best over the scope's strategies: `iteration / bound - 1`.
+    /// How far the step may be from the shortest over the scope's strategies: `step / bound - 1`.
+    ///
+    /// No step is shorter than its iteration, so what bounds that bounds both; without a link they are the same.
     pub fn gap(&self) -> f64 {
-        self.iteration_ms.0 / self.lower_bound.ms.0 - 1.0
+        self.step_ms().0 / self.lower_bound.ms.0 - 1.0
     }
 
     /// The JSON form, on one line.

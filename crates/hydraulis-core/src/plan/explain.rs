@@ -3,12 +3,16 @@
 use std::fmt::Write;
 
 use crate::dispatch::Stop;
+use crate::plan::attempt::TIE;
 use crate::plan::{BoundKind, Considered, Outcome, Plan, ReplicaPlan, Scope};
 use crate::spec::MemoryRule;
-use crate::units::Tokens;
+use crate::units::{Millis, Tokens};
 
 /// The error of a profile that does not say its own.
 const USUAL_ERROR: f64 = 0.03;
+
+/// The least gap that is told as one, in percent with two decimals.
+const LEAST_TOLD: f64 = 5e-5;
 
 /// How many strategies an account names; a list made of a profile's schemes may have hundreds.
 const MOST_LISTED: usize = 12;
@@ -34,7 +38,7 @@ fn headline(plan: &Plan) -> String {
         grouped(plan.batch.len() as u64),
         grouped(plan.batch.total_tokens().0),
         grouped(longest.0),
-        gpus(plan.cluster.gpus()),
+        gpus(plan.cluster.gpus().into()),
         plan.cluster.gpus_per_node(),
         plan.profile,
         plan.strategy,
@@ -43,7 +47,7 @@ fn headline(plan: &Plan) -> String {
     )
 }
 
-fn gpus(number: u32) -> String {
+fn gpus(number: u64) -> String {
     format!("{number} GPU{}", if number == 1 { "" } else { "s" })
 }
 
@@ -68,7 +72,9 @@ fn why_this_strategy(plan: &Plan) -> String {
     let width = listed.iter().map(|entry| entry.strategy.to_string().len()).max().unwrap_or(0).min(70);
     for entry in &listed {
         let outcome = match entry.outcome {
-            Outcome::Planned(ms) if entry.strategy == plan.strategy => format!("{} ms, chosen", millis(ms.0)),
+            Outcome::Planned(ms) if entry.strategy == plan.strategy => {
+                format!("{} ms, chosen{}", millis(ms.0), why_not_the_least(plan))
+            }
             Outcome::Planned(ms) => {
                 format!("{} ms, {:+.1} %", millis(ms.0), percent(ms.0 / plan.step_ms().0 - 1.0))
             }
@@ -81,6 +87,21 @@ fn why_this_strategy(plan: &Plan) -> String {
         lines.push(format!("  and {} that are longer, not tried for that, or too narrow", number - listed.len()));
     }
     lines.join("\n")
+}
+
+/// What one that is not the shortest was chosen for: those within a tie of the shortest are as good.
+fn why_not_the_least(plan: &Plan) -> String {
+    let planned = plan.considered.iter().filter_map(|entry| match entry.outcome {
+        Outcome::Planned(ms) => Some(ms),
+        _ => None,
+    });
+    let is_tied = |least: Millis| least < plan.step_ms() && plan.step_ms() <= least * (1.0 + TIE);
+    if !planned.min().is_some_and(is_tied) {
+        return String::new();
+    }
+    let less =
+        if plan.transfers.is_some() { "moves fewer bytes, or takes less GPU time" } else { "takes less GPU time" };
+    format!(": within {:.1} % of the shortest, and {less}", 100.0 * TIE)
 }
 
 /// All of `considered` if they are few, else the most telling: planned before not tried before too narrow, the best first.
@@ -125,6 +146,11 @@ fn replicas(plan: &Plan) -> String {
         "fill: tokens, of {fill}; bubble: share of its time that its stages wait;\n\
          idle: share of the iteration after its end"
     );
+    let placed: usize = plan.replicas.iter().map(|replica| replica.ranks.len()).sum();
+    let unused = u64::from(plan.cluster.gpus()).saturating_sub(placed as u64);
+    if unused > 0 {
+        let _ = write!(text, "; {} of the cluster in no replica", gpus(unused));
+    }
     text
 }
 
@@ -184,8 +210,9 @@ fn what_to_trust(plan: &Plan) -> String {
     let stated = trusts().map(|trust| trust.error).max_by(f64::total_cmp);
     let error = stated.unwrap_or(USUAL_ERROR);
     let mut text = String::new();
-    if plan.gap() < cost_of(error) {
-        let whose = if stated.is_some() { "that are off by the profile's own" } else { "that are" };
+    // Of a gap that is told as none nothing is left to gain.
+    if plan.gap() > LEAST_TOLD && plan.gap() < cost_of(error) {
+        let whose = if stated.is_some() { "that are off by the profile's own" } else { "that are, as is usual," };
         let off = if stated.is_some() { "" } else { " off" };
         let _ = write!(
             text,

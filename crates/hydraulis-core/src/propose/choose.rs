@@ -17,7 +17,7 @@ const SHORTER: f64 = 1.0 - 1e-9;
 pub(super) struct Choice<'a> {
     /// Whether each strategy admits the longest sequence of all.
     pub(super) admits_longest: Vec<bool>,
-    /// Called before each strategy is weighed, with the number of those chosen.
+    /// Called before each strategy is bounded, and before it is weighed, with the number of those chosen.
     pub(super) watch: &'a mut dyn FnMut(usize) -> Result<()>,
 }
 
@@ -79,7 +79,11 @@ impl Choice<'_> {
         let is_covered = chosen.iter().any(|&one| self.admits_longest[one]);
         let before = served(times, chosen)?;
         let allowed = candidates.iter().filter(|&&one| is_covered || self.admits_longest[one]);
-        let mut promising: Vec<(Millis, usize)> = allowed.map(|&one| (optimistic(times, &before, one), one)).collect();
+        let mut promising = Vec::new();
+        for &one in allowed {
+            (self.watch)(chosen.len())?;
+            promising.push((optimistic(times, &before, one), one));
+        }
         promising.sort_unstable();
         let mut best = None;
         for (bound, one) in promising {

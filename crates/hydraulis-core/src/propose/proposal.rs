@@ -33,7 +33,7 @@ pub struct Request<'a> {
 /// How far a proposal has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Some batches are searched, and the next one begins.
+    /// Some batches are searched, and the next one begins, if any is left.
     Searched {
         /// Those done.
         batches: usize,
@@ -158,6 +158,7 @@ impl Found {
             total += plan.iteration_ms;
             candidates.push(plan.strategy);
         }
+        watch(Progress::Searched { batches: batches.len(), of: batches.len() })?;
         if candidates.iter().all(|one| planner.admitted_by(one) < longest) {
             candidates.push(planner.plan(&with_sequence(&batches[0], longest)?)?.strategy);
         }

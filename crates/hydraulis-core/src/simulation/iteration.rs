@@ -1,7 +1,7 @@
 //! One iteration of a plan, stage by stage.
 
 use crate::cost::{CostModel, RankMemory};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::plan::{Plan, ReplicaPlan};
 use crate::schedule::{Timeline, simulate_over};
 use crate::simulation::held::held;
@@ -62,6 +62,9 @@ pub struct StageRun {
 /// ends when the plan says. Refused where the profile does not have the plan's schemes, or the link's model has too few
 /// layers for them.
 pub fn simulate_iteration(plan: &Plan, cost: &CostModel, conditions: &Conditions) -> Result<Iteration> {
+    if plan.cluster != cost.cluster() {
+        return Err(Error::OtherCluster { plan: plan.cluster, planner: cost.cluster() });
+    }
     let at_work = plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty());
     let crossings = Crossings::new(plan.cluster, at_work.flat_map(boundaries));
     let work = |replica| ReplicaWorkload::new((plan, cost), conditions, &crossings, replica);

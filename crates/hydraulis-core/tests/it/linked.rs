@@ -6,7 +6,7 @@ use hydraulis_core::Millis;
 use hydraulis_core::cost::preset;
 use hydraulis_core::layout::{Link, Parameter, ParameterTable, Traffic};
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::{Outcome, Plan, PlannedTransfers, Planner};
+use hydraulis_core::plan::{Considered, Outcome, Plan, PlannedTransfers, Planner, explain};
 use hydraulis_core::spec::{self, Cluster, LayerSplit, LinkRates};
 use proptest::prelude::*;
 
@@ -83,6 +83,9 @@ proptest! {
         let at_most = (plan.iteration_ms + transfers.alone_ms) * (1.0 + 1e-9);
         prop_assert!(plan.lower_bound.ms <= plan.iteration_ms && plan.iteration_ms <= transfers.step_ms);
         prop_assert!(transfers.step_ms <= at_most, "{transfers:?}, the iteration is {:?}", plan.iteration_ms);
+        // What is shortest is the step.
+        let gap = transfers.step_ms.0 / plan.lower_bound.ms.0 - 1.0;
+        prop_assert!((plan.gap() - gap).abs() < 1e-12, "{} and {gap}", plan.gap());
         prop_assert_eq!(&planner.plan(&batch).unwrap(), &plan);
         prop_assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
     }
@@ -105,6 +108,9 @@ proptest! {
         for other in others.iter().filter(|other| is_one_rule && other.step_ms() <= least * (1.0 + TIE)) {
             prop_assert!(moved(&plan) <= moved(other), "{} and {}", plan.strategy, other.strategy);
         }
+        let is_shorter = |entry: &Considered| matches!(entry.outcome, Outcome::Planned(ms) if ms < plan.step_ms());
+        let says_why = explain(&plan).contains("ms, chosen: within 0.1 % of the shortest, and moves fewer bytes");
+        prop_assert!(!is_one_rule || says_why == plan.considered.iter().any(is_shorter), "{}", explain(&plan));
     }
 }
 

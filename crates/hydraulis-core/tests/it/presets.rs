@@ -171,12 +171,24 @@ fn twenty_thousand_sequences_are_planned() {
     assert!(plan.gap() < 0.1, "{}", plan.gap());
 }
 
+#[test]
+fn gpus_that_are_in_no_replica_are_counted() {
+    let account = |strategy: &str| explain(&planned(&llama_32b(&[strategy]), &[900; 9]));
+    assert!(account("3x<tp16>").contains("; 16 GPUs of the cluster in no replica"));
+    assert!(!account("4x<tp16>").contains("in no replica"));
+}
+
 /// The profile's error decides whether a gap means anything, and a sequence beyond what was measured is named.
 #[test]
 fn a_plan_says_how_far_its_times_can_be_trusted() {
     let mut profile = preset("llama-32b-a800").unwrap();
-    let planned_with = |profile: &CostProfile| planned(&planner(profile.clone(), 64, &["4x<tp16>"]), &[31_000; 6]);
-    assert!(explain(&planned_with(&profile)).contains("that are 3.0 % off cost more"));
+    let planned_with =
+        |profile: &CostProfile, lengths: &[i64]| planned(&planner(profile.clone(), 64, &["4x<tp16>"]), lengths);
+    // Of a gap that rounds to none nothing is left to gain.
+    assert!(!explain(&planned_with(&profile, &[31_000; 6])).contains("cost more"));
+    let uneven: Vec<i64> = (24..=31).map(|thousands| 1_000 * thousands).collect();
+    let planned_with = |profile: &CostProfile| planned_with(profile, &uneven);
+    assert!(explain(&planned_with(&profile)).contains("that are, as is usual, 3.0 % off cost more"));
     let measured = |longest: u64, error: f64| FitQuality {
         points: 8,
         outliers: 0,

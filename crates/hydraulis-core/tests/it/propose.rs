@@ -114,9 +114,9 @@ fn the_caller_hears_each_step_and_can_stop() {
     };
     propose(&llama_32b(), &request, &mut hear).unwrap();
     // Two batches given, three drawn for each.
-    let searched: Vec<Progress> = (0..8).map(|batches| Progress::Searched { batches, of: 8 }).collect();
-    assert_eq!(heard[..8], searched);
-    assert_eq!(heard[8], Progress::Chosen(0));
+    let searched: Vec<Progress> = (0..=8).map(|batches| Progress::Searched { batches, of: 8 }).collect();
+    assert_eq!(heard[..9], searched);
+    assert_eq!(heard[9], Progress::Chosen(0));
     let mut calls = 0;
     let mut stop = |_| {
         calls += 1;

@@ -6,8 +6,8 @@ use hydraulis_core::cost::CostModel;
 use hydraulis_core::layout::{Link, ParameterTable, Traffic};
 use hydraulis_core::plan::{Plan, predicted_timeline};
 use hydraulis_core::schedule::{Compute, StageTimes, Timeline, simulate, simulate_over};
-use hydraulis_core::simulation::{Conditions, Iteration, Network, Slowdowns, Wire, simulate_iteration};
-use hydraulis_core::spec::{LinkRates, MemoryRule};
+use hydraulis_core::simulation::{Conditions, Iteration, Network, Slowdowns, Wire, rank_memory, simulate_iteration};
+use hydraulis_core::spec::{Cluster, LinkRates, MemoryRule};
 use hydraulis_core::{Millis, Tokens};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -206,6 +206,16 @@ proptest! {
         prop_assert!(iteration.end.is_close(plan.iteration_ms));
         prop_assert_eq!(iteration.gpu_time.slower_rank, Millis::ZERO);
         prop_assert!(adds_up(&plan, &iteration));
+    }
+
+    #[test]
+    fn a_plan_for_another_cluster_is_refused(case in any_case()) {
+        let (cost, plan) = planned(&case);
+        let larger = Cluster::new(2 * case.cluster.gpus_per_node() * case.cluster.gpus(), case.cluster.gpus_per_node());
+        let other = CostModel::new(cost.profile().clone(), larger.unwrap());
+        let refused = simulate_iteration(&plan, &other, &Conditions::default()).unwrap_err();
+        prop_assert_eq!(refused.code(), "other_cluster");
+        prop_assert_eq!(rank_memory(&plan, &other).unwrap_err(), refused);
     }
 
     /// What the caps promise of every stage, at each moment of the run, and what they leave of memory.
