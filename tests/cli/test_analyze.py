@@ -52,6 +52,26 @@ def test_of_chats_the_targets_are_fewer(capsys: pytest.CaptureFixture[str]) -> N
     assert 0 < found["targets"] < found["tokens"]
 
 
+def test_what_is_not_trained_as_it_stands_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = {"role": "user", "content": "a"}
+    chats = [[asked, {"role": "assistant", "content": "b" * 99}], [asked]]
+    lines = [json.dumps({"messages": chat}) + "\n" for chat in chats]
+    Path("chats.jsonl").write_text("".join(lines), encoding="utf-8")
+    options = ("chats.jsonl", "--format", "chat", "--chat-template", "chatml", "--max-tokens", "90")
+    documents = document(capsys, *options)["documents"]
+    assert documents["documents"] == 1
+    counts = {name: number for name, number in documents.items() if number and name != "documents"}
+    assert counts.keys() >= {"too_long", "documents_without_target"}
+    assert (counts["too_long"], counts["documents_without_target"]) == (1, 1)
+    assert main(["analyze", *options]) == 0
+    told = capsys.readouterr().out.splitlines()[0]
+    assert told.startswith("1 document to train on; 1 document too long, ")
+    assert told.endswith("1 document without a target")
+    # Of a file of lengths nobody knows.
+    Path("lengths.txt").write_text("3\n5\n", encoding="utf-8")
+    assert document(capsys, "--lengths", "lengths.txt")["documents"] == {}
+
+
 def test_batches_are_drawn_if_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert document(capsys, TEXT)["batches"] is None
     found = document(capsys, TEXT, "--tokens-per-batch", "600", "--count", "9", "--replicas", "2")["batches"]

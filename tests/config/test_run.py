@@ -172,6 +172,7 @@ def test_the_model_checks_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
+        ("train.warmup_steps=1", r"'warmup_steps' in section \[train\] is .*; it belongs to \[optimizer\]$"),
         ("train.stepz=1", r"'stepz' in section \[train\] is unknown.* did you mean 'steps'"),
         ("trian.steps=1", "'trian' in the run configuration is unknown.* did you mean 'train'"),
         ("model.hidden=1", r"'hidden' in section \[model\] is unknown.* did you mean 'hidden_size'"),

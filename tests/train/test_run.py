@@ -35,7 +35,7 @@ REFUSALS = (
     Refusal(
         'planner.strategies=["1x<tp2>"]\0model.num_attention_heads=1\0model.num_key_value_heads=1',
         "tensor_degree",
-        "tp = 2 does not divide num_attention_heads = 1",
+        "'1x<tp2>' of planner.strategies: tensor degree tp = 2 does not divide num_attention_heads = 1",
     ),
     Refusal(
         'planner.strategies=["1x<cp2>"]\0model.num_attention_heads=1\0model.num_key_value_heads=1',

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from hydraulis.cli.analysis_tables import print_analysis, require_tables
 from hydraulis.cli.analyzed_data import AnalyzedData, draws_batches, is_run
 from hydraulis.cli.batches import DrawnBatches
 from hydraulis.cli.contestant_table import contestant_table
+from hydraulis.cli.data_account import data_account
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,
@@ -50,12 +51,14 @@ _REPLICAS = 8
 class Account:
     """Everything that the command finds out; what was not asked for is None."""
 
+    documents: Mapping[str, int]
     data: Analysis
     loss: StaticLoss | None
 
     def to_dict(self) -> dict[str, object]:
         """Give it as a JSON document has it."""
-        return {**self.data.to_dict(), "comparison": None if self.loss is None else self.loss.to_dict()}
+        compared = None if self.loss is None else self.loss.to_dict()
+        return {"documents": dict(self.documents), **self.data.to_dict(), "comparison": compared}
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -140,11 +143,11 @@ def _account(arguments: argparse.Namespace, progress: Progress) -> Account:
     data = AnalyzedData.of(arguments, progress)
     lengths = length_statistics(data.lengths, data.targets)
     if data.draw is None:
-        return Account(data=Analysis(lengths=lengths, batches=None), loss=None)
+        return Account(documents=data.account, data=Analysis(lengths=lengths, batches=None), loss=None)
     batches = data.draw()
     analysis = Analysis(lengths=lengths, batches=_imbalance(arguments, batches))
     loss = None if arguments.profile is None else StaticLoss.of(arguments, batches, progress)
-    return Account(data=analysis, loss=loss)
+    return Account(documents=data.account, data=analysis, loss=loss)
 
 
 def _figures(arguments: argparse.Namespace) -> list[Path]:
@@ -166,7 +169,10 @@ def _draw(account: Account, figures: Sequence[Path]) -> None:
 
 
 def _print(account: Account) -> None:
-    loss = account.loss
+    loss, told = account.loss, data_account(account.documents)
+    if told:
+        left = counted(account.documents["documents"], "document")
+        sys.stdout.write(f"{left} to train on; {', '.join(told)}\n")
     print_analysis(account.data.lengths, account.data.batches, None if loss is None else str(loss))
     if loss is not None:
         sys.stdout.write("\n" + contestant_table(loss.contestants, loss.profile))

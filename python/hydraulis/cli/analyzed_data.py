@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -32,11 +32,13 @@ class AnalyzedData:
     Attributes:
         lengths: in tokens.
         targets: target counts of the same sequences.
+        account: counts of documents and of what is not trained as it stands in the files; empty of lengths.
         draw: draws the batches that are asked for; None if none are.
     """
 
     lengths: npt.NDArray[np.int64]
     targets: npt.NDArray[np.int64]
+    account: Mapping[str, int]
     draw: Callable[[], DrawnBatches] | None
 
     @classmethod
@@ -52,15 +54,15 @@ class AnalyzedData:
                 arguments.lengths, arguments.field[0] if arguments.field else None, progress
             )
             draw = partial(drawn, arguments, lengths, progress) if draws_batches(arguments) else None
-            return cls(lengths, lengths - 1, draw)
+            return cls(lengths, lengths - 1, {}, draw)
         config = _of_run(arguments) if is_run(arguments) else _of_options(arguments)
         train = open_sources(config, _prepared(config, progress)).train
         if not draws_batches(arguments):
-            return cls(train.lengths, train.target_counts, None)
+            return cls(train.lengths, train.target_counts, train.account(), None)
         sampler = sampler_for(config, train, arguments.seed)
         key = BATCH_OPTION if arguments.tokens_per_batch is not None else f"data.{config.budget_key}"
         draw = partial(first_batches, key, sampler, train.lengths, arguments.count, progress)
-        return cls(train.lengths, train.target_counts, draw)
+        return cls(train.lengths, train.target_counts, train.account(), draw)
 
 
 def is_run(arguments: argparse.Namespace) -> bool:

@@ -19,6 +19,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
+from hydraulis.cli.data_account import data_account
 from hydraulis.cli.progress import Progress
 from hydraulis.config.planner import MIB
 from hydraulis.planner.percent import percent
@@ -124,18 +125,12 @@ class TrainingDisplay:
 
     def data(self, facts: Mapping[str, Any]) -> None:
         """Print what the sequences of a run are, as `Dataset.describe` gives it."""
-        accounts = {
-            "held_out": "documents held out",
-            "too_long": "documents too long",
-            "lost_tokens": "tokens lost",
-            "without_target": "without a target",
-        }
-        counted = [f"{facts[key]:,} {what}" for key, what in accounts.items() if facts[key]]
+        account = "".join(f"{told}, " for told in data_account(facts))
         self.note(
             f"data: {facts['documents']:,} documents, {facts['sequences']:,} sequences of "
             f"{facts['tokens']:,} tokens, {facts['targets']:,} of them targets; half "
             f"up to {facts['median']:,}, 99 % up to {facts['p99']:,}, longest {facts['longest']:,}; "
-            f"{', '.join([*counted, ''])}unigram entropy {facts['unigram_entropy_nats']:.2f} nats; "
+            f"{account}unigram entropy {facts['unigram_entropy_nats']:.2f} nats; "
             f"fingerprint {facts['fingerprint']}"
         )
 

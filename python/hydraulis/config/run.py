@@ -29,13 +29,6 @@ from hydraulis.errors import InvalidInputError
 # Without files tokens are bytes, so the embedding must have a row for each.
 NUM_BYTE_TOKENS = 256
 _PRESET = "preset"
-_HAS_PRESET = Beside(remedy=f"name a preset, {', '.join(map(repr, PRESETS))}")
-_OTHERS = {
-    "": Beside(keys=(_PRESET,)),
-    "model": Beside(keys=SOURCES, remedy=" or ".join(f"model.{key}" for key in SOURCES)),
-    "planner": _HAS_PRESET,
-    "output": _HAS_PRESET,
-}
 _WINDOW = "model.sliding_window, up to which attention to whole sequences is the same"
 
 
@@ -78,6 +71,22 @@ class LoadedConfig:
 
     config: RunConfig
     origins: Mapping[str, str]
+
+
+def _others() -> dict[str, Beside]:
+    """Say what there is beside the fields of each section."""
+    sections = get_type_hints(RunConfig)
+    elsewhere = {
+        field.name: name for name, section in sections.items() for field in dataclasses.fields(section)
+    }
+    preset = f"name a preset, {', '.join(map(repr, PRESETS))}"
+    others = {name: Beside(elsewhere=elsewhere) for name in sections}
+    others["model"] = Beside(SOURCES, " or ".join(f"model.{key}" for key in SOURCES), elsewhere)
+    others |= {name: Beside(remedy=preset, elsewhere=elsewhere) for name in ("planner", "output")}
+    return {"": Beside(keys=(_PRESET,), elsewhere=elsewhere), **others}
+
+
+_OTHERS = _others()
 
 
 def load(path: str | Path, overrides: Sequence[str] = (), preset: str | None = None) -> RunConfig:

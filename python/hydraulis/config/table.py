@@ -8,7 +8,7 @@ in `__post_init__`.
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -37,10 +37,12 @@ class Beside(NamedTuple):
     Attributes:
         keys: that may stand in it too: whoever reads the file has replaced them by then.
         remedy: what gives the keys that it must have, in place of setting them.
+        elsewhere: by key, the section of the file that has it.
     """
 
     keys: tuple[str, ...] = ()
     remedy: str = ""
+    elsewhere: Mapping[str, str] = MappingProxyType({})
 
 
 Others: TypeAlias = Mapping[str, Beside]
@@ -93,9 +95,10 @@ def refuse_unknown_keys(cls: type[T], table: Mapping[str, object], section: str,
     names = [*beside.keys, *own]
     for key in table:
         if key not in own:
+            near, other = nearest(key, names, least=0.0), beside.elsewhere.get(key)
+            remedy = f"did you mean '{near}'?" if other is None else f"it belongs to [{other}]"
             message = (
-                f"key '{key}' in {_title(section)} is unknown, the keys are {', '.join(names)}; "
-                f"did you mean '{nearest(key, names, least=0.0)}'?"
+                f"key '{key}' in {_title(section)} is unknown, the keys are {', '.join(names)}; {remedy}"
             )
             raise InvalidInputError(message, code="config_unknown_key")
 

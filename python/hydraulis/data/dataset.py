@@ -125,29 +125,35 @@ class Dataset:
             if largest is not None:
                 check_largest_token(f"data.sources[{source}] holds token", largest, vocab_size)
 
-    def describe(self) -> dict[str, int | float | str]:
-        """Return the statistics that belong in the log of a run; it reads some of the tokens."""
+    def account(self) -> dict[str, int]:
+        """Count the documents, and all that is not trained as it stands in the files."""
         documents = sum(cut.num_documents for cut in self.cuts)
-        # By nearest rank, as the analysis has them.
-        median, p99 = np.percentile(self.lengths, (50, 99), method="inverted_cdf")
         left_out: dict[str, int] = {}
         for corpus in self.corpora:
             for what, count in corpus.left_out.items():
                 left_out[what] = left_out.get(what, 0) + count
         return {
-            "sources": len(set(self.sources)),
             "documents": documents,
             "held_out": sum(len(corpus) for corpus in self.corpora) - documents,
+            "too_long": sum(cut.num_too_long for cut in self.cuts),
+            "lost_tokens": sum(cut.num_lost_tokens for cut in self.cuts),
+            "without_target": sum(cut.num_untrained for cut in self.cuts),
+            **left_out,
+        }
+
+    def describe(self) -> dict[str, int | float | str]:
+        """Return the statistics that belong in the log of a run; it reads some of the tokens."""
+        # By nearest rank, as the analysis has them.
+        median, p99 = np.percentile(self.lengths, (50, 99), method="inverted_cdf")
+        return {
+            "sources": len(set(self.sources)),
+            **self.account(),
             "sequences": len(self),
             "tokens": int(self.lengths.sum()),
             "targets": int(self.target_counts.sum()),
             "median": int(median),
             "p99": int(p99),
             "longest": int(self.lengths.max()),
-            "too_long": sum(cut.num_too_long for cut in self.cuts),
-            "lost_tokens": sum(cut.num_lost_tokens for cut in self.cuts),
-            "without_target": sum(cut.num_untrained for cut in self.cuts),
-            **left_out,
             "unigram_entropy_nats": self._unigram_entropy,
             "fingerprint": self.fingerprint,
         }

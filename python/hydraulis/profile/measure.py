@@ -35,7 +35,7 @@ from hydraulis.profile.measurement_record import MeasurementRecord, Mixes
 from hydraulis.profile.observations import Conditions, Observation, Observations, Timing
 from hydraulis.runtime.device import device_name
 from hydraulis.runtime.distributed import ranks_per_node
-from hydraulis.runtime.rank_zero import from_rank_zero
+from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.worker import Worker
 
 # Micro-batches of each scheme: five more than there are coefficients, so that the error can be told.
@@ -125,7 +125,7 @@ def measure_profile(
     check(untimed)
     record = MeasurementRecord(_mixes(untimed, limits), limits.precision)
     if limits.file is not None:
-        from_rank_zero(lambda: record.open(limits.file, _conditions(workload)))
+        on_rank_zero(partial(record.open, limits.file, _conditions(workload)))
 
     def fitted() -> str:
         return cost_profile(model, memory, _fit(record.mixes, record.observations), workload).to_json()

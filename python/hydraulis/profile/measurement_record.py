@@ -19,13 +19,11 @@ class MeasurementRecord:
     observations: Observations = field(default_factory=Observations)
     file: ObservationFile | None = None
 
-    def open(self, path: Path | None, conditions: Conditions) -> str:
+    def open(self, path: Path, conditions: Conditions) -> None:
         """Go on from a file."""
-        assert path is not None
         self.file = ObservationFile(path, conditions)
         for observation in self.file.observations:
             self.observations.add(observation)
-        return ""
 
     def add(self, observations: Sequence[Observation]) -> None:
         """Take what one pass has given."""

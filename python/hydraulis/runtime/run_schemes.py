@@ -29,10 +29,11 @@ def run_schemes(config: RunConfig, cluster: Cluster, profile: CostProfile | None
             `context_degree`), or the profile lacks it (`scheme_unknown`).
         InfeasibleError: a search has nothing to look among (code `no_schemes`).
     """
-    listed = [scheme for strategy in named_strategies(config.planner, cluster) for scheme in strategy.schemes]
-    named = listed or [Scheme(text) for text in config.planner.schemes]
+    named = {Scheme(text): "planner.schemes" for text in config.planner.schemes}
+    for strategy in named_strategies(config.planner, cluster):
+        named |= dict.fromkeys(strategy.schemes, f"'{strategy}' of planner.strategies")
     if named:
-        return sorted({_checked(scheme, config, cluster, profile) for scheme in named})
+        return sorted(_named(scheme, where, config, cluster, profile) for scheme, where in named.items())
     candidates = _all_schemes(config, cluster) if profile is None else map(Scheme, profile.schemes)
     schemes = {scheme for scheme in candidates if _is_admitted(scheme, config, cluster, profile)}
     if not schemes:
@@ -66,6 +67,17 @@ def restricted(profile: CostProfile, schemes: Sequence[Scheme]) -> CostProfile:
     document["schemes"] = [entry for entry in document["schemes"] if entry["scheme"] in wanted]
     document["strategies"] = []
     return CostProfile.from_json(json.dumps(document))
+
+
+def _named(
+    scheme: Scheme, where: str, config: RunConfig, cluster: Cluster, profile: CostProfile | None
+) -> Scheme:
+    """Check a scheme, and name in a refusal what of the configuration has it: a preset may."""
+    try:
+        return _checked(scheme, config, cluster, profile)
+    except InvalidInputError as error:
+        message = f"{where}: {error}"
+        raise InvalidInputError(message, code=error.code) from error
 
 
 def _checked(scheme: Scheme, config: RunConfig, cluster: Cluster, profile: CostProfile | None) -> Scheme:

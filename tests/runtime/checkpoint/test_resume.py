@@ -258,7 +258,7 @@ class Refusal(NamedTuple):
 REFUSALS = {
     "seed": Refusal(["train.seed=5"], "checkpoint_data", "train.seed = 0 and the run 5"),
     "batch": Refusal(["data.tokens_per_batch=60"], "checkpoint_data", "data.tokens_per_batch = 120"),
-    "corpus": Refusal(["data.max_tokens=63"], "checkpoint_data", "fingerprint"),
+    "corpus": Refusal(["data.max_tokens=63"], "checkpoint_data", "(data.max_tokens was 64 and is 63)"),
     "model": Refusal(["model.hidden_size=32"], "checkpoint_model", "model.hidden_size = 16"),
     "tied": Refusal(["model.tie_word_embeddings=true"], "checkpoint_model", "tie_word_embeddings = false"),
     "dtype": Refusal(['train.dtype="float64"'], "checkpoint_model", "train.dtype) = 'float32'"),

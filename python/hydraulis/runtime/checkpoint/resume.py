@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,13 +10,14 @@ from pathlib import Path
 import torch
 
 from hydraulis.config.model import ModelConfig
-from hydraulis.config.run import RunConfig
+from hydraulis.config.run import RunConfig, to_dict
 from hydraulis.config.written import written
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import checkpoint_name
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint
 from hydraulis.runtime.checkpoint.manifest import DataCursor, Manifest, torn
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
+from hydraulis.runtime.checkpoint.saver import CHECKPOINT_CONFIG
 from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.home import HomeShare
 from hydraulis.runtime.parameters import ModelParameters
@@ -26,6 +28,8 @@ LATEST = "latest"
 _NO_BATCH = hashlib.sha256().hexdigest()
 # It fixes the first values alone.
 _NOT_OF_THE_MODEL = "initializer_range"
+# Where and how the index is made.
+_NOT_OF_THE_DATA = ("index_directory", "index_processes")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,12 +77,27 @@ class ResumedRun:
                 )
                 raise InvalidInputError(message, code="checkpoint_data")
             if before != now:
+                why = self._what_differs(config) if field.name == "fingerprint" else ""
                 message = (
                     f"checkpoint {self.checkpoint} has {_DATA_NAMES[field.name]} = {written(before)} and the "
-                    f"run {written(now)}: its batches would be others; set it back, or begin anew without "
-                    "resuming"
+                    f"run {written(now)}{why}: its batches would be others; set it back, or begin anew "
+                    "without resuming"
                 )
                 raise InvalidInputError(message, code="checkpoint_data")
+
+    def _what_differs(self, config: RunConfig) -> str:
+        """Name the keys of the section `data` that the checkpoint's configuration had otherwise."""
+        try:
+            before = json.loads((self.checkpoint / CHECKPOINT_CONFIG).read_text(encoding="utf-8"))["data"]
+        except (OSError, ValueError, KeyError):
+            # It is there for people: they may have removed it.
+            return ""
+        now = json.loads(json.dumps(to_dict(config)["data"]))
+        others = [key for key in now if key not in _NOT_OF_THE_DATA and before.get(key) != now[key]]
+        if not others:
+            return " (of the section data nothing differs, so the files do)"
+        changes = (f"data.{key} was {written(before.get(key))} and is {written(now[key])}" for key in others)
+        return f" ({'; '.join(changes)})"
 
     def nothing_left(self, num_steps: int) -> str | None:
         """Say that a run of so many iterations has none left to train; None if it has."""
