@@ -108,10 +108,10 @@ def random_tokens(config: ModelConfig, lengths: Sequence[int], *, padded: bool) 
     return token_T, target_T
 
 
-def held_rows(name: str, rows: int, config: ModelConfig, tp: int, tensor_rank: int) -> range:
-    """Give the rows that a tensor rank holds of a parameter with so many in its split dim."""
+def held_rows(name: str, rows: int, config: ModelConfig, tp: int, tensor_slice: int) -> range:
+    """Give the rows of one of tp slices of a parameter with so many in its split dim."""
     units = split_units(name, rows, config)
-    part = split_range(units, tp, tensor_rank)
+    part = split_range(units, tp, tensor_slice)
     return range(part.start * rows // units, part.stop * rows // units)
 
 

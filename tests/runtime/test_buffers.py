@@ -16,7 +16,7 @@ from small_model import build_decoder, held_rows, small_config
 STAGES = {1: [range(3)], 2: [range(2), range(2, 3)], 3: [range(1), range(1, 2), range(2, 3)]}
 
 
-def stage_elements(config: ModelConfig, scheme: Scheme, stage: int, tensor_rank: int) -> int:
+def stage_elements(config: ModelConfig, scheme: Scheme, stage: int, tensor_slice: int) -> int:
     """Count the parameters of a stage that was cut from a whole decoder."""
     decoder = build_decoder(config)
     last = stage == scheme.pp - 1
@@ -24,7 +24,7 @@ def stage_elements(config: ModelConfig, scheme: Scheme, stage: int, tensor_rank:
     total = 0
     for name, parameter in decoder.named_parameters():
         rows = parameter.shape[split_dim(name) or 0]
-        total += parameter.numel() * len(held_rows(name, rows, config, scheme.tp, tensor_rank)) // rows
+        total += parameter.numel() * len(held_rows(name, rows, config, scheme.tp, tensor_slice)) // rows
     return total
 
 
@@ -35,7 +35,7 @@ def test_held_elements_are_those_of_the_cut_and_split_decoder(text: str, *, tied
     parameters, scheme = ModelParameters.of(config), Scheme(text)
     for place in Position.all(scheme):
         held = sum(part.elements for part in held_slices(parameters.table, place))
-        assert held == stage_elements(config, scheme, place.stage, place.tensor_rank)
+        assert held == stage_elements(config, scheme, place.stage, place.tensor_slice)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_held_elements_are_those_of_the_cut_and_split_decoder(text: str, *, tied
 def test_buffers_are_as_large_as_the_largest_stage(schemes: list[str]) -> None:
     config = small_config()
     largest = max(
-        stage_elements(config, Scheme(text), place.stage, place.tensor_rank)
+        stage_elements(config, Scheme(text), place.stage, place.tensor_slice)
         for text in schemes
         for place in Position.all(Scheme(text))
     )

@@ -102,6 +102,16 @@ def test_the_others_train_as_in_one_process(case: str) -> None:
     assert result.elements[1] == 2 * result.elements[0]
 
 
+def test_they_are_where_they_belong_in_whatever_order_they_arrive() -> None:
+    config = model_config()
+    strategies = ("2x<tp2>", "1x<tp2>+2x<1>", "4x<1>", "1x<tp4>")
+    steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
+    frozen = ("*mlp*", "*norm*")
+    result: Frozen = run_ranks(4, train_frozen, config, OPTIMIZER, frozen, steps)[0]
+    trained, _ = ModelParameters.parted(config, frozen)
+    assert_equal(result.steps, one_process(config, trained.names, steps), 1e-10, 1e-10)
+
+
 def test_a_stage_without_anything_to_train_can_be_measured() -> None:
     (takes_time, kept), (last_takes_time, last_kept) = run_ranks(2, time_a_frozen_stage)
     assert takes_time

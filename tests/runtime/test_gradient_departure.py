@@ -78,6 +78,19 @@ def test_contributions_are_added_in_rank_order_once_and_leftovers_do_not_count()
     assert len(exchange.works) == 4
 
 
+def test_what_lies_in_another_order_is_put_in_that_of_its_homes_before_it_leaves() -> None:
+    exchange = FakeExchange()
+    home, buffers = home_and_buffers(home=1, held=4)
+    departure = GradientDeparture(exchange, home, buffers)  # type: ignore[arg-type]
+    departure.begin([bucket([(2, 2), (1, 1)], [(0, 1)] * 3)], {})
+    buffers.gradient.copy_(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    departure.advance()
+    (work,) = exchange.works
+    assert work.outgoing.tolist() == [3.0, 4.0, 2.0]
+    departure.finish()
+    assert home.gradient.tolist() == [9.0]
+
+
 def test_what_was_never_added_to_leaves_at_the_end() -> None:
     exchange = FakeExchange()
     departure, _ = begun(exchange, {0: 5, 2: 5})

@@ -167,8 +167,8 @@ def test_what_frozen_parameters_take_to_be_sent_is_counted() -> None:
         result = iterate(worker, 1)
         assert worker.frozen is not None
         # They have no gradient buffer to lie in on their way out.
-        assert worker.frozen.staging.nbytes > 0
-        staging = [*worker._transfers.staging, worker.frozen.staging]
+        assert sum(tensor.nbytes for tensor in worker.frozen.staging) > 0
+        staging = [*worker._transfers.staging, *worker.frozen.staging]
         assert result.memory_bytes == held + sum(tensor.nbytes for tensor in staging)
 
 

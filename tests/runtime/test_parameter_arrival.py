@@ -1,21 +1,28 @@
 """Where parameters wait on their way out, where they arrive, and who waits for them."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from hydraulis.runtime.parameter_arrival import ParameterArrival, loads
-from hydraulis.runtime.segments import region
+from hydraulis.runtime.staging import Staging
 from runtime.fake_exchange import FakeExchange, bucket, home_and_buffers
 
 # Held two and two; the home of one each, which two ranks hold.
 BUCKETS = [bucket([(0, 1), (1, 1)], [(0, 1), (0, 1)]), bucket([(2, 2)], [(1, 1), (1, 1)])]
 
 
+def arriving(exchange: Any, home: Any, buffers: Any) -> ParameterArrival:
+    room = Staging(buffers.gradient)
+    return ParameterArrival(exchange, home, buffers, lambda: room)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_parameters_leave_from_the_gradient_buffer_and_arrive_where_they_stay(dtype: torch.dtype) -> None:
     exchange = FakeExchange()
     home, buffers = home_and_buffers(home=2, held=4, dtype=dtype)
-    arrival = ParameterArrival(exchange, home, buffers)  # type: ignore[arg-type]
+    arrival = arriving(exchange, home, buffers)
     arrival.start(BUCKETS)
     assert len(exchange.works) == 2
     start, end = buffers.gradient.data_ptr(), buffers.gradient.data_ptr() + buffers.gradient.nbytes
@@ -28,10 +35,25 @@ def test_parameters_leave_from_the_gradient_buffer_and_arrive_where_they_stay(dt
     assert len(arrival.overflow) == 0
 
 
+def test_those_that_arrive_in_another_order_are_put_where_they_stay_once_they_are_waited_for() -> None:
+    exchange = FakeExchange([torch.tensor([5.0, 6.0, 7.0]), torch.tensor([8.0])])
+    home, buffers = home_and_buffers(home=2, held=4)
+    arrival = arriving(exchange, home, buffers)
+    arrival.start([bucket([(2, 1), (0, 2)], [(0, 1)]), bucket([(3, 1)], [(1, 1)])])
+    exchange.works[0].end()
+    before = buffers.parameter._version
+    arrival.wait_for(0)
+    assert buffers.parameter.tolist() == [6, 7, 5, 0]
+    # What has been computed with other blocks counts as unchanged.
+    assert buffers.parameter._version == before
+    arrival.finish()
+    assert buffers.parameter.tolist() == [6, 7, 5, 8]
+
+
 def test_a_block_waits_for_its_own_parameters_and_those_before() -> None:
     exchange = FakeExchange()
     home, buffers = home_and_buffers(home=2, held=4)
-    arrival = ParameterArrival(exchange, home, buffers)  # type: ignore[arg-type]
+    arrival = arriving(exchange, home, buffers)
     arrival.start(BUCKETS)
     arrival.wait_for(0)
     arrival.wait_for(0)
@@ -45,7 +67,7 @@ def test_what_has_no_room_together_leaves_one_after_another() -> None:
     buckets = [bucket([(0, 1)], [(0, 1)] * 3), bucket([(1, 1)], [(1, 1)] * 3)]
     exchange = FakeExchange([torch.tensor([5.0]), torch.tensor([6.0])] * 2)
     home, buffers = home_and_buffers(home=2, held=4)
-    arrival = ParameterArrival(exchange, home, buffers)  # type: ignore[arg-type]
+    arrival = arriving(exchange, home, buffers)
     for _ in range(2):
         arrival.start(buckets)
         first, second = exchange.works[-2:]
@@ -62,7 +84,7 @@ def test_what_has_no_room_together_leaves_one_after_another() -> None:
 def test_a_bucket_that_the_gradient_buffer_has_no_room_for_has_room_of_its_own() -> None:
     exchange = FakeExchange([torch.tensor([5.0])] * 2)
     home, buffers = home_and_buffers(home=2, held=2)
-    arrival = ParameterArrival(exchange, home, buffers)  # type: ignore[arg-type]
+    arrival = arriving(exchange, home, buffers)
     for _ in range(2):
         arrival.start([bucket([(0, 1)], [(0, 1)] * 3)])
         assert exchange.works[-1].outgoing.tolist() == [1, 1, 1]
@@ -85,11 +107,3 @@ def test_a_load_has_room_together_or_is_a_single_bucket(
     rooms: list[int], capacity: int, expected: list[list[int]]
 ) -> None:
     assert [list(load) for load in loads(rooms, capacity)] == expected
-
-
-def test_segments_that_leave_a_gap_are_no_region() -> None:
-    flat = torch.arange(6)
-    assert region(flat, BUCKETS[0].inside.near).tolist() == [0, 1]
-    assert len(region(flat, BUCKETS[0].inside.near[:0])) == 0
-    with pytest.raises(AssertionError):
-        region(flat, bucket([(0, 1), (2, 1)], []).inside.near)

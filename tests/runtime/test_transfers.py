@@ -20,6 +20,9 @@ CASES = {
     "<tp4> alone on 2 nodes": (4, 2, ["1x<tp4>"] * 4, False),
     "tied, <pp2> alone on 4": (4, 4, ["2x<pp2>", "1x<pp2>"], True),
     "tied, <tp2,pp2> alone on 2 nodes": (4, 2, ["1x<tp2,pp2>"] * 4, True),
+    # Of each parameter a narrow rank holds what lives on several others: it lies in no order of theirs.
+    "tied, degrees in each other on 4": (4, 4, ["1x<tp2>+2x<1>", "1x<tp4>", "4x<1>", "2x<tp2>"], True),
+    "untied, degrees in each other on 2 nodes": (4, 2, ["1x<tp2>+2x<1>", "4x<1>", "2x<tp2>"], False),
     "untied on 3 nodes of one rank": (3, 1, ["1x<pp2>", "3x<1>"] * 2, False),
 }
 LENGTHS = (20, 20, 18, 9, 7, 3, 2)
@@ -75,6 +78,11 @@ def test_staging_does_not_grow_after_the_first_round(
         half = len(one) // 2
         assert one[half - 1].staging[0] > 0 or is_alone
         assert all(later.staging == one[half - 1].staging for later in one[half:])
+
+
+def test_no_more_is_staged_than_is_set_aside(by_rank: list[list[Pass]]) -> None:
+    for one in by_rank:
+        assert all(sum(step.staging) * torch.float64.itemsize <= step.reserved for step in one)
 
 
 def test_contributions_are_added_in_rank_order() -> None:

@@ -304,16 +304,40 @@ def test_a_run_whose_ranks_always_hold_the_same_sends_what_zero_1_does(strategy:
     steps = [(strategy, batch) for batch in batches(3, config.vocab_size)]
     result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, ranks_per_node=node)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
-    sizes = {name: value.numel() for name, value in result[0].gradients.items()}
-    norms = sum(size for name, size in sizes.items() if "norm" in name)
-    held = 0
-    for scheme in Strategy(strategy).schemes:
-        embedding = sizes["embed_tokens.weight"] if scheme.pp > 1 else 0
-        held += scheme.cp * (sum(sizes.values()) + (scheme.tp - 1) * norms + embedding)
-    for step in result[1:]:
+    assert_sends_what_holders_trade(result[1:])
+
+
+def assert_sends_what_holders_trade(steps: list[Step]) -> None:
+    """Each holder but one sends an element home and gets it back, as in reduce-scatter and all-gather."""
+    for step in steps:
         assert step.idle_ranks == 0
-        # Each holder but one sends an element home and gets it back: reduce-scatter and all-gather.
+        sizes = {name: value.numel() for name, value in step.gradients.items()}
+        norms = sum(size for name, size in sizes.items() if "norm" in name)
+        held = 0
+        for scheme in Strategy(step.strategy).schemes:
+            embedding = sizes["embed_tokens.weight"] if scheme.pp > 1 else 0
+            held += scheme.cp * (sum(sizes.values()) + (scheme.tp - 1) * norms + embedding)
         assert sum(step.sent_bytes) == 2 * torch.float64.itemsize * (held - sum(sizes.values()))
+
+
+# A narrow rank's parameters arrive, and its gradients leave, in another order than that in which they lie.
+@pytest.mark.parametrize(
+    ("strategies", "node"),
+    [
+        (["2x<tp4>", "1x<tp4>+1x<tp2>+2x<1>", "1x<tp2,cp2>+4x<1>", "4x<tp2>", "8x<1>"], 8),
+        (["1x<cp4>+2x<tp2>", "4x<tp2>", "2x<cp2>+2x<tp2>"], 4),
+    ],
+)
+def test_a_run_whose_slices_are_parts_of_each_other_sends_what_zero_1_does(
+    strategies: list[str], node: int
+) -> None:
+    config = model_config(tie_word_embeddings=True)
+    # Of the first batch replicas have no work.
+    chosen = [strategies[0], *strategies, strategies[0]]
+    steps = list(zip(chosen, batches(len(chosen), config.vocab_size), strict=True))
+    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, ranks_per_node=node)[0]
+    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+    assert_sends_what_holders_trade(result[1:])
 
 
 def test_a_norm_counted_twice_is_noticed() -> None:

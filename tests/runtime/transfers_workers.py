@@ -10,6 +10,7 @@ from torch import Tensor
 from hydraulis import Cluster, Link, Plan, Planner
 from hydraulis._core import HeldSlice, held_slices
 from hydraulis.config.model import ModelConfig
+from hydraulis.profile.measured_memory import model_memory
 from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.run_schemes import restricted
 from hydraulis.runtime.worker import Worker
@@ -30,6 +31,7 @@ class Pass(NamedTuple):
             gradient buffer.
         crossing: bytes that this rank gave to collectives for ranks of other nodes, both ways.
         planned: bytes that a plan counts as crossing, of all ranks.
+        reserved: bytes that are set aside for staging.
     """
 
     parameters: dict[str, tuple[int, Tensor]]
@@ -39,6 +41,7 @@ class Pass(NamedTuple):
     staging: list[int]
     crossing: int
     planned: int
+    reserved: int
 
 
 def passes(config: ModelConfig, strategies: Sequence[str], lengths: Sequence[int]) -> list[Pass]:
@@ -63,16 +66,19 @@ def _pass(worker: Worker, plan: Plan) -> Pass:
     # Whole numbers, so that their sum is exact in any order.
     generator = torch.Generator().manual_seed(dist.get_rank())
     buffers.gradient.random_(-1000, 1000, generator=generator)
+    # They may lie in another order when they have left.
+    gradients = _held(worker, plan, buffers.gradient)
     with sent.counted():
         transfers.finish_gradients()
     return Pass(
         parameters,
-        _held(worker, plan, buffers.gradient),
+        gradients,
         _canonical(worker, home.gather(home.gradient)),
         _canonical(worker, home.gather(home.master)),
         [*sorted(map(len, transfers.departure.staging)), len(transfers.arrival.overflow)],
         sent.crossing_bytes,
         _planned_crossing(worker, plan, node),
+        model_memory(worker, 1).reserved_bytes,
     )
 
 

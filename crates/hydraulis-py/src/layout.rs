@@ -143,6 +143,13 @@ impl Position {
         self.0.tensor_rank
     }
 
+    /// Which of the slices of its stage's parameters it holds, from 0: not its tensor rank, but so that what a rank holds by
+    /// <tp4> is a part of what it holds by <tp2>.
+    #[getter]
+    fn tensor_slice(&self) -> u16 {
+        self.0.tensor_slice()
+    }
+
     fn __repr__(&self) -> String {
         let layout::Position { scheme, stage, context_rank, tensor_rank } = self.0;
         format!("Position('{scheme}', stage={stage}, context_rank={context_rank}, tensor_rank={tensor_rank})")

@@ -126,7 +126,7 @@ def check_tensor_degree(config: ModelConfig, tp: int) -> None:
 
 
 def apply_tensor_parallel(
-    model: Decoder, group: dist.ProcessGroup | None, tensor_rank: int, tp: int
+    model: Decoder, group: dist.ProcessGroup | None, tensor_slice: int, tp: int
 ) -> list[RemovableHandle]:
     """Hook the collectives on a decoder or a stage of one; its weights are sliced by the caller.
 
@@ -136,8 +136,8 @@ def apply_tensor_parallel(
     Args:
         model: whole or cut; weights may be sliced before or after, along `split_dim`, by `split_range` of
             their `split_units`.
-        group: the tp ranks, in the order of their slices; None if tp is 1.
-        tensor_rank: this rank's place in the group.
+        group: the tp ranks, in any order of their slices; None if tp is 1.
+        tensor_slice: which of the tp slices of the weights is this rank's.
         tp: the size of the group.
 
     Returns:
@@ -154,7 +154,7 @@ def apply_tensor_parallel(
     for layer in model.layers.values():
         handles += _hook_layer(layer, tokens, tp)
     if model.embed_tokens is not None:
-        vocabulary = _VocabularyHooks(split_range(model.config.vocab_size, tp, tensor_rank), group)
+        vocabulary = _VocabularyHooks(split_range(model.config.vocab_size, tp, tensor_slice), group)
         handles.append(model.embed_tokens.register_forward_pre_hook(vocabulary.keep_own_rows))
         handles.append(model.embed_tokens.register_forward_hook(vocabulary.reduce_output))
     return handles

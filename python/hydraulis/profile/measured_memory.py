@@ -1,6 +1,7 @@
 """What a rank holds, whatever it computes, and what a scheme adds to that, measured on the ranks at hand."""
 
 import math
+from collections import Counter
 
 import torch
 import torch.distributed as dist
@@ -14,7 +15,8 @@ from hydraulis.runtime.worker import Worker
 
 # Activation bytes are linear in tokens, so two sizes tell: this one and twice it.
 MEMORY_TOKENS = 512
-# Gradients that come in: what this rank adds up of two buckets, from each holder, is at most two buckets.
+# Gradients that come in: what this rank adds up of two buckets, from each holder, is at most two buckets,
+# what tensor ranks copy counted for each rank of a node, since it may live on one of them.
 STAGING_BUFFERS = 2
 # On several nodes also four sums that are relayed, and what comes home of two: each of a rail.
 RELAY_BUFFERS = 6
@@ -23,16 +25,19 @@ RELAY_BUFFERS = 6
 def model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
     """Count what a rank holds beside its strategy's buffers, of the bytes that it may use."""
     is_relayed = ranks_per_node() < dist.get_world_size()
+    widest = max(scheme.tp for scheme in worker.schemes)
     staging = home = overflow = 0
     for share, buffers in zip(worker.shares, worker.all_buffers, strict=True):
-        elements: dict[int, int] = {}
+        elements: Counter[int] = Counter()
+        staged: Counter[int] = Counter()
         for parameter in share.parameters.table.parameters:
-            bucket = parameter.blocks[0]
-            elements[bucket] = elements.get(bucket, 0) + parameter.rows * parameter.row_elements
-        bucket, relay = max(elements.values()), share.layout.largest_relay if is_relayed else 0
-        staging += STAGING_BUFFERS * bucket + RELAY_BUFFERS * relay
-        overflow += most_overflow(buffers, bucket, relay)
-        home += num_home_buffers(share.parameters) * sum(elements.values())
+            bucket, size = parameter.blocks[0], parameter.rows * parameter.row_elements
+            elements[bucket] += size
+            staged[bucket] += size * ranks_per_node() if parameter.units < widest else size
+        relay = share.layout.largest_relay if is_relayed else 0
+        staging += STAGING_BUFFERS * max(staged.values()) + RELAY_BUFFERS * relay
+        overflow += most_overflow(buffers, max(elements.values()), relay)
+        home += num_home_buffers(share.parameters) * elements.total()
     return ModelMemory(
         memory_bytes=memory_bytes,
         reserved_bytes=staging * worker.buffers.gradient.itemsize + overflow,

@@ -11,6 +11,7 @@ from hydraulis.runtime.bucket_exchange import BucketExchange
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.home import HomeShare
 from hydraulis.runtime.parameter_arrival import ParameterArrival
+from hydraulis.runtime.staging import Staging
 
 
 class FrozenParameters:
@@ -36,13 +37,14 @@ class FrozenParameters:
         self.share = share
         device = share.master.device
         self.buffers = StrategyBuffers.for_schemes(share.parameters, schemes, dtype, device)
-        self._arrival = ParameterArrival(exchange, share, self.buffers)
+        self._room = Staging(self.buffers.parameter)
+        self._arrival = ParameterArrival(exchange, share, self.buffers, lambda: self._room)
         self._positions: list[Position | None] | None = None
 
     @property
-    def staging(self) -> Tensor:
+    def staging(self) -> list[Tensor]:
         """What sending takes beside the buffers."""
-        return self._arrival.overflow
+        return [self._arrival.overflow, self._room.room]
 
     def forget(self) -> None:
         """Take every rank's buffers for overwritten: the next plan fills them. Called by every rank."""

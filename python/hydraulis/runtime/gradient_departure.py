@@ -9,7 +9,6 @@ from hydraulis._core import BucketTransfer
 from hydraulis.runtime.bucket_exchange import BucketExchange
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.home import HomeShare
-from hydraulis.runtime.segments import region
 from hydraulis.runtime.staging import Staging
 from hydraulis.runtime.sum_trades import NUM_STAGING, SumTrades
 
@@ -19,10 +18,10 @@ class GradientDeparture:
 
     A bucket is started when this rank's last backward has gone through its block, and those before it are
     started; of a bucket that this rank holds nothing of, once those before it are and `advance` is called. It
-    leaves from the gradient buffer itself. At home contributions are added in rank order in the dtype of the
-    sums, so a run is bit-reproducible. Where there are several nodes, they are added inside each of them
-    first, by the rank that relays them, and its sums go on to home, where they are added in the order of
-    nodes.
+    leaves from the gradient buffer itself, put in the order of its homes there if it does not lie so. At home
+    contributions are added in rank order in the dtype of the sums, so a run is bit-reproducible. Where there
+    are several nodes, they are added inside each of them first, by the rank that relays them, and its sums go
+    on to home, where they are added in the order of nodes.
 
     What comes in is staged: two buckets' contributions to what this rank adds up, and no bucket is started
     before there is room for it. Computation never waits for room: another rank's start may depend on it. So
@@ -56,6 +55,12 @@ class GradientDeparture:
             [] if self._between is None else [*self._between.staging, *(one.room for one in self._relays)]
         )
         return [*self._inside.staging, *relayed]
+
+    @property
+    def room(self) -> Staging:
+        """A staging buffer that is free while no gradients are on their way."""
+        assert not self._arriving, "gradients are on their way"
+        return self._inside.room
 
     def begin(self, buckets: Sequence[BucketTransfer], accumulations: Mapping[int, int]) -> None:
         """Expect the gradients of an iteration.
@@ -101,13 +106,12 @@ class GradientDeparture:
     def _start(self) -> None:
         self._left -= 1
         bucket = self._buckets[self._left]
-        outgoing = region(self._buffers.gradient, bucket.inside.near)
         with self._exchange.beside():
             target = self._home.gradient
             if self._between is not None:
                 self._relays.rotate(-1)
                 target = self._relays[-1].take(bucket.relayed).zero_()
-            self._inside.start(bucket.inside, outgoing, target)
+            self._inside.start(bucket.inside, self._buffers.gradient, target)
         self._arriving.append(bucket)
 
     def _make_room(self) -> bool:

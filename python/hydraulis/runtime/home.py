@@ -31,7 +31,8 @@ class HomePlace:
     Attributes:
         device: of this rank's share.
         cluster: of all ranks, whose nodes decide which elements live where; None for one node.
-        schemes: of the run; where a rank holds the same under all of them, its share is of that.
+        schemes: of the run; where what a rank holds by one of them is a part of
+            what it holds by each, its share is of that.
     """
 
     device: torch.device = CPU

@@ -2,8 +2,9 @@
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -12,14 +13,22 @@ from hydraulis.runtime.bucket_exchange import BucketExchange
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.group_exchange import GroupExchange, StartedTrade
 from hydraulis.runtime.home import HomeShare
-from hydraulis.runtime.segments import pieces, region
+from hydraulis.runtime.segments import are_in_order, pieces, put_back, region
+from hydraulis.runtime.staging import Staging
+
+
+class _Flight(NamedTuple):
+    number: int
+    trade: Trade
+    started: StartedTrade
 
 
 class ParameterArrival:
     """All buckets' parameters, started before the first forward in its order, and waited for one by one.
 
-    They arrive in the strategy's buffer itself, since what a rank holds of a bucket lies there in one piece,
-    in the order of its homes. On their way out they lie in the gradient buffer, which has no other use before
+    They arrive in the strategy's buffer itself, since what a rank holds of a bucket lies there in one piece:
+    in the order of its homes, and where that is not the one in which they stay, they are put there once they
+    are waited for. On their way out they lie in the gradient buffer, which has no other use before
     the first backward and is about as large: a rank sends on average what it holds, and in no more bytes an
     element. Buckets that have no room there together go as several loads, each once the one before has left
     it; all ranks divide them alike, so that what they start is in one order over all groups. Only if a single
@@ -32,16 +41,25 @@ class ParameterArrival:
         exchange: of all ranks, used for nothing else until every parameter was started.
         home: this rank's share.
         buffers: this rank's strategy buffers.
+        room: gives memory to reorder parameters in, free while those are waited for that arrive in another
+            order.
     """
 
-    def __init__(self, exchange: BucketExchange, home: HomeShare, buffers: StrategyBuffers) -> None:
+    def __init__(
+        self,
+        exchange: BucketExchange,
+        home: HomeShare,
+        buffers: StrategyBuffers,
+        room: Callable[[], Staging],
+    ) -> None:
         self._exchange = exchange
         self._home = home
         self._buffers = buffers
+        self._room = room
         self._staging = buffers.gradient.view(buffers.parameter.dtype)
         self._overflow = buffers.parameter.new_empty(0)
         self._relaying: deque[tuple[int, StartedTrade]] = deque()
-        self._in_flight: deque[tuple[int, StartedTrade]] = deque()
+        self._in_flight: deque[_Flight] = deque()
 
     @property
     def overflow(self) -> Tensor:
@@ -76,7 +94,7 @@ class ParameterArrival:
         _pack(source, trade, room)
         incoming = region(self._buffers.parameter, trade.near)
         started = self._exchange.inside.start(room, incoming, trade.far_counts, trade.near_counts)
-        self._in_flight.append((number, started))
+        self._in_flight.append(_Flight(number, trade, started))
         return started
 
     def _relayed(
@@ -98,18 +116,21 @@ class ParameterArrival:
 
     def is_awaited(self, number: int) -> bool:
         """Whether the parameters of a bucket, or of one before it, have not been waited for."""
-        return bool(self._in_flight) and self._in_flight[0][0] <= number
+        return bool(self._in_flight) and self._in_flight[0].number <= number
 
     def wait_for(self, number: int) -> None:
         """Wait until the parameters of a bucket, and of all before it, are there."""
         while self.is_awaited(number):
-            _, trade = self._in_flight.popleft()
-            trade.wait()
+            _, trade, started = self._in_flight.popleft()
+            started.wait()
+            if not are_in_order(trade.near):
+                # Not through the buffer itself: autograd would take blocks that have computed for changed.
+                put_back(self._buffers.parameter.data, trade.near, self._room())
 
     def finish(self) -> None:
         """Wait for all parameters, also those that this rank sends, and zero the gradient buffer."""
         while self._in_flight:
-            self.wait_for(self._in_flight[-1][0])
+            self.wait_for(self._in_flight[-1].number)
         self._buffers.gradient.zero_()
 
     def _rooms(self, sizes: Sequence[int]) -> list[Tensor]:
@@ -148,17 +169,20 @@ def loads(rooms: Sequence[int], capacity: int) -> Iterator[range]:
 
 
 def most_overflow(buffers: StrategyBuffers, bucket: int, relay: int) -> int:
-    """Give the most bytes that a rank's parameters on their way out take beside the gradient buffer.
+    """Give the most bytes that a rank's parameters on their way take beside its buffers.
 
     Of a bucket a rank shares out in its node no more than it holds of all. Between nodes a rank sends its
-    share to each node at most, which is what lives on a rail, and relays as much.
+    share to each node at most, which is what lives on a rail, and relays as much. Frozen ones may arrive in
+    another order, and have no gradients whose room is free to change it.
 
     Args:
         buffers: of the rank.
         bucket: elements of the largest one.
         relay: most elements of one bucket that live on one rail; 0 if there is one node.
     """
-    leaving = min(bucket, len(buffers.parameter)) + 2 * relay
+    held = min(bucket, len(buffers.parameter))
+    reordered = 0 if buffers.parameters.trained else held
+    leaving = held + 2 * relay + reordered
     return max(0, leaving * buffers.parameter.itemsize - buffers.gradient.nbytes)
 
 

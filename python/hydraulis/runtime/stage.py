@@ -81,14 +81,14 @@ class Stage:
         if context_group is not None:
             assert kinds.context is not None  # profiles and plans are read only so
             self._context = ContextParallel(kinds.context, context_group)
-        rows = split_range(config.vocab_size, scheme.tp, position.tensor_rank)
+        rows = split_range(config.vocab_size, scheme.tp, position.tensor_slice)
         self._vocabulary = VocabularyShare(config.vocab_size, rows.start, group)
         with torch.device("meta"):
             self.module = Decoder(config)
         layers = _layers([part.parameters.names[held.parameter] for part, held in slices])
         cut_stage(self.module, layers, first=self.is_first, last=self.is_last)
         self.held = _bind(self.module, config, slices)
-        apply_tensor_parallel(self.module, group, position.tensor_rank, scheme.tp)
+        apply_tensor_parallel(self.module, group, position.tensor_slice, scheme.tp)
         apply_checkpointing(self.module, scheme.checkpointing)
 
     def blocks(self) -> Iterator[tuple[int, nn.Module]]:

@@ -1,5 +1,6 @@
 """Memory for what is on its way."""
 
+import torch
 from torch import Tensor
 
 
@@ -16,8 +17,13 @@ class Staging:
     def __init__(self, like: Tensor) -> None:
         self.room = like.new_empty(0)
 
-    def take(self, elements: int) -> Tensor:
-        """Give so many elements; their values mean nothing."""
+    def take(self, elements: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Give so many elements; their values mean nothing.
+
+        Args:
+            elements: how many.
+            dtype: of them, if not that of the room: no wider one.
+        """
         if len(self.room) < elements:
             self.room = self.room.new_empty(elements)
-        return self.room[:elements]
+        return self.room.view(dtype or self.room.dtype)[:elements]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from hydraulis._core import Trade
 from hydraulis.runtime.group_exchange import GroupExchange, StartedTrade
-from hydraulis.runtime.segments import pieces
+from hydraulis.runtime.segments import are_in_order, pieces, put_in_order, region
 from hydraulis.runtime.staging import Staging
 
 # One is added up while the other travels.
@@ -44,6 +44,12 @@ class SumTrades:
         return [staging.room for staging in self._staging]
 
     @property
+    def room(self) -> Staging:
+        """What is staged next, free until then."""
+        assert not self.is_full, "both are in flight"
+        return self._staging[0]
+
+    @property
     def is_full(self) -> bool:
         """Whether one has to land before the next can start."""
         return len(self) == NUM_STAGING
@@ -53,17 +59,21 @@ class SumTrades:
         """Whether the oldest one in flight is done."""
         return self._in_flight[0].started.is_completed()
 
-    def start(self, trade: Trade, outgoing: Tensor, target: Tensor) -> None:
+    def start(self, trade: Trade, source: Tensor, target: Tensor) -> None:
         """Start a trade.
 
         Args:
             trade: of this rank.
-            outgoing: its near segments, packed; not to be changed until it has landed.
+            source: what its near segments are of; they are put in order there, and not to be changed until
+                the trade has landed.
             target: what its far segments are of.
         """
-        # The one whose trade landed longest ago.
+        room = self.room
+        if not are_in_order(trade.near):
+            put_in_order(source, trade.near, room)
+        # Rooms take turns: next is the one whose trade landed longest ago.
         self._staging.rotate(-1)
-        incoming = self._staging[-1].take(int(trade.far_counts.sum()))
+        outgoing, incoming = region(source, trade.near), room.take(int(trade.far_counts.sum()))
         started = self._exchange.start(outgoing, incoming, trade.near_counts, trade.far_counts)
         self._in_flight.append(_Flight(trade, incoming, started, target))
 

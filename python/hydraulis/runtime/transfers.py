@@ -50,8 +50,8 @@ class Transfers:
     ) -> None:
         self._parameters = parameters
         self._home = home
-        self.arrival = ParameterArrival(exchange, home, buffers)
         self.departure = GradientDeparture(exchange, home, buffers)
+        self.arrival = ParameterArrival(exchange, home, buffers, lambda: self.departure.room)
         self._is_apart = exchange.is_apart
         self._clock = clock
         self._num_micro_batches = 0

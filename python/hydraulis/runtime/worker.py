@@ -236,7 +236,7 @@ class Worker:
         """List what this rank always holds."""
         held = [flat for part in self.all_buffers for flat in (part.parameter, part.gradient)]
         home = [flat for share in self.shares for flat in (*share.buffers().values(), share.gradient)]
-        staging = [*self._transfers.staging, *([self.frozen.staging] if self.frozen else [])]
+        staging = [*self._transfers.staging, *(self.frozen.staging if self.frozen else [])]
         return [*held, *home, *staging]
 
     def _work(self, plan: Plan) -> tuple[Stage, Replica] | None:

@@ -47,7 +47,7 @@ impl BucketHome {
     ) -> Result<Vec<BucketHome>> {
         let mut buckets = Vec::new();
         for stage in 0..scheme.pp() {
-            let holders = |tensor_rank| places_of(by_place, stage, tensor_rank);
+            let holders = |slice| places_of(by_place, stage, slice);
             let holders: Vec<Vec<usize>> = (0..scheme.tp()).map(holders).collect();
             let blocks = stage_blocks(table.split(), scheme, stage)?;
             buckets.extend(blocks.map(|block| among(table, block as usize, &holders, by_place.len())));
@@ -95,20 +95,20 @@ impl BucketHome {
     }
 }
 
-fn places_of(by_place: &[Position], stage: u16, tensor_rank: u16) -> Vec<usize> {
-    let is_there = |position: &Position| (position.stage, position.tensor_rank) == (stage, tensor_rank);
+fn places_of(by_place: &[Position], stage: u16, slice: u16) -> Vec<usize> {
+    let is_there = |position: &Position| (position.stage, position.tensor_slice()) == (stage, slice);
     by_place.iter().enumerate().filter(|(_, position)| is_there(position)).map(|(place, _)| place).collect()
 }
 
-/// A bucket over the places of each tensor rank of its stage.
+/// A bucket over the places that hold each slice of its stage.
 ///
-/// What several tensor ranks hold is the first one's, and lives at its first place. So it precedes all else that any of
+/// What is in several slices is the first one's, and lives at its first place. So it precedes all else that any of
 /// them holds: what a rank holds of a bucket lies in its buffer in the order of its homes, and leaves in one piece.
 fn among(table: &ParameterTable, bucket: usize, holders: &[Vec<usize>], places: usize) -> BucketHome {
     let mut by_place: Vec<Runs> = vec![Vec::new(); places];
-    let tensor_ranks = u32::try_from(holders.len()).unwrap_or(u32::MAX);
-    for (tensor_rank, holders) in (0..tensor_ranks).zip(holders) {
-        let owned = Owned::new(table, bucket, tensor_rank, tensor_ranks);
+    let slices = u32::try_from(holders.len()).unwrap_or(u32::MAX);
+    for (slice, holders) in (0..slices).zip(holders) {
+        let owned = Owned::new(table, bucket, slice, slices);
         let cut = |number| owned.cut(number, holders.len() as u64);
         for (number, &place) in (0..).zip(holders) {
             by_place[place] = owned.between(&(cut(number)..cut(number + 1)));
@@ -129,28 +129,28 @@ fn among(table: &ParameterTable, bucket: usize, holders: &[Vec<usize>], places: 
     BucketHome::WithHolders { stretches, bounds }
 }
 
-/// What of a bucket lives with the ranks of one tensor rank, in canonical order.
+/// What of a bucket lives with the holders of one slice, in canonical order.
 struct Owned {
     runs: Runs,
     elements: u64,
-    /// Those at its beginning that later tensor ranks hold too.
+    /// Those at its beginning that are in later slices too.
     shared: u64,
 }
 
 impl Owned {
-    fn new(table: &ParameterTable, bucket: usize, tensor_rank: u32, tensor_ranks: u32) -> Owned {
+    fn new(table: &ParameterTable, bucket: usize, slice: u32, slices: u32) -> Owned {
         let mut owned = Owned { runs: Vec::new(), elements: 0, shared: 0 };
         for index in table.of_bucket(bucket) {
             let parameter = &table.parameters()[index];
-            let own = parameter.rows_of(tensor_rank, tensor_ranks);
-            let before = tensor_rank.checked_sub(1).map_or(0, |before| parameter.rows_of(before, tensor_ranks).end);
+            let own = parameter.rows_of(slice, slices);
+            let before = slice.checked_sub(1).map_or(0, |before| parameter.rows_of(before, slices).end);
             let first = table.place(index).1.start;
             let width = parameter.row_elements;
             let run = first + own.start.max(before) * width..first + own.end * width;
             if !run.is_empty() {
                 let elements = length(&run);
                 owned.elements += elements;
-                owned.shared += if parameter.units < tensor_ranks.into() { elements } else { 0 };
+                owned.shared += if parameter.units < slices.into() { elements } else { 0 };
                 owned.runs.push(run);
             }
         }

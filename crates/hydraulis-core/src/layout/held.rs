@@ -27,7 +27,7 @@ pub fn held_slices(table: &ParameterTable, position: Position) -> Result<Vec<Hel
     let mut slices = Vec::new();
     for (index, parameter) in table.parameters().iter().enumerate() {
         if parameter.blocks.iter().any(|block| blocks.contains(block)) {
-            let rows = parameter.rows_of(u32::from(position.tensor_rank), u32::from(position.scheme.tp()));
+            let rows = parameter.rows_of(position.tensor_slice().into(), position.scheme.tp().into());
             let elements = (rows.end - rows.start) * parameter.row_elements;
             slices.push(HeldSlice { parameter: index, rows, offset });
             offset += elements;

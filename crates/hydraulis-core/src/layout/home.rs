@@ -39,9 +39,9 @@ pub struct HomeSlice {
 impl Home {
     /// The home layout of a run whose replicas are of these schemes alone.
     ///
-    /// Where a rank holds the same under all of them, an element lives with one of its holders, and as much moves as under ZeRO-1
-    /// (Rajbhandari et al. 2020, arXiv 1910.02054). Else every bucket is cut evenly over all ranks, since no home is with a
-    /// holder under every scheme.
+    /// Where what a rank holds under one of them is a part of what it holds under each, an element lives with one of its holders,
+    /// and as much moves as under ZeRO-1 (Rajbhandari et al. 2020, arXiv 1910.02054). Else every bucket is cut evenly over all
+    /// ranks, since no home is with a holder under every scheme.
     ///
     /// Refused with `too_many_stages` where the model has too few layers for them.
     pub fn new(table: &ParameterTable, cluster: Cluster, schemes: &[Scheme]) -> Result<Home> {

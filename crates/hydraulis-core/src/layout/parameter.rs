@@ -34,7 +34,7 @@ impl Parameter {
         self.rows * self.row_elements
     }
 
-    /// The rows of tensor rank `index` of `parts`: whole units, even but for a remainder spread over the ranks.
+    /// The rows of slice `index` of `parts`: whole units, even but for a remainder spread over the ranks.
     pub(super) fn rows_of(&self, index: u32, parts: u32) -> Range<u64> {
         let bound = |index: u32| self.units * u64::from(index) / u64::from(parts);
         let first = bound(index);

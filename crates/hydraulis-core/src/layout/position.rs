@@ -37,6 +37,11 @@ impl Position {
         })
     }
 
+    /// Which slice of its stage's parameters it holds; context ranks hold the same.
+    pub fn tensor_slice(self) -> u16 {
+        self.scheme.tensor_slice(self.tensor_rank)
+    }
+
     /// Its place among the ranks of its stage.
     pub fn in_block(self) -> u32 {
         u32::from(self.context_rank) * u32::from(self.scheme.tp()) + u32::from(self.tensor_rank)

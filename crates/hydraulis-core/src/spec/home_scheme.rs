@@ -1,26 +1,38 @@
-//! Whether a rank holds the same under all schemes of a run.
+//! Whether home can be with the holders of every element under all schemes of a run.
 
 use crate::spec::{Cluster, Scheme};
 
-/// The scheme whose replicas take every rank of the cluster, and by which each holds what it holds under all of these; none where
-/// there is no such scheme.
+/// The scheme whose replicas take every rank of the cluster, and by which each holds what it holds under all of these, or a part
+/// of it; none where there is no such scheme.
 ///
-/// Context ranks hold the same and checkpointing changes nothing of it, so schemes of one stage need the same tensor degree
-/// alone.
+/// Context ranks hold the same and checkpointing changes nothing of it, so of schemes of one stage the tensor degrees alone count.
 pub(crate) fn home_scheme(schemes: &[Scheme], cluster: Cluster) -> Option<Scheme> {
-    let &first = schemes.first()?;
-    let degrees = |scheme: &Scheme| (scheme.tp(), scheme.cp(), scheme.pp());
-    let cp = if schemes.iter().all(|scheme| degrees(scheme) == degrees(&first)) {
-        first.cp()
-    } else if schemes.iter().all(|scheme| (scheme.tp(), scheme.pp()) == (first.tp(), 1)) {
-        1
-    } else {
-        return None;
-    };
-    let scheme = Scheme::new(first.tp(), cp, first.pp()).ok()?;
-    let (block, node) = (scheme.block(), cluster.gpus_per_node());
+    let node = cluster.gpus_per_node();
+    let scheme = only(schemes).or_else(|| finest(schemes, node))?;
+    let block = scheme.block();
     let are_aligned = node.is_multiple_of(block) || block.is_multiple_of(node);
     (are_aligned && u64::from(cluster.gpus()).is_multiple_of(scheme.ranks())).then_some(scheme)
+}
+
+/// The degrees that all have.
+fn only(schemes: &[Scheme]) -> Option<Scheme> {
+    let kept = |scheme: &Scheme| Scheme::new(scheme.tp(), scheme.cp(), scheme.pp()).ok();
+    let first = kept(schemes.first()?)?;
+    schemes.iter().all(|scheme| kept(scheme) == Some(first)).then_some(first)
+}
+
+/// The widest tensor degree, where all have one stage and a rank's slice by it is a part of its slice by each other.
+///
+/// So it is where they share a parameter's units out evenly, or units are copied evenly, as training demands of heads.
+/// Of several degrees groups are whole parts of a node: beyond, a group may begin at any node.
+fn finest(schemes: &[Scheme], node: u32) -> Option<Scheme> {
+    let widest = schemes.iter().map(|scheme| scheme.tp()).max()?;
+    let finest = Scheme::new(widest, 1, 1).ok()?;
+    let is_within = |scheme: &Scheme| {
+        let is_in_node = scheme.tp() == widest || node.is_multiple_of(widest.into());
+        scheme.pp() == 1 && is_in_node && finest.tensor_factors().starts_with(&scheme.tensor_factors())
+    };
+    schemes.iter().all(is_within).then_some(finest)
 }
 
 #[cfg(test)]
@@ -38,8 +50,19 @@ mod tests {
         assert_eq!(common(&["<tp2,cp2>", "<tp2,cp2,full>"], 8, 8).unwrap(), "<tp2,cp2>");
         assert_eq!(common(&["<tp2,pp2>", "<tp2,pp2,full>"], 8, 4).unwrap(), "<tp2,pp2>");
         assert_eq!(common(&["<tp2,pp2>", "<tp2,cp2,pp2>"], 8, 8), None);
-        assert_eq!(common(&["<tp2>", "<tp4>"], 8, 8), None);
+        assert_eq!(common(&["<tp2>", "<tp2,pp2>"], 8, 8), None);
         assert_eq!(common(&[], 8, 8), None);
+    }
+
+    #[test]
+    fn narrow_slices_are_made_of_wide_ones() {
+        assert_eq!(common(&["<1>", "<tp4,cp2>", "<tp2>", "<tp8>"], 16, 8).unwrap(), "<tp8>");
+        assert_eq!(common(&["<tp6>", "<tp2>"], 12, 6).unwrap(), "<tp6>");
+        assert_eq!(common(&["<tp6>", "<tp3>"], 12, 6), None);
+        assert_eq!(common(&["<tp3>", "<tp2>"], 12, 6), None);
+        // After a block of 24 ranks one of 16 begins in the middle of two of home's.
+        assert_eq!(common(&["<tp16>", "<tp8,cp3>"], 48, 8), None);
+        assert_eq!(common(&["<tp16>", "<tp16,cp3>"], 48, 8).unwrap(), "<tp16>");
     }
 
     #[test]
@@ -49,5 +72,6 @@ mod tests {
         assert_eq!(common(&["<pp3>"], 8, 8), None);
         assert_eq!(common(&["<tp3>"], 24, 8), None);
         assert_eq!(common(&["<tp16>"], 8, 8), None);
+        assert_eq!(common(&["<tp4>", "<tp2>"], 6, 8), None);
     }
 }

@@ -67,6 +67,31 @@ impl Scheme {
         usize::from(self.pp)
     }
 
+    /// Which slice of the parameters that tensor parallelism cuts the tensor rank of this number holds.
+    ///
+    /// The digits of the number, to the base of its degree's factors, are reversed: neighbours in a narrow group are far apart in a
+    /// wide one, and so what a rank holds by <tp4> is a part of what it holds by <tp2> (ranks 0 to 3: quarters 0, 2, 1, 3 of halves
+    /// 0, 1, 0, 1).
+    pub fn tensor_slice(self, tensor_rank: u16) -> u16 {
+        let (mut slice, mut place, mut slices) = (0, tensor_rank, self.tp);
+        for factor in self.tensor_factors() {
+            slices /= factor;
+            slice += place % factor * slices;
+            place /= factor;
+        }
+        slice
+    }
+
+    /// The prime factors of the tensor degree, the least one first.
+    pub(crate) fn tensor_factors(self) -> Vec<u16> {
+        let (mut factors, mut rest) = (Vec::new(), self.tp);
+        while let Some(least) = (2..=rest).find(|&factor| rest.is_multiple_of(factor)) {
+            factors.push(least);
+            rest /= least;
+        }
+        factors
+    }
+
     /// Ranks of one stage.
     pub fn block(self) -> u32 {
         u32::from(self.tp) * u32::from(self.cp)

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use hydraulis_core::layout::{
-    BucketTransfer, BucketVolume, Home, NodeVolume, Position, bucket_volumes, strategy_positions,
-};
+use hydraulis_core::layout::{BucketTransfer, BucketVolume, Home, NodeVolume, Position, Segment, bucket_volumes};
 use hydraulis_core::spec::Cluster;
 use proptest::prelude::*;
 
 use crate::arbitrary::{any_case, cases};
-use crate::world::{World, alone, at, mark, pairs, position, table, world};
+use crate::world::{World, alone, at, in_order, mark, nested, nested_world, pairs, position, table, world};
 
 /// Each holder but one sends an element once, and it crosses to each node that holds it but one.
 fn assert_moves_what_zero_1_moves(world: &World, cluster: Cluster) {
@@ -24,6 +22,14 @@ fn assert_moves_what_zero_1_moves(world: &World, cluster: Cluster) {
         let crossing = nodes.iter().filter(|(node, home, _)| *node != home / size).count();
         assert_eq!(crossing, nodes.len() - homes.len());
     }
+}
+
+/// Where segments end that follow each other from here.
+fn end_of_run<'a>(start: u64, segments: impl IntoIterator<Item = &'a Segment>) -> u64 {
+    segments.into_iter().fold(start, |end, segment| {
+        assert_eq!(segment.offset, end);
+        end + segment.elements
+    })
 }
 
 proptest! {
@@ -76,23 +82,22 @@ proptest! {
         prop_assert_eq!(parameters, world.strategy_buffers(|_, parameter, element| mark(0, parameter, element)));
     }
 
-    /// So a rank sends a bucket's gradients as they lie in its buffer, and parameters arrive there in place; what it relays is
-    /// packed.
+    /// So a rank's gradients of a bucket can leave from its buffer, and parameters arrive there: in the order of peers, unless
+    /// they hold parts of what it holds. What it relays is packed.
     #[test]
-    fn what_a_rank_sends_lies_in_one_piece_in_the_order_of_peers(world in world()) {
-        for buckets in &world.transfers {
-            let mut end = 0;
-            for transfer in buckets {
-                for segment in &transfer.inside.near {
-                    prop_assert_eq!(segment.offset, end);
-                    end += segment.elements;
+    fn what_a_rank_sends_lies_in_one_piece(ordered in in_order(), nested in nested_world()) {
+        for (world, is_in_order) in [(ordered, true), (nested, false)] {
+            for buckets in &world.transfers {
+                let mut end = 0;
+                for transfer in buckets {
+                    let mut near = transfer.inside.near.clone();
+                    if !is_in_order {
+                        near.sort_unstable_by_key(|segment| segment.offset);
+                    }
+                    end = end_of_run(end, &near);
+                    let relayed = transfer.between.iter().flat_map(|trade| &trade.near);
+                    prop_assert_eq!(end_of_run(0, relayed), transfer.relayed);
                 }
-                let mut relayed = 0;
-                for segment in transfer.between.iter().flat_map(|trade| &trade.near) {
-                    prop_assert_eq!(segment.offset, relayed);
-                    relayed += segment.elements;
-                }
-                prop_assert_eq!(relayed, transfer.relayed);
             }
         }
     }
@@ -172,11 +177,17 @@ proptest! {
                 block if block > layers => stage + 1 == scheme.pp(),
                 block => of_stage.contains(&(block - 1)),
             };
-            let part = |units: u64, rank: u16| units * u64::from(rank) / u64::from(scheme.tp());
+            // What of a model a rank holds by <tp4> is a part of what it holds by <tp2>.
+            let slice = match scheme.tp() {
+                4 => [0, 2, 1, 3][usize::from(tensor_rank)],
+                8 => [0, 4, 2, 6, 1, 5, 3, 7][usize::from(tensor_rank)],
+                _ => tensor_rank,
+            };
+            let part = |units: u64, slice: u16| units * u64::from(slice) / u64::from(scheme.tp());
             let expected = world.table.parameters().iter().enumerate();
             let expected = expected.filter(|(_, one)| one.blocks.iter().any(|&block| uses(block)));
             let expected = expected.map(|(index, one)| {
-                let (first, end) = (part(one.units, tensor_rank), part(one.units, tensor_rank + 1));
+                let (first, end) = (part(one.units, slice), part(one.units, slice + 1));
                 let unit = one.rows / one.units;
                 // A rank that would be left without a unit holds a copy of the one it falls into.
                 (index, first * unit..end.max(first + 1) * unit)
@@ -233,17 +244,13 @@ proptest! {
         assert_moves_what_zero_1_moves(&world, alone.cluster);
     }
 
-    /// So do replicas of one stage that differ in their context ranks alone, or in what they compute again.
+    /// So do replicas of one stage that differ in their context ranks alone, or in what they compute again, or whose tensor
+    /// degrees divide each other.
     #[test]
-    fn schemes_under_which_a_rank_holds_the_same_move_what_zero_1_moves(
-        table in table(), node in prop_oneof![Just(4), Just(8), Just(16)], number in 0..4_usize,
-    ) {
-        let strategy = ["2x<tp2,cp2>+4x<tp2>", "1x<tp4,cp2>+2x<tp4>", "1x<cp8>+1x<cp4>+4x<1>", "1x<tp8,full>+1x<tp8>"];
-        let strategy: hydraulis_core::spec::Strategy = strategy[number].parse().unwrap();
-        let cluster = Cluster::new(16, node).unwrap();
-        let positions = strategy_positions(&strategy, cluster).unwrap();
-        let world = World::at_home(table, &positions, cluster, strategy.schemes());
-        assert_moves_what_zero_1_moves(&world, cluster);
+    fn schemes_whose_slices_are_parts_of_each_other_move_what_zero_1_moves(nested in nested(), table in table()) {
+        let positions = nested.positions();
+        assert!(positions.iter().all(Option::is_some));
+        assert_moves_what_zero_1_moves(&nested.world(&table, &positions), nested.cluster);
     }
 
     /// Each of n ranks holds all: it sends home what is not its own share, as a reduce-scatter does.

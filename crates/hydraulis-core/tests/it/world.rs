@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use hydraulis_core::layout::{
-    BucketTransfer, HeldSlice, Home, Parameter, ParameterTable, Position, Segment, Trade, held_slices, transfer,
+    BucketTransfer, HeldSlice, Home, Parameter, ParameterTable, Position, Segment, Trade, held_slices,
+    strategy_positions, transfer,
 };
-use hydraulis_core::spec::{Cluster, LayerSplit, Scheme};
+use hydraulis_core::spec::{self, CheckpointingKind, Cluster, LayerSplit, Scheme};
 use hydraulis_core::strategy::place;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -172,8 +173,13 @@ pub(crate) fn mark(rank: usize, parameter: usize, element: usize) -> f64 {
     1.0 / (3.0 + (rank * 10_007 + parameter * 211 + element) as f64)
 }
 
-/// Random replicas at work, the others idle: of a random strategy, or of the only scheme that home is laid out for.
+/// Random replicas at work, the others idle.
 pub(crate) fn world() -> impl Strategy<Value = World> {
+    prop_oneof![2 => in_order(), 1 => nested_world()]
+}
+
+/// Of a random strategy, or of the only scheme that home is laid out for: what a rank holds lies in the order of its homes.
+pub(crate) fn in_order() -> impl Strategy<Value = World> {
     prop_oneof![
         mixed(),
         (alone(), table(), vec(any::<bool>(), 8)).prop_map(|(alone, table, at_work)| {
@@ -200,6 +206,66 @@ impl Alone {
         let size = at(self.scheme.ranks());
         (0..self.cluster.gpus() as usize).map(|rank| Some(position(self.scheme, rank % size))).collect()
     }
+}
+
+/// Replicas of one stage that take every rank of a cluster, whose tensor degrees divide each other.
+#[derive(Clone, Debug)]
+pub(crate) struct Nested {
+    replicas: spec::Strategy,
+    /// Of the run.
+    schemes: Vec<Scheme>,
+    pub(crate) cluster: Cluster,
+}
+
+impl Nested {
+    /// Where each rank stands if all replicas are at work.
+    pub(crate) fn positions(&self) -> Vec<Option<Position>> {
+        strategy_positions(&self.replicas, self.cluster).unwrap()
+    }
+
+    /// With ranks at these positions. Of each parameter up to eight tensor ranks share units evenly, or hold copies evenly: a
+    /// model of other heads is refused.
+    pub(crate) fn world(&self, table: &ParameterTable, positions: &[Option<Position>]) -> World {
+        let parameters = table.parameters().iter().map(|one| {
+            let units = if one.units < 8 { one.units.next_power_of_two() } else { one.units };
+            Parameter { rows: one.rows / one.units * units, units, ..one.clone() }
+        });
+        let table = ParameterTable::new(parameters.collect(), table.split().clone()).unwrap();
+        World::at_home(table, positions, self.cluster, &self.schemes)
+    }
+}
+
+/// On 16 ranks, of at most 8 each; the run may have schemes that none of them is of.
+pub(crate) fn nested() -> impl Strategy<Value = Nested> {
+    let node = prop_oneof![Just(8), Just(16)];
+    let replicas = vec((0..4_u32, 0..4_u32, any::<bool>()), 1..8);
+    let others = vec((0..4_u32, 0..3_u32), 0..3);
+    (node, replicas, others).prop_map(|(node, degrees, others)| {
+        let of_degrees = |(tp, cp): (u32, u32)| Scheme::new(1 << tp, 1 << cp.min(3 - tp), 1).unwrap();
+        let mut replicas: Vec<Scheme> = Vec::new();
+        let mut free = 16;
+        for (tp, cp, is_full) in degrees.into_iter().chain(std::iter::repeat_n((0, 0, false), 16)) {
+            let scheme = of_degrees((tp, cp));
+            if scheme.ranks() <= free {
+                free -= scheme.ranks();
+                replicas.push(if is_full { scheme.under(CheckpointingKind::Full) } else { scheme });
+            }
+        }
+        let schemes = replicas.iter().copied().chain(others.into_iter().map(of_degrees)).collect();
+        let replicas = spec::Strategy::new(replicas).unwrap();
+        Nested { replicas, schemes, cluster: Cluster::new(16, node).unwrap() }
+    })
+}
+
+/// Home is laid out for schemes of which ranks hold parts of what they hold by others.
+pub(crate) fn nested_world() -> impl Strategy<Value = World> {
+    (nested(), table(), vec(any::<bool>(), 16)).prop_map(|(nested, table, at_work)| {
+        let mut positions = nested.positions();
+        let replicas = place(&nested.replicas, nested.cluster).unwrap();
+        let idle = replicas.into_iter().zip(at_work).filter(|(_, at_work)| !at_work);
+        idle.flat_map(|(ranks, _)| ranks).for_each(|rank| positions[rank as usize] = None);
+        nested.world(&table, &positions)
+    })
 }
 
 /// On at most 24 ranks, in nodes of a part of a stage's ranks, of all, or of several such blocks.
