@@ -23,7 +23,7 @@ from benches.gpu.training_step import StepRow, StepSetting, measure_steps
 from benches.gpu.workload import Clock, long_tail, peak_tflops
 
 from hydraulis.config.model import ModelConfig
-from hydraulis.runtime.device import device_name
+from hydraulis.runtime.device import choose_device, device_name
 
 # TinyLlama's shape.
 BILLION = ModelConfig(
@@ -128,7 +128,8 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=10)
     parser.add_argument("--json", default="", metavar="FILE", help="write all figures there")
     arguments = parser.parse_args()
-    if arguments.device == "cuda" and not torch.cuda.is_available():
+    # Asked as a rank asks, which starts CUDA as training does.
+    if arguments.device == "cuda" and choose_device("auto").type != "cuda":
         parser.error("there is no CUDA device; --device cpu --tiny shows that the script runs")
     alone()
     attention, step = settings(arguments)

@@ -16,7 +16,9 @@ MEDIAN_TOKENS, SIGMA = 500, 1.2
 # Dense bfloat16, without sparsity, from NVIDIA's data sheets; by a part of the device's name.
 PEAK_TFLOPS = {
     "B200": 2250.0,
+    "H200 NVL": 835.0,
     "H200": 989.0,
+    "H100 NVL": 835.0,
     "H100 PCIe": 756.0,
     "H100": 989.0,
     "A100": 312.0,
