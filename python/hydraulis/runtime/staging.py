@@ -26,4 +26,7 @@ class Staging:
         """
         if len(self.room) < elements:
             self.room = self.room.new_empty(elements)
+        if self.room.is_cuda:
+            # Computation and what is beside it take turns: outgrown, it is given back once both are past it.
+            self.room.record_stream(torch.cuda.current_stream(self.room.device))
         return self.room.view(dtype or self.room.dtype)[:elements]
