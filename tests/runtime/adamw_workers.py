@@ -12,6 +12,7 @@ from hydraulis.errors import HydraulisError
 from hydraulis.runtime.home import HomeState
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.values import InitialValues
+from runtime.gathered import gather
 from runtime.tiny import SEED
 from small_model import FAMILIES, small_config
 
@@ -35,7 +36,7 @@ def step_all(configs: Sequence[OptimizerConfig], factors: Sequence[float]) -> li
             update = home.step()
             norms.append(update.gradient_norm)
             rates.append(update.learning_rate)
-        results.append(Stepped(home.gather(home.master), norms, rates))
+        results.append(Stepped(gather(home, home.master), norms, rates))
     return results
 
 

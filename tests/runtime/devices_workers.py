@@ -11,6 +11,7 @@ from torch import Tensor
 from hydraulis import Strategy
 from hydraulis.config.model import ModelConfig
 from hydraulis.runtime.worker import Worker
+from runtime.gathered import gather
 from runtime.tiny import OPTIMIZER, SEED, plan_for, train_config
 
 
@@ -40,7 +41,7 @@ def train(
     for strategy in strategies:
         plan = plan_for(dist.get_world_size(), strategy, lengths)
         losses.append(worker.accumulate(plan, tokens).loss)
-        gradients.append(worker.home.gather(worker.home.gradient) or {})
+        gradients.append(gather(worker.home, worker.home.gradient) or {})
         worker.home.step()
     evaluated = worker.evaluate(plan, tokens)
-    return Trained(losses, gradients, worker.home.gather(worker.home.master) or {}, evaluated)
+    return Trained(losses, gradients, gather(worker.home, worker.home.master) or {}, evaluated)

@@ -14,6 +14,7 @@ from hydraulis.profile.bench import SchemeBench
 from hydraulis.profile.measured_memory import model_memory
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
+from runtime.gathered import gather
 from runtime.tiny import train_config
 from runtime.worker_workers import CAPS, SEED, Batch, Step, _step
 
@@ -69,12 +70,12 @@ def train_frozen(
 
     setattr(worker.frozen._arrival, "start", counted)  # noqa: B010
     setattr(worker._clock, "transferring", timing)  # noqa: B010
-    before = worker.frozen.share.gather(worker.frozen.share.master) or {}
+    before = gather(worker.frozen.share, worker.frozen.share.master) or {}
     records, sent = [], []
     for strategy, batch in steps:
         records.append(_step(worker, made_up_profile(CAPS, "ring"), strategy, batch))
         sent.append(len(timed))
-    after = worker.frozen.share.gather(worker.frozen.share.master) or {}
+    after = gather(worker.frozen.share, worker.frozen.share.master) or {}
     elements = (
         worker.home.gradient.numel(),
         sum(len(moment) for moment in worker.home.optimizer.moments.values()),

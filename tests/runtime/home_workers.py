@@ -9,6 +9,7 @@ from torch import Tensor
 from hydraulis.runtime.home import HomeState
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.values import InitialValues
+from runtime.gathered import gather
 from runtime.tiny import OPTIMIZER, SEED
 from small_model import small_config
 
@@ -27,13 +28,13 @@ def gather_and_step(dtype: torch.dtype, num_steps: int) -> HomeReport:
     """Gather the initial values, a gradient of twice those values, and what each step makes of it."""
     parameters = ModelParameters.of(small_config())
     home = HomeState(parameters, OPTIMIZER, dtype, InitialValues(parameters, SEED, dtype), num_steps)
-    initial = home.gather(home.master)
+    initial = gather(home, home.master)
     home.gradient.copy_(2 * home.master)
-    gradient = home.gather(home.gradient)
+    gradient = gather(home, home.gradient)
     stepped = []
     for _ in range(num_steps):
         home.step()
-        stepped.append(home.gather(home.master))
+        stepped.append(gather(home, home.master))
     assert home.master.numel() == home.gradient.numel()
     layout = [
         sum(held.end - held.start for held in home.layout.slices(parameters.table, rank))

@@ -183,7 +183,9 @@ def kept_of_split(context: ContextKind) -> list[int]:
     """Count what a context rank keeps of 64 tokens in 1 to 8 sequences; nothing on the rank left over."""
     worker = make_worker(["1x<cp2>"])
     bench = SchemeBench(worker, Scheme("<cp2>"), context)
-    return [bench.bytes_of([64 // number] * number) for number in (1, 2, 4, 8)]
+    if bench._stage is None:
+        return [0] * 4
+    return [bench._kept_by(bench._stage, [64 // number] * number) for number in (1, 2, 4, 8)]
 
 
 def held_on_nodes(strategies: Sequence[str]) -> dict[str, list[tuple[int, int]]]:

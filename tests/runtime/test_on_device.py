@@ -24,6 +24,7 @@ from hydraulis.runtime.side_stream import SideStream
 from hydraulis.runtime.worker import Worker
 from hydraulis.train import command
 from profiles import made_up_profile
+from runtime.gathered import gather
 from runtime.tiny import OPTIMIZER, SEED, made_up_corpus, plan_for, train_config
 from small_model import small_config
 
@@ -67,13 +68,13 @@ def iterate(worker: Worker, steps: int, strategy: str = "1x<1>") -> Result:
     losses = []
     for _ in range(steps):
         outcome = worker.accumulate(plan, sequence)
-        gradients = worker.home.gather(worker.home.gradient) or {}
+        gradients = gather(worker.home, worker.home.gradient) or {}
         worker.home.step()
         losses.append(outcome.loss)
         assert len(outcome.timelines[0]) == 2 * len(plan.replicas[0].micro_batches)
         assert all(span.start_ms < span.end_ms for span in outcome.timelines[0])
     losses.append(worker.evaluate(plan, sequence))
-    parameters = worker.home.gather(worker.home.master) or {}
+    parameters = gather(worker.home, worker.home.master) or {}
     return Result(losses, gradients, parameters, outcome.memory_bytes)
 
 

@@ -15,6 +15,7 @@ from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.run_schemes import restricted
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
+from runtime.gathered import gather
 from runtime.tiny import CAPS, make_worker, plan_for
 from runtime.wire import Sent
 
@@ -73,8 +74,8 @@ def _pass(worker: Worker, plan: Plan) -> Pass:
     return Pass(
         parameters,
         gradients,
-        _canonical(worker, home.gather(home.gradient)),
-        _canonical(worker, home.gather(home.master)),
+        _canonical(worker, gather(home, home.gradient)),
+        _canonical(worker, gather(home, home.master)),
         [*sorted(map(len, transfers.departure.staging)), len(transfers.arrival.overflow)],
         sent.crossing_bytes,
         _planned_crossing(worker, plan, node),
@@ -148,7 +149,7 @@ def travelled_in_bfloat16() -> tuple[bool, bool, set[torch.dtype], set[torch.dty
     buckets = worker._transfers.prepare(plan)
     worker._transfers.begin(buckets)
     worker._transfers.finish_parameters()
-    master = worker.home.gather(worker.home.master) or {}
+    master = gather(worker.home, worker.home.master) or {}
     rounded = {name: value.bfloat16() for name, value in _canonical(worker, master).items()}
     held = _held(worker, plan, worker.buffers.parameter)
     came = dist.get_rank() > 0 or all(
@@ -160,7 +161,7 @@ def travelled_in_bfloat16() -> tuple[bool, bool, set[torch.dtype], set[torch.dty
     third = 1.0 / 3.0
     worker.buffers.gradient.fill_(third)
     worker._transfers.finish_gradients()
-    gathered = worker.home.gather(worker.home.gradient) or {}
+    gathered = gather(worker.home, worker.home.gradient) or {}
     # One holder of what is split, two of norms.
     once, twice = (torch.tensor(times * third, dtype=torch.float32).item() for times in (1, 2))
     summed = all((value == (twice if "norm" in name else once)).all() for name, value in gathered.items())

@@ -25,6 +25,7 @@ from hydraulis.runtime.stage import Stage
 from hydraulis.runtime.transfers import Transfers
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
+from runtime.gathered import gather
 from runtime.tiny import train_config
 from runtime.wire import Sent, least_bytes
 
@@ -193,9 +194,9 @@ def _step(
     inside, crossing, least_inside, least_crossing = wire.tolist()
     # Two counts by slices, this one and the plan's.
     assert plan.moved_bytes == least_crossing
-    gradients = worker.home.gather(worker.home.gradient)
+    gradients = gather(worker.home, worker.home.gradient)
     worker.home.step()
-    parameters = worker.home.gather(worker.home.master)
+    parameters = gather(worker.home, worker.home.master)
     working = [plan.position(rank) for rank in range(dist.get_world_size())]
     return Step(
         plan.strategy,

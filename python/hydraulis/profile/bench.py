@@ -84,10 +84,6 @@ class SchemeBench:
         per_token = (held_many - held_few) / (many - few)
         return KeptBytes(per_token, held_few - few * per_token)
 
-    def bytes_of(self, lengths: list[int]) -> int:
-        """Count what this rank keeps of one micro-batch of such sequences; 0 if it is left over."""
-        return 0 if self._stage is None else self._kept_by(self._stage, lengths)
-
     def _most_kept(self, in_flight: int, lengths: list[int]) -> float:
         """Count what so many micro-batches keep, and what backward has of a layer that forward did not keep.
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import chain
 
 import torch
 import torch.distributed as dist
@@ -96,29 +95,6 @@ class HomeShare:
             end.wait()
         self._readers.clear()
 
-    def gather(self, flat: Tensor) -> dict[str, Tensor] | None:
-        """Put a home buffer of all ranks (`master` or `gradient`) together on rank 0. Collective.
-
-        Returns:
-            Whole parameters by name on the CPU of rank 0, None elsewhere.
-        """
-        # Copied, because a pickled view takes the whole buffer with it.
-        shares = [
-            (held.parameter, held.start, _copied(flat[held.offset : held.offset + held.end - held.start]))
-            for held in self.slices
-        ]
-        gathered: list[list[tuple[int, int, Tensor]]] = [[]] * dist.get_world_size()
-        dist.gather_object(shares, gathered if dist.get_rank() == 0 else None)
-        if dist.get_rank() > 0:
-            return None
-        whole = {
-            name: torch.empty(shape.numel(), dtype=flat.dtype)
-            for name, shape in self.parameters.shapes.items()
-        }
-        for parameter, start, values in chain.from_iterable(gathered):
-            whole[self.parameters.names[parameter]][start : start + len(values)] = values
-        return {name: self.parameters.view(values, name).contiguous() for name, values in whole.items()}
-
 
 class HomeState(HomeShare):
     """This rank's share of the parameters that are trained, with AdamW's moments.
@@ -169,7 +145,3 @@ class HomeState(HomeShare):
             else:
                 runs.append(Run(held.offset, end, decayed))
         return runs
-
-
-def _copied(values: Tensor) -> Tensor:
-    return values.detach().to("cpu", copy=True)

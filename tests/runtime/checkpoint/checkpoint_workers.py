@@ -25,6 +25,7 @@ from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.home import HomePlace, HomeState
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.values import InitialValues, ParameterValues
+from runtime.gathered import gather
 from runtime.tiny import OPTIMIZER, SEED, made_up_corpus, run_config
 from small_model import small_config
 
@@ -47,7 +48,7 @@ def make_saver(folder: Path, home: HomeState, **config: Any) -> CheckpointSaver:
 
 
 def gathered(home: HomeState) -> State | None:
-    whole = {kind: home.gather(flat) for kind, flat in home.buffers().items()}
+    whole = {kind: gather(home, flat) for kind, flat in home.buffers().items()}
     return {kind: values for kind, values in whole.items() if values is not None} or None
 
 
