@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from data.small_tokenizer import write_tokenizer
 from hydraulis.data.corpus import Corpus
-from hydraulis.data.index import builder
+from hydraulis.data.index import builder, job
 from hydraulis.data.index.builder import ensure_index
 from hydraulis.data.index.files import begun_extent, complete_extent, open_index
 from hydraulis.data.index.job import IndexJob
@@ -116,9 +117,9 @@ def test_an_attempt_that_was_ended_is_gone_on_with(tmp_path: Path, monkeypatch: 
     read: list[Any] = []
     blocks = IndexJob.blocks
 
-    def counted(job: IndexJob, piece: Any, encoder: Any) -> Any:
+    def counted(job: IndexJob, piece: Any, *others: Any) -> Any:
         read.append(piece)
-        return blocks(job, piece, encoder)
+        return blocks(job, piece, *others)
 
     monkeypatch.setattr(IndexJob, "blocks", counted)
 
@@ -152,6 +153,41 @@ def test_how_far_it_is_is_told_before_anything_is_read(
     with pytest.raises(KeyboardInterrupt):
         ensure_index(job_of(tmp_path), tmp_path / "index", 1, told.append)
     assert told == [0.0, "reads"]
+
+
+# In each process that tokenises, before it begins: slow enough to be seen at work.
+SLOW = """\
+import time
+import hydraulis.data.index.job as job
+import hydraulis.data.text.encoder as encoder
+
+job._TELL_S = 0.0
+encode = encoder.TextEncoder.encode
+
+def slowly(self, values):
+    time.sleep(0.005)
+    return encode(self, values)
+
+encoder.TextEncoder.encode = slowly
+"""
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_how_far_it_is_is_told_within_a_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    write_documents(tmp_path)
+    (tmp_path / "sitecustomize.py").write_text(SLOW)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))))
+    monkeypatch.setattr(job, "_TELL_S", 0.0)
+    # One for each process, each long enough to be told of.
+    assert len(job_of(tmp_path).pieces()) == 2
+    shares: list[float] = []
+    ensure_index(job_of(tmp_path), tmp_path / "index", processes, shares.append)
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, 1.0)
+    between = {share for share in shares if 0 < share < 1}
+    assert len(between) > NUM_DOCUMENTS / 10
 
 
 KILLED = """\

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from hydraulis.data.index.files import Extent, IndexWriter, begun_extent, complete_extent
-from hydraulis.data.index.job import IndexJob
+from hydraulis.data.index.job import Block, IndexJob
 from hydraulis.data.index.worker import WorkerProcesses
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.planner.counted import counted
@@ -32,7 +32,8 @@ def ensure_index(
         job: what is indexed.
         directory: where indexes are kept, each in a folder of its own.
         processes: that tokenise; 0 for one on each core.
-        progress: called before the first block and after each with the share that is done, from 0 to 1.
+        progress: called before the first block, after each and now and then between them, with the share
+            that is done, from 0 to 1.
 
     Raises:
         InvalidInputError: a record, a file or the tokenizer is refused; whole pieces that were done are kept,
@@ -93,19 +94,29 @@ def _build(job: IndexJob, folder: Path, processes: int, progress: Callable[[floa
     start = Extent(dtype=job.dtype.str, masked=encoder.masked)
     with ExitStack() as stack:
         writer = stack.enter_context(IndexWriter(folder, start))
-        remaining = pieces[writer.extent.pieces :]
-        # Before anything is read: a first piece takes seconds.
-        progress(writer.extent.pieces / max(1, len(pieces)))
+        before = writer.extent.pieces
+        remaining = pieces[before:]
+
+        def tell(done: float) -> None:
+            progress((before + done) / max(1, len(pieces)))
+
+        # Before anything is read: what follows takes seconds to begin.
+        tell(0.0)
         processes = min(processes, len(remaining))
         workers = None
         # A single piece takes less time than starting a process.
         if processes > 1:
-            workers = stack.enter_context(WorkerProcesses(job, remaining, processes))
+            workers = stack.enter_context(WorkerProcesses(job, remaining, processes, tell))
+
+        def blocks(place: int) -> Iterator[Block]:
+            if workers is not None:
+                return workers.blocks(place)
+            return job.blocks(remaining[place], encoder, lambda share: tell(place + share))
+
         saved = time.monotonic()
-        for place, piece in enumerate(remaining):
-            for block in job.blocks(piece, encoder) if workers is None else workers.blocks(place):
+        for place in range(len(remaining)):
+            for block in blocks(place):
                 writer.add(block)
-                progress(writer.extent.pieces / len(pieces))
             writer.end_piece()
             if time.monotonic() - saved > _SAVE_S:
                 writer.save()

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,14 +31,20 @@ from hydraulis.errors import InvalidInputError
 FORMAT = 1
 # A block is handed on when it holds this many tokens, so that no piece need fit into memory.
 _BLOCK_TOKENS = 1 << 20
+# Between two times that it is told how far a piece has come: often for an eye, seldom for the work.
+_TELL_S = 0.2
 
 
 class Piece(NamedTuple):
-    """A range of one file, in the numbers of its kind."""
+    """A range of one file: of the places where records of its kind stand."""
 
     file: int
     start: int
     stop: int
+
+    def share(self, where: int) -> float:
+        """Give the share of it that lies before a place in it."""
+        return (where - self.start) / (self.stop - self.start)
 
 
 class Block(NamedTuple):
@@ -148,8 +155,16 @@ class IndexJob:
         """Cut all files into pieces, the same ones each time."""
         return [Piece(file, *ends) for file in range(len(self.paths)) for ends in self.open(file).pieces()]
 
-    def blocks(self, piece: Piece, encoder: Encoder) -> Iterator[Block]:
+    def blocks(
+        self, piece: Piece, encoder: Encoder, tell: Callable[[float], None] = lambda _: None
+    ) -> Iterator[Block]:
         """Read and tokenise the records of a piece.
+
+        Args:
+            piece: of one of the files.
+            encoder: that tokenises.
+            tell: called with the share of the piece that is done, once a block was taken and now and then
+                between.
 
         Raises:
             InvalidInputError: a record is refused; the message begins with its place.
@@ -157,7 +172,11 @@ class IndexJob:
         file = self.open(piece.file)
         documents: list[_Document] = []
         tokens = without_target = 0
+        told_s = time.monotonic()
         for where, values in file.records(piece.start, piece.stop):
+            if time.monotonic() - told_s > _TELL_S:
+                tell(piece.share(where))
+                told_s = time.monotonic()
             document = _encoded(encoder, values, file, where)
             if document.num_targets == 0:
                 without_target += 1
@@ -167,7 +186,9 @@ class IndexJob:
             if tokens >= _BLOCK_TOKENS:
                 yield self._block(documents, without_target)
                 documents, tokens, without_target = [], 0, 0
+                tell(piece.share(where))
         yield self._block(documents, without_target)
+        tell(1.0)
 
     def encode_first(self, file: int, encoder: Encoder) -> bool:
         """Read and tokenise the first record of a file, to see whether it can be; tell whether it has one.
