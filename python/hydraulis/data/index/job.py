@@ -140,7 +140,7 @@ class IndexJob:
         """Name the index: files (path, size and time of change), tokenizer and settings, as a SHA-256."""
         facts = {key: value for key, value in asdict(self).items() if key != "paths"}
         facts["format_version"] = FORMAT
-        facts["files"] = [_stamp(path) for path in self.paths]
+        facts["files"] = [file_stamp(path) for path in self.paths]
         if self.format != "tokens":
             facts["tokenizer"] = self.loaded_tokenizer.fingerprint
         if self.format == "chat":
@@ -231,7 +231,12 @@ def _encoded(encoder: Encoder, values: Sequence[object], file: RecordFile, where
     return _Document(plain_tokens(sequence), counts, num_targets(sequence))
 
 
-def _stamp(path: Path) -> tuple[str, int, int]:
+def file_stamp(path: Path) -> tuple[str, int, int]:
+    """Give what tells a file from another one without reading it: where it is, its size, when it changed.
+
+    Raises:
+        InvalidInputError: it cannot be read (code `source_file`).
+    """
     try:
         status = path.stat()
     except OSError as error:
