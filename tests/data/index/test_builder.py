@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from data.small_tokenizer import write_tokenizer
 from hydraulis.data.corpus import Corpus
-from hydraulis.data.index import builder, job
+from hydraulis.data.index import broken_records, builder, job
 from hydraulis.data.index.builder import ensure_index
 from hydraulis.data.index.files import begun_extent, complete_extent, open_index
 from hydraulis.data.index.job import IndexJob
@@ -323,6 +325,73 @@ def test_a_record_that_is_refused_is_named_by_file_and_line(tmp_path: Path, proc
     begun = begun_extent(folder)
     assert begun is not None
     assert begun.pieces > 0
+
+
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("processes", [1, 2])
+def test_records_that_are_refused_are_told_together(tmp_path: Path, processes: int) -> None:
+    write_documents(tmp_path)
+    with (tmp_path / "a.jsonl").open("a") as file:
+        for number in range(103, 143):
+            file.write('{"text": "good"}\n\n' if number % 2 else f'{{"text": {number}}}\n')
+        file.write('{"text": "the last" * 100}\n{"txt": "very"}\n')
+    # Of another file nothing is said.
+    (tmp_path / "b.jsonl").write_text("no JSON\n")
+    with pytest.raises(InvalidInputError) as refusal:
+        ensure_index(job_of(tmp_path), tmp_path / "index", processes)
+    assert refusal.value.code == "record_value"
+    lines = ((103 + 3 * n, 104 + 2 * n) for n in range(10))
+    listed = [f"line {line}: field 'text' holds {value} where a string must be" for line, value in lines]
+    assert str(refusal.value) == (
+        f"file '{tmp_path}/a.jsonl' has 22 records that are refused: {'; '.join(listed)}; and 12 more; "
+        "mend the record, or leave it out"
+    )
+
+
+def write_columns(path: Path, texts: Sequence[str | None]) -> Path:
+    table = pyarrow.table({"text": texts})
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(table, path, row_group_size=4)
+    else:
+        with pyarrow.ipc.new_stream(path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=4)
+    return path
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.arrow"])
+def test_rows_that_are_refused_are_told_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("hydraulis.data.records.arrow._PIECE_ROWS", 4)
+    path = write_columns(tmp_path / name, ["ab", "cd", None, "ef", "gh", None, "ij"])
+    assert job_of(tmp_path, paths=(path,)).pieces() == [(0, 0, 4), (0, 4, 7)]
+    says = (
+        rf"{name}' has 2 records that are refused: row 2; row 5: field 'text' holds null where a string must"
+    )
+    with pytest.raises(InvalidInputError, match=says):
+        ensure_index(job_of(tmp_path, paths=(path,)), tmp_path / "index", 1)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_how_far_others_were_looked_for_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_documents(tmp_path)
+    lines = (tmp_path / "a.jsonl").read_text().splitlines(keepends=True)
+    lines[20] = lines[22] = lines[99] = "[]\n"
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    job = job_of(tmp_path)
+
+    def refused() -> str:
+        with pytest.raises(InvalidInputError) as refusal:
+            ensure_index(job, tmp_path / "index", 1)
+        return str(refusal.value)
+
+    said = "; ".join(f"line {line} is no JSON object" for line in (21, 23, 100))
+    assert refused() == (
+        f"file '{tmp_path}/a.jsonl' has 3 records that are refused: {said}: write one per line"
+    )
+    monkeypatch.setattr(broken_records, "LOOK_S", 0.0)
+    said = "line 21 is no JSON object: write one per line (no other one is refused up to line 22)"
+    assert refused() == f"file '{tmp_path}/a.jsonl', {said}"
 
 
 def test_data_that_are_refused_at_once_leave_no_folder(tmp_path: Path) -> None:

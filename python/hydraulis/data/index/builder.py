@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from hydraulis.data.index.broken_records import BrokenRecords
 from hydraulis.data.index.files import Extent, IndexWriter, begun_extent, complete_extent
 from hydraulis.data.index.job import Block, IndexJob
 from hydraulis.data.index.worker import WorkerProcesses
@@ -36,7 +37,7 @@ def ensure_index(
             that is done, from 0 to 1.
 
     Raises:
-        InvalidInputError: a record, a file or the tokenizer is refused; whole pieces that were done are kept,
+        InvalidInputError: records, a file or the tokenizer are refused; whole pieces that were done are kept,
             and without any there is no folder. Or there is no document (code `corpus_empty`).
         HydraulisError: another program builds this index (code `index_busy`), a process died
             (`index_process`), or the disk refuses a file (`index_files`).
@@ -108,21 +109,35 @@ def _build(job: IndexJob, folder: Path, processes: int, progress: Callable[[floa
         if processes > 1:
             workers = stack.enter_context(WorkerProcesses(job, remaining, processes, tell))
 
-        def blocks(place: int) -> Iterator[Block]:
+        def blocks(place: int) -> Iterator[Block | BrokenRecords]:
             if workers is not None:
                 return workers.blocks(place)
             return job.blocks(remaining[place], encoder, lambda share: tell(place + share))
 
         saved = time.monotonic()
         for place in range(len(remaining)):
-            for block in blocks(place):
-                writer.add(block)
+            broken = _write(writer, blocks(place))
+            if broken is not None:
+                later = range(place + 1, len(remaining))
+                broken.look_on((remaining[number], blocks(number)) for number in later)
+                raise broken.error(job.paths[broken.file], job.open(broken.file))
             writer.end_piece()
             if time.monotonic() - saved > _SAVE_S:
                 writer.save()
                 saved = time.monotonic()
         writer.save(complete=True)
     progress(1.0)
+
+
+def _write(writer: IndexWriter, blocks: Iterator[Block | BrokenRecords]) -> BrokenRecords | None:
+    """Write the blocks of a piece, all of which are taken; give what of it is refused."""
+    broken = None
+    for block in blocks:
+        if isinstance(block, BrokenRecords):
+            broken = block
+        else:
+            writer.add(block)
+    return broken
 
 
 @contextmanager

@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from hydraulis.config.data import RecordFormat
 from hydraulis.config.unreadable import why_unreadable
+from hydraulis.data.index.broken_records import BrokenRecords
+from hydraulis.data.records.broken_record import BrokenRecord
 from hydraulis.data.records.record_file import RecordFile, open_records
 from hydraulis.data.text.chat_template import CHATML_NAME, ChatTemplate, named_template
 from hydraulis.data.text.encoder import (
@@ -157,27 +159,26 @@ class IndexJob:
 
     def blocks(
         self, piece: Piece, encoder: Encoder, tell: Callable[[float], None] = lambda _: None
-    ) -> Iterator[Block]:
-        """Read and tokenise the records of a piece.
+    ) -> Iterator[Block | BrokenRecords]:
+        """Read and tokenise the records of a piece; those that are refused come last, in place of a block.
 
         Args:
             piece: of one of the files.
             encoder: that tokenises.
             tell: called with the share of the piece that is done, once a block was taken and now and then
                 between.
-
-        Raises:
-            InvalidInputError: a record is refused; the message begins with its place.
         """
-        file = self.open(piece.file)
+        records = self._records(piece, encoder)
         documents: list[_Document] = []
         tokens = without_target = 0
         told_s = time.monotonic()
-        for where, values in file.records(piece.start, piece.stop):
+        for where, document in records:
             if time.monotonic() - told_s > _TELL_S:
                 tell(piece.share(where))
                 told_s = time.monotonic()
-            document = _encoded(encoder, values, file, where)
+            if isinstance(document, BrokenRecord):
+                yield BrokenRecords.of(piece.file, where, document, records)
+                return
             if document.num_targets == 0:
                 without_target += 1
                 continue
@@ -199,9 +200,15 @@ class IndexJob:
         opened = self.open(file)
         for ends in opened.pieces():
             for where, values in opened.records(*ends):
-                _encoded(encoder, values, opened, where)
+                document = _encoded(encoder, values)
+                if isinstance(document, BrokenRecord):
+                    raise document.error(opened.place(where))
                 return True
         return False
+
+    def _records(self, piece: Piece, encoder: Encoder) -> Iterator[tuple[int, "_Document | BrokenRecord"]]:
+        for where, values in self.open(piece.file).records(piece.start, piece.stop):
+            yield where, _encoded(encoder, values)
 
     def _block(self, documents: Sequence["_Document"], without_target: int) -> Block:
         empty = np.zeros(0, dtype=self.dtype)
@@ -221,12 +228,13 @@ class _Document(NamedTuple):
     num_targets: int
 
 
-def _encoded(encoder: Encoder, values: Sequence[object], file: RecordFile, where: int) -> _Document:
+def _encoded(encoder: Encoder, values: Sequence[object] | BrokenRecord) -> _Document | BrokenRecord:
+    if isinstance(values, BrokenRecord):
+        return values
     try:
         sequence = encoder.encode(values)
     except InvalidInputError as error:
-        message = f"{file.place(where)}: {error}"
-        raise InvalidInputError(message, code=error.code) from None
+        return BrokenRecord(f": {error}", code=error.code)
     counts = sequence.counts if isinstance(sequence, MaskedTokens) else None
     return _Document(plain_tokens(sequence), counts, num_targets(sequence))
 

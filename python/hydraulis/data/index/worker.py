@@ -4,8 +4,9 @@ It is a program of its own, because a forked process shares locks with threads t
 spawned one imports the program that started it: of a training run that is torch, once for each process.
 
 Whoever starts it writes a job, then pieces, and closes the pipe when there are no more; for each piece it
-answers with blocks and then None, or with the error that ends it. How far it is stands in memory that all
-processes share (`PiecesDone`); between the blocks it says that there is something new there.
+answers with blocks, at last with what is refused, and then None, or with the error that ends it. How far it
+is stands in memory that all processes share (`PiecesDone`); between the blocks it says that there is
+something new there.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from functools import partial
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from hydraulis.data.index.broken_records import BrokenRecords
 from hydraulis.data.index.job import Block, IndexJob, Piece
 from hydraulis.data.index.pieces_done import News, PiecesDone
 from hydraulis.errors import HydraulisError
@@ -90,14 +92,14 @@ class WorkerProcesses:
             process.wait()
         self._done.close()
 
-    def blocks(self, place: int) -> Iterator[Block]:
-        """Give the blocks of a piece; pieces are asked for in order.
+    def blocks(self, place: int) -> Iterator[Block | BrokenRecords]:
+        """Give the blocks of a piece, or what of it is refused; pieces are asked for in order.
 
         Args:
             place: of the piece among the pieces.
 
         Raises:
-            HydraulisError: a record was refused, or the process died (code `index_process`).
+            HydraulisError: the tokenizer was refused, or the process died (code `index_process`).
         """
         number = place % self._number
         while (answer := self._receive(number)) is not None:
@@ -120,11 +122,11 @@ class WorkerProcesses:
         except BrokenPipeError as error:
             raise self._died(number) from error
 
-    def _receive(self, number: int) -> Block | News | HydraulisError | None:
+    def _receive(self, number: int) -> Block | BrokenRecords | News | HydraulisError | None:
         pipe = self._processes[number].stdout
         assert pipe is not None  # asked for above
         try:
-            answer: Block | News | HydraulisError | None = pickle.load(pipe)
+            answer: Block | BrokenRecords | News | HydraulisError | None = pickle.load(pipe)
         except (EOFError, pickle.UnpicklingError) as error:
             raise self._died(number) from error
         return answer
