@@ -2,6 +2,7 @@
 
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
+from hydraulis.data.data_files import data_files
 from hydraulis.data.open import Data
 from hydraulis.data.run_length import epochs_of, with_steps
 from hydraulis.errors import InvalidInputError
@@ -50,6 +51,7 @@ class FolderLook:
         self.resumed = resumed
         check_shards(checkpoint, resumed.manifest)
         resumed.check_model(self.config)
+        resumed.check_files(data_files(self.config.data))
         if data is None:
             return "later", f"{checkpoint} is whole; its data are compared once they are indexed"
         config = with_steps(self.config, epochs_of(self.config, data.train))

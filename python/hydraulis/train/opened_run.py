@@ -1,6 +1,7 @@
 """What is known of a run once its data are open, before anything is made for it."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -9,6 +10,7 @@ import torch.distributed as dist
 from hydraulis._core import Cluster
 from hydraulis.cli.display import TrainingDisplay
 from hydraulis.config.run import RunConfig
+from hydraulis.data.data_files import DataFile, data_files
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.open import Data
 from hydraulis.data.repeats import repeats_of
@@ -33,6 +35,7 @@ class OpenedRun:
         config: of the run; how many steps it has is known.
         cluster: of its ranks.
         data: that it trains on, and that is held out.
+        files: of the data; none where they come from elsewhere, and on other ranks than rank 0.
         position: of the data, at any step.
         resumed: the run that it goes on with; None if it begins anew.
     """
@@ -40,6 +43,7 @@ class OpenedRun:
     config: RunConfig
     cluster: Cluster
     data: Data
+    files: Sequence[DataFile]
     position: DataPosition
     resumed: ResumedRun | None
 
@@ -49,14 +53,15 @@ class OpenedRun:
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         named_strategies(config.planner, cluster)
         resumed = find_resumed(config.checkpoint.resume, config.output.directory)
-        on_rank_zero(lambda: _look_ahead(config, resumed))
+        files: list[DataFile] = []
+        on_rank_zero(lambda: files.extend(_look_ahead(config, resumed)))
         data = _data(config, stop, display)
         if data is None:
             return None
         config = _with_steps(config, data.train, display)
         position = DataPosition(config, data.train)
         _check_resumed(config, resumed, position, display)
-        return cls(config=config, cluster=cluster, data=data, position=position, resumed=resumed)
+        return cls(config=config, cluster=cluster, data=data, files=files, position=position, resumed=resumed)
 
     @property
     def completed(self) -> int:
@@ -69,10 +74,14 @@ class OpenedRun:
         return self.resumed.nothing_left(self.config.train.num_steps) if self.resumed else None
 
 
-def _look_ahead(config: RunConfig, resumed: ResumedRun | None) -> None:
-    """Refuse now what would fail after hours of work: services, the run's folder, its room."""
+def _look_ahead(config: RunConfig, resumed: ResumedRun | None) -> list[DataFile]:
+    """Refuse now what would fail after hours of work: services, folder, room, other data; list the files."""
     require_trackers(config.output)
     look_at_output(config, resumed)
+    files = data_files(config.data)
+    if resumed is not None:
+        resumed.check_files(files)
+    return files
 
 
 def _data(config: RunConfig, stop: StopRequest, display: TrainingDisplay) -> Data | None:

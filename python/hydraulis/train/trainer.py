@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -208,7 +208,8 @@ def _directory(run: OpenedRun, profile: CostProfile) -> RunDirectory:
     config, data = run.config, run.data.train
     directory = RunDirectory(run.resumed.run) if run.resumed else RunDirectory.create(config.output.directory)
     directory.write(RUN_CONFIG, json.dumps(to_dict(config), indent=2) + "\n")
-    directory.write(CORPUS, json.dumps(data.describe(), indent=2) + "\n")
+    corpus = data.describe() | {"files": list(map(asdict, run.files))}
+    directory.write(CORPUS, json.dumps(corpus, indent=2) + "\n")
     directory.write(ANALYSIS, json.dumps(analysis_of(config, data, run.cluster.gpus).to_dict()) + "\n")
     write_profile(directory, profile, run.completed)
     if config.checkpoint.weights:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from data.small_tokenizer import write_tokenizer
 from hydraulis.data.corpus import Corpus
-from hydraulis.data.index import builder
+from hydraulis.data.index import broken_records, builder, job
 from hydraulis.data.index.builder import ensure_index
 from hydraulis.data.index.files import begun_extent, complete_extent, open_index
 from hydraulis.data.index.job import IndexJob
@@ -116,9 +119,9 @@ def test_an_attempt_that_was_ended_is_gone_on_with(tmp_path: Path, monkeypatch: 
     read: list[Any] = []
     blocks = IndexJob.blocks
 
-    def counted(job: IndexJob, piece: Any, encoder: Any) -> Any:
+    def counted(job: IndexJob, piece: Any, *others: Any) -> Any:
         read.append(piece)
-        return blocks(job, piece, encoder)
+        return blocks(job, piece, *others)
 
     monkeypatch.setattr(IndexJob, "blocks", counted)
 
@@ -152,6 +155,41 @@ def test_how_far_it_is_is_told_before_anything_is_read(
     with pytest.raises(KeyboardInterrupt):
         ensure_index(job_of(tmp_path), tmp_path / "index", 1, told.append)
     assert told == [0.0, "reads"]
+
+
+# In each process that tokenises, before it begins: slow enough to be seen at work.
+SLOW = """\
+import time
+import hydraulis.data.index.job as job
+import hydraulis.data.text.encoder as encoder
+
+job._TELL_S = 0.0
+encode = encoder.TextEncoder.encode
+
+def slowly(self, values):
+    time.sleep(0.005)
+    return encode(self, values)
+
+encoder.TextEncoder.encode = slowly
+"""
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_how_far_it_is_is_told_within_a_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    write_documents(tmp_path)
+    (tmp_path / "sitecustomize.py").write_text(SLOW)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))))
+    monkeypatch.setattr(job, "_TELL_S", 0.0)
+    # One for each process, each long enough to be told of.
+    assert len(job_of(tmp_path).pieces()) == 2
+    shares: list[float] = []
+    ensure_index(job_of(tmp_path), tmp_path / "index", processes, shares.append)
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, 1.0)
+    between = {share for share in shares if 0 < share < 1}
+    assert len(between) > NUM_DOCUMENTS / 10
 
 
 KILLED = """\
@@ -287,6 +325,73 @@ def test_a_record_that_is_refused_is_named_by_file_and_line(tmp_path: Path, proc
     begun = begun_extent(folder)
     assert begun is not None
     assert begun.pieces > 0
+
+
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("processes", [1, 2])
+def test_records_that_are_refused_are_told_together(tmp_path: Path, processes: int) -> None:
+    write_documents(tmp_path)
+    with (tmp_path / "a.jsonl").open("a") as file:
+        for number in range(103, 143):
+            file.write('{"text": "good"}\n\n' if number % 2 else f'{{"text": {number}}}\n')
+        file.write('{"text": "the last" * 100}\n{"txt": "very"}\n')
+    # Of another file nothing is said.
+    (tmp_path / "b.jsonl").write_text("no JSON\n")
+    with pytest.raises(InvalidInputError) as refusal:
+        ensure_index(job_of(tmp_path), tmp_path / "index", processes)
+    assert refusal.value.code == "record_value"
+    lines = ((103 + 3 * n, 104 + 2 * n) for n in range(10))
+    listed = [f"line {line}: field 'text' holds {value} where a string must be" for line, value in lines]
+    assert str(refusal.value) == (
+        f"file '{tmp_path}/a.jsonl' has 22 records that are refused: {'; '.join(listed)}; and 12 more; "
+        "mend the record, or leave it out"
+    )
+
+
+def write_columns(path: Path, texts: Sequence[str | None]) -> Path:
+    table = pyarrow.table({"text": texts})
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(table, path, row_group_size=4)
+    else:
+        with pyarrow.ipc.new_stream(path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=4)
+    return path
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.arrow"])
+def test_rows_that_are_refused_are_told_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("hydraulis.data.records.arrow._PIECE_ROWS", 4)
+    path = write_columns(tmp_path / name, ["ab", "cd", None, "ef", "gh", None, "ij"])
+    assert job_of(tmp_path, paths=(path,)).pieces() == [(0, 0, 4), (0, 4, 7)]
+    says = (
+        rf"{name}' has 2 records that are refused: row 2; row 5: field 'text' holds null where a string must"
+    )
+    with pytest.raises(InvalidInputError, match=says):
+        ensure_index(job_of(tmp_path, paths=(path,)), tmp_path / "index", 1)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_how_far_others_were_looked_for_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_documents(tmp_path)
+    lines = (tmp_path / "a.jsonl").read_text().splitlines(keepends=True)
+    lines[20] = lines[22] = lines[99] = "[]\n"
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    job = job_of(tmp_path)
+
+    def refused() -> str:
+        with pytest.raises(InvalidInputError) as refusal:
+            ensure_index(job, tmp_path / "index", 1)
+        return str(refusal.value)
+
+    said = "; ".join(f"line {line} is no JSON object" for line in (21, 23, 100))
+    assert refused() == (
+        f"file '{tmp_path}/a.jsonl' has 3 records that are refused: {said}: write one per line"
+    )
+    monkeypatch.setattr(broken_records, "LOOK_S", 0.0)
+    said = "line 21 is no JSON object: write one per line (no other one is refused up to line 22)"
+    assert refused() == f"file '{tmp_path}/a.jsonl', {said}"
 
 
 def test_data_that_are_refused_at_once_leave_no_folder(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hydraulis.data.records import json_lines
+from hydraulis.data.records.broken_record import BrokenRecord
 from hydraulis.data.records.record_file import RecordFile, open_records
 from hydraulis.errors import HydraulisError, InvalidInputError
 
@@ -59,11 +60,13 @@ Writer = Callable[[Path], Path]
 
 
 def read(file: RecordFile) -> list[list[Any]]:
-    return [
-        [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
-        for piece in file.pieces()
-        for _, values in file.records(*piece)
-    ]
+    read = []
+    for piece in file.pieces():
+        for where, values in file.records(*piece):
+            if isinstance(values, BrokenRecord):
+                raise values.error(file.place(where))
+            read.append([value.tolist() if isinstance(value, np.ndarray) else value for value in values])
+    return read
 
 
 @pytest.fixture(autouse=True)

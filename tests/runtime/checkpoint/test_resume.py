@@ -327,3 +327,38 @@ def test_what_does_not_belong_to_the_run_is_refused(
     if kind != "nowhere":
         metrics = (folder / kind / "metrics.jsonl").read_bytes()
         assert metrics == (runs.folder / "stopped" / "metrics.jsonl").read_bytes()
+
+
+def test_files_that_changed_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    config, text = tmp_path / "run.toml", tmp_path / "text.jsonl"
+    text.write_text("".join(json.dumps({"text": "again and " * (n % 5 + 1)}) + "\n" for n in range(40)))
+    (tmp_path / "profile.json").write_text(made_up_profile({"<1>": 64}).to_json())
+    config.write_text(CONFIG.format(steps=2, folder=tmp_path))
+    overrides = (
+        f'data.sources=[{{files=["{text}"]}}]',
+        f'data.index_directory="{tmp_path}/index"',
+        "data.index_processes=1",
+        'planner.strategies=["1x<1>"]',
+    )
+    ((begun,),) = run_ranks(1, run_commands, [command(config, *overrides)])
+    assert begun.code == 0, begun.err
+    (index,) = (tmp_path / "index").iterdir()
+    before = text.stat().st_size
+    with text.open("a") as file:
+        file.write(json.dumps({"text": "more"}) + "\n")
+    says = f"is of other data: file '{text}' has {before + 17:,} bytes and had {before:,}; put the files back"
+    run = str(tmp_path / "run")
+    ((refused,),) = run_ranks(1, run_commands, [command(config, *overrides, "train.steps=3", resume=run)])
+    assert refused.code == 2
+    assert refused.err.startswith("hydraulis.train: error [checkpoint_data]: ")
+    assert says in refused.err
+    assert list((tmp_path / "index").iterdir()) == [index]
+    # As the look at it says, which reads no more of it either.
+    loaded = load(config, [*overrides, f'checkpoint.resume="{run}"'])
+    (resume,) = (one for one in preflight(loaded, Cluster(1, 1)) if one.name == "resume")
+    assert (resume.status, resume.code) == ("refused", "checkpoint_data")
+    assert says in resume.text
+    # Where the run does not say which they were, they are compared once they are read.
+    (tmp_path / "run" / "corpus.json").write_text("{}")
+    ((refused,),) = run_ranks(1, run_commands, [command(config, *overrides, "train.steps=3", resume=run)])
+    assert "(of the section data nothing differs, so the files do)" in refused.err

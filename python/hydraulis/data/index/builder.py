@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from hydraulis.data.index.broken_records import BrokenRecords
 from hydraulis.data.index.files import Extent, IndexWriter, begun_extent, complete_extent
-from hydraulis.data.index.job import IndexJob
+from hydraulis.data.index.job import Block, IndexJob
 from hydraulis.data.index.worker import WorkerProcesses
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.planner.counted import counted
@@ -32,10 +33,11 @@ def ensure_index(
         job: what is indexed.
         directory: where indexes are kept, each in a folder of its own.
         processes: that tokenise; 0 for one on each core.
-        progress: called before the first block and after each with the share that is done, from 0 to 1.
+        progress: called before the first block, after each and now and then between them, with the share
+            that is done, from 0 to 1.
 
     Raises:
-        InvalidInputError: a record, a file or the tokenizer is refused; whole pieces that were done are kept,
+        InvalidInputError: records, a file or the tokenizer are refused; whole pieces that were done are kept,
             and without any there is no folder. Or there is no document (code `corpus_empty`).
         HydraulisError: another program builds this index (code `index_busy`), a process died
             (`index_process`), or the disk refuses a file (`index_files`).
@@ -93,25 +95,49 @@ def _build(job: IndexJob, folder: Path, processes: int, progress: Callable[[floa
     start = Extent(dtype=job.dtype.str, masked=encoder.masked)
     with ExitStack() as stack:
         writer = stack.enter_context(IndexWriter(folder, start))
-        remaining = pieces[writer.extent.pieces :]
-        # Before anything is read: a first piece takes seconds.
-        progress(writer.extent.pieces / max(1, len(pieces)))
+        before = writer.extent.pieces
+        remaining = pieces[before:]
+
+        def tell(done: float) -> None:
+            progress((before + done) / max(1, len(pieces)))
+
+        # Before anything is read: what follows takes seconds to begin.
+        tell(0.0)
         processes = min(processes, len(remaining))
         workers = None
         # A single piece takes less time than starting a process.
         if processes > 1:
-            workers = stack.enter_context(WorkerProcesses(job, remaining, processes))
+            workers = stack.enter_context(WorkerProcesses(job, remaining, processes, tell))
+
+        def blocks(place: int) -> Iterator[Block | BrokenRecords]:
+            if workers is not None:
+                return workers.blocks(place)
+            return job.blocks(remaining[place], encoder, lambda share: tell(place + share))
+
         saved = time.monotonic()
-        for place, piece in enumerate(remaining):
-            for block in job.blocks(piece, encoder) if workers is None else workers.blocks(place):
-                writer.add(block)
-                progress(writer.extent.pieces / len(pieces))
+        for place in range(len(remaining)):
+            broken = _write(writer, blocks(place))
+            if broken is not None:
+                later = range(place + 1, len(remaining))
+                broken.look_on((remaining[number], blocks(number)) for number in later)
+                raise broken.error(job.paths[broken.file], job.open(broken.file))
             writer.end_piece()
             if time.monotonic() - saved > _SAVE_S:
                 writer.save()
                 saved = time.monotonic()
         writer.save(complete=True)
     progress(1.0)
+
+
+def _write(writer: IndexWriter, blocks: Iterator[Block | BrokenRecords]) -> BrokenRecords | None:
+    """Write the blocks of a piece, all of which are taken; give what of it is refused."""
+    broken = None
+    for block in blocks:
+        if isinstance(block, BrokenRecords):
+            broken = block
+        else:
+            writer.add(block)
+    return broken
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,8 @@ import numpy.typing as npt
 
 from hydraulis.config.data import RecordFormat
 from hydraulis.config.unreadable import why_unreadable
+from hydraulis.data.index.broken_records import BrokenRecords
+from hydraulis.data.records.broken_record import BrokenRecord
 from hydraulis.data.records.record_file import RecordFile, open_records
 from hydraulis.data.text.chat_template import CHATML_NAME, ChatTemplate, named_template
 from hydraulis.data.text.encoder import (
@@ -30,14 +33,20 @@ from hydraulis.errors import InvalidInputError
 FORMAT = 1
 # A block is handed on when it holds this many tokens, so that no piece need fit into memory.
 _BLOCK_TOKENS = 1 << 20
+# Between two times that it is told how far a piece has come: often for an eye, seldom for the work.
+_TELL_S = 0.2
 
 
 class Piece(NamedTuple):
-    """A range of one file, in the numbers of its kind."""
+    """A range of one file: of the places where records of its kind stand."""
 
     file: int
     start: int
     stop: int
+
+    def share(self, where: int) -> float:
+        """Give the share of it that lies before a place in it."""
+        return (where - self.start) / (self.stop - self.start)
 
 
 class Block(NamedTuple):
@@ -133,7 +142,7 @@ class IndexJob:
         """Name the index: files (path, size and time of change), tokenizer and settings, as a SHA-256."""
         facts = {key: value for key, value in asdict(self).items() if key != "paths"}
         facts["format_version"] = FORMAT
-        facts["files"] = [_stamp(path) for path in self.paths]
+        facts["files"] = [file_stamp(path) for path in self.paths]
         if self.format != "tokens":
             facts["tokenizer"] = self.loaded_tokenizer.fingerprint
         if self.format == "chat":
@@ -148,17 +157,28 @@ class IndexJob:
         """Cut all files into pieces, the same ones each time."""
         return [Piece(file, *ends) for file in range(len(self.paths)) for ends in self.open(file).pieces()]
 
-    def blocks(self, piece: Piece, encoder: Encoder) -> Iterator[Block]:
-        """Read and tokenise the records of a piece.
+    def blocks(
+        self, piece: Piece, encoder: Encoder, tell: Callable[[float], None] = lambda _: None
+    ) -> Iterator[Block | BrokenRecords]:
+        """Read and tokenise the records of a piece; those that are refused come last, in place of a block.
 
-        Raises:
-            InvalidInputError: a record is refused; the message begins with its place.
+        Args:
+            piece: of one of the files.
+            encoder: that tokenises.
+            tell: called with the share of the piece that is done, once a block was taken and now and then
+                between.
         """
-        file = self.open(piece.file)
+        records = self._records(piece, encoder)
         documents: list[_Document] = []
         tokens = without_target = 0
-        for where, values in file.records(piece.start, piece.stop):
-            document = _encoded(encoder, values, file, where)
+        told_s = time.monotonic()
+        for where, document in records:
+            if time.monotonic() - told_s > _TELL_S:
+                tell(piece.share(where))
+                told_s = time.monotonic()
+            if isinstance(document, BrokenRecord):
+                yield BrokenRecords.of(piece.file, where, document, records)
+                return
             if document.num_targets == 0:
                 without_target += 1
                 continue
@@ -167,7 +187,9 @@ class IndexJob:
             if tokens >= _BLOCK_TOKENS:
                 yield self._block(documents, without_target)
                 documents, tokens, without_target = [], 0, 0
+                tell(piece.share(where))
         yield self._block(documents, without_target)
+        tell(1.0)
 
     def encode_first(self, file: int, encoder: Encoder) -> bool:
         """Read and tokenise the first record of a file, to see whether it can be; tell whether it has one.
@@ -178,9 +200,15 @@ class IndexJob:
         opened = self.open(file)
         for ends in opened.pieces():
             for where, values in opened.records(*ends):
-                _encoded(encoder, values, opened, where)
+                document = _encoded(encoder, values)
+                if isinstance(document, BrokenRecord):
+                    raise document.error(opened.place(where))
                 return True
         return False
+
+    def _records(self, piece: Piece, encoder: Encoder) -> Iterator[tuple[int, "_Document | BrokenRecord"]]:
+        for where, values in self.open(piece.file).records(piece.start, piece.stop):
+            yield where, _encoded(encoder, values)
 
     def _block(self, documents: Sequence["_Document"], without_target: int) -> Block:
         empty = np.zeros(0, dtype=self.dtype)
@@ -200,17 +228,23 @@ class _Document(NamedTuple):
     num_targets: int
 
 
-def _encoded(encoder: Encoder, values: Sequence[object], file: RecordFile, where: int) -> _Document:
+def _encoded(encoder: Encoder, values: Sequence[object] | BrokenRecord) -> _Document | BrokenRecord:
+    if isinstance(values, BrokenRecord):
+        return values
     try:
         sequence = encoder.encode(values)
     except InvalidInputError as error:
-        message = f"{file.place(where)}: {error}"
-        raise InvalidInputError(message, code=error.code) from None
+        return BrokenRecord(f": {error}", code=error.code)
     counts = sequence.counts if isinstance(sequence, MaskedTokens) else None
     return _Document(plain_tokens(sequence), counts, num_targets(sequence))
 
 
-def _stamp(path: Path) -> tuple[str, int, int]:
+def file_stamp(path: Path) -> tuple[str, int, int]:
+    """Give what tells a file from another one without reading it: where it is, its size, when it changed.
+
+    Raises:
+        InvalidInputError: it cannot be read (code `source_file`).
+    """
     try:
         status = path.stat()
     except OSError as error:

@@ -4,19 +4,25 @@ It is a program of its own, because a forked process shares locks with threads t
 spawned one imports the program that started it: of a training run that is torch, once for each process.
 
 Whoever starts it writes a job, then pieces, and closes the pipe when there are no more; for each piece it
-answers with blocks and then None, or with the error that ends it.
+answers with blocks, at last with what is refused, and then None, or with the error that ends it. How far it
+is stands in memory that all processes share (`PiecesDone`); between the blocks it says that there is
+something new there.
 """
 
 import contextlib
+import itertools
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from hydraulis.data.index.broken_records import BrokenRecords
 from hydraulis.data.index.job import Block, IndexJob, Piece
+from hydraulis.data.index.pieces_done import News, PiecesDone
 from hydraulis.errors import HydraulisError
 
 # A process works on one piece while the next one waits for it.
@@ -32,12 +38,17 @@ class WorkerProcesses:
         job: what is indexed.
         pieces: to tokenise, in order.
         number: of processes.
+        tell: called with how many pieces are done, after each block and now and then between them.
     """
 
-    def __init__(self, job: IndexJob, pieces: Sequence[Piece], number: int) -> None:
+    def __init__(
+        self, job: IndexJob, pieces: Sequence[Piece], number: int, tell: Callable[[float], None]
+    ) -> None:
         self._job, self._pieces = job, pieces
         self._processes: list[subprocess.Popen[bytes]] = []
         self._number = number
+        self._tell = tell
+        self._done = PiecesDone.of(number)
 
     def __enter__(self) -> Self:
         try:
@@ -53,8 +64,9 @@ class WorkerProcesses:
         command = [sys.executable, "-m", "hydraulis.data.index.worker"]
         for number in range(self._number):
             process = subprocess.Popen(
-                command,
+                [*command, str(number), str(self._done.file)],
                 env=environment,
+                pass_fds=[self._done.file],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 # An interrupt at the terminal is for the program that started it, which ends this one.
@@ -78,21 +90,25 @@ class WorkerProcesses:
                         pipe.close()
         for process in self._processes:
             process.wait()
+        self._done.close()
 
-    def blocks(self, place: int) -> Iterator[Block]:
-        """Give the blocks of a piece; pieces are asked for in order.
+    def blocks(self, place: int) -> Iterator[Block | BrokenRecords]:
+        """Give the blocks of a piece, or what of it is refused; pieces are asked for in order.
 
         Args:
             place: of the piece among the pieces.
 
         Raises:
-            HydraulisError: a record was refused, or the process died (code `index_process`).
+            HydraulisError: the tokenizer was refused, or the process died (code `index_process`).
         """
         number = place % self._number
         while (answer := self._receive(number)) is not None:
             if isinstance(answer, HydraulisError):
                 raise answer
-            yield answer
+            if isinstance(answer, News):
+                self._tell(self._done.total())
+            else:
+                yield answer
         later = place + _AHEAD * self._number
         if later < len(self._pieces):
             self._send(number, self._pieces[later])
@@ -106,11 +122,11 @@ class WorkerProcesses:
         except BrokenPipeError as error:
             raise self._died(number) from error
 
-    def _receive(self, number: int) -> Block | HydraulisError | None:
+    def _receive(self, number: int) -> Block | BrokenRecords | News | HydraulisError | None:
         pipe = self._processes[number].stdout
         assert pipe is not None  # asked for above
         try:
-            answer: Block | HydraulisError | None = pickle.load(pipe)
+            answer: Block | BrokenRecords | News | HydraulisError | None = pickle.load(pipe)
         except (EOFError, pickle.UnpicklingError) as error:
             raise self._died(number) from error
         return answer
@@ -124,18 +140,30 @@ class WorkerProcesses:
         return HydraulisError(message, code="index_process")
 
 
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer until there are no more requests."""
+def serve(requests: BinaryIO, answers: BinaryIO, tell: Callable[[float], None]) -> None:
+    """Answer until there are no more requests.
+
+    Args:
+        requests: a job, then pieces.
+        answers: to them.
+        tell: called with how many pieces are done.
+    """
     job: IndexJob = pickle.load(requests)
     encoder = None
-    while True:
+    for number in itertools.count():
+
+        def within(share: float, before: int = number) -> None:
+            tell(before + share)
+            pickle.dump(News(), answers)
+            answers.flush()
+
         try:
             piece: Piece = pickle.load(requests)
         except EOFError:
             return
         try:
             encoder = encoder or job.encoder()
-            for block in job.blocks(piece, encoder):
+            for block in job.blocks(piece, encoder, within):
                 pickle.dump(block, answers, protocol=pickle.HIGHEST_PROTOCOL)
         except HydraulisError as error:
             pickle.dump(error, answers)
@@ -149,8 +177,9 @@ def main() -> None:
     # What a library prints must not get between the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    number, file = map(int, sys.argv[1:])
     try:
-        serve(sys.stdin.buffer, answers)
+        serve(sys.stdin.buffer, answers, partial(PiecesDone(file).write, number))
     except BrokenPipeError:
         # Whoever asked is gone; closing the pipe would try once more.
         os._exit(1)

@@ -40,22 +40,23 @@ class ArrowFile:
         check_fields(names, fields, f"file '{path}'")
 
     def pieces(self) -> list[tuple[int, int]]:
-        """Cut the file into runs of record batches; of each batch only its head is looked at."""
-        pieces, first, number_of_rows, number = [], 0, 0, -1
-        for number, batch in enumerate(self._batches()):
-            number_of_rows += batch.num_rows
-            if number_of_rows >= _PIECE_ROWS:
-                pieces.append((first, number + 1))
-                first, number_of_rows = number + 1, 0
-        return pieces if first > number else [*pieces, (first, number + 1)]
+        """Cut the file into runs of record batches, by rows; of each batch only its head is looked at."""
+        pieces, first, where, is_cut = [], 0, 0, True
+        for batch in self._batches():
+            where += batch.num_rows
+            is_cut = where - first >= _PIECE_ROWS
+            if is_cut:
+                pieces.append((first, where))
+                first = where
+        return pieces if is_cut else [*pieces, (first, where)]
 
     def records(self, start: int, stop: int) -> Iterator[tuple[int, Sequence[object]]]:
-        """Read the rows of some record batches."""
+        """Read the rows from one to before another, both of them first rows of record batches."""
         where = 0
-        for number, batch in enumerate(self._batches()):
-            if number >= stop:
+        for batch in self._batches():
+            if where >= stop:
                 return
-            if number >= start:
+            if where >= start:
                 yield from enumerate(rows(batch, self._fields), start=where)
             where += batch.num_rows
 

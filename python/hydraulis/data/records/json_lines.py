@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hydraulis.config.unreadable import why_no_json
-from hydraulis.data.records.fields import check_fields
-from hydraulis.errors import InvalidInputError
+from hydraulis.data.records.broken_record import BrokenRecord
+from hydraulis.data.records.fields import without_field
 
 # Large enough that starting a piece costs nothing, small enough that little is lost when a run is killed.
 PIECE_BYTES = 4 << 20
@@ -28,17 +28,18 @@ class JsonLines:
         self._path = path
         self._fields = fields
         self._size = path.stat().st_size
+        # A byte, and the number of the line that it is in.
+        self._counted = (0, 1)
 
     def pieces(self) -> list[tuple[int, int]]:
         """Cut the file into ranges of bytes."""
         return [(start, min(start + PIECE_BYTES, self._size)) for start in range(0, self._size, PIECE_BYTES)]
 
-    def records(self, start: int, stop: int) -> Iterator[tuple[int, Sequence[object]]]:
+    def records(self, start: int, stop: int) -> Iterator[tuple[int, Sequence[object] | BrokenRecord]]:
         """Read the records whose lines begin at byte `start` to before `stop`; blank lines are skipped.
 
-        Raises:
-            InvalidInputError: a line is no JSON object in UTF-8 (code `record_syntax`), or has not all
-                fields (`record_field`).
+        Broken is a line that is no JSON object in UTF-8 (code `record_syntax`), or has not all fields
+        (`record_field`).
         """
         with self._path.open("rb") as file:
             if start:
@@ -51,31 +52,30 @@ class JsonLines:
                     # Some editors start a UTF-8 file with a mark.
                     line = line.removeprefix(_MARK)
                 if not line.isspace():
-                    yield where, self._values(line, where)
+                    yield where, self._values(line)
                 where = file.tell()
 
     def place(self, where: int) -> str:
         """Name the line that begins at a byte."""
-        lines = 1
+        # Those of a list come in order: what was counted for one is not counted again.
+        start, lines = self._counted if self._counted[0] <= where else (0, 1)
         with self._path.open("rb") as file:
-            while where > 0 and (block := file.read(min(where, 1 << 20))):
+            file.seek(start)
+            while start < where and (block := file.read(min(where - start, 1 << 20))):
                 lines += block.count(b"\n")
-                where -= len(block)
+                start += len(block)
+        self._counted = where, lines
         return f"file '{self._path}', line {lines}"
 
-    def _values(self, line: bytes, where: int) -> Sequence[object]:
+    def _values(self, line: bytes) -> Sequence[object] | BrokenRecord:
         try:
             record = json.loads(line.decode().rstrip())
         except UnicodeDecodeError as error:
-            message = f"{self.place(where)} is not UTF-8 (byte {error.start}): save the file as UTF-8 text"
-            raise InvalidInputError(message, code="record_syntax") from None
+            why = f" is not UTF-8 (byte {error.start}): save the file as UTF-8 text"
+            return BrokenRecord(why, code="record_syntax")
         except (ValueError, RecursionError) as error:
-            message = f"{self.place(where)} is no JSON ({why_no_json(error)}): write one object per line"
-            raise InvalidInputError(message, code="record_syntax") from None
+            why = f" is no JSON ({why_no_json(error)}): write one object per line"
+            return BrokenRecord(why, code="record_syntax")
         if not isinstance(record, dict):
-            message = f"{self.place(where)} is no JSON object: write one per line"
-            raise InvalidInputError(message, code="record_syntax")
-        # Its place takes a reading of the file up to it.
-        if not all(name in record for name in self._fields):
-            check_fields(record, self._fields, self.place(where))
-        return [record[name] for name in self._fields]
+            return BrokenRecord(" is no JSON object: write one per line", code="record_syntax")
+        return without_field(record, self._fields) or [record[name] for name in self._fields]

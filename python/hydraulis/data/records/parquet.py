@@ -1,6 +1,7 @@
 """Parquet files."""
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,16 @@ class ParquetFile:
         self._fields = fields
 
     def pieces(self) -> list[tuple[int, int]]:
-        """Cut the file into its row groups."""
-        return [(group, group + 1) for group in range(self._file.num_row_groups)]
+        """Cut the file into its row groups, by rows."""
+        metadata = self._file.metadata
+        sizes = (metadata.row_group(group).num_rows for group in range(self._file.num_row_groups))
+        return list(pairwise(accumulate(sizes, initial=0)))
 
     def records(self, start: int, stop: int) -> Iterator[tuple[int, Sequence[object]]]:
-        """Read the rows of some row groups."""
-        metadata = self._file.metadata
-        where = sum(metadata.row_group(group).num_rows for group in range(start))
-        groups = list(range(start, stop))
+        """Read the rows from one to before another, both of them first rows of row groups."""
+        pieces = enumerate(self.pieces())
+        groups = [number for number, (first, last) in pieces if start <= first and last <= stop]
+        where = start
         for batch in self._file.iter_batches(_ROWS, row_groups=groups, columns=list(self._fields)):
             for values in rows(batch, self._fields):
                 yield where, values

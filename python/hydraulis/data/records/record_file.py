@@ -6,6 +6,7 @@ from typing import Protocol
 
 from hydraulis.config.unreadable import why_unreadable
 from hydraulis.data.records.arrow import ArrowFile
+from hydraulis.data.records.broken_record import BrokenRecord
 from hydraulis.data.records.json_lines import JsonLines
 from hydraulis.data.records.parquet import ParquetFile
 from hydraulis.errors import InvalidInputError
@@ -15,10 +16,10 @@ class RecordFile(Protocol):
     """A file of records."""
 
     def pieces(self) -> list[tuple[int, int]]:
-        """Cut the file into consecutive ranges, each small enough to be held in memory."""
+        """Cut the file into consecutive ranges of places, each small enough to be held in memory."""
 
-    def records(self, start: int, stop: int) -> Iterator[tuple[int, Sequence[object]]]:
-        """Read the records of one range: where each stands, and its values."""
+    def records(self, start: int, stop: int) -> Iterator[tuple[int, Sequence[object] | BrokenRecord]]:
+        """Read the records of one range: where in it each stands, and its values."""
 
     def place(self, where: int) -> str:
         """Say where a record stands, for a message."""

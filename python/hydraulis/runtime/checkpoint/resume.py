@@ -12,6 +12,7 @@ import torch
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import RunConfig, to_dict
 from hydraulis.config.written import written
+from hydraulis.data.data_files import DataFile, what_differs
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import checkpoint_name
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint
@@ -22,6 +23,7 @@ from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.home import HomeShare
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.rank_zero import from_rank_zero
+from hydraulis.runtime.run_directory import CORPUS
 
 LATEST = "latest"
 # The digest of a batch that has no sequences.
@@ -57,6 +59,23 @@ class ResumedRun:
         """
         _check_model(self, config)
 
+    def check_files(self, files: Sequence[DataFile]) -> None:
+        """Refuse files that cannot hold the data of the run, before any of them is read.
+
+        Args:
+            files: of the data now.
+
+        Raises:
+            InvalidInputError: they are not those that the run had (code `checkpoint_data`).
+        """
+        differs = what_differs(self._files(files), files)
+        if differs is not None:
+            message = (
+                f"checkpoint {self.checkpoint} is of other data: {differs}; put the files back as they were, "
+                "or begin anew without resuming"
+            )
+            raise InvalidInputError(message, code="checkpoint_data")
+
     def check(self, config: RunConfig, cursor: DataCursor) -> None:
         """Refuse the checkpoint of another model, or one that was made on other data.
 
@@ -84,6 +103,14 @@ class ResumedRun:
                     "without resuming"
                 )
                 raise InvalidInputError(message, code="checkpoint_data")
+
+    def _files(self, now: Sequence[DataFile]) -> Sequence[DataFile]:
+        """Read which files the run had; those of now where it does not say: the data are compared later."""
+        try:
+            known = json.loads((self.run / CORPUS).read_text(encoding="utf-8"))["files"]
+            return [DataFile(**file) for file in known]
+        except (OSError, ValueError, KeyError, TypeError):
+            return now
 
     def _what_differs(self, config: RunConfig) -> str:
         """Name the keys of the section `data` that the checkpoint's configuration had otherwise."""

@@ -1,0 +1,55 @@
+"""The files of a run's data, compared with those of an earlier time without reading them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hydraulis.config.data import DataConfig
+from hydraulis.data.index.job import file_stamp
+from hydraulis.data.open import files_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """One of them.
+
+    Attributes:
+        path: as it was found.
+        bytes: its size.
+    """
+
+    path: str
+    bytes: int
+
+
+def data_files(config: DataConfig) -> list[DataFile]:
+    """List the files of all sources, in order.
+
+    Raises:
+        InvalidInputError: nothing bears a name (see `source_files`), or a file cannot be read (code
+            `source_file`).
+    """
+    by_source = (files_of(config, number) for number in range(len(config.sources)))
+    paths = (path for records, mapped in by_source for path in (*records, *mapped))
+    return [DataFile(path=str(path), bytes=file_stamp(path)[1]) for path in paths]
+
+
+def what_differs(before: Sequence[DataFile], now: Sequence[DataFile]) -> str | None:
+    """Say what tells that files do not hold what they held before; None if nothing does.
+
+    Of the same sizes they may lie elsewhere, and bear other names.
+    """
+    if [file.bytes for file in before] == [file.bytes for file in now]:
+        return None
+    sizes = {file.path: file.bytes for file in before}
+    for file in now:
+        size = sizes.get(file.path, file.bytes)
+        if size != file.bytes:
+            return f"file '{file.path}' has {file.bytes:,} bytes and had {size:,}"
+    paths = {file.path for file in now}
+    for path in sizes:
+        if path not in paths:
+            return f"file '{path}' is no part of them any more"
+    for path in sorted(paths):
+        if path not in sizes:
+            return f"file '{path}' is a new part of them"
+    return "their files come in another order"

@@ -1,0 +1,114 @@
+"""The records of a file that are refused, told together: who has to mend one may mend them all."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from hydraulis.data.records.broken_record import BrokenRecord
+from hydraulis.data.records.record_file import RecordFile
+from hydraulis.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from hydraulis.data.index.job import Piece
+
+# So many are listed; the others are counted.
+LISTED = 10
+# For so long others are looked for: nobody should wait for an hour to hear of the first.
+LOOK_S = 5.0
+
+
+@dataclass(slots=True)
+class BrokenRecords:
+    """Those of one file, as far as it was looked at.
+
+    Attributes:
+        file: its number.
+        listed: where the first of them stand, and what is wrong there.
+        number: of all.
+        looked_to: where the last record stands that was looked at.
+        is_whole: whether none behind that was left out.
+    """
+
+    file: int
+    listed: list[tuple[int, BrokenRecord]]
+    number: int
+    looked_to: int
+    is_whole: bool = True
+
+    @classmethod
+    def of(cls, file: int, where: int, first: BrokenRecord, others: Iterable[tuple[int, object]]) -> Self:
+        """Look for others behind the first one of a piece.
+
+        Args:
+            file: the number of the file.
+            where: the first one stands.
+            first: of the piece.
+            others: where the records behind it stand, and what they are.
+        """
+        broken = cls(file, [(where, first)], 1, where)
+        until_s = time.monotonic() + LOOK_S
+        for place, record in others:
+            broken.looked_to = place
+            if isinstance(record, BrokenRecord):
+                broken._add([(place, record)], 1)
+            if time.monotonic() > until_s:
+                broken.is_whole = False
+                break
+        return broken
+
+    def look_on(self, later: Iterable[tuple["Piece", Iterable[object]]]) -> None:
+        """Look for others in the rest of the file.
+
+        Args:
+            later: the pieces that follow, each with what becomes of it.
+        """
+        until_s = time.monotonic() + LOOK_S
+        for piece, parts in later:
+            if piece.file != self.file or not self.is_whole:
+                return
+            for part in parts:
+                if isinstance(part, BrokenRecords):
+                    self._add(part.listed, part.number)
+                    self.looked_to, self.is_whole = part.looked_to, part.is_whole
+                if time.monotonic() > until_s:
+                    self.is_whole = False
+                    return
+            if self.is_whole:
+                self.looked_to = piece.stop - 1
+
+    def error(self, path: Path, file: RecordFile) -> InvalidInputError:
+        """Make the refusal, with the code of the first."""
+        first_where, first = self.listed[0]
+        code = first.code
+        if self.number == 1 and self.is_whole:
+            return first.error(file.place(first_where))
+        name = f"file '{path}'"
+        texts = [f"{_within(name, file.place(where))}{broken.why}" for where, broken in self.listed]
+        up_to = "" if self.is_whole else f" up to {_within(name, file.place(self.looked_to))}"
+        if self.number == 1:
+            message = f"{name}, {texts[0]} (no other one is refused{up_to})"
+        else:
+            more = f"; and {self.number - len(texts):,} more" if self.number > len(texts) else ""
+            message = f"{name} has {self.number:,} records that are refused{up_to}: {_listed(texts, more)}"
+        return InvalidInputError(message, code=code)
+
+    def _add(self, listed: Sequence[tuple[int, BrokenRecord]], number: int) -> None:
+        self.listed += listed[: LISTED - len(self.listed)]
+        self.number += number
+
+
+def _within(name: str, place: str) -> str:
+    """Give a place without the file, which is named once."""
+    return place.removeprefix(f"{name}, ")
+
+
+def _listed(texts: Sequence[str], more: str) -> str:
+    """Join what is told of each record; what all of them end with, such as the remedy, is told once."""
+    ending = texts[0]
+    while not all(text.endswith(ending) for text in texts):
+        ending = ending[1:]
+    cuts = [cut for mark in ("; ", ": ") if (cut := ending.find(mark)) >= 0]
+    ending = ending[min(cuts) :] if cuts else ""
+    return "; ".join(text.removesuffix(ending) for text in texts) + more + ending
