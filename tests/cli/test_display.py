@@ -216,11 +216,11 @@ def test_a_run_that_was_stopped_says_where_and_how_it_goes_on(capsys: pytest.Cap
 def test_a_run_that_failed_says_where_and_how_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     display = TrainingDisplay(0)
     display.num_steps(86)
-    display.failed(0, None, None)
-    display.failed(0, None, 5)
-    display.failed(22, Path("run/checkpoints/step-00000022"), 5)
+    display.failed(display.standing(0, None, None))
+    display.failed(display.standing(0, None, 5))
+    display.failed(display.standing(22, Path("run/checkpoints/step-00000022"), 5))
     display.step(made_up_metrics(30))
-    display.failed(22, Path("run/checkpoints/step-00000025"), 5)
+    display.failed(display.standing(22, Path("run/checkpoints/step-00000025"), 5))
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if not line.startswith("step ")] == [
         "failed after step 0 of 86; no checkpoint is complete: checkpoint.every_steps has some written on "

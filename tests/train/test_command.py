@@ -9,14 +9,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from hydraulis import Plan
-from hydraulis.cli.exit import EXIT_INTERRUPTED
+from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_LOST_RANK
 from hydraulis.report.run import read_run
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
@@ -24,9 +24,11 @@ from hydraulis.train import command
 from train.small_run import STEPS, read_lines, write_config
 
 ENDLESS = 100_000
-# In each process of a run, torchrun's own too.
+# In each process of a run, torchrun's own too: which it is, and what it ends with.
 KEEP_CODES = """
 import os, sys
+with open("{place}/process-" + os.environ.get("RANK", "torchrun"), "w") as file:
+    file.write(str(os.getpid()))
 leave = sys.exit
 def keep(code=None):
     with open("{place}/code-" + os.environ.get("RANK", "torchrun"), "w") as file:
@@ -100,15 +102,19 @@ def stopped(process: "subprocess.Popen[str]", directory: Path, steps: int, numbe
     """Send torchrun a signal once so many steps are recorded, and wait for the end."""
     metrics = directory / "metrics.jsonl"
     try:
-        deadline = time.monotonic() + 90
-        while not (metrics.exists() and metrics.read_text().count("\n") >= steps):
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for(process, lambda: metrics.exists() and metrics.read_text().count("\n") >= steps)
         process.send_signal(number)
     finally:
         code, out, err = finish(process)
     return Run(code, out, err, directory)
+
+
+def wait_for(process: "subprocess.Popen[str]", is_there: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 90
+    while not is_there():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -279,6 +285,42 @@ def test_termination_leaves_a_checkpoint_and_the_exit_codes_are_the_documented_o
     newest = CheckpointFolder.of_run(third.directory).newest()
     assert newest is not None
     assert read_manifest(newest).step == len(steps)
+
+
+@pytest.mark.parametrize("killed", [1, 0])
+def test_a_rank_that_is_killed_is_told_by_the_one_that_is_left(
+    first: Run, tmp_path: Path, killed: int
+) -> None:
+    directory = tmp_path / "run"
+    (tmp_path / "sitecustomize.py").write_text(KEEP_CODES.format(place=tmp_path))
+    overrides = (
+        f'planner.profile="{first.directory}/profile.json"',
+        f"train.steps={ENDLESS}",
+        "checkpoint.every_steps=2",
+    )
+    options = [part for override in overrides for part in ("--set", override)]
+    path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    process = start([str(write_config(tmp_path)), *options], PYTHONPATH=path)
+    try:
+        wait_for(process, lambda: CheckpointFolder.of_run(directory).newest() is not None)
+        os.kill(int((tmp_path / f"process-{killed}").read_text()), signal.SIGKILL)
+    finally:
+        code, out, err = finish(process)
+    assert code == 1
+    assert (tmp_path / f"code-{1 - killed}").read_text() == str(EXIT_LOST_RANK)
+    assert not (tmp_path / f"code-{killed}").exists()
+    (told,) = (line for line in err.splitlines() if line.startswith("hydraulis.train: error "))
+    assert told.startswith(
+        "hydraulis.train: error [lost_rank]: another rank ended, or does not answer within"
+    )
+    newest = CheckpointFolder.of_run(directory).newest()
+    assert f"; newest checkpoint: {newest}; to go on: the same command with --resume {directory}" in told
+    assert " (Connection " in told or " (Read error " in told
+    assert "failed after" not in out
+    # torchrun names the rank that ended first, and repeats what the other one said.
+    assert f"rank      : {killed} (local_rank: {killed})" in err.partition("Root Cause")[2]
+    assert "ended [lost_rank]: another rank ended" in err
+    assert_no_traceback_of_ours(err)
 
 
 def test_json_is_one_document_and_all_else_goes_to_standard_error(first: Run, third: Run) -> None:

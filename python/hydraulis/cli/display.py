@@ -208,22 +208,26 @@ class TrainingDisplay:
             return
         self.note(f"stopped after step {step} of {self._num_steps}; checkpoint: {_and_on(checkpoint)}")
 
-    def failed(self, first: int, newest: Path | None, every_steps: int | None) -> None:
-        """Say where a run failed and how it goes on; its error is told by others.
+    def failed(self, standing: str) -> None:
+        """Say where a run that failed stands; its error is told by others."""
+        self._screen.stop()
+        self.note(standing)
+
+    def standing(self, first: int, newest: Path | None, every_steps: int | None) -> str:
+        """Say where a run failed and how it goes on.
 
         Args:
             first: so many iterations were completed before this run.
             newest: complete checkpoint of it; None if there is none.
             every_steps: iterations from one checkpoint to the next; None if none is written on the way.
         """
-        self._screen.stop()
         at = f"failed after step {max(first, self._completed)} of {self._num_steps}"
         none = "no checkpoint is complete: " + (
             "checkpoint.every_steps has some written on the way"
             if every_steps is None
             else f"none of checkpoint.every_steps = {every_steps} was written whole by then"
         )
-        self.note(f"{at}; {none if newest is None else f'newest checkpoint: {_and_on(newest)}'}")
+        return f"{at}; {none if newest is None else f'newest checkpoint: {_and_on(newest)}'}"
 
 
 def _and_on(checkpoint: Path) -> str:

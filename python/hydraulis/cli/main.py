@@ -28,6 +28,7 @@ exit codes:
   0    done
   1    internal error: a result broke a promise; please report it
   2    an argument, a file or a batch was refused
+  3    another rank ended
   130  interrupted or terminated
   141  the reader of the output went away
 """

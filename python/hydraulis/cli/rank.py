@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-from hydraulis.cli.exit import EXIT_REFUSED, one_line, report
+from hydraulis.cli.exit import EXIT_REFUSED, LOST_RANK, exit_code, one_line, report
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.files import replaced
 
@@ -15,6 +15,8 @@ from hydraulis.planner.files import replaced
 PARENT = "HYDRAULIS_RANKS_PARENT"
 # As long as a rank may be slower to start than another.
 PATIENCE_S = 60.0
+# As long as who reports the loss of a rank may take to find out.
+STORE_S = 5.0
 # Where torchrun looks for what ended a rank: the last that it prints.
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
@@ -29,14 +31,29 @@ def report_as_rank(program: str, error: HydraulisError, variable: str = "RANK") 
 
     Args:
         program: as for `report`.
-        error: the same on every rank.
+        error: the same on every rank, or `lost_rank` on all that are left.
         variable: it is 0 where the error is reported: `RANK` for once in a job, `LOCAL_RANK` on a node.
     """
     # A command that has started its ranks itself passes on what one of them says.
-    if PARENT in os.environ or os.environ.get(variable, "0") == "0":
+    if PARENT in os.environ or _is_first(error, variable):
         report(program, error)
     _tell_torchrun(error)
-    return EXIT_REFUSED
+    return exit_code(error)
+
+
+def _is_first(error: HydraulisError, variable: str) -> bool:
+    """Tell whether it is this rank that reports; of ranks that are left it is the first to come."""
+    if error.code != LOST_RANK:
+        return os.environ.get(variable, "0") == "0"
+    with suppress(Exception):
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        # torchrun's own, which outlives any rank, and the ranks that it starts anew.
+        store = TCPStore(host, port, timeout=timedelta(seconds=STORE_S))
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        return int(store.add(f"hydraulis/lost-rank/{attempt}", 1)) == 1
+    return True
 
 
 def report_before_meeting(program: str, error: HydraulisError) -> int:
@@ -71,7 +88,8 @@ def _tell_torchrun(error: HydraulisError) -> None:
     if _ERROR_FILE not in os.environ:
         return
     file = Path(os.environ[_ERROR_FILE])
-    message = f"refused [{error.code}]: {one_line(error)}"
+    word = "refused" if exit_code(error) == EXIT_REFUSED else "ended"
+    message = f"{word} [{error.code}]: {one_line(error)}"
     document = {"message": {"message": message, "extraInfo": {"timestamp": str(int(time.time()))}}}
     # The refusal counts, not its echo.
     with suppress(OSError), replaced(file) as unfinished:

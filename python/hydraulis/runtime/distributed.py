@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _abort_process_group
 
 from hydraulis.runtime.device import CPU, backend_of, prepare_device
+from hydraulis.runtime.lost_rank import is_lost, lost_rank
 from hydraulis.runtime.node_interface import node_interface
 from hydraulis.runtime.rank_zero import from_rank_zero
 from hydraulis.runtime.torchrun import require_torchrun
@@ -28,6 +29,7 @@ def joined(timeout: timedelta, device: torch.device = CPU, *, deterministic: boo
 
     Raises:
         InvalidInputError: the process was not started by torchrun (code `not_torchrun`).
+        HydraulisError: another rank ended before this one (code `lost_rank`).
     """
     require_torchrun()
     # A rank is one thread: ranks share the cores, and a second thread each would wait for the others' (an
@@ -42,10 +44,12 @@ def joined(timeout: timedelta, device: torch.device = CPU, *, deterministic: boo
     dist.init_process_group(backend, timeout=timeout, device_id=device_id)
     try:
         yield dist.get_rank()
-    except BaseException:
+    except BaseException as error:
         # To destroy a group is to wait until NCCL has ended what it began. Of a rank that fails alone, for
         # want of memory say, nobody has heard: all would wait, and its error would not be told.
         _abort_process_group()
+        if is_lost(error):
+            raise lost_rank(error) from error
         raise
     dist.destroy_process_group()
 

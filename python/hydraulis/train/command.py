@@ -28,6 +28,7 @@ all that can be known before a rank starts.
 exit codes:
   0    done
   2    the configuration or the data is refused
+  3    another rank ended: the newest checkpoint is named
   130  interrupted or terminated, after the step at hand: a checkpoint is there
 torchrun ends with 1 if a rank ends with any but 0.
 """
@@ -38,8 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Be one rank of a training run.
 
     Returns:
-        0; 2 when the configuration or the data is refused; 130 when the run was interrupted, after the step
-        at hand.
+        0; 2 when the configuration or the data is refused; 3 when another rank ended; 130 when the run was
+        interrupted, after the step at hand.
     """
     try:
         parsed = make_parser().parse_args(arguments)
@@ -66,7 +67,7 @@ def _as_rank(config: RunConfig, *, as_json: bool) -> int:
         with StopRequest() as stop, joined(timeout, device, deterministic=deterministic) as rank:
             return train(config, rank, stop, as_json=as_json)
     except HydraulisError as error:
-        # Every rank raises the same error: one of them reports it.
+        # Every rank that is left raises the same error: one of them reports it.
         return report_as_rank(_PROGRAM, error)
 
 

@@ -28,6 +28,7 @@ from hydraulis.runtime.evaluator import Evaluator
 from hydraulis.runtime.hugging_face.files import carry, tokenizer_note
 from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.loop import Iteration, iterations
+from hydraulis.runtime.lost_rank import is_lost, lost_rank
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.recorder import Recorder
 from hydraulis.runtime.run_directory import ANALYSIS, CORPUS, RUN_CONFIG, RunDirectory
@@ -118,6 +119,9 @@ class Trainer:
 
         Where all ranks fail alike, what was being written is a checkpoint then. Of the failure of some the
         others know nothing, and would not meet them.
+
+        Raises:
+            HydraulisError: in place of what tells that another rank ended (code `lost_rank`).
         """
         try:
             yield
@@ -126,7 +130,11 @@ class Trainer:
                 self._complete_checkpoint(display)
             folder = CheckpointFolder.of_run(self.recorder.directory.path)
             every_steps = self.run.config.checkpoint.every_steps
-            display.failed(self.run.completed, folder.newest(), every_steps)
+            standing = display.standing(self.run.completed, folder.newest(), every_steps)
+            if is_lost(error):
+                # Told by whoever is left, which rank 0 may not be.
+                raise lost_rank(error, standing) from error
+            display.failed(standing)
             raise
 
     def _complete_checkpoint(self, display: TrainingDisplay) -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hydraulis.runtime.checkpoint.folder import CheckpointFolder, remove
+from hydraulis.errors import InvalidInputError
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint, remove
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
 from hydraulis.runtime.checkpoint.resume import newest_of
 
@@ -44,6 +45,32 @@ def test_only_a_folder_with_a_manifest_is_a_checkpoint(folder: CheckpointFolder)
 def test_they_are_ordered_by_their_numbers(folder: CheckpointFolder) -> None:
     make(folder, 99_999_999, 100_000_000)
     assert folder.newest() == folder.step(100_000_000)
+
+
+def test_what_is_no_checkpoint_is_named_with_a_way_on(folder: CheckpointFolder) -> None:
+    run = folder.path.parent
+
+    def refused() -> str:
+        with pytest.raises(InvalidInputError) as refusal:
+            newest_checkpoint(run)
+        assert refusal.value.code == "checkpoint_missing"
+        return str(refusal.value)
+
+    on = (
+        "name the folder of a run that wrote one, or train without resuming: that begins anew in a folder of "
+        "its own"
+    )
+    assert refused() == f"there is no folder {run}; {on}"
+    run.mkdir()
+    assert refused() == f"{run} has no complete checkpoint; {on}"
+    make(folder, 5, torn=5)
+    why = "lacks manifest.json, which is written last, so it was never completed"
+    assert refused() == f"{run} has no complete checkpoint: step-00000005 {why}; {on}"
+    for step in (10, 15):
+        make(folder, step, torn=step)
+    assert f": step-00000015 (and 2 others before it) {why}; {on}" in refused()
+    make(folder, 10)
+    assert newest_checkpoint(run) == folder.step(10)
 
 
 def test_rotation_keeps_the_newest_and_removes_what_was_never_completed(folder: CheckpointFolder) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hydraulis.errors import InvalidInputError
+from hydraulis.planner.counted import counted
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
 from hydraulis.runtime.run_directory import CHECKPOINTS, why_no_folder
 
@@ -38,6 +39,14 @@ class CheckpointFolder:
     def newest(self) -> Path | None:
         """Give the newest complete checkpoint, None if there is none."""
         return next(reversed(self.complete()), None)
+
+    def unfinished(self) -> str:
+        """Name what is there and is no checkpoint, as a sentence goes on; empty if there is nothing."""
+        names = [path.name for path in self._all() if not (path / MANIFEST).is_file()]
+        if not names:
+            return ""
+        others = f" (and {counted(len(names) - 1, 'other')} before it)" if len(names) > 1 else ""
+        return f": {names[-1]}{others} lacks {MANIFEST}, which is written last, so it was never completed"
 
     def begin(self, step: int) -> Path:
         """Make an empty folder for a checkpoint; what was begun there before is removed."""
@@ -78,10 +87,14 @@ def newest_checkpoint(run: Path) -> Path:
     Raises:
         InvalidInputError: there is none (code `checkpoint_missing`).
     """
-    newest = CheckpointFolder.of_run(run).newest()
+    folder = CheckpointFolder.of_run(run)
+    newest = folder.newest()
     if newest is None:
-        why = f"{run} has no complete checkpoint" if run.is_dir() else why_no_folder(run)
-        message = f"{why}; name the folder of a run that wrote one"
+        why = f"{run} has no complete checkpoint{folder.unfinished()}" if run.is_dir() else why_no_folder(run)
+        message = (
+            f"{why}; name the folder of a run that wrote one, or train without resuming: that begins anew in "
+            "a folder of its own"
+        )
         raise InvalidInputError(message, code="checkpoint_missing")
     return newest
 

@@ -142,7 +142,7 @@ def torn(path: str, cause: str) -> HydraulisError:
     """Make the error of a checkpoint that is not whole."""
     message = (
         f"checkpoint file {path} is not whole: {cause}; "
-        "remove its folder to resume from the checkpoint before"
+        "remove its folder to resume from the checkpoint before, or begin anew without resuming"
     )
     return HydraulisError(message, code="checkpoint_torn")
 
