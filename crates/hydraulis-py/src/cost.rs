@@ -3,9 +3,11 @@
 use hydraulis_core::spec::{CheckpointingKind, ContextKind, Dtype};
 use hydraulis_core::{Tokens, cost, spec};
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
 use crate::errors::raise;
 use crate::gil::detached;
+use crate::pickle::{Reduced, made_by};
 use crate::spec::{Cluster, Scheme, checkpointing_kind};
 
 /// Time and memory of one model under each scheme of one kind of cluster, with where the numbers come from.
@@ -59,8 +61,8 @@ impl CostProfile {
     }
 
     /// Reads and checks the JSON form.
-    #[staticmethod]
-    fn from_json(py: Python<'_>, text: &str) -> PyResult<CostProfile> {
+    #[classmethod]
+    fn from_json(_class: &Bound<'_, PyType>, py: Python<'_>, text: &str) -> PyResult<CostProfile> {
         detached(py, || cost::CostProfile::from_json(text)).map(CostProfile)
     }
 
@@ -151,6 +153,10 @@ impl CostProfile {
         Ok(entry.fit.map(|fit| fit.error()))
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        made_by::<CostProfile>(py, "from_json", self.to_json())
+    }
+
     fn __repr__(&self) -> String {
         format!("CostProfile('{}', {} schemes)", self.0.name, self.0.schemes.len())
     }
@@ -211,6 +217,16 @@ impl Efficiency {
         })
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let times: Vec<f64> = self.0.kinds().map(|(_, times)| times).collect();
+        made_by::<Efficiency>(py, "_of", times)
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, times: [f64; cost::Efficiency::KINDS]) -> Efficiency {
+        Efficiency(cost::Efficiency::of_times_peak(times))
+    }
+
     fn __repr__(&self) -> String {
         let kinds: Vec<String> = self.0.kinds().map(|(name, times)| format!("{name} {times:.2}")).collect();
         format!("Efficiency({})", kinds.join(", "))
@@ -225,8 +241,8 @@ pub(crate) struct ModelShape(pub(crate) spec::ModelShape);
 #[pymethods]
 impl ModelShape {
     /// Reads and checks the JSON form.
-    #[staticmethod]
-    fn from_json(py: Python<'_>, text: &str) -> PyResult<ModelShape> {
+    #[classmethod]
+    fn from_json(_class: &Bound<'_, PyType>, py: Python<'_>, text: &str) -> PyResult<ModelShape> {
         detached(py, || spec::ModelShape::from_json(text)).map(ModelShape)
     }
 
@@ -250,6 +266,10 @@ impl ModelShape {
     /// The first field that another shape has otherwise: its name, the value here and there; None if they are equal.
     fn difference(&self, other: &ModelShape) -> Option<(&'static str, String, String)> {
         self.0.difference(&other.0)
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        made_by::<ModelShape>(py, "from_json", self.to_json())
     }
 
     fn __repr__(&self) -> String {

@@ -2,6 +2,7 @@
 
 use hydraulis_core::plan;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::arrays::from_zero;
 
@@ -70,6 +71,17 @@ impl Effort {
     #[getter]
     fn exchanges(&self) -> usize {
         self.0.exchanges
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((), Bound<'py, PyDict>)> {
+        let plan::Effort { refinements, attempts, markets, exchanges } = self.0;
+        let named = PyDict::new(py);
+        for (name, count) in
+            [("refinements", refinements), ("attempts", attempts), ("markets", markets), ("exchanges", exchanges)]
+        {
+            named.set_item(name, count)?;
+        }
+        Ok(((), named))
     }
 
     fn __repr__(&self) -> String {

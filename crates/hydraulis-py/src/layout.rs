@@ -3,6 +3,7 @@
 use hydraulis_core::{LayoutError, layout};
 use numpy::PyArray2;
 use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
 
 use crate::arrays::{Column, pairs};
 use crate::cost::ModelShape;
@@ -33,6 +34,15 @@ impl Parameter {
     #[pyo3(signature = (name, *, rows, row_elements, units, blocks))]
     fn new(name: String, rows: u64, row_elements: u64, units: u64, blocks: Vec<u32>) -> Parameter {
         Parameter { name, rows, row_elements, units, blocks }
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((&str,), Bound<'py, PyDict>)> {
+        let named = PyDict::new(py);
+        named.set_item("rows", self.rows)?;
+        named.set_item("row_elements", self.row_elements)?;
+        named.set_item("units", self.units)?;
+        named.set_item("blocks", &self.blocks)?;
+        Ok(((&self.name,), named))
     }
 }
 
@@ -80,6 +90,10 @@ impl ParameterTable {
             blocks: parameter.blocks.clone(),
         };
         self.0.parameters().iter().map(own).collect()
+    }
+
+    fn __getnewargs__(&self) -> (Vec<Parameter>, LayerSplit) {
+        (self.parameters(), self.split())
     }
 }
 
@@ -141,6 +155,12 @@ impl Position {
     #[getter]
     fn tensor_rank(&self) -> u16 {
         self.0.tensor_rank
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((Scheme,), Bound<'py, PyDict>)> {
+        let layout::Position { scheme, stage, context_rank, tensor_rank } = self.0;
+        let places = [("stage", stage), ("context_rank", context_rank), ("tensor_rank", tensor_rank)];
+        Ok(((Scheme(scheme),), places.into_py_dict(py)?))
     }
 
     fn __repr__(&self) -> String {

@@ -3,6 +3,7 @@
 use hydraulis_core::layout::{self, Traffic};
 use hydraulis_core::spec;
 use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
 
 use crate::cost::CostProfile;
 use crate::errors::raise;
@@ -56,6 +57,10 @@ impl LinkRates {
         text.parse().map(|rates: spec::LinkRates| rates.into()).map_err(|error| raise(py, &error))
     }
 
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((), Bound<'py, PyDict>)> {
+        Ok(((), named(py, (*self).into())?))
+    }
+
     fn __repr__(&self) -> String {
         let LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us } = self;
         format!("LinkRates({gigabytes_per_s} GB/s a node, {gpu_gigabytes_per_s} GB/s a GPU, {message_us} us a message)")
@@ -99,9 +104,23 @@ impl Link {
         detached(py, || layout::Link::of_profile(&profile.0, rates.into())).map(Link)
     }
 
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((ParameterTable,), Bound<'py, PyDict>)> {
+        let Traffic { rates, parameter_bytes, gradient_bytes } = self.0.traffic();
+        let named = named(py, rates)?;
+        named.set_item("parameter_bytes", parameter_bytes)?;
+        named.set_item("gradient_bytes", gradient_bytes)?;
+        Ok(((ParameterTable(self.0.table().clone()),), named))
+    }
+
     fn __repr__(&self) -> String {
         let spec::LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us } = self.0.traffic().rates;
         format!("Link({gigabytes_per_s} GB/s a node, {gpu_gigabytes_per_s} GB/s a GPU, {message_us} us a message)")
+    }
+}
+
+impl From<layout::Link> for Link {
+    fn from(core: layout::Link) -> Link {
+        Link(core)
     }
 }
 
@@ -109,4 +128,15 @@ impl Link {
     pub(crate) fn core(&self) -> layout::Link {
         self.0.clone()
     }
+}
+
+/// The rates as keyword arguments.
+fn named(py: Python<'_>, rates: spec::LinkRates) -> PyResult<Bound<'_, PyDict>> {
+    let spec::LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us } = rates;
+    let rates = [
+        ("gigabytes_per_s", gigabytes_per_s),
+        ("gpu_gigabytes_per_s", gpu_gigabytes_per_s),
+        ("message_us", message_us),
+    ];
+    rates.into_py_dict(py)
 }

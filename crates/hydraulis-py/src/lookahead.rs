@@ -1,16 +1,18 @@
 //! `WindowPlan`, and what a planner is asked for a window of batches.
 
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::lookahead::{self, Progress, Window};
+use hydraulis_core::lookahead::{self, Member, Progress, Window};
 use hydraulis_core::plan::Planner;
 use hydraulis_core::spec::Strategy;
 use hydraulis_core::{Millis, Result};
 use numpy::PyArray2;
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
 use crate::arrays::{batches, from_zero, lists, pairs};
 use crate::errors::invalid;
 use crate::gil::{detached, watched};
+use crate::pickle::{Reduced, made_by};
 use crate::plan::Plan;
 
 /// The plans of several iterations that were planned together.
@@ -21,6 +23,9 @@ pub(crate) struct WindowPlan {
     plans: Vec<Py<Plan>>,
     members: Vec<Py<PyArray2<i64>>>,
 }
+
+/// Of one iteration its plan, its members and what its change of strategy takes.
+type StepFields = (Py<Plan>, Vec<(usize, usize)>, f64);
 
 #[pymethods]
 impl WindowPlan {
@@ -80,6 +85,24 @@ impl WindowPlan {
 
     fn __eq__(&self, other: &WindowPlan) -> bool {
         self.core == other.core
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let step = |(step, plan): (&lookahead::Step, &Py<Plan>)| {
+            let members: Vec<_> = step.members.iter().map(|one| (one.batch, one.sequence)).collect();
+            (plan.clone_ref(py), members, step.switch_ms.0)
+        };
+        made_by::<WindowPlan>(py, "_of", self.core.steps.iter().zip(&self.plans).map(step).collect::<Vec<_>>())
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, py: Python<'_>, steps: Vec<StepFields>) -> PyResult<WindowPlan> {
+        let step = |(plan, members, switch_ms): StepFields| lookahead::Step {
+            plan: plan.get().inner().clone(),
+            members: members.into_iter().map(|(batch, sequence)| Member { batch, sequence }).collect(),
+            switch_ms: Millis(switch_ms),
+        };
+        WindowPlan::new(py, lookahead::WindowPlan { steps: steps.into_iter().map(step).collect() })
     }
 
     fn __repr__(&self) -> String {

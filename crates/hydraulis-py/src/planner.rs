@@ -7,6 +7,7 @@ use hydraulis_core::plan::{self, Limit};
 use hydraulis_core::simulation;
 use hydraulis_core::spec::{MemoryRule, Strategy};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::arrays::{integers, positive};
 use crate::cost::CostProfile;
@@ -15,9 +16,10 @@ use crate::errors::{invalid, raise};
 use crate::gil::{detached, interruptible};
 use crate::link::Link;
 use crate::lookahead::{Request, WindowPlan};
+use crate::network::Network;
 use crate::plan::Plan;
 use crate::schedule::{Span, spans};
-use crate::simulation::{Network, RankMemory, Simulation, simulate};
+use crate::simulation::{RankMemory, Simulation, simulate};
 use crate::spec::Cluster;
 
 /// Plans batches for one model on one cluster: over the profile's list of strategies, over another list, or with
@@ -249,7 +251,22 @@ impl Planner {
         let plan = plan.inner();
         let link = link.map(Link::core).or_else(|| self.core.link().cloned());
         let iteration = detached(py, || simulate(plan, self.core.cost(), &slowdowns, network, link))?;
-        Simulation::new(py, iteration)
+        Simulation::new(py, &iteration)
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((CostProfile, Cluster), Bound<'py, PyDict>)> {
+        let cost = self.core.cost();
+        let named = PyDict::new(py);
+        if self.core.is_search() {
+            named.set_item("strategies", "search")?;
+        } else {
+            named.set_item("strategies", self.strategies())?;
+        }
+        named.set_item("max_strategies", self.max_strategies)?;
+        named.set_item("memory", self.memory())?;
+        named.set_item("link", self.core.link().cloned().map(Link::from))?;
+        named.set_item("effort", Effort(self.core.effort()))?;
+        Ok(((CostProfile(cost.profile().clone()), Cluster(cost.cluster())), named))
     }
 
     fn __repr__(&self) -> String {

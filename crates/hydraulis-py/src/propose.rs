@@ -9,11 +9,13 @@ use hydraulis_core::spec::MemoryRule;
 use hydraulis_core::{Tokens, lengths, propose as core};
 use numpy::PyArray1;
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
 use crate::arrays::{Column, batches, integers, positive};
 use crate::cost::CostProfile;
 use crate::errors::raise;
 use crate::gil::{detached, interruptible, watched};
+use crate::pickle::{Reduced, made_by};
 use crate::plan::Guess;
 use crate::spec::Cluster;
 
@@ -41,6 +43,9 @@ pub(crate) struct Proposal {
     /// How many strategies there were to choose from.
     candidates: usize,
 }
+
+/// Its fields, in their order.
+type ProposalFields = (Vec<Py<ProposedStrategy>>, f64, f64, f64, u64, Option<Guess>, usize);
 
 /// One strategy of a proposal.
 #[pyclass(frozen, get_all, module = "hydraulis")]
@@ -99,6 +104,10 @@ impl LengthHistogram {
         let batches = detached(py, || self.0.sample(tokens, count, seed))?;
         let lengths = |batch: &lengths::Batch| Column::from_counts(py, batch.tokens().iter().map(|tokens| tokens.0));
         Ok(batches.iter().map(|batch| lengths(batch).get(py)).collect())
+    }
+
+    fn __getnewargs__(&self) -> (Vec<u64>, Vec<u64>) {
+        self.0.entries().map(|(length, count)| (length.0, count)).unzip()
     }
 
     fn __repr__(&self) -> String {
@@ -185,6 +194,19 @@ impl Proposal {
 
 #[pymethods]
 impl Proposal {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let Proposal { expected_ms, search_ms, cost, longest_admitted, guess, candidates, .. } = *self;
+        let strategies: Vec<_> = self.strategies.iter().map(|one| one.clone_ref(py)).collect();
+        let fields = (strategies, expected_ms, search_ms, cost, longest_admitted, guess, candidates);
+        made_by::<Proposal>(py, "_of", fields)
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, fields: ProposalFields) -> Proposal {
+        let (strategies, expected_ms, search_ms, cost, longest_admitted, guess, candidates) = fields;
+        Proposal { strategies, expected_ms, search_ms, cost, longest_admitted, guess, candidates }
+    }
+
     fn __repr__(&self) -> String {
         let (strategies, ms, cost) = (self.strategies.len(), self.expected_ms, 100.0 * self.cost);
         format!("Proposal({strategies} strategies, {ms:.1} ms, {cost:.2} % over search)")
@@ -193,6 +215,17 @@ impl Proposal {
 
 #[pymethods]
 impl ProposedStrategy {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let fields = (&self.strategy, self.batches.clone(), self.share, self.expected_ms);
+        made_by::<ProposedStrategy>(py, "_of", fields)
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, fields: (String, Vec<usize>, f64, f64)) -> ProposedStrategy {
+        let (strategy, batches, share, expected_ms) = fields;
+        ProposedStrategy { strategy, batches, share, expected_ms }
+    }
+
     fn __repr__(&self) -> String {
         format!("ProposedStrategy('{}', {:.1} % of the batches)", self.strategy, 100.0 * self.share)
     }
@@ -200,6 +233,16 @@ impl ProposedStrategy {
 
 #[pymethods]
 impl PaperStrategy {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        made_by::<PaperStrategy>(py, "_of", (&self.strategy, self.serves, self.ms))
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, fields: (String, u64, f64)) -> PaperStrategy {
+        let (strategy, serves, ms) = fields;
+        PaperStrategy { strategy, serves, ms }
+    }
+
     fn __repr__(&self) -> String {
         format!("PaperStrategy('{}', up to {} tokens)", self.strategy, self.serves)
     }

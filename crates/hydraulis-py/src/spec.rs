@@ -3,6 +3,7 @@
 use hydraulis_core::{Error, spec, strategy};
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::errors::{invalid, raise};
 
@@ -36,6 +37,10 @@ impl Cluster {
     #[getter]
     fn gpus_per_node(&self) -> u32 {
         self.0.gpus_per_node()
+    }
+
+    fn __getnewargs__(&self) -> (u32, u32) {
+        (self.gpus(), self.gpus_per_node())
     }
 
     fn __repr__(&self) -> String {
@@ -83,6 +88,13 @@ impl LayerSplit {
     /// Layers of each stage of a scheme.
     fn stage_layers(&self, py: Python<'_>, scheme: &Scheme) -> PyResult<Vec<u32>> {
         self.0.stage_layers(scheme.0).map_err(|error| raise(py, &error))
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((u32,), Bound<'py, PyDict>)> {
+        let named = PyDict::new(py);
+        named.set_item("head_layers", self.0.head_layers())?;
+        named.set_item("stated", self.stated())?;
+        Ok(((self.0.layers(),), named))
     }
 }
 
@@ -142,6 +154,10 @@ impl Scheme {
         self.0.ranks()
     }
 
+    fn __getnewargs__(&self) -> (String,) {
+        (self.0.to_string(),)
+    }
+
     fn __str__(&self) -> String {
         self.0.to_string()
     }
@@ -180,6 +196,10 @@ impl Strategy {
     /// The ranks of each replica on a cluster, stage by stage.
     fn place(&self, py: Python<'_>, cluster: &Cluster) -> PyResult<Vec<Vec<u32>>> {
         strategy::place(&self.0, cluster.0).map_err(|error| raise(py, &error))
+    }
+
+    fn __getnewargs__(&self) -> (String,) {
+        (self.0.to_string(),)
     }
 
     fn __str__(&self) -> String {
