@@ -87,7 +87,7 @@ def test_a_sequence_that_no_strategy_admits_is_infeasible(planner: Planner) -> N
     longest = planner.longest_admitted
     assert planner.plan([longest]).lengths.tolist() == [longest]
     with pytest.raises(
-        InfeasibleError, match=rf"sequence 1 has {longest + 1} tokens.* is {longest}"
+        InfeasibleError, match=rf"sequence 1 has {longest + 1:,} tokens.* is {longest:,} "
     ) as refusal:
         planner.plan([5, longest + 1])
     assert refusal.value.code == "sequence_too_long"
@@ -132,7 +132,7 @@ def test_wrong_strategies_are_refused(strategies: list[str], code: str) -> None:
 
 @pytest.mark.parametrize("gpus", [0, 12, -4, 2**40])
 def test_a_cluster_is_of_whole_nodes(gpus: int) -> None:
-    with pytest.raises(InvalidInputError, match=f"{gpus} GPUs in nodes of 8") as refusal:
+    with pytest.raises(InvalidInputError, match=f"{gpus:,} GPUs in nodes of 8") as refusal:
         Cluster(gpus, 8)
     assert refusal.value.code == "cluster_shape"
 

@@ -208,7 +208,9 @@ impl Proposal {
     }
 
     fn __repr__(&self) -> String {
-        let (strategies, ms, cost) = (self.strategies.len(), self.expected_ms, 100.0 * self.cost);
+        let (strategies, ms) = (self.strategies.len(), self.expected_ms);
+        // What rounds to nothing is no negative number.
+        let cost = (1e4 * self.cost).round() / 100.0 + 0.0;
         format!("Proposal({strategies} strategies, {ms:.1} ms, {cost:.2} % over search)")
     }
 }

@@ -65,7 +65,7 @@ impl LayerSplit {
     ) -> PyResult<LayerSplit> {
         let layers = counted(layers, || {
             let (field, value) = ("num_hidden_layers", layers.to_string());
-            Error::ModelShape { field, value, limit: format!("from 1 to {}", u32::MAX) }
+            Error::ModelShape { field, value, limit: "from 1 to 4,294,967,295".into() }
         })?;
         let lists = stated.into_iter().enumerate().map(|(index, list)| {
             let refused = || {
