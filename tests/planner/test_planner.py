@@ -56,9 +56,12 @@ def test_lengths_are_any_sequence(planner: Planner, take: Callable[[range], Any]
         (["5"], "sequence 0 is 5"),
         (np.array([None, 5], dtype=object), "sequence 0 is None"),
         ([[1, 2], [3, 4]], "2 dimensions: the limit is 1"),
-        (5, "0 dimensions"),
-        (None, "0 dimensions"),
-        ("55", "0 dimensions"),
+        (5, "it is of type 'int', and a list, or an array of one dimension, is wanted"),
+        (None, "it is None, and a list"),
+        ("55", "it is of type 'str', and a list"),
+        ({5, 6}, "it is of type 'set', and a list"),
+        ({5: 6}, "it is of type 'dict', and a list"),
+        ((one for one in (5, 6)), "it is of type 'generator', and a list"),
     ],
 )
 def test_anything_but_whole_numbers_is_refused(planner: Planner, lengths: Any, message: str) -> None:
