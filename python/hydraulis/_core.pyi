@@ -245,7 +245,7 @@ class Planner:
         profile: CostProfile,
         cluster: Cluster,
         *,
-        strategies: Sequence[str] | Literal["search"] | None = None,
+        strategies: Sequence[str | Strategy] | Literal["search"] | None = None,
         max_strategies: int | None = None,
         memory: Literal["cap", "exact"] = "cap",
         link: Link | None = None,
@@ -265,7 +265,7 @@ class Planner:
         lengths: ArrayLike,
         targets: ArrayLike | None = None,
         *,
-        used: Sequence[str] | None = None,
+        used: Sequence[str | Strategy] | None = None,
     ) -> Plan: ...
     def plan_window(
         self,
@@ -274,7 +274,7 @@ class Planner:
         *,
         max_delay: int = 0,
         switch_ms: float = 0.0,
-        previous: str | None = None,
+        previous: str | Strategy | None = None,
         progress: Callable[[str, int, int], object] | None = None,
     ) -> WindowPlan: ...
     def check(self, plan: Plan, lengths: ArrayLike, targets: ArrayLike | None = None) -> list[str]: ...
@@ -286,7 +286,7 @@ class Planner:
         *,
         max_delay: int = 0,
         switch_ms: float = 0.0,
-        previous: str | None = None,
+        previous: str | Strategy | None = None,
     ) -> list[str]: ...
     def timeline(self, plan: Plan) -> list[list[Span]]: ...
     def rank_memory(self, plan: Plan) -> list[RankMemory | None]: ...

@@ -14,6 +14,7 @@ use crate::errors::invalid;
 use crate::gil::{detached, watched};
 use crate::pickle::{Reduced, made_by};
 use crate::plan::Plan;
+use crate::spec::GivenStrategy;
 
 /// The plans of several iterations that were planned together.
 #[pyclass(frozen, module = "hydraulis")]
@@ -124,7 +125,7 @@ pub(crate) struct Request {
     targets: Option<Vec<Vec<i64>>>,
     max_delay: usize,
     switch_ms: f64,
-    previous: Option<String>,
+    previous: Option<GivenStrategy>,
 }
 
 impl Request {
@@ -133,7 +134,7 @@ impl Request {
         given: &Bound<'_, PyAny>,
         targets: Option<&Bound<'_, PyAny>>,
         max_delay: i64,
-        (switch_ms, previous): (f64, Option<String>),
+        (switch_ms, previous): (f64, Option<GivenStrategy>),
     ) -> PyResult<Request> {
         let py = given.py();
         let lengths = batches(given)?;
@@ -176,7 +177,7 @@ impl Request {
 
     fn with<T>(&self, work: impl FnOnce(&Window) -> Result<T>) -> Result<T> {
         let batches = Batch::several(&self.lengths, self.targets.as_deref())?;
-        let previous: Option<Strategy> = self.previous.as_ref().map(|text| text.parse()).transpose()?;
+        let previous: Option<Strategy> = self.previous.as_ref().map(GivenStrategy::read).transpose()?;
         work(&Window {
             batches: &batches,
             switch: Millis(self.switch_ms),

@@ -20,7 +20,7 @@ use crate::network::Network;
 use crate::plan::Plan;
 use crate::schedule::{Span, spans};
 use crate::simulation::{RankMemory, Simulation, simulate};
-use crate::spec::Cluster;
+use crate::spec::{Cluster, GivenStrategy};
 
 /// Plans batches for one model on one cluster: over the profile's list of strategies, over another list, or with
 /// `strategies="search"` over any set of replicas of the profile's schemes; in one run under at most `max_strategies`.
@@ -73,8 +73,8 @@ impl Planner {
             let core = match strategies {
                 None => plan::Planner::new(profile, cluster, None),
                 Some(Strategies::Search) => plan::Planner::search(profile, cluster),
-                Some(Strategies::List(texts)) => {
-                    let list = texts.iter().map(|text| text.parse()).collect::<Result<Vec<Strategy>, _>>()?;
+                Some(Strategies::List(given)) => {
+                    let list = given.iter().map(GivenStrategy::read).collect::<Result<Vec<Strategy>, _>>()?;
                     plan::Planner::new(profile, cluster, Some(list))
                 }
             }?;
@@ -119,14 +119,14 @@ impl Planner {
         py: Python<'_>,
         lengths: &Bound<'_, PyAny>,
         targets: Option<&Bound<'_, PyAny>>,
-        used: Option<Vec<String>>,
+        used: Option<Vec<GivenStrategy>>,
     ) -> PyResult<Plan> {
         let (lengths, targets) = take(lengths, targets)?;
         let limit = self.limit(py, used)?;
         let plan = interruptible(py, |watch| {
             let batch = Batch::new(&lengths, targets.as_deref())?;
             let Some((most, used)) = limit else { return self.core.plan_watched(&batch, watch) };
-            let mut strategies = used.iter().map(|text| text.parse()).collect::<Result<Vec<Strategy>, _>>()?;
+            let mut strategies = used.iter().map(GivenStrategy::read).collect::<Result<Vec<Strategy>, _>>()?;
             strategies.sort();
             strategies.dedup();
             self.core.plan_limited_watched(&batch, Limit { most, used: &strategies }, watch)
@@ -147,7 +147,7 @@ impl Planner {
     ///     targets: the target tokens of each batch's sequences; all tokens, when left out.
     ///     max_delay: how many batches later or earlier than it came a sequence may be trained.
     ///     switch_ms: what an iteration takes more if its strategy is another than that of the one before.
-    ///     previous: the strategy of the iteration before these, so that the first may be a change too.
+    ///     previous: the strategy of the iteration before these, as written or as `Strategy`, so that the first may be a change too.
     ///     progress: called with a step ("plan" or "exchange"), how much of it is done, and of how much at most; what
     ///         it raises ends the planning.
     ///
@@ -165,7 +165,7 @@ impl Planner {
         targets: Option<&Bound<'_, PyAny>>,
         max_delay: i64,
         switch_ms: f64,
-        previous: Option<String>,
+        previous: Option<GivenStrategy>,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<WindowPlan> {
         if self.max_strategies.is_some() {
@@ -188,7 +188,7 @@ impl Planner {
         targets: Option<&Bound<'_, PyAny>>,
         max_delay: i64,
         switch_ms: f64,
-        previous: Option<String>,
+        previous: Option<GivenStrategy>,
     ) -> PyResult<Vec<String>> {
         let request = Request::take(batches, targets, max_delay, (switch_ms, previous))?;
         request.check(py, &self.core, plan)
@@ -282,7 +282,7 @@ impl Planner {
 
 impl Planner {
     /// The limit and what was used of it: both or neither are given.
-    fn limit(&self, py: Python<'_>, used: Option<Vec<String>>) -> PyResult<Option<(usize, Vec<String>)>> {
+    fn limit(&self, py: Python<'_>, used: Option<Vec<GivenStrategy>>) -> PyResult<Option<(usize, Vec<GivenStrategy>)>> {
         match (self.max_strategies, used) {
             (None, None) => Ok(None),
             (Some(most), Some(used)) => Ok(Some((most, used))),
@@ -301,7 +301,7 @@ impl Planner {
 
 /// What `strategies` may be.
 enum Strategies {
-    List(Vec<String>),
+    List(Vec<GivenStrategy>),
     Search,
 }
 

@@ -1,6 +1,6 @@
 //! `Cluster`, `Scheme` and `Strategy`.
 
-use hydraulis_core::{Error, spec, strategy};
+use hydraulis_core::{Error, Result, spec, strategy};
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -176,7 +176,14 @@ pub(crate) fn checkpointing_kind(py: Python<'_>, text: &str) -> PyResult<spec::C
 }
 
 /// The set of replicas of one iteration, written `1x<tp16>+12x<tp4,pp2>`.
-#[pyclass(frozen, eq, hash, module = "hydraulis")]
+///
+/// Args:
+///     text: the replicas as written, each COUNTxSCHEME, in any order.
+///
+/// Raises:
+///     InvalidInputError: it is not written so (code `strategy_syntax`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+#[pyclass(frozen, eq, hash, from_py_object, module = "hydraulis")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Strategy(pub(crate) spec::Strategy);
 
@@ -194,6 +201,24 @@ impl Strategy {
     }
 
     /// The ranks of each replica on a cluster, stage by stage.
+/// A strategy as an argument: one, or what it is written as.
+#[derive(FromPyObject)]
+pub(crate) enum GivenStrategy {
+    Strategy(Strategy),
+    #[pyo3(annotation = "str")]
+    Text(String),
+}
+
+impl GivenStrategy {
+    /// The strategy; refused where a text is none.
+    pub(crate) fn read(&self) -> Result<spec::Strategy> {
+        match self {
+            GivenStrategy::Strategy(strategy) => Ok(strategy.0.clone()),
+            GivenStrategy::Text(text) => text.parse(),
+        }
+    }
+}
+
     fn place(&self, py: Python<'_>, cluster: &Cluster) -> PyResult<Vec<Vec<u32>>> {
         strategy::place(&self.0, cluster.0).map_err(|error| raise(py, &error))
     }
