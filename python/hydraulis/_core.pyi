@@ -72,7 +72,7 @@ class Cluster:
 @final
 class LayerSplit:
     def __new__(
-        cls, layers: int, *, head_layers: float = 0.0, stated: Sequence[Sequence[int]] = ...
+        cls, layers: int, *, head_layers: float = 0.0, stated: Sequence[Sequence[int]] = ()
     ) -> LayerSplit: ...
     @property
     def stated(self) -> list[list[int]]: ...
@@ -407,8 +407,8 @@ class Link:
         table: ParameterTable,
         *,
         gigabytes_per_s: float,
-        gpu_gigabytes_per_s: float = ...,
-        message_us: float = ...,
+        gpu_gigabytes_per_s: float = 200.0,
+        message_us: float = 10.0,
         parameter_bytes: int = 2,
         gradient_bytes: int = 4,
     ) -> Link: ...
@@ -423,8 +423,8 @@ class LinkRates:
         cls,
         *,
         gigabytes_per_s: float,
-        gpu_gigabytes_per_s: float = ...,
-        message_us: float = ...,
+        gpu_gigabytes_per_s: float = 200.0,
+        message_us: float = 10.0,
     ) -> LinkRates: ...
     @staticmethod
     def parse(text: str) -> LinkRates: ...

@@ -29,8 +29,18 @@ impl CostProfile {
         cost::PRESETS.iter().map(|(name, _)| *name).collect()
     }
 
-    /// Predicts the profile of a model on a device from its data sheet, with an efficiency, by default the one learnt from the
-    /// shipped profiles; its schemes are all that fit, under each of the kinds of checkpointing, by default under none.
+    /// Predicts the profile of a model on a device from its data sheet; its schemes are all that fit.
+    ///
+    /// Args:
+    ///     model: its shape.
+    ///     cluster: says which schemes have a place.
+    ///     device: one of `devices`.
+    ///     checkpointing: the kinds that each scheme is under: `none`, `selective`, `full`; `none` alone, when left out.
+    ///     efficiency: how near to its peak the device comes; that which the shipped profiles teach, when left out.
+    ///
+    /// Raises:
+    ///     InvalidInputError: a name is not known (code `device_unknown`, `config_value`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[staticmethod]
     #[pyo3(signature = (model, cluster, device, *, checkpointing = None, efficiency = None))]
     fn analytic(
@@ -131,13 +141,30 @@ impl CostProfile {
         Ok(entry.stage_layers.clone())
     }
 
-    /// Most tokens of one micro-batch under a scheme on a cluster.
+    /// Most tokens of one micro-batch.
+    ///
+    /// Args:
+    ///     scheme: one of the profile's.
+    ///     cluster: over whose ranks home is shared out.
+    ///
+    /// Raises:
+    ///     InvalidInputError: the profile does not have the scheme (code `scheme_unknown`).
+    ///     InfeasibleError: it leaves no memory for a token (`scheme_too_large`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     fn cap_tokens(&self, py: Python<'_>, scheme: &Scheme, cluster: &Cluster) -> PyResult<u64> {
         let (profile, scheme, cluster) = (self.0.clone(), scheme.0, cluster.0);
         detached(py, move || Ok(cost::CostModel::new(profile, cluster).scheme(scheme)?.cap().0))
     }
 
     /// The time of one stage's forward and backward of a micro-batch, in ms, on average over the stages.
+    ///
+    /// Args:
+    ///     scheme: one of the profile's.
+    ///     lengths: tokens of each of its sequences.
+    ///
+    /// Raises:
+    ///     InvalidInputError: the profile does not have the scheme (code `scheme_unknown`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     fn micro_batch_ms(&self, py: Python<'_>, scheme: &Scheme, lengths: Vec<u64>) -> PyResult<f64> {
         let (profile, scheme) = (self.0.clone(), scheme.0);
         detached(py, move || {

@@ -13,6 +13,14 @@ use crate::plan::Plan;
 use crate::spec::{Cluster, LayerSplit, Scheme};
 
 /// One parameter: `rows` rows of `row_elements`, in canonical order.
+///
+/// Args:
+///     name: its name in the model.
+///     rows: size of the dimension that tensor parallelism splits; of the first, where it splits none.
+///     row_elements: elements of one row.
+///     units: runs of rows that tensor parallelism does not cut; 1 is whole on every rank, `rows` is cut anywhere.
+///     blocks: the blocks that use it: 0 the embedding, 1 to L the layers, L + 1 the head.
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, get_all, module = "hydraulis")]
 #[derive(Clone, Debug)]
 pub(crate) struct Parameter {
@@ -47,6 +55,14 @@ impl Parameter {
 }
 
 /// Every parameter of a model, in bucket order.
+///
+/// Args:
+///     parameters: in any order.
+///     split: how the layers are shared out over stages.
+///
+/// Raises:
+///     InvalidInputError: they do not describe a model (code `parameter_table`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct ParameterTable(pub(crate) layout::ParameterTable);

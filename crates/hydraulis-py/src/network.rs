@@ -47,6 +47,10 @@ impl Network {
 
     /// The wires by which hidden states of the profile's model travel at these rates.
     ///
+    /// Args:
+    ///     profile: that says of which model it is.
+    ///     rates: of the links.
+    ///
     /// Raises:
     ///     InvalidInputError: the profile does not say of which model it is (code `link_model`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
@@ -57,6 +61,10 @@ impl Network {
 
     /// The same as the profile has them measured point to point, inside a node and between nodes, each by these rates where it
     /// has not.
+    ///
+    /// Args:
+    ///     profile: that says of which model it is.
+    ///     otherwise: the rates of what it has not measured.
     ///
     /// Raises:
     ///     InvalidInputError: as `of_profile`, or what was measured is no rate or latency (`network_value`).

@@ -22,17 +22,31 @@ use crate::schedule::{Span, spans};
 use crate::simulation::{RankMemory, Simulation, simulate};
 use crate::spec::{Cluster, GivenStrategy};
 
-/// Plans batches for one model on one cluster: over the profile's list of strategies, over another list, or with
-/// `strategies="search"` over any set of replicas of the profile's schemes; in one run under at most `max_strategies`.
+/// Plans batches for one model on one cluster: over the profile's list of strategies, over another list, or by a search
+/// over any set of replicas of the profile's schemes.
 ///
 /// What a pipeline holds by a time is worked out where it is first asked for, and kept: the first plans of a planner take
 /// longer than those after them. For 64 GPUs and batches of 400,000 tokens the first takes 35 ms and later ones 6 ms over a
 /// list, 250 and 80 ms by a search.
 ///
-/// By a `link` transfers count: plans of the shortest step are made, which is the iteration and what transfers add to it.
+/// Args:
+///     profile: what the model takes under each scheme.
+///     cluster: to plan for.
+///     strategies: to choose from, as written or as `Strategy`; "search" for any; the profile's own, when left out.
+///     max_strategies: most different strategies of one run; each plan is then told those `used` so far.
+///     memory: how micro-batches fit: with "cap" each of them by itself, with "exact" any consecutive ones that a pipeline of
+///         even stages holds at once, so that it admits longer sequences. Training runs plans of both.
+///     link: by it transfers count: plans of the shortest step are made, which is the iteration and what transfers add to it.
+///     effort: what is looked at for each plan, counted in work; `Effort.ONLINE`, when left out.
+///     prove: stands for `Effort.PROOF`: each plan takes several times as long, and is proven to be nearer to the best.
 ///
-/// `effort` limits what is looked at for each plan, counted in work. `prove` stands for `Effort.PROOF`: each plan takes
-/// several times as long, and is proven to be nearer to the best.
+/// Raises:
+///     InvalidInputError: a strategy is not written as one (code `strategy_syntax`), has no place on the cluster
+///         (`strategy_too_large`, `placement_failed`), or has a scheme that the profile lacks (`scheme_unknown`); none is given
+///         (`no_strategies`); another argument is out of range (`memory_rule`, `not_positive`, `effort_given_twice`,
+///         `too_many_stages` by a link).
+///     InfeasibleError: no scheme, or not one that is named, leaves memory for a token (`scheme_too_large`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct Planner {
@@ -56,6 +70,8 @@ impl Planner {
         effort: Option<&Effort>,
         prove: bool,
     ) -> PyResult<Planner> {
+        // It takes a tenth of a second, which the first plan is not to take more.
+        py.import("numpy")?;
         let effort = match (effort, prove) {
             (Some(_), true) => {
                 let message = "effort is given, and so is prove, which stands for Effort.PROOF: give one of them";
@@ -70,8 +86,6 @@ impl Planner {
         let strategies = strategies.map(|strategies| Strategies::take(strategies)).transpose()?;
         let (profile, cluster) = (profile.0.clone(), cluster.0);
         let link = link.map(Link::core);
-        // It takes a tenth of a second, which the first plan is not to take more.
-        py.import("numpy")?;
         let core = detached(py, move || {
             let core = match strategies {
                 None => plan::Planner::new(profile, cluster, None),
@@ -116,6 +130,17 @@ impl Planner {
 
     /// The plan of least iteration time found, or of least step time by a link, for sequences of these lengths; with
     /// `max_strategies`, in a run that used the strategies of `used` so far. Ctrl-C ends the planning.
+    ///
+    /// Args:
+    ///     lengths: tokens of each sequence, any one-dimensional integer array or list; a sequence's id is its place.
+    ///     targets: target tokens of each sequence; all tokens, when left out.
+    ///     used: the strategies that the run used so far, as written or as `Strategy`; with `max_strategies`, and only then.
+    ///
+    /// Raises:
+    ///     InvalidInputError: `batch_empty`, `length_not_integer`, `length_out_of_range`, `targets_mismatch`,
+    ///         `target_out_of_range`, `no_targets`, `strategies_used`, `strategy_syntax` or `strategy_limit`.
+    ///     InfeasibleError: no strategy admits a sequence (`sequence_too_long`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[pyo3(signature = (lengths, targets=None, *, used=None))]
     fn plan(
         &self,
@@ -180,7 +205,12 @@ impl Planner {
         request.plan(py, &self.core, progress)
     }
 
-    /// Every promise that a window's plan breaks, as `code: detail`; the arguments are those of `plan_window`.
+    /// Every promise that a window's plan breaks, as `code: detail`.
+    ///
+    /// Args:
+    ///     plan: of the window.
+    ///     batches, targets, max_delay, switch_ms, previous: as they were given to `plan_window`.
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     #[pyo3(signature = (plan, batches, targets=None, *, max_delay=0, switch_ms=0.0, previous=None))]
     fn check_window(
@@ -198,6 +228,11 @@ impl Planner {
     }
 
     /// Every promise that a plan breaks for these lengths, as `code: detail`.
+    ///
+    /// Args:
+    ///     plan: for the cluster of this planner.
+    ///     lengths: tokens of each sequence of the batch that it is to be a plan of.
+    ///     targets: target tokens of each sequence; all tokens, when left out.
     #[pyo3(signature = (plan, lengths, targets=None))]
     fn check(
         &self,

@@ -20,6 +20,15 @@ use crate::plan::Guess;
 use crate::spec::Cluster;
 
 /// How often each length occurs in a data set.
+///
+/// Args:
+///     lengths: in tokens, any one-dimensional integer array or list; one may come several times.
+///     counts: how often each of them occurs; once, when left out.
+///
+/// Raises:
+///     InvalidInputError: `batch_empty`, `length_not_integer`, `length_out_of_range`, `counts_mismatch` or
+///         `count_out_of_range`.
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, module = "hydraulis")]
 #[derive(Debug, PartialEq)]
 pub(crate) struct LengthHistogram(lengths::LengthHistogram);
@@ -75,7 +84,6 @@ pub(crate) struct PaperStrategy {
 
 #[pymethods]
 impl LengthHistogram {
-    /// Counts `lengths`, each once or as often as `counts` says.
     #[new]
     #[pyo3(signature = (lengths, counts=None))]
     fn new(py: Python<'_>, lengths: &Bound<'_, PyAny>, counts: Option<&Bound<'_, PyAny>>) -> PyResult<LengthHistogram> {
@@ -96,7 +104,16 @@ impl LengthHistogram {
         self.0.longest().0
     }
 
-    /// Batches of sequences drawn with replacement: until a batch has `tokens_per_batch`, the last kept whole.
+    /// Batches of sequences drawn with replacement.
+    ///
+    /// Args:
+    ///     tokens_per_batch: sequences are drawn until a batch has so many; the last is kept whole.
+    ///     count: number of batches.
+    ///     seed: the same seed gives the same batches, everywhere.
+    ///
+    /// Raises:
+    ///     InvalidInputError: a number is below 1 (code `not_positive`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[pyo3(signature = (*, tokens_per_batch, count, seed=0))]
     fn sample(&self, py: Python<'_>, tokens_per_batch: i64, count: i64, seed: u64) -> PyResult<Vec<Py<PyArray1<i64>>>> {
         let tokens = Tokens(positive(py, "tokens_per_batch", tokens_per_batch)?);
@@ -115,8 +132,23 @@ impl LengthHistogram {
     }
 }
 
-/// The `k` strategies that keep the mean iteration over these batches, and others like them, shortest; `memory` as in
-/// `Planner`.
+/// The strategies that keep the mean iteration over these batches, and others like them, shortest.
+///
+/// Args:
+///     profile: what the model takes under each scheme.
+///     cluster: to plan for.
+///     batches: the lengths of each batch, as `Planner.plan` takes them; they stand for those of the run.
+///     k: most strategies of the list.
+///     context: the longest sequence that one of them has to admit; that of the batches, when left out or shorter.
+///     memory: how micro-batches fit, as for `Planner`.
+///     progress: called with a step ("search" or "choose"), how much of it is done, and of how much; what it raises ends the
+///         work.
+///
+/// Raises:
+///     InvalidInputError: as `Planner.plan`, with the batch; `no_batches`, `not_positive` or `memory_rule`.
+///     InfeasibleError: nothing admits the longest sequence (`sequence_too_long`, `context_too_long`), or no scheme leaves
+///         memory for a token (`scheme_too_large`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyfunction]
 #[pyo3(signature = (profile, cluster, batches, k, *, context=None, memory="cap", progress=None))]
 #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
@@ -146,6 +178,19 @@ pub(crate) fn propose(
 }
 
 /// The list of the Hydraulis paper's dynamic program over GPUs and lengths, for comparison. Ctrl-C ends it.
+///
+/// Args:
+///     profile: what the model takes under each scheme.
+///     cluster: to plan for.
+///     histogram: of the data set.
+///     gpu_step: GPUs between two points of the program's grid.
+///     token_step: tokens between two of its lengths.
+///     context: the greatest of them; the longest of the histogram, when left out.
+///
+/// Raises:
+///     InvalidInputError: a number is out of range (code `not_positive`, `paper_grid`).
+///     InfeasibleError: no strategy admits the context (`context_too_long`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyfunction]
 #[pyo3(signature = (profile, cluster, histogram, *, gpu_step=4, token_step=1_024, context=None))]
 pub(crate) fn propose_paper(

@@ -11,6 +11,14 @@ use crate::errors::{invalid, raise};
 ///
 /// Nodes say where replicas stand and what transfers cross. A profile's times are those of the nodes that it was measured on: of a
 /// stage that fitted into one and no longer does they know nothing.
+///
+/// Args:
+///     gpus: number of ranks; they fill whole nodes, or a part of one.
+///     gpus_per_node: number of ranks in a node.
+///
+/// Raises:
+///     InvalidInputError: there is no such cluster (code `cluster_shape`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, module = "hydraulis")]
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cluster(pub(crate) spec::Cluster);
@@ -49,6 +57,16 @@ impl Cluster {
 }
 
 /// How the layers of a model are shared out over the stages of a pipeline: by cost, or as stated.
+///
+/// Args:
+///     layers: number of layers.
+///     head_layers: how many layers cost as much as the head, which the last stage computes too.
+///     stated: the layers of each stage, one list for each number of stages that is not to go by cost.
+///
+/// Raises:
+///     InvalidInputError: a number is out of range (code `model_shape`, `head_layers`), or a list is no split of so many layers
+///         (`layer_split`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, module = "hydraulis")]
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LayerSplit(pub(crate) spec::LayerSplit);
@@ -56,7 +74,10 @@ pub(crate) struct LayerSplit(pub(crate) spec::LayerSplit);
 #[pymethods]
 impl LayerSplit {
     #[new]
-    #[pyo3(signature = (layers, *, head_layers = 0.0, stated = Vec::new()))]
+    #[pyo3(
+        signature = (layers, *, head_layers = 0.0, stated = Vec::new()),
+        text_signature = "(layers, *, head_layers=0.0, stated=())"
+    )]
     fn new(
         py: Python<'_>,
         layers: &Bound<'_, PyAny>,
@@ -107,13 +128,19 @@ fn counted(number: &Bound<'_, PyAny>, refused: impl FnOnce() -> Error) -> PyResu
 }
 
 /// How one replica is cut, the degrees <tp, cp, pp>, and the checkpointing of its layers.
+///
+/// Args:
+///     text: `<1>`, `<tp4>`, `<tp4,cp2,pp2>`, or with checkpointing `<1,full>` or `<tp4,selective>`.
+///
+/// Raises:
+///     InvalidInputError: it is not written so (code `scheme_syntax`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, ord, hash, module = "hydraulis")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Scheme(pub(crate) spec::Scheme);
 
 #[pymethods]
 impl Scheme {
-    /// Reads `<1>`, `<tp4>`, `<tp4,cp2,pp2>`, or with checkpointing `<1,full>` or `<tp4,selective>`.
     #[new]
     fn new(py: Python<'_>, text: &str) -> PyResult<Scheme> {
         text.parse().map(Scheme).map_err(|error| raise(py, &error))
@@ -167,6 +194,24 @@ impl Scheme {
     }
 }
 
+/// A strategy as an argument: one, or what it is written as.
+#[derive(FromPyObject)]
+pub(crate) enum GivenStrategy {
+    Strategy(Strategy),
+    #[pyo3(annotation = "str")]
+    Text(String),
+}
+
+impl GivenStrategy {
+    /// The strategy; refused where a text is none.
+    pub(crate) fn read(&self) -> Result<spec::Strategy> {
+        match self {
+            GivenStrategy::Strategy(strategy) => Ok(strategy.0.clone()),
+            GivenStrategy::Text(text) => text.parse(),
+        }
+    }
+}
+
 /// The kind of that name.
 pub(crate) fn checkpointing_kind(py: Python<'_>, text: &str) -> PyResult<spec::CheckpointingKind> {
     spec::CheckpointingKind::named(text).ok_or_else(|| {
@@ -201,24 +246,6 @@ impl Strategy {
     }
 
     /// The ranks of each replica on a cluster, stage by stage.
-/// A strategy as an argument: one, or what it is written as.
-#[derive(FromPyObject)]
-pub(crate) enum GivenStrategy {
-    Strategy(Strategy),
-    #[pyo3(annotation = "str")]
-    Text(String),
-}
-
-impl GivenStrategy {
-    /// The strategy; refused where a text is none.
-    pub(crate) fn read(&self) -> Result<spec::Strategy> {
-        match self {
-            GivenStrategy::Strategy(strategy) => Ok(strategy.0.clone()),
-            GivenStrategy::Text(text) => text.parse(),
-        }
-    }
-}
-
     fn place(&self, py: Python<'_>, cluster: &Cluster) -> PyResult<Vec<Vec<u32>>> {
         strategy::place(&self.0, cluster.0).map_err(|error| raise(py, &error))
     }
