@@ -98,6 +98,22 @@ def test_what_is_below_a_search_says_so(ms: float, row: str, sentence: str) -> N
     assert "of 1 batch and 3 more of their sequences: " in found
 
 
+def test_what_rounds_to_nothing_is_not_below_a_search() -> None:
+    found = _List(
+        method="search",
+        memory="cap",
+        batches=1,
+        more_batches=0,
+        strategies=[_Row("4x<1>", 1.0, 19_999.5)],
+        expected_ms=19_999.5,
+        search_ms=20_000.0,
+        longest_admitted=8,
+        guess=None,
+    ).explain()
+    assert " +0.00 %  4x<1>\n" in found
+    assert ": 19999.5 ms, 0.00 % over a search" in found
+
+
 def test_the_document_is_that_of_the_list(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, options(lengths, "-k", "2", "--json"))
     assert found["method"] == "search"

@@ -83,7 +83,7 @@ def test_bad_input_is_named(changed: dict[str, object], code: str, message: str)
 
 
 def test_a_sequence_above_the_cap_is_named() -> None:
-    says = "sequence 1 has 1001 tokens, more than cap_tokens = 1000, .*, or raise cap_tokens"
+    says = "sequence 1 has 1,001 tokens, more than cap_tokens = 1,000, .*, or raise cap_tokens"
     with pytest.raises(InfeasibleError, match=says) as refusal:
         balanced([3, 1001])
     assert refusal.value.code == "sequence_too_long"

@@ -1,3 +1,4 @@
+import importlib
 from pathlib import Path
 
 import numpy as np
@@ -182,3 +183,19 @@ def test_what_cannot_be_mapped_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="no fields") as refusal:
         map_lengths(tmp_path / "lengths.npy", "n")
     assert refusal.value.code == "lengths_field"
+
+
+@pytest.mark.parametrize(("module", "kind"), [("gzip", "gzip"), ("bz2", "bzip2"), ("lzma", "xz")])
+def test_a_compressed_file_is_called_one(tmp_path: Path, module: str, kind: str) -> None:
+    path = tmp_path / "lengths"
+    path.write_bytes(importlib.import_module(module).compress(b"512\n" * 9))
+    says = f"cannot be read: it is compressed \\({kind}\\); expand it first, and give the file that comes out"
+    with pytest.raises(InvalidInputError, match=says) as refusal:
+        read_lengths(path)
+    assert refusal.value.code == "file_unreadable"
+
+
+def test_a_field_of_a_compressed_file_is_not_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="by its name it is compressed; expand it first") as refusal:
+        read_lengths(tmp_path / "records.jsonl.gz", "length")
+    assert refusal.value.code == "file_unreadable"

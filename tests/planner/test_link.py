@@ -63,7 +63,7 @@ def test_slow_links_favour_strategies_that_move_less() -> None:
             "element_bytes",
             "parameter_bytes of a link is 9",
         ),
-        (lambda: table(1 << 20), "table_size", "1048576 layers"),
+        (lambda: table(1 << 20), "table_size", "1,048,576 layers"),
         (
             lambda: Planner(PROFILE, CLUSTER, link=Link(table(1), gigabytes_per_s=1)),
             "too_many_stages",

@@ -56,9 +56,12 @@ def test_lengths_are_any_sequence(planner: Planner, take: Callable[[range], Any]
         (["5"], "sequence 0 is 5"),
         (np.array([None, 5], dtype=object), "sequence 0 is None"),
         ([[1, 2], [3, 4]], "2 dimensions: the limit is 1"),
-        (5, "0 dimensions"),
-        (None, "0 dimensions"),
-        ("55", "0 dimensions"),
+        (5, "it is of type 'int', and a list, or an array of one dimension, is wanted"),
+        (None, "it is None, and a list"),
+        ("55", "it is of type 'str', and a list"),
+        ({5, 6}, "it is of type 'set', and a list"),
+        ({5: 6}, "it is of type 'dict', and a list"),
+        ((one for one in (5, 6)), "it is of type 'generator', and a list"),
     ],
 )
 def test_anything_but_whole_numbers_is_refused(planner: Planner, lengths: Any, message: str) -> None:
@@ -87,7 +90,7 @@ def test_a_sequence_that_no_strategy_admits_is_infeasible(planner: Planner) -> N
     longest = planner.longest_admitted
     assert planner.plan([longest]).lengths.tolist() == [longest]
     with pytest.raises(
-        InfeasibleError, match=rf"sequence 1 has {longest + 1} tokens.* is {longest}"
+        InfeasibleError, match=rf"sequence 1 has {longest + 1:,} tokens.* is {longest:,} "
     ) as refusal:
         planner.plan([5, longest + 1])
     assert refusal.value.code == "sequence_too_long"
@@ -132,7 +135,7 @@ def test_wrong_strategies_are_refused(strategies: list[str], code: str) -> None:
 
 @pytest.mark.parametrize("gpus", [0, 12, -4, 2**40])
 def test_a_cluster_is_of_whole_nodes(gpus: int) -> None:
-    with pytest.raises(InvalidInputError, match=f"{gpus} GPUs in nodes of 8") as refusal:
+    with pytest.raises(InvalidInputError, match=f"{gpus:,} GPUs in nodes of 8") as refusal:
         Cluster(gpus, 8)
     assert refusal.value.code == "cluster_shape"
 

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hydraulis import (
     InvalidInputError,
     LengthHistogram,
     Planner,
+    Proposal,
     propose,
     propose_paper,
 )
@@ -146,3 +148,9 @@ def test_progress_is_told_and_its_exception_ends_the_work() -> None:
 
     with pytest.raises(EnoughError, match="search"):
         propose(PROFILE, CLUSTER, BATCHES, 2, progress=enough)
+
+
+@pytest.mark.parametrize(("cost", "says"), [(-4e-6, "0.00 %"), (-0.001, "-0.10 %"), (0.0123, "1.23 %")])
+def test_what_rounds_to_nothing_is_no_negative_number(cost: float, says: str) -> None:
+    made = methodcaller("_of", ([], 100.0, 100.0, cost, 8, None, 1))(Proposal)
+    assert repr(made) == f"Proposal(0 strategies, 100.0 ms, {says} over search)"

@@ -169,7 +169,7 @@ def test_what_is_no_input_is_refused(call: Callable[[], Any], code: str, message
 
 
 def test_what_no_strategy_admits_is_named_with_its_batch() -> None:
-    with pytest.raises(InfeasibleError, match="batch 1: sequence 1 has 50000") as refusal:
+    with pytest.raises(InfeasibleError, match="batch 1: sequence 1 has 50,000") as refusal:
         SEARCH.plan_window([[5], [5, 50_000]])
     assert refusal.value.code == "sequence_too_long"
 

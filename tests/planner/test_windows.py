@@ -103,7 +103,7 @@ def test_a_sequence_is_named_by_its_place_in_all_pieces(place: int, dtype: str) 
     lengths[place] = 11
     with pytest.raises(
         InfeasibleError,
-        match=f"^1 of {PIECE + 10} sequences are .* 10 tokens; the longest is sequence {place}, of 11: ",
+        match=f"^1 of {PIECE + 10:,} sequences are .* 10 tokens; the longest is sequence {place}, of 11: ",
     ) as refusal:
         pack_windows(lengths, window_tokens=10)
     assert refusal.value.code == "longer_than_window"

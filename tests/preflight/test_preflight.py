@@ -1,6 +1,7 @@
 """Everything that can be known before a rank starts, and every way in which a run is refused then."""
 
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -102,7 +103,7 @@ def test_batches_that_repeat_what_there_is_are_said(made: Path, tmp_path: Path) 
     prepare(config.data)
     for epochs, says in ((2, False), (1_000, True)):
         found = looks(replace(config, train=replace(config.train, epochs=epochs)))["data"]
-        assert found.status == "ok"
+        assert found.status == ("warning" if says else "ok")
         assert ("; data.tokens_per_batch = 5,000,000 takes about" in found.text) == says
         assert found.text.endswith("or add data") == says
 
@@ -121,11 +122,12 @@ def test_what_so_few_steps_never_reach_is_named(
         return looks(replace(config, train=train))["length"]
 
     look = looked(1000, 1000)
-    assert look.status == "ok"
+    assert look.status == "warning"
     assert "; optimizer.warmup_steps = 1,000 ends after them: the full rate" in look.text
     assert look.text.endswith("; train.trace_step = 1,000 comes after them: the last one is traced")
     last = int(look.text.split()[0])
     assert "them" not in looked(last, last).text
+    assert looked(last, last).status == "ok"
     assert f"; train.trace_step = {last + 1} comes after them" in looked(last, last + 1).text
     assert looked(1, last, decay=last - 1).text == looked(last, last).text
     assert looked(1, last, decay=last).text.endswith(
@@ -154,7 +156,7 @@ def test_files_without_a_record_are_refused_as_the_run_refuses_them(
 def test_sequences_longer_than_the_model_was_made_for_are_said(made: Path) -> None:
     assert "max_position_embeddings" not in looks(read(made))["model"].text
     found = looks(read(made, "data.max_tokens=65", "planner.strategies=2x<tp2>"))["model"]
-    assert found.status == "ok"
+    assert found.status == "warning"
     assert f"; data.max_tokens = 65 is above max_position_embeddings = 64 of {made}/base/" in found.text
 
 
@@ -163,7 +165,7 @@ def test_text_that_is_not_read_by_the_models_tokenizer_is_said(made: Path, tmp_p
     assert looks(read(made, f"model.path={base}"))["tokenizer"].text.startswith("bytes: 256 tokens, ")
     (base / "tokenizer.json").write_text("{}")
     found = looks(read(made, f"model.path={base}"))["tokenizer"]
-    assert found.status == "ok"
+    assert found.status == "warning"
     assert found.text.endswith(
         f"; {base} has a tokenizer, and data.tokenizer = 'bytes' gives other tokens "
         f"than the model knows: set data.tokenizer = '{base}'"
@@ -264,11 +266,29 @@ def test_a_search_looks_among_the_schemes_that_fit(made: Path) -> None:
 
 def test_a_list_of_strategies_without_work_for_all_ranks_is_said(made: Path) -> None:
     config = read(made, "planner.strategies=1x<tp2>;1x<1>;1x<tp2>+1x<1>")
-    assert looks(config)["strategies"].text.endswith(
+    found = looks(config)["strategies"]
+    assert found.status == "warning"
+    assert found.text.endswith(
         "groups; at best 3 of 4 ranks work: name a strategy whose replicas take all of them"
     )
     assert "ranks work" not in looks(config, gpus=3)["strategies"].text
     assert "ranks work" not in looks(read(made, "planner.strategies=search"))["strategies"].text
+
+
+def test_batches_without_a_sequence_for_every_replica_are_said(made: Path, tmp_path: Path) -> None:
+    config = read(made, f"data.index_directory={tmp_path}/index", "planner.strategies=search")
+    assert looks(config, gpus=10_000)["strategies"].status == "ok"
+    prepare(config.data)
+    assert looks(config)["strategies"].status == "ok"
+    found = looks(config, gpus=10_000)["strategies"]
+    assert found.status == "warning"
+    assert re.search(
+        r"groups; a batch has about \d\.\d sequences, and no replica more than 4 ranks: some \d\d of 10,000 "
+        r"ranks can work; raise data\.tokens_per_batch, or take fewer ranks$",
+        found.text,
+    )
+    enough = replace(config, data=replace(config.data, tokens_per_batch=None, sequences_per_batch=2_500))
+    assert looks(enough, gpus=10_000)["strategies"].status == "ok"
 
 
 def test_devices_that_are_not_here_are_left_to_the_run(made: Path) -> None:
@@ -316,6 +336,17 @@ def test_the_command_prints_a_line_for_each_look(
     assert [one["name"] for one in document["findings"]] == NAMES
     assert not document["ready"]
     assert [one["code"] for one in document["findings"] if one["code"]] == ["strategy_too_large"]
+
+
+def test_a_warning_is_a_line_and_refuses_nothing(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["check", str(made / "run.toml"), "--gpus", "4", "--set", "planner.strategies=1x<tp2>"]
+    assert main(command) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+    assert line.startswith("warning  strategies     1 strategy over <tp2> on 4 ranks")
+    assert main([*command, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["ready"]
+    assert [one["name"] for one in document["findings"] if one["status"] == "warning"] == ["strategies"]
 
 
 def test_a_configuration_that_is_refused_is_one_line(made: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,6 +62,13 @@ pub(crate) fn one_dimensional<'py>(name: &str, values: &Bound<'py, PyAny>) -> Py
     let array =
         array.map_err(|error| refuse(py, name, &format!("no array can be made of it ({})", error.value(py))))?;
     let dimensions: usize = array.getattr("ndim")?.extract()?;
+    if dimensions == 0 {
+        // What NumPy cannot look into is one object to it.
+        let given = if values.is_none() { "None".into() } else { format!("of type '{}'", values.get_type().name()?) };
+        let why =
+            format!("it is {given}, and a list, or an array of one dimension, is wanted: a sequence's id is its place");
+        return Err(refuse(py, name, &why));
+    }
     if dimensions != 1 {
         return Err(refuse(py, name, &format!("it has {dimensions} dimensions: the limit is 1")));
     }

@@ -1,13 +1,16 @@
 //! `balance` and `Balance`.
 
-use hydraulis_core::balance::{self as balancing, Balancer, Barrier, SequenceCost};
+use hydraulis_core::balance::{self as balancing, Balancer, Barrier, MicroBatch, SequenceCost};
 use hydraulis_core::lengths::Batch;
+use hydraulis_core::{Millis, Tokens};
 use numpy::PyArray1;
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
 use crate::arrays::{Column, integers, offsets};
 use crate::errors::invalid;
 use crate::gil::detached;
+use crate::pickle::{Reduced, made_by};
 
 /// Micro-batches of equal replicas, their predicted time, and a bound on it.
 #[pyclass(frozen, module = "hydraulis")]
@@ -71,6 +74,11 @@ pub(crate) fn balance(
     Ok(Balance::new(py, core))
 }
 
+/// The sequences of a micro-batch, their tokens and its time.
+type MicroBatchFields = (Vec<usize>, u64, f64);
+/// The micro-batches of each replica, the time, and the bound on it.
+type BalanceFields = (Vec<Vec<MicroBatchFields>>, f64, f64);
+
 impl Balance {
     fn new(py: Python<'_>, core: balancing::Balance) -> Balance {
         Balance {
@@ -88,7 +96,7 @@ impl Balance {
     /// The ids of each replica's micro-batches, longest sequences first.
     #[getter]
     fn micro_batches(&self) -> Vec<Vec<Vec<usize>>> {
-        let ids = |replica: &Vec<balancing::MicroBatch>| replica.iter().map(|one| one.sequences.clone()).collect();
+        let ids = |replica: &Vec<MicroBatch>| replica.iter().map(|one| one.sequences.clone()).collect();
         self.core.replicas.iter().map(ids).collect()
     }
 
@@ -132,6 +140,30 @@ impl Balance {
     #[getter]
     fn gap(&self) -> f64 {
         self.core.gap()
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let micro_batch = |one: &MicroBatch| (one.sequences.clone(), one.tokens.0, one.ms.0);
+        let replica = |replica: &Vec<MicroBatch>| replica.iter().map(micro_batch).collect::<Vec<_>>();
+        let replicas: Vec<_> = self.core.replicas.iter().map(replica).collect();
+        made_by::<Balance>(py, "_of", (replicas, self.iteration_ms(), self.lower_bound_ms()))
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, py: Python<'_>, fields: BalanceFields) -> Balance {
+        let (replicas, iteration_ms, lower_bound_ms) = fields;
+        let micro_batch = |(sequences, tokens, ms): MicroBatchFields| MicroBatch {
+            sequences,
+            tokens: Tokens(tokens),
+            ms: Millis(ms),
+        };
+        let replica = |replica: Vec<MicroBatchFields>| replica.into_iter().map(micro_batch).collect();
+        let core = balancing::Balance {
+            replicas: replicas.into_iter().map(replica).collect(),
+            iteration_ms: Millis(iteration_ms),
+            lower_bound_ms: Millis(lower_bound_ms),
+        };
+        Balance::new(py, core)
     }
 
     fn __repr__(&self) -> String {

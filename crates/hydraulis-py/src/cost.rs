@@ -3,9 +3,11 @@
 use hydraulis_core::spec::{CheckpointingKind, ContextKind, Dtype};
 use hydraulis_core::{Tokens, cost, spec};
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
 use crate::errors::raise;
 use crate::gil::detached;
+use crate::pickle::{Reduced, made_by};
 use crate::spec::{Cluster, Scheme, checkpointing_kind};
 
 /// Time and memory of one model under each scheme of one kind of cluster, with where the numbers come from.
@@ -27,8 +29,18 @@ impl CostProfile {
         cost::PRESETS.iter().map(|(name, _)| *name).collect()
     }
 
-    /// Predicts the profile of a model on a device from its data sheet, with an efficiency, by default the one learnt from the
-    /// shipped profiles; its schemes are all that fit, under each of the kinds of checkpointing, by default under none.
+    /// Predicts the profile of a model on a device from its data sheet; its schemes are all that fit.
+    ///
+    /// Args:
+    ///     model: its shape.
+    ///     cluster: says which schemes have a place.
+    ///     device: one of `devices`.
+    ///     checkpointing: the kinds that each scheme is under: `none`, `selective`, `full`; `none` alone, when left out.
+    ///     efficiency: how near to its peak the device comes; that which the shipped profiles teach, when left out.
+    ///
+    /// Raises:
+    ///     InvalidInputError: a name is not known (code `device_unknown`, `config_value`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[staticmethod]
     #[pyo3(signature = (model, cluster, device, *, checkpointing = None, efficiency = None))]
     fn analytic(
@@ -59,8 +71,8 @@ impl CostProfile {
     }
 
     /// Reads and checks the JSON form.
-    #[staticmethod]
-    fn from_json(py: Python<'_>, text: &str) -> PyResult<CostProfile> {
+    #[classmethod]
+    fn from_json(_class: &Bound<'_, PyType>, py: Python<'_>, text: &str) -> PyResult<CostProfile> {
         detached(py, || cost::CostProfile::from_json(text)).map(CostProfile)
     }
 
@@ -129,13 +141,30 @@ impl CostProfile {
         Ok(entry.stage_layers.clone())
     }
 
-    /// Most tokens of one micro-batch under a scheme on a cluster.
+    /// Most tokens of one micro-batch.
+    ///
+    /// Args:
+    ///     scheme: one of the profile's.
+    ///     cluster: over whose ranks home is shared out.
+    ///
+    /// Raises:
+    ///     InvalidInputError: the profile does not have the scheme (code `scheme_unknown`).
+    ///     InfeasibleError: it leaves no memory for a token (`scheme_too_large`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     fn cap_tokens(&self, py: Python<'_>, scheme: &Scheme, cluster: &Cluster) -> PyResult<u64> {
         let (profile, scheme, cluster) = (self.0.clone(), scheme.0, cluster.0);
         detached(py, move || Ok(cost::CostModel::new(profile, cluster).scheme(scheme)?.cap().0))
     }
 
     /// The time of one stage's forward and backward of a micro-batch, in ms, on average over the stages.
+    ///
+    /// Args:
+    ///     scheme: one of the profile's.
+    ///     lengths: tokens of each of its sequences.
+    ///
+    /// Raises:
+    ///     InvalidInputError: the profile does not have the scheme (code `scheme_unknown`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     fn micro_batch_ms(&self, py: Python<'_>, scheme: &Scheme, lengths: Vec<u64>) -> PyResult<f64> {
         let (profile, scheme) = (self.0.clone(), scheme.0);
         detached(py, move || {
@@ -149,6 +178,10 @@ impl CostProfile {
     fn error(&self, py: Python<'_>, scheme: &Scheme) -> PyResult<Option<f64>> {
         let entry = self.0.scheme(scheme.0).map_err(|error| raise(py, &error))?;
         Ok(entry.fit.map(|fit| fit.error()))
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        made_by::<CostProfile>(py, "from_json", self.to_json())
     }
 
     fn __repr__(&self) -> String {
@@ -211,6 +244,16 @@ impl Efficiency {
         })
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let times: Vec<f64> = self.0.kinds().map(|(_, times)| times).collect();
+        made_by::<Efficiency>(py, "_of", times)
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, times: [f64; cost::Efficiency::KINDS]) -> Efficiency {
+        Efficiency(cost::Efficiency::of_times_peak(times))
+    }
+
     fn __repr__(&self) -> String {
         let kinds: Vec<String> = self.0.kinds().map(|(name, times)| format!("{name} {times:.2}")).collect();
         format!("Efficiency({})", kinds.join(", "))
@@ -225,8 +268,8 @@ pub(crate) struct ModelShape(pub(crate) spec::ModelShape);
 #[pymethods]
 impl ModelShape {
     /// Reads and checks the JSON form.
-    #[staticmethod]
-    fn from_json(py: Python<'_>, text: &str) -> PyResult<ModelShape> {
+    #[classmethod]
+    fn from_json(_class: &Bound<'_, PyType>, py: Python<'_>, text: &str) -> PyResult<ModelShape> {
         detached(py, || spec::ModelShape::from_json(text)).map(ModelShape)
     }
 
@@ -250,6 +293,10 @@ impl ModelShape {
     /// The first field that another shape has otherwise: its name, the value here and there; None if they are equal.
     fn difference(&self, other: &ModelShape) -> Option<(&'static str, String, String)> {
         self.0.difference(&other.0)
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        made_by::<ModelShape>(py, "from_json", self.to_json())
     }
 
     fn __repr__(&self) -> String {

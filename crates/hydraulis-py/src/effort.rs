@@ -2,19 +2,30 @@
 
 use hydraulis_core::plan;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::arrays::from_zero;
 
 /// How much a planner looks at, counted in work: the same on any machine.
 ///
-/// Any limits, zeros too, give valid plans and valid bounds; lower ones give longer iterations, or weaker bounds.
+/// Any limits, zeros too, give valid plans and valid bounds; lower ones give longer iterations, or weaker bounds. What is
+/// left out is that of `Effort.ONLINE`.
+///
+/// Args:
+///     refinements: replicas packed anew while one strategy is refined.
+///     attempts: strategies planned by a search; one always is.
+///     markets: markets looked at for a bound: how often replicas and micro-batches are made whole.
+///     exchanges: exchanges between two batches of a planning window that are planned, for each of its batches.
+///
+/// Raises:
+///     InvalidInputError: one is below 0 (code `count_negative`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, module = "hydraulis")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Effort(pub(crate) plan::Effort);
 
 #[pymethods]
 impl Effort {
-    /// What is left out is that of `Effort.ONLINE`.
     #[new]
     #[pyo3(signature = (*, refinements=None, attempts=None, markets=None, exchanges=None))]
     fn new(
@@ -70,6 +81,17 @@ impl Effort {
     #[getter]
     fn exchanges(&self) -> usize {
         self.0.exchanges
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((), Bound<'py, PyDict>)> {
+        let plan::Effort { refinements, attempts, markets, exchanges } = self.0;
+        let named = PyDict::new(py);
+        for (name, count) in
+            [("refinements", refinements), ("attempts", attempts), ("markets", markets), ("exchanges", exchanges)]
+        {
+            named.set_item(name, count)?;
+        }
+        Ok(((), named))
     }
 
     fn __repr__(&self) -> String {

@@ -3,6 +3,7 @@
 use hydraulis_core::{LayoutError, layout};
 use numpy::PyArray2;
 use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
 
 use crate::arrays::{Column, pairs};
 use crate::cost::ModelShape;
@@ -12,6 +13,14 @@ use crate::plan::Plan;
 use crate::spec::{Cluster, LayerSplit, Scheme};
 
 /// One parameter: `rows` rows of `row_elements`, in canonical order.
+///
+/// Args:
+///     name: its name in the model.
+///     rows: size of the dimension that tensor parallelism splits; of the first, where it splits none.
+///     row_elements: elements of one row.
+///     units: runs of rows that tensor parallelism does not cut; 1 is whole on every rank, `rows` is cut anywhere.
+///     blocks: the blocks that use it: 0 the embedding, 1 to L the layers, L + 1 the head.
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, get_all, module = "hydraulis")]
 #[derive(Clone, Debug)]
 pub(crate) struct Parameter {
@@ -34,9 +43,26 @@ impl Parameter {
     fn new(name: String, rows: u64, row_elements: u64, units: u64, blocks: Vec<u32>) -> Parameter {
         Parameter { name, rows, row_elements, units, blocks }
     }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((&str,), Bound<'py, PyDict>)> {
+        let named = PyDict::new(py);
+        named.set_item("rows", self.rows)?;
+        named.set_item("row_elements", self.row_elements)?;
+        named.set_item("units", self.units)?;
+        named.set_item("blocks", &self.blocks)?;
+        Ok(((&self.name,), named))
+    }
 }
 
 /// Every parameter of a model, in bucket order.
+///
+/// Args:
+///     parameters: in any order.
+///     split: how the layers are shared out over stages.
+///
+/// Raises:
+///     InvalidInputError: they do not describe a model (code `parameter_table`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct ParameterTable(pub(crate) layout::ParameterTable);
@@ -80,6 +106,10 @@ impl ParameterTable {
             blocks: parameter.blocks.clone(),
         };
         self.0.parameters().iter().map(own).collect()
+    }
+
+    fn __getnewargs__(&self) -> (Vec<Parameter>, LayerSplit) {
+        (self.parameters(), self.split())
     }
 }
 
@@ -148,6 +178,12 @@ impl Position {
     #[getter]
     fn tensor_slice(&self) -> u16 {
         self.0.tensor_slice()
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((Scheme,), Bound<'py, PyDict>)> {
+        let layout::Position { scheme, stage, context_rank, tensor_rank } = self.0;
+        let places = [("stage", stage), ("context_rank", context_rank), ("tensor_rank", tensor_rank)];
+        Ok(((Scheme(scheme),), places.into_py_dict(py)?))
     }
 
     fn __repr__(&self) -> String {

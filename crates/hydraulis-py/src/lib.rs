@@ -14,6 +14,8 @@ mod gil;
 mod layout;
 mod link;
 mod lookahead;
+mod network;
+mod pickle;
 mod plan;
 mod planner;
 mod propose;
@@ -42,6 +44,8 @@ mod _core {
     #[pymodule_export]
     use crate::lookahead::WindowPlan;
     #[pymodule_export]
+    use crate::network::Network;
+    #[pymodule_export]
     use crate::plan::{Guess, Plan, Replica};
     #[pymodule_export]
     use crate::planner::Planner;
@@ -50,7 +54,7 @@ mod _core {
     #[pymodule_export]
     use crate::schedule::{Backward, Exchange, Forward, Span};
     #[pymodule_export]
-    use crate::simulation::{GpuTime, Network, RankMemory, Simulation, StageRun, Trip};
+    use crate::simulation::{GpuTime, RankMemory, Simulation, StageRun, Trip};
     #[pymodule_export]
     use crate::spec::{Cluster, LayerSplit, Scheme, Strategy};
     #[pymodule_export]

@@ -3,14 +3,23 @@
 use hydraulis_core::layout::{self, Traffic};
 use hydraulis_core::spec;
 use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
 
 use crate::cost::CostProfile;
 use crate::errors::raise;
 use crate::gil::detached;
 use crate::layout::ParameterTable;
 
-/// How fast the links of a cluster are, each way: 1e9 bytes a second between one node and all others, and of one GPU inside
-/// its node, and microseconds that a message takes beside its bytes.
+/// How fast the links of a cluster are, each way.
+///
+/// Args:
+///     gigabytes_per_s: between one node and all others, 1e9 bytes a second.
+///     gpu_gigabytes_per_s: of one GPU inside its node.
+///     message_us: microseconds that a message takes beside its bytes.
+///
+/// Raises:
+///     InvalidInputError: a number is beyond its limits (code `link_rate`, `message_time`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, get_all, from_py_object, module = "hydraulis")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LinkRates {
@@ -39,7 +48,13 @@ impl From<spec::LinkRates> for LinkRates {
 #[pymethods]
 impl LinkRates {
     #[new]
-    #[pyo3(signature = (*, gigabytes_per_s, gpu_gigabytes_per_s=spec::LinkRates::USUAL_GPU, message_us=spec::LinkRates::USUAL_MESSAGE_US))]
+    // Of a default that is not written out, Python's signature shows nothing.
+    #[pyo3(
+        signature = (
+            *, gigabytes_per_s, gpu_gigabytes_per_s=spec::LinkRates::USUAL_GPU, message_us=spec::LinkRates::USUAL_MESSAGE_US
+        ),
+        text_signature = "(*, gigabytes_per_s, gpu_gigabytes_per_s=200.0, message_us=10.0)"
+    )]
     fn new(py: Python<'_>, gigabytes_per_s: f64, gpu_gigabytes_per_s: f64, message_us: f64) -> PyResult<LinkRates> {
         let rates = spec::LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us };
         rates.checked().map(LinkRates::from).map_err(|error| raise(py, &error))
@@ -56,6 +71,10 @@ impl LinkRates {
         text.parse().map(|rates: spec::LinkRates| rates.into()).map_err(|error| raise(py, &error))
     }
 
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((), Bound<'py, PyDict>)> {
+        Ok(((), named(py, (*self).into())?))
+    }
+
     fn __repr__(&self) -> String {
         let LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us } = self;
         format!("LinkRates({gigabytes_per_s} GB/s a node, {gpu_gigabytes_per_s} GB/s a GPU, {message_us} us a message)")
@@ -64,9 +83,20 @@ impl LinkRates {
 
 /// The links of a cluster, and what travels over them: by them a planner counts transfers.
 ///
-/// Each node sends and receives `gigabytes_per_s` (1e9 bytes a second) at the same time, each GPU inside one
-/// `gpu_gigabytes_per_s`, and each message takes `message_us` microseconds besides. Parameters go out from home block by
-/// block and gradients come back, behind what is computed. `docs/plan-bench.md` has the model in full.
+/// Parameters go out from home block by block and gradients come back, behind what is computed. `docs/plan-bench.md` has the
+/// model in full.
+///
+/// Args:
+///     table: the parameters that travel.
+///     gigabytes_per_s: what each node sends, and at the same time receives, 1e9 bytes a second.
+///     gpu_gigabytes_per_s: what each GPU does inside its node.
+///     message_us: microseconds that a message takes beside its bytes.
+///     parameter_bytes: of one parameter on its way out.
+///     gradient_bytes: of its gradient on the way back.
+///
+/// Raises:
+///     InvalidInputError: a number is beyond its limits (code `link_rate`, `message_time`, `element_bytes`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct Link(layout::Link);
@@ -74,7 +104,13 @@ pub(crate) struct Link(layout::Link);
 #[pymethods]
 impl Link {
     #[new]
-    #[pyo3(signature = (table, *, gigabytes_per_s, gpu_gigabytes_per_s=spec::LinkRates::USUAL_GPU, message_us=spec::LinkRates::USUAL_MESSAGE_US, parameter_bytes=2, gradient_bytes=4))]
+    #[pyo3(
+        signature = (
+            table, *, gigabytes_per_s, gpu_gigabytes_per_s=spec::LinkRates::USUAL_GPU,
+            message_us=spec::LinkRates::USUAL_MESSAGE_US, parameter_bytes=2, gradient_bytes=4
+        ),
+        text_signature = "(table, *, gigabytes_per_s, gpu_gigabytes_per_s=200.0, message_us=10.0, parameter_bytes=2, gradient_bytes=4)"
+    )]
     fn new(
         py: Python<'_>,
         table: &ParameterTable,
@@ -91,6 +127,10 @@ impl Link {
 
     /// Links of these rates for the profile's model, in the types in which training moves it.
     ///
+    /// Args:
+    ///     profile: that says of which model it is.
+    ///     rates: of the links.
+    ///
     /// Raises:
     ///     InvalidInputError: the profile does not say of which model it is (code `link_model`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
@@ -99,9 +139,23 @@ impl Link {
         detached(py, || layout::Link::of_profile(&profile.0, rates.into())).map(Link)
     }
 
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((ParameterTable,), Bound<'py, PyDict>)> {
+        let Traffic { rates, parameter_bytes, gradient_bytes } = self.0.traffic();
+        let named = named(py, rates)?;
+        named.set_item("parameter_bytes", parameter_bytes)?;
+        named.set_item("gradient_bytes", gradient_bytes)?;
+        Ok(((ParameterTable(self.0.table().clone()),), named))
+    }
+
     fn __repr__(&self) -> String {
         let spec::LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us } = self.0.traffic().rates;
         format!("Link({gigabytes_per_s} GB/s a node, {gpu_gigabytes_per_s} GB/s a GPU, {message_us} us a message)")
+    }
+}
+
+impl From<layout::Link> for Link {
+    fn from(core: layout::Link) -> Link {
+        Link(core)
     }
 }
 
@@ -109,4 +163,15 @@ impl Link {
     pub(crate) fn core(&self) -> layout::Link {
         self.0.clone()
     }
+}
+
+/// The rates as keyword arguments.
+fn named(py: Python<'_>, rates: spec::LinkRates) -> PyResult<Bound<'_, PyDict>> {
+    let spec::LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us } = rates;
+    let rates = [
+        ("gigabytes_per_s", gigabytes_per_s),
+        ("gpu_gigabytes_per_s", gpu_gigabytes_per_s),
+        ("message_us", message_us),
+    ];
+    rates.into_py_dict(py)
 }

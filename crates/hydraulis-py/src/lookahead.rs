@@ -1,17 +1,20 @@
 //! `WindowPlan`, and what a planner is asked for a window of batches.
 
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::lookahead::{self, Progress, Window};
+use hydraulis_core::lookahead::{self, Member, Progress, Window};
 use hydraulis_core::plan::Planner;
 use hydraulis_core::spec::Strategy;
 use hydraulis_core::{Millis, Result};
 use numpy::PyArray2;
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
 use crate::arrays::{batches, from_zero, lists, pairs};
 use crate::errors::invalid;
 use crate::gil::{detached, watched};
+use crate::pickle::{Reduced, made_by};
 use crate::plan::Plan;
+use crate::spec::GivenStrategy;
 
 /// The plans of several iterations that were planned together.
 #[pyclass(frozen, module = "hydraulis")]
@@ -21,6 +24,9 @@ pub(crate) struct WindowPlan {
     plans: Vec<Py<Plan>>,
     members: Vec<Py<PyArray2<i64>>>,
 }
+
+/// Of one iteration its plan, its members and what its change of strategy takes.
+type StepFields = (Py<Plan>, Vec<(usize, usize)>, f64);
 
 #[pymethods]
 impl WindowPlan {
@@ -82,6 +88,24 @@ impl WindowPlan {
         self.core == other.core
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let step = |(step, plan): (&lookahead::Step, &Py<Plan>)| {
+            let members: Vec<_> = step.members.iter().map(|one| (one.batch, one.sequence)).collect();
+            (plan.clone_ref(py), members, step.switch_ms.0)
+        };
+        made_by::<WindowPlan>(py, "_of", self.core.steps.iter().zip(&self.plans).map(step).collect::<Vec<_>>())
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, py: Python<'_>, steps: Vec<StepFields>) -> PyResult<WindowPlan> {
+        let step = |(plan, members, switch_ms): StepFields| lookahead::Step {
+            plan: plan.get().inner().clone(),
+            members: members.into_iter().map(|(batch, sequence)| Member { batch, sequence }).collect(),
+            switch_ms: Millis(switch_ms),
+        };
+        WindowPlan::new(py, lookahead::WindowPlan { steps: steps.into_iter().map(step).collect() })
+    }
+
     fn __repr__(&self) -> String {
         format!("WindowPlan({} batches, {:.1} ms, {} sequences moved)", self.plans.len(), self.step_ms(), self.moved())
     }
@@ -101,7 +125,7 @@ pub(crate) struct Request {
     targets: Option<Vec<Vec<i64>>>,
     max_delay: usize,
     switch_ms: f64,
-    previous: Option<String>,
+    previous: Option<GivenStrategy>,
 }
 
 impl Request {
@@ -110,7 +134,7 @@ impl Request {
         given: &Bound<'_, PyAny>,
         targets: Option<&Bound<'_, PyAny>>,
         max_delay: i64,
-        (switch_ms, previous): (f64, Option<String>),
+        (switch_ms, previous): (f64, Option<GivenStrategy>),
     ) -> PyResult<Request> {
         let py = given.py();
         let lengths = batches(given)?;
@@ -153,7 +177,7 @@ impl Request {
 
     fn with<T>(&self, work: impl FnOnce(&Window) -> Result<T>) -> Result<T> {
         let batches = Batch::several(&self.lengths, self.targets.as_deref())?;
-        let previous: Option<Strategy> = self.previous.as_ref().map(|text| text.parse()).transpose()?;
+        let previous: Option<Strategy> = self.previous.as_ref().map(GivenStrategy::read).transpose()?;
         work(&Window {
             batches: &batches,
             switch: Millis(self.switch_ms),

@@ -1,13 +1,15 @@
 //! `Plan` and its replicas.
 
 use hydraulis_core::spec::ContextKind;
-use hydraulis_core::{Millis, layout, plan, schedule};
+use hydraulis_core::{Millis, Tokens, cost, layout, plan, schedule};
 use numpy::PyArray1;
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
 use crate::arrays::{Column, offsets};
 use crate::gil::detached;
 use crate::layout::Position;
+use crate::pickle::{Reduced, made_by};
 use crate::schedule::{Span, instruction, spans};
 use crate::spec::{Cluster, Scheme};
 
@@ -50,6 +52,9 @@ pub(crate) struct Replica {
     trust: Option<(f64, f64)>,
 }
 
+/// Its scheme, context, ranks, micro-batches, cap, times and trust.
+type ReplicaFields = (Py<Scheme>, Option<String>, Vec<u32>, Vec<Vec<usize>>, (u64, f64, f64), Option<(f64, f64)>);
+
 impl Plan {
     pub(crate) fn new(py: Python<'_>, plan: plan::Plan) -> Plan {
         let micro_batches = || plan.replicas.iter().flat_map(|replica| &replica.micro_batches);
@@ -79,7 +84,7 @@ impl Plan {
 }
 
 /// A micro-batch beyond what its profile has measured; its sentence is `str()` of it.
-#[pyclass(frozen, module = "hydraulis")]
+#[pyclass(frozen, from_py_object, module = "hydraulis")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guess(pub(crate) plan::Guess);
 
@@ -101,6 +106,16 @@ impl Guess {
         self.0.to_string()
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        made_by::<Guess>(py, "_of", (Scheme(self.0.scheme), self.0.beyond))
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, fields: (Py<Scheme>, f64)) -> Guess {
+        let (scheme, beyond) = fields;
+        Guess(plan::Guess { scheme: scheme.get().0, beyond })
+    }
+
     fn __repr__(&self) -> String {
         format!("Guess('{}', {:.2} times as far as measured)", self.0.scheme, self.0.beyond)
     }
@@ -109,8 +124,8 @@ impl Guess {
 #[pymethods]
 impl Plan {
     /// Reads the JSON form.
-    #[staticmethod]
-    fn from_json(py: Python<'_>, text: &str) -> PyResult<Plan> {
+    #[classmethod]
+    fn from_json(_class: &Bound<'_, PyType>, py: Python<'_>, text: &str) -> PyResult<Plan> {
         let plan = detached(py, || plan::Plan::from_json(text))?;
         Ok(Plan::new(py, plan))
     }
@@ -258,6 +273,10 @@ impl Plan {
         Ok(timelines.iter().map(spans).collect())
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        made_by::<Plan>(py, "from_json", self.to_json())
+    }
+
     fn __repr__(&self) -> String {
         format!(
             "Plan('{}', {} sequences, {:.1} ms)",
@@ -274,6 +293,35 @@ impl Plan {
 
 #[pymethods]
 impl Replica {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let fields = (
+            self.scheme.clone_ref(py),
+            self.context,
+            self.ranks.clone(),
+            self.micro_batches.clone(),
+            (self.cap_tokens, self.busy_ms, self.predicted_ms),
+            self.trust,
+        );
+        made_by::<Replica>(py, "_of", fields)
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, py: Python<'_>, fields: ReplicaFields) -> PyResult<Replica> {
+        let (scheme, context, ranks, micro_batches, (cap_tokens, busy_ms, predicted_ms), trust) = fields;
+        let context = context.and_then(|name| ContextKind::named(&name));
+        let replica = plan::ReplicaPlan {
+            scheme: scheme.get().0,
+            context,
+            ranks,
+            micro_batches,
+            cap_tokens: Tokens(cap_tokens),
+            busy_ms: Millis(busy_ms),
+            predicted_ms: Millis(predicted_ms),
+            trust: trust.map(|(error, beyond)| cost::Trust { error, beyond }),
+        };
+        Replica::new(py, &replica)
+    }
+
     fn __repr__(&self) -> String {
         let sequences: usize = self.micro_batches.iter().map(Vec::len).sum();
         format!("Replica(ranks={:?}, {sequences} sequences in {} micro-batches)", self.ranks, self.micro_batches.len())

@@ -9,15 +9,26 @@ use hydraulis_core::spec::MemoryRule;
 use hydraulis_core::{Tokens, lengths, propose as core};
 use numpy::PyArray1;
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
 use crate::arrays::{Column, batches, integers, positive};
 use crate::cost::CostProfile;
 use crate::errors::raise;
 use crate::gil::{detached, interruptible, watched};
+use crate::pickle::{Reduced, made_by};
 use crate::plan::Guess;
 use crate::spec::Cluster;
 
 /// How often each length occurs in a data set.
+///
+/// Args:
+///     lengths: in tokens, any one-dimensional integer array or list; one may come several times.
+///     counts: how often each of them occurs; once, when left out.
+///
+/// Raises:
+///     InvalidInputError: `batch_empty`, `length_not_integer`, `length_out_of_range`, `counts_mismatch` or
+///         `count_out_of_range`.
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, module = "hydraulis")]
 #[derive(Debug, PartialEq)]
 pub(crate) struct LengthHistogram(lengths::LengthHistogram);
@@ -41,6 +52,9 @@ pub(crate) struct Proposal {
     /// How many strategies there were to choose from.
     candidates: usize,
 }
+
+/// Its fields, in their order.
+type ProposalFields = (Vec<Py<ProposedStrategy>>, f64, f64, f64, u64, Option<Guess>, usize);
 
 /// One strategy of a proposal.
 #[pyclass(frozen, get_all, module = "hydraulis")]
@@ -70,7 +84,6 @@ pub(crate) struct PaperStrategy {
 
 #[pymethods]
 impl LengthHistogram {
-    /// Counts `lengths`, each once or as often as `counts` says.
     #[new]
     #[pyo3(signature = (lengths, counts=None))]
     fn new(py: Python<'_>, lengths: &Bound<'_, PyAny>, counts: Option<&Bound<'_, PyAny>>) -> PyResult<LengthHistogram> {
@@ -91,7 +104,16 @@ impl LengthHistogram {
         self.0.longest().0
     }
 
-    /// Batches of sequences drawn with replacement: until a batch has `tokens_per_batch`, the last kept whole.
+    /// Batches of sequences drawn with replacement.
+    ///
+    /// Args:
+    ///     tokens_per_batch: sequences are drawn until a batch has so many; the last is kept whole.
+    ///     count: number of batches.
+    ///     seed: the same seed gives the same batches, everywhere.
+    ///
+    /// Raises:
+    ///     InvalidInputError: a number is below 1 (code `not_positive`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[pyo3(signature = (*, tokens_per_batch, count, seed=0))]
     fn sample(&self, py: Python<'_>, tokens_per_batch: i64, count: i64, seed: u64) -> PyResult<Vec<Py<PyArray1<i64>>>> {
         let tokens = Tokens(positive(py, "tokens_per_batch", tokens_per_batch)?);
@@ -101,13 +123,32 @@ impl LengthHistogram {
         Ok(batches.iter().map(|batch| lengths(batch).get(py)).collect())
     }
 
+    fn __getnewargs__(&self) -> (Vec<u64>, Vec<u64>) {
+        self.0.entries().map(|(length, count)| (length.0, count)).unzip()
+    }
+
     fn __repr__(&self) -> String {
         format!("LengthHistogram({} sequences, the longest {})", self.sequences(), self.longest())
     }
 }
 
-/// The `k` strategies that keep the mean iteration over these batches, and others like them, shortest; `memory` as in
-/// `Planner`.
+/// The strategies that keep the mean iteration over these batches, and others like them, shortest.
+///
+/// Args:
+///     profile: what the model takes under each scheme.
+///     cluster: to plan for.
+///     batches: the lengths of each batch, as `Planner.plan` takes them; they stand for those of the run.
+///     k: most strategies of the list.
+///     context: the longest sequence that one of them has to admit; that of the batches, when left out or shorter.
+///     memory: how micro-batches fit, as for `Planner`.
+///     progress: called with a step ("search" or "choose"), how much of it is done, and of how much; what it raises ends the
+///         work.
+///
+/// Raises:
+///     InvalidInputError: as `Planner.plan`, with the batch; `no_batches`, `not_positive` or `memory_rule`.
+///     InfeasibleError: nothing admits the longest sequence (`sequence_too_long`, `context_too_long`), or no scheme leaves
+///         memory for a token (`scheme_too_large`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyfunction]
 #[pyo3(signature = (profile, cluster, batches, k, *, context=None, memory="cap", progress=None))]
 #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
@@ -137,6 +178,19 @@ pub(crate) fn propose(
 }
 
 /// The list of the Hydraulis paper's dynamic program over GPUs and lengths, for comparison. Ctrl-C ends it.
+///
+/// Args:
+///     profile: what the model takes under each scheme.
+///     cluster: to plan for.
+///     histogram: of the data set.
+///     gpu_step: GPUs between two points of the program's grid.
+///     token_step: tokens between two of its lengths.
+///     context: the greatest of them; the longest of the histogram, when left out.
+///
+/// Raises:
+///     InvalidInputError: a number is out of range (code `not_positive`, `paper_grid`).
+///     InfeasibleError: no strategy admits the context (`context_too_long`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyfunction]
 #[pyo3(signature = (profile, cluster, histogram, *, gpu_step=4, token_step=1_024, context=None))]
 pub(crate) fn propose_paper(
@@ -185,14 +239,40 @@ impl Proposal {
 
 #[pymethods]
 impl Proposal {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let Proposal { expected_ms, search_ms, cost, longest_admitted, guess, candidates, .. } = *self;
+        let strategies: Vec<_> = self.strategies.iter().map(|one| one.clone_ref(py)).collect();
+        let fields = (strategies, expected_ms, search_ms, cost, longest_admitted, guess, candidates);
+        made_by::<Proposal>(py, "_of", fields)
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, fields: ProposalFields) -> Proposal {
+        let (strategies, expected_ms, search_ms, cost, longest_admitted, guess, candidates) = fields;
+        Proposal { strategies, expected_ms, search_ms, cost, longest_admitted, guess, candidates }
+    }
+
     fn __repr__(&self) -> String {
-        let (strategies, ms, cost) = (self.strategies.len(), self.expected_ms, 100.0 * self.cost);
+        let (strategies, ms) = (self.strategies.len(), self.expected_ms);
+        // What rounds to nothing is no negative number.
+        let cost = (1e4 * self.cost).round() / 100.0 + 0.0;
         format!("Proposal({strategies} strategies, {ms:.1} ms, {cost:.2} % over search)")
     }
 }
 
 #[pymethods]
 impl ProposedStrategy {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let fields = (&self.strategy, self.batches.clone(), self.share, self.expected_ms);
+        made_by::<ProposedStrategy>(py, "_of", fields)
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, fields: (String, Vec<usize>, f64, f64)) -> ProposedStrategy {
+        let (strategy, batches, share, expected_ms) = fields;
+        ProposedStrategy { strategy, batches, share, expected_ms }
+    }
+
     fn __repr__(&self) -> String {
         format!("ProposedStrategy('{}', {:.1} % of the batches)", self.strategy, 100.0 * self.share)
     }
@@ -200,6 +280,16 @@ impl ProposedStrategy {
 
 #[pymethods]
 impl PaperStrategy {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        made_by::<PaperStrategy>(py, "_of", (&self.strategy, self.serves, self.ms))
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, fields: (String, u64, f64)) -> PaperStrategy {
+        let (strategy, serves, ms) = fields;
+        PaperStrategy { strategy, serves, ms }
+    }
+
     fn __repr__(&self) -> String {
         format!("PaperStrategy('{}', up to {} tokens)", self.strategy, self.serves)
     }

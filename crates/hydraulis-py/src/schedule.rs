@@ -2,6 +2,9 @@
 
 use hydraulis_core::schedule::{Compute, Instruction, Neighbour, Timeline};
 use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use crate::pickle::{Reduced, made_by};
 
 /// Run the stage's layers forward on a micro-batch.
 #[pyclass(frozen, get_all, eq, module = "hydraulis._core")]
@@ -29,6 +32,15 @@ pub(crate) struct Exchange {
 
 #[pymethods]
 impl Forward {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        made_by::<Forward>(py, "_of", self.micro_batch)
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, micro_batch: usize) -> Forward {
+        Forward { micro_batch }
+    }
+
     #[classattr]
     fn __match_args__() -> (&'static str,) {
         ("micro_batch",)
@@ -41,6 +53,15 @@ impl Forward {
 
 #[pymethods]
 impl Backward {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        made_by::<Backward>(py, "_of", self.micro_batch)
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, micro_batch: usize) -> Backward {
+        Backward { micro_batch }
+    }
+
     #[classattr]
     fn __match_args__() -> (&'static str,) {
         ("micro_batch",)
@@ -53,6 +74,17 @@ impl Backward {
 
 #[pymethods]
 impl Exchange {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let Exchange { peer, next, send, receive } = *self;
+        made_by::<Exchange>(py, "_of", (peer, next, send, receive))
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, fields: (u32, bool, Option<usize>, Option<usize>)) -> Exchange {
+        let (peer, next, send, receive) = fields;
+        Exchange { peer, next, send, receive }
+    }
+
     #[classattr]
     fn __match_args__() -> (&'static str, &'static str, &'static str, &'static str) {
         ("peer", "next", "send", "receive")
@@ -89,7 +121,7 @@ pub(crate) fn instruction(
 }
 
 /// One computation on a replica's timeline.
-#[pyclass(frozen, get_all, module = "hydraulis._core")]
+#[pyclass(frozen, get_all, from_py_object, module = "hydraulis._core")]
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     stage: usize,
@@ -97,6 +129,20 @@ pub(crate) struct Span {
     micro_batch: usize,
     start_ms: f64,
     end_ms: f64,
+}
+
+#[pymethods]
+impl Span {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let Span { stage, forward, micro_batch, start_ms, end_ms } = *self;
+        made_by::<Span>(py, "_of", (stage, forward, micro_batch, start_ms, end_ms))
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, fields: (usize, bool, usize, f64, f64)) -> Span {
+        let (stage, forward, micro_batch, start_ms, end_ms) = fields;
+        Span { stage, forward, micro_batch, start_ms, end_ms }
+    }
 }
 
 /// The spans of a timeline.

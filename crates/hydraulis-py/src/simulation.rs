@@ -1,82 +1,43 @@
-//! `Simulation`, what is in it, and what it is made under.
+//! `Simulation`, and what is in it.
 
-use hydraulis_core::simulation::{self, Conditions, Held, Iteration, Slowdowns, Wire};
+use hydraulis_core::simulation::{self, Conditions, Held, Iteration, Slowdowns};
 use hydraulis_core::{Result, cost, layout, plan, spec};
-use numpy::PyArray1;
+use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
 use crate::arrays::Column;
-use crate::cost::CostProfile;
-use crate::errors::raise;
-use crate::link::LinkRates;
+use crate::network::Network;
+use crate::pickle::{Reduced, made_by};
 use crate::schedule::{Span, spans};
 
-/// What carries activations and their gradients between the stages of a pipeline.
-///
-/// Each rank sends its share of a micro-batch's tokens to the rank in its place in the neighbouring stage: inside a node
-/// over a wire of its own, from node to node over the node's one wire, of which everything that ever leaves the node in
-/// the iteration has an even share. Each wire carries one message after another each way.
-///
-/// Args:
-///     token_bytes: of one token's hidden state: hidden size times bytes of an element.
-///     inside_gigabytes_per_s: of each rank's wire inside its node, one way, 1e9 bytes a second.
-///     between_gigabytes_per_s: of each node's wire, one way.
-///     inside_latency_ms: until the first byte arrives, inside a node.
-///     between_latency_ms: between nodes.
-///
-/// Raises:
-///     InvalidInputError: a value is out of range (code `network_value`).
-#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
-#[pyclass(frozen, module = "hydraulis")]
-#[derive(Debug)]
-pub(crate) struct Network(simulation::Network);
-
-#[pymethods]
-impl Network {
-    #[new]
-    #[pyo3(signature = (*, token_bytes, inside_gigabytes_per_s, between_gigabytes_per_s, inside_latency_ms=0.0, between_latency_ms=0.0))]
-    fn new(
-        py: Python<'_>,
-        token_bytes: f64,
-        inside_gigabytes_per_s: f64,
-        between_gigabytes_per_s: f64,
-        inside_latency_ms: f64,
-        between_latency_ms: f64,
-    ) -> PyResult<Network> {
-        let inside = Wire { gigabytes_per_s: inside_gigabytes_per_s, latency_ms: inside_latency_ms };
-        let between = Wire { gigabytes_per_s: between_gigabytes_per_s, latency_ms: between_latency_ms };
-        simulation::Network::new(token_bytes, inside, between).map(Network).map_err(|error| raise(py, &error))
-    }
-
-    /// The wires by which hidden states of the profile's model travel at these rates.
-    ///
-    /// Raises:
-    ///     InvalidInputError: the profile does not say of which model it is (code `link_model`).
-    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
-    #[staticmethod]
-    fn of_profile(py: Python<'_>, profile: &CostProfile, rates: LinkRates) -> PyResult<Network> {
-        simulation::Network::of_profile(&profile.0, rates.into()).map(Network).map_err(|error| raise(py, &error))
-    }
-
-    /// The same as the profile has them measured point to point, inside a node and between nodes, each by these rates where it
-    /// has not.
-    ///
-    /// Raises:
-    ///     InvalidInputError: as `of_profile`, or what was measured is no rate or latency (`network_value`).
-    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
-    #[staticmethod]
-    fn measured(py: Python<'_>, profile: &CostProfile, otherwise: LinkRates) -> PyResult<Network> {
-        simulation::Network::measured(&profile.0, otherwise.into()).map(Network).map_err(|error| raise(py, &error))
-    }
-}
-
 /// One step under stated conditions: the instruction lists, run against the cost model, and transfers by a link.
-#[pyclass(frozen, module = "hydraulis")]
+#[pyclass(frozen, get_all, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct Simulation {
-    core: Iteration,
+    /// When the last replica ends, transfers left out.
+    iteration_ms: f64,
+    /// From new parameters at home to all gradients at home; without a link the iteration.
+    step_ms: f64,
+    /// What of the step is beyond the iteration: transfers that are not hidden; 0 without a link.
+    transfer_ms: f64,
+    /// What of the transfers' own time computation hides; 0 without a link.
+    hidden_ms: f64,
+    /// The way of each block's parameters and gradients; none without a link.
+    trips: Vec<Trip>,
+    /// When each replica ends, in the strategy's order, transfers left out.
+    replica_ms: Vec<f64>,
+    /// The computations of each replica, in the strategy's order. By a link the first forward of a stage lasts until its
+    /// parameters are there.
+    timelines: Vec<Vec<Span>>,
+    /// The stages of each replica.
     stages: Vec<Vec<Py<StageRun>>>,
+    /// Where the time of all ranks of the cluster goes.
+    gpu_time: GpuTime,
 }
+
+/// Its times, then the others of its fields in their order.
+type SimulationFields = ((f64, f64, f64, f64), Vec<Trip>, Vec<f64>, Vec<Vec<Span>>, Vec<Vec<Py<StageRun>>>, GpuTime);
 
 /// What one stage does, and holds.
 #[pyclass(frozen, module = "hydraulis")]
@@ -92,7 +53,7 @@ pub(crate) struct StageRun {
 
 /// Bytes of a rank, by what they hold.
 #[expect(clippy::struct_field_names, reason = "Python's names bear their unit")]
-#[pyclass(frozen, get_all, module = "hydraulis")]
+#[pyclass(frozen, get_all, from_py_object, module = "hydraulis")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RankMemory {
     /// Margin, and transfer buffers.
@@ -120,6 +81,17 @@ impl RankMemory {
         self.reserved_bytes + self.home_bytes + self.held_bytes + self.activation_bytes
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let RankMemory { reserved_bytes, home_bytes, held_bytes, activation_bytes } = *self;
+        made_by::<RankMemory>(py, "_of", [reserved_bytes, home_bytes, held_bytes, activation_bytes])
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, fields: [f64; 4]) -> RankMemory {
+        let [reserved_bytes, home_bytes, held_bytes, activation_bytes] = fields;
+        RankMemory { reserved_bytes, home_bytes, held_bytes, activation_bytes }
+    }
+
     fn __repr__(&self) -> String {
         format!("RankMemory({:.0} bytes)", self.total_bytes())
     }
@@ -127,8 +99,8 @@ impl RankMemory {
 
 /// Where the time of all ranks goes, in milliseconds of one rank; the parts add up to ranks times step.
 #[expect(clippy::struct_field_names, reason = "Python's names bear their unit")]
-#[pyclass(frozen, get_all, module = "hydraulis")]
-#[derive(Debug)]
+#[pyclass(frozen, get_all, from_py_object, module = "hydraulis")]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct GpuTime {
     /// Computing.
     compute_ms: f64,
@@ -144,9 +116,42 @@ pub(crate) struct GpuTime {
     transfers_ms: f64,
 }
 
+impl From<simulation::GpuTime> for GpuTime {
+    fn from(core: simulation::GpuTime) -> GpuTime {
+        GpuTime {
+            compute_ms: core.compute.0,
+            slower_rank_ms: core.slower_rank.0,
+            bubble_ms: core.bubble.0,
+            slower_replica_ms: core.slower_replica.0,
+            unused_ms: core.unused.0,
+            transfers_ms: core.transfers.0,
+        }
+    }
+}
+
+#[pymethods]
+impl GpuTime {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let GpuTime { compute_ms, slower_rank_ms, bubble_ms, slower_replica_ms, unused_ms, transfers_ms } = *self;
+        let fields = [compute_ms, slower_rank_ms, bubble_ms, slower_replica_ms, unused_ms, transfers_ms];
+        made_by::<GpuTime>(py, "_of", fields)
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, fields: [f64; 6]) -> GpuTime {
+        let [compute_ms, slower_rank_ms, bubble_ms, slower_replica_ms, unused_ms, transfers_ms] = fields;
+        GpuTime { compute_ms, slower_rank_ms, bubble_ms, slower_replica_ms, unused_ms, transfers_ms }
+    }
+}
+
+/// What of a block is on its way out from home.
+const PARAMETERS: &str = "parameters";
+/// What of it is on its way back.
+const GRADIENTS: &str = "gradients";
+
 /// When the parameters or the gradients of one block are on their way.
-#[pyclass(frozen, get_all, module = "hydraulis")]
-#[derive(Debug)]
+#[pyclass(frozen, get_all, from_py_object, module = "hydraulis")]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Trip {
     /// The block: 0 the embedding, 1 to L the layers, L + 1 the head.
     block: usize,
@@ -160,6 +165,16 @@ pub(crate) struct Trip {
 
 #[pymethods]
 impl Trip {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        made_by::<Trip>(py, "_of", (self.block, self.what == PARAMETERS, self.start_ms, self.end_ms))
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, fields: (usize, bool, f64, f64)) -> Trip {
+        let (block, is_out, start_ms, end_ms) = fields;
+        Trip { block, what: if is_out { PARAMETERS } else { GRADIENTS }, start_ms, end_ms }
+    }
+
     fn __repr__(&self) -> String {
         format!("Trip({} of block {}, {:.1} to {:.1} ms)", self.what, self.block, self.start_ms, self.end_ms)
     }
@@ -175,101 +190,74 @@ pub(crate) fn simulate(
 ) -> Result<Iteration> {
     let cluster: spec::Cluster = plan.cluster;
     let slowdowns = Slowdowns::new(cluster, slowdowns)?;
-    let conditions = Conditions { slowdowns, network: network.map(|network| network.0), link };
+    let conditions = Conditions { slowdowns, network: network.map(Network::core), link };
     simulation::simulate_iteration(plan, cost, &conditions)
 }
 
 impl Simulation {
-    pub(crate) fn new(py: Python<'_>, core: Iteration) -> PyResult<Simulation> {
+    pub(crate) fn new(py: Python<'_>, core: &Iteration) -> PyResult<Simulation> {
+        let step = core.step.as_ref();
+        let timelines: Vec<Vec<Span>> = match step {
+            Some(step) => step.timelines.iter().map(spans).collect(),
+            None => core.replicas.iter().map(|replica| spans(&replica.timeline)).collect(),
+        };
         let stage = |stage: &simulation::StageRun| Py::new(py, StageRun::new(py, stage));
         let replica = |replica: &simulation::ReplicaRun| replica.stages.iter().map(stage).collect();
-        let stages = core.replicas.iter().map(replica).collect::<PyResult<_>>()?;
-        Ok(Simulation { core, stages })
+        Ok(Simulation {
+            iteration_ms: core.end.0,
+            step_ms: core.step_end().0,
+            transfer_ms: step.map_or(0.0, |step| step.transfer.0),
+            hidden_ms: step.map_or(0.0, |step| step.alone.0 - step.transfer.0),
+            trips: step.map(trips).unwrap_or_default(),
+            replica_ms: core.replicas.iter().map(|replica| replica.end.0).collect(),
+            timelines,
+            stages: core.replicas.iter().map(replica).collect::<PyResult<_>>()?,
+            gpu_time: core.gpu_time.into(),
+        })
     }
+}
+
+/// The ways out and back of every block.
+fn trips(step: &simulation::StepRun) -> Vec<Trip> {
+    let trip = |what, (block, trip): (usize, &simulation::Trip)| Trip {
+        block,
+        what,
+        start_ms: trip.start.0,
+        end_ms: trip.end.0,
+    };
+    let out = step.parameters.iter().enumerate().map(|one| trip(PARAMETERS, one));
+    out.chain(step.gradients.iter().enumerate().map(|one| trip(GRADIENTS, one))).collect()
 }
 
 #[pymethods]
 impl Simulation {
-    /// When the last replica ends, transfers left out.
-    #[getter]
-    fn iteration_ms(&self) -> f64 {
-        self.core.end.0
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let stages = |replica: &Vec<Py<StageRun>>| replica.iter().map(|stage| stage.clone_ref(py)).collect();
+        let fields = (
+            (self.iteration_ms, self.step_ms, self.transfer_ms, self.hidden_ms),
+            self.trips.clone(),
+            self.replica_ms.clone(),
+            self.timelines.clone(),
+            self.stages.iter().map(stages).collect::<Vec<Vec<_>>>(),
+            self.gpu_time,
+        );
+        made_by::<Simulation>(py, "_of", fields)
     }
 
-    /// From new parameters at home to all gradients at home; without a link the iteration.
-    #[getter]
-    fn step_ms(&self) -> f64 {
-        self.core.step_end().0
-    }
-
-    /// What of the step is beyond the iteration: transfers that are not hidden; 0 without a link.
-    #[getter]
-    fn transfer_ms(&self) -> f64 {
-        self.core.step.as_ref().map_or(0.0, |step| step.transfer.0)
-    }
-
-    /// What of the transfers' own time computation hides; 0 without a link.
-    #[getter]
-    fn hidden_ms(&self) -> f64 {
-        self.core.step.as_ref().map_or(0.0, |step| step.alone.0 - step.transfer.0)
-    }
-
-    /// The way of each block's parameters and gradients; none without a link.
-    #[getter]
-    fn trips(&self) -> Vec<Trip> {
-        let trip = |what, (block, trip): (usize, &simulation::Trip)| Trip {
-            block,
-            what,
-            start_ms: trip.start.0,
-            end_ms: trip.end.0,
-        };
-        let of = |step: &simulation::StepRun| {
-            let out = step.parameters.iter().enumerate().map(|one| trip("parameters", one));
-            out.chain(step.gradients.iter().enumerate().map(|one| trip("gradients", one))).collect()
-        };
-        self.core.step.as_ref().map(of).unwrap_or_default()
-    }
-
-    /// When each replica ends, in the strategy's order, transfers left out.
-    #[getter]
-    fn replica_ms(&self) -> Vec<f64> {
-        self.core.replicas.iter().map(|replica| replica.end.0).collect()
-    }
-
-    /// The computations of each replica, in the strategy's order. By a link the first forward of a stage lasts until its
-    /// parameters are there.
-    #[getter]
-    fn timelines(&self) -> Vec<Vec<Span>> {
-        match &self.core.step {
-            Some(step) => step.timelines.iter().map(spans).collect(),
-            None => self.core.replicas.iter().map(|replica| spans(&replica.timeline)).collect(),
-        }
-    }
-
-    /// The stages of each replica.
-    #[getter]
-    fn stages(&self, py: Python<'_>) -> Vec<Vec<Py<StageRun>>> {
-        self.stages.iter().map(|stages| stages.iter().map(|stage| stage.clone_ref(py)).collect()).collect()
-    }
-
-    /// Where the time of all ranks of the cluster goes.
-    #[getter]
-    fn gpu_time(&self) -> GpuTime {
-        let time = self.core.gpu_time;
-        GpuTime {
-            compute_ms: time.compute.0,
-            slower_rank_ms: time.slower_rank.0,
-            bubble_ms: time.bubble.0,
-            slower_replica_ms: time.slower_replica.0,
-            unused_ms: time.unused.0,
-            transfers_ms: time.transfers.0,
-        }
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, fields: SimulationFields) -> Simulation {
+        let (times, trips, replica_ms, timelines, stages, gpu_time) = fields;
+        let (iteration_ms, step_ms, transfer_ms, hidden_ms) = times;
+        Simulation { iteration_ms, step_ms, transfer_ms, hidden_ms, trips, replica_ms, timelines, stages, gpu_time }
     }
 
     fn __repr__(&self) -> String {
-        format!("Simulation({} replicas, {:.1} ms)", self.core.replicas.len(), self.core.step_end().0)
+        format!("Simulation({} replicas, {:.1} ms)", self.replica_ms.len(), self.step_ms)
     }
 }
+
+/// Its times, its tokens, its memory, and both columns of what it holds.
+type StageRunFields<'py> = (f64, f64, u64, RankMemory, (PyReadonlyArray1<'py, f64>, PyReadonlyArray1<'py, i64>));
 
 impl StageRun {
     fn new(py: Python<'_>, stage: &simulation::StageRun) -> StageRun {
@@ -320,6 +308,19 @@ impl StageRun {
     #[getter]
     fn held_tokens(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
         self.held_tokens.get(py)
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let held = (self.held_from_ms.get(py), self.held_tokens.get(py));
+        made_by::<StageRun>(py, "_of", (self.busy_ms, self.bubble_ms, self.peak_tokens, self.memory, held))
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, py: Python<'_>, fields: StageRunFields<'_>) -> StageRun {
+        let (busy_ms, bubble_ms, peak_tokens, memory, (from_ms, tokens)) = fields;
+        let held_from_ms = Column::new(py, from_ms.as_array().to_vec());
+        let held_tokens = Column::new(py, tokens.as_array().to_vec());
+        StageRun { busy_ms, bubble_ms, peak_tokens, memory, held_from_ms, held_tokens }
     }
 
     fn __repr__(&self) -> String {

@@ -1,8 +1,9 @@
 //! `Cluster`, `Scheme` and `Strategy`.
 
-use hydraulis_core::{Error, spec, strategy};
+use hydraulis_core::{Error, Result, spec, strategy};
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::errors::{invalid, raise};
 
@@ -10,6 +11,14 @@ use crate::errors::{invalid, raise};
 ///
 /// Nodes say where replicas stand and what transfers cross. A profile's times are those of the nodes that it was measured on: of a
 /// stage that fitted into one and no longer does they know nothing.
+///
+/// Args:
+///     gpus: number of ranks; they fill whole nodes, or a part of one.
+///     gpus_per_node: number of ranks in a node.
+///
+/// Raises:
+///     InvalidInputError: there is no such cluster (code `cluster_shape`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, module = "hydraulis")]
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cluster(pub(crate) spec::Cluster);
@@ -38,12 +47,26 @@ impl Cluster {
         self.0.gpus_per_node()
     }
 
+    fn __getnewargs__(&self) -> (u32, u32) {
+        (self.gpus(), self.gpus_per_node())
+    }
+
     fn __repr__(&self) -> String {
         format!("Cluster(gpus={}, gpus_per_node={})", self.gpus(), self.gpus_per_node())
     }
 }
 
 /// How the layers of a model are shared out over the stages of a pipeline: by cost, or as stated.
+///
+/// Args:
+///     layers: number of layers.
+///     head_layers: how many layers cost as much as the head, which the last stage computes too.
+///     stated: the layers of each stage, one list for each number of stages that is not to go by cost.
+///
+/// Raises:
+///     InvalidInputError: a number is out of range (code `model_shape`, `head_layers`), or a list is no split of so many layers
+///         (`layer_split`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, module = "hydraulis")]
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LayerSplit(pub(crate) spec::LayerSplit);
@@ -51,7 +74,10 @@ pub(crate) struct LayerSplit(pub(crate) spec::LayerSplit);
 #[pymethods]
 impl LayerSplit {
     #[new]
-    #[pyo3(signature = (layers, *, head_layers = 0.0, stated = Vec::new()))]
+    #[pyo3(
+        signature = (layers, *, head_layers = 0.0, stated = Vec::new()),
+        text_signature = "(layers, *, head_layers=0.0, stated=())"
+    )]
     fn new(
         py: Python<'_>,
         layers: &Bound<'_, PyAny>,
@@ -60,7 +86,7 @@ impl LayerSplit {
     ) -> PyResult<LayerSplit> {
         let layers = counted(layers, || {
             let (field, value) = ("num_hidden_layers", layers.to_string());
-            Error::ModelShape { field, value, limit: format!("from 1 to {}", u32::MAX) }
+            Error::ModelShape { field, value, limit: "from 1 to 4,294,967,295".into() }
         })?;
         let lists = stated.into_iter().enumerate().map(|(index, list)| {
             let refused = || {
@@ -84,6 +110,13 @@ impl LayerSplit {
     fn stage_layers(&self, py: Python<'_>, scheme: &Scheme) -> PyResult<Vec<u32>> {
         self.0.stage_layers(scheme.0).map_err(|error| raise(py, &error))
     }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((u32,), Bound<'py, PyDict>)> {
+        let named = PyDict::new(py);
+        named.set_item("head_layers", self.0.head_layers())?;
+        named.set_item("stated", self.stated())?;
+        Ok(((self.0.layers(),), named))
+    }
 }
 
 /// A number of layers; one that is too great or below 0 is `refused`.
@@ -95,13 +128,19 @@ fn counted(number: &Bound<'_, PyAny>, refused: impl FnOnce() -> Error) -> PyResu
 }
 
 /// How one replica is cut, the degrees <tp, cp, pp>, and the checkpointing of its layers.
+///
+/// Args:
+///     text: `<1>`, `<tp4>`, `<tp4,cp2,pp2>`, or with checkpointing `<1,full>` or `<tp4,selective>`.
+///
+/// Raises:
+///     InvalidInputError: it is not written so (code `scheme_syntax`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, ord, hash, module = "hydraulis")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Scheme(pub(crate) spec::Scheme);
 
 #[pymethods]
 impl Scheme {
-    /// Reads `<1>`, `<tp4>`, `<tp4,cp2,pp2>`, or with checkpointing `<1,full>` or `<tp4,selective>`.
     #[new]
     fn new(py: Python<'_>, text: &str) -> PyResult<Scheme> {
         text.parse().map(Scheme).map_err(|error| raise(py, &error))
@@ -142,12 +181,34 @@ impl Scheme {
         self.0.ranks()
     }
 
+    fn __getnewargs__(&self) -> (String,) {
+        (self.0.to_string(),)
+    }
+
     fn __str__(&self) -> String {
         self.0.to_string()
     }
 
     fn __repr__(&self) -> String {
         format!("Scheme('{}')", self.0)
+    }
+}
+
+/// A strategy as an argument: one, or what it is written as.
+#[derive(FromPyObject)]
+pub(crate) enum GivenStrategy {
+    Strategy(Strategy),
+    #[pyo3(annotation = "str")]
+    Text(String),
+}
+
+impl GivenStrategy {
+    /// The strategy; refused where a text is none.
+    pub(crate) fn read(&self) -> Result<spec::Strategy> {
+        match self {
+            GivenStrategy::Strategy(strategy) => Ok(strategy.0.clone()),
+            GivenStrategy::Text(text) => text.parse(),
+        }
     }
 }
 
@@ -160,7 +221,14 @@ pub(crate) fn checkpointing_kind(py: Python<'_>, text: &str) -> PyResult<spec::C
 }
 
 /// The set of replicas of one iteration, written `1x<tp16>+12x<tp4,pp2>`.
-#[pyclass(frozen, eq, hash, module = "hydraulis")]
+///
+/// Args:
+///     text: the replicas as written, each COUNTxSCHEME, in any order.
+///
+/// Raises:
+///     InvalidInputError: it is not written so (code `strategy_syntax`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+#[pyclass(frozen, eq, hash, from_py_object, module = "hydraulis")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Strategy(pub(crate) spec::Strategy);
 
@@ -180,6 +248,10 @@ impl Strategy {
     /// The ranks of each replica on a cluster, stage by stage.
     fn place(&self, py: Python<'_>, cluster: &Cluster) -> PyResult<Vec<Vec<u32>>> {
         strategy::place(&self.0, cluster.0).map_err(|error| raise(py, &error))
+    }
+
+    fn __getnewargs__(&self) -> (String,) {
+        (self.0.to_string(),)
     }
 
     fn __str__(&self) -> String {

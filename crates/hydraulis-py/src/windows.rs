@@ -1,12 +1,13 @@
 //! `pack_windows` and `Windows`.
 
 use hydraulis_core::windows::{self as packing, LengthCounts, WindowPacking};
-use numpy::PyArray1;
+use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
-use pyo3::types::PySlice;
+use pyo3::types::{PySlice, PyType};
 
 use crate::arrays::{Column, one_dimensional, taken};
 use crate::gil::detached;
+use crate::pickle::{Reduced, made_by};
 
 /// Sequences read or packed at a time: Ctrl-C and the progress wait a few milliseconds, and a copy is small.
 const PIECE: usize = 1 << 18;
@@ -99,6 +100,9 @@ impl<'a, 'py> Pieces<'a, 'py> {
     }
 }
 
+/// The tokens of a window and of all sequences, the bound, and both columns.
+type WindowsFields<'py> = (i64, u64, u64, (PyReadonlyArray1<'py, i64>, PyReadonlyArray1<'py, i64>));
+
 impl Windows {
     fn new(py: Python<'_>, window_tokens: i64, windows: packing::Windows) -> Windows {
         Windows {
@@ -153,6 +157,25 @@ impl Windows {
 
     fn __len__(&self) -> usize {
         self.count
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let columns = (self.window_offsets.get(py), self.sequences.get(py));
+        made_by::<Windows>(py, "_of", (self.window_tokens, self.tokens, self.lower_bound, columns))
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, py: Python<'_>, fields: WindowsFields<'_>) -> PyResult<Windows> {
+        let (window_tokens, tokens, lower_bound, (offsets, sequences)) = fields;
+        let column = |array: PyReadonlyArray1<'_, i64>| Column::new(py, array.as_array().to_vec());
+        Ok(Windows {
+            window_tokens,
+            tokens,
+            lower_bound,
+            count: offsets.len()?.saturating_sub(1),
+            window_offsets: column(offsets),
+            sequences: column(sequences),
+        })
     }
 
     fn __repr__(&self) -> String {

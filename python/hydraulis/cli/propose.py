@@ -202,7 +202,8 @@ class _List:
 
     def _is_below(self, expected_ms: float) -> bool:
         # As they are shown: sums of the same times in another order may differ in their last bits.
-        return round(expected_ms, 1) < round(self.search_ms, 1)
+        is_below = round(expected_ms, 1) < round(self.search_ms, 1)
+        return is_below and self._apart(expected_ms) != percent(0, 2)
 
 
 def _by_search(task: _Task, k: int, progress: Progress) -> _List:

@@ -10,15 +10,31 @@ from typing import BinaryIO
 from hydraulis.config.unreadable import why_unreadable
 from hydraulis.errors import InvalidInputError
 
+EXPAND = "expand it first, and give the file that comes out"
+_SAVE = "save it as UTF-8 text"
+# What compressed files begin with.
+_COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ": "xz",
+    b"BZh": "bzip2",
+    b"PK\x03\x04": "zip",
+}
+
 
 def unreadable(path: Path, error: OSError | UnicodeDecodeError) -> InvalidInputError:
     """Make the error for a file that cannot be opened, or that is not the text it should be."""
     if isinstance(error, UnicodeDecodeError):
-        why = f"byte {error.start} is not UTF-8; save it as UTF-8 text"
+        kind = _compression(error.object)
+        why = f"it is compressed ({kind}); {EXPAND}" if kind else f"byte {error.start} is not UTF-8; {_SAVE}"
     else:
         why = f"{why_unreadable(path, error)}; check the path and its permissions"
     message = f"file '{path}' cannot be read: {why}"
     return InvalidInputError(message, code="file_unreadable")
+
+
+def _compression(beginning: bytes) -> str | None:
+    return next((kind for mark, kind in _COMPRESSED.items() if beginning.startswith(mark)), None)
 
 
 @contextmanager

@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from hydraulis.config.unreadable import why_no_json
 from hydraulis.errors import InvalidInputError
-from hydraulis.planner.files import unreadable
+from hydraulis.planner.files import EXPAND, unreadable
 from hydraulis.planner.tell import Tell, silent
 
 # 19 digits hold every int64; a longer number is out of range whatever it is, and slow to convert.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _LINES_TOLD = 4096
+# Of these the last ending does not say what is in them.
+_COMPRESSED = (".gz", ".zst", ".xz", ".bz2", ".zip")
 # What the planner and the packer take at most; all sums of so long sequences are exact.
 _LARGEST = 1 << 26
 
@@ -49,6 +51,9 @@ def read_lengths(path: str | Path, field: str | None = None, progress: Tell = si
     path = Path(path)
     kind = path.suffix.lower()
     if kind != ".jsonl" and field is not None:
+        if kind in _COMPRESSED:
+            message = f"file '{path}' cannot be read: by its name it is compressed; {EXPAND}"
+            raise InvalidInputError(message, code="file_unreadable")
         message = (
             f"field '{field}' is given for '{path}', which has no fields: leave it out, or give a .jsonl file"
         )

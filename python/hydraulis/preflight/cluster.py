@@ -8,7 +8,7 @@ from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.parallel.groups import most_groups_of_rank
 from hydraulis.planner.counted import counted
-from hydraulis.preflight.finding import Status
+from hydraulis.preflight.finding import Status, warned
 from hydraulis.profile.of_run import chosen_profile, memory_note
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.held_memory import held_memory
@@ -34,8 +34,11 @@ class ClusterLook:
         self.profile: CostProfile | None = None
         self._schemes: list[Scheme] = []
 
-    def strategies(self) -> tuple[Status, str]:
+    def strategies(self, sequences: float | None) -> tuple[Status, str]:
         """Place every strategy, and cut the model by every scheme.
+
+        Args:
+            sequences: of a batch, in the mean; None if it is not known yet.
 
         Raises:
             HydraulisError: a strategy has no place, the model cannot be cut, the profile lacks a scheme, or a
@@ -50,10 +53,10 @@ class ClusterLook:
         listed = counted(len(planner.strategies), "strategy", "strategies")
         kind = "a search" if planner.is_search else listed
         text = (
-            f"{kind} over {', '.join(map(str, schemes))} on {self.cluster.gpus} ranks in nodes of "
-            f"{self.cluster.gpus_per_node}; a rank is in at most {groups} tensor and context groups"
+            f"{kind} over {', '.join(map(str, schemes))} on {self.cluster.gpus:,} ranks in nodes of "
+            f"{self.cluster.gpus_per_node:,}; a rank is in at most {groups} tensor and context groups"
         )
-        return "ok", f"{text}{self._idle()}"
+        return warned(text, self._idle() or self._too_few(sequences))
 
     def device(self) -> tuple[Status, str]:
         """Compare the devices of this machine with those that a node of the run needs."""
@@ -90,7 +93,7 @@ class ClusterLook:
         )
         if held.bytes >= memory:
             message = (
-                f"a rank holds {parts}, and {named} = {memory // MIB} MiB leaves nothing for activations: "
+                f"a rank holds {parts}, and {named} = {memory // MIB:,} MiB leaves nothing for activations: "
                 "raise it, leave strategies with that scheme out, or use more ranks"
             )
             raise InfeasibleError(message, code="scheme_too_large")
@@ -155,7 +158,18 @@ class ClusterLook:
         if most == self.cluster.gpus:
             return ""
         remedy = "name a strategy whose replicas take all of them"
-        return f"; at best {most} of {self.cluster.gpus} ranks work: {remedy}"
+        return f"at best {most:,} of {self.cluster.gpus:,} ranks work: {remedy}"
+
+    def _too_few(self, sequences: float | None) -> str:
+        """Say that a batch has too few sequences for work on all ranks; nothing where it has not."""
+        widest, gpus = max(scheme.ranks for scheme in self._schemes), self.cluster.gpus
+        if sequences is None or sequences * widest >= gpus:
+            return ""
+        return (
+            f"a batch has about {sequences:,.1f} sequences, and no replica more than "
+            f"{counted(widest, 'rank')}: some {sequences * widest:,.0f} of {gpus:,} ranks can work; raise "
+            f"data.{self.config.data.budget_key}, or take fewer ranks"
+        )
 
     def _memory(self) -> tuple[int, str]:
         """Give a rank's memory in bytes, and who says so: a profile brings its own."""

@@ -9,7 +9,7 @@ from hydraulis.data.source_state import SourceState, source_states
 from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.data.text.tokenizer import load_tokenizer
 from hydraulis.planner.counted import counted
-from hydraulis.preflight.finding import Status
+from hydraulis.preflight.finding import Status, warned
 from hydraulis.runtime.hugging_face.files import tokenizer_note
 
 
@@ -39,7 +39,7 @@ class DataLook:
         check_largest_token(f"data.tokenizer = '{name}' gives tokens up to", tokenizer.vocab_size - 1, rows)
         said = tokenizer_note(self.config.checkpoint.weights, self.config.data)
         text = f"{name}: {tokenizer.vocab_size:,} tokens, {rows:,} rows of the model"
-        return "ok", f"{text}; {said}" if said else text
+        return warned(text, said)
 
     def sources(self) -> tuple[Status, str]:
         """Find the files, open them as far as they are indexed, and try the first records of the others.
@@ -67,7 +67,7 @@ class DataLook:
         if self.data.held_out is not None:
             text += f", {len(self.data.held_out):,} are held out"
         repeats = repeats_of(self.config, train)
-        return "ok", f"{text}; {repeats}" if repeats else text
+        return warned(text, repeats)
 
     def length(self) -> tuple[Status, str]:
         """Count the iterations, and name what is never reached in so few.
@@ -78,7 +78,7 @@ class DataLook:
         steps, epochs = self.config.train.steps, self.config.train.epochs
         if epochs is None:
             assert steps is not None  # one of the two says how long it is
-            return "ok", counted(steps, "step") + _not_reached(self.config, steps)
+            return warned(counted(steps, "step"), *_not_reached(self.config, steps))
         if self.data is None:
             return "later", f"{counted(epochs, 'epoch')}; how many steps is known once the data are indexed"
         found = epochs_of(self.config, self.data.train)
@@ -88,26 +88,36 @@ class DataLook:
         text = f"{counted(first, 'step')}; {found}, {last}"
         dropped = counted(found.dropped, "sequence")
         text += f"; dropped at ends of epochs: {dropped}" if found.dropped else ""
-        return "ok", text + _not_reached(self.config, first)
+        return warned(text, *_not_reached(self.config, first))
 
     @property
     def longest(self) -> int | None:
         """Tokens of the longest sequence; None while it is not known."""
         return None if self.data is None else self.data.longest
 
+    @property
+    def sequences_per_batch(self) -> float | None:
+        """Sequences of a batch, in the mean; None while it is not known."""
+        if self.data is None:
+            return None
+        stated, train = self.config.data.sequences_per_batch, self.data.train
+        if stated is not None:
+            return stated
+        return self.config.data.batch_tokens * len(train) / int(train.lengths.sum())
 
-def _not_reached(config: RunConfig, steps: int) -> str:
-    """Name what a longer run would reach; empty if there is nothing."""
+
+def _not_reached(config: RunConfig, steps: int) -> list[str]:
+    """Name what a longer run would reach."""
     warmup, decay = config.optimizer.warmup_steps, config.optimizer.decay_steps
     traced = config.train.trace_step
-    text = ""
+    found = []
     if warmup > steps:
-        text += f"; optimizer.warmup_steps = {warmup:,} ends after them: the full rate is never reached"
+        found.append(f"optimizer.warmup_steps = {warmup:,} ends after them: the full rate is never reached")
     elif warmup + decay > steps:
-        text += f"; optimizer.decay_steps = {decay:,} begin in the warm-up: fewer of them are left"
+        found.append(f"optimizer.decay_steps = {decay:,} begin in the warm-up: fewer of them are left")
     if traced is not None and traced > steps:
-        text += f"; train.trace_step = {traced:,} comes after them: the last one is traced"
-    return text
+        found.append(f"train.trace_step = {traced:,} comes after them: the last one is traced")
+    return found
 
 
 def _account(number: int, state: SourceState) -> str:

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from hydraulis.errors import HydraulisError
 
-Status: TypeAlias = Literal["ok", "later", "refused"]
+Status: TypeAlias = Literal["ok", "warning", "later", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,8 +15,8 @@ class Finding:
 
     Attributes:
         name: what was looked at.
-        status: `ok`; `later` where only the run itself can tell, or a refusal above comes first; `refused`
-            where the run would be.
+        status: `ok`; `warning` where the run would start, and hardly as it is meant; `later` where only the
+            run itself can tell, or a refusal above comes first; `refused` where the run would be.
         text: what was found.
         code: of the refusal; None if it is none.
     """
@@ -25,6 +25,12 @@ class Finding:
     status: Status
     text: str
     code: str | None = None
+
+
+def warned(text: str, *warnings: str) -> tuple[Status, str]:
+    """Make a look's answer: ok, or a warning where one is no empty text."""
+    given = [one for one in warnings if one]
+    return ("warning" if given else "ok"), "; ".join([text, *given])
 
 
 Look: TypeAlias = Callable[[], tuple[Status, str]]

@@ -57,7 +57,9 @@ class FolderLook:
         config = with_steps(self.config, epochs_of(self.config, data.train))
         resumed.check(config, DataPosition(config, data.train).cursor(resumed.manifest.step))
         nothing_left = resumed.nothing_left(config.train.num_steps)
-        return "ok", nothing_left or f"goes on after step {resumed.manifest.step} of {resumed.run}"
+        if nothing_left:
+            return "warning", nothing_left
+        return "ok", f"goes on after step {resumed.manifest.step} of {resumed.run}"
 
     def output(self) -> tuple[Status, str]:
         """See whether the run's folder can be made, or gone on in, and has room for its checkpoints.

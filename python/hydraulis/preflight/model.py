@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hydraulis.config.run import RunConfig
-from hydraulis.preflight.finding import Status
+from hydraulis.preflight.finding import Status, warned
 from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
 from hydraulis.runtime.parameters import ModelParameters
@@ -25,7 +25,7 @@ def look_at_model(config: RunConfig, *, goes_on: bool) -> tuple[Status, str]:
     if frozen is not None:
         text += f", and {frozen.num_elements:,} that are frozen"
     said = positions_note(config)
-    return "ok", f"{text}; {_where_from(config, goes_on=goes_on)}{f'; {said}' if said else ''}"
+    return warned(f"{text}; {_where_from(config, goes_on=goes_on)}", said)
 
 
 def _where_from(config: RunConfig, *, goes_on: bool) -> str:

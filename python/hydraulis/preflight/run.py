@@ -31,7 +31,7 @@ def preflight(config: RunConfig, cluster: Cluster, progress: Tell = silent) -> I
         ("resume", lambda: folders.resume(data.data)),
         ("device", ranks.device),
         ("profile", lambda: ranks.saved_profile(folders.resumed)),
-        ("strategies", ranks.strategies),
+        ("strategies", lambda: ranks.strategies(data.sequences_per_batch)),
         ("memory", ranks.memory),
         ("longest", lambda: ranks.longest(data.longest)),
         ("output", folders.output),

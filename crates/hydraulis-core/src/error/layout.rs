@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use crate::error::Grouped;
 use crate::spec::Scheme;
 
 /// An error of a layout.
@@ -21,7 +22,11 @@ pub enum LayoutError {
         limit: String,
     },
     /// A table of parameters that is larger than any model.
-    #[error("the parameter table has {value} {field}: the limit is {limit}; correct its sizes")]
+    #[error(
+        "the parameter table has {value} {field}: the limit is {limit}; correct its sizes",
+        value = Grouped(.value),
+        limit = Grouped(.limit)
+    )]
     TableSize {
         /// What there are too many of.
         field: &'static str,

@@ -6,6 +6,7 @@
 
 mod code;
 mod fit;
+mod grouped;
 mod layout;
 mod link;
 mod profile;
@@ -18,6 +19,7 @@ use crate::units::Tokens;
 
 pub use code::ErrorKind;
 pub use fit::FitError;
+pub(crate) use grouped::Grouped;
 pub use layout::LayoutError;
 pub use link::LinkError;
 pub use profile::ProfileError;
@@ -34,7 +36,9 @@ pub enum Error {
     BatchEmpty,
     /// A length below one, or beyond what arithmetic on a batch allows.
     #[error(
-        "sequence {sequence} has length {length}: lengths are whole numbers from 1 to {limit}; drop the sequence or mend its length"
+        "sequence {sequence} has length {length}: lengths are whole numbers from 1 to {limit}; drop the sequence or mend its length",
+        length = Grouped(.length),
+        limit = Grouped(.limit)
     )]
     LengthOutOfRange {
         /// Position in the batch.
@@ -46,7 +50,9 @@ pub enum Error {
     },
     /// Target counts that do not go with the lengths.
     #[error(
-        "{targets} target counts were given for {sequences} sequences: give one for each, or none to take the lengths"
+        "{targets} target counts were given for {sequences} sequences: give one for each, or none to take the lengths",
+        targets = Grouped(.targets),
+        sequences = Grouped(.sequences)
     )]
     TargetsMismatch {
         /// Number of target counts.
@@ -56,7 +62,9 @@ pub enum Error {
     },
     /// A target count below zero or above the length.
     #[error(
-        "sequence {sequence} has {targets} target tokens: the limit is 0 to its length of {length}; mend the count"
+        "sequence {sequence} has {targets} target tokens: the limit is 0 to its length of {length}; mend the count",
+        targets = Grouped(.targets),
+        length = Grouped(.length)
     )]
     TargetOutOfRange {
         /// Position in the batch.
@@ -70,7 +78,11 @@ pub enum Error {
     #[error("no sequence of the batch has a target token, so its mean loss is undefined: add a sequence that has one")]
     NoTargets,
     /// Counts that do not go with the lengths of a histogram.
-    #[error("{counts} counts were given for {lengths} lengths: give one for each, or none to count each length once")]
+    #[error(
+        "{counts} counts were given for {lengths} lengths: give one for each, or none to count each length once",
+        counts = Grouped(.counts),
+        lengths = Grouped(.lengths)
+    )]
     CountsMismatch {
         /// Number of counts.
         counts: usize,
@@ -78,7 +90,11 @@ pub enum Error {
         lengths: usize,
     },
     /// A count below zero, or too many sequences.
-    #[error("entry {entry} of the histogram has count {count}: the limit is 0 to {limit}; mend the count")]
+    #[error(
+        "entry {entry} of the histogram has count {count}: the limit is 0 to {limit}; mend the count",
+        count = Grouped(.count),
+        limit = Grouped(.limit)
+    )]
     CountOutOfRange {
         /// Position among the lengths.
         entry: usize,
@@ -108,7 +124,9 @@ pub enum Error {
     },
     /// A stated context that no replica may hold.
     #[error(
-        "a context of {context} tokens was asked for; the longest sequence that any strategy admits is {limit}: lower the context, allow a wider scheme, or give the ranks more memory"
+        "a context of {context} tokens was asked for; the longest sequence that any strategy admits is {limit}: lower the context, allow a wider scheme, or give the ranks more memory",
+        context = Grouped(.context),
+        limit = Grouped(.limit)
     )]
     ContextTooLong {
         /// The context.
@@ -123,7 +141,10 @@ pub enum Error {
         text: String,
     },
     /// Steps of a dynamic program that are no steps.
-    #[error("{field} is {value}, it must be {limit}: correct the grid of the dynamic program")]
+    #[error(
+        "{field} is {value}, it must be {limit}: correct the grid of the dynamic program",
+        value = Grouped(.value)
+    )]
     PaperGrid {
         /// The field.
         field: &'static str,
@@ -146,7 +167,11 @@ pub enum Error {
         value: String,
     },
     /// A number of equal replicas that cannot be.
-    #[error("replicas is {replicas}: the limits are 1 and {limit}; give the number of data-parallel replicas")]
+    #[error(
+        "replicas is {replicas}: the limits are 1 and {limit}; give the number of data-parallel replicas",
+        replicas = Grouped(.replicas),
+        limit = Grouped(.limit)
+    )]
     ReplicaCount {
         /// The number asked.
         replicas: i64,
@@ -160,7 +185,11 @@ pub enum Error {
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// A limit on tokens that cannot be one.
-    #[error("{field} is {value}: the limits are 1 and {limit}; give the most tokens that may stand together")]
+    #[error(
+        "{field} is {value}: the limits are 1 and {limit}; give the most tokens that may stand together",
+        value = Grouped(.value),
+        limit = Grouped(.limit)
+    )]
     TokenLimit {
         /// The field.
         field: &'static str,
@@ -171,7 +200,9 @@ pub enum Error {
     },
     /// A cluster that cannot exist.
     #[error(
-        "a cluster of {gpus} GPUs in nodes of {gpus_per_node}: the limits are 1 to 1048576 GPUs, which fill whole nodes or a part of one; change either number"
+        "a cluster of {gpus} GPUs in nodes of {gpus_per_node}: the limits are 1 to 1,048,576 GPUs, which fill whole nodes or a part of one; change either number",
+        gpus = Grouped(.gpus),
+        gpus_per_node = Grouped(.gpus_per_node)
     )]
     ClusterShape {
         /// GPUs asked.
@@ -180,7 +211,7 @@ pub enum Error {
         gpus_per_node: i64,
     },
     /// Text that is no scheme.
-    #[error("'{text}' is no scheme ({why}): write <1>, <tp4> or <tp4,pp2>, degrees from 1 to 65535")]
+    #[error("'{text}' is no scheme ({why}): write <1>, <tp4> or <tp4,pp2>, degrees from 1 to 65,535")]
     SchemeSyntax {
         /// What was given.
         text: String,
@@ -202,7 +233,9 @@ pub enum Error {
     NoStrategies,
     /// More ranks than there are.
     #[error(
-        "strategy {strategy} needs {needed} GPUs, the cluster has {gpus}: remove replicas, or take more GPUs; training has as many as it has ranks"
+        "strategy {strategy} needs {needed} GPUs, the cluster has {gpus}: remove replicas, or take more GPUs; training has as many as it has ranks",
+        needed = Grouped(.needed),
+        gpus = Grouped(.gpus)
     )]
     StrategyTooLarge {
         /// The strategy.
@@ -214,7 +247,9 @@ pub enum Error {
     },
     /// Every scheme of a profile needs more ranks than there are.
     #[error(
-        "every scheme of cost profile '{profile}' needs more GPUs than the {gpus} of the cluster (the smallest is {smallest}, with {needed}): plan for a larger cluster, or take a profile that has smaller schemes"
+        "every scheme of cost profile '{profile}' needs more GPUs than the {gpus} of the cluster (the smallest is {smallest}, with {needed}): plan for a larger cluster, or take a profile that has smaller schemes",
+        needed = Grouped(.needed),
+        gpus = Grouped(.gpus)
     )]
     SchemesTooWide {
         /// The profile.
@@ -252,7 +287,7 @@ pub enum Error {
     #[error(transparent)]
     Link(#[from] LinkError),
     /// A shape that no model has.
-    #[error("model: {field} is {value}, it must be {limit}; correct the model's shape")]
+    #[error("model: {field} is {value}, it must be {limit}; correct the model's shape", value = Grouped(.value))]
     ModelShape {
         /// The field.
         field: &'static str,
@@ -280,9 +315,9 @@ pub enum Error {
     /// A plan for other GPUs than those it is to run on.
     #[error(
         "the plan is for a cluster of {} GPUs in nodes of {}, and the planner for {} in nodes of {}: give it to a planner for its own",
-        .plan.gpus(),
+        Grouped(.plan.gpus()),
         .plan.gpus_per_node(),
-        .planner.gpus(),
+        Grouped(.planner.gpus()),
         .planner.gpus_per_node()
     )]
     OtherCluster {
@@ -303,7 +338,9 @@ pub enum Error {
     },
     /// A sequence that no replica may hold.
     #[error(
-        "sequence {sequence} has {tokens} tokens; the longest that {subject} admits is {limit}{on}: cut the sequence, allow a wider scheme, or give the ranks more memory"
+        "sequence {sequence} has {tokens} tokens; the longest that {subject} admits is {limit}{on}: cut the sequence, allow a wider scheme, or give the ranks more memory",
+        tokens = Grouped(.tokens),
+        limit = Grouped(.limit)
     )]
     SequenceTooLong {
         /// Position in the batch.
@@ -319,7 +356,9 @@ pub enum Error {
     },
     /// A sequence that no micro-batch of equal replicas may hold.
     #[error(
-        "sequence {sequence} has {tokens} tokens, more than cap_tokens = {cap}, which a micro-batch holds: cut the sequence, or raise cap_tokens"
+        "sequence {sequence} has {tokens} tokens, more than cap_tokens = {cap}, which a micro-batch holds: cut the sequence, or raise cap_tokens",
+        tokens = Grouped(.tokens),
+        cap = Grouped(.cap)
     )]
     SequenceAboveCap {
         /// Position in the batch.
@@ -332,8 +371,8 @@ pub enum Error {
     /// No scheme of a profile that has a place on the cluster fits into memory.
     #[error(
         "no scheme of cost profile '{profile}' that has a place on {gpus} GPUs leaves memory for a token: {least} takes the least, and its weights, gradients, share of the optimizer state and margin need {} of {} MiB; plan for a larger cluster, or take a profile that has wider schemes or more memory",
-        .needed.div_ceil(MIB),
-        .available / MIB
+        Grouped(.needed.div_ceil(MIB)),
+        Grouped(.available / MIB)
     )]
     SchemesTooLarge {
         /// The profile.
@@ -350,8 +389,8 @@ pub enum Error {
     /// A scheme does not fit into memory.
     #[error(
         "scheme {scheme} leaves no memory for {multiple} tokens, the least micro-batch, on {gpus} GPUs: its weights, gradients, share of the optimizer state and margin need {} of {} MiB; use a wider scheme, more GPUs or more memory",
-        .needed.div_ceil(MIB),
-        .available / MIB
+        Grouped(.needed.div_ceil(MIB)),
+        Grouped(.available / MIB)
     )]
     SchemeTooLarge {
         /// The scheme.

@@ -2,13 +2,19 @@
 
 use thiserror::Error;
 
+use crate::error::Grouped;
+
 /// An error of offline packing.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WindowError {
     /// Sequences that no window holds.
     #[error(
-        "{too_long} of {sequences} sequences are longer than a window of {limit} tokens; the longest is sequence {sequence}, of {length}: cut them, leave them out, or take a longer window"
+        "{too_long} of {sequences} sequences are longer than a window of {limit} tokens; the longest is sequence {sequence}, of {length}: cut them, leave them out, or take a longer window",
+        too_long = Grouped(.too_long),
+        sequences = Grouped(.sequences),
+        limit = Grouped(.limit),
+        length = Grouped(.length)
     )]
     LongerThanWindow {
         /// How many there are.
@@ -23,7 +29,11 @@ pub enum WindowError {
         limit: i64,
     },
     /// A data set with more sequences than have a place.
-    #[error("the data set has {sequences} sequences: the limit is {limit}; pack it in parts")]
+    #[error(
+        "the data set has {sequences} sequences: the limit is {limit}; pack it in parts",
+        sequences = Grouped(.sequences),
+        limit = Grouped(.limit)
+    )]
     TooManySequences {
         /// Sequences so far.
         sequences: u64,

@@ -56,6 +56,11 @@ impl Link {
         )
     }
 
+    /// The parameters of the model.
+    pub fn table(&self) -> &ParameterTable {
+        &self.table
+    }
+
     /// What travels over the links, and how fast.
     pub fn traffic(&self) -> Traffic {
         self.traffic

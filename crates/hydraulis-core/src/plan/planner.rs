@@ -127,6 +127,11 @@ impl Planner {
         }
     }
 
+    /// Whether it searches the set of replicas itself.
+    pub fn is_search(&self) -> bool {
+        matches!(self.choice, Choice::Any { .. })
+    }
+
     /// The longest sequence that some strategy admits.
     pub fn longest_admitted(&self) -> Tokens {
         self.widest().map(SchemeCost::longest).unwrap_or_default()
@@ -248,7 +253,7 @@ impl Planner {
     }
 
     /// The limits of its work.
-    pub(crate) fn effort(&self) -> Effort {
+    pub fn effort(&self) -> Effort {
         self.effort
     }
 

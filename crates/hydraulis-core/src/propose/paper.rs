@@ -19,7 +19,7 @@
 //! is what to use.
 
 use crate::cost::{CostModel, SchemeCost};
-use crate::error::{Error, Result};
+use crate::error::{Error, Grouped, Result};
 use crate::lengths::LengthHistogram;
 use crate::spec::{Scheme, Strategy};
 use crate::strategy::{nothing_fits, place, usable_schemes};
@@ -87,14 +87,15 @@ impl PaperGrid {
     fn check(self, gpus: u32) -> Result<()> {
         let refuse = |field, value, limit| Err(Error::PaperGrid { field, value, limit });
         if self.gpu_step == 0 || self.gpu_step > gpus || u64::from(gpus / self.gpu_step) > MAX_STEPS {
-            let limit = format!("from 1 to {gpus}, the GPUs, and make at most {MAX_STEPS} steps");
+            let limit = format!("from 1 to {}, the GPUs, and make at most {} steps", Grouped(gpus), Grouped(MAX_STEPS));
             return refuse("gpu_step", self.gpu_step.into(), limit);
         }
         if self.context.0 == 0 {
             return refuse("context", 0, "at least 1".into());
         }
         if self.token_step.0 == 0 || self.context.0.div_ceil(self.token_step.0) > MAX_STEPS {
-            let limit = format!("at least 1 and make at most {MAX_STEPS} steps to the context of {}", self.context);
+            let (steps, context) = (Grouped(MAX_STEPS), Grouped(self.context));
+            let limit = format!("at least 1 and make at most {steps} steps to the context of {context}");
             return refuse("token_step", self.token_step.0, limit);
         }
         Ok(())

@@ -75,6 +75,21 @@ impl Network {
         Network::new(token_bytes, inside, between)
     }
 
+    /// Bytes of one token's hidden state.
+    pub fn token_bytes(&self) -> f64 {
+        self.token_bytes
+    }
+
+    /// The wire of each rank inside its node.
+    pub fn inside(&self) -> Wire {
+        self.inside
+    }
+
+    /// The wire of each node.
+    pub fn between(&self) -> Wire {
+        self.between
+    }
+
     /// How long `tokens` of hidden states travel from the ranks of one stage to those of the next, or back.
     pub(super) fn travel_ms(&self, crossings: &Crossings, tokens: Tokens, from: &[u32], to: &[u32]) -> Millis {
         let share = tokens.as_f64() * self.token_bytes / count(from.len().max(1));

@@ -18,6 +18,11 @@ pub enum ContextKind {
 }
 
 impl ContextKind {
+    /// The kind of that name.
+    pub fn named(text: &str) -> Option<ContextKind> {
+        [ContextKind::Ulysses, ContextKind::Ring].into_iter().find(|kind| kind.name() == text)
+    }
+
     /// The name, as documents write it.
     pub fn name(self) -> &'static str {
         match self {
@@ -41,6 +46,8 @@ mod tests {
     fn documents_write_the_name() {
         for kind in [ContextKind::Ulysses, ContextKind::Ring] {
             assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
+            assert_eq!(ContextKind::named(kind.name()), Some(kind));
         }
+        assert_eq!(ContextKind::named("Ring"), None);
     }
 }

@@ -60,6 +60,11 @@ impl LayerSplit {
         &self.stated
     }
 
+    /// How many layers cost as much as the head.
+    pub fn head_layers(&self) -> f64 {
+        self.head_layers
+    }
+
     /// Layers of the model.
     pub fn layers(&self) -> u32 {
         self.layers

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ProfileError, Result};
+use crate::error::{Error, Grouped, ProfileError, Result};
 use crate::units::count;
 
 /// No model is near it; products of a few of these stay below 2^53.
@@ -44,7 +44,7 @@ impl TryFrom<ShapeFields> for ModelShape {
     fn try_from(fields: ShapeFields) -> Result<ModelShape> {
         for (field, value) in fields.numbers() {
             if !(1..=MOST).contains(&value) {
-                let limit = format!("from 1 to {MOST}");
+                let limit = format!("from 1 to {}", Grouped(MOST));
                 return Err(Error::ModelShape { field, value: value.to_string(), limit });
             }
         }

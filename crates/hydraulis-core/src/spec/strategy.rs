@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Grouped, Result};
 use crate::spec::Scheme;
 
 /// More replicas than any cluster has ranks; a typing error such as `1000000000x<1>` stops here.
@@ -26,7 +26,8 @@ impl Strategy {
     /// The strategy of these replicas, at least one.
     pub fn new(mut schemes: Vec<Scheme>) -> Result<Strategy> {
         if schemes.is_empty() || schemes.len() > MAX_REPLICAS {
-            let why = format!("it has {} replicas, the limit is 1 to {MAX_REPLICAS}", schemes.len());
+            let why =
+                format!("it has {} replicas, the limit is 1 to {}", Grouped(schemes.len()), Grouped(MAX_REPLICAS));
             return Err(Error::StrategySyntax { text: String::new(), why });
         }
         schemes
@@ -72,7 +73,7 @@ impl FromStr for Strategy {
                 None => (1, group),
             };
             if number == 0 || number > MAX_REPLICAS - schemes.len() {
-                return Err(wrong(format!("the count {number} is outside 1 to {MAX_REPLICAS}")));
+                return Err(wrong(format!("the count {} is outside 1 to {}", Grouped(number), Grouped(MAX_REPLICAS))));
             }
             let scheme: Scheme = scheme.parse().map_err(|error| match error {
                 Error::SchemeSyntax { text, why } => wrong(format!("'{text}': {why}")),

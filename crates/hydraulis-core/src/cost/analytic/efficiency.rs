@@ -50,6 +50,14 @@ impl Efficiency {
         Ok(Efficiency { times_peak })
     }
 
+    /// How many kinds of work there are.
+    pub const KINDS: usize = KINDS;
+
+    /// Of these times, in the order of the kinds.
+    pub fn of_times_peak(times_peak: [f64; KINDS]) -> Efficiency {
+        Efficiency { times_peak }
+    }
+
     /// The kinds of work by name, each with how many times as long as at peak it takes; for a layer's launches, in milliseconds.
     pub fn kinds(&self) -> impl Iterator<Item = (&'static str, f64)> {
         NAMES.into_iter().zip(self.times_peak)
