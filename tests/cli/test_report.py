@@ -37,6 +37,8 @@ def test_page_and_pictures(
     assert {("reading metrics.jsonl", 1, 2), ("reading plans.jsonl", 1, 2)} < set(told)
     assert told[-1] == ("writing pictures", 6, 7)
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert main(["report", str(folder), "--png", str(pictures)]) == 0
+    assert capsys.readouterr().out == "".join(f"written to {path}\n" for path in document["files"])
     assert main(["report", str(folder)]) == 0
     assert capsys.readouterr().out == f"written to {page}\n"
     for name in names:

@@ -208,8 +208,7 @@ def _measure(
         # The first micro-batch of a scheme pays for what is made on first use.
         bench.time(list(record.mixes[bench.scheme][0]))
     progress(0.0)
-    num_first = sum(len(mixes) for mixes in record.mixes.values())
-    told = MeasurementProgress(progress, time.perf_counter(), seconds, num_first)
+    told = MeasurementProgress(progress, time.perf_counter(), seconds, record.mixes)
     share, num_passes = 0.0, 0
     while share < 1.0:
         unknown = json.loads(from_rank_zero(lambda: json.dumps(record.unknown())))
@@ -236,10 +235,9 @@ def _pass(
             if is_stopped():
                 return timings, False
             timing = bench.time(list(lengths))
-            told.num_timed += 1
             if timing is not None:
                 timings[str(bench.scheme), index] = timing
-            told.progress(told.done())
+            told.timed(bench.scheme, lengths)
     return timings, True
 
 
