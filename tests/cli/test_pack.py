@@ -86,7 +86,7 @@ def test_the_longest_of_those_that_do_not_fit_is_named(
 ) -> None:
     assert main(options(lengths, "--window", "500")) == 2
     assert (
-        "3 of 5 sequences are longer than a window of 500 tokens; the longest is sequence 4, of 1000: "
+        "3 of 5 sequences are longer than a window of 500 tokens; the longest is sequence 4, of 1,000: "
         in capsys.readouterr().err
     )
 

@@ -201,7 +201,7 @@ def test_a_sequence_that_is_too_long_is_named_by_batch_and_data(
     longer.write_text("1000\n" * 50 + "40000\n" + "1000\n" * 50)
     assert main(options(longer, "--compare", "8x<tp4>")) == 2
     error = capsys.readouterr().err
-    found = re.search(r": batch (\d+): sequence (\d+) has 40000 tokens; .* \(its sequence (\d+) is", error)
+    found = re.search(r": batch (\d+): sequence (\d+) has 40,000 tokens; .* \(its sequence (\d+) is", error)
     assert found is not None, error
     assert found[2] == found[3]
     assert error.endswith(" is number 50 of the data; all count from 0)\n")

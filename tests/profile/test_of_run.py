@@ -88,14 +88,17 @@ def test_the_profile_of_the_same_run_is_taken_without_a_word(tmp_path: Path) -> 
     assert taken(config, resumed_of(tmp_path, config, device_name(CPU))) == (True, [])
 
 
+ALL_ANEW = "all schemes are measured, since they share their buffers and the fit of their times"
+
+
 @pytest.mark.parametrize(
     ("override", "says"),
     [
         ('train.dtype="bfloat16"', "dtype was float32 and is bfloat16"),
-        ('planner.strategies=["1x<1,full>"]', "it lacks <1,full>"),
+        ('planner.strategies=["1x<1,full>"]', f"it lacks <1,full>, and {ALL_ANEW}"),
         ("planner.memory_mib=7", "memory was 6 MiB and is 7 MiB"),
         ('train.attention="auto"', "attention was plain attention and is torch's flash attention for cpu"),
-        ('planner.strategies=["1x<tp2>"]', "it lacks <tp2>"),
+        ('planner.strategies=["1x<tp2>"]', f"it lacks <tp2>, and {ALL_ANEW}"),
     ],
 )
 def test_what_was_measured_otherwise_is_measured_anew(tmp_path: Path, override: str, says: str) -> None:

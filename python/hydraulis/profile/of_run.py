@@ -125,7 +125,10 @@ def _differences(config: RunConfig, profile: CostProfile) -> list[str]:
             ("device", profile.device, device_name(device)),
             ("attention", profile.attention, choose_kernel(heads, config.train.attention).name),
         ]
-    lacking = [f"it lacks {', '.join(missing)}"] if missing else []
+    # All of them: one more may make the largest stage larger, which sizes every rank's buffers, and times are
+    # fitted together.
+    anew = "all schemes are measured, since they share their buffers and the fit of their times"
+    lacking = [f"it lacks {', '.join(missing)}, and {anew}"] if missing else []
     return lacking + [f"{name} was {old} and is {new}" for name, old, new in pairs if old != new]
 
 

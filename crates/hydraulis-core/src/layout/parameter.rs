@@ -193,7 +193,7 @@ mod tests {
             ParameterTable::new(parameters, LayerSplit::even(layers)).map_err(|error| (error.code(), error.to_string()))
         };
         let (code, text) = refused(1, u32::MAX).unwrap_err();
-        assert!(code == "table_size" && text.contains("4294967295 layers"), "{text}");
+        assert!(code == "table_size" && text.contains("4,294,967,295 layers"), "{text}");
         for rows in [MAX_ELEMENTS, u64::MAX] {
             let (code, text) = refused(rows, 4).unwrap_err();
             assert!(code == "table_size" && text.contains("elements"), "{text}");

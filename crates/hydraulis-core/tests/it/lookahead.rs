@@ -281,7 +281,7 @@ fn what_cannot_be_planned_is_named() {
         assert_eq!(refusal(Window { switch: Millis(switch), ..Window::new(&batches[..1]) }).code(), "switch_cost");
     }
     let error = refusal(Window::new(&batches));
-    assert!(error.to_string().starts_with("batch 1: sequence 1 has 50000 tokens"), "{error}");
+    assert!(error.to_string().starts_with("batch 1: sequence 1 has 50,000 tokens"), "{error}");
     assert_eq!(error.code(), "sequence_too_long");
 }
 

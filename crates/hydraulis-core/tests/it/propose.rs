@@ -100,7 +100,7 @@ fn what_cannot_be_proposed_is_named() {
     assert_eq!(refusal(&batches[..1], Some(Tokens(50_000))).code(), "context_too_long");
     assert_eq!(refusal(&batches, None).code(), "sequence_too_long");
     let error = refusal(&batches, None);
-    assert!(error.to_string().starts_with("batch 1: sequence 1 has 50000 tokens"), "{error}");
+    assert!(error.to_string().starts_with("batch 1: sequence 1 has 50,000 tokens"), "{error}");
 }
 
 #[test]
