@@ -25,7 +25,7 @@ examples:
   hydraulis check run.toml --gpus 2 --resume runs/demo
   hydraulis check run.toml --preset nodes --gpus 64 --gpus-per-node 8 --json
 
-Each line is one look at the run: `ok`, `warning` where it would start, and hardly as it is meant, `later`
+Each line is one look at the run: `ok`, `warning` where it would start, but hardly as it is meant, `later`
 where only the run itself can tell or a refusal above comes first, or `refused` with what to do. Nothing is
 left behind and no rank is started; data that are not indexed yet are tried by their first records. It needs
 what training does: pip install 'hydraulis[train,data]'. Exit code 2: something was refused.

@@ -15,7 +15,7 @@ class Finding:
 
     Attributes:
         name: what was looked at.
-        status: `ok`; `warning` where the run would start, and hardly as it is meant; `later` where only the
+        status: `ok`; `warning` where the run would start, but hardly as it is meant; `later` where only the
             run itself can tell, or a refusal above comes first; `refused` where the run would be.
         text: what was found.
         code: of the refusal; None if it is none.
