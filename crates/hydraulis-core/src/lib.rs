@@ -83,6 +83,6 @@ pub mod propose;
 
 pub mod lookahead;
 
-pub use error::{Error, ErrorKind, FitError, LayoutError, LinkError, ProfileError, Result, WindowError};
+pub use error::{Error, ErrorKind, FitError, LayoutError, LinkError, ProfileError, Result, StrategyError, WindowError};
 pub use units::{Millis, Tokens};
 pub use watch::Watch;

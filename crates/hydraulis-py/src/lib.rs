@@ -22,6 +22,7 @@ mod propose;
 mod schedule;
 mod simulation;
 mod spec;
+mod transfer;
 mod windows;
 
 /// The native core of Hydraulis.
@@ -36,9 +37,7 @@ mod _core {
     #[pymodule_export]
     use crate::fit::{CostFit, fit_costs, micro_batches_to_measure};
     #[pymodule_export]
-    use crate::layout::{
-        BucketTransfer, HeldSlice, Home, HomeSlice, Parameter, ParameterTable, Position, Trade, held_slices, transfer,
-    };
+    use crate::layout::{HeldSlice, Home, HomeSlice, Parameter, ParameterTable, Position, held_slices};
     #[pymodule_export]
     use crate::link::{Link, LinkRates};
     #[pymodule_export]
@@ -57,6 +56,8 @@ mod _core {
     use crate::simulation::{GpuTime, RankMemory, Simulation, StageRun, Trip};
     #[pymodule_export]
     use crate::spec::{Cluster, LayerSplit, Scheme, Strategy};
+    #[pymodule_export]
+    use crate::transfer::{BucketTransfer, Trade, transfer};
     #[pymodule_export]
     use crate::windows::{Windows, pack_windows};
 }

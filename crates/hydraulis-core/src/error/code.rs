@@ -1,6 +1,6 @@
 //! What each error is to a caller: its stable code, and what can be done about it.
 
-use crate::error::{Error, FitError, LayoutError, LinkError, ProfileError, WindowError};
+use crate::error::{Error, FitError, LayoutError, LinkError, ProfileError, StrategyError, WindowError};
 
 /// What a caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,6 @@ impl Error {
             Error::CountOutOfRange { .. } => "count_out_of_range",
             Error::NoBatches => "no_batches",
             Error::InBatch { error, .. } => error.code(),
-            Error::StrategyLimit { .. } => "strategy_limit",
             Error::ContextTooLong { .. } => "context_too_long",
             Error::MemoryRule { .. } => "memory_rule",
             Error::PaperGrid { .. } => "paper_grid",
@@ -34,11 +33,6 @@ impl Error {
             Error::TokenLimit { .. } => "token_limit",
             Error::ReplicaCount { .. } => "replica_count",
             Error::ClusterShape { .. } => "cluster_shape",
-            Error::SchemeSyntax { .. } => "scheme_syntax",
-            Error::StrategySyntax { .. } => "strategy_syntax",
-            Error::NoStrategies => "no_strategies",
-            Error::StrategyTooLarge { .. } | Error::SchemesTooWide { .. } => "strategy_too_large",
-            Error::PlacementFailed { .. } => "placement_failed",
             Error::ModelShape { .. } => "model_shape",
             Error::DeviceUnknown { .. } => "device_unknown",
             Error::PlanSyntax { .. } => "plan_syntax",
@@ -47,6 +41,7 @@ impl Error {
             Error::SequenceTooLong { .. } | Error::SequenceAboveCap { .. } => "sequence_too_long",
             Error::SchemeTooLarge { .. } | Error::SchemesTooLarge { .. } => "scheme_too_large",
             Error::Layout(error) => error.code(),
+            Error::Strategy(error) => error.code(),
             Error::Profile(error) => error.code(),
             Error::Fit(error) => error.code(),
             Error::Link(error) => error.code(),
@@ -92,6 +87,19 @@ impl LayoutError {
             LayoutError::RankOutOfBlock { .. } => "rank_out_of_block",
             LayoutError::RanksMismatch { .. } => "ranks_mismatch",
             LayoutError::ElementUnheld { .. } => "element_unheld",
+        }
+    }
+}
+
+impl StrategyError {
+    fn code(&self) -> &'static str {
+        match self {
+            StrategyError::SchemeSyntax { .. } => "scheme_syntax",
+            StrategyError::Syntax { .. } => "strategy_syntax",
+            StrategyError::NoneGiven => "no_strategies",
+            StrategyError::TooLarge { .. } | StrategyError::SchemesTooWide { .. } => "strategy_too_large",
+            StrategyError::PlacementFailed { .. } => "placement_failed",
+            StrategyError::Limit { .. } => "strategy_limit",
         }
     }
 }

@@ -10,6 +10,7 @@ mod grouped;
 mod layout;
 mod link;
 mod profile;
+mod strategy;
 mod window;
 
 use thiserror::Error;
@@ -23,6 +24,7 @@ pub(crate) use grouped::Grouped;
 pub use layout::LayoutError;
 pub use link::LinkError;
 pub use profile::ProfileError;
+pub use strategy::StrategyError;
 pub use window::WindowError;
 
 const MIB: u64 = 1 << 20;
@@ -114,14 +116,6 @@ pub enum Error {
         /// What is wrong with it.
         error: Box<Error>,
     },
-    /// A run that may use no strategy, or that used more than it may.
-    #[error("a run of at most {most} strategies used {used}: the limit is at least 1 and those used; raise it")]
-    StrategyLimit {
-        /// Most strategies of the run.
-        most: usize,
-        /// Strategies used so far.
-        used: usize,
-    },
     /// A stated context that no replica may hold.
     #[error(
         "a context of {context} tokens was asked for; the longest sequence that any strategy admits is {limit}: lower the context, allow a wider scheme, or give the ranks more memory",
@@ -210,73 +204,9 @@ pub enum Error {
         /// GPUs of a node.
         gpus_per_node: i64,
     },
-    /// Text that is no scheme.
-    #[error("'{text}' is no scheme ({why}): write <1>, <tp4> or <tp4,pp2>, degrees from 1 to 65,535")]
-    SchemeSyntax {
-        /// What was given.
-        text: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// Text that is no strategy.
-    #[error(
-        "'{text}' is no strategy ({why}): write replicas as COUNTxSCHEME joined by '+', such as 1x<tp16>+12x<tp4,pp2>"
-    )]
-    StrategySyntax {
-        /// What was given.
-        text: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// No strategy to choose from.
-    #[error("no strategies were given: give at least one, or leave the list out to take the profile's own")]
-    NoStrategies,
-    /// More ranks than there are.
-    #[error(
-        "strategy {strategy} needs {needed} GPUs, the cluster has {gpus}: remove replicas, or take more GPUs; training has as many as it has ranks",
-        needed = Grouped(.needed),
-        gpus = Grouped(.gpus)
-    )]
-    StrategyTooLarge {
-        /// The strategy.
-        strategy: String,
-        /// GPUs it needs.
-        needed: u64,
-        /// GPUs there are.
-        gpus: u32,
-    },
-    /// Every scheme of a profile needs more ranks than there are.
-    #[error(
-        "every scheme of cost profile '{profile}' needs more GPUs than the {gpus} of the cluster (the smallest is {smallest}, with {needed}): plan for a larger cluster, or take a profile that has smaller schemes",
-        needed = Grouped(.needed),
-        gpus = Grouped(.gpus)
-    )]
-    SchemesTooWide {
-        /// The profile.
-        profile: String,
-        /// The scheme of fewest ranks.
-        smallest: Scheme,
-        /// GPUs it needs.
-        needed: u64,
-        /// GPUs there are.
-        gpus: u32,
-    },
-    /// Enough ranks, but not in aligned blocks.
-    #[error(
-        "replica {replica} ({scheme}) of strategy {strategy} finds no {block} aligned free ranks for a stage: the tp x cp ranks of a stage lie inside one node of {gpus_per_node}, or on whole nodes; use degrees that divide the node"
-    )]
-    PlacementFailed {
-        /// The strategy.
-        strategy: String,
-        /// Position of the replica.
-        replica: usize,
-        /// Its scheme.
-        scheme: Scheme,
-        /// Ranks of one of its stages.
-        block: u32,
-        /// GPUs of a node.
-        gpus_per_node: u32,
-    },
+    /// A strategy that cannot be, or has no place.
+    #[error(transparent)]
+    Strategy(#[from] StrategyError),
     /// A cost profile that cannot be read, or lacks what is asked of it.
     #[error(transparent)]
     Profile(#[from] ProfileError),

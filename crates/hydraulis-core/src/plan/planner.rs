@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::capacity::{Capacities, SchemeCapacity};
 use crate::cost::{CostModel, CostProfile, SchemeCost};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, StrategyError};
 use crate::layout::Link;
 use crate::lengths::Batch;
 use crate::plan::attempt::{Attempt, TIE, Task, best};
@@ -53,7 +53,7 @@ impl Planner {
     pub fn new(profile: CostProfile, cluster: Cluster, strategies: Option<Vec<Strategy>>) -> Result<Planner> {
         let cost = CostModel::new(profile, cluster);
         let given = match strategies {
-            Some(list) if list.is_empty() => return Err(Error::NoStrategies),
+            Some(list) if list.is_empty() => return Err(StrategyError::NoneGiven.into()),
             Some(list) => list,
             None => candidates(&cost),
         };

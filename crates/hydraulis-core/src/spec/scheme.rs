@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, StrategyError};
 use crate::spec::CheckpointingKind;
 
 /// The degrees <tp, cp, pp> of one replica, which runs on tp x cp x pp ranks, and the checkpointing of its layers.
@@ -26,7 +26,7 @@ impl Scheme {
     pub fn new(tp: u16, cp: u16, pp: u16) -> Result<Scheme> {
         let scheme = Scheme { tp, cp, pp, checkpointing: CheckpointingKind::None };
         if tp == 0 || cp == 0 || pp == 0 {
-            return Err(Error::SchemeSyntax { text: scheme.to_string(), why: "a degree is 0".into() });
+            return Err(StrategyError::SchemeSyntax { text: scheme.to_string(), why: "a degree is 0".into() }.into());
         }
         Ok(scheme)
     }
@@ -122,7 +122,7 @@ impl FromStr for Scheme {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Scheme> {
-        let wrong = |why: &str| Error::SchemeSyntax { text: text.into(), why: why.into() };
+        let wrong = |why: &str| Error::from(StrategyError::SchemeSyntax { text: text.into(), why: why.into() });
         let inner = text.trim().strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
         let inner = inner.ok_or_else(|| wrong("it is not written between < and >"))?;
         let mut parts: Vec<&str> = inner.split(',').map(str::trim).collect();

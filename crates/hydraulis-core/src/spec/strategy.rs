@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Grouped, Result};
+use crate::error::{Error, Grouped, Result, StrategyError};
 use crate::spec::Scheme;
 
 /// More replicas than any cluster has ranks; a typing error such as `1000000000x<1>` stops here.
@@ -28,7 +28,7 @@ impl Strategy {
         if schemes.is_empty() || schemes.len() > MAX_REPLICAS {
             let why =
                 format!("it has {} replicas, the limit is 1 to {}", Grouped(schemes.len()), Grouped(MAX_REPLICAS));
-            return Err(Error::StrategySyntax { text: String::new(), why });
+            return Err(StrategyError::Syntax { text: String::new(), why }.into());
         }
         schemes
             .sort_by_key(|scheme| Reverse((scheme.block(), scheme.pp(), scheme.tp(), Reverse(scheme.checkpointing()))));
@@ -63,7 +63,7 @@ impl FromStr for Strategy {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Strategy> {
-        let wrong = |why: String| Error::StrategySyntax { text: text.into(), why };
+        let wrong = |why: String| Error::from(StrategyError::Syntax { text: text.into(), why });
         let mut schemes = Vec::new();
         for group in text.split('+').map(str::trim) {
             let (number, scheme) = match group.split_once('x') {
@@ -76,7 +76,7 @@ impl FromStr for Strategy {
                 return Err(wrong(format!("the count {} is outside 1 to {}", Grouped(number), Grouped(MAX_REPLICAS))));
             }
             let scheme: Scheme = scheme.parse().map_err(|error| match error {
-                Error::SchemeSyntax { text, why } => wrong(format!("'{text}': {why}")),
+                Error::Strategy(StrategyError::SchemeSyntax { text, why }) => wrong(format!("'{text}': {why}")),
                 other => other,
             })?;
             schemes.extend(std::iter::repeat_n(scheme, number));

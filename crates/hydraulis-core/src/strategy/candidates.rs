@@ -1,7 +1,7 @@
 //! The strategies to choose from when the caller names none.
 
 use crate::cost::{CostModel, SchemeCost};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, StrategyError};
 use crate::spec::{Cluster, Scheme, Strategy};
 use crate::strategy::place;
 
@@ -27,7 +27,7 @@ pub fn nothing_fits(cost: &CostModel) -> Error {
     let placed: Vec<Scheme> = schemes().filter(|&scheme| place_alone(scheme, cost).is_ok()).collect();
     let smallest = || schemes().min_by_key(|scheme| scheme.ranks());
     let refused = cost.all_too_large(&placed).or_else(|| Some(no_place(smallest()?, cost)));
-    refused.unwrap_or(Error::NoStrategies)
+    refused.unwrap_or(StrategyError::NoneGiven.into())
 }
 
 /// Why the smallest scheme of a profile has no place on the cluster.
@@ -35,7 +35,10 @@ fn no_place(smallest: Scheme, cost: &CostModel) -> Error {
     let gpus = cost.cluster().gpus();
     match place_alone(smallest, cost) {
         Err(error) if smallest.ranks() <= u64::from(gpus) => error,
-        _ => Error::SchemesTooWide { profile: cost.profile().name.clone(), smallest, needed: smallest.ranks(), gpus },
+        _ => {
+            let (profile, needed) = (cost.profile().name.clone(), smallest.ranks());
+            StrategyError::SchemesTooWide { profile, smallest, needed, gpus }.into()
+        }
     }
 }
 

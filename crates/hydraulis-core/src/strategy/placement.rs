@@ -1,6 +1,6 @@
 //! Which ranks each replica runs on.
 
-use crate::error::{Error, Result};
+use crate::error::{Result, StrategyError};
 use crate::spec::{Cluster, Strategy};
 
 /// The ranks of each replica, stage by stage; within a stage context rank by context rank, each in tensor order.
@@ -12,13 +12,13 @@ use crate::spec::{Cluster, Strategy};
 pub fn place(strategy: &Strategy, cluster: Cluster) -> Result<Vec<Vec<u32>>> {
     if strategy.ranks() > u64::from(cluster.gpus()) {
         let (needed, gpus) = (strategy.ranks(), cluster.gpus());
-        return Err(Error::StrategyTooLarge { strategy: strategy.to_string(), needed, gpus });
+        return Err(StrategyError::TooLarge { strategy: strategy.to_string(), needed, gpus }.into());
     }
     let mut free = FreeRanks::new(cluster);
     let replicas = strategy.schemes().iter().enumerate().map(|(replica, &scheme)| {
         let mut ranks = Vec::new();
         for _stage in 0..scheme.pp() {
-            let block = free.take(scheme.block()).ok_or_else(|| Error::PlacementFailed {
+            let block = free.take(scheme.block()).ok_or_else(|| StrategyError::PlacementFailed {
                 strategy: strategy.to_string(),
                 replica,
                 scheme,
