@@ -135,7 +135,11 @@ $(VENV)/installed: pyproject.toml constraints.txt $(RUST)
 	@echo "installing into $(VENV): torch is by far the largest part, TORCH_INDEX names a smaller one"
 	@# Once torch is there, the file says where from; an index that failed is not asked again.
 	@index=$$(cat $(VENV)/torch-index); index=$${index#asked }; \
-		if [ -n "$$index" ]; then $(PIP) install --index-url "$$index" torch; fi && echo "$$index" >$(VENV)/torch-index
+		if [ -n "$$index" ] && ! $(PIP) install --index-url "$$index" torch; then \
+			echo "hydraulis: torch could not be installed from $$index: see pip's first message above; without TORCH_INDEX it is PyPI's" >&2; \
+			exit 1; \
+		fi && echo "$$index" >$(VENV)/torch-index
 	@$(PIP) install maturin
+	@echo "compiling the planner (Rust), and fetching what else there is: some minutes"
 	@PATH="$(BIN):$$PATH" $(PIP) install --no-build-isolation --editable '.[train,data,report,track,dev]'
 	@touch $@

@@ -172,7 +172,7 @@ def test_the_model_checks_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.warmup_steps=1", r"'warmup_steps' in section \[train\] is .*; it belongs to \[optimizer\]$"),
+        ("train.warmup_steps=1", r"'warmup_steps' in section \[train\] is .*; it belongs to \[optimizer\]"),
         ("train.stepz=1", r"'stepz' in section \[train\] is unknown.* did you mean 'steps'"),
         ("trian.steps=1", "'trian' in the run configuration is unknown.* did you mean 'train'"),
         ("model.hidden=1", r"'hidden' in section \[model\] is unknown.* did you mean 'hidden_size'"),
@@ -180,7 +180,7 @@ def test_the_model_checks_itself(tmp_path: Path) -> None:
         ("dat.sources=x", "'dat' in the run configuration is unknown.* did you mean 'data'"),
         ("dat.sources=x", "the keys are preset, model, data, "),
         ("preset.x=1", "'preset' in the run configuration is unknown"),
-        ("model.paht=base", r"the keys are path, hf_config, vocab_size, .* did you mean 'path'"),
+        ("model.paht=base", r"did you mean 'path'\? \(the keys are path, hf_config, vocab_size, "),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_name(tmp_path: Path, override: str, message: str) -> None:

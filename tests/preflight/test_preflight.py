@@ -73,9 +73,9 @@ def looks(config: RunConfig, gpus: int = 4) -> dict[str, Finding]:
 
 def test_what_is_not_indexed_yet_is_tried(made: Path) -> None:
     found = looks(read(made))
-    assert {name for name, one in found.items() if one.status == "later"} == {"length"}
+    assert {name for name, one in found.items() if one.status == "later"} == {"data", "length"}
     assert {one.status for one in found.values()} == {"ok", "later"}
-    tried = "its first records can be read, the rest is read by training"
+    tried = "its first records can be read (hydraulis analyze and training read them all)"
     assert found["data"].text == f"source 0, 1 file: no index yet; {tried}"
     assert "the files of" in found["model"].text
     assert "up to 64 tokens may come, 96 are admitted" in found["longest"].text
@@ -150,7 +150,7 @@ def test_files_without_a_record_are_refused_as_the_run_refuses_them(
     assert (refusal.value.code, str(refusal.value)) == (found.code, found.text)
     # Not among those that are tried first.
     (tmp_path / f"{min(1, files - 1):02}.jsonl").write_text('{"text": "one"}\n')
-    assert looks(config)["data"].status == "ok"
+    assert looks(config)["data"].status == "later"
 
 
 def test_sequences_longer_than_the_model_was_made_for_are_said(made: Path) -> None:
@@ -175,7 +175,13 @@ def test_text_that_is_not_read_by_the_models_tokenizer_is_said(made: Path, tmp_p
 def test_without_a_profile_the_run_measures_one(made: Path) -> None:
     found = looks(read(made, "planner.profile=", "train.steps=3", "train.frozen=model.embed_tokens.*"))
     assert found["profile"].status == found["longest"].status == "later"
-    assert "8,192 that are frozen" in found["model"].text
+    assert "8,192 of them frozen;" in found["model"].text
+    tied = looks(
+        read(
+            made, "train.frozen=model.embed_tokens.*", "model.tie_word_embeddings=true", "checkpoint.weights="
+        )
+    )
+    assert "8,192 of them frozen (the embedding is also the head" in tied["model"].text
 
 
 TWO_HEADS = ("model.num_attention_heads=2", "model.num_key_value_heads=2")

@@ -98,7 +98,7 @@ def refuse_unknown_keys(cls: type[T], table: Mapping[str, object], section: str,
             near, other = nearest(key, names, least=0.0), beside.elsewhere.get(key)
             remedy = f"did you mean '{near}'?" if other is None else f"it belongs to [{other}]"
             message = (
-                f"key '{key}' in {_title(section)} is unknown, the keys are {', '.join(names)}; {remedy}"
+                f"key '{key}' in {_title(section)} is unknown; {remedy} (the keys are {', '.join(names)})"
             )
             raise InvalidInputError(message, code="config_unknown_key")
 

@@ -51,7 +51,7 @@ class DataLook:
         states = source_states(config)
         prepared = [one.prepared for one in states if one.prepared is not None]
         if len(prepared) < len(states):
-            return "ok", "; ".join(_account(number, one) for number, one in enumerate(states))
+            return "later", "; ".join(_account(number, one) for number, one in enumerate(states))
         if states:
             self.data = open_sources(config, prepared)
         else:
@@ -127,4 +127,4 @@ def _account(number: int, state: SourceState) -> str:
     indexed = counted(state.documents, "document")
     how_far = f"indexed so far: {indexed}" if state.documents else "no index yet"
     # Of many files some are tried, and an empty one has no record.
-    return f"{name}: {how_far}; its first records can be read, the rest is read by training"
+    return f"{name}: {how_far}; its first records can be read (hydraulis analyze and training read them all)"

@@ -51,7 +51,7 @@ class FolderLook:
         self.resumed = resumed
         check_shards(checkpoint, resumed.manifest)
         resumed.check_model(self.config)
-        resumed.check_files(data_files(self.config.data))
+        resumed.check_unread(self.config, data_files(self.config.data))
         if data is None:
             return "later", f"{checkpoint} is whole; its data are compared once they are indexed"
         config = with_steps(self.config, epochs_of(self.config, data.train))

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from hydraulis.config.run import RunConfig
+from hydraulis.model.decoder import EMBEDDING_WEIGHT
 from hydraulis.preflight.finding import Status, warned
 from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
@@ -21,11 +22,13 @@ def look_at_model(config: RunConfig, *, goes_on: bool) -> tuple[Status, str]:
             those of the model (`weights_file`, `weights_tensors`).
     """
     trained, frozen = ModelParameters.parted(config.model, config.train.frozen)
-    text = f"{trained.num_elements:,} parameters"
+    still = 0 if frozen is None else frozen.num_elements
+    text = f"{trained.num_elements + still:,} parameters"
     if frozen is not None:
-        text += f", and {frozen.num_elements:,} that are frozen"
-    said = positions_note(config)
-    return warned(f"{text}; {_where_from(config, goes_on=goes_on)}", said)
+        text += f", {still:,} of them frozen"
+        if config.model.tie_word_embeddings and EMBEDDING_WEIGHT in frozen.names:
+            text += " (the embedding is also the head, by model.tie_word_embeddings: so is the head)"
+    return warned(f"{text}; {_where_from(config, goes_on=goes_on)}", positions_note(config))
 
 
 def _where_from(config: RunConfig, *, goes_on: bool) -> str:

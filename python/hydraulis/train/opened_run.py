@@ -80,7 +80,7 @@ def _look_ahead(config: RunConfig, resumed: ResumedRun | None) -> list[DataFile]
     look_at_output(config, resumed)
     files = data_files(config.data)
     if resumed is not None:
-        resumed.check_files(files)
+        resumed.check_unread(config, files)
     return files
 
 

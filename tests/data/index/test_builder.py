@@ -390,8 +390,22 @@ def test_how_far_others_were_looked_for_is_told(tmp_path: Path, monkeypatch: pyt
         f"file '{tmp_path}/a.jsonl' has 3 records that are refused: {said}: write one per line"
     )
     monkeypatch.setattr(broken_records, "LOOK_S", 0.0)
-    said = "line 21 is no JSON object: write one per line (no other one is refused up to line 22)"
+    up_to = "up to line 22, where 0 s of looking ended"
+    said = f"line 21 is no JSON object: write one per line (no other one is refused {up_to})"
     assert refused() == f"file '{tmp_path}/a.jsonl', {said}"
+
+
+def test_each_remedy_is_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"text": "a"}\n{"text": 3}\n[]\n{"text": 4}\n{"txt\n')
+    with pytest.raises(InvalidInputError) as refusal:
+        ensure_index(job_of(tmp_path, paths=(path,)), tmp_path / "index", 1)
+    assert str(refusal.value) == (
+        f"file '{path}' has 4 records that are refused: line 2: field 'text' holds 3 where a string must be; "
+        "line 3 is no JSON object; line 4: field 'text' holds 4 where a string must be; "
+        "line 5 is no JSON (Unterminated string starting, column 2); mend the record, or leave it out; "
+        "write one per line; write one object per line"
+    )
 
 
 def test_data_that_are_refused_at_once_leave_no_folder(tmp_path: Path) -> None:

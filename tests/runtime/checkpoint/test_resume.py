@@ -258,7 +258,8 @@ class Refusal(NamedTuple):
 REFUSALS = {
     "seed": Refusal(["train.seed=5"], "checkpoint_data", "train.seed = 0 and the run 5"),
     "batch": Refusal(["data.tokens_per_batch=60"], "checkpoint_data", "data.tokens_per_batch = 120"),
-    "corpus": Refusal(["data.max_tokens=63"], "checkpoint_data", "(data.max_tokens was 64 and is 63)"),
+    "longest": Refusal(["data.max_tokens=63"], "checkpoint_data", "data.max_tokens = 64 and the run 63"),
+    "corpus": Refusal(["data.held_out=0.1"], "checkpoint_data", "(data.held_out was 0.0 and is 0.1)"),
     "model": Refusal(["model.hidden_size=32"], "checkpoint_model", "model.hidden_size = 16"),
     "tied": Refusal(["model.tie_word_embeddings=true"], "checkpoint_model", "tie_word_embeddings = false"),
     "dtype": Refusal(['train.dtype="float64"'], "checkpoint_model", "train.dtype) = 'float32'"),
@@ -358,6 +359,11 @@ def test_files_that_changed_are_refused_before_they_are_read(tmp_path: Path) -> 
     (resume,) = (one for one in preflight(loaded, Cluster(1, 1)) if one.name == "resume")
     assert (resume.status, resume.code) == ("refused", "checkpoint_data")
     assert says in resume.text
+    # Settings that make other batches are known without the data too.
+    loaded = load(config, [*overrides, "train.seed=9", f'checkpoint.resume="{run}"'])
+    (resume,) = (one for one in preflight(loaded, Cluster(1, 1)) if one.name == "resume")
+    assert (resume.status, resume.code) == ("refused", "checkpoint_data")
+    assert "has train.seed = 0 and the run 9: its batches would be others" in resume.text
     # Where the run does not say which they were, they are compared once they are read.
     (tmp_path / "run" / "corpus.json").write_text("{}")
     ((refused,),) = run_ranks(1, run_commands, [command(config, *overrides, "train.steps=3", resume=run)])

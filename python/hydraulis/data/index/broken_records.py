@@ -1,5 +1,6 @@
 """The records of a file that are refused, told together: who has to mend one may mend them all."""
 
+import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 # So many are listed; the others are counted.
 LISTED = 10
 # For so long others are looked for: nobody should wait for an hour to hear of the first.
-LOOK_S = 5.0
+LOOK_S = 10.0
+# What a refusal ends with: what to do.
+_REMEDY = re.compile(r"(?P<cause>.*)[;:] (?P<remedy>[^;:]*)", re.DOTALL)
 
 
 @dataclass(slots=True)
@@ -86,7 +89,8 @@ class BrokenRecords:
             return first.error(file.place(first_where))
         name = f"file '{path}'"
         texts = [f"{_within(name, file.place(where))}{broken.why}" for where, broken in self.listed]
-        up_to = "" if self.is_whole else f" up to {_within(name, file.place(self.looked_to))}"
+        looked_to = _within(name, file.place(self.looked_to))
+        up_to = "" if self.is_whole else f" up to {looked_to}, where {LOOK_S:.0f} s of looking ended"
         if self.number == 1:
             message = f"{name}, {texts[0]} (no other one is refused{up_to})"
         else:
@@ -105,10 +109,14 @@ def _within(name: str, place: str) -> str:
 
 
 def _listed(texts: Sequence[str], more: str) -> str:
-    """Join what is told of each record; what all of them end with, such as the remedy, is told once."""
+    """Join what is told of each record; what all of them end with is told once, and so is each remedy."""
     ending = texts[0]
     while not all(text.endswith(ending) for text in texts):
         ending = ending[1:]
     cuts = [cut for mark in ("; ", ": ") if (cut := ending.find(mark)) >= 0]
-    ending = ending[min(cuts) :] if cuts else ""
-    return "; ".join(text.removesuffix(ending) for text in texts) + more + ending
+    if cuts:
+        ending = ending[min(cuts) :]
+        return "; ".join(text.removesuffix(ending) for text in texts) + more + ending
+    parts = [found.groupdict() for text in texts if (found := _REMEDY.fullmatch(text))]
+    remedies = dict.fromkeys(part["remedy"] for part in parts)
+    return "; ".join(part["cause"] for part in parts) + more + "; " + "; ".join(remedies)

@@ -1,11 +1,23 @@
 """Where a run stands in its data."""
 
 import hashlib
+from typing import Any
 
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import Dataset
 from hydraulis.data.open import sampler_for
 from hydraulis.runtime.checkpoint.manifest import DataCursor
+
+
+def batch_settings(config: RunConfig) -> dict[str, Any]:
+    """Give what the configuration alone decides of a cursor."""
+    return {
+        "seed": config.train.seed,
+        "tokens_per_batch": config.data.tokens_per_batch,
+        "sequences_per_batch": config.data.sequences_per_batch,
+        "epoch_end": config.data.epoch_end,
+        "max_tokens": config.data.max_tokens,
+    }
 
 
 class DataPosition:
@@ -26,10 +38,6 @@ class DataPosition:
         documents = self._sampler.batch(step).documents
         return DataCursor(
             fingerprint=self._data.fingerprint,
-            seed=self._config.train.seed,
-            tokens_per_batch=self._config.data.tokens_per_batch,
-            sequences_per_batch=self._config.data.sequences_per_batch,
-            epoch_end=self._config.data.epoch_end,
-            max_tokens=self._config.data.max_tokens,
             next_batch=hashlib.sha256(documents.astype("<i8").tobytes()).hexdigest(),
+            **batch_settings(self._config),
         )

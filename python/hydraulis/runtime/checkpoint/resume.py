@@ -17,6 +17,7 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import checkpoint_name
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint
 from hydraulis.runtime.checkpoint.manifest import DataCursor, Manifest, torn
+from hydraulis.runtime.checkpoint.position import batch_settings
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
 from hydraulis.runtime.checkpoint.saver import CHECKPOINT_CONFIG
 from hydraulis.runtime.checkpoint.shared import check_shared
@@ -59,15 +60,19 @@ class ResumedRun:
         """
         _check_model(self, config)
 
-    def check_files(self, files: Sequence[DataFile]) -> None:
-        """Refuse files that cannot hold the data of the run, before any of them is read.
+    def check_unread(self, config: RunConfig, files: Sequence[DataFile]) -> None:
+        """Refuse settings that make other batches, and files that cannot hold the data, before any is read.
 
         Args:
-            files: of the data now.
+            config: of the run.
+            files: of its data.
 
         Raises:
             InvalidInputError: they are not those that the run had (code `checkpoint_data`).
         """
+        for name, now in batch_settings(config).items():
+            if now != getattr(self.manifest.data, name):
+                raise self._other_data(name, now)
         differs = what_differs(self._files(files), files)
         if differs is not None:
             message = (
@@ -97,12 +102,15 @@ class ResumedRun:
                 raise InvalidInputError(message, code="checkpoint_data")
             if before != now:
                 why = self._what_differs(config) if field.name == "fingerprint" else ""
-                message = (
-                    f"checkpoint {self.checkpoint} has {_DATA_NAMES[field.name]} = {written(before)} and the "
-                    f"run {written(now)}{why}: its batches would be others; set it back, or begin anew "
-                    "without resuming"
-                )
-                raise InvalidInputError(message, code="checkpoint_data")
+                raise self._other_data(field.name, now, why)
+
+    def _other_data(self, name: str, now: object, why: str = "") -> InvalidInputError:
+        before = written(getattr(self.manifest.data, name))
+        message = (
+            f"checkpoint {self.checkpoint} has {_DATA_NAMES[name]} = {before} and the run {written(now)}{why}"
+            ": its batches would be others; set it back, or begin anew without resuming"
+        )
+        return InvalidInputError(message, code="checkpoint_data")
 
     def _files(self, now: Sequence[DataFile]) -> Sequence[DataFile]:
         """Read which files the run had; those of now where it does not say: the data are compared later."""
