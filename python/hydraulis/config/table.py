@@ -57,6 +57,8 @@ _TYPE_NAMES: dict[object, str] = {
     float: "a float",
     int: "an integer",
     str: "a string",
+    list: "an array",
+    dict: "a table",
 }
 
 
@@ -167,8 +169,21 @@ def _tuple(value: object, kind: Any, name: str) -> tuple[object, ...]:
 
 
 def _type_error(value: object, name: str, wanted: str) -> InvalidInputError:
-    message = f"{name} = {written(value)} is of type {type(value).__name__} and must be {wanted}; write it so"
+    found = _TYPE_NAMES.get(type(value), f"a {type(value).__name__}")
+    is_quoted = (
+        isinstance(value, str) and wanted in (_TYPE_NAMES[int], _TYPE_NAMES[float]) and _is_number(value)
+    )
+    remedy = "leave the quotes out" if is_quoted else "write it so"
+    message = f"{name} = {written(value)} is {found} and must be {wanted}; {remedy}"
     return InvalidInputError(message, code="config_type")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _join(section: str, key: str) -> str:
