@@ -134,6 +134,9 @@ class ClusterLook:
         """
         most = self.config.data.max_tokens
         has = f"the longest has {longest:,} tokens" if longest else f"up to {most:,} tokens may come"
+        budget = self.config.data.tokens_per_batch
+        if budget is not None and (longest or most) > budget:
+            has += f" (more than data.tokens_per_batch = {budget:,}, which its batch then exceeds)"
         if self.profile is None or not self._schemes:
             return "later", f"{has}; what is admitted follows from profile and strategies"
         profile = restricted(self.profile, self._schemes)
