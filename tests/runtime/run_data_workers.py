@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from hydraulis.config.data import DataConfig
 from hydraulis.config.table import from_table
+from hydraulis.data.corpus import Corpus
 from hydraulis.data.records import json_lines
 from hydraulis.data.stdlib import StandardLibrary
 from hydraulis.data.tokens import plain_tokens
@@ -42,7 +43,7 @@ def config_of(folder: str, name: str, index: str, **settings: Any) -> DataConfig
 def load_and_refuse(folder: str) -> Report:
     setattr(rank_zero, "_HEARTBEAT_S", 0.0)  # noqa: B010
     setattr(json_lines, "PIECE_BYTES", 200)  # noqa: B010
-    setattr(StandardLibrary, "load", lambda: made_up_corpus(256))  # noqa: B010
+    setattr(StandardLibrary, "load", _made_up)  # noqa: B010
     beats = 0
 
     def go_on() -> bool:
@@ -61,9 +62,16 @@ def load_and_refuse(folder: str) -> Report:
     codes.append("stopped" if stopped is None else "went on")
     short = config_of(folder, "", "index", max_tokens=60, too_long="refuse")
     codes.append(_code(lambda: load_data(short, _silent, go_on)))
-    library = load_data(config_of(folder, "", "index"), _silent, go_on)
+    shares: list[float] = []
+    library = load_data(config_of(folder, "", "index"), shares.append, go_on)
     assert library is not None
+    assert shares == ([0.5] if dist.get_rank() == 0 else [])
     return Report(texts, len(library.train), codes, beats)
+
+
+def _made_up(progress: Callable[[int, int], None]) -> Corpus:
+    progress(2, 4)
+    return made_up_corpus(256)
 
 
 def _load_from_another_folder(folder: str) -> None:

@@ -17,7 +17,7 @@ def load_data(config: DataConfig, progress: Callable[[float], None], stop: Calla
 
     Args:
         config: the section `data`.
-        progress: called on rank 0 with the share of the indexes that is done.
+        progress: called on rank 0 with the share of the indexes, or of the library's files, that is done.
         stop: whether the run is to stop, the same answer on all ranks. Collective.
 
     Returns:
@@ -28,7 +28,7 @@ def load_data(config: DataConfig, progress: Callable[[float], None], stop: Calla
             or a rank sees other data than rank 0 (code `index_files`); on every rank.
     """
     if not config.sources:
-        corpus = corpus_from_rank_zero(StandardLibrary.load)
+        corpus = corpus_from_rank_zero(lambda: StandardLibrary.load(lambda done, of: progress(done / of)))
         return on_every_rank(lambda: make_data(config, [[corpus]]))
 
     def make(alive: Callable[[], None]) -> str:
