@@ -70,8 +70,8 @@ impl Scheme {
     /// Which slice of the parameters that tensor parallelism cuts the tensor rank of this number holds.
     ///
     /// The digits of the number, to the base of its degree's factors, are reversed: neighbours in a narrow group are far apart in a
-    /// wide one, and so what a rank holds by <tp4> is a part of what it holds by <tp2> (ranks 0 to 3: quarters 0, 2, 1, 3 of halves
-    /// 0, 1, 0, 1).
+    /// wide one, and so what a rank holds by `<tp4>` is a part of what it holds by `<tp2>` (ranks 0 to 3: quarters 0, 2, 1, 3 of
+    /// halves 0, 1, 0, 1).
     pub fn tensor_slice(self, tensor_rank: u16) -> u16 {
         let (mut slice, mut place, mut slices) = (0, tensor_rank, self.tp);
         for factor in self.tensor_factors() {
