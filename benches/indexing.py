@@ -43,7 +43,13 @@ def write_documents(path: Path, documents: int) -> None:
 def job_of(path: Path, tokenizer: str) -> IndexJob:
     """Make the job of a file."""
     return IndexJob(
-        paths=(path,), format="text", fields=("text",), tokenizer=tokenizer, chat_template="", eos_token=""
+        paths=(path,),
+        format="text",
+        fields=("text",),
+        tokenizer=tokenizer,
+        chat_template="",
+        eos_token="",
+        broken="refuse",
     )
 
 

@@ -72,6 +72,19 @@ def test_what_is_not_trained_as_it_stands_is_counted(capsys: pytest.CaptureFixtu
     assert document(capsys, "--lengths", "lengths.txt")["documents"] == {}
 
 
+def test_broken_records_are_left_out_and_named_if_so_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("some.jsonl").write_text('{"text": "abc"}\n{"txt": "abc"}\n{"text": 3}\n', encoding="utf-8")
+    command = ["analyze", "some.jsonl"]
+    assert main(command) == 2
+    assert "has 2 records that are refused: line 2 has no field 'text'" in capsys.readouterr().err
+    assert main([*command, "--broken", "skip"]) == 0
+    told = capsys.readouterr()
+    assert "2 broken records left out: file 'some.jsonl', line 2 has no field 'text'" in told.err
+    assert "file 'some.jsonl', line 3: field 'text' holds 3 where a string" in told.err
+    assert told.out.startswith("1 document to train on; 2 records broken\n")
+    assert document(capsys, "some.jsonl", "--broken", "skip")["documents"]["broken_records"] == 2
+
+
 def test_batches_are_drawn_if_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert document(capsys, TEXT)["batches"] is None
     found = document(capsys, TEXT, "--tokens-per-batch", "600", "--count", "9", "--replicas", "2")["batches"]

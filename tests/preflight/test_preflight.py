@@ -102,6 +102,21 @@ def test_what_is_indexed_is_counted(made: Path, tmp_path: Path) -> None:
     assert "; 1 epoch is " in looks(once)["length"].text
 
 
+def test_broken_records_are_left_out_and_counted_if_so_wanted(made: Path, tmp_path: Path) -> None:
+    text = (made / "documents.jsonl").read_text()
+    (tmp_path / "text.jsonl").write_text(f"no JSON\n{text}")
+    sources = f'data.sources=[{{files=["{tmp_path}/text.jsonl"]}}]'
+    config = read(made, f"data.index_directory={tmp_path}/index", sources)
+    assert looks(config)["data"].code == "record_syntax"
+    config = replace(config, data=replace(config.data, broken="skip"))
+    assert looks(config)["data"].status == "later"
+    prepare(config.data)
+    found = looks(config)["data"]
+    assert (found.status, found.text.rpartition(", ")[2]) == ("ok", "1 broken record left out")
+    config = replace(config, data=replace(config.data, broken="refuse"))
+    assert looks(config)["data"].code == "records_left_out"
+
+
 def test_batches_that_repeat_what_there_is_are_said(made: Path, tmp_path: Path) -> None:
     config = read(made, f"data.index_directory={tmp_path}/index", "data.tokens_per_batch=5_000_000")
     prepare(config.data)

@@ -135,10 +135,10 @@ def test_a_run_over_context_ranks_measures_trains_and_ends_well(tmp_path: Path) 
     ]
     arguments = [str(write_config(tmp_path)), *(part for one in overrides for part in ("--set", one))]
     own_data = [f'planner.profile="{tmp_path}/run/profile.json"', 'data.chat_template="chatml"']
-    own_data += [
-        f'data.sources=[{{files=["{ROOT}/examples/chat.jsonl"], format="chat"}}]',
-        "data.held_out=0.3",
-    ]
+    chats = (ROOT / "examples/chat.jsonl").read_text()
+    (tmp_path / "chat.jsonl").write_text(f"no JSON\n{chats}")
+    own_data += [f'data.sources=[{{files=["{tmp_path}/chat.jsonl"], format="chat"}}]', "data.broken=skip"]
+    own_data += ["data.held_out=0.3"]
     own_data += [f'data.index_directory="{tmp_path}/index"']
     own_data += ["train.steps=100", "train.epochs=2"]
     own = [*arguments, *(part for one in own_data for part in ("--set", one))]
@@ -150,6 +150,7 @@ def test_a_run_over_context_ranks_measures_trains_and_ends_well(tmp_path: Path) 
     assert free.code == 0, free.err
     assert "left out: planned times were corrected" in free.out
     assert "times as long" in first.out
+    assert f"1 broken record left out: file '{tmp_path}/chat.jsonl', line 1 is no JSON" in chat.out
     check_run_on_chats(tmp_path / "run-2")
     check_searched_run(tmp_path / "run-3")
     plans = [Plan.from_json(json.dumps(plan)) for plan in read_lines(tmp_path / "run" / "plans.jsonl")]
@@ -179,7 +180,7 @@ def check_run_on_chats(directory: Path) -> None:
     """Three conversations train twice, in pieces, of which the assistant's words count; one is held out."""
     facts = json.loads((directory / "corpus.json").read_text())
     assert (facts["documents"], facts["held_out"]) == (3, 1)
-    assert facts["too_long"] == 3
+    assert (facts["too_long"], facts["broken_records"]) == (3, 1)
     assert 0 < facts["targets"] < facts["tokens"]
     plans = [Plan.from_json(json.dumps(plan)) for plan in read_lines(directory / "plans.jsonl")]
     # Two epochs, each sequence once in either, the last batch being what was left.

@@ -95,6 +95,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="a Jinja file, or chatml (default: the tokenizer's)",
     )
     parser.add_argument(
+        "--broken",
+        choices=("refuse", "skip"),
+        help="what becomes of records that cannot be read (default: refuse)",
+    )
+    parser.add_argument(
         "--max-tokens", type=count, metavar="T", help="split longer documents (default: none)"
     )
     add_batches(parser, required=False)
@@ -201,7 +206,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _check_records(arguments: argparse.Namespace) -> None:
     """Refuse options that say how records are read where something else does."""
-    names = ["format", "tokenizer", "chat_template", "max_tokens"]
+    names = ["format", "tokenizer", "chat_template", "broken", "max_tokens"]
     given = [name for name in names if getattr(arguments, name) is not None]
     if arguments.field and is_run(arguments):
         given.append("field")

@@ -57,6 +57,10 @@ class AnalyzedData:
             return cls(lengths, lengths - 1, {}, draw)
         config = _of_run(arguments) if is_run(arguments) else _of_options(arguments)
         train = open_sources(config, _prepared(config, progress)).train
+        broken = train.broken_note()
+        if broken:
+            with progress.aside():
+                sys.stderr.write(f"{broken}\n")
         if not draws_batches(arguments):
             return cls(train.lengths, train.target_counts, train.account(), None)
         sampler = sampler_for(config, train, arguments.seed)
@@ -108,6 +112,7 @@ def _of_options(arguments: argparse.Namespace) -> DataConfig:
         ],
         "tokenizer": arguments.tokenizer or "bytes",
         "chat_template": arguments.chat_template or "",
+        "broken": arguments.broken or "refuse",
         "max_tokens": arguments.max_tokens or _NO_LIMIT,
         "tokens_per_batch": arguments.tokens_per_batch or 1,
     }

@@ -11,6 +11,7 @@ _WORDS = {
     "lost_tokens": ("token", "lost"),
     "without_target": ("sequence", "without a target"),
     "documents_without_target": ("document", "without a target"),
+    "broken_records": ("record", "broken"),
     "documents_without_token": ("document", "without a token"),
 }
 

@@ -8,6 +8,7 @@ from hydraulis.errors import InvalidInputError
 
 RecordFormat: TypeAlias = Literal["text", "chat", "completion", "tokens"]
 TooLong: TypeAlias = Literal["split", "truncate", "refuse"]
+Broken: TypeAlias = Literal["refuse", "skip"]
 
 # How many fields each format takes, at least and at most, and which by default.
 _FIELDS: dict[RecordFormat, tuple[int, int, tuple[str, ...]]] = {
@@ -81,6 +82,8 @@ class DataConfig:
         max_tokens: the longest sequence.
         too_long: what becomes of a longer document: it is `split` into sequences, `truncate` drops its end,
             and `refuse` refuses the data. All are counted.
+        broken: what becomes of records that cannot be read, no JSON or without their field: they `refuse` the
+            data, the first of them named, or `skip` leaves them out, counted and the first of them named.
         tokens_per_batch: a global batch takes whole sequences until it holds this many tokens.
         sequences_per_batch: or until it holds this many sequences; exactly one of the two is given.
         epoch_end: what becomes of the last sequences of an epoch if they do not fill a batch: `continue`
@@ -98,6 +101,7 @@ class DataConfig:
     eos_token: str = ""
     max_tokens: int = 8192
     too_long: TooLong = "split"
+    broken: Broken = "refuse"
     tokens_per_batch: int | None = None
     sequences_per_batch: int | None = None
     epoch_end: Literal["continue", "drop"] = "continue"

@@ -6,7 +6,7 @@ from, how long a sequence may be, nor which tokens follow which in training.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -29,6 +29,7 @@ class Corpus:
         offset: where each document starts, as int64, and behind the last one the number of tokens.
         counts_T: as bool, which tokens count in the loss when they are predicted; None if all do.
         left_out: how much was left out on the way here, by what it is; for the account of a run.
+        first_broken: where the first records stand that were left out as broken, and what is wrong there.
         known_lengths: those that `offset` gives, where they are at hand; else they are computed.
         known_target_counts: the number of targets of each document, likewise.
         known_fingerprint: of the tokens, likewise; computing it reads all of them.
@@ -43,6 +44,7 @@ class Corpus:
     offset: npt.NDArray[np.int64]
     counts_T: npt.NDArray[np.bool_] | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
+    first_broken: Sequence[str] = ()
     known_lengths: npt.NDArray[np.int64] | None = None
     known_target_counts: npt.NDArray[np.int64] | None = None
     known_fingerprint: str | None = None

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from hydraulis.data.context_limit import Cut
 from hydraulis.data.corpus import Corpus
+from hydraulis.data.index.broken_records import LISTED, left_out_note
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import InvalidInputError
 
@@ -124,6 +125,16 @@ class Dataset:
             largest = corpus.known_largest_token
             if largest is not None:
                 check_largest_token(f"data.sources[{source}] holds token", largest, vocab_size)
+
+    @property
+    def num_broken(self) -> int:
+        """How many records were left out because they cannot be read."""
+        return sum(corpus.left_out.get("broken_records", 0) for corpus in self.corpora)
+
+    def broken_note(self) -> str:
+        """Say how many these are and where the first of them stand; empty if there are none."""
+        first = [place for corpus in self.corpora for place in corpus.first_broken]
+        return left_out_note(self.num_broken, first[:LISTED]) if self.num_broken else ""
 
     def account(self) -> dict[str, int]:
         """Count the documents, and all that is not trained as it stands in the files."""

@@ -190,6 +190,7 @@ def index_job(config: DataConfig, source: SourceConfig, records: Sequence[Path])
         tokenizer=config.tokenizer if is_text else "",
         chat_template=config.chat_template if source.format == "chat" else "",
         eos_token=config.eos_token if is_text else "",
+        broken=config.broken,
     )
 
 

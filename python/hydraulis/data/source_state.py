@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from hydraulis.config.data import DataConfig
-from hydraulis.data.index.builder import check_documents, index_folder, no_record
+from hydraulis.data.index.builder import check_extent, index_folder, no_record
 from hydraulis.data.index.files import begun_extent, complete_extent
 from hydraulis.data.index.job import IndexJob
 from hydraulis.data.open import PreparedSource, files_of, index_job
@@ -51,7 +51,7 @@ def _state(config: DataConfig, number: int) -> SourceState:
     folder = index_folder(job, Path(config.index_directory))
     extent = complete_extent(folder)
     if extent is not None:
-        check_documents(job, extent)
+        check_extent(job, extent)
         prepared = PreparedSource(mapped=tuple(map(str, mapped)), index=str(folder), weight=source.weight)
         return SourceState(files=files, prepared=prepared, documents=extent.documents)
     begun = begun_extent(folder)

@@ -66,8 +66,9 @@ class DataLook:
         text = f"{source}: {len(train):,} sequences of {int(train.lengths.sum()):,} tokens are ready"
         if self.data.held_out is not None:
             text += f", {len(self.data.held_out):,} are held out"
-        repeats = repeats_of(self.config, train)
-        return warned(text, repeats)
+        if train.num_broken:
+            text += f", {counted(train.num_broken, 'broken record')} left out"
+        return warned(text, repeats_of(self.config, train))
 
     def length(self) -> tuple[Status, str]:
         """Count the iterations, and name what is never reached in so few.

@@ -94,6 +94,9 @@ def _data(config: RunConfig, stop: StopRequest, display: TrainingDisplay) -> Dat
     data.train.check_vocabulary(config.model.vocab_size)
     display.doing("looking at the data")
     display.data(json.loads(from_rank_zero(lambda: json.dumps(data.train.describe()))))
+    broken = data.train.broken_note()
+    if broken:
+        display.note(broken)
     return data
 
 

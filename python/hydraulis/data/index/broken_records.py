@@ -1,15 +1,16 @@
-"""The records of a file that are refused, told together: who has to mend one may mend them all."""
+"""The broken records of a file, told together: who has to mend one may mend them all."""
 
 import re
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from hydraulis.data.records.broken_record import BrokenRecord
 from hydraulis.data.records.record_file import RecordFile
 from hydraulis.errors import InvalidInputError
+from hydraulis.planner.counted import counted
 
 if TYPE_CHECKING:
     from hydraulis.data.index.job import Piece
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 LISTED = 10
 # For so long others are looked for: nobody should wait for an hour to hear of the first.
 LOOK_S = 10.0
-# What a refusal ends with: what to do.
+# What a refusal ends with, whatever is wrong.
+_OR_SKIP = '; data.broken = "skip" (--broken skip) leaves such records out'
+# What that of one record ends with: what to do.
 _REMEDY = re.compile(r"(?P<cause>.*)[;:] (?P<remedy>[^;:]*)", re.DOTALL)
 
 
@@ -35,13 +38,13 @@ class BrokenRecords:
     """
 
     file: int
-    listed: list[tuple[int, BrokenRecord]]
-    number: int
-    looked_to: int
+    listed: list[tuple[int, BrokenRecord]] = field(default_factory=list)
+    number: int = 0
+    looked_to: int = 0
     is_whole: bool = True
 
     @classmethod
-    def of(cls, file: int, where: int, first: BrokenRecord, others: Iterable[tuple[int, object]]) -> Self:
+    def behind(cls, file: int, where: int, first: BrokenRecord, others: Iterable[tuple[int, object]]) -> Self:
         """Look for others behind the first one of a piece.
 
         Args:
@@ -50,16 +53,26 @@ class BrokenRecords:
             first: of the piece.
             others: where the records behind it stand, and what they are.
         """
-        broken = cls(file, [(where, first)], 1, where)
+        broken = cls(file)
+        broken.add(where, first)
         until_s = time.monotonic() + LOOK_S
         for place, record in others:
             broken.looked_to = place
             if isinstance(record, BrokenRecord):
-                broken._add([(place, record)], 1)
+                broken.add(place, record)
             if time.monotonic() > until_s:
                 broken.is_whole = False
                 break
         return broken
+
+    def add(self, where: int, record: BrokenRecord) -> None:
+        """Count one that stands behind all that were counted."""
+        self._add([(where, record)], 1)
+        self.looked_to = where
+
+    def places(self, file: RecordFile) -> list[str]:
+        """Say of each that is listed where it stands and what is wrong, with the file's name."""
+        return [f"{file.place(where)}{broken.why}" for where, broken in self.listed]
 
     def look_on(self, later: Iterable[tuple["Piece", Iterable[object]]]) -> None:
         """Look for others in the rest of the file.
@@ -86,7 +99,7 @@ class BrokenRecords:
         first_where, first = self.listed[0]
         code = first.code
         if self.number == 1 and self.is_whole:
-            return first.error(file.place(first_where))
+            return InvalidInputError(f"{file.place(first_where)}{first.why}{_OR_SKIP}", code=code)
         name = f"file '{path}'"
         texts = [f"{_within(name, file.place(where))}{broken.why}" for where, broken in self.listed]
         looked_to = _within(name, file.place(self.looked_to))
@@ -96,11 +109,22 @@ class BrokenRecords:
         else:
             more = f"; and {self.number - len(texts):,} more" if self.number > len(texts) else ""
             message = f"{name} has {self.number:,} records that are refused{up_to}: {_listed(texts, more)}"
-        return InvalidInputError(message, code=code)
+        return InvalidInputError(message + _OR_SKIP, code=code)
 
     def _add(self, listed: Sequence[tuple[int, BrokenRecord]], number: int) -> None:
         self.listed += listed[: LISTED - len(self.listed)]
         self.number += number
+
+
+def left_out_note(number: int, first: Sequence[str]) -> str:
+    """Say that broken records were left out.
+
+    Args:
+        number: of them, at least 1.
+        first: where the first of them stand, and what is wrong there.
+    """
+    more = f"; and {number - len(first):,} more" if number > len(first) else ""
+    return f"{counted(number, 'broken record')} left out: {_listed(first, more)}"
 
 
 def _within(name: str, place: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from hydraulis.data.index.broken_records import BrokenRecords
+from hydraulis.data.index.broken_records import BrokenRecords, left_out_note
 from hydraulis.data.index.files import Extent, IndexWriter, begun_extent, complete_extent
 from hydraulis.data.index.job import Block, IndexJob
 from hydraulis.data.index.worker import WorkerProcesses
@@ -38,7 +38,8 @@ def ensure_index(
 
     Raises:
         InvalidInputError: records, a file or the tokenizer are refused; whole pieces that were done are kept,
-            and without any there is no folder. Or there is no document (code `corpus_empty`).
+            and without any there is no folder. Or there is no document (code `corpus_empty`), or an earlier
+            attempt left out what is to be refused now (`records_left_out`).
         HydraulisError: another program builds this index (code `index_busy`), a process died
             (`index_process`), or the disk refuses a file (`index_files`).
     """
@@ -58,7 +59,7 @@ def ensure_index(
         raise HydraulisError(message, code="index_files") from error
     extent = complete_extent(folder)
     assert extent is not None  # it is made sure of above
-    check_documents(job, extent)
+    check_extent(job, extent)
     return folder
 
 
@@ -67,16 +68,40 @@ def index_folder(job: IndexJob, directory: Path) -> Path:
     return directory / job.key()[:16]
 
 
-def check_documents(job: IndexJob, extent: Extent) -> None:
-    """Refuse an index that is complete and holds no document (code `corpus_empty`)."""
+def check_extent(job: IndexJob, extent: Extent) -> None:
+    """Refuse a complete index that holds no document, or leaves broken records out unasked.
+
+    Raises:
+        InvalidInputError: it does (codes `corpus_empty`, `records_left_out`).
+    """
     if extent.documents == 0:
-        if not extent.without_target:
-            raise no_record(job)
+        raise _no_document(job, extent)
+    _check_broken(job, extent)
+
+
+def _check_broken(job: IndexJob, extent: Extent) -> None:
+    if job.broken == "refuse" and extent.broken:
         message = (
-            f"no document of {_files(job)} has a target, {counted(extent.without_target, 'document')} left "
-            "out: check them, and what counts in the loss"
+            f'{left_out_note(extent.broken, extent.first_broken)}; that was with data.broken = "skip": set '
+            "it again, or mend the files"
         )
-        raise InvalidInputError(message, code="corpus_empty")
+        raise InvalidInputError(message, code="records_left_out")
+
+
+def _no_document(job: IndexJob, extent: Extent) -> InvalidInputError:
+    if extent.broken:
+        message = (
+            f"no document is in {_files(job)}, {counted(extent.broken, 'broken record')} left out, "
+            f"the first: {extent.first_broken[0]}"
+        )
+        return InvalidInputError(message, code="corpus_empty")
+    if not extent.without_target:
+        return no_record(job)
+    message = (
+        f"no document of {_files(job)} has a target, {counted(extent.without_target, 'document')} left "
+        "out: check them, and what counts in the loss"
+    )
+    return InvalidInputError(message, code="corpus_empty")
 
 
 def no_record(job: IndexJob) -> InvalidInputError:
@@ -95,6 +120,7 @@ def _build(job: IndexJob, folder: Path, processes: int, progress: Callable[[floa
     start = Extent(dtype=job.dtype.str, masked=encoder.masked)
     with ExitStack() as stack:
         writer = stack.enter_context(IndexWriter(folder, start))
+        _check_broken(job, writer.extent)
         before = writer.extent.pieces
         remaining = pieces[before:]
 
@@ -117,10 +143,12 @@ def _build(job: IndexJob, folder: Path, processes: int, progress: Callable[[floa
         saved = time.monotonic()
         for place in range(len(remaining)):
             broken = _write(writer, blocks(place))
-            if broken is not None:
+            if broken is not None and job.broken == "refuse":
                 later = range(place + 1, len(remaining))
                 broken.look_on((remaining[number], blocks(number)) for number in later)
                 raise broken.error(job.paths[broken.file], job.open(broken.file))
+            if broken is not None:
+                writer.leave_out(broken.number, broken.places(job.open(broken.file)))
             writer.end_piece()
             if time.monotonic() - saved > _SAVE_S:
                 writer.save()
@@ -130,7 +158,7 @@ def _build(job: IndexJob, folder: Path, processes: int, progress: Callable[[floa
 
 
 def _write(writer: IndexWriter, blocks: Iterator[Block | BrokenRecords]) -> BrokenRecords | None:
-    """Write the blocks of a piece, all of which are taken; give what of it is refused."""
+    """Write the blocks of a piece, all of which are taken; give what of it is broken."""
     broken = None
     for block in blocks:
         if isinstance(block, BrokenRecords):

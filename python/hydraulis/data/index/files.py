@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -17,6 +18,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from hydraulis.data.corpus import Corpus
+from hydraulis.data.index.broken_records import LISTED
 from hydraulis.data.index.job import Block
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.files import replaced
@@ -35,6 +37,8 @@ class Extent:
         documents: that it holds.
         tokens: of them.
         without_target: documents that were left out because they train nothing.
+        broken: records that were left out because they cannot be read.
+        first_broken: where the first of these stand, and what is wrong there.
         largest_token: of all.
         fingerprint: of all that it holds: each block's digest is taken together with the one before.
     """
@@ -45,6 +49,8 @@ class Extent:
     documents: int = 0
     tokens: int = 0
     without_target: int = 0
+    broken: int = 0
+    first_broken: tuple[str, ...] = ()
     largest_token: int = 0
     fingerprint: str = ""
 
@@ -115,6 +121,17 @@ class IndexWriter:
             fingerprint=digest.hexdigest(),
         )
 
+    def leave_out(self, number: int, places: Sequence[str]) -> None:
+        """Count broken records, and name the first of all.
+
+        Args:
+            number: of them.
+            places: where the first of them stand, and what is wrong there.
+        """
+        extent = self.extent
+        first = (*extent.first_broken, *places)[:LISTED]
+        self.extent = dataclasses.replace(extent, broken=extent.broken + number, first_broken=first)
+
     def end_piece(self) -> None:
         """Count a piece as done."""
         self.extent = dataclasses.replace(self.extent, pieces=self.extent.pieces + 1)
@@ -178,7 +195,8 @@ def open_index(folder: Path) -> Corpus:
         token_T=mapped("tokens.bin", extent.dtype),
         offset=mapped("offsets.bin", "<i8"),
         counts_T=mapped("counts.bin", "?") if extent.masked else None,
-        left_out={"documents_without_target": extent.without_target},
+        left_out={"documents_without_target": extent.without_target, "broken_records": extent.broken},
+        first_broken=extent.first_broken,
         known_lengths=mapped("lengths.bin", "<i8"),
         known_target_counts=mapped("targets.bin", "<i8"),
         known_fingerprint=extent.fingerprint,
@@ -188,9 +206,10 @@ def open_index(folder: Path) -> Corpus:
 
 def _read_extent(path: Path) -> Extent | None:
     try:
-        return Extent(**json.loads(path.read_text(encoding="utf-8")))
+        extent = Extent(**json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, TypeError) as error:
         message = f"'{path}' cannot be read ({error}): remove its folder, and the index is built anew"
         raise HydraulisError(message, code="index_files") from error
+    return dataclasses.replace(extent, first_broken=tuple(extent.first_broken))

@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis.config.data import RecordFormat
+from hydraulis.config.data import Broken, RecordFormat
 from hydraulis.config.unreadable import why_unreadable
 from hydraulis.data.index.broken_records import BrokenRecords
 from hydraulis.data.records.broken_record import BrokenRecord
@@ -35,6 +36,8 @@ FORMAT = 1
 _BLOCK_TOKENS = 1 << 20
 # Between two times that it is told how far a piece has come: often for an eye, seldom for the work.
 _TELL_S = 0.2
+# Where they are skipped: a file that begins with so many is of another kind than its source says.
+_MOST_BROKEN = 100
 
 
 class Piece(NamedTuple):
@@ -78,6 +81,8 @@ class IndexJob:
         tokenizer: its name; not used if the records are tokens.
         chat_template: `chatml`, a file's path, or empty for the tokenizer's own; for conversations alone.
         eos_token: ends a document; empty for the tokenizer's own.
+        broken: what becomes of records that cannot be read. It names no index, so that what was done of one
+            until a record was refused is gone on with when they are skipped.
     """
 
     paths: tuple[Path, ...]
@@ -86,6 +91,7 @@ class IndexJob:
     tokenizer: str
     chat_template: str
     eos_token: str
+    broken: Broken
 
     @cached_property
     def loaded_tokenizer(self) -> Tokenizer:
@@ -140,7 +146,7 @@ class IndexJob:
 
     def key(self) -> str:
         """Name the index: files (path, size and time of change), tokenizer and settings, as a SHA-256."""
-        facts = {key: value for key, value in asdict(self).items() if key != "paths"}
+        facts = {key: value for key, value in asdict(self).items() if key not in ("paths", "broken")}
         facts["format_version"] = FORMAT
         facts["files"] = [file_stamp(path) for path in self.paths]
         if self.format != "tokens":
@@ -160,7 +166,9 @@ class IndexJob:
     def blocks(
         self, piece: Piece, encoder: Encoder, tell: Callable[[float], None] = lambda _: None
     ) -> Iterator[Block | BrokenRecords]:
-        """Read and tokenise the records of a piece; those that are refused come last, in place of a block.
+        """Read and tokenise the records of a piece; those that are broken come last, if there are any.
+
+        Where broken records are refused nothing behind the first of them is tokenised.
 
         Args:
             piece: of one of the files.
@@ -169,6 +177,7 @@ class IndexJob:
                 between.
         """
         records = self._records(piece, encoder)
+        skipped = BrokenRecords(piece.file)
         documents: list[_Document] = []
         tokens = without_target = 0
         told_s = time.monotonic()
@@ -177,8 +186,11 @@ class IndexJob:
                 tell(piece.share(where))
                 told_s = time.monotonic()
             if isinstance(document, BrokenRecord):
-                yield BrokenRecords.of(piece.file, where, document, records)
-                return
+                if self.broken == "refuse":
+                    yield BrokenRecords.behind(piece.file, where, document, records)
+                    return
+                skipped.add(where, document)
+                continue
             if document.num_targets == 0:
                 without_target += 1
                 continue
@@ -189,22 +201,33 @@ class IndexJob:
                 documents, tokens, without_target = [], 0, 0
                 tell(piece.share(where))
         yield self._block(documents, without_target)
+        if skipped.number:
+            yield skipped
         tell(1.0)
 
     def encode_first(self, file: int, encoder: Encoder) -> bool:
         """Read and tokenise the first record of a file, to see whether it can be; tell whether it has one.
 
+        Where broken records are skipped, the first of some that can be is enough.
+
         Raises:
-            InvalidInputError: it is refused; the message begins with its place.
+            InvalidInputError: it is refused; the message has its place.
         """
         opened = self.open(file)
-        for ends in opened.pieces():
-            for where, values in opened.records(*ends):
-                document = _encoded(encoder, values)
-                if isinstance(document, BrokenRecord):
-                    raise document.error(opened.place(where))
+        every = chain.from_iterable(opened.records(*ends) for ends in opened.pieces())
+        broken = []
+        for where, values in islice(every, 1 if self.broken == "refuse" else _MOST_BROKEN):
+            document = _encoded(encoder, values)
+            if not isinstance(document, BrokenRecord):
                 return True
-        return False
+            broken.append(document.error(opened.place(where)))
+        if not broken:
+            return False
+        error = broken[0]
+        if len(broken) > 1:
+            message = f"none of the first {len(broken)} records can be read: {error}"
+            raise InvalidInputError(message, code=error.code)
+        raise error
 
     def _records(self, piece: Piece, encoder: Encoder) -> Iterator[tuple[int, "_Document | BrokenRecord"]]:
         for where, values in self.open(piece.file).records(piece.start, piece.stop):

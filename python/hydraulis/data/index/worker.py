@@ -4,7 +4,7 @@ It is a program of its own, because a forked process shares locks with threads t
 spawned one imports the program that started it: of a training run that is torch, once for each process.
 
 Whoever starts it writes a job, then pieces, and closes the pipe when there are no more; for each piece it
-answers with blocks, at last with what is refused, and then None, or with the error that ends it. How far it
+answers with blocks, at last with what is broken, and then None, or with the error that ends it. How far it
 is stands in memory that all processes share (`PiecesDone`); between the blocks it says that there is
 something new there.
 """
@@ -93,7 +93,7 @@ class WorkerProcesses:
         self._done.close()
 
     def blocks(self, place: int) -> Iterator[Block | BrokenRecords]:
-        """Give the blocks of a piece, or what of it is refused; pieces are asked for in order.
+        """Give the blocks of a piece, and what of it is broken; pieces are asked for in order.
 
         Args:
             place: of the piece among the pieces.
