@@ -126,13 +126,14 @@ def test_the_summary_has_all_that_a_run_is_judged_by(capsys: pytest.CaptureFixtu
     output = summary_of(capsys)
     rows = [line for line in output.splitlines() if "│" in line]
     assert "48 iterations" in output
+    assert output.count("chosen") == 1
     for wanted in (
         ("loss", "5.801", "2.702"),
         ("held out", "3.500 after step 24", "2.900 nats after step 48"),
         ("speed", "12,345 tokens/s", "MFU 41.7 %"),
         ("planning", "1.5 ms"),
         ("ranks", "wait 3.1 %", "1.25 times the mean"),
-        ("30 x", "1x<tp2>+2x<1> "),
+        ("chosen", "30 x", "1x<tp2>+2x<1> "),
         ("12 x", "4x<1> "),
         ("6 x", "1x<tp4> "),
         ("planned", "12.34 s"),
@@ -171,19 +172,24 @@ def test_the_summary_says_what_the_static_strategy_was_compared_in(
     assert "left out: planned times were corrected" in summary_of(capsys, static=None, static_steps=0)
 
 
-def test_long_paths_are_whole_and_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_left_and_what_to_do_with_it_come_last(capsys: pytest.CaptureFixture[str]) -> None:
     lines = summary_of(capsys).splitlines()
-    for name in FILES:
-        assert any(line.endswith(f": {LONG_FOLDER / name}") for line in lines), name
-    assert f"cost profile until step 77: {LONG_FOLDER / KEPT_PROFILE}" in lines
-    assert not any(line.startswith("file: ") for line in lines)
+    folder = f"'{LONG_FOLDER}'"
+    assert lines[-2:] == [
+        f"as one page with figures: hydraulis report {folder}",
+        f"as a model that transformers loads: hydraulis export {folder} --output FOLDER",
+    ]
+    listed = lines[lines.index(f"{folder} holds") + 1 : -2]
+    assert [line.split()[0] for line in listed] == list(FILES)
+    assert f"  {KEPT_PROFILE}  cost profile until step 77" in listed
+    assert not any(line.endswith("  file") for line in listed)
+    without = summary_of(capsys, files=[LONG_FOLDER / "metrics.jsonl"])
+    assert "hydraulis export" not in without
 
 
 @pytest.mark.usefixtures("terminal")
 def test_paths_are_whole_on_a_terminal_too(capsys: pytest.CaptureFixture[str]) -> None:
-    output = summary_of(capsys)
-    for name in FILES:
-        assert str(LONG_FOLDER / name) in output
+    assert f"hydraulis report '{LONG_FOLDER}'\n" in summary_of(capsys)
 
 
 def test_no_row_of_the_table_is_broken_in_a_file(

@@ -16,47 +16,16 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.progress import Progress as Bars
-from rich.table import Table
 from rich.text import Text
 
 from hydraulis.cli.data_account import data_account
 from hydraulis.cli.progress import Progress
-from hydraulis.config.planner import MIB
+from hydraulis.cli.run_files import what_is_left
+from hydraulis.cli.summary_table import TIME_NOTES, mfu, summary_table
 from hydraulis.planner.percent import percent
-from hydraulis.profile.served import served_until
 from hydraulis.runtime.metrics import StepMetrics
 from hydraulis.runtime.recorder import RunSummary
-from hydraulis.runtime.run_directory import (
-    ANALYSIS,
-    CALIBRATIONS,
-    CARRIED,
-    CHECKPOINTS,
-    CORPUS,
-    EVALUATIONS,
-    METRICS,
-    PLANS,
-    PROFILE,
-    REPORT,
-    RUN_CONFIG,
-    TENSORBOARD,
-    TIMES,
-    TRACE,
-    WANDB,
-    WANDB_ID,
-)
 
-# By the kind of device.
-TIME_NOTES = {
-    "cpu": (
-        "Planned and measured times are CPU time of the slowest replica, without transfers and optimizer. "
-        "Ranks that share cores take turns on them, so the wall clock shows the work of all replicas "
-        "together, not their balance. Memory is that of tensors, counted where tokens are more than before."
-    ),
-    "cuda": (
-        "Planned and measured times are the devices', of the slowest replica, without transfers and "
-        "optimizer. Memory is the allocator's peak."
-    ),
-}
 # A file has no edge to wrap at; wide enough for any row of the table.
 FILE_WIDTH = 1000
 
@@ -142,7 +111,7 @@ class TrainingDisplay:
     def step(self, metrics: StepMetrics) -> None:
         """Show an iteration."""
         status = (
-            f"loss {metrics.loss:.3f}  {metrics.tokens_per_s:,.0f} tokens/s  {_mfu(metrics.mfu)}"
+            f"loss {metrics.loss:.3f}  {metrics.tokens_per_s:,.0f} tokens/s  {mfu(metrics.mfu)}"
             f"{metrics.strategy}  planned {metrics.planned_ms:,.0f} ms  "
             f"measured {metrics.measured_ms:,.0f} ms  plan {metrics.plan_ms:,.1f} ms  "
             f"bubble {percent(metrics.bubble, 0)}  imbalance {metrics.imbalance:.2f}"
@@ -157,44 +126,11 @@ class TrainingDisplay:
             self.note(f"step {self._completed}/{self._num_steps}  {status}")
 
     def summary(self, summary: RunSummary, device: str) -> None:
-        """Print the table at the end of a run on devices of this kind."""
-        end = summary.first_step + summary.steps - 1
-        stopped = "" if end == self._num_steps else f" (stopped after step {end} of {self._num_steps})"
-        resumed = f" from step {summary.first_step} on" if summary.first_step > 1 else ""
-        title = f"{summary.steps} iterations{resumed}, each planned anew{stopped}"
-        table = Table(title=title, show_header=False, title_justify="left")
-        table.add_row(
-            "loss", f"{summary.first_loss:.3f} at the start, {summary.last_loss:.3f} nats at the end"
-        )
-        if summary.evaluations:
-            first, last = summary.evaluations[0], summary.evaluations[-1]
-            before = f"{first.loss:.3f} after step {first.step}, " if first != last else ""
-            values = f"{before}{last.loss:.3f} nats after step {last.step}"
-            table.add_row("loss on what is held out", values)
-        table.add_row("speed", f"{summary.tokens_per_s:,.0f} tokens/s  {_mfu(summary.mfu)}".rstrip())
-        for name, count in summary.strategies:
-            table.add_row("chosen", f"{count:3d} x  {name}")
-        table.add_row("planned time", f"{summary.planned_ms / 1e3:,.2f} s in all")
-        table.add_row("measured time", _measured(summary))
-        table.add_row("planning", f"{summary.plan_ms:,.1f} ms in the median step")
-        table.add_row(
-            "ranks",
-            f"wait {percent(summary.bubble)} of their replica's time for other stages; "
-            f"the busiest computes {summary.imbalance:.2f} times the mean",
-        )
-        table.add_row(
-            "transfers",
-            f"{percent(summary.transfer_share)} of the time on the wall is spent on them alone",
-        )
-        table.add_row("process groups", f"{summary.groups_ms:,.0f} ms to make them, each on first use")
-        table.add_row("memory", _memory(summary))
-        table.add_row("best static strategy", _static(summary))
-        self._console.print(table)
-        for path in summary.files:
-            # Outside the table, whose cells would break a long path.
-            self.note(f"{_meaning(path.name)}: {path}")
-        self.note(f"as one page with figures: hydraulis report {shlex.quote(str(summary.directory))}")
-        self.note(TIME_NOTES[device])
+        """Print what a run on devices of this kind comes to, what it left, and what to do with it."""
+        self._console.print(summary_table(summary, self._num_steps))
+        # Outside the table, whose cells would break a long path.
+        for line in (*TIME_NOTES[device], *what_is_left(summary)):
+            self.note(line)
 
     def stopped(self, step: int, checkpoint: Path | None) -> None:
         """Say where a run was stopped and how it goes on, as the last line: torchrun adds many of its own.
@@ -234,62 +170,3 @@ def _and_on(checkpoint: Path) -> str:
     """Name a checkpoint, and how to go on from it."""
     run = shlex.quote(str(checkpoint.parents[1]))
     return f"{checkpoint}; to go on: the same command with --resume {run}"
-
-
-FILE_MEANINGS = {
-    METRICS: "metrics",
-    PLANS: "plans",
-    EVALUATIONS: "losses on what is held out",
-    TIMES: "times of micro-batches",
-    TRACE: "trace (open in Perfetto)",
-    PROFILE: "cost profile",
-    RUN_CONFIG: "configuration",
-    CALIBRATIONS: "what was learnt of the schemes' times",
-    CORPUS: "corpus statistics",
-    CARRIED: "what came with the model",
-    ANALYSIS: "lengths and batches of the data",
-    REPORT: "report",
-    TENSORBOARD: "for tensorboard --logdir",
-    WANDB: "run of Weights & Biases",
-    WANDB_ID: "its name there",
-    CHECKPOINTS: "checkpoints (hydraulis export makes a model of one)",
-}
-
-
-def _meaning(name: str) -> str:
-    step = served_until(name)
-    return FILE_MEANINGS.get(name, "file") if step is None else f"cost profile until step {step}"
-
-
-def _mfu(share: float | None) -> str:
-    return "" if share is None else f"MFU {percent(share)}  "
-
-
-def _measured(summary: RunSummary) -> str:
-    measured = f"{summary.measured_ms / 1e3:,.2f} s in all"
-    if summary.median_error is None:
-        return measured
-    return f"{measured}; the median iteration is off by {percent(summary.median_error)}"
-
-
-def _memory(summary: RunSummary) -> str:
-    if summary.memory is None:
-        return f"at most {summary.memory_bytes / MIB:,.0f} MiB on a rank"
-    memory = summary.memory
-    return (
-        f"at most {memory.held_bytes / MIB:,.0f} MiB on a rank, {memory.planned_bytes / MIB:,.0f} planned; "
-        f"the median is off by {percent(memory.median_error)}"
-    )
-
-
-def _static(summary: RunSummary) -> str:
-    if not summary.static_steps:
-        return "left out: planned times were corrected on the way, and its own could not be"
-    if summary.static is None:
-        return "none: no strategy of the list admits the longest sequence"
-    ratio = summary.static.planned_ms / summary.static_planned_ms
-    planned_s = summary.static.planned_ms / 1e3
-    steps = f" for a sample of {summary.static_steps} steps"
-    sample = steps if summary.static_steps < summary.steps else ""
-    longer = f"{ratio:.2f} times as long as the run's plans{' of these' if sample else ''}"
-    return f"{summary.static.strategy}: {planned_s:,.2f} s planned{sample}, {longer}"
