@@ -18,6 +18,7 @@ from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.profile import bench as bench_module
 from hydraulis.profile import measure as measure_module
 from hydraulis.profile.bench import SchemeBench
+from hydraulis.profile.fitted_times import fitted_times
 from hydraulis.profile.links import LinkMeasurement, measure_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.profile.memory import activation_bytes
@@ -136,7 +137,7 @@ def stop_measuring(file: Path, times: int, schemes: Sequence[str]) -> tuple[bool
 
 def fits_of(worker: Worker, schemes: Sequence[Scheme], known: MeasurementLimits, refusals: int) -> int:
     """Measure while so many fits are refused; give how many there were, below 0 if the last was, too."""
-    fit, number = measure_module._fit, 0
+    fit, number = fitted_times, 0
 
     def fit_or_refuse(*arguments: Any) -> Any:
         nonlocal number
@@ -147,7 +148,7 @@ def fits_of(worker: Worker, schemes: Sequence[Scheme], known: MeasurementLimits,
         return fit(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measure_module, "_fit", fit_or_refuse)
+        patch.setattr(measure_module, "fitted_times", fit_or_refuse)
         try:
             measure_profile(worker, schemes, known, lambda _: None, lambda: False)
         except InvalidInputError:

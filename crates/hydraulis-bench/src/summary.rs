@@ -18,6 +18,15 @@ pub struct Comparison {
     pub worst_ratio: f64,
 }
 
+/// The share of the transfers' own time that iterations hide.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hidden {
+    /// Over all batches.
+    pub overall: f64,
+    /// On the batch that hides the least.
+    pub least: f64,
+}
+
 /// One contender over all batches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
@@ -27,8 +36,8 @@ pub struct Row {
     pub iteration: Comparison,
     /// Its iterations with their transfers, where the run has a link model.
     pub step: Option<Comparison>,
-    /// The share of all transfers' own time that iterations hide, where the run has a link model.
-    pub hidden: Option<f64>,
+    /// What of its transfers is hidden, where the run has a link model.
+    pub hidden: Option<Hidden>,
     /// Median planning time.
     pub plan_p50_ms: f64,
     /// Planning time that one batch in a hundred exceeds.
@@ -71,7 +80,7 @@ fn row(own: &[&Record], first: &[&Record]) -> Row {
     Row {
         planner: own[0].planner,
         iteration: Comparison::of(&iterations(own), &iterations(first)),
-        hidden: hidden(own),
+        hidden: Hidden::of(own),
         step: steps(own).zip(steps(first)).map(|(own, first)| Comparison::of(&own, &first)),
         plan_p50_ms: percentile(&plan_ms, 0.5).unwrap_or_default(),
         plan_p99_ms: percentile(&plan_ms, 0.99).unwrap_or_default(),
@@ -80,11 +89,15 @@ fn row(own: &[&Record], first: &[&Record]) -> Row {
     }
 }
 
-/// The share of transfers that is hidden, over all batches: all of it where nothing moves.
-fn hidden(records: &[&Record]) -> Option<f64> {
-    let sum = |value: fn(&Record) -> Option<f64>| records.iter().map(|record| value(record)).sum::<Option<f64>>();
-    let (added, alone) = (sum(|record| record.transfer_ms)?, sum(|record| record.transfer_alone_ms)?);
-    Some(if alone > 0.0 { 1.0 - added / alone } else { 1.0 })
+impl Hidden {
+    fn of(records: &[&Record]) -> Option<Hidden> {
+        let times = |record: &&Record| record.transfer_ms.zip(record.transfer_alone_ms);
+        let times = records.iter().map(times).collect::<Option<Vec<_>>>()?;
+        // Where nothing moves, all of it is hidden.
+        let share = |added: f64, alone: f64| if alone > 0.0 { 1.0 - added / alone } else { 1.0 };
+        let overall = share(times.iter().map(|time| time.0).sum(), times.iter().map(|time| time.1).sum());
+        Some(Hidden { overall, least: times.iter().map(|time| share(time.0, time.1)).fold(1.0, f64::min) })
+    }
 }
 
 impl Comparison {
@@ -113,11 +126,18 @@ impl fmt::Display for Summary {
         if self.rows.iter().any(|row| row.step.is_some()) {
             writeln!(f)?;
             let columns = format!("{:>10} {:>7} {:>7} {:>7}", "step", "ratio", "least", "worst");
-            writeln!(f, "{:<17} {columns} {:>9} {:>8}", "with transfers", "transfer", "hidden")?;
+            writeln!(f, "{:<17} {columns} {:>9} {:>8} {:>8}", "with transfers", "transfer", "hidden", "least")?;
         }
         self.rows.iter().filter_map(|row| Some((row, row.step?, row.hidden?))).try_for_each(|(row, step, hidden)| {
             let transfer = step.mean_ms - row.iteration.mean_ms;
-            writeln!(f, "{:<17} {step} {transfer:>9.1} {:>6.1} %", row.planner, 100.0 * hidden)
+            let Hidden { overall, least } = hidden;
+            writeln!(
+                f,
+                "{:<17} {step} {transfer:>9.1} {:>6.1} % {:>6.1} %",
+                row.planner,
+                100.0 * overall,
+                100.0 * least
+            )
         })
     }
 }
@@ -190,19 +210,20 @@ mod tests {
         let with = |record: Record, transfer: f64| Record {
             step_ms: Some(record.iteration_ms + transfer),
             transfer_ms: Some(transfer),
-            transfer_alone_ms: Some(4.0 * transfer),
+            transfer_alone_ms: Some(200.0),
             ..record
         };
         let records = [
             with(record(0, "one", 100.0, 1.0, None), 50.0),
             with(record(0, "two", 200.0, 1.0, None), 100.0),
-            with(record(1, "one", 300.0, 1.0, None), 50.0),
-            with(record(1, "two", 600.0, 1.0, None), 100.0),
+            with(record(1, "one", 300.0, 1.0, None), 150.0),
+            with(record(1, "two", 600.0, 1.0, None), 20.0),
         ];
         let summary = Summary::of(&records);
-        let expected = Comparison { mean_ms: 500.0, ratio: 2.0, least_ratio: 2.0, worst_ratio: 2.0 };
-        assert_eq!(summary.rows[1].step, Some(expected));
-        assert_eq!(summary.rows[1].hidden, Some(0.75));
+        let steps = summary.rows[1].step.expect("a link");
+        assert_eq!((steps.mean_ms, steps.least_ratio, steps.worst_ratio), (460.0, 620.0 / 450.0, 2.0));
+        assert_eq!(summary.rows[0].hidden, Some(Hidden { overall: 0.5, least: 0.25 }));
+        assert_eq!(summary.rows[1].hidden, Some(Hidden { overall: 0.7, least: 0.5 }));
         assert_eq!(summary.to_string().lines().count(), 9);
     }
 

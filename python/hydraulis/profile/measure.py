@@ -7,7 +7,6 @@ it is CPU time of the thread, and holds although ranks share cores; on CUDA it i
 """
 
 import json
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,22 +16,19 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from hydraulis._core import Cluster, CostProfile, Planner, Scheme, fit_costs, micro_batches_to_measure
+from hydraulis._core import Cluster, CostProfile, Planner, Scheme, micro_batches_to_measure
 from hydraulis.config.context import ContextKind
 from hydraulis.config.memory_rule import MemoryRule
 from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.planner.shape import shape_of
 from hydraulis.profile.bench import SchemeBench
-from hydraulis.profile.document import (
-    TimeMeasurement,
-    Workload,
-    cost_profile,
-)
+from hydraulis.profile.document import TimeMeasurement, Workload, cost_profile
+from hydraulis.profile.fitted_times import fitted_times
 from hydraulis.profile.measured_memory import model_memory, scheme_memory
 from hydraulis.profile.measurement_progress import MeasurementProgress, Progress
 from hydraulis.profile.measurement_record import MeasurementRecord, Mixes
-from hydraulis.profile.observations import Conditions, Observation, Observations, Timing
+from hydraulis.profile.observations import Conditions, Observation, Timing
 from hydraulis.runtime.device import device_name
 from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
@@ -128,7 +124,9 @@ def measure_profile(
         on_rank_zero(partial(record.open, limits.file, _conditions(workload)))
 
     def fitted() -> str:
-        return cost_profile(model, memory, _fit(record.mixes, record.observations), workload).to_json()
+        return cost_profile(
+            model, memory, fitted_times(record.mixes, record.observations), workload
+        ).to_json()
 
     rounds_left = MOST_ROUNDS
     while _measure(benches, record, limits.seconds, progress, is_stopped):
@@ -282,34 +280,3 @@ def observed(
         ]
         observations.append(Observation(str(scheme), tuple(lengths), tuple(stages)))
     return observations
-
-
-def _fit(mixes: Mixes, observations: Observations) -> dict[Scheme, TimeMeasurement]:
-    """Fit the mean over the stages, by scheme; each stage's multiplier is its share of the summed times."""
-    timings = {
-        scheme: [observations.stage_times(str(scheme), lengths) for lengths in mixes[scheme]]
-        for scheme in mixes
-    }
-    totals = {scheme: [[sum(timing) for timing in stages] for stages in timings[scheme]] for scheme in mixes}
-    points = [
-        (
-            scheme,
-            [
-                (list(lengths), statistics.fmean(times))
-                for lengths, times in zip(mixes[scheme], totals[scheme], strict=True)
-            ],
-        )
-        for scheme in mixes
-    ]
-    fitted = {}
-    for scheme, fit in zip(mixes, fit_costs(points), strict=True):
-        by_stage = [sum(times) for times in zip(*totals[scheme], strict=True)]
-        multipliers = [total / statistics.fmean(by_stage) for total in by_stage]
-        forward_share = _forward_share([timing for stages in timings[scheme] for timing in stages])
-        fitted[scheme] = TimeMeasurement.of(fit, forward_share, multipliers)
-    return fitted
-
-
-def _forward_share(timings: Sequence[Timing]) -> float:
-    forward_ms = sum(timing.forward_ms for timing in timings)
-    return forward_ms / (forward_ms + sum(timing.backward_ms for timing in timings))
