@@ -90,6 +90,13 @@ impl<'a> Assignment<'a> {
         packings
     }
 
+    /// Has the packings of the replicas hide what they can of their transfers; see [`Packer::hiding`].
+    pub fn hide(&mut self, packings: &mut [Packing]) {
+        for (replica, packing) in packings.iter_mut().enumerate() {
+            *packing = self.packers[self.scheme_of[replica]].hiding(&self.sequences[replica], std::mem::take(packing));
+        }
+    }
+
     /// The packer of a replica.
     pub fn packer(&mut self, replica: usize) -> &mut Packer<'a> {
         &mut self.packers[self.scheme_of[replica]]

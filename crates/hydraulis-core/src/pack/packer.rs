@@ -6,7 +6,7 @@ use crate::capacity::SchemeCapacity;
 use crate::cost::SchemeCost;
 use crate::lengths::Batch;
 use crate::pack::bins::{Bins, first_fit_count};
-use crate::pack::order::{OrderBuffers, in_shape, swap_pairs};
+use crate::pack::order::{OrderBuffers, hide_at_both_ends, in_shape, swap_pairs};
 use crate::schedule::{MakespanBuffers, makespan};
 use crate::units::{Millis, Tokens, count};
 
@@ -146,6 +146,26 @@ impl<'a> Packer<'a> {
             self.makespan(&ordered)
         });
         Packing { micro_batches: self.placed(bins, &order, &totals), ms }
+    }
+
+    /// The packing with most of what an iteration begins and ends with behind its micro-batches: the longest first, the next
+    /// longest last, and where there are two, either about as long as the other. Only without a pipeline, whose time is the
+    /// sum of all of them, whatever stands where.
+    pub fn hiding(&mut self, ids: &[usize], mut packing: Packing) -> Packing {
+        if self.cost.scheme().pp() > 1 {
+            return packing;
+        }
+        if packing.micro_batches.len() == 2 {
+            // First-fit leaves the second one what the first has no room for: perhaps a single short sequence.
+            let even = std::iter::repeat_n(Millis::ZERO, 2);
+            if self.buffers.next.bins.towards(ids, self.tokens, &self.ms, self.cost.cap(), even) {
+                packing.micro_batches = self.buffers.next.bins.lists(ids);
+                let times = self.times(&packing.micro_batches);
+                packing.ms = self.makespan(&times);
+            }
+        }
+        hide_at_both_ends(&mut packing.micro_batches, |bin| bin.iter().map(|&id| self.ms[id]).sum());
+        packing
     }
 
     /// A rough time of a replica with these totals, without packing; what dispatch compares replicas by.
@@ -305,6 +325,33 @@ mod tests {
         let (packing, time, _) = pack("<tp4>", &[7_000, 800, 3_000, 4_000, 500]);
         assert_eq!(packing.micro_batches.len(), 2);
         assert!(packing.ms.is_close(time));
+    }
+
+    #[test]
+    fn the_first_and_the_last_micro_batch_hide_transfers() {
+        let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+        let capacities = Capacities::new(model);
+        let hiding = |scheme: &str, lengths: &[i64]| {
+            let batch = Batch::new(lengths, None).unwrap();
+            let ids: Vec<usize> = (0..lengths.len()).collect();
+            let mut packer = Packer::new(capacities.scheme(scheme.parse().unwrap()).unwrap(), &batch);
+            let plain = packer.pack(&ids);
+            let hiding = packer.hiding(&ids, plain.clone());
+            assert!(hiding.ms.is_close(plain.ms));
+            assert!(packer.totals(&hiding.micro_batches).iter().all(|&tokens| tokens <= packer.cost.cap()));
+            (plain.micro_batches, hiding.micro_batches)
+        };
+        // <tp4> holds 7,808 tokens: first-fit leaves a single short sequence over.
+        let (plain, two) = hiding("<tp4>", &[4_000, 3_800, 26]);
+        assert_eq!((plain, two), (vec![vec![0, 1], vec![2]], vec![vec![0], vec![1, 2]]));
+        // Evenly they do not fit.
+        let (plain, two) = hiding("<tp4>", &[3_904, 3_904, 2_700, 2_600, 2_500]);
+        assert_eq!(plain, two);
+        // Of three the shortest stands in the middle.
+        let (_, three) = hiding("<tp4>", &[7_800, 7_800, 500]);
+        assert_eq!(three, [[0], [2], [1]]);
+        let (plain, pipeline) = hiding("<tp4,pp2>", &[4_000, 3_800, 26]);
+        assert_eq!(plain, pipeline);
     }
 
     #[test]

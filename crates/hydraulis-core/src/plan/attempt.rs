@@ -9,7 +9,7 @@ use crate::dispatch::{
 use crate::error::Result;
 use crate::layout::Link;
 use crate::lengths::Batch;
-use crate::pack::{Packing, hide_at_both_ends};
+use crate::pack::Packing;
 use crate::plan::PlannedTransfers;
 use crate::spec::{Scheme, Strategy};
 use crate::units::{Millis, Tokens, count};
@@ -147,32 +147,16 @@ impl<'a> Task<'a> {
         // By a link, replicas that do not end last may be waited for yet.
         let is_linked = self.link.is_some();
         let mut packings = if is_linked { assignment.polished() } else { assignment.polished_last() };
+        assignment.hide(&mut packings);
         let weighed = strategy.schemes().iter().zip(&packings);
         let gpu_ms = weighed.map(|(scheme, packing)| count(scheme.ranks()) * packing.ms.0).sum();
         let iteration_ms = packings.iter().map(|packing| packing.ms).max().unwrap_or_default();
-        let transfers =
-            self.link.map(|link| self.transfers(link, strategy, &mut packings, iteration_ms)).transpose()?;
-        let (transfers, delays) = transfers.unzip();
+        let times = |link| {
+            PlannedTransfers::new((link, self.capacities.cost()), self.batch, (strategy, &packings), iteration_ms)
+        };
+        let (transfers, delays) = self.link.map(times).transpose()?.unzip();
         let delays = delays.unwrap_or_default();
         Ok(Attempt { strategy: strategy.clone(), packings, iteration_ms, transfers, delays, gpu_ms, stop })
-    }
-
-    /// What the transfers add, after the order of micro-batches that hides most of them.
-    fn transfers(
-        &self,
-        link: &Link,
-        strategy: &Strategy,
-        packings: &mut [Packing],
-        iteration_ms: Millis,
-    ) -> Result<(PlannedTransfers, Vec<Millis>)> {
-        let cost = self.capacities.cost();
-        for (&scheme, packing) in strategy.schemes().iter().zip(packings.iter_mut()).filter(|(one, _)| one.pp() == 1) {
-            let cost = cost.scheme(scheme)?;
-            hide_at_both_ends(&mut packing.micro_batches, |ids| {
-                cost.micro_batch_ms(ids.iter().map(|&id| self.batch.tokens()[id]))
-            });
-        }
-        PlannedTransfers::new((link, cost), self.batch, (strategy, packings), iteration_ms)
     }
 }
 
