@@ -12,6 +12,7 @@ from hydraulis.runtime.run_directory import (
     CHECKPOINTS,
     CORPUS,
     EVALUATIONS,
+    LOCK,
     METRICS,
     PLANS,
     PROFILE,
@@ -25,22 +26,23 @@ from hydraulis.runtime.run_directory import (
 )
 
 _MEANINGS = {
-    METRICS: "metrics",
-    PLANS: "plans",
+    METRICS: "what each step took and gave",
+    PLANS: "plan of each step",
     EVALUATIONS: "losses on what is held out",
     TIMES: "times of micro-batches",
     TRACE: "trace (open in Perfetto)",
     PROFILE: "cost profile",
-    RUN_CONFIG: "configuration",
+    RUN_CONFIG: "configuration, as it was in effect",
     CALIBRATIONS: "what was learnt of the schemes' times",
     CORPUS: "corpus statistics",
     CARRIED: "what came with the model",
     ANALYSIS: "lengths and batches of the data",
-    REPORT: "report",
+    REPORT: "report of the run",
     TENSORBOARD: "for tensorboard --logdir",
     WANDB: "run of Weights & Biases",
     WANDB_ID: "its name there",
-    CHECKPOINTS: "checkpoints",
+    CHECKPOINTS: "model, optimizer and place in the data, to go on from",
+    LOCK: "held by the training that writes here",
 }
 
 

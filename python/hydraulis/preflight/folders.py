@@ -11,6 +11,7 @@ from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.reader import check_shards, read_manifest
 from hydraulis.runtime.checkpoint.resume import ResumedRun, newest_of
 from hydraulis.runtime.output_folder import look_at_output
+from hydraulis.runtime.run_claim import check_unclaimed
 from hydraulis.runtime.tracking.tracker import require_trackers
 
 
@@ -39,7 +40,8 @@ class FolderLook:
         """Find the checkpoint to go on from, and compare it with the run as far as the data are known.
 
         Raises:
-            HydraulisError: it is not there, not whole, or of another model or data (see `ResumedRun.check`).
+            HydraulisError: it is not there, not whole, being trained (see `check_unclaimed`), or of another
+                model or data (see `ResumedRun.check`).
         """
         resume = self.config.checkpoint.resume
         if not resume:
@@ -49,6 +51,7 @@ class FolderLook:
             return "ok", "there is no checkpoint yet: begins anew"
         resumed = ResumedRun(checkpoint.parents[1], checkpoint, read_manifest(checkpoint))
         self.resumed = resumed
+        check_unclaimed(resumed.run)
         check_shards(checkpoint, resumed.manifest)
         resumed.check_model(self.config)
         resumed.check_unread(self.config, data_files(self.config.data))

@@ -17,6 +17,7 @@ from hydraulis.runtime.evaluation import Evaluation
 from hydraulis.runtime.loop import Iteration
 from hydraulis.runtime.memory_prediction import MemoryPrediction
 from hydraulis.runtime.metrics import StepMetrics, mean_mfu, mean_tokens_per_s, median_prediction_error
+from hydraulis.runtime.run_claim import RunClaim
 from hydraulis.runtime.run_directory import (
     CALIBRATIONS,
     EVALUATIONS,
@@ -101,6 +102,7 @@ class Recorder:
         trace_step: whose timeline is exported; None for none.
         static: compares with static strategies, once the run has ended; None to leave that out.
         trackers: that are told of every step too.
+        claim: keeps other trainings out of the folder; None on ranks that do not write.
     """
 
     directory: RunDirectory
@@ -108,6 +110,7 @@ class Recorder:
     trace_step: int | None
     static: StaticComparison | None = None
     trackers: Sequence[Tracker] = ()
+    claim: RunClaim | None = None
     _metrics: list[StepMetrics] = field(init=False, default_factory=list)
     _evaluations: list[Evaluation] = field(init=False, default_factory=list)
 
@@ -141,6 +144,8 @@ class Recorder:
         """Say that the run has ended."""
         for tracker in self.trackers:
             tracker.close()
+        if self.claim is not None:
+            self.claim.release()
 
     def recalibrated(self, factors: Mapping[str, float]) -> None:
         """Record what has been learnt of the schemes' times by the iteration added last."""

@@ -19,6 +19,7 @@ EVALUATIONS = "evaluations.jsonl"
 # Whole files:
 ANALYSIS = "analysis.json"
 CORPUS = "corpus.json"
+LOCK = "lock"
 PROFILE = "profile.json"
 """What no other folder has: a model's has a config.json too."""
 REPORT = "report.html"

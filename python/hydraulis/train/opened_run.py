@@ -21,6 +21,7 @@ from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed
 from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.output_folder import look_at_output
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
+from hydraulis.runtime.run_claim import check_unclaimed
 from hydraulis.runtime.run_data import load_data
 from hydraulis.runtime.run_schemes import named_strategies
 from hydraulis.runtime.stop import StopRequest
@@ -80,6 +81,7 @@ def _look_ahead(config: RunConfig, resumed: ResumedRun | None) -> list[DataFile]
     look_at_output(config, resumed)
     files = data_files(config.data)
     if resumed is not None:
+        check_unclaimed(resumed.run)
         resumed.check_unread(config, files)
     return files
 

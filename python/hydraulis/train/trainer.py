@@ -31,6 +31,7 @@ from hydraulis.runtime.loop import Iteration, iterations
 from hydraulis.runtime.lost_rank import is_lost, lost_rank
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.recorder import Recorder
+from hydraulis.runtime.run_claim import RunClaim
 from hydraulis.runtime.run_directory import ANALYSIS, CORPUS, RUN_CONFIG, RunDirectory
 from hydraulis.runtime.run_planner import RunPlanner, run_link
 from hydraulis.runtime.run_schemes import restricted, run_schemes
@@ -194,11 +195,21 @@ def _measured(
 
 def _recorder(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> Recorder:
     """Make what writes down the run, in its folder. Collective; rank 0 writes."""
-    directory = RunDirectory(Path(from_rank_zero(lambda: str(_directory(run, profile).path))))
+    claims: list[RunClaim] = []
+
+    def make() -> str:
+        made = (
+            RunDirectory(run.resumed.run) if run.resumed else RunDirectory.create(run.config.output.directory)
+        )
+        claims.append(RunClaim(made.path))
+        _write_first(made, run, profile)
+        return str(made.path)
+
+    directory = RunDirectory(Path(from_rank_zero(make)))
     traced = run.config.train.trace_step
     # A shorter run than the configuration was written for still leaves a trace.
     trace_step = None if traced is None else min(traced, run.config.train.num_steps)
-    recorder = Recorder(directory, planner, trace_step)
+    recorder = Recorder(directory, planner, trace_step, claim=claims[0] if claims else None)
 
     def take_up() -> None:
         recorder.static = _static(run, profile, planner)
@@ -211,10 +222,9 @@ def _recorder(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> Reco
     return recorder
 
 
-def _directory(run: OpenedRun, profile: CostProfile) -> RunDirectory:
-    """Make the run's folder, or go on in it, and write its first files."""
+def _write_first(directory: RunDirectory, run: OpenedRun, profile: CostProfile) -> None:
+    """Write the first files of a run."""
     config, data = run.config, run.data.train
-    directory = RunDirectory(run.resumed.run) if run.resumed else RunDirectory.create(config.output.directory)
     directory.write(RUN_CONFIG, json.dumps(to_dict(config), indent=2) + "\n")
     corpus = data.describe() | {"files": list(map(asdict, run.files))}
     directory.write(CORPUS, json.dumps(corpus, indent=2) + "\n")
@@ -222,7 +232,6 @@ def _directory(run: OpenedRun, profile: CostProfile) -> RunDirectory:
     write_profile(directory, profile, run.completed)
     if config.checkpoint.weights:
         carry(Path(config.checkpoint.weights), directory, config.data)
-    return directory
 
 
 def _static(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> StaticComparison | None:

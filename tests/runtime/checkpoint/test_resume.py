@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from hydraulis.report.imbalance import balances
 from hydraulis.report.run import read_run
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
+from hydraulis.runtime.run_claim import RunClaim
 from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS
@@ -152,13 +154,16 @@ def test_check_opens_no_model_where_the_run_begins_from_a_checkpoint(runs: Runs,
     assert model(str(tmp_path))[0] == "ok"
 
 
-@pytest.mark.parametrize("kind", ["torn", "thawed"])
+@pytest.mark.parametrize("kind", ["torn", "thawed", "busy"])
 def test_check_refuses_what_the_run_would(runs: Runs, tmp_path: Path, kind: str) -> None:
     run = tmp_path / kind
     shutil.copytree(runs.folder / "stopped", run)
     damage(run, kind)
     config = load(runs.folder / "run.toml", [f'checkpoint.resume="{run}"'])
+    claims = [RunClaim(run)] if kind == "busy" else []
     (resume,) = (one for one in preflight(config, Cluster(2, 2)) if one.name == "resume")
+    for claim in claims:
+        claim.release()
     assert (resume.status, resume.code) == ("refused", REFUSALS[kind].code)
     assert REFUSALS[kind].says in resume.text
 
@@ -270,6 +275,7 @@ REFUSALS = {
     "torn": Refusal([], "checkpoint_torn", "state-00001-of-00002.safetensors is not whole"),
     "order": Refusal([], "checkpoint_data", "the next batch's digest"),
     "ended": Refusal([], "checkpoint_data", "trained all its data (train.epochs)"),
+    "busy": Refusal([], "run_busy", f"is being trained by process {os.getpid()} on "),
 }
 
 
@@ -309,7 +315,9 @@ def refused(
         shutil.copytree(runs.folder / "stopped", run)
         damage(run, kind)
         commands.append(command(runs.folder / "run.toml", *refusal.overrides, resume=str(run)))
+    claim = RunClaim(folder / "busy")
     first, second = run_ranks(2, run_commands, commands)
+    claim.release()
     return folder, {kind: (first[i], second[i]) for i, kind in enumerate(REFUSALS)}
 
 
