@@ -167,6 +167,12 @@ def test_an_interrupt_says_what_is_kept(config: Path) -> None:
         f"{number:,} measurements are kept in {kept}; the same command goes on from them",
         "hydraulis: interrupted",
     ]
+    with subprocess.Popen([*command, "--precision", "1e-12"], stderr=subprocess.PIPE, text=True) as measuring:
+        assert measuring.stderr is not None
+        first = measuring.stderr.readline()
+        measuring.terminate()
+        measuring.stderr.read()
+    assert first == f"going on from {number:,} measurements in {kept}: remove it to begin anew\n"
 
 
 def test_ranks_that_torchrun_has_started_start_none(

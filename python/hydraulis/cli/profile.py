@@ -187,7 +187,7 @@ def _measure(arguments: argparse.Namespace, config: RunConfig, device: "torch.de
             file=file,
         )
         if rank == 0:
-            sys.stderr.write(what_it_takes(len(schemes), limits.seconds) + "\n")
+            sys.stderr.write(f"{_going_on(file)}{what_it_takes(len(schemes), limits.seconds)}\n")
         with Progress() as progress:
             if rank == 0:
                 progress(WARMING_UP)
@@ -211,6 +211,13 @@ def _schemes(config: RunConfig, cluster: Cluster, named: str | None) -> list[Sch
             raise
         message = f"{error}, or name schemes to measure by --schemes"
         raise InvalidInputError(message, code=error.code) from None
+
+
+def _going_on(file: Path) -> str:
+    from hydraulis.profile.observations import num_kept
+
+    number = num_kept(file)
+    return f"going on from {number:,} measurements in {file}: remove it to begin anew\n" if number else ""
 
 
 def _say_what_is_kept(file: Path) -> None:

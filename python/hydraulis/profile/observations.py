@@ -190,7 +190,7 @@ def _check_header(path: Path, line: str, expected: dict[str, object]) -> None:
         if header.get(name) != value:
             message = (
                 f"file '{path}' was measured with {name} = {header.get(name)}, and now it is {value}; "
-                "name another file for these measurements"
+                "remove it to begin anew, or write the profile to another file"
             )
             raise InvalidInputError(message, code="measurements_differ")
 
