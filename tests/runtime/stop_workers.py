@@ -21,8 +21,8 @@ def agree(asked_rank: int, number: int) -> list[bool]:
     return answers
 
 
-def agree_after_both_signals() -> list[bool]:
-    return agree(2, signal.SIGTERM) + agree(0, signal.SIGINT)
+def agree_after_each_signal() -> list[bool]:
+    return agree(2, signal.SIGTERM) + agree(0, signal.SIGINT) + agree(1, signal.SIGHUP)
 
 
 def agree_while_interrupted() -> list[bool]:

@@ -1,4 +1,4 @@
-"""Ctrl-C and termination end a run between two steps, on all ranks at the same one."""
+"""Ctrl-C, termination and hang-up end a run between two steps, on all ranks at the same one."""
 
 import signal
 from types import FrameType
@@ -9,11 +9,11 @@ import torch.distributed as dist
 
 
 class StopRequest:
-    """Turns an interrupt or termination into a request, which the training loop honours between steps.
+    """Turns interrupt, termination and hang-up into a request, which the training loop honours between steps.
 
     A rank that left in the middle of a step would leave the others waiting for it. Repeats change nothing:
     one Ctrl-C reaches a rank twice, from the terminal and from torchrun, which ends ranks that go on for
-    30 s.
+    30 s. torchrun passes a hang-up on likewise, as when an ssh connection drops.
     """
 
     def __init__(self) -> None:
@@ -21,8 +21,10 @@ class StopRequest:
         self._previous: dict[int, signal._HANDLER] = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._previous[number] = signal.signal(number, self._request)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # A hang-up that was to be ignored, as under nohup, still is.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                self._previous[number] = signal.signal(number, self._request)
         return self
 
     def __exit__(self, *_: object) -> None:

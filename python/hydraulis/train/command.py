@@ -29,7 +29,7 @@ exit codes:
   0    done
   2    the configuration or the data is refused
   3    another rank ended: the newest checkpoint is named
-  130  interrupted or terminated, after the step at hand: a checkpoint is there
+  130  interrupted, terminated or hung up on, after the step at hand: a checkpoint is there
 torchrun ends with 1 if a rank ends with any but 0.
 """
 _PROGRAM = "hydraulis.train"
