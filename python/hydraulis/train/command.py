@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from hydraulis.cli.options import add_json, add_resume, add_run_config, with_resume
+from hydraulis.cli.output import lasting_output
 from hydraulis.cli.parser import Parser
 from hydraulis.cli.rank import report_as_rank, report_before_meeting
 from hydraulis.config.run import RunConfig, load
@@ -49,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         require_torch("training")
     except HydraulisError as error:
         return report_before_meeting(_PROGRAM, error)
-    return _as_rank(config, as_json=parsed.json)
+    with lasting_output():
+        return _as_rank(config, as_json=parsed.json)
 
 
 def _as_rank(config: RunConfig, *, as_json: bool) -> int:
