@@ -7,7 +7,7 @@ import pytest
 
 from hydraulis.runtime.stop import StopRequest
 from ranks import run_ranks
-from runtime.stop_workers import agree_after_each_signal, agree_while_interrupted
+from runtime.stop_workers import agree_after_each_signal, agree_after_its_parent, agree_while_interrupted
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -18,6 +18,11 @@ def test_a_request_on_one_rank_is_one_on_all_and_stays() -> None:
 
 def test_a_request_that_comes_while_ranks_wait_for_each_other_is_not_lost() -> None:
     assert run_ranks(2, agree_while_interrupted) == [[False, True]] * 2
+
+
+@pytest.mark.parametrize(("variable", "stops"), [("TORCHELASTIC_RUN_ID", True), ("SLURM_JOB_ID", False)])
+def test_torchrun_that_is_gone_is_a_request_and_no_other_parent_is(variable: str, *, stops: bool) -> None:
+    assert run_ranks(2, agree_after_its_parent, variable) == [[False, stops]] * 2
 
 
 @pytest.mark.parametrize("number", NUMBERS)

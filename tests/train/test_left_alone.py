@@ -1,4 +1,4 @@
-"""A run whose reader or terminal goes away."""
+"""A run whose reader, terminal or torchrun goes away."""
 
 import os
 import pty
@@ -94,6 +94,20 @@ def test_a_terminal_that_is_closed_stops_a_run_with_a_checkpoint(tmp_path: Path)
     finally:
         end(process)
     assert_stopped_with_a_checkpoint(tmp_path)
+
+
+def test_ranks_do_not_outlive_torchrun(tmp_path: Path) -> None:
+    with Path(os.devnull).open("w") as nowhere:
+        process = started(tmp_path, nowhere.fileno())
+    try:
+        wait_until(lambda: num_recorded(tmp_path) >= STEPS)
+        process.kill()
+        assert_stopped_with_a_checkpoint(tmp_path)
+    finally:
+        end(process)
+        for rank in range(2):
+            if not (tmp_path / f"code-{rank}").exists():
+                os.kill(int((tmp_path / f"process-{rank}").read_text()), signal.SIGKILL)
 
 
 def drained(terminal: int) -> bool:
