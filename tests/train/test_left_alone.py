@@ -1,4 +1,4 @@
-"""A run whose reader, terminal or torchrun goes away."""
+"""A run whose reader, terminal, torchrun or first rank goes away."""
 
 import os
 import pty
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydraulis.cli.exit import EXIT_INTERRUPTED
+from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_LOST_RANK
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.reader import read_manifest
 from train.small_run import STEPS, read_lines, write_config
@@ -110,12 +110,32 @@ def test_ranks_do_not_outlive_torchrun(tmp_path: Path) -> None:
                 os.kill(int((tmp_path / f"process-{rank}").read_text()), signal.SIGKILL)
 
 
-def drained(terminal: int) -> bool:
+def test_on_a_terminal_the_loss_of_rank_zero_is_told_below_its_line(tmp_path: Path) -> None:
+    terminal, inside = pty.openpty()
+    process = started(tmp_path, inside)
+    os.close(inside)
+    written = bytearray()
+    try:
+        wait_until(lambda: drained(terminal, written) and num_recorded(tmp_path) >= STEPS)
+        os.kill(int((tmp_path / "process-0").read_text()), signal.SIGKILL)
+        wait_until(lambda: drained(terminal, written) and process.poll() is not None)
+    finally:
+        end(process)
+        os.close(terminal)
+    # torchrun meanwhile asks the rank that is left to end.
+    assert (tmp_path / "code-1").read_text() == str(EXIT_LOST_RANK)
+    (told,) = (line for line in written.decode().split("\n") if "hydraulis.train: error " in line)
+    assert told.startswith("hydraulis.train: error [lost_rank]: ")
+
+
+def drained(terminal: int, kept: bytearray | None = None) -> bool:
     """Read what is there, so that nobody waits for room to write; true."""
     os.set_blocking(terminal, False)
     try:
-        while os.read(terminal, 65536):
-            pass
-    except BlockingIOError:
+        while found := os.read(terminal, 65536):
+            if kept is not None:
+                kept += found
+    except OSError:
+        # There is no more now, or nobody has the terminal open any more.
         pass
     return True

@@ -64,13 +64,15 @@ def _as_rank(config: RunConfig, *, as_json: bool) -> int:
         device = choose_device(config.train.device)
     except HydraulisError as error:
         return report_before_meeting(_PROGRAM, error)
-    try:
-        timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
-        with StopRequest() as stop, joined(timeout, device, deterministic=deterministic) as rank:
-            return train(config, rank, stop, as_json=as_json)
-    except HydraulisError as error:
-        # Every rank that is left raises the same error: one of them reports it.
-        return report_as_rank(_PROGRAM, error)
+    timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
+    with StopRequest() as stop:
+        try:
+            with joined(timeout, device, deterministic=deterministic) as rank:
+                return train(config, rank, stop, as_json=as_json)
+        except HydraulisError as error:
+            # Every rank that is left raises the same error: one of them reports it, which torchrun, asking
+            # all to end, must not keep it from.
+            return report_as_rank(_PROGRAM, error)
 
 
 def make_parser() -> argparse.ArgumentParser:
