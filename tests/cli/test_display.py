@@ -1,5 +1,6 @@
 """What a training run shows when its output is a file, and when it is a terminal."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,22 @@ def test_a_terminal_gets_a_progress_line_instead(capsys: pytest.CaptureFixture[s
     assert "step 1/2" not in output
     assert "loss 4.432" in output
     assert "1x<tp2>+2x<1>" in output
+
+
+@pytest.mark.usefixtures("terminal")
+def test_the_progress_line_says_which_of_its_times_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    # Of one step it cannot be known yet.
+    for steps, times in ((1, r"0:00:\d\d"), (2, r"0:00:\d\d, 0:\d\d:\d\d left")):
+        with TrainingDisplay(0) as display:
+            display.num_steps(86)
+            for step in range(1, steps + 1):
+                display.step(made_up_metrics(step))
+        assert re.search(rf"training \S+  {steps}/86 {times} *\r?\n", shown(capsys))
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> str:
+    """Give what a terminal was told, without colours."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().out)
 
 
 @pytest.mark.usefixtures("terminal")

@@ -21,8 +21,23 @@ def agree(asked_rank: int, number: int) -> list[bool]:
     return answers
 
 
-def agree_after_both_signals() -> list[bool]:
-    return agree(2, signal.SIGTERM) + agree(0, signal.SIGINT)
+def agree_after_each_signal() -> list[bool]:
+    return agree(2, signal.SIGTERM) + agree(0, signal.SIGINT) + agree(1, signal.SIGHUP)
+
+
+def agree_after_its_parent(variable: str) -> list[bool]:
+    """Let the parent of rank 1 be gone between the first agreement and the second.
+
+    Args:
+        variable: of the environment, that says by what the ranks were started.
+    """
+    os.environ[variable] = "1"
+    with StopRequest() as stop:
+        answers = [stop.agreed()]
+        if dist.get_rank() == 1:
+            setattr(os, "getppid", lambda: 1)  # noqa: B010
+        answers.append(stop.agreed())
+    return answers
 
 
 def agree_while_interrupted() -> list[bool]:

@@ -50,7 +50,9 @@ FILES = {
 }
 
 
-def start(arguments: Sequence[str], **environment: str) -> "subprocess.Popen[str]":
+def start(
+    arguments: Sequence[str], output: int = subprocess.PIPE, **environment: str
+) -> "subprocess.Popen[str]":
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     # Two ranks, also where there is one device.
     settings = {
@@ -64,8 +66,8 @@ def start(arguments: Sequence[str], **environment: str) -> "subprocess.Popen[str
     return subprocess.Popen(
         [*launcher, *logs, "-m", "hydraulis.train", *arguments],
         env=os.environ | settings,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
         text=True,
     )
 

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -53,8 +54,7 @@ class TrainingDisplay:
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            _Times(),
             console=self._console,
         )
         # A line of its own: beside the bar it would push count and clock off an 80-column terminal.
@@ -164,6 +164,21 @@ class TrainingDisplay:
             else f"none of checkpoint.every_steps = {every_steps} was written whole by then"
         )
         return f"{at}; {none if newest is None else f'newest checkpoint: {_and_on(newest)}'}"
+
+
+class _Times(TimeRemainingColumn):
+    """How long it has been going on, and how long it will, once that is known: as the other bars say it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._elapsed = TimeElapsedColumn()
+
+    def render(self, task: Task) -> Text:
+        """Show both."""
+        elapsed = self._elapsed.render(task)
+        if task.time_remaining is None:
+            return elapsed
+        return Text.assemble(elapsed, ", ", super().render(task), " left")
 
 
 def _and_on(checkpoint: Path) -> str:

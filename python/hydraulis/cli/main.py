@@ -6,7 +6,6 @@ imports neither torch nor rich, so that `hydraulis plan` answers at once on a ma
 
 import argparse
 import errno
-import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -14,6 +13,7 @@ from importlib.metadata import version
 from hydraulis.cli import analyze, check, config, export, pack, plan, profile, propose, report, simulate
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from hydraulis.cli.exit import report as refuse
+from hydraulis.cli.output import discard
 from hydraulis.cli.parser import Parser
 from hydraulis.cli.rank import is_rank, report_before_meeting
 from hydraulis.errors import HydraulisError, InvalidInputError
@@ -54,13 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("hydraulis: interrupted\n")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        _discard_output()
+        # Else the interpreter's last flush would go into the closed pipe.
+        discard(sys.stdout)
         return EXIT_PIPE_CLOSED
     except OSError as error:
         # What other files are refused for has a code, and their names: this is standard output.
         if error.filename is not None or error.errno not in _NO_ROOM:
             raise
-        _discard_output()
+        discard(sys.stdout)
         why = error.strerror or error
         message = f"standard output cannot be written: {why}; make room, or send it elsewhere"
         return _report(InvalidInputError(message, code="file_unwritable"))
@@ -94,8 +95,3 @@ def make_parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         command.add_parser(commands)
     return parser
-
-
-def _discard_output() -> None:
-    """Let the interpreter's last flush go nowhere instead of into the closed pipe."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -22,6 +22,8 @@ from hydraulis.planner.files import check_writable, whole_file
 if TYPE_CHECKING:
     import torch
 
+    from hydraulis.runtime.stop import StopRequest
+
 _EXAMPLES = """\
 examples:
   hydraulis profile examples/demo.toml --ranks 4 --output demo-profile.json
@@ -146,19 +148,23 @@ def _as_rank(arguments: argparse.Namespace) -> int:
     config = _config(arguments)
     require_torch(_PURPOSE)
     from hydraulis.runtime.device import choose_device
+    from hydraulis.runtime.stop import StopRequest
 
     device = choose_device(config.train.device)
-    try:
-        return _measure(arguments, config, device)
-    except HydraulisError as error:
-        return report_as_rank("hydraulis", error)
+    with StopRequest() as stop:
+        try:
+            return _measure(arguments, config, device, stop)
+        except HydraulisError as error:
+            return report_as_rank("hydraulis", error)
 
 
 def _config(arguments: argparse.Namespace) -> RunConfig:
     return _with_schemes(arguments.schemes, load(arguments.config, overrides_of(arguments), arguments.preset))
 
 
-def _measure(arguments: argparse.Namespace, config: RunConfig, device: "torch.device") -> int:
+def _measure(
+    arguments: argparse.Namespace, config: RunConfig, device: "torch.device", stop: "StopRequest"
+) -> int:
     """Measure and write, with all other ranks."""
     from datetime import timedelta
 
@@ -168,11 +174,10 @@ def _measure(arguments: argparse.Namespace, config: RunConfig, device: "torch.de
     from hydraulis.profile.of_run import measured_profile, measurement_limits
     from hydraulis.runtime.distributed import joined, ranks_per_node
     from hydraulis.runtime.rank_zero import on_rank_zero
-    from hydraulis.runtime.stop import StopRequest
     from hydraulis.runtime.worker import Worker
 
     timeout = timedelta(seconds=config.train.timeout_s)
-    with StopRequest() as stop, joined(timeout, device, deterministic=config.train.deterministic) as rank:
+    with joined(timeout, device, deterministic=config.train.deterministic) as rank:
         on_rank_zero(lambda: check_writable(arguments.output))
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         schemes = _schemes(config, cluster, arguments.schemes)

@@ -2,9 +2,12 @@
 
 import json
 import os
+import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from hydraulis.cli.exit import EXIT_REFUSED, LOST_RANK, exit_code, one_line, report
@@ -17,6 +20,10 @@ PARENT = "HYDRAULIS_RANKS_PARENT"
 PATIENCE_S = 60.0
 # As long as who reports the loss of a rank may take to find out.
 STORE_S = 5.0
+# As long as rank 0, if it is left, may take longer than others to take its live line from the terminal.
+DISPLAY_S = 2.0
+_POLL_S = 0.05
+_SHOW_CURSOR = "\x1b[?25h"
 # Where torchrun looks for what ended a rank: the last that it prints.
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
@@ -52,8 +59,31 @@ def _is_first(error: HydraulisError, variable: str) -> bool:
         # torchrun's own, which outlives any rank, and the ranks that it starts anew.
         store = TCPStore(host, port, timeout=timedelta(seconds=STORE_S))
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        return int(store.add(f"hydraulis/lost-rank/{attempt}", 1)) == 1
+        count = partial(store.add, f"hydraulis/lost-rank/{attempt}")
+        if sys.stderr.isatty() and os.environ["RANK"] != "0" and not _rank_zero_comes(count):
+            _leave_its_line()
+        return count(1) == 1
     return True
+
+
+def _rank_zero_comes(count: Callable[[int], int]) -> bool:
+    """Wait for rank 0, which shows a live line: what others print would be glued to it, and erased with it.
+
+    Args:
+        count: adds to the number of ranks that have come, and gives it.
+    """
+    deadline = time.monotonic() + DISPLAY_S
+    while time.monotonic() < deadline:
+        if count(0):
+            return True
+        time.sleep(_POLL_S)
+    return False
+
+
+def _leave_its_line() -> None:
+    """Let what rank 0 has left on the terminal stand, and begin a line of its own."""
+    is_dumb = os.environ.get("TERM", "dumb") in ("dumb", "unknown")
+    sys.stderr.write("\n" if is_dumb else f"{_SHOW_CURSOR}\n")
 
 
 def report_before_meeting(program: str, error: HydraulisError) -> int:

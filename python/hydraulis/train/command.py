@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from hydraulis.cli.options import add_json, add_resume, add_run_config, with_resume
+from hydraulis.cli.output import lasting_output
 from hydraulis.cli.parser import Parser
 from hydraulis.cli.rank import report_as_rank, report_before_meeting
 from hydraulis.config.run import RunConfig, load
@@ -29,7 +30,7 @@ exit codes:
   0    done
   2    the configuration or the data is refused
   3    another rank ended: the newest checkpoint is named
-  130  interrupted or terminated, after the step at hand: a checkpoint is there
+  130  interrupted, terminated or hung up on, after the step at hand: a checkpoint is there
 torchrun ends with 1 if a rank ends with any but 0.
 """
 _PROGRAM = "hydraulis.train"
@@ -49,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         require_torch("training")
     except HydraulisError as error:
         return report_before_meeting(_PROGRAM, error)
-    return _as_rank(config, as_json=parsed.json)
+    with lasting_output():
+        return _as_rank(config, as_json=parsed.json)
 
 
 def _as_rank(config: RunConfig, *, as_json: bool) -> int:
@@ -62,13 +64,15 @@ def _as_rank(config: RunConfig, *, as_json: bool) -> int:
         device = choose_device(config.train.device)
     except HydraulisError as error:
         return report_before_meeting(_PROGRAM, error)
-    try:
-        timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
-        with StopRequest() as stop, joined(timeout, device, deterministic=deterministic) as rank:
-            return train(config, rank, stop, as_json=as_json)
-    except HydraulisError as error:
-        # Every rank that is left raises the same error: one of them reports it.
-        return report_as_rank(_PROGRAM, error)
+    timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
+    with StopRequest() as stop:
+        try:
+            with joined(timeout, device, deterministic=deterministic) as rank:
+                return train(config, rank, stop, as_json=as_json)
+        except HydraulisError as error:
+            # Every rank that is left raises the same error: one of them reports it, which torchrun, asking
+            # all to end, must not keep it from.
+            return report_as_rank(_PROGRAM, error)
 
 
 def make_parser() -> argparse.ArgumentParser:

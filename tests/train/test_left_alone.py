@@ -1,0 +1,141 @@
+"""A run whose reader, terminal, torchrun or first rank goes away."""
+
+import os
+import pty
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_LOST_RANK
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder
+from hydraulis.runtime.checkpoint.reader import read_manifest
+from train.small_run import STEPS, read_lines, write_config
+from train.test_command import ENDLESS, KEEP_CODES, start
+
+if TYPE_CHECKING:
+    import subprocess
+
+DEADLINE_S = 90.0
+
+
+def started(folder: Path, output: int, steps: int = ENDLESS) -> "subprocess.Popen[str]":
+    """Start a run of so many steps whose ranks' numbers and exit codes are kept."""
+    (folder / "sitecustomize.py").write_text(KEEP_CODES.format(place=folder))
+    path = os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", "")))
+    options = ["--set", f"train.steps={steps}"]
+    return start([str(write_config(folder)), *options], output, PYTHONPATH=path, TERM="xterm-256color")
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def num_recorded(folder: Path) -> int:
+    metrics = folder / "run" / "metrics.jsonl"
+    return metrics.read_text().count("\n") if metrics.exists() else 0
+
+
+def codes(folder: Path) -> Sequence[str]:
+    """Give what the ranks ended with; they may outlive torchrun."""
+    files = [folder / f"code-{rank}" for rank in range(2)]
+    wait_until(lambda: all(file.exists() and file.read_text() for file in files))
+    return [file.read_text() for file in files]
+
+
+def assert_stopped_with_a_checkpoint(folder: Path) -> None:
+    assert codes(folder) == [str(EXIT_INTERRUPTED)] * 2
+    steps = len(read_lines(folder / "run" / "metrics.jsonl"))
+    assert STEPS <= steps < ENDLESS
+    newest = CheckpointFolder.of_run(folder / "run").newest()
+    assert newest is not None
+    assert read_manifest(newest).step == steps
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    # torchrun passes it on to its ranks, if it is there.
+    process.terminate()
+    process.wait(60)
+
+
+def test_a_run_goes_on_when_nobody_reads_it(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    process = started(tmp_path, writer, 3 * STEPS)
+    os.close(writer)
+    try:
+        with os.fdopen(reader) as lines:
+            assert any(line.startswith("step 1/") for line in lines)
+        assert process.wait(DEADLINE_S) == 0
+    finally:
+        end(process)
+    assert codes(tmp_path) == ["0", "0"]
+    assert num_recorded(tmp_path) == 3 * STEPS
+    newest = CheckpointFolder.of_run(tmp_path / "run").newest()
+    assert newest is not None
+    assert read_manifest(newest).step == 3 * STEPS
+
+
+def test_a_terminal_that_is_closed_stops_a_run_with_a_checkpoint(tmp_path: Path) -> None:
+    terminal, inside = pty.openpty()
+    process = started(tmp_path, inside)
+    os.close(inside)
+    try:
+        try:
+            wait_until(lambda: drained(terminal) and num_recorded(tmp_path) >= STEPS)
+        finally:
+            os.close(terminal)
+        # As the kernel does where torchrun has the terminal as its own.
+        process.send_signal(signal.SIGHUP)
+        process.wait(DEADLINE_S)
+    finally:
+        end(process)
+    assert_stopped_with_a_checkpoint(tmp_path)
+
+
+def test_ranks_do_not_outlive_torchrun(tmp_path: Path) -> None:
+    with Path(os.devnull).open("w") as nowhere:
+        process = started(tmp_path, nowhere.fileno())
+    try:
+        wait_until(lambda: num_recorded(tmp_path) >= STEPS)
+        process.kill()
+        assert_stopped_with_a_checkpoint(tmp_path)
+    finally:
+        end(process)
+        for rank in range(2):
+            if not (tmp_path / f"code-{rank}").exists():
+                os.kill(int((tmp_path / f"process-{rank}").read_text()), signal.SIGKILL)
+
+
+def test_on_a_terminal_the_loss_of_rank_zero_is_told_below_its_line(tmp_path: Path) -> None:
+    terminal, inside = pty.openpty()
+    process = started(tmp_path, inside)
+    os.close(inside)
+    written = bytearray()
+    try:
+        wait_until(lambda: drained(terminal, written) and num_recorded(tmp_path) >= STEPS)
+        os.kill(int((tmp_path / "process-0").read_text()), signal.SIGKILL)
+        wait_until(lambda: drained(terminal, written) and process.poll() is not None)
+    finally:
+        end(process)
+        os.close(terminal)
+    # torchrun meanwhile asks the rank that is left to end.
+    assert (tmp_path / "code-1").read_text() == str(EXIT_LOST_RANK)
+    (told,) = (line for line in written.decode().split("\n") if "hydraulis.train: error " in line)
+    assert told.startswith("hydraulis.train: error [lost_rank]: ")
+
+
+def drained(terminal: int, kept: bytearray | None = None) -> bool:
+    """Read what is there, so that nobody waits for room to write; true."""
+    os.set_blocking(terminal, False)
+    try:
+        while found := os.read(terminal, 65536):
+            if kept is not None:
+                kept += found
+    except OSError:
+        # There is no more now, or nobody has the terminal open any more.
+        pass
+    return True
