@@ -6,6 +6,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from hydraulis.preflight.finding import Finding
 from hydraulis.preflight.folders import FolderLook
 from hydraulis.preflight.run import preflight
 from hydraulis.runtime.held_memory import held_memory
+from hydraulis.runtime.output_folder import look_at_output
 from preflight.preflight_workers import count_bytes
 from profiles import made_up_profile
 from ranks import run_ranks
@@ -277,8 +279,30 @@ def test_a_parent_that_cannot_be_looked_into_is_refused(made: Path, monkeypatch:
     monkeypatch.setattr(Path, "exists", refuse)
     found = FolderLook(config)
     with pytest.raises(InvalidInputError, match=r"runs/one' cannot be made: \[Errno 13\]") as refusal:
-        found.output()
+        found.output(None)
     assert refusal.value.code == "run_directory"
+
+
+def test_room_for_all_checkpoints_is_counted_once_the_data_are_indexed(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeps_all = ("checkpoint.keep=0", "checkpoint.every_steps=1")
+    config = read(made, f"data.index_directory={tmp_path}/index", *keeps_all)
+    found = looks(config)["output"]
+    assert found.status == "later"
+    assert found.text.endswith(
+        "checkpoint.keep = 0 keeps all, and how many is known once the data are indexed"
+    )
+    prepare(config.data)
+    assert looks(config)["output"].status == "ok"
+    ended = replace(config, checkpoint=replace(config.checkpoint, every_steps=None))
+    needed = look_at_output(ended, None).needed
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3 * needed))
+    found = looks(config)["output"]
+    assert (found.status, found.code) == ("refused", "run_directory")
+    steps = int(looks(config)["length"].text.split()[0])
+    assert f"{steps} checkpoints at once take" in found.text
+    assert looks(ended)["output"].status == "ok"
 
 
 def test_a_search_looks_among_the_schemes_that_fit(made: Path) -> None:

@@ -34,7 +34,7 @@ def preflight(config: RunConfig, cluster: Cluster, progress: Tell = silent) -> I
         ("strategies", lambda: ranks.strategies(data.sequences_per_batch)),
         ("memory", ranks.memory),
         ("longest", lambda: ranks.longest(data.longest)),
-        ("output", folders.output),
+        ("output", lambda: folders.output(data.data)),
         ("services", lambda: look_at_services(config)),
     )
     refusals: dict[tuple[str | None, str], str] = {}
