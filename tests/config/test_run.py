@@ -132,7 +132,11 @@ def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: s
             r"data.sources\[1\].weight = -0.2 must be a finite number above 0",
         ),
         ("optimizer.betas=[nan, 0.9]", r"optimizer.betas\[0\] = nan"),
-        ("train.evaluate_every=5", "data.held_out = 0.0 must be a finite number above 0"),
+        (
+            "train.evaluate_every=5",
+            r"^train.evaluate_every = 5 evaluates on what is held out, and data.held_out = 0 holds nothing "
+            r"out: set it above 0 \(0.01, say\), or leave train.evaluate_every out$",
+        ),
         ("optimizer.min_learning_rate=1.0", "optimizer.min_learning_rate = 1.0 must be at most"),
         (
             'optimizer.schedule="wsd"',
