@@ -146,6 +146,10 @@ def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: s
             "optimizer.decay_steps=5",
             "optimizer.decay_steps = 5 is of the schedule 'wsd', .* = 'constant': leave one of them out",
         ),
+        (
+            "planner.strategies=",
+            r"^planner.strategies = \[\] must be more than nothing, such as \['2x<tp2>'\] or \['search'\];",
+        ),
         ('planner.strategies=["a", " "]', r"planner.strategies\[1\] = ' '"),
         ('planner.schemes=["<1>"]', r"planner.schemes = \['<1>'\] says what a search may use"),
         ('planner.checkpointing=["full"]', r"planner.strategies names schemes, each with its own kind"),
@@ -179,12 +183,12 @@ def test_the_model_checks_itself(tmp_path: Path) -> None:
     [
         ("train.warmup_steps=1", r"'warmup_steps' in section \[train\] is .*; it belongs to \[optimizer\]"),
         ("train.stepz=1", r"'stepz' in section \[train\] is unknown.* did you mean 'steps'"),
-        ("trian.steps=1", "'trian' in the run configuration is unknown.* did you mean 'train'"),
+        ("trian.steps=1", "^section 'trian' in the run configuration is unknown.* did you mean 'train'"),
         ("model.hidden=1", r"'hidden' in section \[model\] is unknown.* did you mean 'hidden_size'"),
         ("data.sourcs=x", r"'sourcs' in section \[data\] is unknown.* did you mean 'sources'"),
         ("dat.sources=x", "'dat' in the run configuration is unknown.* did you mean 'data'"),
-        ("dat.sources=x", "the keys are preset, model, data, "),
-        ("preset.x=1", "'preset' in the run configuration is unknown"),
+        ("dat.sources=x", r"\(the sections are model, data, "),
+        ("preset.x=1", "^key 'preset' in the run configuration is unknown"),
         ("model.paht=base", r"did you mean 'path'\? \(the keys are path, hf_config, vocab_size, "),
     ],
 )
