@@ -181,6 +181,13 @@ def test_sequences_longer_than_the_model_was_made_for_are_said(made: Path) -> No
     assert f"; data.max_tokens = 65 is above max_position_embeddings = 64 of {made}/base/" in found.text
 
 
+def test_patterns_without_a_parameter_to_keep_from_decay_are_said(made: Path) -> None:
+    assert looks(read(made, "optimizer.no_decay=model.norm.weight"))["model"].status == "ok"
+    found = looks(read(made, "optimizer.no_decay=norm.weight"))["model"]
+    assert found.status == "warning"
+    assert "; optimizer.no_decay: 'norm.weight' matches no parameter of the model" in found.text
+
+
 def test_text_that_is_not_read_by_the_models_tokenizer_is_said(made: Path, tmp_path: Path) -> None:
     base = shutil.copytree(made / "base", tmp_path / "base")
     assert looks(read(made, f"model.path={base}"))["tokenizer"].text.startswith("bytes: 256 tokens, ")
