@@ -125,7 +125,7 @@ def test_batches_that_repeat_what_there_is_are_said(made: Path, tmp_path: Path) 
     for epochs, says in ((2, False), (1_000, True)):
         found = looks(replace(config, train=replace(config.train, epochs=epochs)))["data"]
         assert found.status == ("warning" if says else "ok")
-        assert ("; data.tokens_per_batch = 5,000,000 takes about" in found.text) == says
+        assert ("; data.tokens_per_batch = 5,000,000: the data, " in found.text) == says
         assert found.text.endswith("or add data") == says
 
 
