@@ -397,12 +397,31 @@ def test_the_command_prints_a_line_for_each_look(
 def test_a_warning_is_a_line_and_refuses_nothing(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["check", str(made / "run.toml"), "--gpus", "4", "--set", "planner.strategies=1x<tp2>"]
     assert main(command) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+    line, memory = lines
+    assert memory.startswith("warning  memory ")
+    assert memory.endswith("planner.memory_mib = 6 is not looked at")
     assert line.startswith("warning  strategies     1 strategy over <tp2> on 4 ranks")
     assert main([*command, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["ready"]
-    assert [one["name"] for one in document["findings"] if one["status"] == "warning"] == ["strategies"]
+    assert [one["name"] for one in document["findings"] if one["status"] == "warning"] == [
+        "strategies",
+        "memory",
+    ]
+
+
+def test_a_presets_memory_that_is_not_looked_at_is_no_warning(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (made / "run.toml").read_text().replace("memory_mib = 6\n", "")
+    (tmp_path / "run.toml").write_text(text)
+    command = ["check", str(tmp_path / "run.toml"), "--gpus", "4", "--preset", "laptop"]
+    for override, status in ((), "ok"), (("--set", "planner.memory_mib=6"), "warning"):
+        assert main([*command, *override]) == 0
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.split()[1] == "memory"]
+        assert line.startswith(f"{status} ")
+        assert line.endswith(" is not looked at")
 
 
 def test_a_configuration_that_is_refused_is_one_line(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
