@@ -115,8 +115,8 @@ def test_batches_that_repeat_what_there_is_are_told(
     Path("run.toml").write_text(f"[data]\ntokens_per_batch = 16384\n{sources}\nindex_processes = 1\n")
     assert main(["analyze", *arguments, "--count", "3", "--json"]) == 0
     told = capsys.readouterr()
-    assert told.err.startswith(f"{named} takes about ")
-    assert "epochs of 1 sequence of 4 tokens each into one batch" in told.err
+    assert told.err.startswith(f"{named}: the data, ")
+    assert "the data, 1 sequence of 4 tokens in all, come about " in told.err
     assert json.loads(told.out)["batches"]["batches"] == 3
 
 

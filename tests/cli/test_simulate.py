@@ -51,7 +51,8 @@ def test_batches_that_repeat_what_there_is_are_told(
     few.write_text("8\n12\n")
     assert main([command, *options(few, "--count", "1", "--tokens-per-batch", "4000")[1:]]) == 0
     says = (
-        "--tokens-per-batch = 4,000 takes about 200 epochs of 2 sequences of 20 tokens each into one batch: "
+        "--tokens-per-batch = 4,000: the data, 2 sequences of 20 tokens in all, come about 200 times in each "
+        "batch: "
     )
     assert capsys.readouterr().err.startswith(says)
 

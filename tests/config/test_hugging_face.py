@@ -88,6 +88,14 @@ def test_the_context_before_yarn_is_the_models_unless_it_says_otherwise() -> Non
         ({"model_type": "mixtral"}, "model_type = 'mixtral'"),
         ({"model_type": None}, "the families are llama, mistral, qwen2, qwen3"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "architectures = 'LlamaForSequence"),
+        (
+            {"architectures": ["GPT2LMHeadModel"]},
+            "'GPT2LMHeadModel' .* not supported: it must be .* of the families llama, mistral, qwen2, qwen3$",
+        ),
+        (
+            {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"},
+            "model_type = 'gpt2' .* not supported: the families are llama, mistral, qwen2, qwen3$",
+        ),
         ({"hidden_act": "gelu"}, "hidden_act = 'gelu' .* computes 'silu' alone"),
         ({"attention_dropout": 0.1}, "attention_dropout = 0.1"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),

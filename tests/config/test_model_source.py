@@ -47,6 +47,31 @@ def test_a_model_whose_config_json_is_not_a_path_or_is_refused(tmp_path: Path) -
     assert refusal.value.code == "model_unsupported"
 
 
+def test_a_name_on_the_hub_is_told_that_nothing_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = write(tmp_path, re.sub(r"\[model\](\n.+)+", "[model]\npath = 'Qwen/Qwen3-0.6B'", MINIMAL))
+
+    def refused(*overrides: str) -> str:
+        with pytest.raises(InvalidInputError) as refusal:
+            load(file, overrides)
+        assert refusal.value.code == "config_file"
+        return str(refusal.value)
+
+    said = refused()
+    assert said.startswith(
+        f"model.path = 'Qwen/Qwen3-0.6B' must be a folder on this machine, and there is no {tmp_path}/Qwen/"
+    )
+    assert "nothing is fetched, hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B does it" in said
+    for elsewhere in ("base", "./Qwen/Qwen3-0.6B", f"{tmp_path}/base", "a/b/c"):
+        assert "hf download" not in refused(f"model.path={elsewhere}")
+    (tmp_path / "Qwen/Qwen3-0.6B").mkdir(parents=True)
+    assert "Qwen3-0.6B/config.json' must be a file that can be read" in refused()
+    write_model(tmp_path / "Qwen/Qwen3-0.6B")
+    assert load(file).checkpoint.weights == "Qwen/Qwen3-0.6B"
+
+
 HF_CONFIG = {
     "model_type": "llama",
     "vocab_size": 320,

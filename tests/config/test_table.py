@@ -126,8 +126,12 @@ def test_refuses_what_is_no_table(section: str, name: str) -> None:
 
 
 def test_names_the_top_of_the_file() -> None:
-    with pytest.raises(InvalidInputError, match=r"'leav' in the run configuration .* did you mean 'leaf'"):
+    with pytest.raises(
+        InvalidInputError, match=r"^section 'leav' in the run configuration .* did you mean 'leaf'"
+    ):
         from_table(Tree, MINIMAL | {"leav": {}}, "")
+    with pytest.raises(InvalidInputError, match=r"^key 'leav' in the run configuration .*the keys are "):
+        from_table(Tree, MINIMAL | {"leav": 3}, "")
 
 
 def test_values_are_left_to_the_dataclass() -> None:

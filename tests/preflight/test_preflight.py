@@ -6,6 +6,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from hydraulis.preflight.finding import Finding
 from hydraulis.preflight.folders import FolderLook
 from hydraulis.preflight.run import preflight
 from hydraulis.runtime.held_memory import held_memory
+from hydraulis.runtime.output_folder import look_at_output
 from preflight.preflight_workers import count_bytes
 from profiles import made_up_profile
 from ranks import run_ranks
@@ -123,7 +125,7 @@ def test_batches_that_repeat_what_there_is_are_said(made: Path, tmp_path: Path) 
     for epochs, says in ((2, False), (1_000, True)):
         found = looks(replace(config, train=replace(config.train, epochs=epochs)))["data"]
         assert found.status == ("warning" if says else "ok")
-        assert ("; data.tokens_per_batch = 5,000,000 takes about" in found.text) == says
+        assert ("; data.tokens_per_batch = 5,000,000: the data, " in found.text) == says
         assert found.text.endswith("or add data") == says
 
 
@@ -177,6 +179,13 @@ def test_sequences_longer_than_the_model_was_made_for_are_said(made: Path) -> No
     found = looks(read(made, "data.max_tokens=65", "planner.strategies=2x<tp2>"))["model"]
     assert found.status == "warning"
     assert f"; data.max_tokens = 65 is above max_position_embeddings = 64 of {made}/base/" in found.text
+
+
+def test_patterns_without_a_parameter_to_keep_from_decay_are_said(made: Path) -> None:
+    assert looks(read(made, "optimizer.no_decay=model.norm.weight"))["model"].status == "ok"
+    found = looks(read(made, "optimizer.no_decay=norm.weight"))["model"]
+    assert found.status == "warning"
+    assert "; optimizer.no_decay: 'norm.weight' matches no parameter of the model" in found.text
 
 
 def test_text_that_is_not_read_by_the_models_tokenizer_is_said(made: Path, tmp_path: Path) -> None:
@@ -277,8 +286,30 @@ def test_a_parent_that_cannot_be_looked_into_is_refused(made: Path, monkeypatch:
     monkeypatch.setattr(Path, "exists", refuse)
     found = FolderLook(config)
     with pytest.raises(InvalidInputError, match=r"runs/one' cannot be made: \[Errno 13\]") as refusal:
-        found.output()
+        found.output(None)
     assert refusal.value.code == "run_directory"
+
+
+def test_room_for_all_checkpoints_is_counted_once_the_data_are_indexed(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeps_all = ("checkpoint.keep=0", "checkpoint.every_steps=1")
+    config = read(made, f"data.index_directory={tmp_path}/index", *keeps_all)
+    found = looks(config)["output"]
+    assert found.status == "later"
+    assert found.text.endswith(
+        "checkpoint.keep = 0 keeps all, and how many is known once the data are indexed"
+    )
+    prepare(config.data)
+    assert looks(config)["output"].status == "ok"
+    ended = replace(config, checkpoint=replace(config.checkpoint, every_steps=None))
+    needed = look_at_output(ended, None).needed
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3 * needed))
+    found = looks(config)["output"]
+    assert (found.status, found.code) == ("refused", "run_directory")
+    steps = int(looks(config)["length"].text.split()[0])
+    assert f"{steps} checkpoints at once take" in found.text
+    assert looks(ended)["output"].status == "ok"
 
 
 def test_a_search_looks_among_the_schemes_that_fit(made: Path) -> None:
@@ -366,12 +397,31 @@ def test_the_command_prints_a_line_for_each_look(
 def test_a_warning_is_a_line_and_refuses_nothing(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["check", str(made / "run.toml"), "--gpus", "4", "--set", "planner.strategies=1x<tp2>"]
     assert main(command) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+    line, memory = lines
+    assert memory.startswith("warning  memory ")
+    assert memory.endswith("planner.memory_mib = 6 is not looked at")
     assert line.startswith("warning  strategies     1 strategy over <tp2> on 4 ranks")
     assert main([*command, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["ready"]
-    assert [one["name"] for one in document["findings"] if one["status"] == "warning"] == ["strategies"]
+    assert [one["name"] for one in document["findings"] if one["status"] == "warning"] == [
+        "strategies",
+        "memory",
+    ]
+
+
+def test_a_presets_memory_that_is_not_looked_at_is_no_warning(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (made / "run.toml").read_text().replace("memory_mib = 6\n", "")
+    (tmp_path / "run.toml").write_text(text)
+    command = ["check", str(tmp_path / "run.toml"), "--gpus", "4", "--preset", "laptop"]
+    for override, status in ((), "ok"), (("--set", "planner.memory_mib=6"), "warning"):
+        assert main([*command, *override]) == 0
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.split()[1] == "memory"]
+        assert line.startswith(f"{status} ")
+        assert line.endswith(" is not looked at")
 
 
 def test_a_configuration_that_is_refused_is_one_line(made: Path, capsys: pytest.CaptureFixture[str]) -> None:

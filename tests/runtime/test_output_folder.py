@@ -59,7 +59,9 @@ def test_room_is_needed_for_what_is_kept_and_one_beside(
     tmp_path: Path, steps: int | None, checkpoint: dict[str, int], count: int
 ) -> None:
     config = config_of(tmp_path / "run", steps, **checkpoint)
-    assert look_at_output(config, None).needed == count * one_checkpoint(config)
+    found = look_at_output(config, None)
+    assert found.needed == count * one_checkpoint(config)
+    assert found.is_counted == (steps is not None or checkpoint["keep"] > 0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -87,6 +89,27 @@ def test_too_little_room_is_refused_with_what_is_needed(
     # A byte too little is not as much.
     whole = math.ceil(needed / MIB)
     assert f"has {whole - 1} MiB of room, and 3 checkpoints at once take {whole}: " in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("keep", "steps", "fewer"),
+    [
+        (0, 100, "set checkpoint.keep to 1 or more, "),
+        (1, 100, ""),
+        (2, 100, "lower checkpoint.keep, "),
+        # Two are there at once whatever is kept.
+        (0, 20, ""),
+        (2, 20, ""),
+    ],
+)
+def test_fewer_checkpoints_are_a_remedy_where_they_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: int, steps: int, fewer: str
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    with pytest.raises(HydraulisError) as refusal:
+        look_at_output(config_of(tmp_path / "run", steps, every_steps=10, keep=keep), None)
+    _, _, remedy = str(refusal.value).partition(": ")
+    assert remedy == f"make room, {fewer}or set output.directory to another disk"
 
 
 def test_a_folder_that_cannot_be_written_is_refused() -> None:

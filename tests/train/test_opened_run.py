@@ -11,5 +11,5 @@ def test_batches_that_repeat_what_there_is_are_told_at_the_start(capsys: pytest.
     for tokens in (600, 60_000):
         with TrainingDisplay(0) as display:
             _with_steps(config(3, None, tokens_per_batch=tokens), Ten(), display)
-    note = "data.tokens_per_batch = 60,000 takes about 200 epochs of 10 sequences of 300 tokens each into one"
+    note = "data.tokens_per_batch = 60,000: the data, 10 sequences of 300 tokens in all, come about 200 times"
     assert capsys.readouterr().out.startswith(note)

@@ -125,6 +125,22 @@ def test_a_refusal_writes_nothing(refused: tuple[Path, list[list[Ended]]]) -> No
     assert {path.name for path in folder.iterdir()} == {"run.toml", "FILE", "PROFILE", "MEASURED", "WITHOUT"}
 
 
+def test_room_for_all_checkpoints_of_all_epochs_is_asked_for_once_the_data_are_known(tmp_path: Path) -> None:
+    path = write_config(tmp_path)
+    text = path.read_text().replace(f"steps = {STEPS}\n", "epochs = 10_000\n")
+    path.write_text(f"{text}[checkpoint]\nevery_steps = 1\nkeep = 0\n")
+    # Parameters are counted and not made: there is room for one checkpoint, and not for thousands.
+    larger = ["--set", "model.hidden_size=1024", "--set", "model.intermediate_size=4096"]
+    ((first,), (second,)) = run_ranks(2, run_commands, [[str(path), *larger]])
+    assert (first.code, second.code) == (2, 2)
+    refusal = first.err.splitlines()[-1]
+    assert refusal.startswith("hydraulis.train: error [run_directory]: ")
+    assert refusal.endswith(
+        "make room, set checkpoint.keep to 1 or more, or set output.directory to another disk"
+    )
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_over_context_ranks_measures_trains_and_ends_well(tmp_path: Path) -> None:
     overrides = [
         'planner.strategies=["1x<cp2,selective>"]',

@@ -31,6 +31,14 @@ def test_text_that_is_not_read_by_the_models_tokenizer_is_told(
         assert capsys.readouterr().out.startswith(said) is has_tokenizer
 
 
+def test_patterns_without_a_parameter_to_keep_from_decay_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    run = config(1, None)
+    run = replace(run, optimizer=replace(run.optimizer, no_decay=("norm.weight",)))
+    with one_rank("cpu"), TrainingDisplay(0) as display:
+        _note_model(run, display)
+    assert capsys.readouterr().out.startswith("optimizer.no_decay: 'norm.weight' matches no parameter")
+
+
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[Ended]]]:
     folder = tmp_path_factory.mktemp("failed")

@@ -10,7 +10,7 @@ from hydraulis._core import Cluster
 from hydraulis.cli.exit import EXIT_REFUSED
 from hydraulis.cli.options import add_gpus, add_json, add_resume, add_run_config, with_resume
 from hydraulis.cli.progress import Progress
-from hydraulis.config.run import load
+from hydraulis.config.run import load_with_origins
 from hydraulis.data.extras import require_torch
 from hydraulis.errors import HydraulisError
 from hydraulis.preflight.finding import Finding
@@ -79,7 +79,7 @@ def _print(finding: "Finding") -> None:
 def _findings(arguments: argparse.Namespace, cluster: Cluster, progress: Progress) -> "Iterator[Finding]":
     name = "configuration"
     try:
-        config = load(arguments.config, with_resume(arguments), arguments.preset)
+        loaded = load_with_origins(arguments.config, with_resume(arguments), arguments.preset)
     except HydraulisError as error:
         yield Finding(name=name, status="refused", text=str(error), code=error.code)
         return
@@ -89,4 +89,6 @@ def _findings(arguments: argparse.Namespace, cluster: Cluster, progress: Progres
     # Only now: a configuration is refused without torch.
     from hydraulis.preflight.run import preflight
 
-    yield from preflight(config, cluster, progress)
+    # What a preset gives has that in front of its name.
+    memory_asked = not loaded.origins["planner.memory_mib"].startswith("preset ")
+    yield from preflight(loaded.config, cluster, progress, memory_asked=memory_asked)

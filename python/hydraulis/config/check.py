@@ -40,10 +40,17 @@ def within(field: str, value: float, least: float, limit: float) -> None:
         raise _refusal(field, value, f"a number of at least {least:g} and below {limit:g}")
 
 
-def not_empty(field: str, value: str | tuple[str, ...]) -> None:
-    """Refuse an empty array, an empty string and one of spaces; see `at_least`."""
+def not_empty(field: str, value: str | tuple[str, ...], such_as: str = "") -> None:
+    """Refuse an empty array, an empty string and one of spaces; see `at_least`.
+
+    Args:
+        field: as of `at_least`.
+        value: what was given.
+        such_as: examples of what to give.
+    """
     if not (value.strip() if isinstance(value, str) else value):
-        raise _refusal(field, value, "more than nothing")
+        examples = f", such as {such_as}" if such_as else ""
+        raise _refusal(field, value, f"more than nothing{examples}")
 
 
 def _refusal(field: str, value: object, wanted: str) -> InvalidInputError:

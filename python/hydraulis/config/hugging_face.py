@@ -206,7 +206,8 @@ def _check_layers(fields: Fields) -> None:
     """Refuse heads of another kind (a classifier has the same fields) and attention of another kind."""
     for name in fields.get("architectures") or ():
         if not name.endswith("ForCausalLM"):
-            _refuse("architectures", name, "the model must be a causal language model, ...ForCausalLM")
+            limit = f"it must be a causal language model, ...ForCausalLM, of the families {', '.join(_FIXED)}"
+            _refuse("architectures", name, limit)
     kinds = ("full_attention",) if _window(fields) is None else ("full_attention", "sliding_attention")
     for kind in fields.get("layer_types") or ():
         if kind not in kinds:

@@ -1,6 +1,7 @@
 """What the keys `path` and `hf_config` of the section `model` stand for: a shape, and parameters."""
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from hydraulis.config.written import written
 from hydraulis.errors import InvalidInputError
 
 SOURCES = ("path", "hf_config")
+_ON_HUB = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+"""What both a model of the Hub and a folder of a folder may be called."""
 
 
 def resolve_model(layers: Layers) -> None:
@@ -19,7 +22,8 @@ def resolve_model(layers: Layers) -> None:
 
     Raises:
         InvalidInputError: a key is no string (code `config_type`), two of them say what the model is
-            (`config_value`), or the shape is refused (see `from_hugging_face`).
+            (`config_value`), `path` may be a model's name on the Hub and is no folder (`config_file`), or the
+            shape is refused (see `from_hugging_face`).
     """
     section = layers.tables.get("model")
     if not isinstance(section, dict):
@@ -49,8 +53,22 @@ def _take_folder(section: dict[str, Any], checkpoint: dict[str, Any]) -> None:
                 "leave one of them out"
             )
             raise InvalidInputError(message, code="config_value")
+    _refuse_name_of_hub(path)
     section["hf_config"] = str(Path(path) / MODEL_CONFIG)
     checkpoint["weights"] = path
+
+
+def _refuse_name_of_hub(path: str) -> None:
+    """Refuse what other tools would fetch; of other paths it is said where config.json is read."""
+    if not _ON_HUB.fullmatch(path) or Path(path).exists():
+        return
+    own = path.partition("/")[2]
+    message = (
+        f"model.path = {path!r} must be a folder on this machine, and there is no {Path(path).absolute()}; "
+        "check the path, or if it is a model's name on the Hub: nothing is fetched, "
+        f"hf download {path} --local-dir {own} does it, and {own} is the folder"
+    )
+    raise InvalidInputError(message, code="config_file")
 
 
 def _text(value: object, name: str, wanted: str) -> str:

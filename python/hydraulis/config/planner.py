@@ -61,7 +61,7 @@ class PlannerConfig:
     recalibrate: float = 0.0
 
     def __post_init__(self) -> None:
-        not_empty("planner.strategies", self.strategies)
+        not_empty("planner.strategies", self.strategies, f"['2x<tp2>'] or {list(SEARCH)}")
         for field, texts in (("strategies", self.strategies), ("schemes", self.schemes)):
             for i, text in enumerate(texts):
                 not_empty(f"planner.{field}[{i}]", text)

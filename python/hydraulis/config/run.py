@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 from hydraulis._core import LayerSplit
-from hydraulis.config.check import above, at_least, at_most
+from hydraulis.config.check import at_least, at_most
 from hydraulis.config.checkpoint import CheckpointConfig
 from hydraulis.config.data import DataConfig
 from hydraulis.config.layers import OVERRIDE, Layers, read_tables
@@ -50,9 +50,14 @@ class RunConfig:
             at_least("model.vocab_size", self.model.vocab_size, NUM_BYTE_TOKENS)
         if self.model.sliding_window is not None:
             at_most("data.max_tokens", self.data.max_tokens, self.model.sliding_window, _WINDOW)
-        if self.train.evaluate_every is not None:
+        if self.train.evaluate_every is not None and not self.data.held_out:
             # Nothing else says what to evaluate on.
-            above("data.held_out", self.data.held_out, 0)
+            message = (
+                f"train.evaluate_every = {self.train.evaluate_every} evaluates on what is held out, and "
+                "data.held_out = 0 holds nothing out: set it above 0 (0.01, say), or leave "
+                "train.evaluate_every out"
+            )
+            raise InvalidInputError(message, code="config_value")
         if self.train.stage_layers:
             # The core knows what a split is, and refuses what is none.
             LayerSplit(self.model.num_hidden_layers, stated=self.train.stage_layers)

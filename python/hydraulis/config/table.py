@@ -97,10 +97,14 @@ def refuse_unknown_keys(cls: type[T], table: Mapping[str, object], section: str,
     names = [*beside.keys, *own]
     for key in table:
         if key not in own:
-            near, other = nearest(key, names, least=0.0), beside.elsewhere.get(key)
+            # Of the whole file: what holds keys is meant for a section, as no key there does.
+            is_section = not section and isinstance(table[key], Mapping) and key not in beside.keys
+            kind, choices = ("section", own) if is_section else ("key", names)
+            near, other = nearest(key, choices, least=0.0), beside.elsewhere.get(key)
             remedy = f"did you mean '{near}'?" if other is None else f"it belongs to [{other}]"
             message = (
-                f"key '{key}' in {_title(section)} is unknown; {remedy} (the keys are {', '.join(names)})"
+                f"{kind} '{key}' in {_title(section)} is unknown; {remedy} "
+                f"(the {kind}s are {', '.join(choices)})"
             )
             raise InvalidInputError(message, code="config_unknown_key")
 

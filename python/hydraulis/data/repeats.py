@@ -20,10 +20,11 @@ def repeats_note(budget: str, sampler: BatchSampler, lengths: Integers) -> str:
     """
     if sampler.epochs_per_batch <= MOST_EPOCHS:
         return ""
-    epoch = f"{counted(len(lengths), 'sequence')} of {counted(int(lengths.sum()), 'token')}"
+    epoch = f"{counted(len(lengths), 'sequence')} of {counted(int(lengths.sum()), 'token')} in all"
     return (
-        f"{budget} = {sampler.per_batch:,} takes about {sampler.epochs_per_batch:,.0f} epochs of {epoch} "
-        "each into one batch: it holds the same over and over; lower it, or add data"
+        f"{budget} = {sampler.per_batch:,}: the data, {epoch}, come about "
+        f"{sampler.epochs_per_batch:,.0f} times in each batch: it holds the same over and over; lower it, or "
+        "add data"
     )
 
 

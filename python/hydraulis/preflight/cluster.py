@@ -25,11 +25,13 @@ class ClusterLook:
     Attributes:
         config: of the run.
         cluster: that it is to run on.
+        memory_asked: whether `planner.memory_mib` was set by hand, and not by a preset.
         profile: that it names or goes on with; None if there is none, or a refused one.
     """
 
-    def __init__(self, config: RunConfig, cluster: Cluster) -> None:
+    def __init__(self, config: RunConfig, cluster: Cluster, *, memory_asked: bool = False) -> None:
         self.config = config
+        self.memory_asked = memory_asked
         self.cluster = cluster
         self.profile: CostProfile | None = None
         self._schemes: list[Scheme] = []
@@ -99,7 +101,10 @@ class ClusterLook:
             raise InfeasibleError(message, code="scheme_too_large")
         text = f"{parts}; {(memory - held.bytes) / MIB:,.0f} MiB are left for activations"
         said = memory_note(self.config, self.profile) if self.profile else ""
-        return "ok", f"{text}, of {said}" if said else text
+        if not said:
+            return "ok", text
+        # A preset's is for whoever measures; who sets it means it to count.
+        return "warning" if self.memory_asked else "ok", f"{text}, of {said}"
 
     def saved_profile(self, resumed: ResumedRun | None) -> tuple[Status, str]:
         """Read the profile that the run names, or that of the run it goes on with.

@@ -64,21 +64,26 @@ class FolderLook:
             return "warning", nothing_left
         return "ok", f"goes on after step {resumed.manifest.step} of {resumed.run}"
 
-    def output(self) -> tuple[Status, str]:
+    def output(self, data: Data | None) -> tuple[Status, str]:
         """See whether the run's folder can be made, or gone on in, and has room for its checkpoints.
 
         Raises:
             HydraulisError: it cannot be made or has no room (code `run_directory`), or that of a resumed run
-                cannot be written (`run_directory_write`).
+                cannot be written (`run_directory_write`), or the epochs are refused (see `epochs_of`).
         """
-        found = look_at_output(self.config, self.resumed)
+        # Where all checkpoints stay, the number of steps says how many there will be.
+        config = self.config if data is None else with_steps(self.config, epochs_of(self.config, data.train))
+        found = look_at_output(config, self.resumed)
         made = (
             "is there already, so a number is added to its name: that can be made"
             if found.is_taken
             else "can be written"
         )
-        room = f"checkpoints take {found.needed / MIB:,.0f} MiB of {found.free / MIB:,.0f} MiB free"
-        return "ok", f"{found.path} {made}; {room}"
+        room = f"{found.needed / MIB:,.0f} MiB of {found.free / MIB:,.0f} MiB free"
+        if found.is_counted:
+            return "ok", f"{found.path} {made}; checkpoints take {room}"
+        known = "checkpoint.keep = 0 keeps all, and how many is known once the data are indexed"
+        return "later", f"{found.path} {made}; a checkpoint takes {room}; {known}"
 
 
 def look_at_services(config: RunConfig) -> tuple[Status, str]:

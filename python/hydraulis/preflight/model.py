@@ -7,6 +7,7 @@ from hydraulis.model.decoder import EMBEDDING_WEIGHT
 from hydraulis.preflight.finding import Status, warned
 from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
+from hydraulis.runtime.no_decay import no_decay_note
 from hydraulis.runtime.parameters import ModelParameters
 
 
@@ -28,7 +29,8 @@ def look_at_model(config: RunConfig, *, goes_on: bool) -> tuple[Status, str]:
         text += f", {still:,} of them frozen"
         if config.model.tie_word_embeddings and EMBEDDING_WEIGHT in frozen.names:
             text += " (the embedding is also the head, by model.tie_word_embeddings: so is the head)"
-    return warned(f"{text}; {_where_from(config, goes_on=goes_on)}", positions_note(config))
+    text = f"{text}; {_where_from(config, goes_on=goes_on)}"
+    return warned(text, positions_note(config), no_decay_note(config))
 
 
 def _where_from(config: RunConfig, *, goes_on: bool) -> str:

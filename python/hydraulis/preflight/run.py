@@ -12,7 +12,9 @@ from hydraulis.preflight.folders import FolderLook, look_at_services
 from hydraulis.preflight.model import look_at_model
 
 
-def preflight(config: RunConfig, cluster: Cluster, progress: Tell = silent) -> Iterator[Finding]:
+def preflight(
+    config: RunConfig, cluster: Cluster, progress: Tell = silent, *, memory_asked: bool = False
+) -> Iterator[Finding]:
     """Look, and give each finding when it is known; nothing is left behind, and no rank is started.
 
     What several looks are refused for alike is refused once.
@@ -21,8 +23,13 @@ def preflight(config: RunConfig, cluster: Cluster, progress: Tell = silent) -> I
         config: of the run; that it could be read is the first finding, and not among these.
         cluster: that it is to run on.
         progress: called before each look with its name, and no count: no two take as long.
+        memory_asked: whether `planner.memory_mib` was set by hand, and not by a preset.
     """
-    data, folders, ranks = DataLook(config), FolderLook(config), ClusterLook(config, cluster)
+    data, folders, ranks = (
+        DataLook(config),
+        FolderLook(config),
+        ClusterLook(config, cluster, memory_asked=memory_asked),
+    )
     looks: tuple[tuple[str, Look], ...] = (
         ("model", lambda: look_at_model(config, goes_on=folders.goes_on())),
         ("tokenizer", data.tokenizer),
@@ -34,7 +41,7 @@ def preflight(config: RunConfig, cluster: Cluster, progress: Tell = silent) -> I
         ("strategies", lambda: ranks.strategies(data.sequences_per_batch)),
         ("memory", ranks.memory),
         ("longest", lambda: ranks.longest(data.longest)),
-        ("output", folders.output),
+        ("output", lambda: folders.output(data.data)),
         ("services", lambda: look_at_services(config)),
     )
     refusals: dict[tuple[str | None, str], str] = {}

@@ -1,5 +1,6 @@
 """Where a run writes: whether its folder can be made, or gone on in, and has room for its checkpoints."""
 
+import dataclasses
 import math
 import shutil
 from dataclasses import dataclass
@@ -26,12 +27,14 @@ class OutputFolder:
         is_taken: whether it is there already, so that a run that begins anew gets a number.
         needed: bytes that checkpoints will take, beside those that are there.
         free: bytes of room.
+        is_counted: whether `needed` is of all of them; else of one, as nobody knows yet how many will stay.
     """
 
     path: Path
     is_taken: bool
     needed: int
     free: int
+    is_counted: bool
 
 
 def look_at_output(config: RunConfig, resumed: ResumedRun | None) -> OutputFolder:
@@ -51,14 +54,16 @@ def look_at_output(config: RunConfig, resumed: ResumedRun | None) -> OutputFolde
     needed, free = one * count, shutil.disk_usage(above).free
     if needed > free:
         checkpoints = "a checkpoint takes" if count == 1 else f"{count} checkpoints at once take"
-        lower = "" if count == 1 else "lower checkpoint.keep, "
+        fewer = _fewer(config, resumed, count)
         # Rounded away from each other: else too little may read as enough.
         message = (
             f"the run's folder '{path}' has {free // MIB:,} MiB of room, and {checkpoints} "
-            f"{math.ceil(needed / MIB):,}: make room, {lower}or set output.directory to another disk"
+            f"{math.ceil(needed / MIB):,}: make room, {fewer}or set output.directory to another disk"
         )
         raise InvalidInputError(message, code="run_directory")
-    return OutputFolder(path=path, is_taken=is_taken, needed=needed, free=free)
+    return OutputFolder(
+        path=path, is_taken=is_taken, needed=needed, free=free, is_counted=_is_counted(config)
+    )
 
 
 def _to_go_on_in(run: Path) -> tuple[Path, Path, bool]:
@@ -94,6 +99,21 @@ def _checkpoint_bytes(config: RunConfig) -> int:
     wide = torch.promote_types(narrow, torch.float32).itemsize
     parts = [one for one in ModelParameters.parted(config.model, config.train.frozen) if one is not None]
     return sum(part.num_elements * wide * (3 if part.trained else 1) for part in parts)
+
+
+def _is_counted(config: RunConfig) -> bool:
+    """Tell whether the number of checkpoints is known: where all stay, only once that of the steps is."""
+    checkpoint = config.checkpoint
+    return checkpoint.every_steps is None or checkpoint.keep > 0 or config.train.steps is not None
+
+
+def _fewer(config: RunConfig, resumed: ResumedRun | None, count: int) -> str:
+    """Say how fewer would stay, if they could, as a list of remedies goes on."""
+    keep_one = dataclasses.replace(config.checkpoint, keep=1)
+    if _new_at_once(dataclasses.replace(config, checkpoint=keep_one), resumed) >= count:
+        return ""
+    # 0 keeps all, so there is nothing below it.
+    return "lower checkpoint.keep, " if config.checkpoint.keep else "set checkpoint.keep to 1 or more, "
 
 
 def _new_at_once(config: RunConfig, resumed: ResumedRun | None) -> int:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import torch.distributed as dist
@@ -60,6 +61,8 @@ class OpenedRun:
         if data is None:
             return None
         config = _with_steps(config, data.train, display)
+        # Where all checkpoints stay, only now is known how much room they take together.
+        on_rank_zero(partial(_look_at_room, config, resumed))
         position = DataPosition(config, data.train)
         _check_resumed(config, resumed, position, display)
         return cls(config=config, cluster=cluster, data=data, files=files, position=position, resumed=resumed)
@@ -78,12 +81,16 @@ class OpenedRun:
 def _look_ahead(config: RunConfig, resumed: ResumedRun | None) -> list[DataFile]:
     """Refuse now what would fail after hours of work: services, folder, room, other data; list the files."""
     require_trackers(config.output)
-    look_at_output(config, resumed)
+    _look_at_room(config, resumed)
     files = data_files(config.data)
     if resumed is not None:
         check_unclaimed(resumed.run)
         resumed.check_unread(config, files)
     return files
+
+
+def _look_at_room(config: RunConfig, resumed: ResumedRun | None) -> None:
+    look_at_output(config, resumed)
 
 
 def _data(config: RunConfig, stop: StopRequest, display: TrainingDisplay) -> Data | None:

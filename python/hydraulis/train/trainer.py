@@ -29,6 +29,7 @@ from hydraulis.runtime.hugging_face.files import carry, tokenizer_note
 from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.loop import Iteration, iterations
 from hydraulis.runtime.lost_rank import is_lost, lost_rank
+from hydraulis.runtime.no_decay import no_decay_note
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.recorder import Recorder
 from hydraulis.runtime.run_claim import RunClaim
@@ -167,8 +168,12 @@ class Trainer:
 
 
 def _note_model(config: RunConfig, display: TrainingDisplay) -> None:
-    """Say what of the data the model is not made for: its sequences' length, its tokens. Collective."""
-    notes = (lambda: positions_note(config), lambda: tokenizer_note(config.checkpoint.weights, config.data))
+    """Say what the model is not made for: sequences' length, their tokens, what not to decay. Collective."""
+    notes = (
+        lambda: positions_note(config),
+        lambda: tokenizer_note(config.checkpoint.weights, config.data),
+        lambda: no_decay_note(config),
+    )
     for said in map(from_rank_zero, notes):
         if said:
             display.note(said)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint, remove
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder, checkpoint_of, newest_checkpoint, remove
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
 from hydraulis.runtime.checkpoint.resume import newest_of
 
@@ -71,6 +71,29 @@ def test_what_is_no_checkpoint_is_named_with_a_way_on(folder: CheckpointFolder) 
     assert f": step-00000015 (and 2 others before it) {why}; {on}" in refused()
     make(folder, 10)
     assert newest_checkpoint(run) == folder.step(10)
+
+
+def test_what_cannot_be_exported_is_named_with_what_can(folder: CheckpointFolder) -> None:
+    def refused(source: Path) -> str:
+        with pytest.raises(InvalidInputError) as refusal:
+            checkpoint_of(source)
+        assert refusal.value.code == "checkpoint_missing"
+        return str(refusal.value)
+
+    run, on = folder.path.parent, "name the folder of a run that wrote one"
+    run.mkdir()
+    assert refused(run) == f"{run} has no complete checkpoint; {on}"
+    assert refused(folder.step(3)) == f"there is no folder {folder.step(3)}; {on}"
+    make(folder, 5, 10, 15, torn=15)
+    for absent in (3, 15):
+        assert refused(folder.step(absent)) == (
+            f"{folder.step(absent)} is no complete checkpoint; name one of {folder.path}: step-00000005, "
+            "step-00000010"
+        )
+    make(folder, 20, 25, 30, 35)
+    assert refused(folder.step(3)).endswith(", step-00000030, step-00000035 (and 1 other before)")
+    assert checkpoint_of(folder.step(20)) == folder.step(20)
+    assert checkpoint_of(run) == folder.step(35)
 
 
 def test_rotation_keeps_the_newest_and_removes_what_was_never_completed(folder: CheckpointFolder) -> None:

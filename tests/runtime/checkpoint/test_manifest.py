@@ -3,12 +3,13 @@
 import dataclasses
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.checkpoint.manifest import DataCursor, Manifest, ParameterRecord, ShardRecord
+from hydraulis.runtime.checkpoint.manifest import DataCursor, Manifest, ParameterRecord, ShardRecord, torn
 from small_model import FAMILIES, small_config
 
 MANIFEST = Manifest(
@@ -71,9 +72,31 @@ def test_what_is_no_whole_manifest_is_refused(
 
 @pytest.mark.parametrize("length", [0, 1, 100, 700])
 def test_a_manifest_that_was_cut_off_is_torn(length: int) -> None:
-    with pytest.raises(HydraulisError, match="remove its folder") as refusal:
+    with pytest.raises(HydraulisError, match="remove it") as refusal:
         Manifest.from_json(MANIFEST.to_json()[:length], "here")
     assert refusal.value.code == "checkpoint_torn"
+
+
+def test_what_to_remove_of_a_run_and_what_is_left_is_told(tmp_path: Path) -> None:
+    def says(path: Path) -> str:
+        return str(torn(str(path), "cut")).partition("; ")[2]
+
+    cut = tmp_path / "a run" / "step-00000040"
+    cut.mkdir(parents=True)
+    (cut / "manifest.json").touch()
+    for path in (cut, cut / "manifest.json", cut / "state-00001-of-00002.safetensors"):
+        assert says(path) == (
+            f"copy the checkpoint again, or remove it (rm -r '{cut}'): none is left then, so begin anew "
+            "without resuming"
+        )
+    assert f"(rm -r {tmp_path}/step.v2)" in says(tmp_path / "step.v2")
+    for step in ("00000020", "100000000", "99999999", "00000050"):
+        (cut.parent / f"step-{step}").mkdir()
+    # One lacks its manifest.
+    for step in ("00000020", "99999999", "100000000"):
+        (cut.parent / f"step-{step}" / "manifest.json").touch()
+        newest = cut.parent / f"step-{step}"
+        assert says(cut / "manifest.json").endswith(f"(rm -r '{cut}'): {newest} is then the newest")
 
 
 def test_a_list_is_no_manifest() -> None:

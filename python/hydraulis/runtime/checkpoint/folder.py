@@ -11,6 +11,8 @@ from hydraulis.runtime.checkpoint.manifest import MANIFEST
 from hydraulis.runtime.run_directory import CHECKPOINTS, why_no_folder
 
 _NAME = re.compile(r"step-(\d{8,})")
+_BEGIN_ANEW = ", or train without resuming: that begins anew in a folder of its own"
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,12 @@ def remove(checkpoint: Path) -> None:
         shutil.rmtree(checkpoint)
 
 
-def newest_checkpoint(run: Path) -> Path:
+def newest_checkpoint(run: Path, otherwise: str = _BEGIN_ANEW) -> Path:
     """Give the newest complete checkpoint of a run.
+
+    Args:
+        run: its folder.
+        otherwise: what there is to do beside naming another run, as a sentence goes on.
 
     Raises:
         InvalidInputError: there is none (code `checkpoint_missing`).
@@ -91,10 +97,7 @@ def newest_checkpoint(run: Path) -> Path:
     newest = folder.newest()
     if newest is None:
         why = f"{run} has no complete checkpoint{folder.unfinished()}" if run.is_dir() else why_no_folder(run)
-        message = (
-            f"{why}; name the folder of a run that wrote one, or train without resuming: that begins anew in "
-            "a folder of its own"
-        )
+        message = f"{why}; name the folder of a run that wrote one{otherwise}"
         raise InvalidInputError(message, code="checkpoint_missing")
     return newest
 
@@ -105,4 +108,14 @@ def checkpoint_of(source: Path) -> Path:
     Raises:
         InvalidInputError: it is neither (code `checkpoint_missing`).
     """
-    return source if (source / MANIFEST).is_file() else newest_checkpoint(source)
+    if (source / MANIFEST).is_file():
+        return source
+    complete = CheckpointFolder(source.parent).complete() if source.parent.name == CHECKPOINTS else []
+    if not complete:
+        return newest_checkpoint(source, "")
+    # Of many the newest, which are those that are looked for as a rule.
+    names = ", ".join(path.name for path in complete[-_MOST_NAMED:])
+    before = len(complete) - _MOST_NAMED
+    others = f" (and {counted(before, 'other')} before)" if before > 0 else ""
+    message = f"{source} is no complete checkpoint; name one of {source.parent}: {names}{others}"
+    raise InvalidInputError(message, code="checkpoint_missing")

@@ -6,8 +6,10 @@ be read by any number of ranks, in any home layout.
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import Self
 
 from hydraulis.config.model import ModelConfig
@@ -16,6 +18,7 @@ from hydraulis.errors import HydraulisError, InvalidInputError
 
 FORMAT = "hydraulis.checkpoint/1"
 MANIFEST = "manifest.json"
+_SUFFIXES = (".json", ".safetensors")
 
 Interval = tuple[int, int, int]
 """The number of a shard, and the first and the one past the last canonical element that it has."""
@@ -139,10 +142,17 @@ class Manifest:
 
 
 def torn(path: str, cause: str) -> HydraulisError:
-    """Make the error of a checkpoint that is not whole."""
+    """Make the error of a checkpoint that is not whole, from the path of it or of a file in it."""
+    given = Path(path)
+    # A folder may have a dot in its name, and what is above it must not be named for removal.
+    checkpoint = given.parent if given.suffix in _SUFFIXES else given
+    beside = [one.parent for one in checkpoint.parent.glob(f"step-*/{MANIFEST}") if one.parent != checkpoint]
+    # By their numbers, which may have more digits than they are filled up to.
+    newest = max(beside, key=lambda one: (len(one.name), one.name), default=None)
+    then = f"{newest} is then the newest" if newest else "none is left then, so begin anew without resuming"
     message = (
-        f"checkpoint file {path} is not whole: {cause}; "
-        "remove its folder to resume from the checkpoint before, or begin anew without resuming"
+        f"checkpoint file {path} is not whole: {cause}; copy the checkpoint again, or remove it (rm -r "
+        f"{shlex.quote(str(checkpoint))}): {then}"
     )
     return HydraulisError(message, code="checkpoint_torn")
 
