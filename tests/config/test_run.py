@@ -47,7 +47,7 @@ BAD_VALUES = {
     "optimizer.betas": "[0.9, 1.0]",
     "optimizer.eps": "0.0",
     "optimizer.weight_decay": "-0.1",
-    "checkpoint.every_steps": "0",
+    "checkpoint.every_steps": "-1",
     "checkpoint.keep": "-1",
     "planner.strategies": "[]",
     "planner.schemes": '[""]',

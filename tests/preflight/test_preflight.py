@@ -82,7 +82,7 @@ def test_what_is_not_indexed_yet_is_tried(made: Path) -> None:
     assert "the files of" in found["model"].text
     assert "up to 64 tokens may come, 96 are admitted" in found["longest"].text
     says = "9,536.743164 MiB of the profile; planner.memory_mib = 6 is not looked at"
-    assert found["memory"].text.endswith(f"are left for activations, of {says}")
+    assert found["memory"].text.endswith(f"are left for activations and what transfers stage, of {says}")
     small = looks(read(made, "data.tokens_per_batch=63"))["longest"].text
     assert small.startswith(
         "up to 64 tokens may come (more than data.tokens_per_batch = 63, which its batch then"

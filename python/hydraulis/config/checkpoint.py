@@ -12,7 +12,7 @@ class CheckpointConfig:
     A run always leaves a checkpoint at its end, and where it is stopped.
 
     Attributes:
-        every_steps: iterations from one checkpoint to the next; absent for none before the end.
+        every_steps: iterations from one checkpoint to the next; 0 or absent for none before the end.
         keep: the newest complete checkpoints that stay; 0 for all.
         resume: the folder of a run to go on with, or `latest` for the newest of those that `output.directory`
             names; empty to begin anew.
@@ -27,5 +27,7 @@ class CheckpointConfig:
 
     def __post_init__(self) -> None:
         if self.every_steps is not None:
-            at_least("checkpoint.every_steps", self.every_steps, 1)
+            at_least("checkpoint.every_steps", self.every_steps, 0)
+            # So that a preset's can be taken back.
+            object.__setattr__(self, "every_steps", self.every_steps or None)
         at_least("checkpoint.keep", self.keep, 0)

@@ -1,18 +1,16 @@
 """What the keys `path` and `hf_config` of the section `model` stand for: a shape, and parameters."""
 
 import dataclasses
-import re
 from pathlib import Path
 from typing import Any
 
+from hydraulis.config.hub import hub_remedy
 from hydraulis.config.hugging_face import MODEL_CONFIG, from_hugging_face, stated_fields
 from hydraulis.config.layers import Layers
 from hydraulis.config.written import written
 from hydraulis.errors import InvalidInputError
 
 SOURCES = ("path", "hf_config")
-_ON_HUB = re.compile(r"\w[\w.-]*/\w[\w.-]*")
-"""What both a model of the Hub and a folder of a folder may be called."""
 
 
 def resolve_model(layers: Layers) -> None:
@@ -60,15 +58,13 @@ def _take_folder(section: dict[str, Any], checkpoint: dict[str, Any]) -> None:
 
 def _refuse_name_of_hub(path: str) -> None:
     """Refuse what other tools would fetch; of other paths it is said where config.json is read."""
-    if not _ON_HUB.fullmatch(path) or Path(path).exists():
-        return
-    own = path.partition("/")[2]
-    message = (
-        f"model.path = {path!r} must be a folder on this machine, and there is no {Path(path).absolute()}; "
-        "check the path, or if it is a model's name on the Hub: nothing is fetched, "
-        f"hf download {path} --local-dir {own} does it, and {own} is the folder"
-    )
-    raise InvalidInputError(message, code="config_file")
+    remedy = hub_remedy(path)
+    if remedy:
+        message = (
+            f"model.path = {path!r} must be a folder on this machine, and there is no "
+            f"{Path(path).absolute()}; check the path{remedy}"
+        )
+        raise InvalidInputError(message, code="config_file")
 
 
 def _text(value: object, name: str, wanted: str) -> str:

@@ -99,7 +99,8 @@ class ClusterLook:
                 "raise it, leave strategies with that scheme out, or use more ranks"
             )
             raise InfeasibleError(message, code="scheme_too_large")
-        text = f"{parts}; {(memory - held.bytes) / MIB:,.0f} MiB are left for activations"
+        left = f"{(memory - held.bytes) / MIB:,.0f} MiB are left for activations and what transfers stage"
+        text = f"{parts}; {left}"
         said = memory_note(self.config, self.profile) if self.profile else ""
         if not said:
             return "ok", text

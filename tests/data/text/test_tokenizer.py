@@ -34,6 +34,15 @@ def test_a_tokenizer_json_gives_what_its_library_gives(tmp_path: Path) -> None:
     assert places[0] == 0
 
 
+def test_a_name_on_the_hub_is_told_that_nothing_is_fetched() -> None:
+    says = r"hf download Qwen/Qwen3-0\.6B --local-dir Qwen3-0\.6B does it"
+    with pytest.raises(InvalidInputError, match=says):
+        load_tokenizer("Qwen/Qwen3-0.6B")
+    with pytest.raises(InvalidInputError) as refusal:
+        load_tokenizer("/Qwen/Qwen3-0.6B")
+    assert "hf download" not in str(refusal.value)
+
+
 def test_what_stands_beside_it_is_read_and_counts(tmp_path: Path) -> None:
     plain = load_tokenizer(str(write_tokenizer(tmp_path / "plain")))
     assert plain.special.eos == plain.special.chat_template == ""

@@ -29,7 +29,7 @@ def without_field(names: Collection[str], fields: Sequence[str]) -> BrokenRecord
                 ", or its format to 'chat' (--format chat)" if _CHAT in names and _CHAT not in fields else ""
             )
             why = (
-                f" has no field '{field}', its fields are {have}: set those of the source (--field of "
+                f" has no field '{field}', its fields are {have}: set data.sources.fields (--field of "
                 f"hydraulis analyze) to what every record has{is_chat}"
             )
             return BrokenRecord(why, code="record_field")

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from hydraulis.config.hub import hub_remedy
 from hydraulis.config.nearest import meant
 from hydraulis.config.unreadable import why_unreadable
 from hydraulis.data.extras import extra_module
@@ -197,7 +198,7 @@ def _read(path: Path) -> bytes:
         why = why_unreadable(path, error)
         message = (
             f"tokenizer file '{path}' cannot be read ({why}); give a tokenizer.json, its folder, or '{BYTES}'"
-            f"{meant(str(path), [BYTES])}"
+            f"{hub_remedy(str(path))}{meant(str(path), [BYTES])}"
         )
         raise InvalidInputError(message, code="tokenizer_file") from error
 
