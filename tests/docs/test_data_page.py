@@ -64,7 +64,7 @@ def test_batches_as_large_as_those_of_the_page_repeat_its_files(capsys: pytest.C
     for body in at_least(5, [body for body in of_kind("toml") if ".jsonl" in body]):
         Path("data.toml").write_text(body, encoding="utf-8")
         assert main(["analyze", "data.toml", "--count", "1", "--set", "data.index_processes=1"]) == 0
-        assert "data.tokens_per_batch = 16,384 takes about " in capsys.readouterr().err, body
+        assert "data.tokens_per_batch = 16,384: the data, " in capsys.readouterr().err, body
 
 
 def test_the_page_names_every_key_and_choice() -> None:
