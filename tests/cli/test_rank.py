@@ -1,45 +1,14 @@
 """How a command ends: its one line, and what torchrun is told."""
 
-import io
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from hydraulis.cli import rank as as_rank
 from hydraulis.cli.rank import PARENT, report_as_rank, report_before_meeting
-from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.errors import InvalidInputError
 
 ERROR = InvalidInputError("steps = 0:\nraise it", code="config_value")
-LOST = HydraulisError("another rank ended", code="lost_rank")
-SAID = "hydraulis.train: error [lost_rank]: another rank ended\n"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.fixture
-def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, io.StringIO], str]:
-    """Give what reports the loss of a rank as one of those that are left, and says what was written."""
-    store = TCPStore("127.0.0.1", 0, is_master=True)
-    monkeypatch.delenv("TORCHELASTIC_ERROR_FILE", raising=False)
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("MASTER_PORT", str(store.port))
-    monkeypatch.setenv("TERM", "xterm-256color")
-
-    def report(rank: str, stderr: io.StringIO) -> str:
-        assert store.port
-        monkeypatch.setenv("RANK", rank)
-        monkeypatch.setattr(sys, "stderr", stderr)
-        assert report_as_rank("hydraulis.train", LOST) == 3
-        return stderr.getvalue()
-
-    return report
 
 
 @pytest.mark.parametrize(("rank", "local_rank", "said"), [("0", "0", 2), ("4", "0", 1), ("5", "1", 0)])
@@ -103,35 +72,3 @@ def test_before_ranks_meet_nobody_leaves_who_would_be_missed(
     assert report_before_meeting("hydraulis.train", ERROR) == 2
     assert found == done
     assert capsys.readouterr().err.count("[config_value]") == said
-
-
-def test_a_lost_rank_is_told_by_the_first_that_comes(lose: Callable[[str, io.StringIO], str]) -> None:
-    assert [lose(rank, io.StringIO()) for rank in "210"] == [SAID, "", ""]
-
-
-def test_on_a_terminal_the_rank_whose_line_it_shows_tells_of_a_lost_one(
-    lose: Callable[[str, io.StringIO], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(as_rank, "DISPLAY_S", 60.0)
-    terminal = Terminal()
-    said: list[str] = []
-    monkeypatch.setattr("hydraulis.cli.rank.time.sleep", lambda _: said.append(lose("0", terminal)))
-    assert lose("1", terminal) == SAID
-    # By rank 0, while the other one waited.
-    assert said == [SAID]
-
-
-def test_where_that_rank_is_gone_its_line_is_left_before_another_is_told(
-    lose: Callable[[str, io.StringIO], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(as_rank, "DISPLAY_S", 0.1)
-    assert lose("1", Terminal()) == f"\x1b[?25h\n{SAID}"
-    assert lose("2", Terminal()) == ""
-
-
-def test_a_terminal_that_knows_no_cursor_gets_a_new_line_alone(
-    lose: Callable[[str, io.StringIO], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(as_rank, "DISPLAY_S", 0.1)
-    monkeypatch.setenv("TERM", "dumb")
-    assert lose("1", Terminal()) == f"\n{SAID}"

@@ -314,7 +314,8 @@ def test_a_rank_that_is_killed_is_told_by_the_one_that_is_left(
     assert not (tmp_path / f"code-{killed}").exists()
     (told,) = (line for line in err.splitlines() if line.startswith("hydraulis.train: error "))
     assert told.startswith(
-        "hydraulis.train: error [lost_rank]: another rank ended, or does not answer within"
+        f"hydraulis.train: error [lost_rank]: no answer from rank {killed} ({socket.gethostname()}): "
+        "another rank ended, or does not answer within"
     )
     newest = CheckpointFolder.of_run(directory).newest()
     assert f"; newest checkpoint: {newest}; to go on: the same command with --resume {directory}" in told
@@ -322,7 +323,7 @@ def test_a_rank_that_is_killed_is_told_by_the_one_that_is_left(
     assert "failed after" not in out
     # torchrun names the rank that ended first, and repeats what the other one said.
     assert f"rank      : {killed} (local_rank: {killed})" in err.partition("Root Cause")[2]
-    assert "ended [lost_rank]: another rank ended" in err
+    assert f"ended [lost_rank]: no answer from rank {killed} " in err
     assert_no_traceback_of_ours(err)
 
 

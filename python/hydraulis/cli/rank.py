@@ -2,15 +2,13 @@
 
 import json
 import os
-import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 from hydraulis.cli.exit import EXIT_REFUSED, LOST_RANK, exit_code, one_line, report
+from hydraulis.cli.loss import told_loss
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.files import replaced
 
@@ -18,12 +16,6 @@ from hydraulis.planner.files import replaced
 PARENT = "HYDRAULIS_RANKS_PARENT"
 # As long as a rank may be slower to start than another.
 PATIENCE_S = 60.0
-# As long as who reports the loss of a rank may take to find out.
-STORE_S = 5.0
-# As long as rank 0, if it is left, may take longer than others to take its live line from the terminal.
-DISPLAY_S = 2.0
-_POLL_S = 0.05
-_SHOW_CURSOR = "\x1b[?25h"
 # Where torchrun looks for what ended a rank: the last that it prints.
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
@@ -41,49 +33,21 @@ def report_as_rank(program: str, error: HydraulisError, variable: str = "RANK") 
         error: the same on every rank, or `lost_rank` on all that are left.
         variable: it is 0 where the error is reported: `RANK` for once in a job, `LOCAL_RANK` on a node.
     """
-    # A command that has started its ranks itself passes on what one of them says.
-    if PARENT in os.environ or _is_first(error, variable):
-        report(program, error)
-    _tell_torchrun(error)
+    told = _told(error, variable)
+    if told is not None:
+        report(program, told)
+    _tell_torchrun(told or error)
     return exit_code(error)
 
 
-def _is_first(error: HydraulisError, variable: str) -> bool:
-    """Tell whether it is this rank that reports; of ranks that are left it is the first to come."""
-    if error.code != LOST_RANK:
-        return os.environ.get(variable, "0") == "0"
-    with suppress(Exception):
-        from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        # torchrun's own, which outlives any rank, and the ranks that it starts anew.
-        store = TCPStore(host, port, timeout=timedelta(seconds=STORE_S))
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        count = partial(store.add, f"hydraulis/lost-rank/{attempt}")
-        if sys.stderr.isatty() and os.environ["RANK"] != "0" and not _rank_zero_comes(count):
-            _leave_its_line()
-        return count(1) == 1
-    return True
-
-
-def _rank_zero_comes(count: Callable[[int], int]) -> bool:
-    """Wait for rank 0, which shows a live line: what others print would be glued to it, and erased with it.
-
-    Args:
-        count: adds to the number of ranks that have come, and gives it.
-    """
-    deadline = time.monotonic() + DISPLAY_S
-    while time.monotonic() < deadline:
-        if count(0):
-            return True
-        time.sleep(_POLL_S)
-    return False
-
-
-def _leave_its_line() -> None:
-    """Let what rank 0 has left on the terminal stand, and begin a line of its own."""
-    is_dumb = os.environ.get("TERM", "dumb") in ("dumb", "unknown")
-    sys.stderr.write("\n" if is_dumb else f"{_SHOW_CURSOR}\n")
+def _told(error: HydraulisError, variable: str) -> HydraulisError | None:
+    """Give what this rank reports, if it is the one that does."""
+    # A command that has started its ranks itself passes on what one of them says.
+    if PARENT in os.environ:
+        return error
+    if error.code == LOST_RANK:
+        return told_loss(error)
+    return error if os.environ.get(variable, "0") == "0" else None
 
 
 def report_before_meeting(program: str, error: HydraulisError) -> int:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import torch
@@ -13,6 +13,7 @@ from hydraulis.runtime.device import CPU, backend_of, prepare_device
 from hydraulis.runtime.lost_rank import is_lost, lost_rank
 from hydraulis.runtime.node_interface import node_interface
 from hydraulis.runtime.rank_zero import from_rank_zero
+from hydraulis.runtime.roll_call import RollCall
 from hydraulis.runtime.torchrun import require_torchrun
 
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -42,6 +43,9 @@ def joined(timeout: timedelta, device: torch.device = CPU, *, deterministic: boo
     # them, and that of a pipeline's stages is not; and smaller groups are split off, which is quicker.
     device_id = device if "nccl" in backend else None
     dist.init_process_group(backend, timeout=timeout, device_id=device_id)
+    # Only the account of a loss lacks it where the store is not to be had.
+    with suppress(RuntimeError):
+        RollCall().sign_in()
     try:
         yield dist.get_rank()
     except BaseException as error:
