@@ -27,6 +27,12 @@ class Tree:
     leaf: Leaf
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    a: int
+    b: int
+
+
 LEAF: dict[str, object] = {"text": "x"}
 MINIMAL: dict[str, object] = {"count": 3, "leaf": LEAF}
 
@@ -136,3 +142,33 @@ def test_names_the_top_of_the_file() -> None:
 
 def test_values_are_left_to_the_dataclass() -> None:
     assert math.isnan(from_table(Leaf, {"text": "x", "number": math.nan}, "leaf").number)
+
+
+def test_what_is_refused_is_told_at_once_in_the_order_of_the_table() -> None:
+    table = {"cuont": 3, "ratio": "1", "choice": "up", "leaf": {"text": 1, "nmber": 1.0}, "flga": True}
+    with pytest.raises(InvalidInputError) as refusal:
+        from_table(Tree, table, "tree")
+    told = str(refusal.value).split("; also: ")
+    assert [text.partition(";")[0].partition(" and must")[0] for text in told] == [
+        "key 'cuont' in section [tree] is unknown",
+        "key 'flga' in section [tree] is unknown",
+        "tree.ratio = '1' is a string",
+        "tree.choice = 'up' must be one of 'left', 'right'",
+        "key 'nmber' in section [tree.leaf] is unknown",
+        "tree.leaf.text = 1 is an integer",
+    ]
+    # As of the first.
+    assert refusal.value.code == "config_unknown_key"
+
+
+def test_all_missing_keys_of_a_section_are_named_unless_one_is_there_misspelt() -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        from_table(Tree, {}, "tree")
+    assert str(refusal.value) == (
+        "key 'count' in section [tree] is missing and has no default; set it; also: "
+        "key 'text' in section [tree.leaf] is missing and has no default; set it"
+    )
+    with pytest.raises(InvalidInputError, match=r"^keys 'a', 'b' in section .* are missing .*; set them$"):
+        from_table(Pair, {}, "pair")
+    with pytest.raises(InvalidInputError, match=r"^key 'aa' in section .pair. is unknown; [^;]*$"):
+        from_table(Pair, {"aa": 1}, "pair")

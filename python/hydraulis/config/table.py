@@ -6,7 +6,7 @@ taken where a float is declared. Which values are sensible is not known here: ev
 in `__post_init__`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import MappingProxyType, NoneType, UnionType
 from typing import (
@@ -22,6 +22,7 @@ from typing import (
 )
 
 from hydraulis.config.nearest import meant, nearest
+from hydraulis.config.refusals import Refusals
 from hydraulis.config.written import written
 from hydraulis.errors import InvalidInputError
 
@@ -82,41 +83,55 @@ def from_table(cls: type[T], table: object, section: str, others: Others = _NO_O
     """
     if not isinstance(table, Mapping):
         raise _type_error(table, section or _WHOLE, "a table")
-    kinds = get_type_hints(cls)
-    complete = {name: {} for name, kind in kinds.items() if is_dataclass(kind)} | dict(table)
+    kinds, given, typed = get_type_hints(cls), dict(table), {}
     beside = others.get(section, _NOTHING)
-    refuse_unknown_keys(cls, complete, section, beside)
-    _refuse_missing_keys(cls, complete, section, beside.remedy)
-    typed = {key: _typed(value, kinds[key], _join(section, key), others) for key, value in complete.items()}
+    refusals = Refusals()
+    with refusals.collected():
+        refuse_unknown_keys(cls, given, section, beside)
+        # Behind it: a key that is missing is often there, misspelt.
+        given = {name: {} for name, kind in kinds.items() if is_dataclass(kind)} | given
+        _refuse_missing_keys(cls, given, section, beside.remedy)
+    for key, value in given.items():
+        if key in kinds:
+            with refusals.collected():
+                typed[key] = _typed(value, kinds[key], _join(section, key), others)
+    refusals.raise_any()
     return cls(**typed)
 
 
 def refuse_unknown_keys(cls: type[T], table: Mapping[str, object], section: str, beside: Beside) -> None:
-    """Refuse a key that the dataclass lacks, and name all that may stand there; code as of `from_table`."""
-    own = [field.name for field in fields(cls)]
-    names = [*beside.keys, *own]
+    """Refuse keys that the dataclass lacks, and name all that may stand there; code as of `from_table`."""
+    refusals, own = Refusals(), [field.name for field in fields(cls)]
     for key in table:
         if key not in own:
             # Of the whole file: what holds keys is meant for a section, as no key there does.
             is_section = not section and isinstance(table[key], Mapping) and key not in beside.keys
-            kind, choices = ("section", own) if is_section else ("key", names)
-            near, other = nearest(key, choices, least=0.0), beside.elsewhere.get(key)
-            remedy = f"did you mean '{near}'?" if other is None else f"it belongs to [{other}]"
-            message = (
-                f"{kind} '{key}' in {_title(section)} is unknown; {remedy} "
-                f"(the {kind}s are {', '.join(choices)})"
-            )
-            raise InvalidInputError(message, code="config_unknown_key")
+            with refusals.collected():
+                raise _unknown_key(key, own, section, "section" if is_section else "key", beside)
+    refusals.raise_any()
+
+
+def _unknown_key(key: str, own: Sequence[str], section: str, kind: str, beside: Beside) -> InvalidInputError:
+    choices = own if kind == "section" else [*beside.keys, *own]
+    near, other = nearest(key, choices, least=0.0), beside.elsewhere.get(key)
+    remedy = f"did you mean '{near}'?" if other is None else f"it belongs to [{other}]"
+    message = (
+        f"{kind} '{key}' in {_title(section)} is unknown; {remedy} (the {kind}s are {', '.join(choices)})"
+    )
+    return InvalidInputError(message, code="config_unknown_key")
 
 
 def _refuse_missing_keys(cls: type[T], table: Mapping[str, object], section: str, remedy: str) -> None:
-    instead = f", or {remedy}" if remedy else ""
-    for field in fields(cls):
-        if field.name not in table and _is_required(field):
-            message = (
-                f"key '{field.name}' in {_title(section)} is missing and has no default; set it{instead}"
-            )
-            raise InvalidInputError(message, code="config_missing_key")
+    missing = [field.name for field in fields(cls) if field.name not in table and _is_required(field)]
+    if not missing:
+        return
+    is_one, names = len(missing) == 1, ", ".join(f"'{name}'" for name in missing)
+    message = (
+        f"{'key' if is_one else 'keys'} {names} in {_title(section)} {'is' if is_one else 'are'} missing and "
+        f"{'has' if is_one else 'have'} no default; set {'it' if is_one else 'them'}"
+        f"{f', or {remedy}' if remedy else ''}"
+    )
+    raise InvalidInputError(message, code="config_missing_key")
 
 
 def _is_required(field: Field[Any]) -> bool:
