@@ -11,6 +11,7 @@ import pytest
 from hydraulis.config.run import RunConfig
 from hydraulis.data.run_length import epochs_of, with_steps
 from hydraulis.data.tokens import SequenceTokens
+from hydraulis.errors import InvalidInputError
 from runtime.tiny import run_config
 
 
@@ -61,3 +62,11 @@ def test_a_run_ends_with_what_is_reached_first(steps: int | None, wanted: int) -
     assert known.train.epochs == 2
     # Known once, it stays: the effective configuration is one that can be given.
     assert with_steps(known, epochs_of(known, Ten())) == known
+
+
+def test_epochs_without_end_are_refused_at_once() -> None:
+    with pytest.raises(
+        InvalidInputError, match="epochs = 1,000,000,000 are about 2,500,000,000 steps"
+    ) as caught:
+        epochs_of(config(None, 10**9), Ten())
+    assert caught.value.code == "sampler_input"

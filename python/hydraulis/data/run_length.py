@@ -36,7 +36,8 @@ def epochs_of(config: RunConfig, data: SequenceSource) -> RunLength | None:
     """Count what the epochs of a configuration come to; None where it counts steps alone.
 
     Raises:
-        InvalidInputError: no epoch fills a batch, and its end is to be dropped (code `sampler_input`).
+        InvalidInputError: no epoch fills a batch, and its end is to be dropped, or the epochs are very many
+            steps (code `sampler_input`).
     """
     epochs = config.train.epochs
     if epochs is None:

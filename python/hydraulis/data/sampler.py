@@ -25,6 +25,8 @@ from hydraulis.errors import InvalidInputError
 
 # In a batch: it would take a second to draw, and train nothing that fewer do not.
 _MOST_EPOCHS = 30_000
+# To count, at about 5 microseconds each.
+_MOST_STEPS = 10_000_000
 _NOTHING = np.zeros(0, dtype=np.int64)
 
 
@@ -120,7 +122,18 @@ class BatchSampler:
         return start.dropped
 
     def num_steps(self, epochs: int) -> int:
-        """Count the batches that begin in the first epochs: as many steps as go through the data so often."""
+        """Count the batches that begin in the first epochs: as many steps as go through the data so often.
+
+        Raises:
+            InvalidInputError: they are more than anybody waits for (code `sampler_input`).
+        """
+        about = epochs * int(self._sizes.sum()) // self.per_batch
+        if about > _MOST_STEPS:
+            message = (
+                f"epochs = {epochs:,} are about {about:,} steps of these data; the limit is {_MOST_STEPS:,}; "
+                "lower it, or say by steps alone how long the run is"
+            )
+            raise InvalidInputError(message, code="sampler_input")
         batches = 0
         while self._take(self._start(batches))[1].epoch < epochs:
             batches += 1
