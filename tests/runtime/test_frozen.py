@@ -112,6 +112,20 @@ def test_they_are_where_they_belong_in_whatever_order_they_arrive() -> None:
     assert_equal(result.steps, one_process(config, trained.names, steps), 1e-10, 1e-10)
 
 
+# A bucket without gradients is ready while parameters behind it still arrive, in another order than they lie.
+@pytest.mark.parametrize("frozen", [("*norm*",), ("model.norm.weight", "model.layers.[123].*")])
+def test_where_the_models_end_is_frozen_gradients_do_not_leave_before_parameters_are_there(
+    frozen: tuple[str, ...],
+) -> None:
+    config = model_config(tie_word_embeddings=True)
+    # Of two sequences each replica has one micro-batch.
+    batch = [np.arange(length) % config.vocab_size for length in (9, 23)]
+    steps = [(strategy, batch) for strategy in ("2x<1>", "1x<tp2>", "2x<1>")]
+    result: Frozen = run_ranks(2, train_frozen, config, OPTIMIZER, frozen, steps)[0]
+    trained, _ = ModelParameters.parted(config, frozen)
+    assert_equal(result.steps, one_process(config, trained.names, steps), 1e-10, 1e-10)
+
+
 def test_a_stage_without_anything_to_train_can_be_measured() -> None:
     (takes_time, kept), (last_takes_time, last_kept) = run_ranks(2, time_a_frozen_stage)
     assert takes_time

@@ -55,6 +55,7 @@ class Transfers:
         self._is_apart = exchange.is_apart
         self._clock = clock
         self._num_micro_batches = 0
+        self._last_block = -1
         # Of each block, since transfers began.
         self._num_forwards: Counter[int] = Counter()
 
@@ -90,6 +91,7 @@ class Transfers:
             accumulations = {number: count * num_micro_batches for number, count in Counter(numbers).items()}
             self.departure.begin(buckets, accumulations)
         self._num_micro_batches = num_micro_batches
+        self._last_block = -1 if stage is None else max(number for number, _ in stage.blocks())
         self._num_forwards.clear()
 
     def fill(self, buckets: list[BucketTransfer]) -> None:
@@ -117,9 +119,11 @@ class Transfers:
             with self._clock.transferring():
                 self.arrival.wait_for(number)
         self._num_forwards[number] += 1
-        if self._num_forwards[number] == self._num_micro_batches:
+        is_last = self._num_forwards[number] == self._num_micro_batches
+        if is_last and not self.arrival.is_awaited(self._last_block):
             # Those that this rank has no gradients of. Not before: this rank's replica has some, whose last
-            # backward is behind this forward, and on CUDA a trade that waits takes computation's place.
+            # backward is behind this forward, and on CUDA a trade that waits takes computation's place; and
+            # parameters of blocks to come may be put in order in the room of gradients.
             with self._departing():
                 self.departure.advance()
 
