@@ -13,7 +13,7 @@ import pytest
 from hydraulis import Cluster, Planner
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED
 from hydraulis.cli.main import main
-from hydraulis.cli.profile import describe
+from hydraulis.cli.profile_table import describe
 from hydraulis.config.run import load
 from hydraulis.planner import load_profile
 from hydraulis.planner.shape import shape_of
@@ -70,7 +70,7 @@ def test_ranks_measure_a_profile_that_plans(config: Path, capfd: pytest.CaptureF
     assert "send among 2 ranks" in output.out
     assert "all_to_all among 2 ranks" in output.out
     assert str(config.with_name("p.json")) in output.out
-    assert describe(profile) in output.out
+    assert describe(profile, Cluster(gpus=2, gpus_per_node=2)) in output.out
     planner = Planner(profile, Cluster(gpus=2, gpus_per_node=2), strategies=["2x<1>", "1x<pp2>"])
     assert planner.plan([200, 30, 5]).replicas[0].trust is not None
     # Kept beside it, so that the same command goes on.

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -232,10 +233,11 @@ def test_a_stage_takes_as_long_as_its_slowest_rank_in_the_median_pass(text: str)
     """Two replicas, two passes; the total tells which of the two ranks of a stage is slower."""
     first = [(1, 10), (2, 5), (7, 7), (1, 1), (1, 10), (2, 5), (9, 9), (99, 99)]
     second = [(3, 30), (4, 40), (7, 7), (1, 1), (3, 30), (4, 40), (9, 9), (1, 1)]
+    bench: Any = SimpleNamespace(scheme=Scheme(text), replicas=[[0, 1, 2, 3], [4, 5, 6, 7]])
     observations = Observations()
     for timings in (first, second):
         gathered = [{(text, 5): Timing(*timing)} for timing in timings]
-        for observation in observed(gathered, Scheme(text), [40, 2], 5):
+        for observation in observed(gathered, bench, [40, 2], 5):
             observations.add(observation)
     # Slowest first: (1, 10), (4, 40) twice; then (7, 7), (7, 7), (99, 99), (9, 9).
     assert observations.stage_times(text, [40, 2]) == [Timing(2.5, 25.0), Timing(8.0, 8.0)]

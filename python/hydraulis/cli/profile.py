@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.local_ranks import end_with_parent, run_local_ranks
 from hydraulis.cli.options import PathEnding, add_config_layers, add_json, count, overrides_of, written_to
+from hydraulis.cli.profile_table import describe
 from hydraulis.cli.progress import Progress
 from hydraulis.cli.rank import is_rank, report_as_rank
 from hydraulis.config.planner import SEARCH
@@ -139,7 +141,7 @@ def _refine(arguments: argparse.Namespace) -> int:
 
     with Progress() as progress:
         refined = refine(arguments.refine, progress)
-    _finish(arguments, refined.profile, refined.explain())
+    _finish(arguments, refined.profile, refined.explain)
     return 0
 
 
@@ -201,7 +203,7 @@ def _measure(
         if profile is None:
             on_rank_zero(lambda: _say_what_is_kept(file))
             return EXIT_INTERRUPTED
-        on_rank_zero(lambda: _finish(arguments, profile, describe(profile)))
+        on_rank_zero(lambda: _finish(arguments, profile, lambda: describe(profile, cluster)))
     return 0
 
 
@@ -247,46 +249,15 @@ def _with_schemes(text: str | None, config: RunConfig) -> RunConfig:
     return dataclasses.replace(config, planner=planner)
 
 
-def _finish(arguments: argparse.Namespace, profile: CostProfile, account: str) -> None:
-    """Write the profile, and print it or what there is to say of it."""
+def _finish(arguments: argparse.Namespace, profile: CostProfile, account: Callable[[], str]) -> None:
+    """Write the profile, before anything else can fail, and print it or what there is to say of it."""
     with whole_file(arguments.output) as file:
         file.write((profile.to_json() + "\n").encode())
     if arguments.json:
         # The file's is indented; parsing keeps every number as it is.
         sys.stdout.write(json.dumps(json.loads(profile.to_json())) + "\n")
     else:
-        sys.stdout.write(account + written_to(arguments.output))
-
-
-def describe(profile: CostProfile) -> str:
-    """Give a profile's schemes and links as a table."""
-    document = json.loads(profile.to_json())
-    nodes = document["hardware"]["gpus_per_node"]
-    cluster = Cluster(nodes, nodes)
-    row = "{:<16} {:>11} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9}\n"
-    text = row.format("scheme", "a ns/token2", "b us/token", "c ms", "error", "held out", "longest", "cap")
-    for entry in document["schemes"]:
-        fit = entry.get("fit") or {}
-        text += row.format(
-            entry["scheme"],
-            f"{1e6 * entry['quadratic_ms_per_token2']:.3f}",
-            f"{1e3 * entry['linear_ms_per_token']:.3f}",
-            f"{entry['fixed_ms']:.3f}",
-            _percent(fit.get("relative_error")),
-            _percent(fit.get("held_out_error")),
-            f"{fit['range']['longest_tokens']:,}" if fit else "-",
-            f"{profile.cap_tokens(Scheme(entry['scheme']), cluster):,}",
-        )
-    for link in document["hardware"].get("links", []):
-        text += (
-            f"{link['operation']} among {link['ranks']} ranks: {link['latency_ms']:.3f} ms and "
-            f"{link['gigabytes_per_s']:.2f} GB/s\n"
-        )
-    return text
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.1%}"
+        sys.stdout.write(account() + written_to(arguments.output))
 
 
 def _positive(text: str) -> float:

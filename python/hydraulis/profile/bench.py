@@ -1,5 +1,6 @@
 """One scheme under measurement: this rank's stage of a replica, computing by itself."""
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 from hydraulis._core import Cluster, Position, Scheme, Strategy
 from hydraulis.config.context import ContextKind
 from hydraulis.data.collate import PackedMicroBatch
+from hydraulis.errors import InvalidInputError
 from hydraulis.profile.memory import activation_bytes
 from hydraulis.profile.observations import Timing
 from hydraulis.runtime.iteration_clock import iteration_clock
@@ -25,25 +27,28 @@ class KeptBytes(NamedTuple):
 
 
 class SchemeBench:
-    """As many replicas of a scheme as fit, side by side; this rank's part in one of them.
+    """As many replicas of a scheme as have a place, side by side; this rank's part in one of them.
 
     Made by every rank together, because process groups are.
 
     Attributes:
+        replicas: the ranks of each, in the order of their positions.
         position: of this rank; None if it is left over.
+
+    Raises:
+        InvalidInputError: the scheme has no place on the nodes that there are (code `placement_failed`).
     """
 
     def __init__(self, worker: Worker, scheme: Scheme, context: ContextKind | None) -> None:
         self.scheme = scheme
-        world, rank = dist.get_world_size(), dist.get_rank()
-        replicas = Strategy(f"{world // scheme.ranks}x{scheme}").place(Cluster(world, world))
+        self.replicas = side_by_side(scheme, worker.cluster)
         placed = {
             rank: position
-            for ranks in replicas
+            for ranks in self.replicas
             for rank, position in zip(ranks, Position.all(scheme), strict=True)
         }
-        worker.ensure_groups([placed.get(other) for other in range(world)])
-        self.position = placed.get(rank)
+        worker.ensure_groups([placed.get(rank) for rank in range(worker.cluster.gpus)])
+        self.position = placed.get(dist.get_rank())
         self._frozen = worker.frozen
         self._stage = self._uncheckpointed = None
         self._clock = iteration_clock(worker.device)
@@ -129,3 +134,18 @@ class SchemeBench:
             return None
         shape = self._stage.hidden_shape(micro_batch)
         return torch.randn(shape, dtype=self._stage.dtype, device=self._stage.device).requires_grad_()
+
+
+def side_by_side(scheme: Scheme, cluster: Cluster) -> list[list[int]]:
+    """Place as many replicas of a scheme as a plan could have: on whole nodes, or inside one.
+
+    Returns:
+        The ranks of each.
+
+    Raises:
+        InvalidInputError: not even one has a place (code `placement_failed`).
+    """
+    for count in range(cluster.gpus // scheme.ranks, 1, -1):
+        with suppress(InvalidInputError):
+            return Strategy(f"{count}x{scheme}").place(cluster)
+    return Strategy(f"1x{scheme}").place(cluster)

@@ -30,7 +30,6 @@ from hydraulis.profile.measurement_progress import MeasurementProgress, Progress
 from hydraulis.profile.measurement_record import MeasurementRecord, Mixes
 from hydraulis.profile.observations import Conditions, Observation, Timing
 from hydraulis.runtime.device import device_name
-from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.worker import Worker
 
@@ -119,7 +118,7 @@ def measure_profile(
     workload = _workload(worker, limits.context)
     untimed = cost_profile(model, memory, {scheme: _untimed(scheme) for scheme in memory}, workload)
     check(untimed)
-    record = MeasurementRecord(_mixes(untimed, limits), limits.precision)
+    record = MeasurementRecord(_mixes(untimed, worker.cluster, limits), limits.precision)
     if limits.file is not None:
         on_rank_zero(partial(record.open, limits.file, _conditions(workload)))
 
@@ -146,7 +145,7 @@ def _workload(worker: Worker, context: ContextKind) -> Workload:
         split=worker.parameters.table.split,
         dtype=str(worker.buffers.parameter.dtype).removeprefix("torch."),
         context=context,
-        gpus_per_node=ranks_per_node(),
+        gpus_per_node=worker.cluster.gpus_per_node,
         attention=worker.kernel.name,
         device=device_name(worker.device),
         clock="time of the device" if worker.device.type == "cuda" else "CPU time",
@@ -167,9 +166,10 @@ def _conditions(workload: Workload) -> Conditions:
     )
 
 
-def _mixes(untimed: CostProfile, limits: MeasurementLimits) -> dict[Scheme, list[list[int]]]:
+def _mixes(
+    untimed: CostProfile, cluster: Cluster, limits: MeasurementLimits
+) -> dict[Scheme, list[list[int]]]:
     """Choose micro-batches for each scheme, up to the largest that it will be given."""
-    cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
     mixes = {}
     for scheme in map(Scheme, untimed.schemes):
         planner = Planner(untimed, cluster, strategies=[f"1x{scheme}"], memory=limits.memory)
@@ -252,14 +252,14 @@ def _recorded(
         for index, lengths in enumerate(record.mixes[scheme]):
             # A pass that was stopped has timed some.
             if any((str(scheme), index) in timings for timings in gathered):
-                record.add(observed(gathered, scheme, lengths, index))
+                record.add(observed(gathered, bench, lengths, index))
     share = told.share()
     is_done = share * (num_passes + 1) / num_passes > 1.0 or not record.unknown()
     return str(1.0 if is_done and record.is_complete() else told.done())
 
 
 def observed(
-    gathered: Sequence[Pass], scheme: Scheme, lengths: Sequence[int], index: int
+    gathered: Sequence[Pass], bench: SchemeBench, lengths: Sequence[int], index: int
 ) -> list[Observation]:
     """Bring the ranks' timings of one micro-batch together: an observation for each replica of the scheme.
 
@@ -267,16 +267,14 @@ def observed(
 
     Args:
         gathered: one pass, by rank.
-        scheme: of the replicas, which lie side by side.
+        bench: of the scheme.
         lengths: of the sequences.
         index: of the micro-batch.
     """
-    block = scheme.tp * scheme.cp
+    name, block = str(bench.scheme), bench.scheme.tp * bench.scheme.cp
     observations = []
-    for first in range(0, len(gathered) // scheme.ranks * scheme.ranks, scheme.ranks):
-        stages = [
-            max((gathered[rank][str(scheme), index] for rank in range(start, start + block)), key=sum)
-            for start in range(first, first + scheme.ranks, block)
-        ]
-        observations.append(Observation(str(scheme), tuple(lengths), tuple(stages)))
+    for ranks in bench.replicas:
+        timings = [gathered[rank][name, index] for rank in ranks]
+        stages = [max(timings[start : start + block], key=sum) for start in range(0, len(ranks), block)]
+        observations.append(Observation(name, tuple(lengths), tuple(stages)))
     return observations

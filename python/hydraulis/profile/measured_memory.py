@@ -8,7 +8,6 @@ import torch.distributed as dist
 
 from hydraulis.profile.bench import KeptBytes, SchemeBench
 from hydraulis.profile.document import MemoryMeasurement, ModelMemory
-from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.home import num_home_buffers
 from hydraulis.runtime.parameter_arrival import most_overflow
 from hydraulis.runtime.worker import Worker
@@ -24,7 +23,8 @@ RELAY_BUFFERS = 6
 
 def model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
     """Count what a rank holds beside its strategy's buffers, of the bytes that it may use."""
-    is_relayed = ranks_per_node() < dist.get_world_size()
+    cluster = worker.cluster
+    is_relayed = cluster.gpus_per_node < cluster.gpus
     widest = max(scheme.tp for scheme in worker.schemes)
     staging = home = overflow = 0
     for share, buffers in zip(worker.shares, worker.all_buffers, strict=True):
@@ -33,7 +33,8 @@ def model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
         for parameter in share.parameters.table.parameters:
             bucket, size = parameter.blocks[0], parameter.rows * parameter.row_elements
             elements[bucket] += size
-            staged[bucket] += size * ranks_per_node() if parameter.units < widest else size
+            copies = cluster.gpus_per_node if parameter.units < widest else 1
+            staged[bucket] += size * copies
         relay = share.layout.largest_relay if is_relayed else 0
         staging += STAGING_BUFFERS * max(staged.values()) + RELAY_BUFFERS * relay
         overflow += most_overflow(buffers, max(elements.values()), relay)

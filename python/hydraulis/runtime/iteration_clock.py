@@ -1,11 +1,11 @@
 """What an iteration's time goes to on one rank: computations one by one, and transfers.
 
-On the CPU a computation's time is CPU time: of its thread, less what that spends on transfers in between, and
-of the threads on which gloo exchanges with the tensor and context ranks. Waiting for another rank takes
-none, so times hold when ranks share cores; where a rank has cores to spare, its exchanges' threads run
-beside its own, and the time is more than the wall's. On CUDA the host runs ahead of the
-device, and events in the stream of computation say when the device came to them; what a computation waited
-for transfers is left out of its time, what it waited for the tensor and context ranks that it meets is not.
+On the CPU a computation's time is CPU time of its thread, less what that spends on transfers in between.
+Waiting for another rank takes none, so times hold when ranks share cores; what the threads take on which gloo
+exchanges with the tensor and context ranks is not in it (docs/cost-model.md, "The clock"). On CUDA the host
+runs ahead of the device, and events in the stream of computation say when the device came to them; what a
+computation waited for transfers is left out of its time, what it waited for the tensor and context ranks that
+it meets is not.
 """
 
 import time

@@ -43,6 +43,7 @@ class Worker:
 
     Attributes:
         device: of this rank.
+        cluster: all ranks, in their nodes.
         kernel: that computes attention.
         parameters: those that are trained.
         home: this rank's share of them.
@@ -82,6 +83,7 @@ class Worker:
         dtype: torch.dtype = getattr(torch, train.dtype)
         wide = torch.promote_types(dtype, torch.float32)
         self.device = choose_device(train.device)
+        self.cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         self._attention = train.attention
         heads = torch.empty(0, 1, model.head_dim, dtype=dtype, device=self.device)
         # Nodes may differ in what is installed.
@@ -92,8 +94,7 @@ class Worker:
         self.buffers = StrategyBuffers.for_schemes(self.parameters, schemes, dtype, self.device)
         source = values or InitialValues(ModelParameters.of(model), train.seed, wide)
         # Reading may fail on a single rank.
-        cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
-        place = HomePlace(self.device, cluster, schemes)
+        place = HomePlace(self.device, self.cluster, schemes)
         self.home = on_every_rank(
             lambda: HomeState(self.parameters, optimizer, dtype, source, train.num_steps, place)
         )
