@@ -97,3 +97,16 @@ def test_the_page_of_metrics_explains_every_field() -> None:
         assert re.search(rf"^\| `{field.name}`.*\|.+\|$", text, re.MULTILINE), field.name
     for name in at_least(15, made_up_metrics(mfu=0.4).tracked()):
         assert f"`{name}`" in text, name
+
+
+def test_a_line_is_read_as_it_was_written() -> None:
+    metrics = made_up_metrics(4, loss=math.pi, mfu=0.25)
+    assert StepMetrics.from_json(metrics.to_json()) == metrics
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(StepMetrics)])
+def test_a_field_of_another_type_or_none_is_refused(field: str) -> None:
+    values = json.loads(made_up_metrics(4).to_json())
+    for wrong in (values | {field: {}}, {name: value for name, value in values.items() if name != field}):
+        with pytest.raises(ValueError, match=field):
+            StepMetrics.from_json(json.dumps(wrong))

@@ -8,6 +8,7 @@ in `__post_init__`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
 from types import MappingProxyType, NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -83,7 +84,7 @@ def from_table(cls: type[T], table: object, section: str, others: Others = _NO_O
     """
     if not isinstance(table, Mapping):
         raise _type_error(table, section or _WHOLE, "a table")
-    kinds, given, typed = get_type_hints(cls), dict(table), {}
+    kinds, given, typed = _kinds(cls), dict(table), {}
     beside = others.get(section, _NOTHING)
     refusals = Refusals()
     with refusals.collected():
@@ -97,6 +98,12 @@ def from_table(cls: type[T], table: object, section: str, others: Others = _NO_O
                 typed[key] = _typed(value, kinds[key], _join(section, key), others)
     refusals.raise_any()
     return cls(**typed)
+
+
+@cache
+def _kinds(cls: type[T]) -> dict[str, Any]:
+    """Give the types of a dataclass's fields; kept, because reports read a line for each step."""
+    return get_type_hints(cls)
 
 
 def refuse_unknown_keys(cls: type[T], table: Mapping[str, object], section: str, beside: Beside) -> None:

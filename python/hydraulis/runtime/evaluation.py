@@ -5,6 +5,8 @@ import json
 from dataclasses import dataclass
 from typing import Self
 
+from hydraulis.config.table import from_table
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -23,10 +25,9 @@ class Evaluation:
         """Read a line of `evaluations.jsonl`.
 
         Raises:
-            ValueError: it is no JSON.
-            TypeError: it is no object, or lacks a field, or has another.
+            ValueError: it is no JSON, or not these fields with values of their types.
         """
-        return cls(**json.loads(line))
+        return from_table(cls, json.loads(line), "evaluation")
 
     def to_json(self) -> str:
         """Give the line, without its end."""

@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Self
 
+from hydraulis.config.table import from_table
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StepMetrics:
@@ -92,10 +94,9 @@ class StepMetrics:
         """Read a line of `metrics.jsonl`.
 
         Raises:
-            ValueError: it is no JSON.
-            TypeError: it is no object, or lacks a field, or has another.
+            ValueError: it is no JSON, or not these fields with values of their types.
         """
-        return cls(**json.loads(line))
+        return from_table(cls, json.loads(line), "metrics")
 
     def tracked(self) -> dict[str, float | str]:
         """Give what a service that follows runs is told, by name; what is not known is left out."""
