@@ -45,9 +45,13 @@ def evaluate(strategies: Sequence[str], frozen: Sequence[str]) -> Evaluated:
     worker.home.gradient.fill_(7.0)
     before = worker.home.master.clone()
     evaluators = [Evaluator(config, corpus, worker, planner) for planner in planners]
-    losses = [evaluator.loss(corpus) for evaluator in evaluators]
+    losses = [evaluation.loss for evaluator in evaluators if (evaluation := evaluator.after(3))]
+    # What it planned once it has no need to plan anew.
+    evaluators[0]._planner = None  # type: ignore[assignment]
     evaluations = [evaluators[0].after(step) for step in range(1, 11)]
     due = [evaluation.step for evaluation in evaluations if evaluation is not None]
+    again = [evaluation.loss for evaluation in evaluations if evaluation is not None]
+    assert again == losses[:1] * len(due)
     assert Evaluator(config, None, worker, planners[0]).after(3) is None
     untouched = torch.equal(worker.home.master, before) and bool(worker.home.gradient.eq(7.0).all())
     everything = TokenReader(corpus, np.arange(len(corpus)))

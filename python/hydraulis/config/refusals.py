@@ -26,8 +26,9 @@ class Refusals:
         Raises:
             InvalidInputError: says all of it; its code is that of the first.
         """
-        if len(self._errors) == 1:
-            raise self._errors[0]
-        if self._errors:
-            message = "; also: ".join(map(str, self._errors))
-            raise InvalidInputError(message, code=self._errors[0].code)
+        if not self._errors:
+            return
+        error, *others = self._errors
+        if not others:
+            raise error
+        raise InvalidInputError("; also: ".join(map(str, self._errors)), code=error.code)

@@ -15,6 +15,7 @@ from torch import Tensor
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.rope import RopeScaling
 from hydraulis.model.on_device import on_device
+from hydraulis.model.wide import wide_dtype
 
 
 class RotaryTable(NamedTuple):
@@ -47,7 +48,7 @@ def rotary_table(position_T: Tensor, config: ModelConfig, dtype: torch.dtype) ->
         The table in `dtype`. Angles are computed in at least float32: bfloat16 cannot even hold the
         positions above 256 exactly.
     """
-    wide = torch.promote_types(dtype, torch.float32)
+    wide = wide_dtype(dtype)
     frequency_P = on_device(rotary_frequencies(config, wide), position_T.device)
     half_angle_TP = position_T.to(wide)[:, None] * frequency_P
     angle_TD = torch.cat((half_angle_TP, half_angle_TP), dim=-1)

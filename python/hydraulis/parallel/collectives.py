@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from hydraulis.errors import InvalidInputError
+from hydraulis.model.wide import wide_dtype
 
 # Older torch knows the old name only, and torch 2.13 warns on it.
 _all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -93,7 +94,7 @@ def _reduce_scatter(x_TH: Tensor, group: dist.ProcessGroup) -> Tensor:
     dist.all_to_all_single(received_TH, x_TH.contiguous(), group=group)
     first, *others = received_TH.chunk(group.size())
     # A copy, even in float32: summing into `first` would keep the whole receive buffer alive with it.
-    sum_tH = first.to(torch.promote_types(x_TH.dtype, torch.float32), copy=True)
+    sum_tH = first.to(wide_dtype(x_TH.dtype), copy=True)
     for piece in others:
         sum_tH += piece
     return sum_tH.to(x_TH.dtype)

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from hydraulis.model.loss import IGNORE_INDEX, check_denominator
+from hydraulis.model.wide import wide_dtype
 from hydraulis.parallel.collectives import all_gather_tokens
 
 MIN_CHUNK = 128
@@ -89,7 +90,7 @@ class _HeadLoss(torch.autograd.Function):
         denominator: int,
         share: VocabularyShare,
     ) -> Tensor:
-        wide = torch.promote_types(hidden_TH.dtype, torch.float32)
+        wide = wide_dtype(hidden_TH.dtype)
         # The head may be frozen, or all that is before it.
         needs_hidden, needs_weight, *_ = ctx.needs_input_grad
         dhidden_TH = torch.empty_like(hidden_TH) if needs_hidden else None
@@ -122,7 +123,7 @@ _head_loss: Callable[[Tensor, Tensor, Tensor, int, VocabularyShare], Tensor] = _
 
 def _loss_alone(hidden_TH: Tensor, weight_vH: Tensor, target_T: Tensor, share: VocabularyShare) -> Tensor:
     """Sum the loss without its gradients, which are two thirds of the work."""
-    wide = torch.promote_types(hidden_TH.dtype, torch.float32)
+    wide = wide_dtype(hidden_TH.dtype)
     total = hidden_TH.new_zeros((), dtype=wide)
     for chunk in _chunks(hidden_TH, share):
         total += _cross_entropy_((hidden_TH[chunk] @ weight_vH.T).to(wide), target_T[chunk], share)

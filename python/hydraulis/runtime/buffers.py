@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from hydraulis._core import Position, Scheme, held_slices
+from hydraulis.model.wide import wide_dtype
 from hydraulis.runtime.device import CPU
 from hydraulis.runtime.parameters import ModelParameters
 
@@ -41,7 +42,7 @@ class StrategyBuffers:
             InvalidInputError: a scheme has more stages than the model has layers (code `too_many_stages`).
         """
         size = max(largest_stage(parameters, scheme) for scheme in schemes)
-        wide = torch.promote_types(dtype, torch.float32)
+        wide = wide_dtype(dtype)
         gradient = torch.zeros(size if parameters.trained else 0, dtype=wide, device=device)
         return cls(parameters, torch.zeros(size, dtype=dtype, device=device), gradient)
 

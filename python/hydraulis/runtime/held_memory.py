@@ -7,6 +7,7 @@ import torch
 
 from hydraulis._core import Cluster, Home, Scheme
 from hydraulis.config.run import RunConfig
+from hydraulis.model.wide import wide_dtype
 from hydraulis.runtime.buffers import largest_stage
 from hydraulis.runtime.home import num_home_buffers
 from hydraulis.runtime.parameters import ModelParameters
@@ -44,7 +45,7 @@ def held_memory(config: RunConfig, schemes: Sequence[Scheme], cluster: Cluster) 
         InvalidInputError: a scheme has more stages than the model has layers (code `too_many_stages`).
     """
     narrow: torch.dtype = getattr(torch, config.train.dtype)
-    wide = torch.promote_types(narrow, torch.float32).itemsize
+    wide = wide_dtype(narrow).itemsize
     home = 0
     by_scheme = dict.fromkeys(schemes, 0)
     largest = 0

@@ -11,7 +11,8 @@ from torch import Tensor
 from hydraulis._core import Cluster, Home, Scheme
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.model.decoder import checkpoint_name
-from hydraulis.runtime.adamw import HomeAdamW, Run, Update
+from hydraulis.model.wide import wide_dtype
+from hydraulis.runtime.adamw import MOMENTS, HomeAdamW, Run, Update
 from hydraulis.runtime.device import CPU
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.side_stream import Landmark
@@ -19,8 +20,8 @@ from hydraulis.runtime.values import ParameterValues
 
 
 def num_home_buffers(parameters: ModelParameters) -> int:
-    """Count the buffers of a share: masters, gradients, two moments; of frozen parameters masters alone."""
-    return 4 if parameters.trained else 1
+    """Count the buffers of a share: masters, gradients and moments; of frozen parameters masters alone."""
+    return 2 + len(MOMENTS) if parameters.trained else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class HomeShare:
         cluster = place.cluster or Cluster(dist.get_world_size(), dist.get_world_size())
         self.layout = Home(parameters.table, cluster, place.schemes)
         self.slices = self.layout.slices(parameters.table, dist.get_rank())
-        wide = torch.promote_types(dtype, torch.float32)
+        wide = wide_dtype(dtype)
         elements = sum(held.end - held.start for held in self.slices)
         self.master = torch.empty(elements, dtype=wide, device=place.device)
         for held in self.slices:

@@ -11,7 +11,9 @@ import torch
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.model.wide import wide_dtype
 from hydraulis.planner.files import nearest_there, try_to_write
+from hydraulis.runtime.adamw import MOMENTS
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.parameters import ModelParameters
@@ -94,11 +96,11 @@ def _to_make(directory: str) -> tuple[Path, Path, bool]:
 
 
 def _checkpoint_bytes(config: RunConfig) -> int:
-    """Count the bytes of one checkpoint: master parameters, and of those that are trained two moments."""
+    """Count the bytes of one checkpoint: master parameters, and of those that are trained the moments."""
     narrow: torch.dtype = getattr(torch, config.train.dtype)
-    wide = torch.promote_types(narrow, torch.float32).itemsize
+    wide = wide_dtype(narrow).itemsize
     parts = [one for one in ModelParameters.parted(config.model, config.train.frozen) if one is not None]
-    return sum(part.num_elements * wide * (3 if part.trained else 1) for part in parts)
+    return sum(part.num_elements * wide * (1 + len(MOMENTS) if part.trained else 1) for part in parts)
 
 
 def _is_counted(config: RunConfig) -> bool:

@@ -8,7 +8,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Self
 
 import torch
@@ -50,10 +52,7 @@ class ModelParameters:
             config: of the model.
             stage_layers: as `train.stage_layers` states them.
         """
-        with torch.device("meta"):
-            model = Decoder(config)
-        shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-        return cls._of(config, shapes, layer_split_of(config, stage_layers), trained=True)
+        return cls._of(config, _shapes_of(config), layer_split_of(config, stage_layers), trained=True)
 
     @classmethod
     def parted(
@@ -118,6 +117,14 @@ class ModelParameters:
     def canonical(self, value: Tensor, name: str) -> Tensor:
         """Flatten a whole parameter into its canonical order."""
         return value.movedim(split_dim(name) or 0, 0).reshape(-1)
+
+
+@lru_cache(maxsize=1)
+def _shapes_of(config: ModelConfig) -> Mapping[str, torch.Size]:
+    """Give the shapes of a model's parameters; kept, because each scheme of a search asks for them."""
+    with torch.device("meta"):
+        model = Decoder(config)
+    return MappingProxyType({name: parameter.shape for name, parameter in model.named_parameters()})
 
 
 def _matching(pattern: str, names: Iterable[str]) -> list[str]:

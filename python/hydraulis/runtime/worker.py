@@ -16,6 +16,7 @@ from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.varlen import choose_kernel
+from hydraulis.model.wide import wide_dtype
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.tensor import check_tensor_degree
@@ -81,7 +82,7 @@ class Worker:
             check_tensor_degree(model, scheme.tp)
         self._schemes = frozenset(schemes)
         dtype: torch.dtype = getattr(torch, train.dtype)
-        wide = torch.promote_types(dtype, torch.float32)
+        wide = wide_dtype(dtype)
         self.device = choose_device(train.device)
         self.cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         self._attention = train.attention

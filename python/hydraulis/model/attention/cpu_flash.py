@@ -18,6 +18,7 @@ from torch import Tensor
 
 from hydraulis.config.attention import AttentionKind
 from hydraulis.model.attention.kernel import Attended, AttentionMask, Heads
+from hydraulis.model.wide import wide_dtype
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -37,7 +38,7 @@ class CpuFlash:
     def forward(self, heads: Heads, mask: AttentionMask) -> Attended:
         """Attend, segment by segment."""
         q_TND = heads.q_TND
-        wide = torch.promote_types(q_TND.dtype, torch.float32)
+        wide = wide_dtype(q_TND.dtype)
         o_TND = torch.zeros(q_TND.shape, dtype=q_TND.dtype)
         log_sum_exp_TN = torch.full(q_TND.shape[:2], -math.inf, dtype=wide)
         by_query = (q_TND, o_TND, log_sum_exp_TN)

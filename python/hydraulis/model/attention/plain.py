@@ -17,6 +17,7 @@ from torch import Tensor
 
 from hydraulis.config.attention import AttentionKind
 from hydraulis.model.attention.kernel import Attended, AttentionMask, Heads
+from hydraulis.model.wide import wide_dtype
 
 # Scores of a block, at least those of one query: 64 MiB in float32, three such tensors at once in backward.
 _SCORES = 1 << 24
@@ -42,7 +43,7 @@ class PlainAttention:
     def forward(self, heads: Heads, mask: AttentionMask) -> Attended:
         """Attend, block by block."""
         o_TND = torch.zeros_like(heads.q_TND, memory_format=torch.contiguous_format)
-        wide = torch.promote_types(o_TND.dtype, torch.float32)
+        wide = wide_dtype(o_TND.dtype)
         log_sum_exp_TN = o_TND.new_full(o_TND.shape[:2], -math.inf, dtype=wide)
         for block in self._blocks(heads, mask):
             q_lKGD, k_sKD, v_sKD = _grouped(heads, block)
@@ -112,7 +113,7 @@ class _Block(NamedTuple):
 
 def _grouped(heads: Heads, block: _Block) -> Heads:
     """Take one block, wide, its query heads grouped by the key/value head that they use."""
-    wide = torch.promote_types(heads.q_TND.dtype, torch.float32)
+    wide = wide_dtype(heads.q_TND.dtype)
     parts = (block.rows, block.columns, block.columns)
     q, k, v = (x[part].to(wide) for x, part in zip(heads, parts, strict=True))
     return Heads(q.unflatten(1, (k.shape[1], -1)), k, v)

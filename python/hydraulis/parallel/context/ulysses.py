@@ -21,6 +21,7 @@ from torch.autograd.function import once_differentiable
 from hydraulis.config.attention import AttentionKind
 from hydraulis.model.attention.varlen import varlen_attention
 from hydraulis.model.segments import Segments
+from hydraulis.model.wide import wide_dtype
 from hydraulis.parallel.context.head_split import HeadShare, share_heads
 
 
@@ -126,9 +127,7 @@ def _summed(shares: Sequence[HeadShare], parts: Sequence[Tensor], num_keys: int)
     """Add the gradients of key/value heads up, in rank order and in at least float32."""
     num_tokens, _, head_dim = parts[0].shape
     dtype = parts[0].dtype
-    total_tKD = parts[0].new_zeros(
-        num_tokens, num_keys, head_dim, dtype=torch.promote_types(dtype, torch.float32)
-    )
+    total_tKD = parts[0].new_zeros(num_tokens, num_keys, head_dim, dtype=wide_dtype(dtype))
     for share, part in zip(shares, parts, strict=True):
         # Run by run: a rank may have got the same head for several of its query heads.
         runs = share.key_runs

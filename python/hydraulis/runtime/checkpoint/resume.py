@@ -15,6 +15,7 @@ from hydraulis.config.written import written
 from hydraulis.data.data_files import DataFile, what_differs
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import checkpoint_name
+from hydraulis.model.wide import wide_dtype
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint
 from hydraulis.runtime.checkpoint.manifest import DataCursor, Manifest, torn
 from hydraulis.runtime.checkpoint.position import batch_settings
@@ -233,7 +234,7 @@ def _check_model(resumed: ResumedRun, config: RunConfig) -> None:
     shapes = {name: tuple(shape) for name, shape in ModelParameters.of(model).shapes.items()}
     if {record.name: record.shape for record in manifest.parameters} != shapes:
         raise torn(str(resumed.checkpoint), "its parameters are not those of its model")
-    wide = torch.promote_types(getattr(torch, config.train.dtype), torch.float32)
+    wide = wide_dtype(getattr(torch, config.train.dtype))
     dtype = str(wide).removeprefix("torch.")
     if manifest.dtype != dtype:
         _refuse_model(resumed, "the type of master parameters (by train.dtype)", manifest.dtype, dtype)
