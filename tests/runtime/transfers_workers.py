@@ -10,7 +10,6 @@ from torch import Tensor
 from hydraulis import Cluster, Link, Plan, Planner
 from hydraulis._core import HeldSlice, held_slices
 from hydraulis.config.model import ModelConfig
-from hydraulis.profile.measured_memory import model_memory
 from hydraulis.runtime.distributed import ranks_per_node
 from hydraulis.runtime.run_schemes import restricted
 from hydraulis.runtime.worker import Worker
@@ -28,11 +27,10 @@ class Pass(NamedTuple):
         gradients: likewise, what this rank contributed.
         gathered: whole parameters' gradients, in canonical order, on rank 0.
         master: likewise the master parameters.
-        staging: elements that the staging buffers have room for, and those that leave from elsewhere than the
-            gradient buffer.
+        staging: bytes of each buffer that transfers stage in.
         crossing: bytes that this rank gave to collectives for ranks of other nodes, both ways.
         planned: bytes that a plan counts as crossing, of all ranks.
-        reserved: bytes that are set aside for staging.
+        reserved: the same before the first pass.
     """
 
     parameters: dict[str, tuple[int, Tensor]]
@@ -42,16 +40,22 @@ class Pass(NamedTuple):
     staging: list[int]
     crossing: int
     planned: int
-    reserved: int
+    reserved: list[int]
 
 
 def passes(config: ModelConfig, strategies: Sequence[str], lengths: Sequence[int]) -> list[Pass]:
     """Send parameters and collect made-up gradients, strategy after strategy."""
     worker = make_worker(strategies, config=config)
-    return [_pass(worker, plan_for(dist.get_world_size(), text, lengths)) for text in strategies]
+    reserved = _staging(worker)
+    return [_pass(worker, plan_for(dist.get_world_size(), text, lengths), reserved) for text in strategies]
 
 
-def _pass(worker: Worker, plan: Plan) -> Pass:
+def _staging(worker: Worker) -> list[int]:
+    # Rooms take turns.
+    return sorted(room.nbytes for room in worker.staging)
+
+
+def _pass(worker: Worker, plan: Plan, reserved: list[int]) -> Pass:
     transfers, buffers, home = worker._transfers, worker.buffers, worker.home
     buckets = transfers.prepare(plan)
     buffers.parameter.fill_(torch.nan)
@@ -76,10 +80,10 @@ def _pass(worker: Worker, plan: Plan) -> Pass:
         gradients,
         _canonical(worker, gather(home, home.gradient)),
         _canonical(worker, gather(home, home.master)),
-        [*sorted(map(len, transfers.departure.staging)), len(transfers.arrival.overflow)],
+        _staging(worker),
         sent.crossing_bytes,
         _planned_crossing(worker, plan, node),
-        model_memory(worker, 1).reserved_bytes,
+        reserved,
     )
 
 

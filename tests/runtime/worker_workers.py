@@ -186,8 +186,11 @@ def _step(
     # Evaluation runs the same lists without their backward half.
     evaluated = worker.evaluate(plan, batch.__getitem__) if num_empty else None
     sent = Sent(worker, node)
+    # Rooms take turns.
+    staging = sorted(room.data_ptr() for room in worker.staging)
     with sent.counted():
         outcome = worker.accumulate(plan, batch.__getitem__)
+    assert sorted(room.data_ptr() for room in worker.staging) == staging, "a strategy allocates"
     assert evaluated is None or abs(evaluated / outcome.loss - 1) < 1e-12
     wire = torch.tensor([sent.inside_bytes, sent.crossing_bytes, *least_bytes(worker, plan, node)])
     dist.all_reduce(wire)

@@ -12,6 +12,7 @@ from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.home import HomeShare
 from hydraulis.runtime.parameter_arrival import ParameterArrival
 from hydraulis.runtime.staging import Staging
+from hydraulis.runtime.staging_sizes import StagingSizes
 
 
 class FrozenParameters:
@@ -40,6 +41,11 @@ class FrozenParameters:
         self._room = Staging(self.buffers.parameter)
         self._arrival = ParameterArrival(exchange, share, self.buffers, lambda: self._room)
         self._positions: list[Position | None] | None = None
+
+    def reserve(self, sizes: StagingSizes) -> None:
+        """Have room at once for what any strategy sends, and to put in order what arrives in another one."""
+        self._arrival.reserve(sizes)
+        self._room.take(min(sizes.bucket, len(self.buffers.parameter)))
 
     @property
     def staging(self) -> list[Tensor]:

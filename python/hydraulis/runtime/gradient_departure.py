@@ -10,6 +10,7 @@ from hydraulis.runtime.bucket_exchange import BucketExchange
 from hydraulis.runtime.buffers import StrategyBuffers
 from hydraulis.runtime.home import HomeShare
 from hydraulis.runtime.staging import Staging
+from hydraulis.runtime.staging_sizes import StagingSizes
 from hydraulis.runtime.sum_trades import NUM_STAGING, SumTrades
 
 
@@ -47,6 +48,14 @@ class GradientDeparture:
         # Of each bucket, how often a gradient of its parameters is still to be added to.
         self._pending: dict[int, int] = {}
         self._left = 0
+
+    def reserve(self, sizes: StagingSizes) -> None:
+        """Have room at once for what any strategy stages."""
+        self._inside.reserve(sizes.contributions)
+        if self._between is not None:
+            self._between.reserve(sizes.relayed)
+            for relay in self._relays:
+                relay.take(sizes.relayed)
 
     @property
     def staging(self) -> list[Tensor]:

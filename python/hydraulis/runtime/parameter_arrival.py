@@ -15,6 +15,7 @@ from hydraulis.runtime.group_exchange import GroupExchange, StartedTrade
 from hydraulis.runtime.home import HomeShare
 from hydraulis.runtime.segments import are_in_order, pieces, put_back, region
 from hydraulis.runtime.staging import Staging
+from hydraulis.runtime.staging_sizes import StagingSizes
 
 
 class _Flight(NamedTuple):
@@ -60,6 +61,15 @@ class ParameterArrival:
         self._overflow = buffers.parameter.new_empty(0)
         self._relaying: deque[tuple[int, StartedTrade]] = deque()
         self._in_flight: deque[_Flight] = deque()
+
+    def reserve(self, sizes: StagingSizes) -> None:
+        """Have room at once for what any strategy sends and the gradient buffer does not hold.
+
+        A rank shares out as many parameters in its node as gradients come back. Between nodes it sends its
+        share to each node at most, which is what lives on a rail, and relays as much.
+        """
+        leaving = sizes.contributions + 2 * sizes.relayed
+        self._grow(max(0, leaving - len(self._staging)))
 
     @property
     def overflow(self) -> Tensor:
@@ -139,13 +149,16 @@ class ParameterArrival:
         num_fitting = bisect_right(ends, len(self._staging))
         fitting = ends[num_fitting - 1] if num_fitting else 0
         missing = sum(sizes) - fitting
-        if missing > len(self._overflow):
-            self._overflow = self._overflow.new_empty(missing)
+        self._grow(missing)
         rest = [*sizes[num_fitting:], len(self._overflow) - missing]
         return [
             *self._staging[:fitting].split(list(sizes[:num_fitting])),
             *self._overflow.split(rest)[:-1],
         ]
+
+    def _grow(self, elements: int) -> None:
+        if elements > len(self._overflow):
+            self._overflow = self._overflow.new_empty(elements)
 
 
 def loads(rooms: Sequence[int], capacity: int) -> Iterator[range]:
@@ -166,24 +179,6 @@ def loads(rooms: Sequence[int], capacity: int) -> Iterator[range]:
         taken += room
     if start < len(rooms):
         yield range(start, len(rooms))
-
-
-def most_overflow(buffers: StrategyBuffers, bucket: int, relay: int) -> int:
-    """Give the most bytes that a rank's parameters on their way take beside its buffers.
-
-    Of a bucket a rank shares out in its node no more than it holds of all. Between nodes a rank sends its
-    share to each node at most, which is what lives on a rail, and relays as much. Frozen ones may arrive in
-    another order, and have no gradients whose room is free to change it.
-
-    Args:
-        buffers: of the rank.
-        bucket: elements of the largest one.
-        relay: most elements of one bucket that live on one rail; 0 if there is one node.
-    """
-    held = min(bucket, len(buffers.parameter))
-    reordered = 0 if buffers.parameters.trained else held
-    leaving = held + 2 * relay + reordered
-    return max(0, leaving * buffers.parameter.itemsize - buffers.gradient.nbytes)
 
 
 def _pack(source: Tensor, trade: Trade, room: Tensor) -> None:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 class Staging:
-    """Memory that grows to the largest bucket's share, and then stays.
+    """Memory that grows to what it is asked for, and then stays; whoever knows that before asks at once.
 
     Args:
         like: of the type and on the device of what is staged.

@@ -38,6 +38,11 @@ class SumTrades:
         """The trades in flight."""
         return len(self._in_flight)
 
+    def reserve(self, elements: int) -> None:
+        """Have room at once for as much as comes in in any trade."""
+        for staging in self._staging:
+            staging.take(elements)
+
     @property
     def staging(self) -> list[Tensor]:
         """The staging buffers."""

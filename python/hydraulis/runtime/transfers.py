@@ -27,6 +27,7 @@ from hydraulis.runtime.iteration_clock import IterationClock
 from hydraulis.runtime.parameter_arrival import ParameterArrival
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.stage import Stage
+from hydraulis.runtime.staging_sizes import StagingSizes
 
 
 class Transfers:
@@ -58,6 +59,11 @@ class Transfers:
         self._last_block = -1
         # Of each block, since transfers began.
         self._num_forwards: Counter[int] = Counter()
+
+    def reserve(self, sizes: StagingSizes) -> None:
+        """Have room at once for what any strategy stages, so that none allocates."""
+        self.departure.reserve(sizes)
+        self.arrival.reserve(sizes)
 
     @property
     def staging(self) -> list[Tensor]:

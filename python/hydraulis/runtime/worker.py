@@ -35,6 +35,7 @@ from hydraulis.runtime.outcome import Outcome, RankReport, gathered, measured_ti
 from hydraulis.runtime.parameters import ModelParameters
 from hydraulis.runtime.planned_sequences import PlannedSequences
 from hydraulis.runtime.stage import Stage, StageKinds
+from hydraulis.runtime.staging_sizes import StagingSizes
 from hydraulis.runtime.transfers import Transfers
 from hydraulis.runtime.values import InitialValues, ParameterValues
 
@@ -111,6 +112,9 @@ class Worker:
         )
         exchange = BucketExchange(self.home.layout, timeout, self.device)
         self._transfers = Transfers(self.parameters, self.home, self.buffers, exchange, self._clock)
+        self._transfers.reserve(self._staged(self.home))
+        if self.frozen:
+            self.frozen.reserve(self._staged(self.frozen.share))
         self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}
 
     @property
@@ -234,12 +238,19 @@ class Worker:
             Gauges(self._clock, self._memory.kept),
         )
 
+    @property
+    def staging(self) -> list[Tensor]:
+        """What transfers take beside the buffers."""
+        return [*self._transfers.staging, *(self.frozen.staging if self.frozen else [])]
+
+    def _staged(self, share: HomeShare) -> StagingSizes:
+        return StagingSizes.of(share.parameters, share.layout, self.cluster, self.schemes)
+
     def _lasting(self) -> list[Tensor]:
         """List what this rank always holds."""
         held = [flat for part in self.all_buffers for flat in (part.parameter, part.gradient)]
         home = [flat for share in self.shares for flat in (*share.buffers().values(), share.gradient)]
-        staging = [*self._transfers.staging, *(self.frozen.staging if self.frozen else [])]
-        return [*held, *home, *staging]
+        return [*held, *home, *self.staging]
 
     def _work(self, plan: Plan) -> tuple[Stage, Replica] | None:
         """Give this rank's stage and its replica; None if it has neither."""
