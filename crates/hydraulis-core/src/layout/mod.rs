@@ -32,7 +32,7 @@ mod volume;
 pub use held::{HeldSlice, held_slices};
 pub use home::{Home, HomeSlice};
 pub use link::Link;
-pub use movement::{Holding, Move, gather, spread};
+pub use movement::{Holding, Move, Movement, Put, Round, Side, gather, spread};
 pub use parameter::{Parameter, ParameterTable};
 pub use position::{Position, positions_of, strategy_positions};
 pub use step::{ReplicaWork, StepTimeline};
