@@ -16,6 +16,7 @@ mod timeline;
 mod times;
 mod transfers;
 mod under;
+mod wrapped;
 
 pub use bound::{Bound, BoundKind};
 pub use check::{Violation, check};
