@@ -20,7 +20,7 @@ use crate::spec::{Cluster, Scheme, Strategy};
 use crate::strategy::{neighbours, place};
 use crate::units::{Millis, Tokens, count};
 
-/// A plan within this share of the bound is not improved.
+/// A plan within this share of the bound is not improved, nor is a strategy planned that could gain no more.
 const NEAR: f64 = 1e-3;
 
 /// Transfers that add no more than this share to a plan are not a reason to look further.
@@ -235,7 +235,7 @@ impl<'a> Search<'a> {
         Strategy::new(replicas.collect()).ok().filter(|strategy| place(strategy, self.cluster()).is_ok())
     }
 
-    /// Plans a strategy that was not seen before, unless it cannot be better than the best.
+    /// Plans a strategy that was not seen before, unless by its bound it cannot be better than the best by more than 0.1 %.
     fn consider(&mut self, strategy: Strategy) -> Result<()> {
         if self.is_spent() || !self.seen.insert(strategy.clone()) {
             return Ok(());
