@@ -8,7 +8,7 @@ use crate::error::{Error, Result, StrategyError};
 use crate::layout::Link;
 use crate::lengths::Batch;
 use crate::plan::attempt::{Attempt, TIE, Task, best};
-use crate::plan::bound::{Bounder, Limit};
+use crate::plan::bound::{Bounder, ProofLimit};
 use crate::plan::document::FORMAT;
 use crate::plan::search::Search;
 use crate::plan::{Bound, Considered, Effort, Outcome, Plan, ReplicaPlan, Scope, Violation, check};
@@ -195,7 +195,7 @@ impl Planner {
         let bounder = Bounder::new(task.batch);
         let bound = |strategy: &Strategy, until, markets| -> Result<Option<Bound>> {
             (task.watch)()?;
-            Ok(self.bound(&bounder, strategy, Limit { until, markets }))
+            Ok(self.bound(&bounder, strategy, ProofLimit { until, markets }))
         };
         let bounds = list.iter().map(|strategy| bound(strategy, Millis::INFINITY, 1));
         let mut bounds = bounds.collect::<Result<Vec<_>>>()?;
@@ -239,7 +239,7 @@ impl Planner {
         let bounder = Bounder::new(batch);
         match &self.choice {
             Choice::List(list) => {
-                let limit = Limit { until: Millis::INFINITY, markets: 1 };
+                let limit = ProofLimit { until: Millis::INFINITY, markets: 1 };
                 let bounds = list.iter().filter_map(|strategy| self.bound(&bounder, strategy, limit));
                 Ok(bounds.map(|bound| bound.ms).min())
             }
@@ -263,7 +263,7 @@ impl Planner {
     }
 
     /// The bound of one strategy; none where it admits not every sequence.
-    pub(super) fn bound(&self, bounder: &Bounder, strategy: &Strategy, limit: Limit) -> Option<Bound> {
+    pub(super) fn bound(&self, bounder: &Bounder, strategy: &Strategy, limit: ProofLimit) -> Option<Bound> {
         let groups = strategy.groups();
         let groups = groups.iter().map(|(scheme, replicas)| Some((self.capacities.scheme(*scheme).ok()?, *replicas)));
         bounder.of_strategy(&groups.collect::<Option<Vec<_>>>()?, self.cost().cluster().gpus(), limit)

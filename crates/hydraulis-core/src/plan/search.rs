@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use crate::capacity::SchemeCapacity;
 use crate::error::Result;
 use crate::plan::attempt::{Attempt, Task, best};
-use crate::plan::bound::{Bound, Bounder, Branches, Limit, Node};
+use crate::plan::bound::{Bound, Bounder, Branches, Node, ProofLimit};
 use crate::plan::sizing::Sizing;
 use crate::plan::{Considered, Effort, Outcome};
 use crate::spec::{Cluster, Scheme, Strategy};
@@ -264,7 +264,7 @@ impl<'a> Search<'a> {
         let groups = strategy.groups();
         let known = |scheme| self.schemes.iter().find(|capacity| capacity.cost().scheme() == scheme);
         let groups = groups.iter().map(|(scheme, replicas)| Some((*known(*scheme)?, *replicas)));
-        let limit = Limit { until: self.least(), markets: 1 };
+        let limit = ProofLimit { until: self.least(), markets: 1 };
         let groups = groups.collect::<Option<Vec<_>>>()?;
         self.bounder.of_strategy(&groups, self.cluster().gpus(), limit).map(|bound| bound.ms)
     }
