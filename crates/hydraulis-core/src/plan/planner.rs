@@ -10,7 +10,7 @@ use crate::lengths::Batch;
 use crate::plan::attempt::{Attempt, TIE, Task, best};
 use crate::plan::bound::{Bounder, ProofLimit};
 use crate::plan::document::FORMAT;
-use crate::plan::search::Search;
+use crate::plan::search::{Search, SimpleStrategies};
 use crate::plan::{Bound, Considered, Effort, Outcome, Plan, ReplicaPlan, Scope, Violation, check};
 use crate::spec::{Cluster, MemoryRule, Scheme, Strategy};
 use crate::strategy::{candidates, mixes, nothing_fits, place, usable_schemes};
@@ -165,7 +165,9 @@ impl Planner {
         let task = self.task(batch, watch);
         let Considerations { mut attempts, considered, bound, scope } = match &self.choice {
             Choice::List(list) => self.consider_list(&task, list)?,
-            Choice::Any { pool, mixes, listed } => self.consider_any(&task, pool, (mixes, listed))?,
+            Choice::Any { pool, mixes, listed } => {
+                self.consider_any(&task, pool, SimpleStrategies { mixes, listed })?
+            }
         };
         let (Some(best), Some(lower_bound)) = (best(&attempts), bound) else { return Err(self.too_long(batch)) };
         let chosen = attempts.swap_remove(best);
@@ -220,7 +222,7 @@ impl Planner {
         Ok(Considerations { attempts, considered, bound, scope: Scope::List })
     }
 
-    fn consider_any(&self, task: &Task, pool: &[Scheme], simple: (&[Strategy], &[Strategy])) -> Result<Considerations> {
+    fn consider_any(&self, task: &Task, pool: &[Scheme], simple: SimpleStrategies) -> Result<Considerations> {
         let schemes: Vec<&SchemeCapacity> =
             pool.iter().map(|&scheme| self.capacities.scheme(scheme)).collect::<Result<_>>()?;
         let bounder = Bounder::new(task.batch);

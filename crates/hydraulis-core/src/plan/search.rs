@@ -36,6 +36,15 @@ const PLANNED: usize = 40_000;
 /// Sequences dealt out to estimate neighbours, at each step: on 64 GPUs that is enough for all.
 const DEALT: usize = 25_000;
 
+/// Strategies that no search is needed for.
+#[derive(Clone, Copy)]
+pub(super) struct SimpleStrategies<'a> {
+    /// Mixes of few schemes, tried where the search finds nothing.
+    pub(super) mixes: &'a [Strategy],
+    /// What would be listed without a search, tried where it stays far from its bound.
+    pub(super) listed: &'a [Strategy],
+}
+
 /// What came of a search.
 pub(super) struct Found {
     pub(super) attempts: Vec<Attempt>,
@@ -56,27 +65,26 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Tries strategies made of `schemes`, the simple `mixes` of them where it finds none, and those `listed` where it stays
-    /// far from its bound.
+    /// Tries strategies made of `schemes`, and the simple ones where its own fall short.
     pub(super) fn run(
         task: &'a Task<'a>,
         bounder: &'a Bounder<'a>,
         schemes: &'a [&'a SchemeCapacity],
-        (mixes, listed): (&[Strategy], &[Strategy]),
+        simple: SimpleStrategies<'_>,
         effort: Effort,
     ) -> Result<Found> {
         let (attempts, considered) = (Vec::new(), Vec::new());
         let mut search = Search { task, bounder, schemes, effort, seen: BTreeSet::new(), attempts, considered };
         let bound = match (bounder.longest_way(schemes), bounder.of_any(schemes, search.cluster().gpus())) {
             (Some(longest_way), Some(mut branches)) => {
-                search.start(&branches, mixes)?;
+                search.start(&branches, simple.mixes)?;
                 search.walk(branches.least())?;
                 search.prove(&mut branches)?;
                 if branches.least() < search.least_iteration() * (1.0 - FAR) {
                     search.start_anew(&branches)?;
                 }
                 if branches.least() < search.least() * (1.0 - FAR) {
-                    search.start_listed(listed, branches.least())?;
+                    search.start_listed(simple.listed, branches.least())?;
                 }
                 search.polish()?;
                 Some(longest_way.or_work(branches.least().min(search.least_iteration())))
