@@ -3,7 +3,7 @@
 use hydraulis_core::cost::CostProfile;
 use hydraulis_core::layout::Link;
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::{Limit, Plan, Planner, explain, predicted_timeline};
+use hydraulis_core::plan::{Plan, Planner, RunLimit, explain, predicted_timeline};
 use hydraulis_core::spec::{Cluster, MemoryRule, Strategy};
 use hydraulis_core::{Error, Result};
 
@@ -95,7 +95,7 @@ fn probe_plan(planner: &Planner, batch: &Batch) -> bool {
 /// A run's next plan under its limit.
 fn probe_limited(planner: &Planner, batch: &Batch, limit: &LimitInput) {
     let Some(used) = expected(parsed(&limit.used), &STRATEGY) else { return };
-    let limit = Limit { most: limit.most, used: &used };
+    let limit = RunLimit { most: limit.most, used: &used };
     let Some(plan) = expected(planner.plan_limited(batch, limit), &LIMIT) else { return };
     keeps_its_promises(planner, &plan, batch);
     assert!(
@@ -161,7 +161,7 @@ mod tests {
             moving += usize::from(transfers.is_some_and(|transfers| transfers.transfer_ms.0 > 0.0));
             limited += usize::from(input.limit.is_some_and(|limit| {
                 let used = parsed(&limit.used).unwrap_or_default();
-                planner.plan_limited(&batch, Limit { most: limit.most, used: &used }).is_ok()
+                planner.plan_limited(&batch, RunLimit { most: limit.most, used: &used }).is_ok()
             }));
         }
         let made = (planned, moving, limited, exact);

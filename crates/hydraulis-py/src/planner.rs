@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::{self, Limit};
+use hydraulis_core::plan::{self, RunLimit};
 use hydraulis_core::simulation;
 use hydraulis_core::spec::{MemoryRule, Strategy};
 use pyo3::prelude::*;
@@ -157,7 +157,7 @@ impl Planner {
             let mut strategies = used.iter().map(GivenStrategy::read).collect::<Result<Vec<Strategy>, _>>()?;
             strategies.sort();
             strategies.dedup();
-            self.core.plan_limited_watched(&batch, Limit { most, used: &strategies }, watch)
+            self.core.plan_limited_watched(&batch, RunLimit { most, used: &strategies }, watch)
         })?;
         Ok(Plan::new(py, plan))
     }

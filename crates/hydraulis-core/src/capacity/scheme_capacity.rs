@@ -1,11 +1,20 @@
 //! What a replica of one scheme can take.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::capacity::pace::{Pace, Point};
 use crate::cost::SchemeCost;
 use crate::schedule::FillTable;
 use crate::units::{Millis, Tokens, count};
+
+/// Most micro-batches that are best anywhere, but where memory asks for more: of 8 stages they leave a bubble of less than
+/// 1 %, and without a fixed cost there were no end.
+const MOST: usize = 1_024;
+/// Many are tried this part of them apart.
+const APART: usize = 32;
+/// Worse counts that are looked past.
+const WORSE: usize = 3;
 
 /// The most that a replica can take by a time, for every number of micro-batches.
 #[derive(Clone, Debug)]
@@ -55,9 +64,8 @@ impl SchemeCapacity {
         &self.cost
     }
 
-    /// The times of `micro_batches`, in running order and as shares of the whole, that take least for that work;
-    /// none where nothing better than equal ones is known.
-    pub fn shape(&self, micro_batches: usize, work: Millis) -> Option<&[f64]> {
+    /// The times of `micro_batches`, one or more, in running order and as shares of the whole, that take least for that work.
+    pub fn shape(&self, micro_batches: usize, work: Millis) -> Cow<'_, [f64]> {
         self.fills.shape(micro_batches, self.end(micro_batches, work).0, self.cost.fixed_ms().0)
     }
 
@@ -97,12 +105,15 @@ impl SchemeCapacity {
             let end = |micro_batches: usize| self.end(micro_batches, Millis(work)).0;
             let mut best = (1, end(1));
             // Times fall and then rise with the count; a few worse ones are looked past.
-            for micro_batches in 2.. {
+            let mut worse = 0;
+            for micro_batches in counts().skip(1) {
                 let next = end(micro_batches);
                 if next < best.1 {
-                    best = (micro_batches, next);
-                } else if micro_batches > best.0 + 3 {
+                    (best, worse) = ((micro_batches, next), 0);
+                } else if worse == WORSE {
                     break;
+                } else {
+                    worse += 1;
                 }
             }
             let (micro_batches, end) = best;
@@ -152,4 +163,10 @@ impl SchemeCapacity {
         }
         levels
     }
+}
+
+/// The numbers of micro-batches of which one is taken for the best: times hardly change from one to the next of many.
+fn counts() -> impl Iterator<Item = usize> {
+    let next = |&micro_batches: &usize| Some(micro_batches + (micro_batches / APART).max(1));
+    std::iter::successors(Some(1), next).take_while(|&micro_batches| micro_batches <= MOST)
 }

@@ -17,7 +17,7 @@ pub fn check_window(plan: &WindowPlan, window: &Window, cost: &CostModel, link: 
     report.expect(steps == batches, "window_differs", || format!("{steps} steps for {batches} batches"));
     check_members(plan, window, &mut report);
     for (place, step) in plan.steps.iter().enumerate().take(batches) {
-        check_step(place, step, window, (cost, link), &mut report);
+        check_step(place, step, window, cost, link, &mut report);
     }
     check_switches(plan, window, &mut report);
     report.violations
@@ -62,13 +62,7 @@ fn check_members(plan: &WindowPlan, window: &Window, report: &mut Report) {
 }
 
 /// The step's plan keeps its promises for its members, which have about the tokens that its batch came with.
-fn check_step(
-    place: usize,
-    step: &Step,
-    window: &Window,
-    (cost, link): (&CostModel, Option<&Link>),
-    report: &mut Report,
-) {
+fn check_step(place: usize, step: &Step, window: &Window, cost: &CostModel, link: Option<&Link>, report: &mut Report) {
     let known = |batch: usize, sequence: usize| {
         let batch = window.batches.get(batch)?;
         Some((

@@ -8,18 +8,12 @@ use std::cmp::Reverse;
 use crate::units::Millis;
 
 /// Puts micro-batch indices in an order that has their times rise and fall as `shape` does: the longest where the shape
-/// is highest. Without a shape, the smallest stand at both ends.
-pub(super) fn in_shape(times: &[Millis], shape: Option<&[f64]>, buffers: &mut OrderBuffers, order: &mut Vec<usize>) {
+/// is highest.
+pub(super) fn in_shape(times: &[Millis], shape: &[f64], buffers: &mut OrderBuffers, order: &mut Vec<usize>) {
     let OrderBuffers { ascending, places } = buffers;
     ascending.clear();
     ascending.extend(0..times.len());
     ascending.sort_unstable_by_key(|&index| (times[index], index));
-    order.clear();
-    let Some(shape) = shape else {
-        order.extend(ascending.iter().step_by(2));
-        order.extend(ascending.iter().skip(1).step_by(2).rev());
-        return;
-    };
     places.clear();
     places.extend(0..times.len());
     places.sort_unstable_by(|&one, &other| shape[one].total_cmp(&shape[other]).then(one.cmp(&other)));
@@ -83,12 +77,12 @@ mod tests {
     fn small_ones_stand_outside() {
         let times: Vec<Millis> = [5.0, 1.0, 4.0, 2.0, 3.0].map(Millis).to_vec();
         let (mut buffers, mut order) = (OrderBuffers::default(), Vec::new());
-        let mut ordered = |shape| {
+        let mut ordered = |shape: &[f64]| {
             in_shape(&times, shape, &mut buffers, &mut order);
             order.clone()
         };
-        assert_eq!(ordered(None), [1, 4, 0, 2, 3]);
-        assert_eq!(ordered(Some(&[0.1, 0.5, 0.4, 0.3, 0.2])), [1, 0, 2, 4, 3]);
+        assert_eq!(ordered(&[0.1, 0.3, 0.5, 0.4, 0.2]), [1, 4, 0, 2, 3]);
+        assert_eq!(ordered(&[0.1, 0.5, 0.4, 0.3, 0.2]), [1, 0, 2, 4, 3]);
     }
 
     #[test]

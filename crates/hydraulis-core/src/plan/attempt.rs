@@ -151,9 +151,8 @@ impl<'a> Task<'a> {
         let weighed = strategy.schemes().iter().zip(&packings);
         let gpu_ms = weighed.map(|(scheme, packing)| count(scheme.ranks()) * packing.ms.0).sum();
         let iteration_ms = packings.iter().map(|packing| packing.ms).max().unwrap_or_default();
-        let times = |link| {
-            PlannedTransfers::new((link, self.capacities.cost()), self.batch, (strategy, &packings), iteration_ms)
-        };
+        let times =
+            |link| PlannedTransfers::new(link, self.capacities.cost(), self.batch, strategy, &packings, iteration_ms);
         let (transfers, delays) = self.link.map(times).transpose()?.unzip();
         let delays = delays.unwrap_or_default();
         Ok(Attempt { strategy: strategy.clone(), packings, iteration_ms, transfers, delays, gpu_ms, stop })

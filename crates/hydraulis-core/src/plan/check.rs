@@ -39,8 +39,8 @@ pub fn check(plan: &Plan, batch: &Batch, cost: &CostModel, link: Option<&Link>) 
     for (index, replica) in plan.replicas.iter().enumerate() {
         match cost.scheme(replica.scheme) {
             Ok(scheme) => {
-                let held = held_together(scheme, cost);
-                check_micro_batches(index, replica, batch, (scheme.cap(), held), &mut report);
+                let room = Room { cap: scheme.cap(), held: held_together(scheme, cost) };
+                check_micro_batches(index, replica, batch, room, &mut report);
                 check_replica(index, replica, batch, scheme, &mut report);
             }
             Err(error) => report.add("scheme_unusable", format!("replica {index}: {error}")),
@@ -150,15 +150,18 @@ fn held_together(scheme: &SchemeCost, cost: &CostModel) -> usize {
     if cost.memory() == MemoryRule::Exact && are_kept && are_known && have_room { stages } else { 1 }
 }
 
-/// Each window of `held` micro-batches, and the empty ones.
-fn check_micro_batches(
-    index: usize,
-    replica: &ReplicaPlan,
-    batch: &Batch,
-    (cap, held): (Tokens, usize),
-    report: &mut Report,
-) {
-    let cap = cap.0;
+/// What a replica's consecutive micro-batches have room for.
+#[derive(Clone, Copy)]
+struct Room {
+    /// The tokens of one, on average over those held together.
+    cap: Tokens,
+    /// How many are held together.
+    held: usize,
+}
+
+/// Each window of micro-batches that are held together, and the empty ones.
+fn check_micro_batches(index: usize, replica: &ReplicaPlan, batch: &Batch, room: Room, report: &mut Report) {
+    let Room { cap: Tokens(cap), held } = room;
     let length = |id: &usize| batch.tokens().get(*id).map_or(0, |tokens| tokens.0);
     let tokens: Vec<u64> = replica.micro_batches.iter().map(|ids| ids.iter().map(length).sum()).collect();
     let mut empty = held - 1;

@@ -97,7 +97,7 @@ pub struct Considered {
 pub enum Outcome {
     /// It was planned and takes this long, with its transfers where the planner has a link.
     Planned(Millis),
-    /// Its lower bound is already above the best plan.
+    /// Its lower bound is above the best plan, or within 0.1 % of it.
     Pruned(Millis),
     /// No replica of it admits the longest sequence; the most tokens that one does.
     TooNarrow(Tokens),

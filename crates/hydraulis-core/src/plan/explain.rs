@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::dispatch::Stop;
 use crate::plan::attempt::TIE;
+use crate::plan::wrapped::wrapped;
 use crate::plan::{BoundKind, Considered, Outcome, Plan, ReplicaPlan, Scope};
 use crate::spec::MemoryRule;
 use crate::units::{Millis, Tokens};
@@ -21,10 +22,10 @@ const MOST_LISTED: usize = 12;
 /// each on lognormal batches; in between and beyond by proportion).
 const COST_OF_ERROR: [(f64, f64); 4] = [(0.0, 0.0), (0.03, 0.016), (0.05, 0.0265), (0.1, 0.035)];
 
-/// A readable account of `plan`, in plain text of at most 110 columns.
+/// A readable account of `plan`, in plain text of at most 110 columns, but for a name that is longer by itself.
 pub fn explain(plan: &Plan) -> String {
     let sections = [headline(plan), why_this_strategy(plan), replicas(plan), what_bounds_it(plan)];
-    sections.join("\n\n") + "\n"
+    wrapped(&sections.join("\n\n")) + "\n"
 }
 
 fn headline(plan: &Plan) -> String {
@@ -233,13 +234,14 @@ fn cost_of(error: f64) -> f64 {
     low + (high - low) * (error - from) / (to - from)
 }
 
+/// Consecutive ones from the first to the last.
 fn ranks(ranks: &[u32]) -> String {
-    match ranks {
-        [first, .., last] if ranks.windows(2).all(|pair| pair[0].checked_add(1) == Some(pair[1])) => {
-            format!("{first}-{last}")
-        }
-        _ => ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(","),
-    }
+    let runs = ranks.chunk_by(|one, next| one.checked_add(1) == Some(*next));
+    let written = runs.map(|run| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        _ => run[0].to_string(),
+    });
+    written.collect::<Vec<_>>().join(",")
 }
 
 /// A share in percent, to be written with one decimal; sums round, and none is to be written as `-0.0`.
@@ -288,7 +290,8 @@ mod tests {
             "0.0, +0.0, -3.1"
         );
         assert_eq!(ranks(&[8, 9, 10]), "8-10");
-        assert_eq!(ranks(&[0, 1, 4, 5]), "0,1,4,5");
+        assert_eq!(ranks(&[0, 1, 4, 5]), "0-1,4-5");
+        assert_eq!(ranks(&[3, 5, 4, 7, 8, 9]), "3,5,4,7-9");
         assert_eq!((gpus(1), gpus(64)), ("1 GPU".into(), "64 GPUs".into()));
     }
 }

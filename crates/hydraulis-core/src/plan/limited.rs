@@ -26,7 +26,7 @@ const GAIN: f64 = 0.1;
 
 /// The strategies of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Limit<'a> {
+pub struct RunLimit<'a> {
     /// Most that it may use.
     pub most: usize,
     /// Those that it used so far, each once.
@@ -38,13 +38,13 @@ impl Planner {
     ///
     /// Refused: a limit of 0 or of fewer than were used, or a sequence that none of them admits when no more may be
     /// used.
-    pub fn plan_limited(&self, batch: &Batch, limit: Limit) -> Result<Plan> {
+    pub fn plan_limited(&self, batch: &Batch, limit: RunLimit) -> Result<Plan> {
         self.plan_limited_watched(batch, limit, UNWATCHED)
     }
 
     /// The same plan, unless `watch` ends the work on it.
-    pub fn plan_limited_watched(&self, batch: &Batch, limit: Limit, watch: Watch) -> Result<Plan> {
-        let Limit { most, used } = limit;
+    pub fn plan_limited_watched(&self, batch: &Batch, limit: RunLimit, watch: Watch) -> Result<Plan> {
+        let RunLimit { most, used } = limit;
         if most == 0 || used.len() > most {
             return Err(StrategyError::Limit { most, used: used.len() }.into());
         }

@@ -16,6 +16,7 @@ mod timeline;
 mod times;
 mod transfers;
 mod under;
+mod wrapped;
 
 pub use bound::{Bound, BoundKind};
 pub use check::{Violation, check};
@@ -23,7 +24,7 @@ pub use document::{Considered, Outcome, Plan, ReplicaPlan, Scope};
 pub use effort::Effort;
 pub use explain::explain;
 pub use guess::Guess;
-pub use limited::Limit;
+pub use limited::RunLimit;
 pub use planner::Planner;
 pub(crate) use timeline::predicted_times;
 pub use timeline::{measured_timeline, predicted_timeline};

@@ -8,9 +8,9 @@ use crate::error::{Error, Result, StrategyError};
 use crate::layout::Link;
 use crate::lengths::Batch;
 use crate::plan::attempt::{Attempt, TIE, Task, best};
-use crate::plan::bound::{Bounder, Limit};
+use crate::plan::bound::{Bounder, ProofLimit};
 use crate::plan::document::FORMAT;
-use crate::plan::search::Search;
+use crate::plan::search::{Search, SimpleStrategies};
 use crate::plan::{Bound, Considered, Effort, Outcome, Plan, ReplicaPlan, Scope, Violation, check};
 use crate::spec::{Cluster, MemoryRule, Scheme, Strategy};
 use crate::strategy::{candidates, mixes, nothing_fits, place, usable_schemes};
@@ -165,7 +165,9 @@ impl Planner {
         let task = self.task(batch, watch);
         let Considerations { mut attempts, considered, bound, scope } = match &self.choice {
             Choice::List(list) => self.consider_list(&task, list)?,
-            Choice::Any { pool, mixes, listed } => self.consider_any(&task, pool, (mixes, listed))?,
+            Choice::Any { pool, mixes, listed } => {
+                self.consider_any(&task, pool, SimpleStrategies { mixes, listed })?
+            }
         };
         let (Some(best), Some(lower_bound)) = (best(&attempts), bound) else { return Err(self.too_long(batch)) };
         let chosen = attempts.swap_remove(best);
@@ -195,7 +197,7 @@ impl Planner {
         let bounder = Bounder::new(task.batch);
         let bound = |strategy: &Strategy, until, markets| -> Result<Option<Bound>> {
             (task.watch)()?;
-            Ok(self.bound(&bounder, strategy, Limit { until, markets }))
+            Ok(self.bound(&bounder, strategy, ProofLimit { until, markets }))
         };
         let bounds = list.iter().map(|strategy| bound(strategy, Millis::INFINITY, 1));
         let mut bounds = bounds.collect::<Result<Vec<_>>>()?;
@@ -220,7 +222,7 @@ impl Planner {
         Ok(Considerations { attempts, considered, bound, scope: Scope::List })
     }
 
-    fn consider_any(&self, task: &Task, pool: &[Scheme], simple: (&[Strategy], &[Strategy])) -> Result<Considerations> {
+    fn consider_any(&self, task: &Task, pool: &[Scheme], simple: SimpleStrategies) -> Result<Considerations> {
         let schemes: Vec<&SchemeCapacity> =
             pool.iter().map(|&scheme| self.capacities.scheme(scheme)).collect::<Result<_>>()?;
         let bounder = Bounder::new(task.batch);
@@ -239,7 +241,7 @@ impl Planner {
         let bounder = Bounder::new(batch);
         match &self.choice {
             Choice::List(list) => {
-                let limit = Limit { until: Millis::INFINITY, markets: 1 };
+                let limit = ProofLimit { until: Millis::INFINITY, markets: 1 };
                 let bounds = list.iter().filter_map(|strategy| self.bound(&bounder, strategy, limit));
                 Ok(bounds.map(|bound| bound.ms).min())
             }
@@ -263,7 +265,7 @@ impl Planner {
     }
 
     /// The bound of one strategy; none where it admits not every sequence.
-    pub(super) fn bound(&self, bounder: &Bounder, strategy: &Strategy, limit: Limit) -> Option<Bound> {
+    pub(super) fn bound(&self, bounder: &Bounder, strategy: &Strategy, limit: ProofLimit) -> Option<Bound> {
         let groups = strategy.groups();
         let groups = groups.iter().map(|(scheme, replicas)| Some((self.capacities.scheme(*scheme).ok()?, *replicas)));
         bounder.of_strategy(&groups.collect::<Option<Vec<_>>>()?, self.cost().cluster().gpus(), limit)

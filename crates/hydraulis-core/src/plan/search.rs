@@ -13,14 +13,14 @@ use std::collections::BTreeSet;
 use crate::capacity::SchemeCapacity;
 use crate::error::Result;
 use crate::plan::attempt::{Attempt, Task, best};
-use crate::plan::bound::{Bound, Bounder, Branches, Limit, Node};
+use crate::plan::bound::{Bound, Bounder, Branches, Node, ProofLimit};
 use crate::plan::sizing::Sizing;
 use crate::plan::{Considered, Effort, Outcome};
 use crate::spec::{Cluster, Scheme, Strategy};
 use crate::strategy::{neighbours, place};
 use crate::units::{Millis, Tokens, count};
 
-/// A plan within this share of the bound is not improved.
+/// A plan within this share of the bound is not improved, nor is a strategy planned that could gain no more.
 const NEAR: f64 = 1e-3;
 
 /// Transfers that add no more than this share to a plan are not a reason to look further.
@@ -35,6 +35,15 @@ const NEIGHBOURS: usize = 3;
 const PLANNED: usize = 40_000;
 /// Sequences dealt out to estimate neighbours, at each step: on 64 GPUs that is enough for all.
 const DEALT: usize = 25_000;
+
+/// Strategies that no search is needed for.
+#[derive(Clone, Copy)]
+pub(super) struct SimpleStrategies<'a> {
+    /// Mixes of few schemes, tried where the search finds nothing.
+    pub(super) mixes: &'a [Strategy],
+    /// What would be listed without a search, tried where it stays far from its bound.
+    pub(super) listed: &'a [Strategy],
+}
 
 /// What came of a search.
 pub(super) struct Found {
@@ -56,27 +65,26 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Tries strategies made of `schemes`, the simple `mixes` of them where it finds none, and those `listed` where it stays
-    /// far from its bound.
+    /// Tries strategies made of `schemes`, and the simple ones where its own fall short.
     pub(super) fn run(
         task: &'a Task<'a>,
         bounder: &'a Bounder<'a>,
         schemes: &'a [&'a SchemeCapacity],
-        (mixes, listed): (&[Strategy], &[Strategy]),
+        simple: SimpleStrategies<'_>,
         effort: Effort,
     ) -> Result<Found> {
         let (attempts, considered) = (Vec::new(), Vec::new());
         let mut search = Search { task, bounder, schemes, effort, seen: BTreeSet::new(), attempts, considered };
         let bound = match (bounder.longest_way(schemes), bounder.of_any(schemes, search.cluster().gpus())) {
             (Some(longest_way), Some(mut branches)) => {
-                search.start(&branches, mixes)?;
+                search.start(&branches, simple.mixes)?;
                 search.walk(branches.least())?;
                 search.prove(&mut branches)?;
                 if branches.least() < search.least_iteration() * (1.0 - FAR) {
                     search.start_anew(&branches)?;
                 }
                 if branches.least() < search.least() * (1.0 - FAR) {
-                    search.start_listed(listed, branches.least())?;
+                    search.start_listed(simple.listed, branches.least())?;
                 }
                 search.polish()?;
                 Some(longest_way.or_work(branches.least().min(search.least_iteration())))
@@ -235,7 +243,7 @@ impl<'a> Search<'a> {
         Strategy::new(replicas.collect()).ok().filter(|strategy| place(strategy, self.cluster()).is_ok())
     }
 
-    /// Plans a strategy that was not seen before, unless it cannot be better than the best.
+    /// Plans a strategy that was not seen before, unless by its bound it cannot be better than the best by more than 0.1 %.
     fn consider(&mut self, strategy: Strategy) -> Result<()> {
         if self.is_spent() || !self.seen.insert(strategy.clone()) {
             return Ok(());
@@ -264,7 +272,7 @@ impl<'a> Search<'a> {
         let groups = strategy.groups();
         let known = |scheme| self.schemes.iter().find(|capacity| capacity.cost().scheme() == scheme);
         let groups = groups.iter().map(|(scheme, replicas)| Some((*known(*scheme)?, *replicas)));
-        let limit = Limit { until: self.least(), markets: 1 };
+        let limit = ProofLimit { until: self.least(), markets: 1 };
         let groups = groups.collect::<Option<Vec<_>>>()?;
         self.bounder.of_strategy(&groups, self.cluster().gpus(), limit).map(|bound| bound.ms)
     }

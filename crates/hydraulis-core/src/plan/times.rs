@@ -6,7 +6,7 @@
 use crate::error::Result;
 use crate::lengths::Batch;
 use crate::plan::attempt::Task;
-use crate::plan::bound::{Bounder, Limit};
+use crate::plan::bound::{Bounder, ProofLimit};
 use crate::plan::{Guess, Planner};
 use crate::spec::Strategy;
 use crate::units::Millis;
@@ -54,7 +54,7 @@ impl<'a> Times<'a> {
         if let Known::AtLeast(ms) | Known::Exactly(ms, _) = self.known[place] {
             return ms;
         }
-        let limit = Limit { until: Millis::INFINITY, markets: 1 };
+        let limit = ProofLimit { until: Millis::INFINITY, markets: 1 };
         let bound = self.planner.bound(&self.bounders[batch], &self.strategies[strategy], limit);
         let ms = bound.map_or(Millis::INFINITY, |bound| bound.ms);
         self.known[place] = Known::AtLeast(ms);

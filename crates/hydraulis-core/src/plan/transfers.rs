@@ -36,9 +36,11 @@ impl PlannedTransfers {
     /// Those of a strategy whose replicas run these packings for `iteration_ms`; and by how much each replica ends later than
     /// its packing, because it waits for parameters.
     pub(super) fn new(
-        (link, cost): (&Link, &CostModel),
+        link: &Link,
+        cost: &CostModel,
         batch: &Batch,
-        (strategy, packings): (&Strategy, &[Packing]),
+        strategy: &Strategy,
+        packings: &[Packing],
         iteration_ms: Millis,
     ) -> Result<(PlannedTransfers, Vec<Millis>)> {
         let ranks = place(strategy, cost.cluster())?;

@@ -12,6 +12,7 @@
 
 use crate::linear::Covering;
 use crate::schedule::critical_path::CriticalPath;
+use crate::units::count;
 
 /// Chains longer than `T` by less are left, for up to so many micro-batches: the bound is that much weaker at most.
 /// Programs of many take long, a second for all in the table at the sharpest, and few replicas have so many.
@@ -27,6 +28,7 @@ pub struct Fill {
     slope: f64,
     toll: f64,
     shape: Vec<f64>,
+    level: f64,
 }
 
 impl Fill {
@@ -67,7 +69,7 @@ impl Fill {
             budget = budget.saturating_sub(1);
         }
         let (slope, toll) = proven(&program, &chains, micro_batches, through);
-        Fill { slope, toll, shape: times }
+        Fill { slope, toll, level: level(&times), shape: times }
     }
 
     /// Most that the micro-batches can take beside their fixed costs, `sum (t_m - c)`, if the replica is to end by
@@ -78,13 +80,30 @@ impl Fill {
 
     /// The earliest end of that much work.
     pub fn end(&self, work: f64, fixed: f64) -> f64 {
-        (work + self.toll * fixed) / self.slope
+        self.end_beside(0.0, work, fixed)
+    }
+
+    /// The same, where micro-batches that are not of the fill take `share` of its end, and their part of the work.
+    pub(super) fn end_beside(&self, share: f64, work: f64, fixed: f64) -> f64 {
+        (work + self.toll * fixed) / (self.slope + share)
     }
 
     /// The times of the micro-batches that hold about that much, in running order, as shares of the end.
     pub fn shape(&self) -> &[f64] {
         &self.shape
     }
+
+    /// What a micro-batch in the middle of that shape takes.
+    pub fn level(&self) -> f64 {
+        self.level
+    }
+}
+
+/// The mean of the middle half, where times are level: they rise before it and fall behind.
+fn level(shape: &[f64]) -> f64 {
+    let outer = shape.len() / 4;
+    let middle = &shape[outer..shape.len() - outer];
+    middle.iter().sum::<f64>() / count(middle.len())
 }
 
 /// Shrinks times whose longest chain is that long to such that end by 1.

@@ -1,11 +1,14 @@
 //! The fills of one kind of pipeline, made when first asked for.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use crate::schedule::Fill;
+use crate::schedule::long_fill::LongFill;
 use crate::units::count;
 
-/// Micro-batch counts with fills of their own; above, only the slowest stage's own work is counted.
+/// Micro-batch counts with fills of their own; above, bounds count the slowest stage's own work alone, and estimates stretch the
+/// fill of so many.
 const COUNTS: usize = 64;
 /// Fixed shares `c / T` of 1/2, 1/4, ... 2^-SHARES have fills of their own. The two around a share hold for it within
 /// 0.05 % where the count is a good one for that share.
@@ -48,16 +51,13 @@ impl FillTable {
         if micro_batches > COUNTS {
             return on_slowest;
         }
-        let lines = self.around(micro_batches, end, fixed).map(|fill| fill.most_work(end, fixed));
+        let lines = self.fills_around(micro_batches, end, fixed).map(|fill| fill.most_work(end, fixed));
         lines.into_iter().fold(on_slowest, f64::min)
     }
 
-    /// The earliest end of `micro_batches` with that much of `sum (t_m - c)`.
+    /// The earliest end of `micro_batches` with that much of `sum (t_m - c)`; about that, where they have no fill of their own.
     pub fn end(&self, micro_batches: usize, work: f64, fixed: f64) -> f64 {
         let mut end = (work + fixed * count(micro_batches)) * self.slowest;
-        if micro_batches > COUNTS {
-            return end;
-        }
         // Later ends mean lesser shares, whose fills hold more there: this rises to the answer, level by level.
         for _ in 0..SHARES {
             let lines = self.around(micro_batches, end, fixed).map(|fill| fill.end(work, fixed));
@@ -70,19 +70,26 @@ impl FillTable {
         end
     }
 
-    /// The times, as shares of the end, of micro-batches that hold the most.
-    pub fn shape(&self, micro_batches: usize, end: f64, fixed: f64) -> Option<&[f64]> {
-        (1..=COUNTS).contains(&micro_batches).then(|| self.around(micro_batches, end, fixed)[0].shape())
+    /// The times, as shares of the end, of micro-batches that hold the most, one or more.
+    pub fn shape(&self, micro_batches: usize, end: f64, fixed: f64) -> Cow<'_, [f64]> {
+        self.around(micro_batches, end, fixed)[0].shape()
     }
 
-    /// The longest of that shape; where none is known, the mean.
+    /// The longest of that shape.
     pub fn longest(&self, micro_batches: usize, end: f64, fixed: f64) -> f64 {
-        let longest = |shape: &[f64]| shape.iter().copied().fold(0.0, f64::max);
-        end * self.shape(micro_batches, end, fixed).map_or(1.0 / count(micro_batches), longest)
+        end * self.around(micro_batches, end, fixed)[0].longest()
+    }
+
+    /// The fills around `fixed / end`, those of many micro-batches stretched.
+    fn around(&self, micro_batches: usize, end: f64, fixed: f64) -> [LongFill<'_>; 2] {
+        let own = micro_batches.min(COUNTS);
+        // Times are level in the middle, so `own` of them take about their share of the whole.
+        let end_of_own = if own < micro_batches { end * count(own) / count(micro_batches) } else { end };
+        self.fills_around(own, end_of_own, fixed).map(|fill| LongFill::new(fill, micro_batches - own, self.slowest))
     }
 
     /// The fills made for the shares around `fixed / end`.
-    fn around(&self, micro_batches: usize, end: f64, fixed: f64) -> [&Fill; 2] {
+    fn fills_around(&self, micro_batches: usize, end: f64, fixed: f64) -> [&Fill; 2] {
         let level = level(end, fixed);
         let levels = if micro_batches > DENSE { [level | 1; 2] } else { [level, (level + 1).min(SHARES - 1)] };
         levels.map(|level| self.fill(micro_batches, level))
@@ -126,10 +133,34 @@ mod tests {
             let most = table.most_work(micro_batches, end, fixed);
             assert!(work <= most * (1.0 + 1e-9), "{work} {most}");
             assert!(table.end(micro_batches, work, fixed) <= end * (1.0 + 1e-9));
-            assert_eq!(table.shape(micro_batches, end, fixed).map(<[f64]>::len), Some(micro_batches));
+            assert_eq!(table.shape(micro_batches, end, fixed).len(), micro_batches);
             let longest = table.longest(micro_batches, end, fixed);
             assert!((end / count(micro_batches + 2)..end / 4.0).contains(&longest), "{longest} of {end}");
-            assert!((table.longest(2 * COUNTS, end, fixed) - end / count(2 * COUNTS)).abs() < 1e-9 * end);
+        }
+    }
+
+    /// What is estimated of more micro-batches than have fills of their own goes on from what is known of those that have.
+    #[test]
+    fn estimates_go_on_beyond_the_last_fill() {
+        for multipliers in [vec![1.0; 8], vec![1.0; 4]] {
+            let table = FillTable::new(&multipliers, 1.0 / 3.0);
+            for work in [1_000.0, 1_500.0] {
+                let of = |micro_batches| {
+                    let end = table.end(micro_batches, work, 1.0);
+                    (end, table.longest(micro_batches, end, 1.0), table.shape(micro_batches, end, 1.0))
+                };
+                let (last, next, twice) = (of(COUNTS), of(COUNTS + 1), of(2 * COUNTS));
+                // One more micro-batch is one more fixed cost, and a 64th less of the bubble.
+                assert!((last.0 - next.0).abs() < 0.01 * last.0, "{multipliers:?} {work}: {} {}", last.0, next.0);
+                assert!((last.1 - next.1).abs() < 0.03 * last.1, "{multipliers:?} {work}: {} {}", last.1, next.1);
+                for (end, _, shape) in [next, twice] {
+                    let times: Vec<Millis> = shape.iter().map(|share| Millis(share * end)).collect();
+                    let ends = makespan(&times, &multipliers, 1.0 / 3.0, &mut MakespanBuffers::default()).0;
+                    assert!((ends / end - 1.0).abs() < 0.01, "{multipliers:?} {work}: {ends} {end}");
+                    let held: f64 = times.iter().map(|time| time.0 - 1.0).sum();
+                    assert!((held / work - 1.0).abs() < 0.02, "{multipliers:?} {work}: {held}");
+                }
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ mod critical_path;
 mod fill;
 mod fill_table;
 mod instruction;
+mod long_fill;
 mod makespan;
 mod one_f_one_b;
 mod rendezvous;

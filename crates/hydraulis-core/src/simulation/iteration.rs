@@ -67,7 +67,7 @@ pub fn simulate_iteration(plan: &Plan, cost: &CostModel, conditions: &Conditions
     }
     let at_work = plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty());
     let crossings = Crossings::new(plan.cluster, at_work.flat_map(boundaries));
-    let work = |replica| ReplicaWorkload::new((plan, cost), conditions, &crossings, replica);
+    let work = |replica| ReplicaWorkload::new(plan, cost, conditions, &crossings, replica);
     let workloads = plan.replicas.iter().map(work).collect::<Result<Vec<_>>>()?;
     let replicas = workloads.iter().map(|workload| run(workload, cost)).collect::<Result<Vec<_>>>()?;
     let end = replicas.iter().map(|replica| replica.end).max().unwrap_or_default();

@@ -28,7 +28,8 @@ pub(super) struct ReplicaWorkload<'a> {
 
 impl<'a> ReplicaWorkload<'a> {
     pub(super) fn new(
-        (plan, cost): (&Plan, &CostModel),
+        plan: &Plan,
+        cost: &CostModel,
         conditions: &Conditions,
         crossings: &Crossings,
         replica: &'a ReplicaPlan,

@@ -3,7 +3,7 @@
 use hydraulis_core::Tokens;
 use hydraulis_core::cost::preset;
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::{Limit, Plan, Planner, Scope};
+use hydraulis_core::plan::{Plan, Planner, RunLimit, Scope};
 use hydraulis_core::spec::{Cluster, Strategy};
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ use crate::presets::batch_of_tokens;
 fn run(planner: &Planner, batches: &[Batch], most: usize) -> (Vec<Plan>, Vec<Strategy>) {
     let (mut plans, mut used) = (Vec::new(), Vec::new());
     for batch in batches {
-        let plan = planner.plan_limited(batch, Limit { most, used: &used }).unwrap();
+        let plan = planner.plan_limited(batch, RunLimit { most, used: &used }).unwrap();
         if !used.contains(&plan.strategy) {
             used.push(plan.strategy.clone());
         }
@@ -70,7 +70,7 @@ fn without_a_limit_that_bites_the_plans_are_nearly_those_of_the_search() {
 fn the_last_strategy_is_kept_for_the_longest_sequence() {
     let planner = llama_32b();
     let used: Vec<Strategy> = ["16x<tp4>", "8x<tp4,pp2>"].map(|text| text.parse().unwrap()).to_vec();
-    let limit = Limit { most: 3, used: &used };
+    let limit = RunLimit { most: 3, used: &used };
     // 12,500 tokens fit <tp8>, which would be the third; but only <tp16> admits all that may still come.
     let plan = planner.plan_limited(&Batch::new(&[12_500, 900], None).unwrap(), limit).unwrap();
     assert!(plan.strategy.to_string().contains("<tp16>"), "{}", plan.strategy);
@@ -79,7 +79,7 @@ fn the_last_strategy_is_kept_for_the_longest_sequence() {
     let plan = planner.plan_limited(&Batch::new(&[12_400, 900], None).unwrap(), limit).unwrap();
     assert!(used.contains(&plan.strategy), "{}", plan.strategy);
     // With one more left, the third is free.
-    let free = Limit { most: 4, used: &used };
+    let free = RunLimit { most: 4, used: &used };
     let plan = planner.plan_limited(&Batch::new(&[12_500, 900], None).unwrap(), free).unwrap();
     assert_eq!(plan, planner.plan(&Batch::new(&[12_500, 900], None).unwrap()).unwrap());
 }
@@ -93,7 +93,7 @@ fn a_run_that_resumes_goes_on_as_before() {
         let mut used: Vec<Strategy> = plans[..resumed].iter().map(|plan| plan.strategy.clone()).collect();
         used.sort();
         used.dedup();
-        let plan = llama_32b().plan_limited(&batches[resumed], Limit { most: 4, used: &used }).unwrap();
+        let plan = llama_32b().plan_limited(&batches[resumed], RunLimit { most: 4, used: &used }).unwrap();
         assert_eq!((&plan.replicas, plan.iteration_ms), (&plans[resumed].replicas, plans[resumed].iteration_ms));
     }
 }
@@ -104,7 +104,7 @@ fn the_fewer_are_left_the_more_a_new_one_must_gain() {
     let batch = batch_of_tokens(3, 200_000);
     let free = planner.plan(&batch).unwrap();
     let used: Vec<Strategy> = vec!["1x<tp16>+12x<tp4>".parse().unwrap()];
-    let of = |most| planner.plan_limited(&batch, Limit { most, used: &used }).unwrap();
+    let of = |most| planner.plan_limited(&batch, RunLimit { most, used: &used }).unwrap();
     let known = of(1);
     let gain = 1.0 - free.iteration_ms.0 / known.iteration_ms.0;
     assert!((0.05..0.1).contains(&gain), "{gain}");
@@ -117,14 +117,14 @@ fn what_breaks_the_limit_is_named() {
     let planner = llama_32b();
     let used: Vec<Strategy> = ["16x<tp4>", "8x<tp4,pp2>"].map(|text| text.parse().unwrap()).to_vec();
     let code = |lengths: &[i64], most| {
-        planner.plan_limited(&Batch::new(lengths, None).unwrap(), Limit { most, used: &used }).unwrap_err().code()
+        planner.plan_limited(&Batch::new(lengths, None).unwrap(), RunLimit { most, used: &used }).unwrap_err().code()
     };
     assert_eq!(code(&[900], 0), "strategy_limit");
     assert_eq!(code(&[900], 1), "strategy_limit");
     assert_eq!(code(&[20_000], 2), "sequence_too_long");
     assert_eq!(code(&[50_000], 3), "sequence_too_long");
     let foreign: Vec<Strategy> = vec!["32x<tp4>".parse().unwrap()];
-    let limit = Limit { most: 2, used: &foreign };
+    let limit = RunLimit { most: 2, used: &foreign };
     let error = planner.plan_limited(&Batch::new(&[900], None).unwrap(), limit).unwrap_err();
     assert_eq!(error.code(), "strategy_too_large");
     assert_eq!(planner.longest_admitted(), Tokens(43_520));

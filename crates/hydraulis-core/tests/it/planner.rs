@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use hydraulis_core::cost::preset;
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::{Effort, Limit, Outcome, Plan, Planner, explain};
+use hydraulis_core::plan::{Effort, Outcome, Plan, Planner, RunLimit, explain};
 use hydraulis_core::spec::{self, Cluster, MemoryRule, Scheme};
 use hydraulis_core::{Error, Tokens, Watch};
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ proptest! {
         let batch = case.batch();
         let listed = case.planner().with_effort(none);
         let searching = case.searching().with_effort(none);
-        let limited = searching.plan_limited(&batch, Limit { most, used: &case.strategies[..1] });
+        let limited = searching.plan_limited(&batch, RunLimit { most, used: &case.strategies[..1] });
         // The one strategy used may be the last that is allowed, and too narrow.
         for plan in [listed.plan(&batch), searching.plan(&batch)].into_iter().map(Result::unwrap).chain(limited) {
             let violations = searching.check(&plan, &batch);
@@ -168,7 +168,7 @@ fn watched(kind: usize, batch: &Batch, watch: Watch) -> Result<Plan, Error> {
         1 => Planner::search(profile, cluster).unwrap().plan_watched(batch, watch),
         _ => {
             let used = ["8x<tp8>".parse().unwrap()];
-            let limit = Limit { most: 2, used: &used };
+            let limit = RunLimit { most: 2, used: &used };
             Planner::search(profile, cluster).unwrap().plan_limited_watched(batch, limit, watch)
         }
     }

@@ -63,6 +63,28 @@ fn planned(planner: &Planner, lengths: &[i64]) -> Plan {
     plan
 }
 
+/// More memory allows all that less does: with many micro-batches it does not lengthen a pipeline's plan by more than 0.3 %.
+#[test]
+fn more_memory_gives_no_longer_plan() {
+    let with_less = |scheme: &str, giga: u64| {
+        let mut profile = preset("llama-7b-a800").unwrap();
+        profile.hardware.memory_bytes -= giga * 1_000_000_000;
+        planner(profile, 8, &[scheme])
+    };
+    for (strategy, tokens) in [("1x<pp8>", 500_000), ("1x<pp8>", 1_000_000), ("1x<tp2,pp4>", 1_000_000)] {
+        let batch = batch_of_tokens(3, tokens);
+        let lengths = batch.tokens().iter().map(|length| i64::try_from(length.0.min(6_000)).unwrap());
+        let lengths: Vec<i64> = lengths.collect();
+        let plans: Vec<Plan> = [0, 10, 19, 24].map(|giga| planned(&with_less(strategy, giga), &lengths)).into();
+        for pair in plans.windows(2) {
+            let [more, less] = [&pair[0], &pair[1]].map(|plan| plan.iteration_ms.0);
+            assert!(more <= less * 1.003, "{strategy}, {tokens} tokens: {more} with more memory, {less} with less");
+        }
+        assert!(plans[3].replicas[0].micro_batches.len() > 64);
+        assert!(plans.iter().all(|plan| plan.gap() < 0.06), "{:?}", plans.iter().map(Plan::gap).collect::<Vec<_>>());
+    }
+}
+
 #[test]
 fn realistic_batches_are_planned_close_to_the_bound() {
     let planner = llama_32b(&[]);

@@ -2,7 +2,7 @@
 
 use hydraulis_core::cost::{CostProfile, Efficiency, device, preset};
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::{Plan, Planner, Scope};
+use hydraulis_core::plan::{Outcome, Plan, Planner, Scope, explain};
 use hydraulis_core::spec::{CheckpointingKind, Cluster};
 use proptest::prelude::*;
 
@@ -58,6 +58,34 @@ fn the_search_beats_the_list() {
         listed_ms += best.iteration_ms.0;
     }
     assert!(found_ms < 0.98 * listed_ms, "{found_ms} against {listed_ms}");
+}
+
+/// What a search found for a few batches.
+fn found() -> impl Iterator<Item = Plan> {
+    let planner = Planner::search(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()).unwrap();
+    (0..4).map(move |seed| planner.plan(&batch_of_tokens(seed, 500_000)).unwrap())
+}
+
+#[test]
+fn strategies_that_are_not_planned_could_gain_nothing_that_counts() {
+    let mut pruned = 0;
+    for plan in found() {
+        for entry in &plan.considered {
+            if let Outcome::Pruned(bound) = entry.outcome {
+                pruned += 1;
+                assert!(bound >= plan.step_ms() * (1.0 - 1e-3), "{}: {bound:?} {:?}", entry.strategy, plan.step_ms());
+            }
+        }
+    }
+    assert!(pruned > 0);
+}
+
+#[test]
+fn an_account_has_lines_of_at_most_110_columns() {
+    for plan in found() {
+        let text = explain(&plan);
+        assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
+    }
 }
 
 /// On few GPUs with pipelines and checkpointing the walk alone ends 5 % above what the mixes of two schemes have.

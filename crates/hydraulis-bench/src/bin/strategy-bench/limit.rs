@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use hydraulis_bench::Result;
 use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::{Limit, Plan};
+use hydraulis_core::plan::{Plan, RunLimit};
 use hydraulis_core::spec::Strategy;
 use hydraulis_core::{Millis, Tokens};
 
@@ -19,7 +19,7 @@ pub(crate) fn run(arguments: &LimitArguments) -> Result<()> {
     row("limit", "used", "mean ms", "over search", "second half", "plan ms");
     free.print("none", &free);
     for &limit in &arguments.limits {
-        let limited = |batch: &Batch, used: &[Strategy]| search.plan_limited(batch, Limit { most: limit, used });
+        let limited = |batch: &Batch, used: &[Strategy]| search.plan_limited(batch, RunLimit { most: limit, used });
         Run::of(&batches, limited)?.print(&limit.to_string(), &free);
     }
     Ok(())

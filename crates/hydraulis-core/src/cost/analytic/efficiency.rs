@@ -94,11 +94,11 @@ impl Efficiency {
 /// What a profile states: the time of one sequence under each scheme, at each length that it admits.
 fn known(profile: &CostProfile) -> Result<Vec<Known>> {
     let (model, device) = described(profile)?;
-    let nodes = profile.hardware.gpus_per_node;
-    let cluster = Cluster::new(NODES * nodes, nodes)?;
+    let gpus_per_node = profile.hardware.gpus_per_node;
+    let cluster = Cluster::new(NODES * gpus_per_node, gpus_per_node)?;
     let mut known = Vec::new();
     for cost in crate::cost::CostModel::new(profile.clone(), cluster).schemes() {
-        let work = Work::of(model, cost.scheme(), &device, nodes);
+        let work = Work::of(model, cost.scheme(), &device, gpus_per_node);
         for tokens in LENGTHS.into_iter().filter(|&tokens| tokens <= cost.cap().0.max(LENGTHS[0])) {
             let ms = cost.micro_batch_ms([Tokens(tokens)].into_iter()).0;
             known.push(Known { work: work.alone(count(tokens)), ms });

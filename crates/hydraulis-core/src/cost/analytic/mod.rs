@@ -47,10 +47,10 @@ impl CostProfile {
         kinds: &[CheckpointingKind],
         efficiency: &Efficiency,
     ) -> Result<CostProfile> {
-        let nodes = cluster.gpus_per_node();
+        let gpus_per_node = cluster.gpus_per_node();
         let entry = |scheme: Scheme| {
             let [quadratic, linear, fixed] =
-                Work::of(model, scheme, device, nodes).coefficients(&efficiency.times_peak);
+                Work::of(model, scheme, device, gpus_per_node).coefficients(&efficiency.times_peak);
             Ok(SchemeProfile {
                 scheme,
                 context: (scheme.cp() > 1).then_some(ContextKind::Ulysses),
@@ -79,7 +79,7 @@ impl CostProfile {
             ),
             hardware: Hardware {
                 device: device.name.into(),
-                gpus_per_node: nodes,
+                gpus_per_node,
                 memory_bytes: device.memory_bytes,
                 links: Vec::new(),
             },

@@ -72,7 +72,12 @@ impl<'a> Bounder<'a> {
     }
 
     /// The bound for replicas of `groups`: each scheme with its number of replicas.
-    pub(super) fn of_strategy(&self, groups: &[(&SchemeCapacity, usize)], gpus: u32, limit: Limit) -> Option<Bound> {
+    pub(super) fn of_strategy(
+        &self,
+        groups: &[(&SchemeCapacity, usize)],
+        gpus: u32,
+        limit: ProofLimit,
+    ) -> Option<Bound> {
         let schemes: Vec<&SchemeCapacity> = groups.iter().map(|(capacity, _)| *capacity).collect();
         let offers = groups.iter().map(|&(capacity, replicas)| Offer::new(capacity, replicas, replicas)).collect();
         let longest_way = self.longest_way(&schemes)?;
@@ -121,7 +126,7 @@ impl<'a> Bounder<'a> {
 }
 
 /// The bound of a market that is divided as far as it goes.
-fn divided(mut branches: Branches, limit: Limit) -> Millis {
+fn divided(mut branches: Branches, limit: ProofLimit) -> Millis {
     while branches.least() < limit.until && branches.len() < limit.markets && branches.divide(limit.until) {}
     branches.least()
 }
@@ -136,7 +141,7 @@ impl Bound {
 
 /// How far a proof goes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limit {
+pub(super) struct ProofLimit {
     /// A bound that is as late as this is late enough.
     pub(super) until: Millis,
     /// Markets looked at, at most.

@@ -1,0 +1,67 @@
+//! Plain text whose lines are not too long.
+
+use std::iter;
+
+/// Columns of a line.
+const COLUMNS: usize = 110;
+/// Columns that what goes on below is set in by.
+const INDENT: usize = 4;
+
+/// The text with its longer lines broken at spaces, and behind the `+` between the replicas of a strategy; what cannot be broken
+/// stays whole. What goes on below is set in.
+pub(super) fn wrapped(text: &str) -> String {
+    text.lines().map(wrapped_line).collect::<Vec<_>>().join("\n")
+}
+
+fn wrapped_line(line: &str) -> String {
+    let indent = line.chars().take_while(|letter| *letter == ' ').count();
+    let mut lines = Vec::new();
+    let (mut rest, mut indent) = (&line[indent..], indent);
+    while let Some(place) = break_of(rest, COLUMNS.saturating_sub(indent)) {
+        lines.push(format!("{}{}", " ".repeat(indent), rest[..place].trim_end()));
+        rest = rest[place..].trim_start();
+        indent = if lines.len() == 1 { indent + INDENT } else { indent };
+    }
+    lines.push(format!("{}{rest}", " ".repeat(indent)));
+    lines.join("\n")
+}
+
+/// Where a text of more than so many columns is broken: at the last place within them, or at the first there is.
+fn break_of(text: &str, columns: usize) -> Option<usize> {
+    if text.chars().count() <= columns {
+        return None;
+    }
+    let letters = || text.char_indices().zip(text.chars().skip(1).chain(iter::once(' ')));
+    let places = letters().enumerate().filter_map(|(column, ((at, letter), next))| {
+        let is_break = (letter != ' ' && next == ' ') || text[..at + letter.len_utf8()].ends_with(">+");
+        is_break.then_some((column + 1, at + letter.len_utf8()))
+    });
+    let mut found = None;
+    for (column, place) in places {
+        if found.is_some() && column > columns {
+            break;
+        }
+        found = Some(place);
+    }
+    found.filter(|&place| !text[place..].trim_start().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_broken_where_they_may_be() {
+        let words = "a ".repeat(54) + "bb";
+        assert_eq!((words.len(), wrapped(&words)), (110, words.clone()));
+        assert_eq!(wrapped(&format!("{words}c d")), format!("{}\n    bbc d", "a ".repeat(54).trim_end()));
+        let name = "x".repeat(120);
+        assert_eq!(wrapped(&format!("  {name}\n")), format!("  {name}"));
+        assert_eq!(wrapped(&format!("  {name} +3 %")), format!("  {name}\n      +3 %"));
+        let strategy = vec!["1x<tp4,pp2>"; 20].join("+");
+        let lines = wrapped(&format!("  {strategy}  {name}  7 ms"));
+        assert!(lines.lines().all(|line| line.len() <= 110 || line.trim() == name), "{lines}");
+        assert_eq!(lines.split_whitespace().collect::<String>(), format!("{strategy}{name}7ms"));
+        assert!(lines.lines().skip(1).all(|line| line.starts_with("      ") && !line.ends_with(' ')));
+    }
+}
