@@ -9,6 +9,7 @@ use crate::cost::CostProfile;
 use crate::errors::raise;
 use crate::gil::detached;
 use crate::layout::ParameterTable;
+use crate::spec::Cluster;
 
 /// How fast the links of a cluster are, each way.
 ///
@@ -69,6 +70,24 @@ impl LinkRates {
     #[staticmethod]
     fn parse(py: Python<'_>, text: &str) -> PyResult<LinkRates> {
         text.parse().map(|rates: spec::LinkRates| rates.into()).map_err(|error| raise(py, &error))
+    }
+
+    /// The rates of a cluster's links by the all-to-all exchanges that a profile has measured: transfers are such.
+    ///
+    /// Args:
+    ///     profile: with the links of the ranks that it was measured on, in nodes as it says.
+    ///     cluster: to be planned for.
+    ///
+    /// Returns:
+    ///     The rates; None where the profile has none, or none between nodes and the cluster has several.
+    ///
+    /// Raises:
+    ///     InvalidInputError: what was measured is beyond the limits of rates (code `link_rate`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+    #[staticmethod]
+    fn measured(py: Python<'_>, profile: &CostProfile, cluster: &Cluster) -> PyResult<Option<LinkRates>> {
+        let rates = profile.0.exchange_rates(cluster.0).map_err(|error| raise(py, &error))?;
+        Ok(rates.map(LinkRates::from))
     }
 
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((), Bound<'py, PyDict>)> {
