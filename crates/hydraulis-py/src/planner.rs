@@ -45,7 +45,8 @@ use crate::spec::{Cluster, GivenStrategy};
 ///         (`strategy_too_large`, `placement_failed`), or has a scheme that the profile lacks (`scheme_unknown`); none is given
 ///         (`no_strategies`); another argument is out of range (`memory_rule`, `not_positive`, `effort_given_twice`,
 ///         `too_many_stages` by a link).
-///     InfeasibleError: no scheme, or not one that is named, leaves memory for a token (`scheme_too_large`).
+///     InfeasibleError: no scheme, or not one that is named, leaves memory for a token (`scheme_too_large`), or every scheme needs
+///         more GPUs than there are (`strategy_too_large`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
