@@ -126,7 +126,8 @@ impl Link {
     #[pyo3(
         signature = (
             table, *, gigabytes_per_s, gpu_gigabytes_per_s=spec::LinkRates::USUAL_GPU,
-            message_us=spec::LinkRates::USUAL_MESSAGE_US, parameter_bytes=2, gradient_bytes=4
+            message_us=spec::LinkRates::USUAL_MESSAGE_US, parameter_bytes=Traffic::USUAL_PARAMETER_BYTES,
+            gradient_bytes=Traffic::USUAL_GRADIENT_BYTES
         ),
         text_signature = "(table, *, gigabytes_per_s, gpu_gigabytes_per_s=200.0, message_us=10.0, parameter_bytes=2, gradient_bytes=4)"
     )]

@@ -9,7 +9,7 @@ use hydraulis_core::spec::{MemoryRule, Strategy};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::arrays::{integers, positive};
+use crate::arrays::{Whole, integers, positive};
 use crate::cost::CostProfile;
 use crate::effort::Effort;
 use crate::errors::{invalid, raise};
@@ -357,6 +357,6 @@ impl Strategies {
 }
 
 fn take(lengths: &Bound<'_, PyAny>, targets: Option<&Bound<'_, PyAny>>) -> PyResult<(Vec<i64>, Option<Vec<i64>>)> {
-    let targets = targets.map(|targets| integers("targets", targets)).transpose()?;
-    Ok((integers("lengths", lengths)?, targets))
+    let targets = targets.map(|targets| integers("targets", Whole::Targets, targets)).transpose()?;
+    Ok((integers("lengths", Whole::Lengths, lengths)?, targets))
 }
