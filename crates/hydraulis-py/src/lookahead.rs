@@ -159,12 +159,12 @@ impl Request {
         planner: &Planner,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<WindowPlan> {
-        let plan = watched(py, progress, |watch| {
-            let mut tell = |progress| match progress {
-                Progress::Planned { batches, of } => watch("plan", batches, of),
-                Progress::Exchanged { exchanges, of } => watch("exchange", exchanges, of),
+        let plan = watched(py, progress, |watch, tell| {
+            let mut hear = |progress| match progress {
+                Progress::Planned { batches, of } => tell("plan", batches, of),
+                Progress::Exchanged { exchanges, of } => tell("exchange", exchanges, of),
             };
-            self.with(|window| lookahead::plan_window(planner, window, &mut tell))
+            self.with(|window| lookahead::plan_window(planner, window, watch, &mut hear))
         })?;
         WindowPlan::new(py, plan)
     }

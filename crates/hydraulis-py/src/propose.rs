@@ -166,12 +166,12 @@ pub(crate) fn propose(
     let context = context.map(|context| positive(py, "context", context)).transpose()?.map(Tokens);
     let memory: MemoryRule = memory.parse().map_err(|error| raise(py, &error))?;
     let (profile, cluster) = (profile.0.clone(), cluster.0);
-    let proposal = watched(py, progress, move |watch| {
+    let proposal = watched(py, progress, move |watch, tell| {
         let batches = lengths::Batch::several(&batches, None)?;
         let search = Planner::search(profile, cluster)?.with_memory(memory);
-        core::propose(&search, &Request { batches: &batches, count, context }, &mut |progress| match progress {
-            Progress::Searched { batches, of } => watch("search", batches, of),
-            Progress::Chosen(chosen) => watch("choose", chosen, count.get()),
+        core::propose(&search, &Request { batches: &batches, count, context }, watch, &mut |progress| match progress {
+            Progress::Searched { batches, of } => tell("search", batches, of),
+            Progress::Chosen(chosen) => tell("choose", chosen, count.get()),
         })
     })?;
     Proposal::new(py, &proposal)
