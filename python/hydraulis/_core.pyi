@@ -1,12 +1,13 @@
 """The native core: what `hydraulis._core` exports, checked against the built module by stubtest."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar, Literal, final
+from typing import ClassVar, Final, Literal, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
+    "LONGEST_SEQUENCE",
     "Backward",
     "Balance",
     "BucketTransfer",
@@ -56,6 +57,8 @@ __all__ = [
     "propose_paper",
     "transfer",
 ]
+
+LONGEST_SEQUENCE: Final[int]
 
 # Specs
 
@@ -428,6 +431,8 @@ class LinkRates:
     ) -> LinkRates: ...
     @staticmethod
     def parse(text: str) -> LinkRates: ...
+    @staticmethod
+    def measured(profile: CostProfile, cluster: Cluster) -> LinkRates | None: ...
     @property
     def gigabytes_per_s(self) -> float: ...
     @property

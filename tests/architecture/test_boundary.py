@@ -17,6 +17,10 @@ def stubbed() -> dict[str, ast.AST]:
     return {node.name: node for node in STUB.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
 
 
+def constants() -> list[str]:
+    return [ast.unparse(node.target) for node in STUB.body if isinstance(node, ast.AnnAssign)]
+
+
 def public_members(kind: type) -> list[str]:
     return [name for name in vars(kind) if not name.startswith("_")]
 
@@ -35,7 +39,7 @@ def test_every_native_class_is_frozen() -> None:
 
 def test_everything_exported_is_in_the_stub() -> None:
     exported = at_least(20, [name for name in vars(_core) if not name.startswith("_")])
-    assert sorted(exported) == sorted(stubbed())
+    assert sorted(exported) == sorted([*stubbed(), *constants()])
     assert sorted(exported) == sorted(_core.__all__)
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hydraulis import Cluster, CostProfile, InvalidInputError, Link, LinkRates, Network, Planner
-from hydraulis.planner.links import link_rates, measured_rates, message_network
+from hydraulis.planner.links import link_rates, message_network
 from profiles import made_up_profile
 
 
@@ -22,7 +22,7 @@ INSIDE = (("all_to_all", 2, 0.1, 80.0), ("all_to_all", 8, 0.7, 100.0), ("send", 
 
 
 def test_inside_a_node_each_rank_keeps_its_own_part() -> None:
-    rates = measured_rates(profile(*INSIDE), Cluster(gpus=8, gpus_per_node=8))
+    rates = LinkRates.measured(profile(*INSIDE), Cluster(gpus=8, gpus_per_node=8))
     assert rates is not None
     # 7 of 8 parts leave a rank at 100 GB/s of its buffer, in 7 messages.
     assert rates.gpu_gigabytes_per_s == pytest.approx(87.5)
@@ -30,7 +30,9 @@ def test_inside_a_node_each_rank_keeps_its_own_part() -> None:
 
 
 def test_between_nodes_a_node_sends_what_its_ranks_do() -> None:
-    rates = measured_rates(profile(*INSIDE, ("all_to_all", 32, 3.1, 4.0)), Cluster(gpus=32, gpus_per_node=8))
+    rates = LinkRates.measured(
+        profile(*INSIDE, ("all_to_all", 32, 3.1, 4.0)), Cluster(gpus=32, gpus_per_node=8)
+    )
     assert rates is not None
     # 24 of 32 parts of 8 ranks' buffers leave the node.
     assert rates.gigabytes_per_s == pytest.approx(8 * 4.0 * 0.75)
@@ -40,22 +42,22 @@ def test_between_nodes_a_node_sends_what_its_ranks_do() -> None:
 
 def test_where_nodes_have_one_gpu_what_crosses_is_all_there_is() -> None:
     between = profile(("all_to_all", 4, 0.3, 2.0), node=1)
-    rates = measured_rates(between, Cluster(gpus=4, gpus_per_node=1))
+    rates = LinkRates.measured(between, Cluster(gpus=4, gpus_per_node=1))
     assert rates is not None
     assert rates.gigabytes_per_s == rates.gpu_gigabytes_per_s == pytest.approx(1.5)
     # Exchanges inside a node of 8 say nothing of what crosses between nodes of 4.
-    assert measured_rates(profile(*INSIDE), Cluster(gpus=8, gpus_per_node=4)) is None
+    assert LinkRates.measured(profile(*INSIDE), Cluster(gpus=8, gpus_per_node=4)) is None
 
 
 @pytest.mark.parametrize("links", [(), INSIDE[2:], INSIDE[:1]])
 def test_what_was_not_measured_is_not_made_up(links: tuple[tuple[str, int, float, float], ...]) -> None:
-    assert measured_rates(profile(*links), Cluster(gpus=16, gpus_per_node=8)) is None
+    assert LinkRates.measured(profile(*links), Cluster(gpus=16, gpus_per_node=8)) is None
 
 
 def test_rates_are_stated_measured_or_none() -> None:
     cluster = Cluster(gpus=8, gpus_per_node=8)
     measured = profile(*INSIDE)
-    assert link_rates("--link", "profile", measured, cluster) == measured_rates(measured, cluster)
+    assert link_rates("--link", "profile", measured, cluster) == LinkRates.measured(measured, cluster)
     assert link_rates("--link", "25,40,5", measured, cluster) == LinkRates(
         gigabytes_per_s=25, gpu_gigabytes_per_s=40, message_us=5
     )

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hydraulis import Cluster, CostProfile, InfeasibleError, InvalidInputError, Plan, Planner
+from hydraulis import Cluster, CostProfile, InfeasibleError, InvalidInputError, Plan, Planner, propose
+from hydraulis.planner.tell import Tell
 from profiles import made_up_profile
 
 LENGTHS = [31_000, 12_000, 900, 900, 450, 80]
@@ -328,9 +329,21 @@ def test_another_text_than_search_is_refused() -> None:
     assert refusal.value.code == "strategy_syntax"
 
 
-def test_ctrl_c_is_honoured_while_the_core_plans() -> None:
-    planner = Planner(CostProfile.preset("llama-32b-a800"), Cluster(gpus=1024, gpus_per_node=8))
-    lengths = 100 + np.arange(20_000) ** 2 * 37 % 9_001
+LARGE = (CostProfile.preset("llama-32b-a800"), Cluster(gpus=1024, gpus_per_node=8))
+LISTED = Planner(*LARGE)
+MANY = 100 + np.arange(20_000) ** 2 * 37 % 9_001
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda _tell: LISTED.plan(MANY),
+        lambda tell: LISTED.plan_window([MANY, MANY], progress=tell),
+        lambda tell: propose(*LARGE, [MANY], 2, progress=tell),
+    ],
+)
+def test_ctrl_c_is_honoured_while_the_core_plans(work: Callable[[Tell], object]) -> None:
+    told: list[tuple[str, int]] = []
     heard, again = 0, threading.Event()
 
     def handle(_number: int, _frame: object) -> None:
@@ -353,7 +366,7 @@ def test_ctrl_c_is_honoured_while_the_core_plans() -> None:
     def plan() -> None:
         nonlocal planned
         keys.start()
-        planner.plan(lengths)
+        work(lambda step, done, _of: told.append((step, done)))
         planned = True
 
     before = signal.signal(signal.SIGINT, handle)
@@ -364,3 +377,5 @@ def test_ctrl_c_is_honoured_while_the_core_plans() -> None:
         keys.join()
         signal.signal(signal.SIGINT, before)
     assert not planned
+    # It was heard within the first plan.
+    assert {done for _, done in told} <= {0}

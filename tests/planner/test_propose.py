@@ -96,6 +96,12 @@ def test_the_papers_list_ends_with_the_context() -> None:
         (lambda: LengthHistogram([5], counts=[1, 2]), "counts_mismatch", "2 counts were given for 1"),
         (lambda: LengthHistogram([5], counts=[-1]), "count_out_of_range", "count -1"),
         (
+            lambda: LengthHistogram([5, 6], [1.5, 2]),
+            "count_not_integer",
+            "counts: entry 0 is 1.5, which is no whole number; give for each length how often",
+        ),
+        (lambda: LengthHistogram([5], [2**64]), "count_out_of_range", "counts: entry 0 has count 18446"),
+        (
             lambda: LengthHistogram([5]).sample(tokens_per_batch=0, count=1),
             "not_positive",
             "tokens_per_batch is 0",

@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 
 use arbitrary::{Result, Unstructured};
 use hydraulis_core::cost::PRESETS;
+use hydraulis_core::lengths::LONGEST_SEQUENCE;
 use serde_json::{Value, json};
 
 use crate::link::LinkInput;
@@ -18,8 +19,6 @@ const MAX_RUNS: u32 = 24;
 const MAX_RUN: u32 = 12;
 /// Values that were replaced in a profile's document.
 const MAX_CHANGES: u32 = 3;
-/// The longest length that a batch accepts.
-const LONGEST: i64 = 1 << 26;
 /// Bytes of a GPU, those set aside, and those of a token: a cap is what a scheme's held bytes leave.
 const MEMORY: u64 = 100_000_000;
 const RESERVED: u64 = 1_000;
@@ -86,7 +85,7 @@ impl Input {
 fn lengths(u: &mut Unstructured) -> Result<Vec<i64>> {
     let most = match u.int_in_range(0..=15)? {
         0 => i64::MAX,
-        1 => LONGEST,
+        1 => LONGEST_SEQUENCE,
         2..=5 => 40_000,
         6..=10 => 4_000,
         _ => 64,

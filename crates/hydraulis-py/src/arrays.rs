@@ -48,35 +48,70 @@ pub(crate) fn offsets(lengths: impl Iterator<Item = usize>) -> impl Iterator<Ite
     }))
 }
 
+/// What whole numbers are of, for those who are refused others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whole {
+    /// A length of each sequence.
+    Lengths,
+    /// Target tokens of each sequence.
+    Targets,
+    /// How often each length occurs.
+    Counts,
+}
+
+impl Whole {
+    /// What has one of them.
+    fn item(self) -> &'static str {
+        match self {
+            Whole::Lengths | Whole::Targets => "sequence",
+            Whole::Counts => "entry",
+        }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            Whole::Lengths => "give a token count for each sequence",
+            Whole::Targets => "give a count of target tokens for each sequence",
+            Whole::Counts => "give for each length how often it occurs",
+        }
+    }
+}
+
 /// The values of anything that `numpy.asarray` makes a one-dimensional integer array of.
 ///
 /// Nothing is rounded or cut: any other value is refused, with the sequence that has it.
-pub(crate) fn integers(name: &str, values: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
-    taken(name, &one_dimensional(name, values)?, 0)
+pub(crate) fn integers(name: &str, whole: Whole, values: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
+    taken(name, whole, &one_dimensional(name, whole, values)?, 0)
 }
 
 /// The one-dimensional array that `numpy.asarray` makes, of whatever type.
-pub(crate) fn one_dimensional<'py>(name: &str, values: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn one_dimensional<'py>(
+    name: &str,
+    whole: Whole,
+    values: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
     let py = values.py();
     let array = py.import("numpy")?.call_method1("asarray", (values,));
     let array =
-        array.map_err(|error| refuse(py, name, &format!("no array can be made of it ({})", error.value(py))))?;
+        array.map_err(|error| refuse(py, name, whole, &format!("no array can be made of it ({})", error.value(py))))?;
     let dimensions: usize = array.getattr("ndim")?.extract()?;
     if dimensions == 0 {
         // What NumPy cannot look into is one object to it.
         let given = if values.is_none() { "None".into() } else { format!("of type '{}'", values.get_type().name()?) };
-        let why =
-            format!("it is {given}, and a list, or an array of one dimension, is wanted: a sequence's id is its place");
-        return Err(refuse(py, name, &why));
+        let why = format!(
+            "it is {given}, and a list, or an array of one dimension, is wanted: the place says of which {}",
+            whole.item()
+        );
+        return Err(refuse(py, name, whole, &why));
     }
     if dimensions != 1 {
-        return Err(refuse(py, name, &format!("it has {dimensions} dimensions: the limit is 1")));
+        return Err(refuse(py, name, whole, &format!("it has {dimensions} dimensions: the limit is 1")));
     }
     Ok(array)
 }
 
 /// The values of an array, or of a part of one that begins with sequence `first`.
-pub(crate) fn taken(name: &str, array: &Bound<'_, PyAny>, first: usize) -> PyResult<Vec<i64>> {
+pub(crate) fn taken(name: &str, whole: Whole, array: &Bound<'_, PyAny>, first: usize) -> PyResult<Vec<i64>> {
     let dtype = array.getattr("dtype")?;
     let kind: String = dtype.getattr("kind")?.extract()?;
     let bytes: usize = dtype.getattr("itemsize")?.extract()?;
@@ -86,28 +121,29 @@ pub(crate) fn taken(name: &str, array: &Bound<'_, PyAny>, first: usize) -> PyRes
     }
     let numbered = (first..).zip(array.try_iter()?);
     if kind == "u" || kind == "O" {
-        return numbered.map(|(sequence, value)| integer(name, sequence, &value?)).collect();
+        return numbered.map(|(place, value)| integer(name, whole, place, &value?)).collect();
     }
-    for (sequence, value) in numbered {
+    for (place, value) in numbered {
         let value = value?;
         let is_whole = value.call_method0("is_integer").and_then(|whole| whole.is_truthy()).unwrap_or(false);
         if !is_whole {
-            return Err(no_whole_number(name, sequence, &value));
+            return Err(no_whole_number(name, whole, place, &value));
         }
     }
     let why = format!("it has dtype {dtype}, and only integers are taken, so that nothing is rounded");
-    Err(refuse(array.py(), name, &why))
+    Err(refuse(array.py(), name, whole, &why))
 }
 
 /// The integers of each of a sequence of arrays; see [`integers`].
-pub(crate) fn lists(name: &str, of_one: &str, values: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<i64>>> {
-    let each = values.try_iter().map_err(|_| refuse(values.py(), name, &format!("it is no sequence of {name}")))?;
-    each.enumerate().map(|(place, one)| integers(&format!("{of_one} {place}"), &one?)).collect()
+pub(crate) fn lists(name: &str, of_one: &str, whole: Whole, values: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<i64>>> {
+    let each =
+        values.try_iter().map_err(|_| refuse(values.py(), name, whole, &format!("it is no sequence of {name}")))?;
+    each.enumerate().map(|(place, one)| integers(&format!("{of_one} {place}"), whole, &one?)).collect()
 }
 
 /// The lengths of each batch.
 pub(crate) fn batches(batches: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<i64>>> {
-    lists("batches", "batch", batches)
+    lists("batches", "batch", Whole::Lengths, batches)
 }
 
 /// A whole number from 0, as the kind of count that the core takes.
@@ -128,22 +164,30 @@ pub(crate) fn positive<T: TryFrom<i64>>(py: Python<'_>, name: &str, value: i64) 
 }
 
 /// One value that may be any object, or too large for an array of int64.
-fn integer(name: &str, sequence: usize, value: &Bound<'_, PyAny>) -> PyResult<i64> {
+fn integer(name: &str, whole: Whole, place: usize, value: &Bound<'_, PyAny>) -> PyResult<i64> {
     let is_bool = value.is_instance_of::<PyBool>();
     let index = value.call_method0("__index__").ok().filter(|_| !is_bool);
-    let index = index.ok_or_else(|| no_whole_number(name, sequence, value))?;
+    let index = index.ok_or_else(|| no_whole_number(name, whole, place, value))?;
     index.extract().map_err(|_| {
-        let limit = i64::MAX;
-        let message = format!("{name}: sequence {sequence} has length {value}: the limit is {limit}; mend its length");
-        invalid(value.py(), &message, "length_out_of_range")
+        let (item, limit) = (whole.item(), i64::MAX);
+        let out_of_range =
+            |what| format!("{name}: {item} {place} has {what} {value}: the limit is {limit}; mend its {what}");
+        match whole {
+            Whole::Lengths => invalid(value.py(), &out_of_range("length"), "length_out_of_range"),
+            Whole::Targets => invalid(value.py(), &out_of_range("count"), "target_out_of_range"),
+            Whole::Counts => invalid(value.py(), &out_of_range("count"), "count_out_of_range"),
+        }
     })
 }
 
-fn no_whole_number(name: &str, sequence: usize, value: &Bound<'_, PyAny>) -> PyErr {
-    refuse(value.py(), name, &format!("sequence {sequence} is {value}, which is no whole number"))
+fn no_whole_number(name: &str, whole: Whole, place: usize, value: &Bound<'_, PyAny>) -> PyErr {
+    refuse(value.py(), name, whole, &format!("{} {place} is {value}, which is no whole number", whole.item()))
 }
 
-fn refuse(py: Python<'_>, name: &str, why: &str) -> PyErr {
-    let message = format!("{name}: {why}; give a token count for each sequence");
-    invalid(py, &message, "length_not_integer")
+fn refuse(py: Python<'_>, name: &str, whole: Whole, why: &str) -> PyErr {
+    let message = format!("{name}: {why}; {}", whole.remedy());
+    match whole {
+        Whole::Lengths | Whole::Targets => invalid(py, &message, "length_not_integer"),
+        Whole::Counts => invalid(py, &message, "count_not_integer"),
+    }
 }

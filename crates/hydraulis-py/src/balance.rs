@@ -7,7 +7,7 @@ use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::arrays::{Column, integers, offsets};
+use crate::arrays::{Column, Whole, integers, offsets};
 use crate::errors::invalid;
 use crate::gil::detached;
 use crate::pickle::{Reduced, made_by};
@@ -57,7 +57,7 @@ pub(crate) fn balance(
     quadratic_ms_per_token2: f64,
     barrier: &str,
 ) -> PyResult<Balance> {
-    let lengths = integers("lengths", lengths)?;
+    let lengths = integers("lengths", Whole::Lengths, lengths)?;
     let barrier = match barrier {
         "step" => Barrier::Step,
         "micro_batch" => Barrier::MicroBatch,

@@ -9,6 +9,8 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error.kind() {
         ErrorKind::InvalidInput => "InvalidInputError",
         ErrorKind::Infeasible => "InfeasibleError",
+        // What the watcher raised comes in its place; nothing is wrong with what was given.
+        ErrorKind::Stopped => "HydraulisError",
     };
     exception(py, class, &error.to_string(), error.code())
 }

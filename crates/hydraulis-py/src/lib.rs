@@ -28,6 +28,10 @@ mod windows;
 /// The native core of Hydraulis.
 #[pymodule]
 mod _core {
+    /// The longest sequence that a batch accepts, in tokens.
+    #[pymodule_export]
+    const LONGEST_SEQUENCE: i64 = hydraulis_core::lengths::LONGEST_SEQUENCE;
+
     #[pymodule_export]
     use crate::balance::{Balance, balance};
     #[pymodule_export]

@@ -9,6 +9,7 @@ use crate::cost::CostProfile;
 use crate::errors::raise;
 use crate::gil::detached;
 use crate::layout::ParameterTable;
+use crate::spec::Cluster;
 
 /// How fast the links of a cluster are, each way.
 ///
@@ -71,6 +72,24 @@ impl LinkRates {
         text.parse().map(|rates: spec::LinkRates| rates.into()).map_err(|error| raise(py, &error))
     }
 
+    /// The rates of a cluster's links by the all-to-all exchanges that a profile has measured: transfers are such.
+    ///
+    /// Args:
+    ///     profile: with the links of the ranks that it was measured on, in nodes as it says.
+    ///     cluster: to be planned for.
+    ///
+    /// Returns:
+    ///     The rates; None where the profile has none, or none between nodes and the cluster has several.
+    ///
+    /// Raises:
+    ///     InvalidInputError: what was measured is beyond the limits of rates (code `link_rate`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+    #[staticmethod]
+    fn measured(py: Python<'_>, profile: &CostProfile, cluster: &Cluster) -> PyResult<Option<LinkRates>> {
+        let rates = profile.0.exchange_rates(cluster.0).map_err(|error| raise(py, &error))?;
+        Ok(rates.map(LinkRates::from))
+    }
+
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((), Bound<'py, PyDict>)> {
         Ok(((), named(py, (*self).into())?))
     }
@@ -107,7 +126,8 @@ impl Link {
     #[pyo3(
         signature = (
             table, *, gigabytes_per_s, gpu_gigabytes_per_s=spec::LinkRates::USUAL_GPU,
-            message_us=spec::LinkRates::USUAL_MESSAGE_US, parameter_bytes=2, gradient_bytes=4
+            message_us=spec::LinkRates::USUAL_MESSAGE_US, parameter_bytes=Traffic::USUAL_PARAMETER_BYTES,
+            gradient_bytes=Traffic::USUAL_GRADIENT_BYTES
         ),
         text_signature = "(table, *, gigabytes_per_s, gpu_gigabytes_per_s=200.0, message_us=10.0, parameter_bytes=2, gradient_bytes=4)"
     )]

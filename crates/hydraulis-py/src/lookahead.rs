@@ -9,7 +9,7 @@ use numpy::PyArray2;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::arrays::{batches, from_zero, lists, pairs};
+use crate::arrays::{Whole, batches, from_zero, lists, pairs};
 use crate::errors::invalid;
 use crate::gil::{detached, watched};
 use crate::pickle::{Reduced, made_by};
@@ -138,7 +138,8 @@ impl Request {
     ) -> PyResult<Request> {
         let py = given.py();
         let lengths = batches(given)?;
-        let targets = targets.map(|targets| lists("targets", "targets of batch", targets)).transpose()?;
+        let targets =
+            targets.map(|targets| lists("targets", "targets of batch", Whole::Targets, targets)).transpose()?;
         if let Some(targets) = targets.as_ref().filter(|targets| targets.len() != lengths.len()) {
             let message = format!(
                 "target counts were given for {} batches, lengths for {}: give both for each batch",
@@ -158,12 +159,12 @@ impl Request {
         planner: &Planner,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<WindowPlan> {
-        let plan = watched(py, progress, |watch| {
-            let mut tell = |progress| match progress {
-                Progress::Planned { batches, of } => watch("plan", batches, of),
-                Progress::Exchanged { exchanges, of } => watch("exchange", exchanges, of),
+        let plan = watched(py, progress, |watch, tell| {
+            let mut hear = |progress| match progress {
+                Progress::Planned { batches, of } => tell("plan", batches, of),
+                Progress::Exchanged { exchanges, of } => tell("exchange", exchanges, of),
             };
-            self.with(|window| lookahead::plan_window(planner, window, &mut tell))
+            self.with(|window| lookahead::plan_window(planner, window, watch, &mut hear))
         })?;
         WindowPlan::new(py, plan)
     }

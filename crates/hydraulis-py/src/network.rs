@@ -31,7 +31,14 @@ pub(crate) struct Network(simulation::Network);
 #[pymethods]
 impl Network {
     #[new]
-    #[pyo3(signature = (*, token_bytes, inside_gigabytes_per_s, between_gigabytes_per_s, inside_latency_ms=0.0, between_latency_ms=0.0))]
+    // Of a default that is not written out, Python's signature shows nothing.
+    #[pyo3(
+        signature = (
+            *, token_bytes, inside_gigabytes_per_s, between_gigabytes_per_s, inside_latency_ms=Wire::USUAL_LATENCY_MS,
+            between_latency_ms=Wire::USUAL_LATENCY_MS
+        ),
+        text_signature = "(*, token_bytes, inside_gigabytes_per_s, between_gigabytes_per_s, inside_latency_ms=0.0, between_latency_ms=0.0)"
+    )]
     fn new(
         py: Python<'_>,
         token_bytes: f64,

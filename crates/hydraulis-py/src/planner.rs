@@ -9,7 +9,7 @@ use hydraulis_core::spec::{MemoryRule, Strategy};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::arrays::{integers, positive};
+use crate::arrays::{Whole, integers, positive};
 use crate::cost::CostProfile;
 use crate::effort::Effort;
 use crate::errors::{invalid, raise};
@@ -45,7 +45,8 @@ use crate::spec::{Cluster, GivenStrategy};
 ///         (`strategy_too_large`, `placement_failed`), or has a scheme that the profile lacks (`scheme_unknown`); none is given
 ///         (`no_strategies`); another argument is out of range (`memory_rule`, `not_positive`, `effort_given_twice`,
 ///         `too_many_stages` by a link).
-///     InfeasibleError: no scheme, or not one that is named, leaves memory for a token (`scheme_too_large`).
+///     InfeasibleError: no scheme, or not one that is named, leaves memory for a token (`scheme_too_large`), or every scheme needs
+///         more GPUs than there are (`strategy_too_large`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
@@ -356,6 +357,6 @@ impl Strategies {
 }
 
 fn take(lengths: &Bound<'_, PyAny>, targets: Option<&Bound<'_, PyAny>>) -> PyResult<(Vec<i64>, Option<Vec<i64>>)> {
-    let targets = targets.map(|targets| integers("targets", targets)).transpose()?;
-    Ok((integers("lengths", lengths)?, targets))
+    let targets = targets.map(|targets| integers("targets", Whole::Targets, targets)).transpose()?;
+    Ok((integers("lengths", Whole::Lengths, lengths)?, targets))
 }

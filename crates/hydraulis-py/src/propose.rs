@@ -11,7 +11,7 @@ use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::arrays::{Column, batches, integers, positive};
+use crate::arrays::{Column, Whole, batches, integers, positive};
 use crate::cost::CostProfile;
 use crate::errors::raise;
 use crate::gil::{detached, interruptible, watched};
@@ -26,8 +26,8 @@ use crate::spec::Cluster;
 ///     counts: how often each of them occurs; once, when left out.
 ///
 /// Raises:
-///     InvalidInputError: `batch_empty`, `length_not_integer`, `length_out_of_range`, `counts_mismatch` or
-///         `count_out_of_range`.
+///     InvalidInputError: `batch_empty`, `length_not_integer`, `length_out_of_range`, `counts_mismatch`,
+///         `count_not_integer` or `count_out_of_range`.
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, module = "hydraulis")]
 #[derive(Debug, PartialEq)]
@@ -87,8 +87,8 @@ impl LengthHistogram {
     #[new]
     #[pyo3(signature = (lengths, counts=None))]
     fn new(py: Python<'_>, lengths: &Bound<'_, PyAny>, counts: Option<&Bound<'_, PyAny>>) -> PyResult<LengthHistogram> {
-        let lengths = integers("lengths", lengths)?;
-        let counts = counts.map(|counts| integers("counts", counts)).transpose()?;
+        let lengths = integers("lengths", Whole::Lengths, lengths)?;
+        let counts = counts.map(|counts| integers("counts", Whole::Counts, counts)).transpose()?;
         detached(py, || lengths::LengthHistogram::new(&lengths, counts.as_deref())).map(LengthHistogram)
     }
 
@@ -166,12 +166,12 @@ pub(crate) fn propose(
     let context = context.map(|context| positive(py, "context", context)).transpose()?.map(Tokens);
     let memory: MemoryRule = memory.parse().map_err(|error| raise(py, &error))?;
     let (profile, cluster) = (profile.0.clone(), cluster.0);
-    let proposal = watched(py, progress, move |watch| {
+    let proposal = watched(py, progress, move |watch, tell| {
         let batches = lengths::Batch::several(&batches, None)?;
         let search = Planner::search(profile, cluster)?.with_memory(memory);
-        core::propose(&search, &Request { batches: &batches, count, context }, &mut |progress| match progress {
-            Progress::Searched { batches, of } => watch("search", batches, of),
-            Progress::Chosen(chosen) => watch("choose", chosen, count.get()),
+        core::propose(&search, &Request { batches: &batches, count, context }, watch, &mut |progress| match progress {
+            Progress::Searched { batches, of } => tell("search", batches, of),
+            Progress::Chosen(chosen) => tell("choose", chosen, count.get()),
         })
     })?;
     Proposal::new(py, &proposal)
@@ -192,7 +192,14 @@ pub(crate) fn propose(
 ///     InfeasibleError: no strategy admits the context (`context_too_long`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyfunction]
-#[pyo3(signature = (profile, cluster, histogram, *, gpu_step=4, token_step=1_024, context=None))]
+// Of a default that is not written out, Python's signature shows nothing.
+#[pyo3(
+    signature = (
+        profile, cluster, histogram, *, gpu_step=PaperGrid::USUAL_GPU_STEP.into(),
+        token_step=PaperGrid::USUAL_TOKEN_STEP.into(), context=None
+    ),
+    text_signature = "(profile, cluster, histogram, *, gpu_step=4, token_step=1024, context=None)"
+)]
 pub(crate) fn propose_paper(
     py: Python<'_>,
     profile: &CostProfile,

@@ -5,7 +5,7 @@ use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::{PySlice, PyType};
 
-use crate::arrays::{Column, one_dimensional, taken};
+use crate::arrays::{Column, Whole, one_dimensional, taken};
 use crate::gil::detached;
 use crate::pickle::{Reduced, made_by};
 
@@ -72,7 +72,7 @@ struct Pieces<'a, 'py> {
 
 impl<'a, 'py> Pieces<'a, 'py> {
     fn new(lengths: &Bound<'py, PyAny>, progress: Option<&'a Bound<'py, PyAny>>) -> PyResult<Pieces<'a, 'py>> {
-        let array = one_dimensional("lengths", lengths)?;
+        let array = one_dimensional("lengths", Whole::Lengths, lengths)?;
         Ok(Pieces { count: array.len()?, array, progress })
     }
 
@@ -82,7 +82,7 @@ impl<'a, 'py> Pieces<'a, 'py> {
         for start in (0..self.count).step_by(PIECE) {
             let end = self.count.min(start + PIECE);
             let slice = PySlice::new(py, start.cast_signed(), end.cast_signed(), 1);
-            let piece = taken("lengths", &self.array.get_item(slice)?, start)?;
+            let piece = taken("lengths", Whole::Lengths, &self.array.get_item(slice)?, start)?;
             detached(py, || take(&piece))?;
             self.report(done + end)?;
         }

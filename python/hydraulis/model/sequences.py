@@ -16,7 +16,7 @@ class Sequences(Protocol):
     """
 
     @property
-    def position_T(self) -> Tensor:  # noqa: N802  a tensor bears its shape  # noqa: N802  a tensor bears its shape
+    def position_T(self) -> Tensor:  # noqa: N802  a tensor bears its shape
         """int64: the position of each token in its sequence."""
 
     def attend(self, q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor) -> Tensor:

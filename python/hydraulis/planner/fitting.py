@@ -13,7 +13,18 @@ def check_profile(config: RunConfig, profile: CostProfile) -> None:
         InvalidInputError: it was measured with another model, type or split of the layers over stages (code
             `profile_differs`).
     """
-    _check_workload(config, profile)
+    differing = profile.model and profile.model.difference(shape_of(config.model))
+    differing = differing or split_difference(config, profile)
+    if profile.dtype not in (None, config.train.dtype):
+        differing = ("dtype", str(profile.dtype), config.train.dtype)
+    if differing:
+        name, measured, wanted = differing
+        message = (
+            f"profile '{profile.name}' of planner.profile = '{config.planner.profile}' was measured with "
+            f"{name} {measured or 'none'}, and the run has {wanted or 'none'}; measure a profile of this run "
+            "(hydraulis profile RUN.toml), or leave planner.profile out"
+        )
+        raise InvalidInputError(message, code="profile_differs")
 
 
 def split_difference(config: RunConfig, profile: CostProfile) -> tuple[str, str, str] | None:
@@ -30,18 +41,3 @@ def split_difference(config: RunConfig, profile: CostProfile) -> tuple[str, str,
             if there != here:
                 return f"stage_layers of {scheme}", str(there), str(here)
     return None
-
-
-def _check_workload(config: RunConfig, profile: CostProfile) -> None:
-    differing = profile.model and profile.model.difference(shape_of(config.model))
-    differing = differing or split_difference(config, profile)
-    if profile.dtype not in (None, config.train.dtype):
-        differing = ("dtype", str(profile.dtype), config.train.dtype)
-    if differing:
-        name, measured, wanted = differing
-        message = (
-            f"profile '{profile.name}' of planner.profile = '{config.planner.profile}' was measured with "
-            f"{name} {measured or 'none'}, and the run has {wanted or 'none'}; measure a profile of this run "
-            "(hydraulis profile RUN.toml), or leave planner.profile out"
-        )
-        raise InvalidInputError(message, code="profile_differs")

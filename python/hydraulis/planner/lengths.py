@@ -14,6 +14,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from hydraulis._core import LONGEST_SEQUENCE
 from hydraulis.config.unreadable import why_no_json
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner.files import EXPAND, unreadable
@@ -24,8 +25,6 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _LINES_TOLD = 4096
 # Of these the last ending does not say what is in them.
 _COMPRESSED = (".gz", ".zst", ".xz", ".bz2", ".zip")
-# What the planner and the packer take at most; all sums of so long sequences are exact.
-_LARGEST = 1 << 26
 
 
 def read_lengths(path: str | Path, field: str | None = None, progress: Tell = silent) -> NDArray[np.int64]:
@@ -170,7 +169,7 @@ def _array(path: Path) -> NDArray[np.int64]:
         except (ValueError, EOFError) as error:
             raise _no_array(path, error) from error
     _check_kind(path, array)
-    outside = np.flatnonzero((array < 1) | (array > _LARGEST))
+    outside = np.flatnonzero((array < 1) | (array > LONGEST_SEQUENCE))
     if outside.size:
         _in_range(int(array[outside[0]]), f"file '{path}', element {outside[0]}", "lengths_file")
     return array.astype(np.int64)
@@ -197,9 +196,10 @@ def _no_array(path: Path, error: Exception) -> InvalidInputError:
 
 
 def _in_range(length: int, place: str, code: str) -> int:
-    if not 1 <= length <= _LARGEST:
+    if not 1 <= length <= LONGEST_SEQUENCE:
         message = (
-            f"{place} has length {length}: the least is 1 and the most {_LARGEST:,}; mend it or leave it out"
+            f"{place} has length {length}: the least is 1 and the most {LONGEST_SEQUENCE:,}; "
+            "mend it or leave it out"
         )
         raise InvalidInputError(message, code=code)
     return length
@@ -207,7 +207,8 @@ def _in_range(length: int, place: str, code: str) -> int:
 
 def _no_length(place: str, value: str, code: str) -> InvalidInputError:
     message = (
-        f"{place} is {value}: a length is a whole number from 1 to {_LARGEST:,}; mend it or leave it out"
+        f"{place} is {value}: a length is a whole number from 1 to {LONGEST_SEQUENCE:,}; "
+        "mend it or leave it out"
     )
     return InvalidInputError(message, code=code)
 

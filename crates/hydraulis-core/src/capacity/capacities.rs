@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::capacity::SchemeCapacity;
 use crate::cost::CostModel;
-use crate::error::{ProfileError, Result};
+use crate::error::Result;
 use crate::schedule::FillTable;
 use crate::spec::Scheme;
 
@@ -40,14 +40,9 @@ impl Capacities {
 
     /// The capacity of one scheme, which must admit at least one token.
     pub fn scheme(&self, scheme: Scheme) -> Result<&SchemeCapacity> {
-        let cost = self.cost.scheme(scheme)?;
+        // Of what the profile lacks, or memory does not admit, the cost model says why.
+        self.cost.scheme(scheme)?;
         let known = self.schemes.iter().find(|capacity| capacity.cost().scheme() == scheme);
-        let unknown = || ProfileError::SchemeUnknown {
-            scheme: cost.scheme(),
-            profile: self.cost.profile().name.clone(),
-            reason: String::new(),
-            known: String::new(),
-        };
-        Ok(known.ok_or_else(unknown)?)
+        Ok(known.expect("every scheme that the cost model gives has room for a token"))
     }
 }

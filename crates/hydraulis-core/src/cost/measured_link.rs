@@ -3,20 +3,32 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cost::CostProfile;
+use crate::error::Result;
+use crate::spec::{Cluster, LinkRates};
 
 /// One kind of exchange among so many ranks: `latency_ms + bytes / gigabytes_per_s / 1e6` milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredLink {
-    /// What was exchanged: by `send` each rank of the first half gives its buffer to the one in its place in the second half,
-    /// as the ranks of neighbouring stages do; by `all_to_all` each has a share for each other one, as transfers do.
-    pub operation: String,
+    /// What was exchanged.
+    pub operation: LinkOperation,
     /// Ranks that took part, the first of the cluster.
     pub ranks: u32,
     /// Time of the smallest exchange.
     pub latency_ms: f64,
     /// Bytes of one rank's buffer a second, in 1e9.
     pub gigabytes_per_s: f64,
+}
+
+/// A kind of exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkOperation {
+    /// Each rank of the first half gives its buffer to the one in its place in the second half, as the ranks of neighbouring
+    /// stages do.
+    Send,
+    /// Each rank has a share of its buffer for each other one, as transfers do.
+    AllToAll,
 }
 
 impl CostProfile {
@@ -30,11 +42,43 @@ impl CostProfile {
         self.widest_send(u32::is_multiple_of)
     }
 
+    /// Rates of a cluster's links by the all-to-all exchanges that were measured: transfers are such.
+    ///
+    /// Of `n` ranks that exchange at `r` bytes of their own buffers a second, each sends `(n - 1) / n` of it; where nodes have
+    /// `g` of them, a node's links carry `g r (n - g) / n`. A message takes the latency of the widest exchange over its `n - 1`
+    /// messages. Nodes of one GPU have no links inside: those between them stand for these too.
+    ///
+    /// None where no exchange was measured, or none between nodes and the cluster has several. Refused with `link_rate` where
+    /// the rates are beyond the limits.
+    pub fn exchange_rates(&self, cluster: Cluster) -> Result<Option<LinkRates>> {
+        let node = self.hardware.gpus_per_node;
+        let Some(widest) = self.widest(LinkOperation::AllToAll, |_| true) else { return Ok(None) };
+        let crosses = widest.ranks > node;
+        if cluster.gpus() > cluster.gpus_per_node() && !crosses {
+            return Ok(None);
+        }
+        let inside = self.widest(LinkOperation::AllToAll, |ranks| ranks <= node).unwrap_or(widest);
+        let gpu_rate = inside.gigabytes_per_s * (1.0 - 1.0 / f64::from(inside.ranks));
+        // Inside one node nothing crosses, whatever the rate.
+        let node_rate = if crosses {
+            f64::from(node) * widest.gigabytes_per_s * (1.0 - f64::from(node) / f64::from(widest.ranks))
+        } else {
+            f64::from(cluster.gpus_per_node()) * gpu_rate
+        };
+        let message_us = 1e3 * widest.latency_ms / f64::from(widest.ranks - 1);
+        LinkRates { gigabytes_per_s: node_rate, gpu_gigabytes_per_s: gpu_rate, message_us }.checked().map(Some)
+    }
+
     /// `is_meant` takes the senders, and the ranks of a node.
     fn widest_send(&self, is_meant: impl Fn(u32, u32) -> bool) -> Option<&MeasuredLink> {
         let node = self.hardware.gpus_per_node;
-        let is_send =
-            |link: &&MeasuredLink| link.operation == "send" && link.ranks >= 2 && is_meant(link.ranks / 2, node);
-        self.hardware.links.iter().filter(is_send).max_by_key(|link| link.ranks)
+        self.widest(LinkOperation::Send, |ranks| is_meant(ranks / 2, node))
+    }
+
+    /// The exchange of most ranks, of those whose ranks are meant.
+    fn widest(&self, operation: LinkOperation, is_meant: impl Fn(u32) -> bool) -> Option<&MeasuredLink> {
+        let links = self.hardware.links.iter();
+        let of_kind = links.filter(|link| link.operation == operation && link.ranks >= 2);
+        of_kind.filter(|link| is_meant(link.ranks)).max_by_key(|link| link.ranks)
     }
 }

@@ -16,6 +16,7 @@ mod per_stage;
 mod preset;
 mod profile;
 mod profile_check;
+mod profile_document;
 mod rank_memory;
 mod recomputation;
 mod stage_memory;
@@ -24,7 +25,7 @@ mod trust;
 
 pub use analytic::{DEVICES, Device, Efficiency, device};
 pub use fit::{CostFit, Interval, MeasuredRange, Measurement, fit, fit_schemes, micro_batches_to_measure};
-pub use measured_link::MeasuredLink;
+pub use measured_link::{LinkOperation, MeasuredLink};
 pub use memory_window::MemoryWindow;
 pub use model::{CostModel, SchemeCost};
 pub use per_stage::PerStage;

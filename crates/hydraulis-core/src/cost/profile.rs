@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cost::micro_batch_cost::MicroBatchCost;
+use crate::cost::profile_document::ProfileDocument;
 use crate::cost::{CostFit, MeasuredLink, MeasuredRange, PerStage};
 use crate::error::{ProfileError, Result};
 use crate::spec::{ContextKind, Dtype, ModelShape, Scheme, Strategy};
@@ -16,7 +17,7 @@ pub(super) const FORMAT: &str = "hydraulis.cost-profile/1";
 /// `docs/cost-profile.md` describes the JSON form field by field. A profile is checked when it is read:
 /// every number has its range, and the error names the field.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "ProfileDocument")]
 pub struct CostProfile {
     pub(super) format: String,
     /// What the profile is called in messages.
@@ -26,24 +27,22 @@ pub struct CostProfile {
     /// What it was measured on.
     pub hardware: Hardware,
     /// Of which model; training refuses the profile of another. None where nobody says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelShape>,
     /// What it computed in; training refuses another type. None where nobody says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Dtype>,
     /// The kernel that it computed attention with, in words; a resumed run that takes another measures anew. None where nobody
     /// says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<String>,
     /// What memory holds, but for what depends on the scheme.
     pub memory: Memory,
     /// The schemes that were measured.
     pub schemes: Vec<SchemeProfile>,
     /// Schemes that were left out, and why.
-    #[serde(default)]
     pub excluded: Vec<Excluded>,
     /// Strategies to choose from when the caller names none.
-    #[serde(default)]
     pub strategies: Vec<StrategyList>,
 }
 
@@ -68,7 +67,8 @@ pub struct Hardware {
 pub struct Memory {
     /// Margin, context and buffers of a rank.
     pub reserved_bytes: u64,
-    /// Master parameters and optimizer state of the whole model; every rank holds an equal share.
+    /// Master parameters and optimizer state of the whole model; every rank holds an equal share, but where a run's only scheme
+    /// has `stage_home_bytes`.
     pub home_bytes: u64,
     /// A micro-batch's limit is a multiple of this many tokens.
     pub token_multiple: u64,
@@ -190,15 +190,14 @@ impl CostProfile {
     /// Reads and checks the JSON form.
     pub fn from_json(text: &str) -> Result<CostProfile> {
         let mut document = serde_json::Deserializer::from_str(text);
-        let profile: CostProfile = serde_path_to_error::deserialize(&mut document).map_err(|error| {
+        let fields: ProfileDocument = serde_path_to_error::deserialize(&mut document).map_err(|error| {
             let field = error.path().to_string();
             ProfileError::Syntax { field, why: error.into_inner().to_string() }
         })?;
         document
             .end()
             .map_err(|error| ProfileError::Syntax { field: "end of the document".into(), why: error.to_string() })?;
-        profile.check()?;
-        Ok(profile)
+        CostProfile::try_from(fields)
     }
 
     /// This profile, if every number is in its range.
@@ -268,6 +267,44 @@ mod tests {
         let profile = preset("llama-32b-a800").unwrap();
         assert_eq!(CostProfile::from_json(&profile.to_json()).unwrap(), profile);
         assert_eq!(mended(|_| ()).unwrap(), profile);
+    }
+
+    /// So nobody gets one that is unchecked, as a part of another document either.
+    #[test]
+    fn whoever_reads_it_has_it_checked() {
+        let text = preset("llama-32b-a800").unwrap().to_json();
+        let broken = text.replacen("\"gpus_per_node\": 8", "\"gpus_per_node\": 0", 1);
+        let error = serde_json::from_str::<CostProfile>(&broken).unwrap_err().to_string();
+        assert!(broken != text && error.contains("hardware.gpus_per_node is 0"), "{error}");
+        assert_eq!(serde_json::from_str::<CostProfile>(&text).unwrap(), preset("llama-32b-a800").unwrap());
+    }
+
+    #[test]
+    fn links_out_of_range_are_named() {
+        let link = |field: &str, bad: &str| {
+            mended(|document| {
+                let link = serde_json::json!({
+                    "operation": "all_to_all", "ranks": 8, "latency_ms": 0.03, "gigabytes_per_s": 90.0
+                });
+                document["hardware"]["links"] = serde_json::json!([link.clone(), link]);
+                document["hardware"]["links"][1][field] = serde_json::from_str(bad).unwrap();
+            })
+        };
+        assert!(link("latency_ms", "0").is_ok() && link("operation", "\"send\"").is_ok());
+        for (field, bad) in [
+            ("ranks", "1"),
+            ("latency_ms", "-5"),
+            ("latency_ms", "1e7"),
+            ("gigabytes_per_s", "0"),
+            ("gigabytes_per_s", "1e10"),
+        ] {
+            let error = link(field, bad).unwrap_err();
+            assert_eq!(error.code(), "profile_value");
+            assert!(error.to_string().contains(&format!("hardware.links[1].{field} is")), "{error}");
+        }
+        let error = link("operation", "\"all-to-all\"").unwrap_err();
+        assert_eq!(error.code(), "profile_syntax");
+        assert!(error.to_string().contains("hardware.links[1].operation: unknown variant `all-to-all`"), "{error}");
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Which numbers a cost profile may have.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 
 use crate::cost::profile::FORMAT;
-use crate::cost::{CostProfile, FitQuality, SchemeProfile};
+use crate::cost::{CostProfile, FitQuality, MeasuredLink, SchemeProfile};
 use crate::error::{ProfileError, Result};
+use crate::spec::LinkRates;
 
 /// Far above any measured coefficient, and small enough that no batch's time overflows.
 const MAX_COEFFICIENT: f64 = 1e6;
@@ -18,11 +20,11 @@ const MULTIPLIERS: RangeInclusive<f64> = 1e-6..=1e6;
 impl CostProfile {
     /// Refuses, with `profile_value`, what no profile may have.
     pub(super) fn check(&self) -> Result<()> {
-        let value = |field: &str, value: String, limit: &'static str| {
-            Err(ProfileError::Value { profile: self.name.clone(), field: field.into(), value, limit }.into())
+        let refuse = |field: String, value: String, limit: String| {
+            Err(ProfileError::Value { profile: self.name.clone(), field, value, limit }.into())
         };
         if self.format != FORMAT {
-            return value("format", format!("'{}'", self.format), "'hydraulis.cost-profile/1'");
+            return refuse("format".into(), format!("'{}'", self.format), format!("'{FORMAT}'"));
         }
         for (field, number) in [
             ("hardware.gpus_per_node", u64::from(self.hardware.gpus_per_node)),
@@ -30,20 +32,20 @@ impl CostProfile {
             ("memory.token_multiple", self.memory.token_multiple),
         ] {
             if number == 0 {
-                return value(field, number.to_string(), "at least 1");
+                return refuse(field.into(), number.to_string(), "at least 1".into());
             }
         }
         if self.schemes.is_empty() {
-            return value("schemes", "[]".into(), "a list of at least one scheme");
+            return refuse("schemes".into(), "[]".into(), "a list of at least one scheme".into());
         }
-        self.schemes.iter().enumerate().try_for_each(|(index, entry)| self.check_scheme(index, entry))
-    }
-
-    fn check_scheme(&self, index: usize, entry: &SchemeProfile) -> Result<()> {
-        self.broken(index, entry).map_or(Ok(()), |Broken { field, value, limit }| {
-            let field = format!("schemes[{index}] {} {field}", entry.scheme);
-            Err(ProfileError::Value { profile: self.name.clone(), field, value, limit }.into())
-        })
+        let of_links = self.hardware.links.iter().enumerate().filter_map(|(index, link)| {
+            broken_link(link).map(|broken| broken.of(format_args!("hardware.links[{index}].")))
+        });
+        let of_schemes = self.schemes.iter().enumerate().filter_map(|(index, entry)| {
+            self.broken(index, entry).map(|broken| broken.of(format_args!("schemes[{index}] {} ", entry.scheme)))
+        });
+        let first = of_links.chain(of_schemes).next();
+        first.map_or(Ok(()), |(field, Broken { value, limit, .. })| refuse(field, value, limit))
     }
 
     /// The first field of an entry that no profile may have so.
@@ -57,17 +59,40 @@ impl CostProfile {
     }
 }
 
-/// A field of a scheme's entry that is out of its range.
+/// A field of an entry that is out of its range.
 struct Broken {
     field: &'static str,
     value: String,
-    limit: &'static str,
+    limit: String,
 }
 
 impl Broken {
-    fn new(field: &'static str, value: String, limit: &'static str) -> Broken {
-        Broken { field, value, limit }
+    fn new(field: &'static str, value: String, limit: impl Into<String>) -> Broken {
+        Broken { field, value, limit: limit.into() }
     }
+
+    /// The same with the path of its field.
+    fn of(self, entry: fmt::Arguments) -> (String, Broken) {
+        (format!("{entry}{}", self.field), self)
+    }
+}
+
+fn broken_link(link: &MeasuredLink) -> Option<Broken> {
+    if link.ranks < 2 {
+        return Some(Broken::new("ranks", link.ranks.to_string(), "at least 2"));
+    }
+    if !(0.0..=MAX_COEFFICIENT).contains(&link.latency_ms) {
+        return Some(Broken::new("latency_ms", link.latency_ms.to_string(), from_zero()));
+    }
+    if !(LinkRates::LEAST..=LinkRates::MOST).contains(&link.gigabytes_per_s) {
+        let limit = format!("a number from {:e} to {:e}", LinkRates::LEAST, LinkRates::MOST);
+        return Some(Broken::new("gigabytes_per_s", link.gigabytes_per_s.to_string(), limit));
+    }
+    None
+}
+
+fn from_zero() -> String {
+    format!("a number from 0 to {MAX_COEFFICIENT:e}")
 }
 
 fn broken_costs(entry: &SchemeProfile) -> Option<Broken> {
@@ -82,7 +107,7 @@ fn broken_costs(entry: &SchemeProfile) -> Option<Broken> {
         ("fixed_ms", entry.fixed_ms),
     ] {
         if !(0.0..=MAX_COEFFICIENT).contains(&number) {
-            return Some(Broken::new(field, number.to_string(), "a number from 0 to 1e6"));
+            return Some(Broken::new(field, number.to_string(), from_zero()));
         }
     }
     if !(entry.forward_share > 0.0 && entry.forward_share < 1.0) {
@@ -91,7 +116,8 @@ fn broken_costs(entry: &SchemeProfile) -> Option<Broken> {
     }
     if entry.quadratic_ms_per_token2 + entry.linear_ms_per_token < MIN_TOKEN_MS {
         let number = entry.linear_ms_per_token.to_string();
-        return Some(Broken::new("linear_ms_per_token", number, "with quadratic_ms_per_token2 at least 1e-12"));
+        let limit = format!("with quadratic_ms_per_token2 at least {MIN_TOKEN_MS:e}");
+        return Some(Broken::new("linear_ms_per_token", number, limit));
     }
     broken_memory(entry)
 }
@@ -119,7 +145,7 @@ fn broken_fit(fit: &FitQuality) -> Option<Broken> {
     for (field, error) in [("fit.relative_error", Some(fit.relative_error)), ("fit.held_out_error", fit.held_out_error)]
     {
         if error.is_some_and(|error| !(0.0..=MAX_COEFFICIENT).contains(&error)) {
-            return Some(Broken::new(field, format!("{error:?}"), "a number from 0 to 1e6"));
+            return Some(Broken::new(field, format!("{error:?}"), from_zero()));
         }
     }
     let is_empty = fit.range.longest_tokens.0 == 0 || fit.range.micro_batch_tokens.0 == 0;
@@ -132,7 +158,7 @@ fn broken_stages(entry: &SchemeProfile, layers: Option<u64>) -> Option<Broken> {
     if let Some(multipliers) = &entry.stage_multipliers
         && !(multipliers.len() == stages && multipliers.iter().all(|factor| MULTIPLIERS.contains(factor)))
     {
-        let limit = "one number from 1e-6 to 1e6 for each stage";
+        let limit = format!("one number from {:e} to {:e} for each stage", MULTIPLIERS.start(), MULTIPLIERS.end());
         return Some(Broken::new("stage_multipliers", format!("{multipliers:?}"), limit));
     }
     let of_stages = entry.stage_layers.as_ref()?;

@@ -9,6 +9,8 @@ pub enum ErrorKind {
     InvalidInput,
     /// The input is well-formed and nothing can serve it: change the cluster, the memory or the batch.
     Infeasible,
+    /// Nothing is wrong: whoever watched the work ended it.
+    Stopped,
 }
 
 impl Error {
@@ -57,13 +59,42 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::InBatch { error, .. } => error.kind(),
+            Error::Window(error) => error.kind(),
+            Error::Strategy(error) => error.kind(),
             Error::SequenceTooLong { .. }
             | Error::SequenceAboveCap { .. }
             | Error::SchemeTooLarge { .. }
             | Error::SchemesTooLarge { .. }
-            | Error::ContextTooLong { .. }
-            | Error::Window(WindowError::LongerThanWindow { .. }) => ErrorKind::Infeasible,
-            _ => ErrorKind::InvalidInput,
+            | Error::ContextTooLong { .. } => ErrorKind::Infeasible,
+            Error::Stopped => ErrorKind::Stopped,
+            Error::BatchEmpty
+            | Error::LengthOutOfRange { .. }
+            | Error::TargetsMismatch { .. }
+            | Error::TargetOutOfRange { .. }
+            | Error::NoTargets
+            | Error::CountsMismatch { .. }
+            | Error::CountOutOfRange { .. }
+            | Error::NoBatches
+            | Error::MemoryRule { .. }
+            | Error::PaperGrid { .. }
+            | Error::SequenceCost { .. }
+            | Error::TokenLimit { .. }
+            | Error::ReplicaCount { .. }
+            | Error::ClusterShape { .. }
+            | Error::ModelShape { .. }
+            | Error::DeviceUnknown { .. }
+            | Error::PlanSyntax { .. }
+            | Error::OtherCluster { .. }
+            | Error::DurationsMismatch { .. }
+            | Error::Layout(_)
+            | Error::Profile(_)
+            | Error::Fit(_)
+            | Error::Link(_)
+            | Error::Slowdown { .. }
+            | Error::SwitchCost { .. }
+            | Error::HeadLayers { .. }
+            | Error::LayerSplit { .. }
+            | Error::TooManyStages { .. } => ErrorKind::InvalidInput,
         }
     }
 }
@@ -74,6 +105,13 @@ impl WindowError {
             WindowError::LongerThanWindow { .. } => "longer_than_window",
             WindowError::TooManySequences { .. } => "too_many_sequences",
             WindowError::LengthsChanged { .. } => "lengths_changed",
+        }
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match self {
+            WindowError::LongerThanWindow { .. } => ErrorKind::Infeasible,
+            WindowError::TooManySequences { .. } | WindowError::LengthsChanged { .. } => ErrorKind::InvalidInput,
         }
     }
 }
@@ -100,6 +138,19 @@ impl StrategyError {
             StrategyError::TooLarge { .. } | StrategyError::SchemesTooWide { .. } => "strategy_too_large",
             StrategyError::PlacementFailed { .. } => "placement_failed",
             StrategyError::Limit { .. } => "strategy_limit",
+        }
+    }
+
+    /// A strategy that is too large can be written smaller; where every scheme is, there is none to write.
+    fn kind(&self) -> ErrorKind {
+        match self {
+            StrategyError::SchemesTooWide { .. } => ErrorKind::Infeasible,
+            StrategyError::SchemeSyntax { .. }
+            | StrategyError::Syntax { .. }
+            | StrategyError::NoneGiven
+            | StrategyError::TooLarge { .. }
+            | StrategyError::PlacementFailed { .. }
+            | StrategyError::Limit { .. } => ErrorKind::InvalidInput,
         }
     }
 }

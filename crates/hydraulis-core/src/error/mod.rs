@@ -15,7 +15,7 @@ mod window;
 
 use thiserror::Error;
 
-use crate::spec::{Cluster, Scheme};
+use crate::spec::{Cluster, MAX_GPUS, Scheme};
 use crate::units::Tokens;
 
 pub use code::ErrorKind;
@@ -194,7 +194,8 @@ pub enum Error {
     },
     /// A cluster that cannot exist.
     #[error(
-        "a cluster of {gpus} GPUs in nodes of {gpus_per_node}: the limits are 1 to 1,048,576 GPUs, which fill whole nodes or a part of one; change either number",
+        "a cluster of {gpus} GPUs in nodes of {gpus_per_node}: the limits are 1 to {} GPUs, which fill whole nodes or a part of one; change either number",
+        Grouped(MAX_GPUS),
         gpus = Grouped(.gpus),
         gpus_per_node = Grouped(.gpus_per_node)
     )]

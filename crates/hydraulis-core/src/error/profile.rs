@@ -28,7 +28,7 @@ pub enum ProfileError {
         /// Its value.
         value: String,
         /// Its range.
-        limit: &'static str,
+        limit: String,
     },
     /// A name that is no preset.
     #[error("there is no preset profile '{name}': use one of {known}, or the path of a profile's JSON file")]

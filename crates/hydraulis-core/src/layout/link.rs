@@ -16,6 +16,7 @@
 use crate::cost::CostProfile;
 use crate::error::{LinkError, Result};
 use crate::layout::held::stage_blocks;
+use crate::layout::runs::length;
 use crate::layout::{Home, ParameterTable, Position, Traffic, TransferTimes, bucket_volumes};
 use crate::spec::{Cluster, LayerSplit, LinkRates, Scheme};
 
@@ -79,17 +80,21 @@ impl Link {
     /// What the transfers of an iteration take in which each rank of the cluster stands at its position, one of the schemes
     /// for which home is laid out.
     ///
-    /// Refused where the positions are not those of all ranks, or of a pipeline that the model has too few layers for.
+    /// Refused where the positions are not those of all ranks, or of a pipeline that the model has too few layers for. Whoever
+    /// asks for many iterations of one run lays home out once, as a [`HomeLink`](crate::layout::HomeLink).
     pub fn transfer_times(
         &self,
         positions: &[Option<Position>],
         cluster: Cluster,
         schemes: &[Scheme],
     ) -> Result<TransferTimes> {
-        let home = Home::new(&self.table, cluster, schemes)?;
-        let volumes = bucket_volumes(&self.table, &home, positions, cluster.gpus_per_node())?;
-        let (gpus, node) = (u64::from(cluster.gpus()), u64::from(cluster.gpus_per_node()));
-        let messages = (gpus.min(node) - 1) + (gpus.div_ceil(node) - 1);
+        self.times_from(&Home::new(&self.table, cluster, schemes)?, positions)
+    }
+
+    /// The same for a home that is laid out.
+    pub(super) fn times_from(&self, home: &Home, positions: &[Option<Position>]) -> Result<TransferTimes> {
+        let volumes = bucket_volumes(&self.table, home, positions)?;
+        let messages = (length(&home.node_of(0)) - 1) + (home.nodes() - 1);
         TransferTimes::new(&volumes, self.traffic, messages)
     }
 }

@@ -5,7 +5,8 @@
 //! follows is arithmetic on intervals.
 //!
 //! Two kinds of layout meet here. In a strategy's layout a rank holds slices of the blocks of its stage. In
-//! the *home layout* every block is cut evenly over all ranks, so that each element has exactly one home.
+//! the *home layout* each element has exactly one home: with one of its holders where that can be under every scheme of a
+//! run, and else every block is cut evenly over all ranks.
 //! A [`transfer()`] lists, block by block, what a rank trades with every other: gradients go from the holders
 //! to home, where all contributions are added in rank order; parameters take the same way back. [`bucket_volumes`]
 //! says how much of that leaves each node at least, a [`Link`] how long that takes, and a [`StepTimeline`] what of it an
@@ -19,6 +20,7 @@ mod bucket_home;
 mod decoder;
 mod held;
 mod home;
+mod home_link;
 mod link;
 mod movement;
 mod parameter;
@@ -31,6 +33,7 @@ mod volume;
 
 pub use held::{HeldSlice, held_slices};
 pub use home::{Home, HomeSlice};
+pub use home_link::HomeLink;
 pub use link::Link;
 pub use movement::{Holding, Move, Movement, Put, Round, Side, gather, spread};
 pub use parameter::{Parameter, ParameterTable};

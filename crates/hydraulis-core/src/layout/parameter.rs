@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use crate::error::{LayoutError, Result};
-use crate::spec::LayerSplit;
+use crate::spec::{LayerSplit, MOST_PARAMETERS};
 
 /// A table has a bucket for each layer; the deepest models have a few hundred.
 const MAX_LAYERS: u32 = 1 << 14;
-/// Bytes of that many elements, sent to every node that a cluster may have, are still counted.
-const MAX_ELEMENTS: u64 = 1 << 43;
+/// A table has as many elements as a model may have parameters.
+const MAX_ELEMENTS: u64 = MOST_PARAMETERS;
 
 /// One parameter: `rows` rows of `row_elements`, in canonical order.
 #[derive(Clone, Debug, PartialEq, Eq)]

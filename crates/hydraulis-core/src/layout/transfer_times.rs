@@ -16,6 +16,13 @@ pub struct Traffic {
     pub gradient_bytes: u32,
 }
 
+impl Traffic {
+    /// Of a parameter, where nothing is said: of bfloat16.
+    pub const USUAL_PARAMETER_BYTES: u32 = 2;
+    /// Of its gradient, where nothing is said: of float32, in which contributions are added.
+    pub const USUAL_GRADIENT_BYTES: u32 = 4;
+}
+
 /// How long the transfers of an iteration take, bucket by bucket, if nothing stands in their way.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TransferTimes {

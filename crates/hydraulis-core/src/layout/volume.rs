@@ -30,8 +30,7 @@ pub struct BucketVolume {
     pub fullest_rank: u64,
 }
 
-/// The volume of each bucket over nodes of `gpus_per_node` ranks, between home and the layout in which each rank stands
-/// at its position.
+/// The volume of each bucket over the nodes of `home`, between it and the layout in which each rank stands at its position.
 ///
 /// Refused with `ranks_mismatch` where home is not over the same ranks, with `too_many_stages` where a position is
 /// of a pipeline that the model has too few layers for.
@@ -39,13 +38,12 @@ pub fn bucket_volumes(
     table: &ParameterTable,
     home: &Home,
     positions: &[Option<Position>],
-    gpus_per_node: u32,
 ) -> Result<Vec<BucketVolume>> {
     let gpus = positions.len() as u64;
     if gpus != home.ranks() {
         return Err(LayoutError::RanksMismatch { rank: 0, gpus, home: home.ranks() }.into());
     }
-    let holders = Holders::new(table, home, positions, gpus_per_node.max(1) as usize)?;
+    let holders = Holders::new(table, home, positions)?;
     let mut volumes: Vec<BucketVolume> = Vec::with_capacity(table.buckets());
     for bucket in 0..table.buckets() {
         let is_as_before = bucket > 0 && home.are_alike(bucket - 1, bucket) && holders.are_alike(bucket);
@@ -70,12 +68,8 @@ struct Holders {
 }
 
 impl Holders {
-    fn new(
-        table: &ParameterTable,
-        home: &Home,
-        positions: &[Option<Position>],
-        gpus_per_node: usize,
-    ) -> Result<Holders> {
+    fn new(table: &ParameterTable, home: &Home, positions: &[Option<Position>]) -> Result<Holders> {
+        let gpus_per_node = usize::try_from(length(&home.node_of(0))).unwrap_or(usize::MAX);
         let of_parameters = |position: Position| Position { context_rank: 0, ..position };
         let distinct: BTreeSet<Position> = positions.iter().flatten().copied().map(of_parameters).collect();
         let places: BTreeMap<Position, usize> = distinct.iter().copied().zip(0..).collect();

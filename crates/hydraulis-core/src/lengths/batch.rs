@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::units::Tokens;
 
 /// The longest sequence accepted: squares of lengths and sums over a batch stay exact in a float.
-const MAX_TOKENS: i64 = 1 << 26;
+pub const LONGEST_SEQUENCE: i64 = 1 << 26;
 
 /// Token counts of one global batch; a sequence's id is its position.
 ///
@@ -113,8 +113,8 @@ impl Batch {
 
 pub(super) fn checked_length(sequence: usize, length: i64) -> Result<Tokens> {
     match u64::try_from(length) {
-        Ok(tokens) if (1..=MAX_TOKENS).contains(&length) => Ok(Tokens(tokens)),
-        _ => Err(Error::LengthOutOfRange { sequence, length, limit: MAX_TOKENS }),
+        Ok(tokens) if (1..=LONGEST_SEQUENCE).contains(&length) => Ok(Tokens(tokens)),
+        _ => Err(Error::LengthOutOfRange { sequence, length, limit: LONGEST_SEQUENCE }),
     }
 }
 

@@ -3,5 +3,5 @@
 mod batch;
 mod histogram;
 
-pub use batch::Batch;
+pub use batch::{Batch, LONGEST_SEQUENCE};
 pub use histogram::LengthHistogram;

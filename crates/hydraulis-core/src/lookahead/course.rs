@@ -14,11 +14,13 @@ use crate::lookahead::{Step, Window, WindowPlan};
 use crate::plan::{Outcome, Plan, Planner, Scope, Times};
 use crate::spec::Strategy;
 use crate::units::Millis;
+use crate::watch::Watch;
 
 /// What each batch costs under each candidate, as far as it is known.
 struct Course<'a> {
     planner: &'a Planner,
     window: &'a Window<'a>,
+    watch: Watch<'a>,
     groups: Vec<Group>,
     candidates: Vec<Strategy>,
     /// By batch and candidate: at least this much, and just this much where there is a plan.
@@ -29,8 +31,8 @@ struct Course<'a> {
 }
 
 /// The plans of these batches under the cheapest sequence of strategies.
-pub(super) fn steps(planner: &Planner, window: &Window, groups: Vec<Group>) -> Result<WindowPlan> {
-    let mut course = Course::new(planner, window, groups);
+pub(super) fn steps(planner: &Planner, window: &Window, groups: Vec<Group>, watch: Watch) -> Result<WindowPlan> {
+    let mut course = Course::new(planner, window, groups, watch);
     let before = window.previous.and_then(|previous| course.candidates.iter().position(|one| one == previous));
     // A strategy that no batch can take is a change at the beginning, whatever comes.
     let entry = if before.is_none() && window.previous.is_some() { window.switch } else { Millis::ZERO };
@@ -46,11 +48,12 @@ pub(super) fn steps(planner: &Planner, window: &Window, groups: Vec<Group>) -> R
 }
 
 impl<'a> Course<'a> {
-    fn new(planner: &'a Planner, window: &'a Window<'a>, groups: Vec<Group>) -> Course<'a> {
+    fn new(planner: &'a Planner, window: &'a Window<'a>, groups: Vec<Group>, watch: Watch<'a>) -> Course<'a> {
         let candidates = candidates(planner, window.previous, &groups);
         let place = |group: &Group| candidates.binary_search(&group.plan.strategy).unwrap_or_default();
         let own = groups.iter().map(place).collect();
-        let mut course = Course { planner, window, groups, own, candidates, costs: Vec::new(), plans: BTreeMap::new() };
+        let mut course =
+            Course { planner, window, watch, groups, own, candidates, costs: Vec::new(), plans: BTreeMap::new() };
         course.costs = course.at_least();
         course
     }
@@ -58,7 +61,7 @@ impl<'a> Course<'a> {
     /// Bounds of all costs; what each batch takes for itself is known.
     fn at_least(&self) -> Vec<Vec<Millis>> {
         let batches: Vec<Batch> = self.groups.iter().map(|group| group.plan.batch.clone()).collect();
-        let mut times = Times::new(self.planner, &batches, self.candidates.clone());
+        let mut times = Times::new(self.planner, &batches, self.candidates.clone(), self.watch);
         let mut cost = |group: usize, candidate: usize| {
             let own = candidate == self.own[group];
             if own { tied(&self.groups[group].plan) } else { times.at_least(candidate, group) }
@@ -72,7 +75,7 @@ impl<'a> Course<'a> {
         let mut is_new = false;
         for (group, &candidate) in route.iter().enumerate() {
             if candidate != self.own[group] && !self.plans.contains_key(&(group, candidate)) {
-                let plan = self.planner.under(&self.groups[group].plan, &self.candidates[candidate])?;
+                let plan = self.planner.under(&self.groups[group].plan, &self.candidates[candidate], self.watch)?;
                 self.costs[group][candidate] = plan.step_ms();
                 self.plans.insert((group, candidate), plan);
                 is_new = true;

@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::lengths::Batch;
 use crate::lookahead::Member;
 use crate::plan::{Plan, Planner};
+use crate::watch::Watch;
 
 /// Sequences that are trained together, in the order in which they came, and the best plan for them alone.
 #[derive(Clone, Debug)]
@@ -14,14 +15,17 @@ pub(super) struct Group {
 
 impl Group {
     /// The batch at `place` as it came.
-    pub(super) fn as_it_came(planner: &Planner, batches: &[Batch], place: usize) -> Result<Group> {
+    pub(super) fn as_it_came(planner: &Planner, batches: &[Batch], place: usize, watch: Watch) -> Result<Group> {
         let members = (0..batches[place].len()).map(|sequence| Member { batch: place, sequence }).collect();
-        Ok(Group { members, plan: planner.plan(&batches[place]).map_err(|error| error.in_batch(place))? })
+        Ok(Group {
+            members,
+            plan: planner.plan_watched(&batches[place], watch).map_err(|error| error.in_batch(place))?,
+        })
     }
 
     /// These sequences.
-    pub(super) fn of(planner: &Planner, batches: &[Batch], members: Vec<Member>) -> Result<Group> {
-        let plan = planner.plan(&gathered(batches, &members)?)?;
+    pub(super) fn of(planner: &Planner, batches: &[Batch], members: Vec<Member>, watch: Watch) -> Result<Group> {
+        let plan = planner.plan_watched(&gathered(batches, &members)?, watch)?;
         Ok(Group { members, plan })
     }
 }

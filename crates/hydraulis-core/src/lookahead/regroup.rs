@@ -14,6 +14,7 @@ use crate::lookahead::group::{Group, gathered};
 use crate::lookahead::{Member, Progress, TOLERANCE_PARTS, Window};
 use crate::plan::Planner;
 use crate::units::{Millis, Tokens};
+use crate::watch::Watch;
 
 /// Most sequences that leave a batch at once: where two are as long, giving one away gains nothing.
 const LEAVING: usize = 4;
@@ -25,22 +26,23 @@ pub(super) fn regroup(
     planner: &Planner,
     window: &Window,
     groups: &[Group],
-    watch: &mut dyn FnMut(Progress) -> Result<()>,
+    watch: Watch,
+    tell: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Option<Vec<Group>>> {
     if window.max_delay == 0 {
         return Ok(None);
     }
-    let mut regrouping = Regrouping::new(planner, window, groups)?;
+    let mut regrouping = Regrouping::new(planner, window, groups, watch)?;
     let of = planner.effort().exchanges.saturating_mul(groups.len());
     for from in 0..groups.len() {
-        watch(Progress::Exchanged { exchanges: 0, of })?;
+        tell(Progress::Exchanged { exchanges: 0, of })?;
         for to in regrouping.near(from) {
             regrouping.consider(from, to)?;
         }
     }
     let mut has_moved = false;
     for exchanges in 0..of {
-        watch(Progress::Exchanged { exchanges, of })?;
+        tell(Progress::Exchanged { exchanges, of })?;
         let Some(pair) = regrouping.best_pair() else { break };
         has_moved |= regrouping.exchange(pair)?;
     }
@@ -50,6 +52,7 @@ pub(super) fn regroup(
 struct Regrouping<'a> {
     planner: &'a Planner,
     window: &'a Window<'a>,
+    watch: Watch<'a>,
     groups: Vec<Group>,
     bounds: Vec<Millis>,
     /// The best exchange of each pair of batches that has one: from the first leave the longest.
@@ -64,9 +67,9 @@ struct Idea {
 }
 
 impl<'a> Regrouping<'a> {
-    fn new(planner: &'a Planner, window: &'a Window<'a>, groups: &[Group]) -> Result<Regrouping<'a>> {
+    fn new(planner: &'a Planner, window: &'a Window<'a>, groups: &[Group], watch: Watch<'a>) -> Result<Regrouping<'a>> {
         let bounds = groups.iter().map(|group| quick_bound(planner, &group.plan.batch)).collect::<Result<_>>()?;
-        Ok(Regrouping { planner, window, groups: groups.to_vec(), bounds, ideas: BTreeMap::new() })
+        Ok(Regrouping { planner, window, watch, groups: groups.to_vec(), bounds, ideas: BTreeMap::new() })
     }
 
     /// The other batches that a sequence of this one may be exchanged with.
@@ -86,8 +89,8 @@ impl<'a> Regrouping<'a> {
     fn exchange(&mut self, (from, to): (usize, usize)) -> Result<bool> {
         let Some(idea) = self.ideas.remove(&(from, to)) else { return Ok(false) };
         let [left, right] = idea.members;
-        let left = Group::of(self.planner, self.window.batches, left)?;
-        let right = Group::of(self.planner, self.window.batches, right)?;
+        let left = Group::of(self.planner, self.window.batches, left, self.watch)?;
+        let right = Group::of(self.planner, self.window.batches, right, self.watch)?;
         let before = self.groups[from].plan.step_ms() + self.groups[to].plan.step_ms();
         if left.plan.step_ms() + right.plan.step_ms() > before * (1.0 - GAIN) {
             return Ok(false);

@@ -7,7 +7,7 @@ use crate::dispatch::{
     Assignment, Limits, Stop, beside_placed, can_save, estimate, level, longest_first, refine, save_micro_batches,
 };
 use crate::error::Result;
-use crate::layout::Link;
+use crate::layout::HomeLink;
 use crate::lengths::Batch;
 use crate::pack::Packing;
 use crate::plan::PlannedTransfers;
@@ -27,7 +27,7 @@ const MORE_PARTNERS: usize = 16;
 pub(super) struct Task<'a> {
     pub(super) batch: &'a Batch,
     pub(super) capacities: &'a Capacities,
-    link: Option<&'a Link>,
+    link: Option<&'a HomeLink>,
     by_length: Vec<usize>,
     refinements: usize,
     pub(super) watch: Watch<'a>,
@@ -52,7 +52,7 @@ impl<'a> Task<'a> {
     pub(super) fn new(
         batch: &'a Batch,
         capacities: &'a Capacities,
-        link: Option<&'a Link>,
+        link: Option<&'a HomeLink>,
         refinements: usize,
         watch: Watch<'a>,
     ) -> Task<'a> {

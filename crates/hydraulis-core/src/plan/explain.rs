@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::dispatch::Stop;
+use crate::error::Grouped;
 use crate::plan::attempt::TIE;
 use crate::plan::wrapped::wrapped;
 use crate::plan::{BoundKind, Considered, Outcome, Plan, ReplicaPlan, Scope};
@@ -252,11 +253,7 @@ fn percent(share: f64) -> f64 {
 
 /// A number with its thousands set apart.
 fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let head = digits.len() % 3;
-    let (first, rest) = digits.split_at(head);
-    let groups = rest.as_bytes().chunks(3).map(|group| String::from_utf8_lossy(group).into_owned());
-    std::iter::once(first.to_owned()).filter(|first| !first.is_empty()).chain(groups).collect::<Vec<_>>().join(",")
+    Grouped(number).to_string()
 }
 
 fn millis(ms: f64) -> String {

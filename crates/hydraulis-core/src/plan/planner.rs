@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::capacity::{Capacities, SchemeCapacity};
 use crate::cost::{CostModel, CostProfile, SchemeCost};
 use crate::error::{Error, Result, StrategyError};
-use crate::layout::Link;
+use crate::layout::{HomeLink, Link};
 use crate::lengths::Batch;
 use crate::plan::attempt::{Attempt, TIE, Task, best};
 use crate::plan::bound::{Bounder, ProofLimit};
@@ -25,7 +25,7 @@ pub struct Planner {
     by_cap: Option<Capacities>,
     choice: Choice,
     effort: Effort,
-    link: Option<Arc<Link>>,
+    link: Option<Arc<HomeLink>>,
 }
 
 /// What a planner may choose from.
@@ -106,12 +106,13 @@ impl Planner {
         for scheme in self.schemes() {
             link.admits(scheme)?;
         }
+        let link = HomeLink::new(link, self.cost().cluster(), &self.cost().profile().every_scheme())?;
         Ok(Planner { link: Some(Arc::new(link)), ..self })
     }
 
     /// The link by which transfers count, if they do.
     pub fn link(&self) -> Option<&Link> {
-        self.link.as_deref()
+        self.link.as_deref().map(HomeLink::link)
     }
 
     /// The costs planned with.
@@ -261,7 +262,7 @@ impl Planner {
 
     /// A batch on its way through this planner.
     pub(super) fn task<'a>(&'a self, batch: &'a Batch, watch: Watch<'a>) -> Task<'a> {
-        Task::new(batch, &self.capacities, self.link(), self.effort.refinements, watch)
+        Task::new(batch, &self.capacities, self.link.as_deref(), self.effort.refinements, watch)
     }
 
     /// The bound of one strategy; none where it admits not every sequence.

@@ -1,4 +1,5 @@
-//! The iteration times of many strategies on many batches, each computed when it is first asked for.
+//! The times of many strategies on many batches, steps where the planner has a link and iterations where it has none, each
+//! computed when it is first asked for.
 //!
 //! A lower bound costs a small part of a time, and where it already rules a strategy out the time is never
 //! computed. What is known is kept, so asking again costs nothing.
@@ -10,7 +11,7 @@ use crate::plan::bound::{Bounder, ProofLimit};
 use crate::plan::{Guess, Planner};
 use crate::spec::Strategy;
 use crate::units::Millis;
-use crate::watch::UNWATCHED;
+use crate::watch::Watch;
 
 /// A table of times, strategies by batches.
 pub(crate) struct Times<'a> {
@@ -30,9 +31,14 @@ enum Known {
 }
 
 impl<'a> Times<'a> {
-    /// An empty table of these strategies on these batches.
-    pub(crate) fn new(planner: &'a Planner, batches: &'a [Batch], strategies: Vec<Strategy>) -> Times<'a> {
-        let tasks: Vec<Task> = batches.iter().map(|batch| planner.task(batch, UNWATCHED)).collect();
+    /// An empty table of these strategies on these batches; what `watch` gives ends the work on a time.
+    pub(crate) fn new(
+        planner: &'a Planner,
+        batches: &'a [Batch],
+        strategies: Vec<Strategy>,
+        watch: Watch<'a>,
+    ) -> Times<'a> {
+        let tasks: Vec<Task> = batches.iter().map(|batch| planner.task(batch, watch)).collect();
         let bounders = batches.iter().map(Bounder::new).collect();
         let known = vec![Known::Nothing; tasks.len() * strategies.len()];
         Times { planner, tasks, bounders, strategies, known }

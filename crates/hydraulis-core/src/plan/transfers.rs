@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cost::CostModel;
 use crate::error::Result;
-use crate::layout::{Link, ReplicaWork, StepTimeline, positions_of};
+use crate::layout::{HomeLink, ReplicaWork, StepTimeline, positions_of};
 use crate::lengths::Batch;
 use crate::pack::Packing;
 use crate::schedule::MakespanBuffers;
@@ -36,7 +36,7 @@ impl PlannedTransfers {
     /// Those of a strategy whose replicas run these packings for `iteration_ms`; and by how much each replica ends later than
     /// its packing, because it waits for parameters.
     pub(super) fn new(
-        link: &Link,
+        link: &HomeLink,
         cost: &CostModel,
         batch: &Batch,
         strategy: &Strategy,
@@ -47,11 +47,7 @@ impl PlannedTransfers {
         let replicas = strategy.schemes().iter().zip(&ranks).zip(packings);
         let at_work = replicas.filter(|(_, packing)| !packing.micro_batches.is_empty());
         let standing = at_work.clone().map(|((&scheme, ranks), _)| (scheme, ranks.as_slice()));
-        let transfers = link.transfer_times(
-            &positions_of(standing, cost.cluster()),
-            cost.cluster(),
-            &cost.profile().every_scheme(),
-        )?;
+        let transfers = link.transfer_times(&positions_of(standing, cost.cluster()))?;
         let times = at_work.clone().map(|((&scheme, _), packing)| micro_batch_times(scheme, packing, batch, cost));
         let times: Vec<Vec<Millis>> = times.collect::<Result<_>>()?;
         let work = at_work.zip(&times).map(|(((&scheme, _), _), times)| {
@@ -60,7 +56,7 @@ impl PlannedTransfers {
             Ok(ReplicaWork { scheme, times, stage_multipliers, forward_share })
         });
         let work: Vec<ReplicaWork> = work.collect::<Result<_>>()?;
-        let step = StepTimeline::new(link.split(), &transfers, work, &mut MakespanBuffers::default());
+        let step = StepTimeline::new(link.link().split(), &transfers, work, &mut MakespanBuffers::default());
         let mut ends = step.ends.into_iter();
         let late = |packing: &Packing| {
             let works = !packing.micro_batches.is_empty();

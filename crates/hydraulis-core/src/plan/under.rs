@@ -3,16 +3,16 @@
 use crate::error::Result;
 use crate::plan::{Considered, Outcome, Plan, Planner};
 use crate::spec::Strategy;
-use crate::watch::UNWATCHED;
+use crate::watch::Watch;
 
 impl Planner {
     /// The plan of the same batch under `strategy`, which is one that the first plan's bound covers and that admits
-    /// the batch; the bound is kept.
-    pub(crate) fn under(&self, plan: &Plan, strategy: &Strategy) -> Result<Plan> {
+    /// the batch, unless `watch` ends the work on it; the bound is kept.
+    pub(crate) fn under(&self, plan: &Plan, strategy: &Strategy, watch: Watch) -> Result<Plan> {
         if plan.strategy == *strategy {
             return Ok(plan.clone());
         }
-        let attempt = self.task(&plan.batch, UNWATCHED).attempt(strategy)?;
+        let attempt = self.task(&plan.batch, watch).attempt(strategy)?;
         let mut considered = plan.considered.clone();
         let outcome = Outcome::Planned(attempt.ms());
         match considered.iter_mut().find(|one| one.strategy == *strategy) {

@@ -150,6 +150,7 @@ mod tests {
     use crate::plan::Planner;
     use crate::spec::{Cluster, Strategy};
     use crate::units::Tokens;
+    use crate::watch::UNWATCHED;
 
     const NAMES: [&str; 9] = [
         "4x<tp16>",
@@ -205,7 +206,7 @@ mod tests {
         let (planner, batches) = (planner(), batches());
         let table = table(&planner, &batches);
         for count in 1..=4 {
-            let mut times = Times::new(&planner, &batches, strategies());
+            let mut times = Times::new(&planner, &batches, strategies(), UNWATCHED);
             let admits_longest = table.iter().map(|row| row.iter().all(|ms| ms.is_finite())).collect();
             let chosen = Choice { admits_longest, watch: &mut |_| Ok(()) }.choose(&mut times, count).unwrap();
             let subsets = (1_usize..1 << NAMES.len()).filter(|set| set.count_ones() as usize <= count);
@@ -222,7 +223,7 @@ mod tests {
     #[test]
     fn bounds_spare_times() {
         let (planner, batches) = (planner(), batches());
-        let mut times = Times::new(&planner, &batches, strategies());
+        let mut times = Times::new(&planner, &batches, strategies(), UNWATCHED);
         let everything: Vec<usize> = (0..NAMES.len()).collect();
         fastest(&mut times, &everything).unwrap();
         assert!(times.computed() * 2 < NAMES.len() * batches.len(), "{} times", times.computed());
@@ -231,7 +232,7 @@ mod tests {
     #[test]
     fn the_caller_can_stop() {
         let (planner, batches) = (planner(), batches());
-        let mut times = Times::new(&planner, &batches, strategies());
+        let mut times = Times::new(&planner, &batches, strategies(), UNWATCHED);
         let mut watch = |_| Err(crate::Error::Stopped);
         let admits_longest = vec![true; NAMES.len()];
         let error = Choice { admits_longest, watch: &mut watch }.choose(&mut times, 2).unwrap_err();

@@ -40,6 +40,13 @@ pub struct PaperGrid {
     pub context: Tokens,
 }
 
+impl PaperGrid {
+    /// Ranks between two rows, where nothing is said.
+    pub const USUAL_GPU_STEP: u32 = 4;
+    /// Tokens between two columns, where nothing is said.
+    pub const USUAL_TOKEN_STEP: u32 = 1_024;
+}
+
 /// A strategy of the list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PaperStrategy {

@@ -13,6 +13,7 @@ use crate::plan::{Guess, Planner, Times};
 use crate::propose::choose::{Choice, fastest};
 use crate::spec::Strategy;
 use crate::units::{Millis, Tokens, count};
+use crate::watch::Watch;
 
 /// Batches drawn for each one given. With 7 in place of 3 the lists were no better on other batches.
 const DRAWN: usize = 3;
@@ -49,7 +50,8 @@ pub enum Progress {
 pub struct Proposal {
     /// The strategies, in an order in which every beginning of the list serves well too.
     pub strategies: Vec<Proposed>,
-    /// Mean iteration time when every batch is searched for by itself.
+    /// Mean step over all batches, given and drawn, when each is searched for by itself; without a link a step is the
+    /// iteration.
     pub search_ms: Millis,
     /// The longest sequence that the list admits.
     pub longest_admitted: Tokens,
@@ -70,12 +72,12 @@ pub struct Proposed {
     pub batches: Vec<usize>,
     /// The share of all batches, given and drawn, for which it is.
     pub share: f64,
-    /// Mean iteration time over all batches with this strategy and those before it.
+    /// Mean step over all batches with this strategy and those before it.
     pub expected_ms: Millis,
 }
 
 impl Proposal {
-    /// Mean iteration time over all batches with the whole list.
+    /// Mean step over all batches with the whole list.
     pub fn expected_ms(&self) -> Millis {
         self.strategies.last().map(|last| last.expected_ms).unwrap_or_default()
     }
@@ -87,24 +89,25 @@ impl Proposal {
 }
 
 /// Chooses up to `request.count` strategies for the planner's cluster, so that the mean iteration over the batches,
-/// given and drawn, is shortest when each runs under the fastest of them.
+/// given and drawn, is shortest when each runs under the fastest of them; with a link the mean step.
 ///
-/// At least one strategy of the list admits the longest sequence, so every batch can run. `watch` is told of each step
-/// and may end the proposal by its error. Refused: no batches, a sequence or a context that no strategy admits.
+/// At least one strategy of the list admits the longest sequence, so every batch can run. `tell` hears of each step,
+/// `watch` is called within them, and either ends the proposal by its error. Refused: no batches, a sequence or a context that no strategy admits.
 pub fn propose(
     planner: &Planner,
     request: &Request,
-    watch: &mut dyn FnMut(Progress) -> Result<()>,
+    watch: Watch,
+    tell: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Proposal> {
     if request.batches.is_empty() {
         return Err(Error::NoBatches);
     }
     let longest = longest(planner, request)?;
     let batches = [request.batches.to_vec(), drawn(request.batches)?].concat();
-    let found = Found::search(planner, &batches, longest, watch)?;
-    let mut times = Times::new(planner, &batches, found.candidates);
+    let found = Found::search(planner, &batches, longest, watch, tell)?;
+    let mut times = Times::new(planner, &batches, found.candidates, watch);
     let admits_longest = times.strategies().iter().map(|one| planner.admitted_by(one) >= longest).collect();
-    let mut weigh = |chosen| watch(Progress::Chosen(chosen));
+    let mut weigh = |chosen| tell(Progress::Chosen(chosen));
     let chosen = Choice { admits_longest, watch: &mut weigh }.choose(&mut times, request.count.get())?;
     let plans = fastest(&mut times, &chosen)?;
     let guesses = plans.iter().enumerate().filter_map(|(batch, &(_, strategy))| times.guess(strategy, batch));
@@ -148,19 +151,20 @@ impl Found {
         planner: &Planner,
         batches: &[Batch],
         longest: Tokens,
-        watch: &mut dyn FnMut(Progress) -> Result<()>,
+        watch: Watch,
+        tell: &mut dyn FnMut(Progress) -> Result<()>,
     ) -> Result<Found> {
         let mut candidates = Vec::new();
         let mut total = Millis::ZERO;
         for (index, batch) in batches.iter().enumerate() {
-            watch(Progress::Searched { batches: index, of: batches.len() })?;
-            let plan = planner.plan(batch).map_err(|error| error.in_batch(index))?;
-            total += plan.iteration_ms;
+            tell(Progress::Searched { batches: index, of: batches.len() })?;
+            let plan = planner.plan_watched(batch, watch).map_err(|error| error.in_batch(index))?;
+            total += plan.step_ms();
             candidates.push(plan.strategy);
         }
-        watch(Progress::Searched { batches: batches.len(), of: batches.len() })?;
+        tell(Progress::Searched { batches: batches.len(), of: batches.len() })?;
         if candidates.iter().all(|one| planner.admitted_by(one) < longest) {
-            candidates.push(planner.plan(&with_sequence(&batches[0], longest)?)?.strategy);
+            candidates.push(planner.plan_watched(&with_sequence(&batches[0], longest)?, watch)?.strategy);
         }
         candidates.sort();
         candidates.dedup();

@@ -29,6 +29,11 @@ pub struct Wire {
     pub latency_ms: f64,
 }
 
+impl Wire {
+    /// Milliseconds before the first byte arrives, where nothing is said.
+    pub const USUAL_LATENCY_MS: f64 = 0.0;
+}
+
 impl Network {
     /// A network on which a token's hidden state has `token_bytes`, over wires of each rank `inside` its node and of each
     /// node `between` nodes.
@@ -146,6 +151,7 @@ impl Wire {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::LinkOperation;
 
     const INSIDE: Wire = Wire { gigabytes_per_s: 100.0, latency_ms: 0.01 };
     const BETWEEN: Wire = Wire { gigabytes_per_s: 10.0, latency_ms: 0.5 };
@@ -206,12 +212,12 @@ mod tests {
         let rates = LinkRates { gigabytes_per_s: 20.0, gpu_gigabytes_per_s: 200.0, message_us: 10.0 };
         let (stated_inside, stated_between) = (wire(200.0, 0.01), wire(20.0, 0.01));
         let send = |ranks: u32, latency_ms: f64, gigabytes_per_s: f64| MeasuredLink {
-            operation: "send".into(),
+            operation: LinkOperation::Send,
             ranks,
             latency_ms,
             gigabytes_per_s,
         };
-        let other = MeasuredLink { operation: "all_to_all".into(), ..send(8, 9.0, 9.0) };
+        let other = MeasuredLink { operation: LinkOperation::AllToAll, ..send(8, 9.0, 9.0) };
         for (links, inside, between) in [
             (vec![], stated_inside, stated_between),
             (vec![other], stated_inside, stated_between),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 
 /// Ten times the largest training cluster of 2026; a typing error stops here and not in an allocation.
-const MAX_GPUS: u32 = 1 << 20;
+pub(crate) const MAX_GPUS: u32 = 1 << 20;
 
 /// A cluster of equal GPUs in equal nodes; a rank is a GPU, numbered node by node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

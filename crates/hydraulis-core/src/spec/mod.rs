@@ -14,12 +14,14 @@ mod strategy;
 
 pub use checkpointing_kind::CheckpointingKind;
 pub use cluster::Cluster;
+pub(crate) use cluster::MAX_GPUS;
 pub use context_kind::ContextKind;
 pub use dtype::Dtype;
 pub(crate) use home_scheme::home_scheme;
 pub use layer_split::LayerSplit;
 pub use link_rates::LinkRates;
 pub use memory_rule::MemoryRule;
+pub(crate) use model_shape::MOST_PARAMETERS;
 pub use model_shape::{ModelShape, ShapeFields};
 pub use scheme::Scheme;
 pub use strategy::Strategy;

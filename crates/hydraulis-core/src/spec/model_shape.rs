@@ -5,8 +5,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Grouped, ProfileError, Result};
 use crate::units::count;
 
-/// No model is near it; products of a few of these stay below 2^53.
+/// No model is near it; the product of all of them is counted in 128 bits.
 const MOST: u64 = 1 << 24;
+/// No model is near it, and bytes of so many, sent to every node that a cluster may have, are still counted in 64 bits.
+pub(crate) const MOST_PARAMETERS: u64 = 1 << 43;
 
 /// The shape of a decoder with grouped-query attention and a gated MLP, under the names of a Hugging Face `config.json`.
 ///
@@ -53,6 +55,11 @@ impl TryFrom<ShapeFields> for ModelShape {
             let value = fields.num_key_value_heads.to_string();
             return Err(Error::ModelShape { field: "num_key_value_heads", value, limit });
         }
+        let parameters = fields.parameters();
+        if parameters > MOST_PARAMETERS.into() {
+            let limit = format!("at most {}", Grouped(MOST_PARAMETERS));
+            return Err(Error::ModelShape { field: "parameters", value: parameters.to_string(), limit });
+        }
         Ok(ModelShape(fields))
     }
 }
@@ -74,6 +81,30 @@ impl ShapeFields {
             ("num_key_value_heads", self.num_key_value_heads),
             ("head_dim", self.head_dim),
         ]
+    }
+
+    fn is_tied(&self) -> bool {
+        self.switches.iter().any(|switch| switch == "tie_word_embeddings")
+    }
+
+    /// Counts here have 128 bits: what is not validated yet may have more parameters than 64 hold.
+    fn layer_matrices(&self) -> u128 {
+        let heads = u128::from(self.num_attention_heads) + u128::from(self.num_key_value_heads);
+        let attention = 2 * heads * u128::from(self.head_dim);
+        u128::from(self.hidden_size) * (attention + 3 * u128::from(self.intermediate_size))
+    }
+
+    fn layer_parameters(&self) -> u128 {
+        self.layer_matrices() + 2 * u128::from(self.hidden_size)
+    }
+
+    fn vocabulary_parameters(&self) -> u128 {
+        u128::from(self.vocab_size) * u128::from(self.hidden_size)
+    }
+
+    fn parameters(&self) -> u128 {
+        let ends = if self.is_tied() { 1 } else { 2 } * self.vocabulary_parameters();
+        u128::from(self.num_hidden_layers) * self.layer_parameters() + ends + u128::from(self.hidden_size)
     }
 }
 
@@ -118,22 +149,22 @@ impl ModelShape {
 
     /// Whether the head uses the embedding's weight.
     pub fn is_tied(&self) -> bool {
-        self.0.switches.iter().any(|switch| switch == "tie_word_embeddings")
+        self.0.is_tied()
     }
 
     /// Parameters of the matrices of one layer: queries and output, keys and values, the three of the MLP.
     pub fn layer_matrices(&self) -> u64 {
-        self.0.hidden_size * (2 * self.query_width() + 2 * self.key_width() + 3 * self.0.intermediate_size)
+        validated(self.0.layer_matrices())
     }
 
     /// Parameters of one layer: its matrices and both norms.
     pub fn layer_parameters(&self) -> u64 {
-        self.layer_matrices() + 2 * self.0.hidden_size
+        validated(self.0.layer_parameters())
     }
 
     /// Parameters of the embedding, and of the head without its norm.
     pub fn vocabulary_parameters(&self) -> u64 {
-        self.0.vocab_size * self.0.hidden_size
+        validated(self.0.vocabulary_parameters())
     }
 
     /// How many layers cost as much as the head: a matrix takes the same operations for each of its parameters.
@@ -143,9 +174,13 @@ impl ModelShape {
 
     /// Parameters of the whole model.
     pub fn parameters(&self) -> u64 {
-        let ends = if self.is_tied() { 1 } else { 2 } * self.vocabulary_parameters();
-        self.0.num_hidden_layers * self.layer_parameters() + ends + self.0.hidden_size
+        validated(self.0.parameters())
     }
+}
+
+/// Some of the parameters of a shape.
+fn validated(parameters: u128) -> u64 {
+    u64::try_from(parameters).expect("a shape has no more than MOST_PARAMETERS")
 }
 
 #[cfg(test)]
@@ -187,5 +222,29 @@ mod tests {
             let error = shape(&SMALL.replace(field, bad)).unwrap_err().to_string();
             assert!(error.contains(field.split('"').next().unwrap()), "{error}");
         }
+    }
+
+    #[test]
+    fn more_parameters_than_any_model_has_are_refused() {
+        let most = "16777216";
+        for widest in [["hidden_size\":24", "intermediate_size\":42"], ["num_attention_heads\":8", "head_dim\":6"]] {
+            let text = widest.iter().fold(SMALL.to_owned(), |text, field| {
+                text.replace(field, &format!("{}:{most}", field.split(':').next().unwrap()))
+            });
+            let error = ModelShape::from_json(&text).unwrap_err();
+            assert_eq!(error.code(), "model_shape");
+            assert!(error.to_string().contains("at most 8,796,093,022,208"), "{error}");
+        }
+        let everything = ShapeFields {
+            vocab_size: MOST,
+            hidden_size: MOST,
+            intermediate_size: MOST,
+            num_hidden_layers: MOST,
+            num_attention_heads: MOST,
+            num_key_value_heads: MOST,
+            head_dim: MOST,
+            switches: Vec::new(),
+        };
+        assert_eq!(ModelShape::try_from(everything).unwrap_err().code(), "model_shape");
     }
 }

@@ -1,10 +1,11 @@
 //! The lengths of a data set, counted.
 
 use crate::error::{Error, Result, WindowError};
+use crate::lengths::LONGEST_SEQUENCE;
 use crate::units::Tokens;
 
 /// The longest window: as the longest sequence of a batch, far beyond any model's context.
-const MAX_WINDOW: i64 = 1 << 26;
+const MAX_WINDOW: i64 = LONGEST_SEQUENCE;
 /// Places of sequences fit into 32 bits, which halves the memory; the largest data sets have a tenth of it.
 const MAX_SEQUENCES: u64 = u32::MAX as u64;
 

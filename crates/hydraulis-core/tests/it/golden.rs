@@ -79,7 +79,7 @@ fn a_window_gives_the_stored_bytes() {
     let batches: Vec<Batch> =
         lengths().chunks(134).map(|part| Batch::new(&[part, &[32_768][..]].concat(), None).unwrap()).collect();
     let window = Window { switch: Millis(20.0), max_delay: 2, ..Window::new(&batches) };
-    let plan = plan_window(&planner, &window, &mut |_| Ok(())).unwrap();
+    let plan = plan_window(&planner, &window, &|| Ok(()), &mut |_| Ok(())).unwrap();
     assert!(plan.moved() > 0);
     let steps = plan.steps.iter().map(|step| format!("{}{:?}{:?}", step.plan.to_json(), step.members, step.switch_ms));
     let found = digest(&steps.collect::<String>());

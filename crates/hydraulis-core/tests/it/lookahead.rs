@@ -1,5 +1,7 @@
 //! Batches that are planned together: what a window promises, and what it gains.
 
+use std::cell::Cell;
+
 use hydraulis_core::cost::preset;
 use hydraulis_core::layout::{Link, Parameter, ParameterTable, Traffic};
 use hydraulis_core::lengths::Batch;
@@ -19,7 +21,7 @@ use crate::world::table;
 const TIE: f64 = 1e-3;
 
 fn planned(planner: &Planner, window: &Window) -> Result<WindowPlan> {
-    plan_window(planner, window, &mut |_| Ok(()))
+    plan_window(planner, window, &|| Ok(()), &mut |_| Ok(()))
 }
 
 /// The sequences of a case in up to so many batches.
@@ -294,10 +296,29 @@ fn the_caller_hears_each_step_and_can_stop() {
         heard.push(progress);
         Ok(())
     };
-    plan_window(&llama_32b(), &window, &mut hear).unwrap();
+    plan_window(&llama_32b(), &window, &|| Ok(()), &mut hear).unwrap();
     let planned: Vec<Progress> = (0..2).map(|batches| Progress::Planned { batches, of: 2 }).collect();
     assert_eq!(heard[..2], planned);
     assert_eq!(heard[2], Progress::Exchanged { exchanges: 0, of: 2 * Effort::ONLINE.exchanges });
     let mut stop = |progress| if progress == heard[2] { Err(Error::Stopped) } else { Ok(()) };
-    assert_eq!(plan_window(&llama_32b(), &window, &mut stop).unwrap_err(), Error::Stopped);
+    assert_eq!(plan_window(&llama_32b(), &window, &|| Ok(()), &mut stop).unwrap_err(), Error::Stopped);
+}
+
+/// A window takes as long as several plans: none is finished for who wants to stop.
+#[test]
+fn the_caller_can_stop_within_a_plan() {
+    let batches = with_long_ones(2);
+    let window = Window { max_delay: 1, ..Window::new(&batches) };
+    let calls = Cell::new(0);
+    let watch = || {
+        calls.set(calls.get() + 1);
+        if calls.get() == 3 { Err(Error::Stopped) } else { Ok(()) }
+    };
+    let mut heard = Vec::new();
+    let mut hear = |progress| {
+        heard.push(progress);
+        Ok(())
+    };
+    assert_eq!(plan_window(&llama_32b(), &window, &watch, &mut hear).unwrap_err().code(), "stopped");
+    assert_eq!((heard, calls.get()), (vec![Progress::Planned { batches: 0, of: 2 }], 3));
 }

@@ -6,7 +6,7 @@ use hydraulis_core::cost::preset;
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::{Effort, Outcome, Plan, Planner, RunLimit, explain};
 use hydraulis_core::spec::{self, Cluster, MemoryRule, Scheme};
-use hydraulis_core::{Error, Tokens, Watch};
+use hydraulis_core::{Error, ErrorKind, Tokens, Watch};
 use proptest::prelude::*;
 
 use crate::arbitrary::{any_case, cases};
@@ -142,6 +142,7 @@ fn where_nothing_fits_the_scheme_named_is_one_that_has_a_place() {
         let profile = preset("llama-32b-a800").unwrap();
         let by_search = Planner::search(profile.clone(), cluster).unwrap_err();
         assert_eq!(by_search, Planner::new(profile, cluster, None).unwrap_err());
+        assert_eq!(by_search.kind(), ErrorKind::Infeasible);
         (by_search.code(), by_search.to_string())
     };
     let (code, message) = refused(4);

@@ -1,24 +1,29 @@
 //! Proposed lists: what they promise for every batch, and what they cost on other batches.
 
+use std::cell::Cell;
 use std::num::NonZeroUsize;
 
 use hydraulis_core::cost::preset;
+use hydraulis_core::layout::Link;
 use hydraulis_core::lengths::Batch;
 use hydraulis_core::plan::Planner;
 use hydraulis_core::propose::{Progress, Proposal, Request, propose};
-use hydraulis_core::spec::{Cluster, Strategy};
+use hydraulis_core::spec::{Cluster, LinkRates, Strategy};
 use hydraulis_core::{Error, Tokens};
 use proptest::prelude::*;
 
 use crate::arbitrary::{any_case, cases};
 use crate::presets::batch_of_tokens;
 
+/// A hundredth of what nodes have.
+const SLOW_RATES: LinkRates = LinkRates { gigabytes_per_s: 2.0, gpu_gigabytes_per_s: 200.0, message_us: 10.0 };
+
 fn request(batches: &[Batch], count: usize, context: Option<Tokens>) -> Request<'_> {
     Request { batches, count: NonZeroUsize::new(count).unwrap(), context }
 }
 
 fn proposed(planner: &Planner, batches: &[Batch], count: usize, context: Option<Tokens>) -> Proposal {
-    propose(planner, &request(batches, count, context), &mut |_| Ok(())).unwrap()
+    propose(planner, &request(batches, count, context), &|| Ok(()), &mut |_| Ok(())).unwrap()
 }
 
 fn list(proposal: &Proposal) -> Vec<Strategy> {
@@ -79,6 +84,19 @@ fn a_list_serves_other_batches_too() {
     assert!(one > 0.04 && one > 3.0 * eight, "{one}, {eight}");
 }
 
+/// Both sides of what a list costs count transfers; by so slow a link a step is several times its iteration.
+#[test]
+fn by_a_link_a_list_and_a_search_are_compared_by_their_steps() {
+    let link = Link::of_profile(&preset("llama-7b-a800").unwrap(), SLOW_RATES).unwrap();
+    let search = Planner::search(preset("llama-7b-a800").unwrap(), Cluster::new(16, 8).unwrap()).unwrap();
+    let search = search.with_link(link).unwrap();
+    let batches = vec![Batch::new(&[900; 40], None).unwrap()];
+    let plan = search.plan(&batches[0]).unwrap();
+    assert!(plan.step_ms() > plan.iteration_ms * 2.0);
+    let proposal = proposed(&search, &batches, 8, None);
+    assert!(proposal.cost().abs() < 0.02, "{}", proposal.cost());
+}
+
 #[test]
 fn a_stated_context_is_admitted() {
     let search = llama_32b();
@@ -95,7 +113,8 @@ fn a_stated_context_is_admitted() {
 fn what_cannot_be_proposed_is_named() {
     let search = llama_32b();
     let batches = vec![Batch::new(&[900], None).unwrap(), Batch::new(&[900, 50_000], None).unwrap()];
-    let refusal = |batches, context| propose(&search, &request(batches, 1, context), &mut |_| Ok(())).unwrap_err();
+    let refusal =
+        |batches, context| propose(&search, &request(batches, 1, context), &|| Ok(()), &mut |_| Ok(())).unwrap_err();
     assert_eq!(refusal(&[], None).code(), "no_batches");
     assert_eq!(refusal(&batches[..1], Some(Tokens(50_000))).code(), "context_too_long");
     assert_eq!(refusal(&batches, None).code(), "sequence_too_long");
@@ -112,7 +131,7 @@ fn the_caller_hears_each_step_and_can_stop() {
         heard.push(progress);
         Ok(())
     };
-    propose(&llama_32b(), &request, &mut hear).unwrap();
+    propose(&llama_32b(), &request, &|| Ok(()), &mut hear).unwrap();
     // Two batches given, three drawn for each.
     let searched: Vec<Progress> = (0..=8).map(|batches| Progress::Searched { batches, of: 8 }).collect();
     assert_eq!(heard[..9], searched);
@@ -122,6 +141,25 @@ fn the_caller_hears_each_step_and_can_stop() {
         calls += 1;
         if calls == 3 { Err(Error::Stopped) } else { Ok(()) }
     };
-    assert_eq!(propose(&llama_32b(), &request, &mut stop).unwrap_err(), Error::Stopped);
+    assert_eq!(propose(&llama_32b(), &request, &|| Ok(()), &mut stop).unwrap_err(), Error::Stopped);
     assert_eq!(calls, 3);
+}
+
+/// A plan takes seconds where there is much to search: none is finished for who wants to stop.
+#[test]
+fn the_caller_can_stop_within_a_plan() {
+    let batches = vec![batch_of_tokens(1, 200_000)];
+    let calls = Cell::new(0);
+    let watch = || {
+        calls.set(calls.get() + 1);
+        if calls.get() == 3 { Err(Error::Stopped) } else { Ok(()) }
+    };
+    let mut heard = Vec::new();
+    let mut hear = |progress| {
+        heard.push(progress);
+        Ok(())
+    };
+    assert_eq!(propose(&llama_32b(), &request(&batches, 2, None), &watch, &mut hear).unwrap_err().code(), "stopped");
+    assert_eq!(heard, [Progress::Searched { batches: 0, of: 4 }]);
+    assert_eq!(calls.get(), 3);
 }

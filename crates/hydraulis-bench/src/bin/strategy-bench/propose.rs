@@ -27,7 +27,8 @@ pub(crate) fn run(arguments: &ProposeArguments) -> Result<()> {
     row("search", "any", "", "", &format!("{:.1}", free.0), "");
     for &count in &arguments.counts {
         let start = Instant::now();
-        let proposal = propose(&search, &Request { batches: learnt, count, context: None }, &mut |_| Ok(()))?;
+        let proposal =
+            propose(&search, &Request { batches: learnt, count, context: None }, &|| Ok(()), &mut |_| Ok(()))?;
         let seconds = start.elapsed().as_secs_f64();
         let list: Vec<Strategy> = proposal.strategies.iter().map(|one| one.strategy.clone()).collect();
         let name = format!("proposal of {} ({} times)", proposal.candidates, proposal.timed);

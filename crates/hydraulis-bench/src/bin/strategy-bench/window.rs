@@ -87,7 +87,7 @@ impl Run {
         for batches in batches.chunks(size.get()) {
             let window = Window { batches, switch, previous: previous.as_ref(), max_delay };
             let start = Instant::now();
-            let plan = plan_window(planner, &window, &mut |_| Ok(()))?;
+            let plan = plan_window(planner, &window, &|| Ok(()), &mut |_| Ok(()))?;
             run.plan_ms += start.elapsed().as_secs_f64() * 1e3;
             if let Some(broken) = check_window(&plan, &window, planner.cost(), planner.link()).first() {
                 return Err(Error::WindowBroken { code: broken.code, detail: broken.detail.clone() });

@@ -4,7 +4,7 @@ use crate::cost::CostProfile;
 use crate::cost::analytic::work::{ATTENTION, KINDS, MATRICES, NAMES, NARROW, Work, narrowness};
 use crate::cost::analytic::{Device, device};
 use crate::cost::non_negative::{Row, non_negative};
-use crate::error::{ProfileError, Result};
+use crate::error::{Error, ProfileError, Result};
 use crate::spec::{Cluster, ModelShape, Scheme};
 use crate::units::{Tokens, count};
 
@@ -95,7 +95,11 @@ impl Efficiency {
 fn known(profile: &CostProfile) -> Result<Vec<Known>> {
     let (model, device) = described(profile)?;
     let gpus_per_node = profile.hardware.gpus_per_node;
-    let cluster = Cluster::new(NODES * gpus_per_node, gpus_per_node)?;
+    let too_many = || Error::ClusterShape {
+        gpus: i64::from(NODES) * i64::from(gpus_per_node),
+        gpus_per_node: gpus_per_node.into(),
+    };
+    let cluster = Cluster::new(NODES.checked_mul(gpus_per_node).ok_or_else(too_many)?, gpus_per_node)?;
     let mut known = Vec::new();
     for cost in crate::cost::CostModel::new(profile.clone(), cluster).schemes() {
         let work = Work::of(model, cost.scheme(), &device, gpus_per_node);
@@ -112,4 +116,19 @@ fn described(profile: &CostProfile) -> Result<(&ModelShape, Device)> {
         return Err(ProfileError::ModelUnknown { profile: profile.name.clone() }.into());
     };
     Ok((model, device(&profile.hardware.device)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::preset;
+
+    #[test]
+    fn nodes_beyond_any_cluster_are_refused() {
+        let mut profile = preset("llama-7b-a800").unwrap();
+        profile.hardware.gpus_per_node = 600_000_000;
+        let error = Efficiency::learnt(&[profile]).unwrap_err();
+        assert_eq!(error.code(), "cluster_shape");
+        assert!(error.to_string().starts_with("a cluster of 4,800,000,000 GPUs in nodes of 600,000,000"), "{error}");
+    }
 }

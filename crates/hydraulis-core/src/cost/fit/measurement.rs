@@ -41,7 +41,8 @@ pub(super) fn features(sequences: &[Tokens]) -> [f64; 3] {
 pub(super) fn check(points: &[Measurement], scheme: Option<Scheme>) -> Result<()> {
     let refuse = |why: String| Err(FitError::Unusable { of: of(scheme), why }.into());
     if let Some(point) = points.iter().find(|point| !TIMES.contains(&point.ms.0)) {
-        return refuse(format!("a measured time is {} ms, it must be from 1e-9 to 1e12", point.ms.0));
+        let (least, most) = (TIMES.start(), TIMES.end());
+        return refuse(format!("a measured time is {} ms, it must be from {least:e} to {most:e}", point.ms.0));
     }
     if points.iter().any(|point| point.sequences.is_empty() || point.sequences.contains(&Tokens(0))) {
         return refuse("a measured micro-batch has no sequence, or one without tokens".into());
