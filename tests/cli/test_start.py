@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from helpers import ROOT
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 
+DEMO = ROOT / "examples" / "demo.toml"
 # Whatever is imported after the entry itself is interrupted.
 INTERRUPT = """
 import sys
@@ -33,3 +35,11 @@ def test_an_interrupt_while_it_loads_is_one_as_later(tmp_path: Path, module: str
         timeout=120,
     )
     assert (done.returncode, done.stderr) == (EXIT_INTERRUPTED, said)
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("words", [f"hydraulis config {DEMO}", "hydraulis.train --help"])
+def test_without_standard_streams_it_ends_as_with_them(words: str, closed: str) -> None:
+    command = f"exec {sys.executable} -m {words} {closed}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -26,15 +26,18 @@ from train.small_run import STEPS, read_lines, write_config
 ENDLESS = 100_000
 # In each process of a run, torchrun's own too: which it is, and what it ends with.
 KEEP_CODES = """
-import os, sys
+import os
 with open("{place}/process-" + os.environ.get("RANK", "torchrun"), "w") as file:
     file.write(str(os.getpid()))
-leave = sys.exit
-def keep(code=None):
+leave, own = os._exit, os.getpid()
+def keep(code):
+    # Not of processes that it forked.
+    if os.getpid() != own:
+        leave(code)
     with open("{place}/code-" + os.environ.get("RANK", "torchrun"), "w") as file:
         file.write(str(code))
     leave(code)
-sys.exit = keep
+os._exit = keep
 """
 FILES = {
     "analysis.json",

@@ -29,6 +29,16 @@ def lasting_output() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
+def open_missing() -> None:
+    """Let standard streams that the process was started without, as some daemons are, go nowhere.
+
+    What is opened first would else take their numbers, and be written into by whoever writes to those.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
+
+
 def discard(stream: TextIO) -> None:
     """Let what a stream still holds, and what else is written there, go nowhere."""
     nowhere = os.open(os.devnull, os.O_WRONLY)

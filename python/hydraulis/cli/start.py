@@ -5,11 +5,14 @@ import sys
 from typing import NoReturn
 
 from hydraulis.cli.exit import EXIT_INTERRUPTED
+from hydraulis.cli.leave import leave
+from hydraulis.cli.output import open_missing
 from hydraulis.cli.rank import is_rank
 
 
 def command() -> NoReturn:
     """Run the command line as a process of its own."""
+    open_missing()
     try:
         if not is_rank():
             # Terminated, a command leaves a whole terminal and no unfinished file, as it does interrupted.
@@ -18,7 +21,10 @@ def command() -> NoReturn:
         # Only now: loading takes a while, in which it may be interrupted.
         from hydraulis.cli.main import main
 
-        sys.exit(main())
+        code = main()
+        if is_rank():
+            leave(code)
+        sys.exit(code)
     except KeyboardInterrupt:
         sys.stderr.write("hydraulis: interrupted\n")
         sys.exit(EXIT_INTERRUPTED)

@@ -1,11 +1,12 @@
 """`python -m hydraulis.train`, as torchrun starts each rank."""
 
-import sys
-
 from hydraulis.cli.exit import EXIT_INTERRUPTED
+from hydraulis.cli.leave import leave
+from hydraulis.cli.output import open_missing
 
 
 def _run() -> int:
+    open_missing()
     try:
         # Only now: loading takes a while, in which it may be interrupted.
         from hydraulis.train.command import main
@@ -17,4 +18,4 @@ def _run() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_run())
+    leave(_run())
