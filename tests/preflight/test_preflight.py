@@ -428,3 +428,11 @@ def test_a_configuration_that_is_refused_is_one_line(made: Path, capsys: pytest.
     assert main(["check", str(made / "run.toml"), "--gpus", "4", "--set", "train.stepz=4"]) == 2
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("refused  configuration  [config_unknown_key] key 'stepz'")
+
+
+def test_where_no_index_can_be_made_the_data_are_refused(made: Path) -> None:
+    # Not even root makes a folder there.
+    finding = looks(read(made, "data.index_directory='/proc/index'"))["data"]
+    assert (finding.status, finding.code) == ("refused", "index_files")
+    assert finding.text.startswith("index '/proc/index' cannot be written")
+    assert finding.text.endswith("): set data.index_directory to another place")

@@ -1,7 +1,10 @@
 """The data: tokenizer and template, files, the state of the index, and how long the run is."""
 
+from pathlib import Path
+
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import check_largest_token
+from hydraulis.data.index.builder import check_index_directory
 from hydraulis.data.open import Data, make_data, open_sources
 from hydraulis.data.repeats import repeats_of
 from hydraulis.data.run_length import epochs_of
@@ -45,12 +48,14 @@ class DataLook:
         """Find the files, open them as far as they are indexed, and try the first records of the others.
 
         Raises:
-            HydraulisError: files or records are refused, or hold tokens that the model has no row for.
+            HydraulisError: files or records are refused, or hold tokens that the model has no row for, or
+                their index cannot be written.
         """
         config = self.config.data
         states = source_states(config)
         prepared = [one.prepared for one in states if one.prepared is not None]
         if len(prepared) < len(states):
+            check_index_directory(Path(config.index_directory))
             return "later", "; ".join(_account(number, one) for number, one in enumerate(states))
         if states:
             self.data = open_sources(config, prepared)

@@ -218,5 +218,11 @@ def check_loss(step: int, loss: float) -> None:
     All ranks have the same loss, so all do.
     """
     if not math.isfinite(loss):
-        message = f"the loss of step {step} is {loss}: training diverged; lower optimizer.learning_rate"
+        why = (
+            "before any update: parameters that it began with are not finite, or too large for train.dtype; "
+            "mend the files of model.path"
+            if step == 1
+            else "training diverged; lower optimizer.learning_rate"
+        )
+        message = f"the loss of step {step} is {loss}: {why}"
         raise everywhere(HydraulisError(message, code="loss_not_finite"))

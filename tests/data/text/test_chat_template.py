@@ -130,6 +130,19 @@ def test_content_that_a_template_cannot_write_is_named(second: dict[str, Any], w
     assert f"; the content of message 1, counted from 0, is {value}: give it a text" in str(refusal.value)
 
 
+def test_calls_of_tools_that_a_template_would_leave_out_are_refused() -> None:
+    calls = [{"type": "function", "function": {"name": "weather", "arguments": "{}"}}]
+    talk = [*messages(("user", "weather?")), {"role": "assistant", "content": "", "tool_calls": calls}]
+    with pytest.raises(InvalidInputError, match=r"^message 1, .* has tool_calls, which") as refusal:
+        ChatTemplate(CHATML, {}).render(talk)
+    assert refusal.value.code == "chat_template"
+    writing = CHATML.replace("message.content", "(message.content or message.tool_calls | string)")
+    assert "weather" in ChatTemplate(writing, {}).render(talk).text.partition("weather?")[2]
+    # None were made.
+    talk[1]["tool_calls"] = []
+    assert ChatTemplate(CHATML, {}).render(talk).text
+
+
 def test_nobody_can_forge_a_mark() -> None:
     for text in ("a\ufdd1b", "a\ufdd0"):
         with pytest.raises(InvalidInputError, match="U\\+FDD0") as refusal:

@@ -5,6 +5,7 @@ the same bytes however many processes there were. An attempt that was killed is 
 pieces of the last few seconds are done again. Memory is bounded by the number of processes, not by the data.
 """
 
+import errno
 import fcntl
 import os
 import shutil
@@ -19,6 +20,7 @@ from hydraulis.data.index.job import Block, IndexJob
 from hydraulis.data.index.worker import WorkerProcesses
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.planner.counted import counted
+from hydraulis.planner.files import nearest_there, try_to_write
 
 # Between two journals: bringing data to the disk costs more than doing so much work again.
 _SAVE_S = 2.0
@@ -52,15 +54,32 @@ def ensure_index(
                 if complete_extent(folder) is None:
                     _build(job, folder, processes or _num_cores(), progress)
     except OSError as error:
-        message = (
-            f"index '{folder}' cannot be written ({error.strerror or error}): make room, or set "
-            "data.index_directory to another place"
-        )
-        raise HydraulisError(message, code="index_files") from error
+        raise _unwritable(folder, error) from error
     extent = complete_extent(folder)
     assert extent is not None  # it is made sure of above
     check_extent(job, extent)
     return folder
+
+
+def check_index_directory(directory: Path) -> None:
+    """Look whether an index could be made there.
+
+    Raises:
+        HydraulisError: it could not (code `index_files`).
+    """
+    try:
+        try_to_write(nearest_there(directory))
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> HydraulisError:
+    room = "make room, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    message = (
+        f"index '{folder}' cannot be written ({error.strerror or error}): {room}set data.index_directory to "
+        "another place"
+    )
+    return HydraulisError(message, code="index_files")
 
 
 def index_folder(job: IndexJob, directory: Path) -> Path:

@@ -26,6 +26,8 @@ from hydraulis.errors import InvalidInputError
 # Characters that Unicode keeps free for such uses inside of a program.
 _BEGIN, _END = "\ufdd0", "\ufdd1"
 
+_TOOL_CALLS = "tool_calls"
+
 CHATML_NAME = "chatml"
 CHATML = """\
 {%- for message in messages %}
@@ -93,6 +95,7 @@ class ChatTemplate:
             message = f"{place}: this is no Jinja template ({error.message}); mend it, or give another one"
             raise InvalidInputError(message, code="chat_template") from error
         self._marks_assistant = "endgeneration" in source
+        self._writes_tool_calls = _TOOL_CALLS in source
         self._special_tokens = dict(special_tokens)
 
     def render(self, messages: Sequence[Message], tools: Sequence[Any] | None = None) -> RenderedChat:
@@ -108,6 +111,8 @@ class ChatTemplate:
         """
         _check_messages(messages, tools)
         marked = self._text(messages, tools)
+        if not self._writes_tool_calls:
+            _refuse_tool_calls(messages)
         if self._marks_assistant:
             return _without_marks(marked)
         spans = self._by_beginnings(messages, tools, marked)
@@ -187,6 +192,17 @@ def _check_messages(messages: Sequence[Message], tools: Sequence[Any] | None) ->
     if _BEGIN in written or _END in written:
         message = "the messages hold the character U+FDD0 or U+FDD1, which is no text; replace it"
         raise InvalidInputError(message, code="record_value")
+
+
+def _refuse_tool_calls(messages: Sequence[Message]) -> None:
+    """Refuse what a template would leave out: an assistant that calls a tool would learn to say nothing."""
+    for number, message in enumerate(messages):
+        if message.get(_TOOL_CALLS):
+            text = (
+                f"message {number}, counted from 0, has {_TOOL_CALLS}, which the chat template does not "
+                "write: set data.chat_template (--chat-template) to one that does, or leave the record out"
+            )
+            raise InvalidInputError(text, code="chat_template")
 
 
 def _where_no_text(messages: Sequence[Message]) -> str:
