@@ -34,9 +34,9 @@ BAD_VALUES = {
     "train.attention": '"slow"',
     "train.dtype": '"float16"',
     "train.frozen": '[" "]',
-    "train.evaluate_every": "0",
+    "train.evaluate_every": "-1",
     "train.timeout_s": "0",
-    "train.trace_step": "0",
+    "train.trace_step": "-1",
     "optimizer.learning_rate": "0.0",
     "optimizer.warmup_steps": "-1",
     "optimizer.schedule": '"step"',
@@ -135,7 +135,7 @@ def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: s
         (
             "train.evaluate_every=5",
             r"^train.evaluate_every = 5 evaluates on what is held out, and data.held_out = 0 holds nothing "
-            r"out: set it above 0 \(0.01, say\), or leave train.evaluate_every out$",
+            r"out: set it above 0 \(0.01, say\), or train.evaluate_every to 0$",
         ),
         ("optimizer.min_learning_rate=1.0", "optimizer.min_learning_rate = 1.0 must be at most"),
         (
@@ -238,3 +238,13 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
         "trace_step": None,
     }
     assert from_table(RunConfig, dumped, "") == config
+
+
+@pytest.mark.parametrize("name", ["train.evaluate_every", "train.trace_step", "checkpoint.every_steps"])
+def test_what_a_file_asks_for_now_and_then_is_taken_back_by_0(tmp_path: Path, name: str) -> None:
+    section, key = name.split(".")
+    path, asked = write(tmp_path), ["data.held_out=0.1", f"{name}=3"]
+    kept, taken_back = (
+        getattr(load(path, overrides), section) for overrides in (asked, [*asked, f"{name}=0"])
+    )
+    assert (getattr(kept, key), getattr(taken_back, key)) == (3, None)

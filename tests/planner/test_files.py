@@ -1,13 +1,14 @@
 """Files of results appear whole or not at all, behind links too, and replace nothing but files."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from helpers import synced
 from hydraulis import InvalidInputError
-from hydraulis.planner.files import check_writable, replaced, whole_file
+from hydraulis.planner.files import check_writable, replaced, unreadable, whole_file
 
 
 def write(path: Path) -> None:
@@ -110,3 +111,19 @@ def test_two_results_do_not_go_into_one_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=says) as caught:
         check_writable(tmp_path / "file", None, link)
     assert caught.value.code == "file_unwritable"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"\x1f\x8b\x08", r"it is compressed \(gzip\); expand it first"),
+        (b"PAR1\x15\x00\xb9", "byte 6 is not UTF-8, and others are 0: it is no text; give a file that is"),
+        (b"caf\xe9", "byte 3 is not UTF-8; save it as UTF-8 text"),
+    ],
+)
+def test_a_file_that_is_no_text_is_told_from_one_in_another_encoding(content: bytes, says: str) -> None:
+    with pytest.raises(UnicodeDecodeError) as wrong:
+        content.decode()
+    error = unreadable(Path("lengths.txt"), wrong.value)
+    assert error.code == "file_unreadable"
+    assert re.search(f"^file 'lengths.txt' cannot be read: {says}", str(error))

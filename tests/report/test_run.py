@@ -80,6 +80,16 @@ def test_a_missing_file_is_named(folder: Path, tmp_path: Path, name: str) -> Non
     assert error.value.code == "file_unreadable"
 
 
+def test_a_run_that_failed_in_its_first_step_has_none_to_report(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(folder, path)
+    for name in ("metrics.jsonl", "plans.jsonl"):
+        (path / name).unlink()
+    with pytest.raises(InvalidInputError, match="no step is recorded in") as error:
+        read_run(path)
+    assert error.value.code == "run_unreadable"
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [

@@ -54,8 +54,8 @@ class RunConfig:
             # Nothing else says what to evaluate on.
             message = (
                 f"train.evaluate_every = {self.train.evaluate_every} evaluates on what is held out, and "
-                "data.held_out = 0 holds nothing out: set it above 0 (0.01, say), or leave "
-                "train.evaluate_every out"
+                "data.held_out = 0 holds nothing out: set it above 0 (0.01, say), or "
+                "train.evaluate_every to 0"
             )
             raise InvalidInputError(message, code="config_value")
         if self.train.stage_layers:

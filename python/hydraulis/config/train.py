@@ -32,10 +32,10 @@ class TrainConfig:
         frozen: patterns of parameters that are not trained, by their names in `model.safetensors`, such
             as `model.embed_tokens.*`; they have neither gradients nor optimizer state.
         evaluate_every: iterations from one evaluation on the held-out sequences (`data.held_out`) to the
-            next; there is one after the last iteration too; absent for none.
+            next; there is one after the last iteration too; 0 or absent for none.
         timeout_s: how long a process group waits before it gives up, in seconds.
         trace_step: the iteration whose timeline is exported, counted from 1, or the last of a shorter run;
-            absent for none.
+            0 or absent for none.
     """
 
     steps: int | None = None
@@ -61,11 +61,13 @@ class TrainConfig:
         at_least("train.seed", self.seed, 0)
         for i, pattern in enumerate(self.frozen):
             not_empty(f"train.frozen[{i}]", pattern)
-        if self.evaluate_every is not None:
-            at_least("train.evaluate_every", self.evaluate_every, 1)
+        for name in ("evaluate_every", "trace_step"):
+            step = getattr(self, name)
+            if step is not None:
+                at_least(f"train.{name}", step, 0)
+                # So that a file's can be taken back.
+                object.__setattr__(self, name, step or None)
         above("train.timeout_s", self.timeout_s, 0)
-        if self.trace_step is not None:
-            at_least("train.trace_step", self.trace_step, 1)
 
     @property
     def num_steps(self) -> int:

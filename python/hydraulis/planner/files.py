@@ -26,7 +26,12 @@ def unreadable(path: Path, error: OSError | UnicodeDecodeError) -> InvalidInputE
     """Make the error for a file that cannot be opened, or that is not the text it should be."""
     if isinstance(error, UnicodeDecodeError):
         kind = _compression(error.object)
-        why = f"it is compressed ({kind}); {EXPAND}" if kind else f"byte {error.start} is not UTF-8; {_SAVE}"
+        if kind:
+            why = f"it is compressed ({kind}); {EXPAND}"
+        elif b"\0" in error.object:
+            why = f"byte {error.start} is not UTF-8, and others are 0: it is no text; give a file that is"
+        else:
+            why = f"byte {error.start} is not UTF-8; {_SAVE}"
     else:
         why = f"{why_unreadable(path, error)}; check the path and its permissions"
     message = f"file '{path}' cannot be read: {why}"

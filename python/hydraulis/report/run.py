@@ -98,12 +98,14 @@ def read_run(path: Path, progress: Tell = silent) -> Run:
             run writes (`run_unreadable`).
     """
     require_run(path)
+    if not any((path / name).exists() for name in (METRICS, PLANS)):
+        raise _without_steps(path)
     metrics = _steps(path / METRICS, StepMetrics.from_json, progress)
     plans = _steps(path / PLANS, Plan.from_json, progress)
     # A run that is under way may have written the one and not yet the other.
     steps = min(len(metrics), len(plans))
     if steps == 0:
-        raise not_a_run(path, f"no step is recorded in {METRICS} and {PLANS}; let it train one")
+        raise _without_steps(path)
     profile = _parsed(path / PROFILE, CostProfile.from_json, _text(path / PROFILE))
     config = _parsed(path / RUN_CONFIG, json.loads, _text(path / RUN_CONFIG))
     by_step = {one.step: plan for one, plan in zip(metrics, plans, strict=False)}
@@ -119,6 +121,10 @@ def read_run(path: Path, progress: Tell = silent) -> Run:
         evaluations=_evaluations(path, metrics[steps - 1].step),
         analysis=_analysis(path),
     )
+
+
+def _without_steps(path: Path) -> HydraulisError:
+    return not_a_run(path, f"no step is recorded in {METRICS} and {PLANS}; let it train one")
 
 
 def _traced(path: Path, plans: dict[int, Plan]) -> TracedStep:

@@ -36,11 +36,11 @@ fn headline(plan: &Plan) -> String {
         MemoryRule::Exact => ", exact memory",
     };
     format!(
-        "{} sequences, {} tokens, the longest {} (sequence {id})\n{} in nodes of {}, cost profile {}{memory}\n\nStrategy {}: {} ms an iteration{}",
-        grouped(plan.batch.len() as u64),
-        grouped(plan.batch.total_tokens().0),
+        "{}, {}, the longest {} (sequence {id})\n{} in nodes of {}, cost profile {}{memory}\n\nStrategy {}: {} ms an iteration{}",
+        counted(plan.batch.len() as u64, "sequence"),
+        counted(plan.batch.total_tokens().0, "token"),
         grouped(longest.0),
-        gpus(plan.cluster.gpus().into()),
+        counted(plan.cluster.gpus().into(), "GPU"),
         plan.cluster.gpus_per_node(),
         plan.profile,
         plan.strategy,
@@ -49,8 +49,8 @@ fn headline(plan: &Plan) -> String {
     )
 }
 
-fn gpus(number: u64) -> String {
-    format!("{number} GPU{}", if number == 1 { "" } else { "s" })
+fn counted(number: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
 fn transfers(plan: &Plan) -> String {
@@ -151,7 +151,7 @@ fn replicas(plan: &Plan) -> String {
     let placed: usize = plan.replicas.iter().map(|replica| replica.ranks.len()).sum();
     let unused = u64::from(plan.cluster.gpus()).saturating_sub(placed as u64);
     if unused > 0 {
-        let _ = write!(text, "; {} of the cluster in no replica", gpus(unused));
+        let _ = write!(text, "; {} of the cluster in no replica", counted(unused, "GPU"));
     }
     text
 }
@@ -289,6 +289,6 @@ mod tests {
         assert_eq!(ranks(&[8, 9, 10]), "8-10");
         assert_eq!(ranks(&[0, 1, 4, 5]), "0-1,4-5");
         assert_eq!(ranks(&[3, 5, 4, 7, 8, 9]), "3,5,4,7-9");
-        assert_eq!((gpus(1), gpus(64)), ("1 GPU".into(), "64 GPUs".into()));
+        assert_eq!((counted(1, "GPU"), counted(2_000, "token")), ("1 GPU".into(), "2,000 tokens".into()));
     }
 }
