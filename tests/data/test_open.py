@@ -211,6 +211,25 @@ def test_tokens_that_the_model_does_not_have_are_refused_before_they_are_read(tm
     assert refusal.value.code == "token_out_of_range"
 
 
+@pytest.mark.parametrize("token", [70_000, -7])
+def test_a_token_of_an_array_that_the_model_does_not_have_is_named_with_its_place(
+    tmp_path: Path, token: int
+) -> None:
+    files = [str(tmp_path / name) for name in ("first.npy", "second.npy")]
+    for file in files:
+        np.save(file, np.ones((20, 4), dtype=np.int32))
+    train = load(config_of(tmp_path, {"files": files, "format": "tokens"})).train
+    train.check_vocabulary(2)
+    array = np.ones((20, 4), dtype=np.int32)
+    array[17, 3] = token
+    np.save(files[1], array)
+    wrong = load(config_of(tmp_path, {"files": files, "format": "tokens"})).train
+    said = rf"^document 17 of file 1 of data\.sources\[0\], both counted from 0, holds token {token}, "
+    with pytest.raises(InvalidInputError, match=said) as refusal:
+        wrong.check_vocabulary(2)
+    assert refusal.value.code == "token_out_of_range"
+
+
 def test_no_other_sequence_is_there(tmp_path: Path) -> None:
     train = load(config_of(tmp_path, {"files": [ids_lines(tmp_path)], "format": "tokens"})).train
     for index in (-1, 2):

@@ -21,6 +21,9 @@ from hydraulis.data.index.broken_records import LISTED, left_out_note
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import InvalidInputError
 
+# Tokens that nobody has seen yet, in 0.1 s and what reading takes; of more, each batch is looked at.
+_MOST_LOOKED_THROUGH = 1 << 27
+
 Integers = npt.NDArray[np.int64]
 
 
@@ -116,15 +119,18 @@ class Dataset:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     def check_vocabulary(self, vocab_size: int) -> None:
-        """Refuse tokens that a model has no row for, as far as they are known without reading them.
+        """Refuse tokens that a model has no row for, as far as they are known or soon looked through.
 
         Raises:
             InvalidInputError: a source holds one (code `token_out_of_range`).
         """
-        for source, corpus in zip(self.sources, self.corpora, strict=True):
+        for number, (source, corpus) in enumerate(zip(self.sources, self.corpora, strict=True)):
             largest = corpus.known_largest_token
             if largest is not None:
                 check_largest_token(f"data.sources[{source}] holds token", largest, vocab_size)
+            elif len(corpus.token_T) <= _MOST_LOOKED_THROUGH:
+                file = f"file {number - self.sources.index(source)} of data.sources[{source}]"
+                _check_tokens(corpus, file, vocab_size)
 
     @property
     def num_broken(self) -> int:
@@ -191,6 +197,20 @@ def check_largest_token(holds: str, largest: int, vocab_size: int) -> None:
             "model.vocab_size, unless model.path gives it"
         )
         raise InvalidInputError(message, code="token_out_of_range")
+
+
+def _check_tokens(corpus: Corpus, file: str, vocab_size: int) -> None:
+    """Look through all tokens, and name the document of one that there is no row for."""
+    for place in (int(corpus.token_T.argmin()), int(corpus.token_T.argmax())):
+        token = int(corpus.token_T[place])
+        if not 0 <= token < vocab_size:
+            document = int(np.searchsorted(corpus.offset, place, side="right")) - 1
+            message = (
+                f"document {document:,} of {file}, both counted from 0, holds token {token}, and the limits "
+                f"are 0 and {vocab_size - 1}: use the tokenizer of the model, mend the file, or raise "
+                "model.vocab_size, unless model.path gives it"
+            )
+            raise InvalidInputError(message, code="token_out_of_range")
 
 
 def _joined(arrays: Sequence[Integers]) -> Integers:
