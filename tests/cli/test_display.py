@@ -262,6 +262,21 @@ def test_the_progress_line_says_which_of_its_times_is_left(capsys: pytest.Captur
         assert re.search(rf"training \S+  {steps}/86 {times} *\r?\n", shown(capsys))
 
 
+def test_its_clock_begins_with_the_first_step() -> None:
+    with TrainingDisplay(0) as display:
+        (bar,) = display._bars.tasks
+        display.num_steps(2)
+        display.doing("measuring")
+        began = []
+        for step in (0, 1, 2):
+            if step:
+                display.step(made_up_metrics(step))
+            began.append(bar.start_time)
+    assert began[0] is None
+    assert began[1] is not None
+    assert began[1] == began[2]
+
+
 def shown(capsys: pytest.CaptureFixture[str]) -> str:
     """Give what a terminal was told, without colours."""
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().out)

@@ -60,7 +60,8 @@ class TrainingDisplay:
         # A line of its own: beside the bar it would push count and clock off an 80-column terminal.
         self._status = Text()
         self._screen = Live(Group(self._bars, self._status), console=self._console, transient=True)
-        self._training = self._bars.add_task("training", total=None)
+        # Its clock begins with the first step: what comes before has a bar of its own.
+        self._training = self._bars.add_task("training", total=None, start=False)
 
     def __enter__(self) -> Self:
         return self
@@ -120,6 +121,7 @@ class TrainingDisplay:
         self._completed = metrics.step
         if self._live and not self._screen.is_started:
             self._screen.start()
+        self._bars.start_task(self._training)
         self._bars.update(self._training, completed=self._completed)
         self._status.plain = status
         if not self._live:

@@ -89,6 +89,12 @@ def test_labels_say_which_tokens_count() -> None:
         (CHAT, [[]], "^field 'messages' holds no message, and a conversation has at least 1; mend"),
         (CHAT, [{"a": True}], 'holds {"a": true} where a list of messages'),
         (CHAT, [[*TALK[:1], {"from": "x"}]], r"field 'messages\[1\]' holds .* where a message such as"),
+        (
+            CHAT,
+            [[{"from": "human", "value": "x"}]],
+            r"^field 'messages\[0\]' has 'from' and 'value', as ShareGPT",
+        ),
+        (TEXT, [b"abc"], "^field 'text' holds bytes where a string must be; make the column one of strings"),
         (CHAT, [TALK, "tool"], "field 'tools' holds \"tool\" where a list of tools"),
         (IDS, ["abc"], "field 'input_ids' holds \"abc\" where a list of integers, one for each token"),
         (IDS, [[1.5]], "a list of integers"),

@@ -146,6 +146,9 @@ def _ended(tokens: Tokens, eos: int | None) -> Tokens:
 
 
 def _text(field: str, value: object) -> str:
+    if isinstance(value, bytes):
+        message = f"field '{field}' holds bytes where a string must be; make the column one of strings"
+        raise InvalidInputError(message, code="record_value")
     if not isinstance(value, str):
         raise _value(field, value, "a string")
     return value
@@ -163,6 +166,12 @@ def _messages(field: str, value: object) -> list[Mapping[str, Any]]:
     for number, message in enumerate(value):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             place = f"{field}[{number}]"
+            if isinstance(message, dict) and {"from", "value"} <= message.keys():
+                text = (
+                    f"field '{place}' has 'from' and 'value', as ShareGPT writes them; rename them to 'role' "
+                    "and 'content', and human and gpt to user and assistant"
+                )
+                raise InvalidInputError(text, code="record_value")
             raise _value(place, message, 'a message such as {"role": "user", "content": "..."}')
     # Columns give every message every key that any of them has.
     return [
