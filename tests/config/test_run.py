@@ -164,6 +164,10 @@ def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: s
             "data.max_tokens = 4096 must be a whole number of at most 4095, which is model.sliding_window",
         ),
         ("model.vocab_size=255", "model.vocab_size = 255 must be a whole number of at least 256"),
+        (
+            'planner.strategies=["search", "4x<tp1>"]',
+            r"'search' looks for strategies itself and stands alone",
+        ),
     ],
 )
 def test_refuses_values_that_do_not_go_together(tmp_path: Path, override: str, message: str) -> None:

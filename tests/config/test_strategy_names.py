@@ -20,12 +20,6 @@ def test_what_was_meant_is_said(name: str, says: str) -> None:
     assert (refusal.value.code, str(refusal.value)) == ("strategy_syntax", says)
 
 
-def test_a_search_stands_alone() -> None:
-    with pytest.raises(InvalidInputError, match=r"^'search' looks for strategies itself") as refusal:
-        check_strategy_names(["search", "4x<1>"])
-    assert refusal.value.code == "strategy_syntax"
-
-
 @pytest.mark.parametrize("name", ["search", "1x<tp2,pp2>+1x<tp2,full>", "nonsense"])
 def test_others_are_for_those_who_read_them(name: str) -> None:
     check_strategy_names([name])

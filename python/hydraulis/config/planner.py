@@ -66,6 +66,12 @@ class PlannerConfig:
             for i, text in enumerate(texts):
                 not_empty(f"planner.{field}[{i}]", text)
         check_strategy_names(self.strategies)
+        if SEARCH_NAME in self.strategies and not self.is_search:
+            message = (
+                f"planner.strategies = {list(self.strategies)}: {SEARCH_NAME!r} looks for strategies itself "
+                "and stands alone; leave the others out, or it"
+            )
+            raise InvalidInputError(message, code="config_value")
         not_empty("planner.checkpointing", self.checkpointing)
         if self.schemes and not self.is_search:
             message = (

@@ -1,7 +1,7 @@
 """Strategies as a person writes them in a list, before anybody takes them apart."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from hydraulis.config.nearest import meant
 from hydraulis.errors import InvalidInputError
@@ -9,15 +9,12 @@ from hydraulis.errors import InvalidInputError
 SEARCH_NAME = "search"
 
 
-def check_strategy_names(names: Sequence[str]) -> None:
-    """Refuse what was meant to be several strategies, or the search, and a search beside strategies.
+def check_strategy_names(names: Iterable[str]) -> None:
+    """Refuse what was meant to be several strategies, or the search.
 
     Raises:
         InvalidInputError: one is either (code `strategy_syntax`).
     """
-    if SEARCH_NAME in names and len(names) > 1:
-        message = f"{SEARCH_NAME!r} looks for strategies itself and stands alone: leave the others out, or it"
-        raise InvalidInputError(message, code="strategy_syntax")
     for name in names:
         # Inside of a scheme's brackets a comma separates its degrees.
         if "," in re.sub(r"<[^>]*>", "", name):

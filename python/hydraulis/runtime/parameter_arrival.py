@@ -66,10 +66,13 @@ class ParameterArrival:
         """Have room at once for what any strategy sends and the gradient buffer does not hold.
 
         A rank shares out as many parameters in its node as gradients come back. Between nodes it sends its
-        share to each node at most, which is what lives on a rail, and relays as much.
+        share to each node at most, which is what lives on a rail, and relays as much. Of these the last that
+        finds no room in the gradient buffer leaves as much of it unused at most.
         """
         leaving = sizes.contributions + 2 * sizes.relayed
-        self._grow(max(0, leaving - len(self._staging)))
+        missing = leaving - len(self._staging)
+        if missing > 0:
+            self._grow(min(leaving, missing + max(sizes.contributions, sizes.relayed)))
 
     @property
     def overflow(self) -> Tensor:

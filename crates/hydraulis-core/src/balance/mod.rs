@@ -5,8 +5,9 @@
 //! one barrier a step (DDP, ZeRO-1) it is their totals; with one barrier a micro-batch (FSDP, ZeRO-3) it is the
 //! micro-batches of one *slot*, the i-th of each replica, and all replicas run the same number of them.
 //!
-//! No micro-batch exceeds the cap, and a proven bound says how far from the best the result is at most. It takes
-//! `O(n log n)` for `n` sequences. Pipelines, fixed costs and unequal replicas are the planner's: see `plan`.
+//! No micro-batch exceeds the cap, and a proven bound says how far from the best the result is at most. For `n` sequences
+//! one barrier a step takes `O(n log n)`; with one a micro-batch slots are evened one after another, up to `O(n^2)`.
+//! Pipelines, fixed costs and unequal replicas are the planner's: see `plan`.
 
 mod balancer;
 mod bound;
