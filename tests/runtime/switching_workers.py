@@ -64,9 +64,8 @@ def switch(strategies: Sequence[str], sound: int) -> list[Made]:
     gc.freeze()
     made = []
     for step, plan in enumerate(plans):
-        is_sound, is_known = step < sound, strategies[step] in strategies[:step]
-        patience_s = PATIENCE_S * (is_sound and is_known)
-        made.append(_made(worker, plan, tokens, is_sound=is_sound, patience_s=patience_s))
+        is_sound = step < sound
+        made.append(_made(worker, plan, tokens, is_sound=is_sound, patience_s=PATIENCE_S * is_sound))
     return made
 
 
