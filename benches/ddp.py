@@ -36,8 +36,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hydraulis import Cluster, CostProfile, Planner, Scheme, Strategy
+from hydraulis.config.layered.table import from_table
 from hydraulis.config.run import RunConfig
-from hydraulis.config.table import from_table
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.data.dataset import Dataset
 from hydraulis.data.open import sampler_for
@@ -45,12 +45,12 @@ from hydraulis.model.decoder import Decoder, checkpoint_name
 from hydraulis.model.init import initial_value
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
-from hydraulis.runtime.distributed import joined
-from hydraulis.runtime.learning_rate import learning_rate
 from hydraulis.runtime.loop import iterations
-from hydraulis.runtime.metrics import StepMetrics
+from hydraulis.runtime.ranks.distributed import joined
+from hydraulis.runtime.ranks.stop import StopRequest
+from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.run_data import load_data
-from hydraulis.runtime.stop import StopRequest
+from hydraulis.runtime.state.learning_rate import learning_rate
 from hydraulis.runtime.worker import Worker
 
 # Groups, stages and torch's own firsts: not what a run is made of.

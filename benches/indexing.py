@@ -24,7 +24,7 @@ import numpy as np
 from hydraulis.data.index.builder import ensure_index
 from hydraulis.data.index.files import Extent, complete_extent, open_index
 from hydraulis.data.index.job import IndexJob
-from hydraulis.data.sampler import BatchSampler
+from hydraulis.data.sampling.sampler import BatchSampler
 
 WORDS = "harbour the of a winter seven lamp and keeps under stones is quietly measured by rope for all"
 

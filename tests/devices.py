@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 import torch
 
-from hydraulis.runtime.distributed import joined
+from hydraulis.runtime.ranks.distributed import joined
 
 on_cuda = (
     pytest.mark.gpu,

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Sequence
 
 from hydraulis.runtime.loop import Iteration
-from hydraulis.runtime.recorder import Recorder
+from hydraulis.runtime.records.recorder import Recorder
 from train.train_workers import run_commands
 
 

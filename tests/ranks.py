@@ -38,8 +38,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from hydraulis.config.device import DeviceKind
-from hydraulis.runtime.device import backend_of, choose_device, prepare_device
+from hydraulis.config.kinds import DeviceKind
+from hydraulis.runtime.ranks.device import backend_of, choose_device, prepare_device
 
 TIMEOUT_SECONDS = 60.0
 

@@ -8,13 +8,13 @@ import torch
 
 from hydraulis import Scheme
 from hydraulis._core import Position
-from hydraulis.config.checkpointing import CheckpointingKind
+from hydraulis.config.kinds import CheckpointingKind
 from hydraulis.data.collate import collate
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.profile.memory import activation_bytes
-from hydraulis.runtime.buffers import StrategyBuffers
-from hydraulis.runtime.parameters import ModelParameters
-from hydraulis.runtime.stage import Stage, StageKinds
+from hydraulis.runtime.pipeline.stage import Stage, StageKinds
+from hydraulis.runtime.state.buffers import StrategyBuffers
+from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import small_config
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 import transformers
 
-from data.test_megatron import write_megatron
+from data.sources.test_megatron import write_megatron
 from end_to_end_workers import run_until_killed
 from hydraulis import Plan
 from hydraulis.cli.main import main
@@ -22,7 +22,7 @@ from hydraulis.model.decoder import Decoder, checkpoint_name
 from hydraulis.model.packed import PackedSequences
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
-from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.state.parameters import ModelParameters
 from profiles import made_up_profile
 from ranks import RankError, run_ranks
 from small_model import bind_parameters, logits_of

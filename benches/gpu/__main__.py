@@ -23,7 +23,7 @@ from benches.gpu.training_step import StepRow, StepSetting, measure_steps
 from benches.gpu.workload import Clock, long_tail, peak_tflops
 
 from hydraulis.config.model import ModelConfig
-from hydraulis.runtime.device import choose_device, device_name
+from hydraulis.runtime.ranks.device import choose_device, device_name
 
 # TinyLlama's shape.
 BILLION = ModelConfig(

@@ -22,10 +22,10 @@ from benches.gpu.workload import Clock
 from torch import Tensor
 
 from hydraulis import Cluster, CostProfile, Plan, Planner, Scheme
-from hydraulis.config.checkpointing import CheckpointingKind
+from hydraulis.config.hugging_face.write import to_hugging_face
+from hydraulis.config.kinds import CheckpointingKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
-from hydraulis.config.to_hugging_face import to_hugging_face
 from hydraulis.config.train import TrainConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.model.attention.varlen import varlen_attention
@@ -33,8 +33,8 @@ from hydraulis.model.decoder import checkpoint_name
 from hydraulis.model.flops import training_flops
 from hydraulis.model.init import initial_value
 from hydraulis.model.packed import PackedSequences
-from hydraulis.runtime.distributed import joined
-from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.ranks.distributed import joined
+from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.worker import Worker
 
 SEED = 0

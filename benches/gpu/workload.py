@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hydraulis.runtime.side_stream import Landmark
+from hydraulis.runtime.ranks.streams import Landmark
 
 # Of web text cut into documents: most are short, and a few fill the context.
 MEDIAN_TOKENS, SIGMA = 500, 1.2

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from helpers import ROOT, at_least
-from hydraulis.runtime import run_directory
+from hydraulis.runtime.records import run_directory
 
 PACKAGE = ROOT / "python/hydraulis"
-OWNER = PACKAGE / "runtime/run_directory.py"
+OWNER = PACKAGE / "runtime/records/run_directory.py"
 # Those of a model's folder and of a checkpoint are other files than a run's.
 OWNERS = {
     run_directory.RUN_CONFIG: {
         OWNER,
-        PACKAGE / "config/hugging_face.py",
+        PACKAGE / "config/hugging_face/read.py",
         PACKAGE / "runtime/checkpoint/saver.py",
     }
 }

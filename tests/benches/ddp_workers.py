@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from helpers import ROOT
 from hydraulis.data.corpus import Corpus
-from hydraulis.data.stdlib import StandardLibrary
+from hydraulis.data.sources.stdlib import StandardLibrary
 from runtime.tiny import made_up_corpus
 
 OPTIONS = "--steps 3 --tokens 300 --longest 64 --cap 64 --hidden 16 --strategies 2x<1> --profile-seconds 0.1"

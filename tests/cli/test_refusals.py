@@ -48,7 +48,7 @@ def test_where_there_is_no_torch_it_is_asked_for(
     if name in ("rank of profile", "train"):
         for variable in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
             monkeypatch.setenv(variable, "0")
-        monkeypatch.setattr("hydraulis.cli.profile.end_with_parent", lambda: None)
+        monkeypatch.setattr("hydraulis.cli.commands.profile.end_with_parent", lambda: None)
     words = [word for word in WORDS[name] if word not in ("--set", "train.stepz=9")]
     assert (command.main if name == "train" else main)(words) == EXIT_REFUSED
     assert "error [extra_missing]: " in (said := capsys.readouterr().err)

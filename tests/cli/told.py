@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from hydraulis.cli.progress import Progress
+from hydraulis.cli.terminal.progress import Progress
 
 
 class Told(NamedTuple):

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from config.run_file import MINIMAL, write
+from hydraulis.config.layered.table import from_table
 from hydraulis.config.run import RunConfig, load, to_dict
-from hydraulis.config.table import from_table
 from hydraulis.errors import InvalidInputError
 
 

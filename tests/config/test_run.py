@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from config.run_file import MINIMAL, field_names, write
+from hydraulis.config.layered.layers import PRESETS
+from hydraulis.config.layered.table import from_table
 from hydraulis.config.optimizer import OptimizerConfig
-from hydraulis.config.preset import PRESETS
 from hydraulis.config.run import RunConfig, load, to_dict
-from hydraulis.config.table import from_table
 from hydraulis.config.train import TrainConfig
 from hydraulis.errors import InvalidInputError
 

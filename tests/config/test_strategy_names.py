@@ -2,7 +2,7 @@
 
 import pytest
 
-from hydraulis.config.strategy_names import check_strategy_names
+from hydraulis.config.planner_values import check_strategy_names
 from hydraulis.errors import InvalidInputError
 
 

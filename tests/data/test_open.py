@@ -11,9 +11,9 @@ import pyarrow.parquet
 import pytest
 
 from data.small_tokenizer import write_tokenizer
-from data.test_megatron import write_megatron
+from data.sources.test_megatron import write_megatron
 from hydraulis.config.data import DataConfig
-from hydraulis.config.table import from_table
+from hydraulis.config.layered.table import from_table
 from hydraulis.data.dataset import Dataset
 from hydraulis.data.open import Data, open_sources, prepare, sampler_for
 from hydraulis.data.text.tokenizer import load_tokenizer

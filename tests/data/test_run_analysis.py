@@ -5,8 +5,7 @@ import numpy.typing as npt
 
 from helpers import ROOT
 from hydraulis.config.run import load
-from hydraulis.data.analysis import batch_imbalance
-from hydraulis.data.run_analysis import analysis_of
+from hydraulis.data.analysis import analysis_of, batch_imbalance
 
 
 @dataclass

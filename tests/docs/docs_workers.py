@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from hydraulis.cli import rank as as_rank
 from hydraulis.cli.main import main
-from hydraulis.runtime import distributed
+from hydraulis.cli.ranks import rank as as_rank
+from hydraulis.runtime.ranks import distributed
 from train.train_workers import Ended, join_what_is_there, run_commands
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from helpers import ROOT, at_least
 from hydraulis.config.checkpoint import CheckpointConfig
-from hydraulis.config.table import from_table
+from hydraulis.config.layered.table import from_table
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import FORMAT, Manifest
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest

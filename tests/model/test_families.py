@@ -9,7 +9,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from hydraulis.config.hugging_face import from_hugging_face
+from hydraulis.config.hugging_face.read import from_hugging_face
 from hydraulis.model.decoder import Decoder, checkpoint_name
 from hydraulis.model.packed import PackedSequences
 from small_model import bind_parameters, logits_of

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hydraulis.config.checkpointing import CheckpointingKind
+from hydraulis.config.kinds import CheckpointingKind
 from hydraulis.model.packed import PackedSequences
 from hydraulis.model.sequences import Sequences
 from hydraulis.parallel.checkpointing import apply_checkpointing

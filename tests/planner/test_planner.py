@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hydraulis import Cluster, CostProfile, InfeasibleError, InvalidInputError, Plan, Planner, propose
-from hydraulis.planner.tell import Tell
+from hydraulis.progress import Tell
 from profiles import made_up_profile
 
 LENGTHS = [31_000, 12_000, 900, 900, 450, 80]

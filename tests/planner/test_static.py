@@ -3,7 +3,7 @@
 import pytest
 
 from hydraulis import Cluster, Planner
-from hydraulis.config.memory_rule import MemoryRule
+from hydraulis.config.kinds import MemoryRule
 from hydraulis.planner.static import StaticComparison
 from profiles import made_up_profile
 

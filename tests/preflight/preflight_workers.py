@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from hydraulis import Scheme
 from hydraulis.config.run import RunConfig
-from hydraulis.data.run_length import RunLength, with_steps
+from hydraulis.data.sampling.run_length import RunLength, with_steps
 from hydraulis.runtime.worker import Worker
 
 

@@ -21,8 +21,8 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.preflight.finding import Finding
 from hydraulis.preflight.folders import FolderLook
 from hydraulis.preflight.run import preflight
-from hydraulis.runtime.held_memory import held_memory
-from hydraulis.runtime.output_folder import look_at_output
+from hydraulis.runtime.memory.resident import held_memory
+from hydraulis.runtime.records.output_folder import look_at_output
 from preflight.preflight_workers import count_bytes
 from profiles import made_up_profile
 from ranks import run_ranks

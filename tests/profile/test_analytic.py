@@ -8,10 +8,10 @@ import torch
 
 from hydraulis import Cluster, CostProfile
 from hydraulis._core import Scheme
-from hydraulis.config.checkpointing import CheckpointingKind
+from hydraulis.config.kinds import CheckpointingKind
 from hydraulis.planner.shape import shape_of
-from hydraulis.runtime.buffers import StrategyBuffers
-from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.state.buffers import StrategyBuffers
+from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import small_config
 from stage_bytes import stage_bytes
 

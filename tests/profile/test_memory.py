@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hydraulis.config.checkpointing import CheckpointingKind
+from hydraulis.config.kinds import CheckpointingKind
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.profile.memory import activation_bytes
 from small_model import small_config
 from stage_bytes import stage_bytes
 
 if TYPE_CHECKING:
-    from hydraulis.runtime.stage import Stage
+    from hydraulis.runtime.pipeline.stage import Stage
 
 TOKENS, WIDTH = 6, 4
 FLOAT64 = 8

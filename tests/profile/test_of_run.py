@@ -17,7 +17,7 @@ from hydraulis.profile.document import (
 )
 from hydraulis.profile.of_run import _of_resumed, chosen_profile
 from hydraulis.runtime.checkpoint.resume import ResumedRun
-from hydraulis.runtime.device import CPU, device_name
+from hydraulis.runtime.ranks.device import CPU, device_name
 from profiles import made_up_profile
 
 CONFIG = """

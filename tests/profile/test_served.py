@@ -4,7 +4,7 @@ from pathlib import Path
 
 from hydraulis import CostProfile
 from hydraulis.profile.served import write_profile
-from hydraulis.runtime.run_directory import RunDirectory
+from hydraulis.runtime.records.run_directory import RunDirectory
 from profiles import made_up_profile
 
 ONE, OTHER, THIRD = (made_up_profile({"<1>": cap}) for cap in (64, 128, 256))

@@ -8,9 +8,9 @@ import numpy as np
 
 from hydraulis import Cluster, Plan, Planner
 from hydraulis.data.analysis import Analysis, batch_imbalance, length_statistics
-from hydraulis.runtime.evaluation import Evaluation
-from hydraulis.runtime.metrics import StepMetrics
-from hydraulis.runtime.trace import MEASURED, PLANNED, chrome_trace
+from hydraulis.runtime.records.evaluation import Evaluation
+from hydraulis.runtime.records.metrics import StepMetrics
+from hydraulis.runtime.records.trace import MEASURED, PLANNED, chrome_trace
 from profiles import made_up_profile
 
 PROFILE = made_up_profile({"<1>": 200, "<tp2>": 500, "<pp2>": 300})

@@ -11,8 +11,8 @@ from hydraulis.report.loss import loss_figure, moving_mean
 from hydraulis.report.prediction import prediction_figure
 from hydraulis.report.run import read_run
 from hydraulis.report.strategies import MOST, strategies_figure
-from hydraulis.runtime.evaluation import Evaluation
-from hydraulis.runtime.metrics import StepMetrics
+from hydraulis.runtime.records.evaluation import Evaluation
+from hydraulis.runtime.records.metrics import StepMetrics
 from report.made_up_run import write_run
 
 

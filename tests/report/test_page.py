@@ -11,7 +11,7 @@ import pytest
 
 from hydraulis import Cluster, Planner
 from hydraulis.data.analysis import batch_imbalance
-from hydraulis.planner.tell import silent
+from hydraulis.progress import silent
 from hydraulis.report.imbalance import balances
 from hydraulis.report.page import Section, numbers, page, report, sections
 from hydraulis.report.run import Run, read_run

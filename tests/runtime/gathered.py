@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis.runtime.home import HomeShare
+from hydraulis.runtime.state.optimizer_shard import HomeShare
 
 
 def gather(share: HomeShare, flat: Tensor) -> dict[str, Tensor] | None:

@@ -11,8 +11,8 @@ from hydraulis import Planner
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.loop import iterations
-from hydraulis.runtime.metrics import StepMetrics
-from hydraulis.runtime.stop import StopRequest
+from hydraulis.runtime.ranks.stop import StopRequest
+from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.worker import Worker
 from runtime.tiny import made_up_corpus, planner_for, run_config
 

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from hydraulis import Cluster, Planner, Scheme
-from hydraulis.config.checkpointing import CheckpointingKind
-from hydraulis.config.context import ContextKind
+from hydraulis.config.kinds import CheckpointingKind, ContextKind
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.profile import bench as bench_module
 from hydraulis.profile import measure as measure_module
@@ -24,7 +23,7 @@ from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.profile.memory import activation_bytes
 from hydraulis.profile.observations import num_kept
 from hydraulis.runtime.loop import planned_bytes
-from hydraulis.runtime.stage import Stage
+from hydraulis.runtime.pipeline.stage import Stage
 from hydraulis.runtime.worker import Worker
 from runtime.tiny import make_worker
 from small_model import small_config

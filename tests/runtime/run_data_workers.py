@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from hydraulis.config.data import DataConfig
-from hydraulis.config.table import from_table
+from hydraulis.config.layered.table import from_table
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.records import json_lines
-from hydraulis.data.stdlib import StandardLibrary
+from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.data.tokens import plain_tokens
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime import rank_zero
+from hydraulis.runtime.ranks import rank_zero
 from hydraulis.runtime.run_data import load_data
 from runtime.tiny import made_up_corpus
 

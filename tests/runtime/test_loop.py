@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hydraulis import Plan
-from hydraulis.data.sampler import BatchSampler
+from hydraulis.data.sampling.sampler import BatchSampler
 from hydraulis.data.tokens import plain_tokens
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.loop import TokenReader, check_loss

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from devices import alone_under_torchrun, on_each_device, one_rank
 from hydraulis import Scheme
-from hydraulis.config.attention import AttentionKind
+from hydraulis.config.kinds import AttentionKind
 from hydraulis.data.corpus import Corpus
-from hydraulis.data.stdlib import StandardLibrary
+from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.runtime.checkpoint.shard import Snapshot, tensor_name
-from hydraulis.runtime.device import CPU
-from hydraulis.runtime.side_stream import SideStream
+from hydraulis.runtime.ranks.device import CPU
+from hydraulis.runtime.ranks.streams import SideStream
 from hydraulis.runtime.worker import Worker
 from hydraulis.train import command
 from profiles import made_up_profile

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from devices import on_cuda
-from hydraulis.config.device import DeviceKind
+from hydraulis.config.kinds import DeviceKind
 from ranks import run_ranks
 from runtime.devices_workers import Trained, train
 from small_model import small_config

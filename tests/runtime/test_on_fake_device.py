@@ -20,14 +20,14 @@ from torch.utils._pytree import tree_flatten
 
 from hydraulis import Scheme
 from hydraulis._core import Position
-from hydraulis.config.context import ContextKind
+from hydraulis.config.kinds import ContextKind
 from hydraulis.model.attention import varlen
 from hydraulis.parallel import collectives, vocabulary
 from hydraulis.parallel.context import ring, ulysses
 from hydraulis.parallel.groups import ProcessGroups
-from hydraulis.runtime.buffers import StrategyBuffers
-from hydraulis.runtime.parameters import ModelParameters
-from hydraulis.runtime.stage import Stage, StageKinds
+from hydraulis.runtime.pipeline.stage import Stage, StageKinds
+from hydraulis.runtime.state.buffers import StrategyBuffers
+from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import small_config
 
 CUDA = torch.device("cuda", 0)

@@ -11,9 +11,7 @@ import pytest
 import torch
 
 from hydraulis import Cluster, Scheme, Strategy
-from hydraulis.config.checkpointing import CheckpointingKind
-from hydraulis.config.context import ContextKind
-from hydraulis.config.memory_rule import MemoryRule
+from hydraulis.config.kinds import CheckpointingKind, ContextKind, MemoryRule
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, num_targets, plain_tokens

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from hydraulis import Cluster, Plan, Planner, Strategy
-from hydraulis.config.memory_rule import MemoryRule
+from hydraulis.config.kinds import MemoryRule
+from hydraulis.config.layered.table import from_table
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.run import RunConfig
-from hydraulis.config.table import from_table
 from hydraulis.config.train import TrainConfig
 from hydraulis.data.corpus import Corpus
 from hydraulis.runtime.worker import Worker

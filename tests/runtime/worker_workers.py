@@ -9,25 +9,23 @@ import torch
 import torch.distributed as dist
 
 from hydraulis import Cluster, CostProfile, Link, Plan, Planner, Scheme, Strategy
-from hydraulis.config.checkpointing import CheckpointingKind
-from hydraulis.config.context import ContextKind
-from hydraulis.config.memory_rule import MemoryRule
+from hydraulis.config.kinds import CheckpointingKind, ContextKind, MemoryRule
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, num_targets
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.distributed import ranks_per_node
-from hydraulis.runtime.parameters import ModelParameters
-from hydraulis.runtime.rank_zero import from_rank_zero
-from hydraulis.runtime.run_schemes import restricted
-from hydraulis.runtime.stage import Stage
-from hydraulis.runtime.transfers import Transfers
+from hydraulis.runtime.pipeline.stage import Stage
+from hydraulis.runtime.planning.run_schemes import restricted
+from hydraulis.runtime.ranks.distributed import ranks_per_node
+from hydraulis.runtime.ranks.rank_zero import from_rank_zero
+from hydraulis.runtime.redistribute.redistribution import Transfers
+from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
 from runtime.gathered import gather
+from runtime.redistribute.wire import Sent, least_bytes
 from runtime.tiny import train_config
-from runtime.wire import Sent, least_bytes
 
 SEED = 11
 _CAPS = {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from data.test_run_length import Ten, config
-from hydraulis.cli.display import TrainingDisplay
+from data.sampling.test_run_length import Ten, config
+from hydraulis.cli.terminal.display import TrainingDisplay
 from hydraulis.train.opened_run import _with_steps
 
 

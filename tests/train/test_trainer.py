@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from data.test_run_length import config
+from data.sampling.test_run_length import config
 from devices import one_rank
-from hydraulis.cli.display import TrainingDisplay
+from hydraulis.cli.terminal.display import TrainingDisplay
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.train.trainer import _note_model
 from profiles import made_up_profile

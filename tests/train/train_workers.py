@@ -15,17 +15,18 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from hydraulis.cli import rank as as_rank
+from hydraulis.cli.ranks import rank as as_rank
 from hydraulis.data.corpus import Corpus
-from hydraulis.data.stdlib import StandardLibrary
+from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime import distributed, loop
+from hydraulis.runtime import loop
 from hydraulis.runtime.checkpoint import saver
 from hydraulis.runtime.checkpoint.shard import write_shard
 from hydraulis.runtime.checkpoint.shared import check_shared
-from hydraulis.runtime.device import CPU
-from hydraulis.runtime.recorder import Recorder
-from hydraulis.runtime.run_directory import RunDirectory
+from hydraulis.runtime.ranks import distributed
+from hydraulis.runtime.ranks.device import CPU
+from hydraulis.runtime.records.recorder import Recorder
+from hydraulis.runtime.records.run_directory import RunDirectory
 from hydraulis.train import command, run
 from runtime.tiny import made_up_corpus
 

@@ -10,12 +10,23 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from hydraulis.cli import analyze, check, config, export, pack, plan, profile, propose, report, simulate
+from hydraulis.cli.commands import (
+    analyze,
+    check,
+    config,
+    export,
+    pack,
+    plan,
+    profile,
+    propose,
+    report,
+    simulate,
+)
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from hydraulis.cli.exit import report as refuse
-from hydraulis.cli.output import discard
 from hydraulis.cli.parser import Parser
-from hydraulis.cli.rank import is_rank, report_before_meeting
+from hydraulis.cli.ranks.rank import is_rank, report_before_meeting
+from hydraulis.cli.terminal.output import discard
 from hydraulis.errors import HydraulisError, InvalidInputError
 
 COMMANDS = (analyze, plan, propose, simulate, profile, config, check, report, pack, export)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from hydraulis._core import Cluster, CostProfile, LinkRates
-from hydraulis.config.memory_rule import MemoryRule
+from hydraulis.config.kinds import MemoryRule
+from hydraulis.config.layered.layers import PRESETS
 from hydraulis.config.planner import LINK_OF_PROFILE
-from hydraulis.config.preset import PRESETS
-from hydraulis.config.strategy_names import check_strategy_names
+from hydraulis.config.planner_values import check_strategy_names
 from hydraulis.planner.links import link_rates
 
 BATCH_OPTION = "--tokens-per-batch"

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Any, NoReturn
 
-from hydraulis.config.nearest import nearest
 from hydraulis.errors import InvalidInputError
+from hydraulis.text.nearest import nearest
 
 
 class Parser(argparse.ArgumentParser):

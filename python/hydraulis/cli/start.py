@@ -5,9 +5,9 @@ import sys
 from typing import NoReturn
 
 from hydraulis.cli.exit import EXIT_INTERRUPTED
-from hydraulis.cli.leave import leave
-from hydraulis.cli.output import open_missing
-from hydraulis.cli.rank import is_rank
+from hydraulis.cli.ranks.leave import leave
+from hydraulis.cli.ranks.rank import is_rank
+from hydraulis.cli.terminal.output import open_missing
 
 
 def command() -> NoReturn:

@@ -2,8 +2,8 @@
 
 import math
 
-from hydraulis.config.written import written
 from hydraulis.errors import InvalidInputError
+from hydraulis.text.values import written
 
 
 def at_least(field: str, value: float, limit: float) -> None:

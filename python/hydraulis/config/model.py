@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 
 from hydraulis.config.rope import RopeScaling
-from hydraulis.config.written import written
 from hydraulis.errors import InvalidInputError
+from hydraulis.text.values import written
 
 _COUNTS = (
     "vocab_size",

@@ -3,11 +3,8 @@
 import dataclasses
 
 from hydraulis.config.check import above, at_least, not_empty, within
-from hydraulis.config.checkpointing import CheckpointingKind
-from hydraulis.config.context import ContextKind
-from hydraulis.config.link_rates import parse_link_rates
-from hydraulis.config.memory_rule import MemoryRule
-from hydraulis.config.strategy_names import SEARCH_NAME, check_strategy_names
+from hydraulis.config.kinds import CheckpointingKind, ContextKind, MemoryRule
+from hydraulis.config.planner_values import SEARCH_NAME, check_strategy_names, parse_link_rates
 from hydraulis.errors import InvalidInputError
 
 SEARCH = (SEARCH_NAME,)

@@ -14,15 +14,14 @@ from hydraulis._core import LayerSplit
 from hydraulis.config.check import at_least, at_most
 from hydraulis.config.checkpoint import CheckpointConfig
 from hydraulis.config.data import DataConfig
-from hydraulis.config.layers import OVERRIDE, Layers, read_tables
+from hydraulis.config.hugging_face.source import SOURCES, resolve_model
+from hydraulis.config.layered.layers import OVERRIDE, PRESETS, Layers, read_preset, read_tables
+from hydraulis.config.layered.override import read_override
+from hydraulis.config.layered.table import Beside, from_table, refuse_unknown_keys
 from hydraulis.config.model import ModelConfig
-from hydraulis.config.model_source import SOURCES, resolve_model
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.output import OutputConfig
-from hydraulis.config.override import read_override
 from hydraulis.config.planner import PlannerConfig
-from hydraulis.config.preset import PRESETS, read_preset
-from hydraulis.config.table import Beside, from_table, refuse_unknown_keys
 from hydraulis.config.train import TrainConfig
 from hydraulis.errors import InvalidInputError
 

@@ -3,9 +3,8 @@
 import dataclasses
 from typing import Literal
 
-from hydraulis.config.attention import AttentionKind
 from hydraulis.config.check import above, at_least, not_empty
-from hydraulis.config.device import DeviceKind
+from hydraulis.config.kinds import AttentionKind, DeviceKind
 from hydraulis.errors import InvalidInputError
 
 

@@ -8,6 +8,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from hydraulis.config.run import RunConfig
+from hydraulis.data.dataset import SequenceSource
+from hydraulis.data.open import sampler_for
+
 Integers = npt.NDArray[np.int64]
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
@@ -205,3 +209,22 @@ def _bins(values: Integers, counts: Integers) -> list[LengthBin]:
 
 def _over_mean(loads: npt.NDArray[Any]) -> float:
     return float(loads.max() / loads.mean())
+
+
+_MOST_BATCHES = 50
+
+
+def analysis_of(config: RunConfig, data: SequenceSource, replicas: int) -> Analysis:
+    """Look at all lengths, and at the first batches.
+
+    Args:
+        config: of the run, its number of steps known.
+        data: that is trained on.
+        replicas: to which plain data parallelism would deal each batch out, if it has so many sequences.
+    """
+    sampler = sampler_for(config.data, data, config.train.seed, config.train.epochs)
+    steps = range(min(_MOST_BATCHES, config.train.num_steps))
+    return Analysis(
+        lengths=length_statistics(data.lengths, data.target_counts),
+        batches=batch_imbalance([data.lengths[sampler.batch(step).documents] for step in steps], replicas),
+    )

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hydraulis.config.attention import AttentionKind
+from hydraulis.config.kinds import AttentionKind
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, num_targets, plain_tokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.loss import IGNORE_INDEX

@@ -15,15 +15,15 @@ from hydraulis.config.data import DataConfig, SourceConfig
 from hydraulis.data.context_limit import cut_documents
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.dataset import Dataset, SequenceSource
-from hydraulis.data.epoch_order import Mixture
-from hydraulis.data.held_out import held_out_documents
 from hydraulis.data.index.builder import ensure_index
 from hydraulis.data.index.files import open_index
 from hydraulis.data.index.job import IndexJob
-from hydraulis.data.megatron import SUFFIXES, open_megatron
-from hydraulis.data.numpy_tokens import open_numpy_tokens
-from hydraulis.data.sampler import BatchSampler
-from hydraulis.data.source_files import is_mapped, source_files
+from hydraulis.data.sampling.epoch_order import Mixture
+from hydraulis.data.sampling.held_out import held_out_documents
+from hydraulis.data.sampling.sampler import BatchSampler
+from hydraulis.data.sources.megatron import SUFFIXES, open_megatron
+from hydraulis.data.sources.numpy_tokens import open_numpy_tokens
+from hydraulis.data.sources.source_files import is_mapped, source_files
 from hydraulis.errors import InvalidInputError
 
 Progress = Callable[[float], None]

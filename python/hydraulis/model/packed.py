@@ -10,7 +10,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from hydraulis.config.attention import AttentionKind
+from hydraulis.config.kinds import AttentionKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.varlen import varlen_attention
 from hydraulis.model.on_device import on_device

@@ -26,7 +26,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from hydraulis.config.checkpointing import CheckpointingKind
+from hydraulis.config.kinds import CheckpointingKind
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.rope import RotaryTable
 from hydraulis.model.sequences import Sequences

@@ -20,10 +20,10 @@ from hydraulis._core import (
     Scheme,
     Simulation,
 )
-from hydraulis.config.memory_rule import MemoryRule
+from hydraulis.config.kinds import MemoryRule
 from hydraulis.errors import HydraulisError, InfeasibleError
 from hydraulis.planner.static import StaticComparison
-from hydraulis.planner.tell import Tell, silent
+from hydraulis.progress import Tell, silent
 
 Batch = npt.NDArray[np.int64]
 PARTS = ("compute", "slower_rank", "bubble", "slower_replica", "unused", "transfers")

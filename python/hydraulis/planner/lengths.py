@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydraulis._core import LONGEST_SEQUENCE
-from hydraulis.config.unreadable import why_no_json
 from hydraulis.errors import InvalidInputError
-from hydraulis.planner.files import EXPAND, unreadable
-from hydraulis.planner.tell import Tell, silent
+from hydraulis.files import EXPAND, unreadable
+from hydraulis.progress import Tell, silent
+from hydraulis.text.paths import why_no_json
 
 # 19 digits hold every int64; a longer number is out of range whatever it is, and slow to convert.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")

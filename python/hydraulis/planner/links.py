@@ -1,8 +1,8 @@
 """A cluster's links: as stated, or from what a profile has measured of them."""
 
 from hydraulis._core import Cluster, CostProfile, LinkRates, Network
-from hydraulis.config.link_rates import parse_link_rates
 from hydraulis.config.planner import LINK_OF_PROFILE, NO_LINK
+from hydraulis.config.planner_values import parse_link_rates
 
 
 def link_rates(field: str, text: str, profile: CostProfile, cluster: Cluster) -> LinkRates | None:

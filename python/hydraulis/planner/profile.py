@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 from hydraulis._core import Cluster, CostProfile, ModelShape
-from hydraulis.config.hugging_face import MODEL_CONFIG, from_hugging_face
-from hydraulis.config.nearest import meant
+from hydraulis.config.hugging_face.read import MODEL_CONFIG, from_hugging_face
 from hydraulis.errors import InvalidInputError
-from hydraulis.planner.files import unreadable
+from hydraulis.files import unreadable
 from hydraulis.planner.shape import shape_of
+from hydraulis.text.nearest import meant
 
 _ANALYTIC = "analytic:"
 # Nodes as most are built; of schemes no more than the widest are made.

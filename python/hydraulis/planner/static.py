@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import Cluster, CostProfile, Link, Planner
-from hydraulis.config.memory_rule import MemoryRule
+from hydraulis.config.kinds import MemoryRule
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.parallel.groups import most_groups_of_rank
-from hydraulis.planner.counted import counted
 from hydraulis.preflight.finding import Status, warned
 from hydraulis.profile.of_run import chosen_profile, memory_note
 from hydraulis.runtime.checkpoint.resume import ResumedRun
-from hydraulis.runtime.held_memory import held_memory
-from hydraulis.runtime.run_planner import RunPlanner
-from hydraulis.runtime.run_schemes import named_strategies, restricted, run_schemes
+from hydraulis.runtime.memory.resident import held_memory
+from hydraulis.runtime.planning.run_planner import RunPlanner
+from hydraulis.runtime.planning.run_schemes import named_strategies, restricted, run_schemes
+from hydraulis.text.numbers import counted
 
 # What the machine at hand lacks the ranks may have.
 _OF_THE_RANKS = ("no_cuda_device", "too_few_devices", "attention_kernel")

@@ -2,17 +2,17 @@
 
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
-from hydraulis.data.data_files import data_files
 from hydraulis.data.open import Data
-from hydraulis.data.run_length import epochs_of, with_steps
+from hydraulis.data.sampling.run_length import epochs_of, with_steps
+from hydraulis.data.sources.data_files import data_files
 from hydraulis.errors import InvalidInputError
 from hydraulis.preflight.finding import Status
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.reader import check_shards, read_manifest
 from hydraulis.runtime.checkpoint.resume import ResumedRun, newest_of
-from hydraulis.runtime.output_folder import look_at_output
-from hydraulis.runtime.run_claim import check_unclaimed
-from hydraulis.runtime.tracking.tracker import require_trackers
+from hydraulis.runtime.records.output_folder import look_at_output
+from hydraulis.runtime.records.run_lock import check_unclaimed
+from hydraulis.runtime.records.tracking.tracker import require_trackers
 
 
 class FolderLook:

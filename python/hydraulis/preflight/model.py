@@ -7,8 +7,8 @@ from hydraulis.model.decoder import EMBEDDING_WEIGHT
 from hydraulis.preflight.finding import Status, warned
 from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
-from hydraulis.runtime.no_decay import no_decay_note
-from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.weight_decay import no_decay_note
 
 
 def look_at_model(config: RunConfig, *, goes_on: bool) -> tuple[Status, str]:

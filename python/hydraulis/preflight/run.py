@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from hydraulis._core import Cluster
 from hydraulis.config.run import RunConfig
-from hydraulis.planner.tell import Tell, silent
 from hydraulis.preflight.cluster import ClusterLook
 from hydraulis.preflight.data import DataLook
 from hydraulis.preflight.finding import Finding, Look, find
 from hydraulis.preflight.folders import FolderLook, look_at_services
 from hydraulis.preflight.model import look_at_model
+from hydraulis.progress import Tell, silent
 
 
 def preflight(

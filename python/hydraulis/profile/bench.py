@@ -9,13 +9,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis._core import Cluster, Position, Scheme, Strategy
-from hydraulis.config.context import ContextKind
+from hydraulis.config.kinds import ContextKind
 from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.errors import InvalidInputError
 from hydraulis.profile.memory import activation_bytes
 from hydraulis.profile.observations import Timing
-from hydraulis.runtime.iteration_clock import iteration_clock
-from hydraulis.runtime.stage import Stage
+from hydraulis.runtime.pipeline.stage import Stage
+from hydraulis.runtime.pipeline.timers import iteration_clock
 from hydraulis.runtime.worker import Worker
 
 

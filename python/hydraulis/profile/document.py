@@ -9,7 +9,7 @@ from typing import Self
 import torch
 
 from hydraulis._core import CostFit, CostProfile, LayerSplit, ModelShape, Scheme
-from hydraulis.config.context import ContextKind
+from hydraulis.config.kinds import ContextKind
 
 # A cap is a multiple of the ranks that share tokens out, so that padding never exceeds it, and of 64, to be
 # readable.

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from hydraulis._core import CostProfile
 from hydraulis.parallel.groups import ProcessGroups
-from hydraulis.runtime.distributed import ranks_per_node
-from hydraulis.runtime.side_stream import Landmark
+from hydraulis.runtime.ranks.distributed import ranks_per_node
+from hydraulis.runtime.ranks.streams import Landmark
 
 SMALL_ELEMENTS = 256
 LARGE_ELEMENTS = 1 << 20

@@ -17,8 +17,7 @@ import torch
 import torch.distributed as dist
 
 from hydraulis._core import Cluster, CostProfile, Planner, Scheme, micro_batches_to_measure
-from hydraulis.config.context import ContextKind
-from hydraulis.config.memory_rule import MemoryRule
+from hydraulis.config.kinds import ContextKind, MemoryRule
 from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.planner.shape import shape_of
@@ -29,8 +28,8 @@ from hydraulis.profile.measured_memory import model_memory, scheme_memory
 from hydraulis.profile.measurement_progress import MeasurementProgress, Progress
 from hydraulis.profile.measurement_record import MeasurementRecord, Mixes
 from hydraulis.profile.observations import Conditions, Observation, Timing
-from hydraulis.runtime.device import device_name
-from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
+from hydraulis.runtime.ranks.device import device_name
+from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.worker import Worker
 
 # Micro-batches of each scheme: five more than there are coefficients, so that the error can be told.

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from hydraulis.profile.bench import KeptBytes, SchemeBench
 from hydraulis.profile.document import MemoryMeasurement, ModelMemory
-from hydraulis.runtime.home import num_home_buffers
+from hydraulis.runtime.state.optimizer_shard import num_home_buffers
 from hydraulis.runtime.worker import Worker
 
 # Activation bytes are linear in tokens, so two sizes tell: this one and twice it.

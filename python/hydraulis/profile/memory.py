@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hydraulis.data.collate import PackedMicroBatch
-from hydraulis.runtime.stage import Stage
+from hydraulis.runtime.pipeline.stage import Stage
 
 if TYPE_CHECKING:
     from torch.multiprocessing.reductions import StorageWeakRef
@@ -26,7 +26,7 @@ def activation_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedM
     Each storage counts once, whatever the number of tensors that share it; parameters do not count.
     """
     # What torch does not promise is asked for where it is needed.
-    from hydraulis.runtime.storages import Storages, storage_key
+    from hydraulis.runtime.memory.storages import Storages, storage_key
 
     # Held, so that none is freed before it is counted.
     saved: dict[StorageWeakRef, Tensor] = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.planner.files import unreadable
+from hydraulis.files import unreadable
 
 FORMAT = "hydraulis.measurements/1"
 

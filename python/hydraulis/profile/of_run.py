@@ -13,9 +13,9 @@ from hydraulis.planner.profile import load_profile
 from hydraulis.profile.links import measure_links, with_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.runtime.checkpoint.resume import ResumedRun
-from hydraulis.runtime.device import choose_device, device_name
-from hydraulis.runtime.rank_zero import from_rank_zero
-from hydraulis.runtime.run_directory import PROFILE
+from hydraulis.runtime.ranks.device import choose_device, device_name
+from hydraulis.runtime.ranks.rank_zero import from_rank_zero
+from hydraulis.runtime.records.run_directory import PROFILE
 from hydraulis.runtime.worker import Worker
 
 

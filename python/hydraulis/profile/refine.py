@@ -9,12 +9,12 @@ from pathlib import Path
 
 from hydraulis._core import CostProfile, Plan, Scheme, fit_costs
 from hydraulis.errors import InvalidInputError
-from hydraulis.planner.files import unreadable
+from hydraulis.files import unreadable
 from hydraulis.planner.profile import load_profile
-from hydraulis.planner.tell import Tell, silent
 from hydraulis.profile.document import TimeMeasurement
-from hydraulis.runtime.run_directory import PLANS, PROFILE, TIMES, require_run
-from hydraulis.runtime.times import MicroBatchTimes
+from hydraulis.progress import Tell, silent
+from hydraulis.runtime.records.run_directory import PLANS, PROFILE, TIMES, require_run
+from hydraulis.runtime.records.times import MicroBatchTimes
 
 # Fewer micro-batches of a scheme are no better than the points that its profile was fitted to.
 LEAST_MICRO_BATCHES = 16

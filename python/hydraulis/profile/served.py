@@ -3,7 +3,7 @@
 import re
 
 from hydraulis._core import CostProfile
-from hydraulis.runtime.run_directory import PROFILE, RunDirectory
+from hydraulis.runtime.records.run_directory import PROFILE, RunDirectory
 
 _KEPT = re.compile(r"profile-(\d{8,})\.json")
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hydraulis.planner.compare import PARTS, Contestant
-from hydraulis.planner.counted import counted
-from hydraulis.planner.percent import percent
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
+from hydraulis.text.numbers import counted, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hydraulis.planner.counted import counted
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
+from hydraulis.text.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,13 +10,12 @@ import numpy as np
 from hydraulis._core import Planner
 from hydraulis.config.planner import SEARCH
 from hydraulis.planner.compare import fits, homogeneous
-from hydraulis.planner.counted import counted
-from hydraulis.planner.percent import percent
 from hydraulis.planner.static import StaticComparison
-from hydraulis.planner.tell import silent
+from hydraulis.progress import silent
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
-from hydraulis.runtime.run_directory import CALIBRATIONS
+from hydraulis.runtime.records.run_directory import CALIBRATIONS
+from hydraulis.text.numbers import counted, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from hydraulis._core import Plan
-    from hydraulis.planner.tell import Tell
+    from hydraulis.progress import Tell
     from hydraulis.report.run import Run
 
 MOST_STEPS = 200

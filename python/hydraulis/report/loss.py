@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hydraulis.planner.counted import counted
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
+from hydraulis.text.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from matplotlib.axes import Axes
 
-    from hydraulis.runtime.evaluation import Evaluation
-    from hydraulis.runtime.metrics import StepMetrics
+    from hydraulis.runtime.records.evaluation import Evaluation
+    from hydraulis.runtime.records.metrics import StepMetrics
 
 
 def loss_figure(metrics: Sequence[StepMetrics], evaluations: Sequence[Evaluation] = ()) -> Drawing:

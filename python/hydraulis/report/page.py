@@ -11,22 +11,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hydraulis.data.analysis import Analysis, length_statistics
-from hydraulis.planner.counted import counted
-from hydraulis.planner.percent import percent
-from hydraulis.planner.tell import silent
+from hydraulis.progress import silent
 from hydraulis.report.data import data_figure
 from hydraulis.report.imbalance import Balance, balances, comparable, imbalance_figure
 from hydraulis.report.loss import loss_figure
 from hydraulis.report.prediction import prediction_figure
 from hydraulis.report.strategies import strategies_figure
 from hydraulis.report.timeline import timeline_figure
-from hydraulis.runtime.memory_prediction import MemoryPrediction
-from hydraulis.runtime.metrics import mean_mfu, mean_tokens_per_s, median_prediction_error
+from hydraulis.runtime.memory.prediction import MemoryPrediction
+from hydraulis.runtime.records.metrics import mean_mfu, mean_tokens_per_s, median_prediction_error
+from hydraulis.text.numbers import counted, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from hydraulis.planner.tell import Tell
+    from hydraulis.progress import Tell
     from hydraulis.report.run import Run, TracedStep
     from hydraulis.report.style import Drawing
 

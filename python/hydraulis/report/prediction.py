@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from hydraulis.runtime.metrics import StepMetrics
+    from hydraulis.runtime.records.metrics import StepMetrics
 
 
 def prediction_figure(metrics: Sequence[StepMetrics]) -> Drawing:

@@ -13,11 +13,11 @@ import numpy.typing as npt
 from hydraulis._core import CostProfile, Plan, Span
 from hydraulis.data.analysis import Analysis
 from hydraulis.errors import HydraulisError
-from hydraulis.planner.files import unreadable
-from hydraulis.planner.tell import silent
-from hydraulis.runtime.evaluation import Evaluation
-from hydraulis.runtime.metrics import StepMetrics
-from hydraulis.runtime.run_directory import (
+from hydraulis.files import unreadable
+from hydraulis.progress import silent
+from hydraulis.runtime.records.evaluation import Evaluation
+from hydraulis.runtime.records.metrics import StepMetrics
+from hydraulis.runtime.records.run_directory import (
     ANALYSIS,
     EVALUATIONS,
     METRICS,
@@ -28,13 +28,13 @@ from hydraulis.runtime.run_directory import (
     not_a_run,
     require_run,
 )
-from hydraulis.runtime.trace import MEASURED, PLANNED, durations, traced_step
+from hydraulis.runtime.records.trace import MEASURED, PLANNED, durations, traced_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hydraulis.planner.tell import Tell
+    from hydraulis.progress import Tell
 
 _T = TypeVar("_T")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from hydraulis.planner.counted import counted
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
+from hydraulis.text.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hydraulis.runtime.metrics import StepMetrics
+    from hydraulis.runtime.records.metrics import StepMetrics
 
 MOST = 12
 

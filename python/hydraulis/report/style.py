@@ -13,7 +13,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from hydraulis.errors import HydraulisError
-from hydraulis.planner.files import whole_file
+from hydraulis.files import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,13 +5,13 @@ import numpy as np
 from hydraulis._core import Plan
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
-from hydraulis.data.epoch_order import Documents
 from hydraulis.data.open import budget
-from hydraulis.data.sampler import batches_in_order
+from hydraulis.data.sampling.epoch_order import Documents
+from hydraulis.data.sampling.sampler import batches_in_order
 from hydraulis.planner.batch_planner import BatchPlanner
-from hydraulis.runtime.evaluation import Evaluation
 from hydraulis.runtime.loop import PlanRequest, TokenReader
-from hydraulis.runtime.rank_zero import from_rank_zero
+from hydraulis.runtime.ranks.rank_zero import from_rank_zero
+from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.worker import Worker
 
 

@@ -17,15 +17,15 @@ from hydraulis.data.open import sampler_for
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.batch_planner import BatchPlanner
-from hydraulis.runtime.adamw import Update
-from hydraulis.runtime.balance import rank_balance
-from hydraulis.runtime.every_rank import everywhere
-from hydraulis.runtime.metrics import StepMetrics
-from hydraulis.runtime.outcome import Outcome
-from hydraulis.runtime.plans_ahead import PlannedStep, PlansAhead
-from hydraulis.runtime.rank_zero import from_rank_zero
-from hydraulis.runtime.stop import StopRequest
-from hydraulis.runtime.utilisation import Utilisation
+from hydraulis.runtime.planning.plans_ahead import PlannedStep, PlansAhead
+from hydraulis.runtime.ranks.every_rank import everywhere
+from hydraulis.runtime.ranks.rank_zero import from_rank_zero
+from hydraulis.runtime.ranks.stop import StopRequest
+from hydraulis.runtime.records.metrics import StepMetrics
+from hydraulis.runtime.records.rank_balance import rank_balance
+from hydraulis.runtime.records.utilisation import Utilisation
+from hydraulis.runtime.state.adamw import Update
+from hydraulis.runtime.step_result import Outcome
 from hydraulis.runtime.worker import Worker
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from hydraulis.config.data import DataConfig
 from hydraulis.data.open import Data, PreparedSource, make_data, open_sources, prepare
-from hydraulis.data.stdlib import StandardLibrary
+from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.every_rank import on_every_rank
-from hydraulis.runtime.rank_zero import corpus_from_rank_zero, from_rank_zero, from_rank_zero_slowly
+from hydraulis.runtime.ranks.every_rank import on_every_rank
+from hydraulis.runtime.ranks.rank_zero import corpus_from_rank_zero, from_rank_zero, from_rank_zero_slowly
 
 
 def load_data(config: DataConfig, progress: Callable[[float], None], stop: Callable[[], bool]) -> Data | None:

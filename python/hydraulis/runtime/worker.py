@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis._core import Cluster, Plan, Position, Replica, Scheme
-from hydraulis.config.context import ContextKind
+from hydraulis.config.kinds import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
@@ -20,24 +20,24 @@ from hydraulis.model.wide import wide_dtype
 from hydraulis.parallel.context.degree import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.tensor import check_tensor_degree
-from hydraulis.runtime.bucket_exchange import BucketExchange
-from hydraulis.runtime.buffers import StrategyBuffers
-from hydraulis.runtime.device import choose_device, tensor_backend_of
-from hydraulis.runtime.distributed import ranks_per_node
-from hydraulis.runtime.every_rank import on_every_rank
-from hydraulis.runtime.executor import Execution, Gauges, execute
-from hydraulis.runtime.forward_only import execute_forward
-from hydraulis.runtime.frozen import FrozenParameters
-from hydraulis.runtime.home import HomePlace, HomeShare, HomeState
-from hydraulis.runtime.iteration_clock import iteration_clock
-from hydraulis.runtime.memory import IterationMemory, tokens_at_once
-from hydraulis.runtime.outcome import Outcome, RankReport, gathered, measured_timelines
-from hydraulis.runtime.parameters import ModelParameters
-from hydraulis.runtime.planned_sequences import PlannedSequences
-from hydraulis.runtime.stage import Stage, StageKinds
-from hydraulis.runtime.staging_sizes import StagingSizes
-from hydraulis.runtime.transfers import Transfers
-from hydraulis.runtime.values import InitialValues, ParameterValues
+from hydraulis.runtime.memory.iteration_memory import IterationMemory, tokens_at_once
+from hydraulis.runtime.pipeline.executor import Execution, Gauges, execute
+from hydraulis.runtime.pipeline.forward_only import execute_forward
+from hydraulis.runtime.pipeline.planned_sequences import PlannedSequences
+from hydraulis.runtime.pipeline.stage import Stage, StageKinds
+from hydraulis.runtime.pipeline.timers import iteration_clock
+from hydraulis.runtime.ranks.device import choose_device, tensor_backend_of
+from hydraulis.runtime.ranks.distributed import ranks_per_node
+from hydraulis.runtime.ranks.every_rank import on_every_rank
+from hydraulis.runtime.redistribute.bucket_exchange import BucketExchange
+from hydraulis.runtime.redistribute.redistribution import Transfers
+from hydraulis.runtime.redistribute.staging_sizes import StagingSizes
+from hydraulis.runtime.state.buffers import StrategyBuffers
+from hydraulis.runtime.state.frozen import FrozenParameters
+from hydraulis.runtime.state.initial_values import InitialValues, ParameterValues
+from hydraulis.runtime.state.optimizer_shard import HomePlace, HomeShare, HomeState
+from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.step_result import Outcome, RankReport, gathered, measured_timelines
 
 
 class Worker:

@@ -1,8 +1,8 @@
 """`python -m hydraulis.train`, as torchrun starts each rank."""
 
 from hydraulis.cli.exit import EXIT_INTERRUPTED
-from hydraulis.cli.leave import leave
-from hydraulis.cli.output import open_missing
+from hydraulis.cli.ranks.leave import leave
+from hydraulis.cli.terminal.output import open_missing
 
 
 def _run() -> int:

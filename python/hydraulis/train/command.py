@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from hydraulis.cli.options import add_json, add_resume, add_run_config, with_resume
-from hydraulis.cli.output import lasting_output
 from hydraulis.cli.parser import Parser
-from hydraulis.cli.rank import report_as_rank, report_before_meeting
+from hydraulis.cli.ranks.rank import report_as_rank, report_before_meeting
+from hydraulis.cli.terminal.output import lasting_output
 from hydraulis.config.run import RunConfig, load
-from hydraulis.data.extras import require_torch
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.torchrun import require_torchrun
+from hydraulis.extras import require_torch
+from hydraulis.runtime.ranks.torchrun import require_torchrun
 
 _EXAMPLES = """\
 examples:
@@ -55,9 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _as_rank(config: RunConfig, *, as_json: bool) -> int:
-    from hydraulis.runtime.device import choose_device
-    from hydraulis.runtime.distributed import joined
-    from hydraulis.runtime.stop import StopRequest
+    from hydraulis.runtime.ranks.device import choose_device
+    from hydraulis.runtime.ranks.distributed import joined
+    from hydraulis.runtime.ranks.stop import StopRequest
     from hydraulis.train.run import train
 
     try:

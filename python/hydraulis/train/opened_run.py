@@ -9,24 +9,24 @@ from typing import Self
 import torch.distributed as dist
 
 from hydraulis._core import Cluster
-from hydraulis.cli.display import TrainingDisplay
+from hydraulis.cli.terminal.display import TrainingDisplay
 from hydraulis.config.run import RunConfig
-from hydraulis.data.data_files import DataFile, data_files
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.open import Data
-from hydraulis.data.repeats import repeats_of
-from hydraulis.data.run_length import epochs_of, with_steps
-from hydraulis.planner.counted import counted
+from hydraulis.data.sampling.repeats import repeats_of
+from hydraulis.data.sampling.run_length import epochs_of, with_steps
+from hydraulis.data.sources.data_files import DataFile, data_files
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed
-from hydraulis.runtime.distributed import ranks_per_node
-from hydraulis.runtime.output_folder import look_at_output
-from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
-from hydraulis.runtime.run_claim import check_unclaimed
+from hydraulis.runtime.planning.run_schemes import named_strategies
+from hydraulis.runtime.ranks.distributed import ranks_per_node
+from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
+from hydraulis.runtime.ranks.stop import StopRequest
+from hydraulis.runtime.records.output_folder import look_at_output
+from hydraulis.runtime.records.run_lock import check_unclaimed
+from hydraulis.runtime.records.tracking.tracker import require_trackers
 from hydraulis.runtime.run_data import load_data
-from hydraulis.runtime.run_schemes import named_strategies
-from hydraulis.runtime.stop import StopRequest
-from hydraulis.runtime.tracking.tracker import require_trackers
+from hydraulis.text.numbers import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

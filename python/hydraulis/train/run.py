@@ -4,12 +4,12 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from hydraulis.cli.display import TrainingDisplay
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.options import json_line
+from hydraulis.cli.terminal.display import TrainingDisplay
 from hydraulis.config.run import RunConfig
-from hydraulis.runtime.recorder import RunSummary
-from hydraulis.runtime.stop import StopRequest
+from hydraulis.runtime.ranks.stop import StopRequest
+from hydraulis.runtime.records.recorder import RunSummary
 from hydraulis.train.opened_run import OpenedRun
 from hydraulis.train.trainer import Trainer
 

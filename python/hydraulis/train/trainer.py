@@ -9,36 +9,36 @@ from pathlib import Path
 from typing import Self
 
 from hydraulis._core import CostProfile, Scheme
-from hydraulis.cli.display import TrainingDisplay
+from hydraulis.cli.terminal.display import TrainingDisplay
 from hydraulis.config.run import RunConfig, to_dict
-from hydraulis.data.run_analysis import analysis_of
+from hydraulis.data.analysis import analysis_of
 from hydraulis.errors import HydraulisError
-from hydraulis.planner.counted import counted
 from hydraulis.planner.static import StaticComparison
 from hydraulis.profile.measure import WARMING_UP, what_it_takes
 from hydraulis.profile.of_run import measured_profile, measurement_limits, saved_profile
 from hydraulis.profile.served import write_profile
-from hydraulis.runtime.beginning import begin
+from hydraulis.runtime.build import begin
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.saver import CheckpointSaver
 from hydraulis.runtime.checkpoint.shared import check_shared
-from hydraulis.runtime.device import device_name
 from hydraulis.runtime.evaluator import Evaluator
 from hydraulis.runtime.hugging_face.files import carry, tokenizer_note
 from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.loop import Iteration, iterations
-from hydraulis.runtime.lost_rank import is_lost, lost_rank
-from hydraulis.runtime.no_decay import no_decay_note
-from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
-from hydraulis.runtime.recorder import Recorder
-from hydraulis.runtime.run_claim import RunClaim
-from hydraulis.runtime.run_directory import ANALYSIS, CORPUS, RUN_CONFIG, RunDirectory
-from hydraulis.runtime.run_planner import RunPlanner, run_link
-from hydraulis.runtime.run_schemes import restricted, run_schemes
-from hydraulis.runtime.stop import StopRequest
-from hydraulis.runtime.tracking.tracker import open_trackers
+from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
+from hydraulis.runtime.planning.run_schemes import restricted, run_schemes
+from hydraulis.runtime.ranks.device import device_name
+from hydraulis.runtime.ranks.liveness import is_lost, lost_rank
+from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
+from hydraulis.runtime.ranks.stop import StopRequest
+from hydraulis.runtime.records.recorder import Recorder
+from hydraulis.runtime.records.run_directory import ANALYSIS, CORPUS, RUN_CONFIG, RunDirectory
+from hydraulis.runtime.records.run_lock import RunClaim
+from hydraulis.runtime.records.tracking.tracker import open_trackers
+from hydraulis.runtime.state.weight_decay import no_decay_note
 from hydraulis.runtime.worker import Worker
+from hydraulis.text.numbers import counted
 from hydraulis.train.opened_run import OpenedRun
 
 

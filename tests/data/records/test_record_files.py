@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hydraulis.data.records import json_lines
-from hydraulis.data.records.broken_record import BrokenRecord
+from hydraulis.data.records.fields import BrokenRecord
 from hydraulis.data.records.record_file import RecordFile, open_records
 from hydraulis.errors import HydraulisError, InvalidInputError
 

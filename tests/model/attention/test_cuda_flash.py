@@ -10,7 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hydraulis.config.attention import AttentionKind
+from hydraulis.config.kinds import AttentionKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention import cuda_flash
 from hydraulis.model.attention.cuda_flash import FlashAttnPackage, TorchFlash

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hydraulis.config.context import ContextKind
+from hydraulis.config.kinds import ContextKind
 from hydraulis.model.attention.kernel import Heads
 from hydraulis.model.attention.varlen import varlen_attention
 from hydraulis.model.segments import Segments

@@ -22,9 +22,9 @@ from hydraulis.runtime.checkpoint.resume import restore_moments
 from hydraulis.runtime.checkpoint.saver import CheckpointSaver
 from hydraulis.runtime.checkpoint.shard import write_shard
 from hydraulis.runtime.checkpoint.shared import check_shared
-from hydraulis.runtime.home import HomePlace, HomeState
-from hydraulis.runtime.parameters import ModelParameters
-from hydraulis.runtime.values import InitialValues, ParameterValues
+from hydraulis.runtime.state.initial_values import InitialValues, ParameterValues
+from hydraulis.runtime.state.optimizer_shard import HomePlace, HomeState
+from hydraulis.runtime.state.parameters import ModelParameters
 from runtime.gathered import gather
 from runtime.tiny import OPTIMIZER, SEED, made_up_corpus, run_config
 from small_model import small_config

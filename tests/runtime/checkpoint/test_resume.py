@@ -19,7 +19,7 @@ from hydraulis.report.imbalance import balances
 from hydraulis.report.run import read_run
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
-from hydraulis.runtime.run_claim import RunClaim
+from hydraulis.runtime.records.run_lock import RunClaim
 from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS

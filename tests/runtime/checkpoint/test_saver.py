@@ -7,7 +7,7 @@ import torch
 
 from devices import one_rank
 from hydraulis.runtime.checkpoint import saver as saver_module
-from hydraulis.runtime.side_stream import SideStream
+from hydraulis.runtime.ranks.streams import SideStream
 from ranks import run_ranks
 from runtime.checkpoint.checkpoint_workers import (
     Loaded,

@@ -6,15 +6,15 @@ from pathlib import Path
 import torch
 
 from hydraulis.config.checkpoint import CheckpointConfig
-from hydraulis.config.hugging_face import from_hugging_face
+from hydraulis.config.hugging_face.read import from_hugging_face
 from hydraulis.data.open import make_data
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.saver import CheckpointSaver
-from hydraulis.runtime.home import HomeState
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
-from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.state.optimizer_shard import HomeState
+from hydraulis.runtime.state.parameters import ModelParameters
 from runtime.tiny import OPTIMIZER, made_up_corpus, run_config
 
 

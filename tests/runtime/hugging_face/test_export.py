@@ -26,7 +26,7 @@ from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, checkpoint_of
 from hydraulis.runtime.hugging_face.export import export
 from hydraulis.runtime.hugging_face.files import TEMPLATE, carry, tokenizer_note
-from hydraulis.runtime.run_directory import CARRIED, RunDirectory
+from hydraulis.runtime.records.run_directory import CARRIED, RunDirectory
 from ranks import run_ranks
 from runtime.hugging_face.hugging_face_workers import to_checkpoints
 

@@ -9,7 +9,7 @@ from helpers import file_sizes_below
 from hydraulis.config.data import DataConfig, SourceConfig
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.runtime.hugging_face.files import carry
-from hydraulis.runtime.run_directory import CARRIED, RunDirectory
+from hydraulis.runtime.records.run_directory import CARRIED, RunDirectory
 
 DATA = DataConfig(tokenizer="a-tokenizer", tokens_per_batch=1)
 

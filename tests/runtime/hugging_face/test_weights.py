@@ -16,7 +16,7 @@ from torch import Tensor
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import checkpoint_name
 from hydraulis.runtime.hugging_face.weights import INDEX, SINGLE, HuggingFaceWeights
-from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import FAMILIES, small_config
 
 PARAMETERS = ModelParameters.of(small_config(**FAMILIES["every bias"]))

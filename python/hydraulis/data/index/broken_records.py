@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from hydraulis.data.records.broken_record import BrokenRecord
+from hydraulis.data.records.fields import BrokenRecord
 from hydraulis.data.records.record_file import RecordFile
 from hydraulis.errors import InvalidInputError
-from hydraulis.planner.counted import counted
+from hydraulis.text.numbers import counted
 
 if TYPE_CHECKING:
     from hydraulis.data.index.job import Piece

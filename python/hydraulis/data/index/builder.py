@@ -19,8 +19,8 @@ from hydraulis.data.index.files import Extent, IndexWriter, begun_extent, comple
 from hydraulis.data.index.job import Block, IndexJob
 from hydraulis.data.index.worker import WorkerProcesses
 from hydraulis.errors import HydraulisError, InvalidInputError
-from hydraulis.planner.counted import counted
-from hydraulis.planner.files import nearest_there, try_to_write
+from hydraulis.files import nearest_there, try_to_write
+from hydraulis.text.numbers import counted
 
 # Between two journals: bringing data to the disk costs more than doing so much work again.
 _SAVE_S = 2.0

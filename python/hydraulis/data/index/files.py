@@ -21,7 +21,7 @@ from hydraulis.data.corpus import Corpus
 from hydraulis.data.index.broken_records import LISTED
 from hydraulis.data.index.job import Block
 from hydraulis.errors import HydraulisError
-from hydraulis.planner.files import replaced
+from hydraulis.files import replaced
 
 _JOURNAL, _COMPLETE = "journal.json", "index.json"
 

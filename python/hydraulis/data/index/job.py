@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis.config.data import Broken, RecordFormat
-from hydraulis.config.unreadable import why_unreadable
 from hydraulis.data.index.broken_records import BrokenRecords
-from hydraulis.data.records.broken_record import BrokenRecord
+from hydraulis.data.records.fields import BrokenRecord
 from hydraulis.data.records.record_file import RecordFile, open_records
 from hydraulis.data.text.chat_template import CHATML_NAME, ChatTemplate, named_template
 from hydraulis.data.text.encoder import (
@@ -29,6 +28,7 @@ from hydraulis.data.text.encoder import (
 from hydraulis.data.text.tokenizer import Tokenizer, load_tokenizer
 from hydraulis.data.tokens import MaskedTokens, Tokens, num_targets, plain_tokens
 from hydraulis.errors import InvalidInputError
+from hydraulis.text.paths import why_unreadable
 
 # Of what this code makes of the same files; raised when that changes.
 FORMAT = 1

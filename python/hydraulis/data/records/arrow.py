@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydraulis.data.extras import extra_module
-from hydraulis.data.records.columns import rows
-from hydraulis.data.records.fields import check_fields
+from hydraulis.data.records.fields import check_fields, rows
 from hydraulis.errors import InvalidInputError
+from hydraulis.extras import extra_module
 
 _PIECE_ROWS = 4096
 _RANDOM_ACCESS = b"ARROW1"

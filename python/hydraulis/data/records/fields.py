@@ -1,8 +1,47 @@
 """The fields that a record must have."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-from hydraulis.data.records.broken_record import BrokenRecord
+from hydraulis.errors import InvalidInputError
+from hydraulis.extras import extra_module
+
+
+class BrokenRecord(NamedTuple):
+    """What is wrong with it; a value, because where it stands takes a reading of the file up to it.
+
+    Attributes:
+        why: it is refused, and what to do, as it follows the place in a sentence.
+        code: of the refusal.
+    """
+
+    why: str
+    code: str
+
+    def error(self, place: str) -> InvalidInputError:
+        """Make the refusal of the record at a place."""
+        why, code = self
+        return InvalidInputError(f"{place}{why}", code=code)
+
+
+def rows(batch: Any, fields: Sequence[str]) -> Iterator[Sequence[object]]:
+    """Give the wanted fields of each row of a record batch; lists of integers as arrays, not copied."""
+    return zip(*(_values(batch.column(batch.schema.get_field_index(name))) for name in fields), strict=True)
+
+
+def _values(column: Any) -> Sequence[object]:
+    pyarrow: Any = extra_module("pyarrow", "reading columns")
+    kind = column.type
+    is_list = pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)
+    plain = is_list and pyarrow.types.is_integer(kind.value_type) and not column.null_count
+    # Nulls among the integers would make them floats.
+    if plain and not column.values.null_count:
+        values, offsets = column.values.to_numpy(), column.offsets.to_numpy()
+        return [values[start:stop] for start, stop in pairwise(offsets)]
+    result: list[object] = column.to_pylist()
+    return result
+
 
 _CHAT = "messages"
 

@@ -4,9 +4,8 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hydraulis.config.unreadable import why_no_json
-from hydraulis.data.records.broken_record import BrokenRecord
-from hydraulis.data.records.fields import without_field
+from hydraulis.data.records.fields import BrokenRecord, without_field
+from hydraulis.text.paths import why_no_json
 
 # Large enough that starting a piece costs nothing, small enough that little is lost when a run is killed.
 PIECE_BYTES = 4 << 20

@@ -5,10 +5,9 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from hydraulis.data.extras import extra_module
-from hydraulis.data.records.columns import rows
-from hydraulis.data.records.fields import check_fields
+from hydraulis.data.records.fields import check_fields, rows
 from hydraulis.errors import InvalidInputError
+from hydraulis.extras import extra_module
 
 # Rows that are decoded together.
 _ROWS = 1024

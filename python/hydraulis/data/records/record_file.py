@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from hydraulis.config.unreadable import why_unreadable
 from hydraulis.data.records.arrow import ArrowFile
-from hydraulis.data.records.broken_record import BrokenRecord
+from hydraulis.data.records.fields import BrokenRecord
 from hydraulis.data.records.json_lines import JsonLines
 from hydraulis.data.records.parquet import ParquetFile
 from hydraulis.errors import InvalidInputError
+from hydraulis.text.paths import why_unreadable
 
 
 class RecordFile(Protocol):

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydraulis.config.nearest import meant
-from hydraulis.config.unreadable import why_unreadable
-from hydraulis.data.extras import extra_module
-from hydraulis.data.text.shortened import shortened
 from hydraulis.errors import InvalidInputError
+from hydraulis.extras import extra_module
+from hydraulis.text.nearest import meant
+from hydraulis.text.paths import why_unreadable
+from hydraulis.text.values import shortened
 
 # Characters that Unicode keeps free for such uses inside of a program.
 _BEGIN, _END = "\ufdd0", "\ufdd1"

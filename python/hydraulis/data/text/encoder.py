@@ -6,11 +6,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from hydraulis.data.text.chat_template import ChatTemplate
-from hydraulis.data.text.shortened import shortened
 from hydraulis.data.text.tokenizer import Tokenizer
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, Tokens
 from hydraulis.errors import InvalidInputError
-from hydraulis.planner.counted import counted
+from hydraulis.text.numbers import counted
+from hydraulis.text.values import shortened
 
 # As torch and transformers have it: a label that does not count.
 IGNORED_LABEL = -100

@@ -14,12 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis.config.hub import hub_remedy
-from hydraulis.config.nearest import meant
-from hydraulis.config.unreadable import why_unreadable
-from hydraulis.data.extras import extra_module
 from hydraulis.data.tokens import Tokens
 from hydraulis.errors import InvalidInputError
+from hydraulis.extras import extra_module
+from hydraulis.text.nearest import meant
+from hydraulis.text.paths import hub_remedy, why_unreadable
 
 Places = npt.NDArray[np.int64]
 

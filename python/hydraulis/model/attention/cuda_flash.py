@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hydraulis.config.attention import AttentionKind
+from hydraulis.config.kinds import AttentionKind
 from hydraulis.model.attention.kernel import Attended, AttentionMask, Heads
 
 _DTYPES = (torch.bfloat16, torch.float16)

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from hydraulis.config.attention import AttentionKind
+from hydraulis.config.kinds import AttentionKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.segments import Segments
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hydraulis.config.attention import AttentionKind
+from hydraulis.config.kinds import AttentionKind
 from hydraulis.model.attention.kernel import Attended, AttentionMask, Heads
 from hydraulis.model.wide import wide_dtype
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hydraulis.config.attention import AttentionKind
+from hydraulis.config.kinds import AttentionKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.cpu_flash import CpuFlash
 from hydraulis.model.attention.cuda_flash import FlashAttnPackage, TorchFlash

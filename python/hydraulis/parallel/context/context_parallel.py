@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis.config.context import ContextKind
+from hydraulis.config.kinds import ContextKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.on_device import on_device
 from hydraulis.model.packed import PackedSequences

@@ -1,7 +1,7 @@
 """Which context degrees a model admits."""
 
 from hydraulis._core import Scheme
-from hydraulis.config.context import ContextKind
+from hydraulis.config.kinds import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
 

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hydraulis.config.attention import AttentionKind
+from hydraulis.config.kinds import AttentionKind
 from hydraulis.model.attention.kernel import Attended, Heads, check_heads
 from hydraulis.model.attention.varlen import choose_kernel
 from hydraulis.parallel.context.meetings import Meeting

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hydraulis.config.attention import AttentionKind
+from hydraulis.config.kinds import AttentionKind
 from hydraulis.model.attention.varlen import varlen_attention
 from hydraulis.model.segments import Segments
 from hydraulis.model.wide import wide_dtype

@@ -6,7 +6,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from hydraulis.errors import HydraulisError
-from hydraulis.planner.files import replaced
+from hydraulis.files import replaced
 
 
 def write_durably(path: Path, write: Callable[[Path], object]) -> None:

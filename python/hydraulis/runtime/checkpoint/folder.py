@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.planner.counted import counted
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
-from hydraulis.runtime.run_directory import CHECKPOINTS, why_no_folder
+from hydraulis.runtime.records.run_directory import CHECKPOINTS, why_no_folder
+from hydraulis.text.numbers import counted
 
 _NAME = re.compile(r"step-(\d{8,})")
 _BEGIN_ANEW = ", or train without resuming: that begins anew in a folder of its own"

@@ -12,8 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Self
 
+from hydraulis.config.layered.table import from_table
 from hydraulis.config.model import ModelConfig
-from hydraulis.config.table import from_table
 from hydraulis.errors import HydraulisError, InvalidInputError
 
 FORMAT = "hydraulis.checkpoint/1"

@@ -11,8 +11,7 @@ import torch
 
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import RunConfig, to_dict
-from hydraulis.config.written import written
-from hydraulis.data.data_files import DataFile, what_differs
+from hydraulis.data.sources.data_files import DataFile, what_differs
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import checkpoint_name
 from hydraulis.model.wide import wide_dtype
@@ -22,10 +21,11 @@ from hydraulis.runtime.checkpoint.position import batch_settings
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
 from hydraulis.runtime.checkpoint.saver import CHECKPOINT_CONFIG
 from hydraulis.runtime.checkpoint.shared import check_shared
-from hydraulis.runtime.home import HomeShare
-from hydraulis.runtime.parameters import ModelParameters
-from hydraulis.runtime.rank_zero import from_rank_zero
-from hydraulis.runtime.run_directory import CORPUS
+from hydraulis.runtime.ranks.rank_zero import from_rank_zero
+from hydraulis.runtime.records.run_directory import CORPUS
+from hydraulis.runtime.state.optimizer_shard import HomeShare
+from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.text.values import written
 
 LATEST = "latest"
 # The digest of a batch that has no sequences.

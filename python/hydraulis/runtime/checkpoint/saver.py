@@ -19,10 +19,10 @@ from hydraulis.runtime.checkpoint.durable import write_durably
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, ShardRecord
 from hydraulis.runtime.checkpoint.shard import Snapshot, parameter_records, shard_name, write_shard
-from hydraulis.runtime.every_rank import raise_everywhere
-from hydraulis.runtime.home import HomeShare
-from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
-from hydraulis.runtime.side_stream import SideStream
+from hydraulis.runtime.ranks.every_rank import raise_everywhere
+from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
+from hydraulis.runtime.ranks.streams import SideStream
+from hydraulis.runtime.state.optimizer_shard import HomeShare
 
 CHECKPOINT_CONFIG = "config.json"
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from hydraulis.runtime.checkpoint.durable import write_durably
 from hydraulis.runtime.checkpoint.manifest import Interval, ParameterRecord
-from hydraulis.runtime.home import HomeShare
-from hydraulis.runtime.side_stream import Landmark, SideStream
-from hydraulis.runtime.tensor_file import write_tensors
+from hydraulis.runtime.checkpoint.tensor_file import write_tensors
+from hydraulis.runtime.ranks.streams import Landmark, SideStream
+from hydraulis.runtime.state.optimizer_shard import HomeShare
 
 
 def shard_name(rank: int, world_size: int) -> str:

@@ -9,8 +9,8 @@ import torch.distributed as dist
 
 from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.checkpoint.durable import write_durably
-from hydraulis.runtime.every_rank import on_every_rank
-from hydraulis.runtime.rank_zero import from_rank_zero, on_rank_zero
+from hydraulis.runtime.ranks.every_rank import on_every_rank
+from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 
 # A network file system may show a new file late.
 PATIENCE_S = 10.0

@@ -11,16 +11,16 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from hydraulis.config.hugging_face import MODEL_CONFIG, POSITIONS, from_hugging_face, positions_of
-from hydraulis.config.to_hugging_face import to_hugging_face
+from hydraulis.config.hugging_face.read import MODEL_CONFIG, POSITIONS, from_hugging_face, positions_of
+from hydraulis.config.hugging_face.write import to_hugging_face
 from hydraulis.errors import HydraulisError
 from hydraulis.model.decoder import checkpoint_name
 from hydraulis.runtime.checkpoint.manifest import Manifest
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
+from hydraulis.runtime.checkpoint.tensor_file import write_tensors
 from hydraulis.runtime.hugging_face.files import carried_files, carried_folder, check_output
 from hydraulis.runtime.hugging_face.weights import INDEX, SINGLE
-from hydraulis.runtime.parameters import ModelParameters
-from hydraulis.runtime.tensor_file import write_tensors
+from hydraulis.runtime.state.parameters import ModelParameters
 
 SHARD_BYTES = 5_000_000_000
 

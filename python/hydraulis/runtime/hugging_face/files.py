@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from hydraulis.config.data import DataConfig
-from hydraulis.config.hugging_face import MODEL_CONFIG
+from hydraulis.config.hugging_face.read import MODEL_CONFIG
 from hydraulis.data.text.chat_template import named_template
 from hydraulis.errors import InvalidInputError
-from hydraulis.planner.files import unreadable
-from hydraulis.runtime.run_directory import CARRIED, RunDirectory
+from hydraulis.files import unreadable
+from hydraulis.runtime.records.run_directory import CARRIED, RunDirectory
 
 TEMPLATE = "chat_template.jinja"
 TOKENIZER_FILES = (

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hydraulis.config.hugging_face import MODEL_CONFIG, stated_positions
+from hydraulis.config.hugging_face.read import MODEL_CONFIG, stated_positions
 from hydraulis.config.run import RunConfig
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import EMBEDDING_WEIGHT, HEAD_WEIGHT, checkpoint_name
 from hydraulis.parallel.tensor import split_dim
-from hydraulis.runtime.parameters import ModelParameters
+from hydraulis.runtime.state.parameters import ModelParameters
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

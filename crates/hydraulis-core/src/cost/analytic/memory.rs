@@ -69,7 +69,7 @@ fn stage_parameters(model: &ModelShape, scheme: Scheme) -> Result<Vec<u64>> {
 }
 
 /// Bytes of a bucket's parameters that leave a rank which holds `held` of all, beyond the gradient buffer: it shares out no more
-/// than one of the two, and between nodes sends and relays what lives on its rail (`runtime/parameter_arrival.py`).
+/// than one of the two, and between nodes sends and relays what lives on its rail (`runtime/redistribute/parameter_gather.py`).
 fn overflow(model: &ModelShape, device: &Device, cluster: Cluster, held: u64) -> u64 {
     let node = u64::from(cluster.gpus_per_node());
     let bucket = largest_bucket(model);

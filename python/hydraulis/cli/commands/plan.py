@@ -1,0 +1,127 @@
+"""`hydraulis plan`: plans one batch of lengths and says what was decided and why."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from hydraulis._core import Link, Plan, Planner
+from hydraulis.cli.exit import EXIT_INTERNAL
+from hydraulis.cli.options import (
+    add_cluster,
+    add_figure,
+    add_json,
+    add_lengths,
+    add_link,
+    add_memory,
+    add_strategies,
+    cluster_of,
+    link_rates_of,
+    strategies_of,
+    written_to,
+)
+from hydraulis.cli.terminal.progress import Progress
+from hydraulis.files import check_writable, whole_file
+from hydraulis.planner import load_profile, read_lengths
+from hydraulis.report.style import require_matplotlib
+from hydraulis.report.timeline import timeline_figure
+from hydraulis.runtime.records.trace import PLANNED, chrome_trace
+from hydraulis.text.numbers import counted
+
+_EXAMPLES = """\
+examples:
+  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt
+  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
+      --strategies search --prove
+  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
+      --strategies search --memory exact
+  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
+      --trace plan.json --figure plan.png
+  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
+      --link 200,200,10 --figure plan.png
+  hydraulis plan --profile my-profile.json --gpus 16 --lengths lengths.npy --json > plan.json
+  hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths records.jsonl --field num_tokens \\
+      --strategies "1x<tp16>+12x<tp4>;8x<tp4,pp2>"
+
+A lengths file is text with one length per line, a one-dimensional integer .npy array, or .jsonl with a field
+that is the length or a list of tokens.
+"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Declare the subcommand and its options."""
+    parser = commands.add_parser(
+        "plan",
+        help="plan one batch of lengths",
+        description="Plan one batch: choose its strategy, dispatch and packing, and check the result.",
+        epilog=_EXAMPLES,
+    )
+    add_cluster(parser)
+    add_lengths(parser)
+    add_link(parser)
+    add_strategies(parser)
+    add_memory(parser)
+    parser.add_argument(
+        "--prove",
+        action="store_true",
+        help="look longer, and prove the plan to be nearer to the best (takes several times as long)",
+    )
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="write the predicted timeline as a trace for Perfetto"
+    )
+    add_figure(parser)
+    add_json(parser, "the plan itself")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Plan, check, and print the account or the plan.
+
+    Returns:
+        0, or 1 when the plan breaks one of its promises, which is a defect of the planner.
+    """
+    if arguments.figure:
+        # Before the work, not after it.
+        require_matplotlib()
+    check_writable(arguments.trace, arguments.figure)
+    profile = load_profile(arguments.profile)
+    cluster = cluster_of(arguments, profile)
+    rates = link_rates_of(arguments, profile, cluster)
+    planner = Planner(
+        profile,
+        cluster,
+        strategies=strategies_of(arguments.strategies),
+        memory=arguments.memory,
+        prove=arguments.prove,
+        link=None if rates is None else Link.of_profile(profile, rates),
+    )
+    with Progress() as progress:
+        lengths = read_lengths(arguments.lengths, arguments.field, progress)
+        progress(f"planning {len(lengths):,} sequences")
+        plan = planner.plan(lengths)
+        broken = planner.check(plan, lengths)
+        if not broken:
+            _write(arguments, planner, plan, progress)
+    if broken:
+        sys.stderr.write(
+            f"hydraulis: internal error: the plan breaks {len(broken)} promises; please report it\n"
+        )
+        sys.stderr.writelines(f"  {promise}\n" for promise in broken)
+        return EXIT_INTERNAL
+    account = plan.explain() + written_to(arguments.trace, arguments.figure)
+    sys.stdout.write(plan.to_json() + "\n" if arguments.json else account)
+    return 0
+
+
+def _write(arguments: argparse.Namespace, planner: Planner, plan: Plan, progress: Progress) -> None:
+    """Write the files that were asked for."""
+    step = planner.simulate(plan)
+    timelines = {PLANNED: step.timelines}
+    if arguments.trace:
+        progress(f"writing {arguments.trace}")
+        with whole_file(arguments.trace) as file:
+            file.write(chrome_trace(plan, timelines, trips=step.trips).encode())
+    if arguments.figure:
+        progress(f"drawing {arguments.figure}")
+        sequences, tokens = counted(len(plan.lengths), "sequence"), counted(int(plan.lengths.sum()), "token")
+        title = f"{plan.strategy}: {sequences}, {tokens}"
+        timeline_figure(plan, timelines, title, step.trips).save(arguments.figure)

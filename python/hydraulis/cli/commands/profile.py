@@ -1,0 +1,271 @@
+"""`hydraulis profile`: measures what a model costs on the ranks at hand, and writes a cost profile."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hydraulis._core import Cluster, CostProfile, Scheme
+from hydraulis.cli.exit import EXIT_INTERRUPTED
+from hydraulis.cli.options import PathEnding, add_config_layers, add_json, count, overrides_of, written_to
+from hydraulis.cli.ranks.local_ranks import end_with_parent, run_local_ranks
+from hydraulis.cli.ranks.rank import is_rank, report_as_rank
+from hydraulis.cli.tables.profile_table import describe
+from hydraulis.cli.terminal.progress import Progress
+from hydraulis.config.planner import SEARCH
+from hydraulis.config.run import RunConfig, load
+from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.extras import require_torch
+from hydraulis.files import check_writable, whole_file
+
+if TYPE_CHECKING:
+    import torch
+
+    from hydraulis.runtime.ranks.stop import StopRequest
+
+_EXAMPLES = """\
+examples:
+  hydraulis profile examples/demo.toml --ranks 4 --output demo-profile.json
+  hydraulis profile run.toml --ranks 2 --schemes '<1>;<tp2>;<pp2>;<cp2>' --seconds 60 --output profile.json
+  torchrun --nnodes 2 --nproc-per-node 8 --rdzv-endpoint HOST:29500 -m hydraulis profile run.toml \\
+      --output profile.json
+  hydraulis profile --refine runs/demo --output refined.json
+
+Model, type, checkpointing, kind of context parallelism, memory and the longest sequence are those of the
+run's configuration, so that training and `hydraulis plan --profile FILE` take the profile. What was timed is
+kept in OUTPUT.measurements.jsonl: the same command again goes on from it. With --refine no rank is started:
+the profile of a finished run is fitted again, to the times that the run recorded.
+"""
+
+_PURPOSE = "hydraulis profile"
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Declare the subcommand and its options."""
+    parser = commands.add_parser(
+        "profile",
+        help="measure a cost profile",
+        description="Measure time, memory and links of each scheme, and write a cost profile.",
+        epilog=_EXAMPLES,
+    )
+    parser.add_argument("config", nargs="?", metavar="RUN.toml", help="the configuration of a run")
+    parser.add_argument(
+        "--refine", type=Path, metavar="RUN", help="the folder of a run to learn from instead"
+    )
+    add_config_layers(parser)
+    parser.add_argument(
+        "--output",
+        required=True,
+        type=PathEnding((".json",), "a profile is JSON"),
+        metavar="FILE.json",
+        help="the profile to write",
+    )
+    parser.add_argument(
+        "--ranks", type=count, metavar="N", help="start so many ranks here (under torchrun: leave it out)"
+    )
+    parser.add_argument(
+        "--schemes", metavar="LIST", help="schemes separated by ';' (default: those of the run's strategies)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=_positive,
+        metavar="S",
+        help="begin no new pass after that (default: planner.profile_seconds)",
+    )
+    parser.add_argument(
+        "--precision",
+        type=_positive,
+        default=0.01,
+        metavar="SHARE",
+        help="measure a scheme no more once its median times are known to this (default: 0.01)",
+    )
+    add_json(parser, "the profile")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, or refine, and write the profile; or start the ranks that do.
+
+    Returns:
+        0; 130 when it was interrupted: what had been measured is kept.
+
+    Raises:
+        InvalidInputError: neither a configuration nor a run was named, or both (code `profile_source`), ranks
+            are missing (`not_torchrun`), the profile cannot be written (`file_unwritable`), or a value is
+            refused.
+        KeyboardInterrupt: the ranks that it started were interrupted; what had been measured is kept.
+    """
+    if (arguments.config is None) == (arguments.refine is None):
+        message = "give either the configuration of a run, to measure, or --refine with the folder of one"
+        raise InvalidInputError(message, code="profile_source")
+    if arguments.refine is not None:
+        return _refine(arguments)
+    if is_rank():
+        if arguments.ranks is not None:
+            message = "--ranks starts ranks, and this is one that torchrun has started: leave it out"
+            raise InvalidInputError(message, code="arguments")
+        end_with_parent()
+        return _as_rank(arguments)
+    # All that is refused already here is said once, and no rank is started for it.
+    _config(arguments)
+    require_torch(_PURPOSE)
+    if arguments.ranks is None:
+        message = (
+            "profile measures on ranks, and there are none: add --ranks N to start N of them here, or start "
+            "it as torchrun --standalone --nproc-per-node N -m hydraulis profile RUN.toml --output FILE.json"
+        )
+        raise InvalidInputError(message, code="not_torchrun")
+    check_writable(arguments.output)
+    return run_local_ranks(arguments.ranks, _for_ranks(arguments))
+
+
+def _for_ranks(arguments: argparse.Namespace) -> list[str]:
+    """Write the command's options again, without the number of ranks."""
+    words = ["profile", arguments.config, "--output", str(arguments.output)]
+    words += ["--precision", str(arguments.precision)]
+    words += ["--json"] if arguments.json else []
+    words += ["--schemes", arguments.schemes] if arguments.schemes is not None else []
+    words += ["--seconds", str(arguments.seconds)] if arguments.seconds is not None else []
+    words += ["--preset", arguments.preset] if arguments.preset is not None else []
+    return words + [word for override in overrides_of(arguments) for word in ("--set", override)]
+
+
+def _refine(arguments: argparse.Namespace) -> int:
+    check_writable(arguments.output)
+    require_torch(_PURPOSE)
+    # Only now: the command starts without torch.
+    from hydraulis.profile.refine import refine
+
+    with Progress() as progress:
+        refined = refine(arguments.refine, progress)
+    _finish(arguments, refined.profile, refined.explain)
+    return 0
+
+
+def _as_rank(arguments: argparse.Namespace) -> int:
+    """Be one rank of the measurement; what all of them are refused for, once they have met, is said once."""
+    config = _config(arguments)
+    require_torch(_PURPOSE)
+    from hydraulis.runtime.ranks.device import choose_device
+    from hydraulis.runtime.ranks.stop import StopRequest
+
+    device = choose_device(config.train.device)
+    with StopRequest() as stop:
+        try:
+            return _measure(arguments, config, device, stop)
+        except HydraulisError as error:
+            return report_as_rank("hydraulis", error)
+
+
+def _config(arguments: argparse.Namespace) -> RunConfig:
+    return _with_schemes(arguments.schemes, load(arguments.config, overrides_of(arguments), arguments.preset))
+
+
+def _measure(
+    arguments: argparse.Namespace, config: RunConfig, device: "torch.device", stop: "StopRequest"
+) -> int:
+    """Measure and write, with all other ranks."""
+    from datetime import timedelta
+
+    import torch.distributed as dist
+
+    from hydraulis.profile.measure import WARMING_UP, what_it_takes
+    from hydraulis.profile.of_run import measured_profile, measurement_limits
+    from hydraulis.runtime.ranks.distributed import joined, ranks_per_node
+    from hydraulis.runtime.ranks.rank_zero import on_rank_zero
+    from hydraulis.runtime.worker import Worker
+
+    timeout = timedelta(seconds=config.train.timeout_s)
+    with joined(timeout, device, deterministic=config.train.deterministic) as rank:
+        on_rank_zero(lambda: check_writable(arguments.output))
+        cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
+        schemes = _schemes(config, cluster, arguments.schemes)
+        # No data is read, so that epochs are no number of steps; none is trained anyway.
+        train = dataclasses.replace(config.train, steps=config.train.steps or 1)
+        worker = Worker(config.model, config.optimizer, train, schemes=schemes)
+        file = arguments.output.with_name(arguments.output.name + ".measurements.jsonl")
+        limits = dataclasses.replace(
+            measurement_limits(config),
+            seconds=arguments.seconds or config.planner.profile_seconds,
+            precision=arguments.precision,
+            file=file,
+        )
+        if rank == 0:
+            sys.stderr.write(f"{_going_on(file)}{what_it_takes(len(schemes), limits.seconds)}\n")
+        with Progress() as progress:
+            if rank == 0:
+                progress(WARMING_UP)
+            told = progress.share("measuring") if rank == 0 else lambda _share: None
+            profile = measured_profile(worker, schemes, limits, told, stop.agreed)
+        if profile is None:
+            on_rank_zero(lambda: _say_what_is_kept(file))
+            return EXIT_INTERRUPTED
+        on_rank_zero(lambda: _finish(arguments, profile, lambda: describe(profile, cluster)))
+    return 0
+
+
+def _schemes(config: RunConfig, cluster: Cluster, named: str | None) -> list[Scheme]:
+    """Give those to measure; where the run's own need more ranks, say how to name others."""
+    from hydraulis.runtime.planning.run_schemes import run_schemes
+
+    try:
+        return run_schemes(config, cluster, None)
+    except InvalidInputError as error:
+        if error.code != "strategy_too_large" or named is not None:
+            raise
+        message = f"{error}, or name schemes to measure by --schemes"
+        raise InvalidInputError(message, code=error.code) from None
+
+
+def _going_on(file: Path) -> str:
+    from hydraulis.profile.observations import num_kept
+
+    number = num_kept(file)
+    return f"going on from {number:,} measurements in {file}: remove it to begin anew\n" if number else ""
+
+
+def _say_what_is_kept(file: Path) -> None:
+    from hydraulis.profile.observations import num_kept
+
+    number = num_kept(file)
+    kept = f"{number:,} measurements are kept in {file}; the same command goes on from them"
+    sys.stderr.write(f"{kept if number else 'nothing was measured yet'}\n")
+
+
+def _with_schemes(text: str | None, config: RunConfig) -> RunConfig:
+    """Let the run search among the schemes that were named, if any were."""
+    if text is None:
+        return config
+    schemes = tuple(part.strip() for part in text.split(";") if part.strip())
+    if not schemes:
+        message = f"--schemes {text!r} names no scheme; write some, such as '<1>;<tp2>'"
+        raise InvalidInputError(message, code="scheme_syntax")
+    for scheme in schemes:
+        Scheme(scheme)
+    planner = dataclasses.replace(config.planner, strategies=SEARCH, schemes=schemes)
+    return dataclasses.replace(config, planner=planner)
+
+
+def _finish(arguments: argparse.Namespace, profile: CostProfile, account: Callable[[], str]) -> None:
+    """Write the profile, before anything else can fail, and print it or what there is to say of it."""
+    with whole_file(arguments.output) as file:
+        file.write((profile.to_json() + "\n").encode())
+    if arguments.json:
+        # The file's is indented; parsing keeps every number as it is.
+        sys.stdout.write(json.dumps(json.loads(profile.to_json())) + "\n")
+    else:
+        sys.stdout.write(account() + written_to(arguments.output))
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        message = f"{text!r} must be a number above 0"
+        raise argparse.ArgumentTypeError(message)
+    return value

@@ -1,0 +1,1 @@
+"""Commands that run as several ranks, and how a rank ends."""

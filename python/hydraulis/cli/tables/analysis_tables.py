@@ -1,0 +1,86 @@
+"""An analysis of lengths on the terminal."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hydraulis.data.analysis import BatchImbalance, LengthStatistics
+from hydraulis.extras import extra_module
+from hydraulis.text.numbers import counted
+
+_BAR_WIDTH = 24
+# A file has no edge to wrap at.
+_FILE_WIDTH = 120
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def require_tables() -> None:
+    """Refuse to print them where rich is missing.
+
+    Raises:
+        HydraulisError: rich is not installed (code `extra_missing`).
+    """
+    extra_module("rich", "hydraulis analyze without --json")
+
+
+def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, sentence: str | None) -> None:
+    """Print tables of the lengths and of the batches, and a sentence of a comparison."""
+    # Only when something is printed: starting the command imports nothing heavy.
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _FILE_WIDTH
+    quantiles = ", ".join(
+        f"{100 * share:g} % up to {length:,}" for share, length in lengths.quantiles.items()
+    )
+    console.print(
+        f"{counted(lengths.sequences, 'sequence')}, {counted(lengths.tokens, 'token')}, "
+        f"{lengths.targets:,} of them targets\n"
+        f"mean {lengths.mean:,.1f}; {quantiles}; longest {lengths.longest:,}\n",
+        soft_wrap=True,
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("tokens", justify="right")
+    for heading in ("sequences", "of all", "tokens", "attention"):
+        table.add_column(heading, justify="right")
+    table.add_column("share of all tokens")
+    squares = sum(one.squares for one in lengths.bins)
+    most = max(one.tokens for one in lengths.bins)
+    for one in lengths.bins:
+        table.add_row(
+            one.range,
+            f"{one.sequences:,}",
+            f"{one.sequences / lengths.sequences:.1%}",
+            f"{one.tokens / lengths.tokens:.1%}",
+            f"{one.squares / squares:.1%}",
+            _bar(one.tokens / most),
+        )
+    console.print(table)
+    if batches is not None:
+        console.print(_batches(batches), soft_wrap=True)
+    if sentence is not None:
+        console.print(f"\n{sentence}", soft_wrap=True)
+
+
+def _batches(batches: BatchImbalance) -> str:
+    why = batches.why_no_more or "--replicas says how many"
+    return (
+        f"\n{counted(batches.batches, 'batch', 'batches')} of {batches.sequences:,.0f} sequences and "
+        f"{batches.tokens:,.0f} tokens in the mean; the longest sequence of a batch is "
+        f"{_spread(batches.longest, ',.0f')} tokens.\n"
+        f"Dealt out in turn to {counted(batches.replicas, 'equal replica')} ({why}), the fullest one has "
+        f"{_spread(batches.token_imbalance, '.2f')} times the mean tokens and "
+        f"{_spread(batches.square_imbalance, '.2f')} times the mean attention."
+    )
+
+
+def _spread(values: Sequence[float], form: str) -> str:
+    median, high = np.percentile(values, (50, 95))
+    return f"{median:{form}} (median; 95 %: {high:{form}})"
+
+
+def _bar(share: float) -> str:
+    eighths = round(share * _BAR_WIDTH * 8)
+    return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()

@@ -1,0 +1,1 @@
+"""Progress and displays on a terminal or in a log."""

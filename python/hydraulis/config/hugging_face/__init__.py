@@ -1,0 +1,1 @@
+"""Model configurations of Hugging Face: read, written, and named by a path."""

@@ -1,0 +1,251 @@
+"""Reads a model's shape from the `config.json` of a Hugging Face checkpoint.
+
+Four dense families are known. A model that is trained as something else than it is would be wrong without a
+sign of it, so nothing is passed over in silence: a field that changes what the model computes must have the
+value that the decoder has, and a field that is not known is refused by name.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hydraulis.config.layered.table import from_table
+from hydraulis.config.model import ModelConfig
+from hydraulis.config.rope import RopeScaling
+from hydraulis.errors import InvalidInputError
+from hydraulis.text.paths import why_unreadable
+from hydraulis.text.values import written
+
+Fields = Mapping[str, Any]
+
+_FIXED: dict[str, dict[str, Any]] = {
+    "llama": {"qk_norm": False},
+    "mistral": {"attention_bias": False, "mlp_bias": False, "qk_norm": False},
+    "qwen2": {
+        "attention_bias": True,
+        "attention_output_bias": False,
+        "mlp_bias": False,
+        "qk_norm": False,
+    },
+    "qwen3": {"mlp_bias": False, "qk_norm": True},
+}
+"""By `model_type`: what the family's code does, whatever config.json says."""
+
+_DEFAULTS: dict[str, Any] = {
+    "head_dim": None,
+    "rms_norm_eps": 1e-6,
+    "initializer_range": 0.02,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "tie_word_embeddings": False,
+    "rope_theta": 10000.0,
+}
+"""What transformers 5.23 takes where config.json says nothing."""
+
+_FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
+    "mistral": {"num_key_value_heads": 8, "sliding_window": 4096},
+    "qwen2": {"num_key_value_heads": 32, "sliding_window": 4096, "use_sliding_window": False},
+    "qwen3": {
+        "num_key_value_heads": 32,
+        "head_dim": 128,
+        "sliding_window": 4096,
+        "use_sliding_window": False,
+    },
+}
+
+MODEL_CONFIG = "config.json"
+"""In the folder of a model."""
+POSITIONS = "max_position_embeddings"
+_REQUIRED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+
+_MODEL = tuple(
+    field.name
+    for field in dataclasses.fields(ModelConfig)
+    if field.name not in ("rope_theta", "rope_scaling")
+)
+"""The fields that a `ModelConfig` takes as they are."""
+
+_ONLY: dict[str, Any] = {
+    "attention_dropout": 0.0,
+    "hidden_act": "silu",
+    "is_encoder_decoder": False,
+    "partial_rotary_factor": 1.0,
+    "quantization_config": None,
+}
+"""Fields with the one value that the decoder computes."""
+
+_WITHOUT_EFFECT = frozenset(
+    {
+        "_name_or_path",
+        "architectures",
+        "bos_token_id",
+        "chunk_size_feed_forward",
+        "dtype",
+        "eos_token_id",
+        "id2label",
+        "label2id",
+        "max_position_embeddings",
+        "max_window_layers",
+        "model_type",
+        "output_attentions",
+        "output_hidden_states",
+        "pad_token_id",
+        "pretraining_tp",
+        "problem_type",
+        "return_dict",
+        "torch_dtype",
+        "transformers_version",
+        "use_cache",
+    }
+)
+"""Fields that do not change what the decoder computes."""
+
+_LOOKED_AT = frozenset(
+    {
+        "layer_types",
+        "rope_parameters",
+        "rope_scaling",
+        "rope_theta",
+        "use_sliding_window",
+    }
+)
+"""Fields that have a check of their own."""
+
+
+def from_hugging_face(source: str | Path | Fields) -> ModelConfig:
+    """Read the shape of a Llama, Mistral, Qwen2 or Qwen3 model.
+
+    Args:
+        source: the path of a `config.json`, or what is in it.
+
+    Raises:
+        InvalidInputError: the file cannot be read (code `config_file`) or is not JSON (`config_syntax`), the
+            model is of another family or has a field that the decoder does not compute
+            (`model_unsupported`), or a field is missing or out of its range (`model_config`, `config_value`).
+    """
+    given = source if isinstance(source, Mapping) else _read(Path(source))
+    family = given.get("model_type")
+    if family not in tuple(_FIXED):
+        _refuse("model_type", family, f"the families are {', '.join(_FIXED)}")
+    fields = _DEFAULTS | _FAMILY_DEFAULTS.get(family, {}) | dict(given)
+    _check_fixed(given, family)
+    _check_known(fields)
+    _check_layers(fields)
+    _check_required(fields)
+    fields = {"num_key_value_heads": fields["num_attention_heads"]} | fields
+    # Where the family does not say otherwise, attention_bias is that of all four maps.
+    fields = {"attention_output_bias": fields["attention_bias"]} | fields | _FIXED[family]
+    fields["sliding_window"] = _window(fields)
+    rope_theta, rope_scaling = _rope(fields)
+    shape = {name: fields[name] for name in _MODEL}
+    return ModelConfig(**shape, rope_theta=rope_theta, rope_scaling=rope_scaling)
+
+
+def stated_fields(path: str | Path) -> frozenset[str]:
+    """Name the fields of a model's shape that its `config.json` states; the others follow from its family.
+
+    Raises:
+        InvalidInputError: as `from_hugging_face`.
+    """
+    given = _read(Path(path))
+    rope = given.get("rope_parameters") or {}
+    scaling = {"rope_scaling"} if "rope_parameters" in given else set()
+    return frozenset(given) | scaling | ({"rope_theta"} & set(rope))
+
+
+def stated_positions(path: str | Path) -> int | None:
+    """Give the tokens of the longest sequence that a `config.json` states; None if it states none.
+
+    Raises:
+        InvalidInputError: the file cannot be read (code `config_file`) or is not JSON (`config_syntax`).
+    """
+    return positions_of(_read(Path(path)))
+
+
+def positions_of(fields: Fields) -> int | None:
+    """Give the tokens of the longest sequence that the fields of a `config.json` state, if they do."""
+    stated = fields.get(POSITIONS)
+    return stated if type(stated) is int else None
+
+
+def _read(path: Path) -> Fields:
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        message = (
+            f"model configuration '{path}' must be a file that can be read ({why_unreadable(path, error)}); "
+            "check the path"
+        )
+        raise InvalidInputError(message, code="config_file") from error
+    except ValueError as error:
+        message = f"model configuration '{path}' must be JSON in UTF-8: {error}; correct it there"
+        raise InvalidInputError(message, code="config_syntax") from error
+    if not isinstance(fields, Mapping):
+        message = f"model configuration '{path}' must hold a JSON object; give a checkpoint's config.json"
+        raise InvalidInputError(message, code="config_syntax")
+    return fields
+
+
+def _check_fixed(given: Fields, family: str) -> None:
+    for name, value in _FIXED[family].items():
+        if given.get(name, value) != value:
+            _refuse(name, given[name], f"a {family} model has {name} = {written(value)}")
+
+
+def _check_known(fields: Fields) -> None:
+    for name, value in fields.items():
+        if name in _ONLY and value != _ONLY[name]:
+            _refuse(name, value, f"the decoder computes {written(_ONLY[name])} alone")
+        if name not in _WITHOUT_EFFECT and name not in _LOOKED_AT and name not in (*_MODEL, *_ONLY):
+            _refuse(name, value, "it is not known; remove it if it changes nothing that is computed")
+
+
+def _check_layers(fields: Fields) -> None:
+    """Refuse heads of another kind (a classifier has the same fields) and attention of another kind."""
+    for name in fields.get("architectures") or ():
+        if not name.endswith("ForCausalLM"):
+            limit = f"it must be a causal language model, ...ForCausalLM, of the families {', '.join(_FIXED)}"
+            _refuse("architectures", name, limit)
+    kinds = ("full_attention",) if _window(fields) is None else ("full_attention", "sliding_attention")
+    for kind in fields.get("layer_types") or ():
+        if kind not in kinds:
+            _refuse("layer_types", kind, f"a layer of it may be {' or '.join(kinds)}")
+
+
+def _window(fields: Fields) -> int | None:
+    """Give the tokens that attention sees; Qwen's window lies idle unless use_sliding_window is true."""
+    return None if fields.get("use_sliding_window") is False else fields.get("sliding_window")
+
+
+def _check_required(fields: Fields) -> None:
+    for name in _REQUIRED:
+        if name not in fields:
+            message = f"{name} is missing in the model's config.json; add it"
+            raise InvalidInputError(message, code="model_config")
+
+
+def _rope(fields: Fields) -> tuple[float, RopeScaling | None]:
+    """Give theta and the scaling, from `rope_parameters` (transformers 5) or the two fields before it."""
+    given = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
+    if not isinstance(given, Mapping):
+        _refuse("rope_scaling", given, "it must be an object with a rope_type")
+    parameters = {"rope_type": given.get("type", "default"), "rope_theta": fields["rope_theta"], **given}
+    parameters.pop("type", None)
+    theta = parameters.pop("rope_theta")
+    if parameters.pop("partial_rotary_factor", 1.0) != 1.0:
+        _refuse("partial_rotary_factor", given["partial_rotary_factor"], "whole heads are turned")
+    if parameters["rope_type"] == "default":
+        return theta, None
+    if parameters["rope_type"] == "dynamic":
+        limit = "its frequencies depend on the longest sequence at hand, so the loss would depend on the plan"
+        _refuse("rope_type", "dynamic", limit)
+    if parameters["rope_type"] == "yarn":
+        parameters = {"original_max_position_embeddings": fields.get("max_position_embeddings")} | parameters
+    return theta, from_table(RopeScaling, parameters, "rope_scaling")
+
+
+def _refuse(name: str, value: object, limit: str) -> NoReturn:
+    message = f"{name} = {written(value)} in the model's config.json is not supported: {limit}"
+    raise InvalidInputError(message, code="model_unsupported")

@@ -1,0 +1,74 @@
+"""What the keys `path` and `hf_config` of the section `model` stand for: a shape, and parameters."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from hydraulis.config.hugging_face.read import MODEL_CONFIG, from_hugging_face, stated_fields
+from hydraulis.config.layered.layers import Layers
+from hydraulis.errors import InvalidInputError
+from hydraulis.text.paths import hub_remedy
+from hydraulis.text.values import written
+
+SOURCES = ("path", "hf_config")
+
+
+def resolve_model(layers: Layers) -> None:
+    """Replace the two keys by the shape that they name, which the section's other keys override, in place.
+
+    A `path` is a whole model folder, so `checkpoint.weights` names it then.
+
+    Raises:
+        InvalidInputError: a key is no string (code `config_type`), two of them say what the model is
+            (`config_value`), `path` may be a model's name on the Hub and is no folder (`config_file`), or the
+            shape is refused (see `from_hugging_face`).
+    """
+    section = layers.tables.get("model")
+    if not isinstance(section, dict):
+        return
+    checkpoint = layers.tables.setdefault("checkpoint", {})
+    if "path" in section and isinstance(checkpoint, dict):
+        _take_folder(section, checkpoint)
+        layers.origins["checkpoint.weights"] = f"model.path of {layers.origins.pop('model.path')}"
+    if "hf_config" in section:
+        path = _text(section.pop("hf_config"), "model.hf_config", "the path of a config.json")
+        shape = dataclasses.asdict(from_hugging_face(path))
+        stated = stated_fields(path)
+        layers.origins |= {
+            f"model.{key}": path if key in stated else f"left out of {path}"
+            for key in shape.keys() - section.keys()
+        }
+        layers.origins.pop("model.hf_config", None)
+        layers.tables["model"] = shape | section
+
+
+def _take_folder(section: dict[str, Any], checkpoint: dict[str, Any]) -> None:
+    path = _text(section.pop("path"), "model.path", "the folder of a model")
+    for name, table in (("hf_config", section), ("weights", checkpoint)):
+        if name in table:
+            message = (
+                f"model.path = {path!r} and {name} = {written(table[name])} both say what the model is; "
+                "leave one of them out"
+            )
+            raise InvalidInputError(message, code="config_value")
+    _refuse_name_of_hub(path)
+    section["hf_config"] = str(Path(path) / MODEL_CONFIG)
+    checkpoint["weights"] = path
+
+
+def _refuse_name_of_hub(path: str) -> None:
+    """Refuse what other tools would fetch; of other paths it is said where config.json is read."""
+    remedy = hub_remedy(path)
+    if remedy:
+        message = (
+            f"model.path = {path!r} must be a folder on this machine, and there is no "
+            f"{Path(path).absolute()}; check the path{remedy}"
+        )
+        raise InvalidInputError(message, code="config_file")
+
+
+def _text(value: object, name: str, wanted: str) -> str:
+    if type(value) is not str:
+        message = f"{name} = {written(value)} must be {wanted}; write it as a string"
+        raise InvalidInputError(message, code="config_type")
+    return value

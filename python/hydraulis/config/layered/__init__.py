@@ -1,0 +1,1 @@
+"""A configuration in layers: preset, file, overrides; tables and TOML."""

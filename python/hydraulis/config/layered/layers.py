@@ -1,0 +1,116 @@
+"""The layers of a configuration: a preset, the file, then overrides."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+
+from hydraulis.config.hugging_face.read import MODEL_CONFIG
+from hydraulis.errors import InvalidInputError
+from hydraulis.text.nearest import meant
+from hydraulis.text.paths import why_unreadable
+from hydraulis.text.values import written
+
+PRESETS = ("laptop", "node", "nodes")
+
+
+def read_preset(name: object) -> dict[str, object]:
+    """Read the tables of a preset.
+
+    Raises:
+        InvalidInputError: there is none of that name (code `config_value`).
+    """
+    if name not in PRESETS:
+        choices = ", ".join(map(repr, PRESETS))
+        message = f"preset = {written(name)} must be one of {choices}; choose one{meant(str(name), PRESETS)}"
+        raise InvalidInputError(message, code="config_value")
+    return tomllib.loads(preset_text(str(name)))
+
+
+def preset_text(name: str) -> str:
+    """Return the file of a preset."""
+    return (files("hydraulis.config") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+
+
+DEFAULT = "default"
+OVERRIDE = "--set"
+
+_ALTERNATIVES = (
+    {"data.tokens_per_batch", "data.sequences_per_batch"},
+    {"model.path", "model.hf_config"},
+    {"model.path", "checkpoint.weights"},
+)
+"""Keys of which a configuration has one."""
+
+
+@dataclass(slots=True)
+class Layers:
+    """The tables of all layers so far, and which layer each key comes from.
+
+    Attributes:
+        tables: by section, as the TOML parser gives them.
+        origins: by dotted key, such as `train.steps`; what is not there is a default.
+    """
+
+    tables: dict[str, object] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+
+    def add(self, tables: Mapping[str, object], origin: str) -> None:
+        """Lay tables over those that are there; whether their keys exist is not asked here."""
+        named = {f"{section}.{key}" for section, table in tables.items() for key in _keys(table)}
+        if "checkpoint.weights" in named:
+            self._keep_shape()
+        for names in _ALTERNATIVES:
+            if names & named:
+                for name in names - named:
+                    self._remove(name)
+        for section, table in tables.items():
+            below = self.tables.setdefault(section, {})
+            if isinstance(below, dict) and isinstance(table, Mapping):
+                below.update(table)
+            elif isinstance(below, dict):
+                # It is refused where the dataclasses are built, as what stands below it would be.
+                self.tables[section] = table
+        self.origins |= dict.fromkeys(named, origin)
+
+    def origin(self, name: str) -> str:
+        """Say where the value of a key comes from."""
+        return self.origins.get(name, DEFAULT)
+
+    def _keep_shape(self) -> None:
+        """Leave the shape alone of a model's folder: where the parameters are a later layer says."""
+        section = self.tables.get("model")
+        if isinstance(section, dict) and isinstance(section.get("path"), str) and "hf_config" not in section:
+            section["hf_config"] = str(Path(section["path"]) / MODEL_CONFIG)
+            self.origins["model.hf_config"] = self.origins["model.path"]
+
+    def _remove(self, name: str) -> None:
+        section, key = name.split(".")
+        table = self.tables.get(section)
+        if isinstance(table, dict):
+            table.pop(key, None)
+        self.origins.pop(name, None)
+
+
+def read_tables(path: Path) -> dict[str, object]:
+    """Read the tables of a TOML file.
+
+    Raises:
+        InvalidInputError: it cannot be read (code `config_file`) or is not TOML (`config_syntax`).
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        message = (
+            f"run configuration '{path}' must be a file that can be read ({why_unreadable(path, error)}); "
+            "check the path"
+        )
+        raise InvalidInputError(message, code="config_file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        message = f"run configuration '{path}' must be TOML in UTF-8: {error}; correct it there"
+        raise InvalidInputError(message, code="config_syntax") from error
+
+
+def _keys(table: object) -> list[str]:
+    return list(table) if isinstance(table, Mapping) else []

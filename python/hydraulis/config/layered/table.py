@@ -1,0 +1,220 @@
+"""Builds frozen dataclasses from parsed TOML tables.
+
+A table must match its dataclass: an unknown key, a missing key and a value of another type are errors that
+name the section and the key. Only two conversions are made: an array becomes a tuple, and an integer is
+taken where a float is declared. Which values are sensible is not known here: every dataclass checks its own
+in `__post_init__`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from types import MappingProxyType, NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from hydraulis.errors import InvalidInputError
+from hydraulis.text.nearest import meant, nearest
+from hydraulis.text.refusals import Refusals
+from hydraulis.text.values import written
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
+
+
+class Beside(NamedTuple):
+    """What there is beside the fields of a section, for messages.
+
+    Attributes:
+        keys: that may stand in it too: whoever reads the file has replaced them by then.
+        remedy: what gives the keys that it must have, in place of setting them.
+        elsewhere: by key, the section of the file that has it.
+    """
+
+    keys: tuple[str, ...] = ()
+    remedy: str = ""
+    elsewhere: Mapping[str, str] = MappingProxyType({})
+
+
+Others: TypeAlias = Mapping[str, Beside]
+"""By section of the file."""
+
+_WHOLE = "the run configuration"
+_NO_OTHERS: Others = {}
+_NOTHING = Beside()
+
+_TYPE_NAMES: dict[object, str] = {
+    bool: "a boolean",
+    float: "a float",
+    int: "an integer",
+    str: "a string",
+    list: "an array",
+    dict: "a table",
+}
+
+
+def from_table(cls: type[T], table: object, section: str, others: Others = _NO_OTHERS) -> T:
+    """Build `cls` from a parsed TOML table, and the dataclasses nested in it from its sub-tables.
+
+    A sub-table that is absent counts as empty, so that its defaults apply and its required keys are named.
+
+    Args:
+        cls: the dataclass to build.
+        table: what the TOML parser gave for this section.
+        section: the dotted name of the section, for messages; empty for the whole file.
+        others: what there is beside the fields of a section, for messages.
+
+    Returns:
+        The instance, checked by its own constructor.
+
+    Raises:
+        InvalidInputError: a key is unknown (code `config_unknown_key`) or missing (`config_missing_key`), a
+            value is of another type (`config_type`) or not one of the choices (`config_value`).
+    """
+    if not isinstance(table, Mapping):
+        raise _type_error(table, section or _WHOLE, "a table")
+    kinds, given, typed = _kinds(cls), dict(table), {}
+    beside = others.get(section, _NOTHING)
+    refusals = Refusals()
+    with refusals.collected():
+        refuse_unknown_keys(cls, given, section, beside)
+        # Behind it: a key that is missing is often there, misspelt.
+        given = {name: {} for name, kind in kinds.items() if is_dataclass(kind)} | given
+        _refuse_missing_keys(cls, given, section, beside.remedy)
+    for key, value in given.items():
+        if key in kinds:
+            with refusals.collected():
+                typed[key] = _typed(value, kinds[key], _join(section, key), others)
+    refusals.raise_any()
+    return cls(**typed)
+
+
+@cache
+def _kinds(cls: type[T]) -> dict[str, Any]:
+    """Give the types of a dataclass's fields; kept, because reports read a line for each step."""
+    return get_type_hints(cls)
+
+
+def refuse_unknown_keys(cls: type[T], table: Mapping[str, object], section: str, beside: Beside) -> None:
+    """Refuse keys that the dataclass lacks, and name all that may stand there; code as of `from_table`."""
+    refusals, own = Refusals(), [field.name for field in fields(cls)]
+    for key in table:
+        if key not in own:
+            # Of the whole file: what holds keys is meant for a section, as no key there does.
+            is_section = not section and isinstance(table[key], Mapping) and key not in beside.keys
+            with refusals.collected():
+                raise _unknown_key(key, own, section, "section" if is_section else "key", beside)
+    refusals.raise_any()
+
+
+def _unknown_key(key: str, own: Sequence[str], section: str, kind: str, beside: Beside) -> InvalidInputError:
+    choices = own if kind == "section" else [*beside.keys, *own]
+    near, other = nearest(key, choices, least=0.0), beside.elsewhere.get(key)
+    remedy = f"did you mean '{near}'?" if other is None else f"it belongs to [{other}]"
+    message = (
+        f"{kind} '{key}' in {_title(section)} is unknown; {remedy} (the {kind}s are {', '.join(choices)})"
+    )
+    return InvalidInputError(message, code="config_unknown_key")
+
+
+def _refuse_missing_keys(cls: type[T], table: Mapping[str, object], section: str, remedy: str) -> None:
+    missing = [field.name for field in fields(cls) if field.name not in table and _is_required(field)]
+    if not missing:
+        return
+    is_one, names = len(missing) == 1, ", ".join(f"'{name}'" for name in missing)
+    message = (
+        f"{'key' if is_one else 'keys'} {names} in {_title(section)} {'is' if is_one else 'are'} missing and "
+        f"{'has' if is_one else 'have'} no default; set {'it' if is_one else 'them'}"
+        f"{f', or {remedy}' if remedy else ''}"
+    )
+    raise InvalidInputError(message, code="config_missing_key")
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _typed(value: object, kind: Any, name: str, others: Others = _NO_OTHERS) -> object:
+    """Return the value in the declared type of its field, or refuse it."""
+    origin = get_origin(kind)
+    if origin is UnionType:
+        return _optional(value, kind, name)
+    if origin is Literal:
+        return _choice(value, kind, name)
+    if origin is tuple:
+        return _tuple(value, kind, name)
+    if isinstance(kind, type) and is_dataclass(kind):
+        return from_table(kind, value, name, others)
+    if kind is float and type(value) is int:
+        return float(value)
+    # Not isinstance: to Python a bool is an int, but `steps = true` is a mistake.
+    if type(value) is not kind:
+        raise _type_error(value, name, _TYPE_NAMES[kind])
+    return value
+
+
+def _optional(value: object, kind: Any, name: str) -> object:
+    """Take `X | None`: TOML has no null, but a configuration that was dumped as JSON has."""
+    if value is None:
+        return None
+    (inner,) = (member for member in get_args(kind) if member is not NoneType)
+    return _typed(value, inner, name)
+
+
+def _choice(value: object, kind: Any, name: str) -> object:
+    if value not in get_args(kind):
+        choices = ", ".join(repr(choice) for choice in get_args(kind))
+        near = meant(value, get_args(kind)) if isinstance(value, str) else ""
+        message = f"{name} = {written(value)} must be one of {choices}; choose one{near}"
+        raise InvalidInputError(message, code="config_value")
+    return value
+
+
+def _tuple(value: object, kind: Any, name: str) -> tuple[object, ...]:
+    members = get_args(kind)
+    holds = "an array" if members[-1] is Ellipsis else f"an array of {len(members)} values"
+    if not isinstance(value, list):
+        is_one = members[-1] is Ellipsis and type(value) is members[0]
+        raise _type_error(value, name, f"{holds}, such as [{written(value)}]" if is_one else holds)
+    if members[-1] is Ellipsis:
+        members = (members[0],) * len(value)
+    if len(value) != len(members):
+        raise _type_error(value, name, holds)
+    return tuple(_typed(*pair, f"{name}[{i}]") for i, pair in enumerate(zip(value, members, strict=True)))
+
+
+def _type_error(value: object, name: str, wanted: str) -> InvalidInputError:
+    found = _TYPE_NAMES.get(type(value), f"a {type(value).__name__}")
+    is_quoted = (
+        isinstance(value, str) and wanted in (_TYPE_NAMES[int], _TYPE_NAMES[float]) and _is_number(value)
+    )
+    remedy = "leave the quotes out" if is_quoted else "write it so"
+    message = f"{name} = {written(value)} is {found} and must be {wanted}; {remedy}"
+    return InvalidInputError(message, code="config_type")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _join(section: str, key: str) -> str:
+    return f"{section}.{key}" if section else key
+
+
+def _title(section: str) -> str:
+    return f"section [{section}]" if section else _WHOLE

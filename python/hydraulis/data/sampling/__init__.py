@@ -1,0 +1,1 @@
+"""Which sequences each batch holds, and how long a run is."""

@@ -1,0 +1,1 @@
+"""Files and folders that hold documents or tokens."""

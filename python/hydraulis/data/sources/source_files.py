@@ -1,0 +1,79 @@
+"""Which files the names of a source stand for."""
+
+import glob
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hydraulis.data.records.record_file import is_record_file
+from hydraulis.data.sources import megatron, numpy_tokens
+from hydraulis.errors import InvalidInputError
+
+
+def source_files(names: Sequence[str]) -> list[Path]:
+    """Find the files that paths, globs and folders stand for, each once.
+
+    A folder is one that Hugging Face's datasets saved; its files come in the order that it states. Those of
+    a glob come in the order of their names, and a set of Megatron's two files is named by its `.idx`.
+
+    Raises:
+        InvalidInputError: nothing bears a name (code `source_missing`), a folder is no saved data set, or a
+            file is of no known kind (`source_file`).
+    """
+    found: dict[Path, None] = {}
+    for name in names:
+        paths = [Path(name)] if Path(name).exists() else _matching(name)
+        if not paths:
+            where = "" if Path(name).is_absolute() else f" in {Path.cwd()}"
+            message = (
+                f"data.sources.files: nothing bears the name '{name}'{where}; check the path, or the glob"
+            )
+            raise InvalidInputError(message, code="source_missing")
+        for path in paths:
+            for file in _saved_files(path) if path.is_dir() else (path,):
+                found[_checked(file)] = None
+    return list(found)
+
+
+def _matching(pattern: str) -> list[Path]:
+    # Path.glob takes no absolute patterns.
+    return [Path(path) for path in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207
+
+
+def is_mapped(path: Path) -> bool:
+    """Whether a file holds tokens, which are mapped, and not records."""
+    return path.suffix in (*megatron.SUFFIXES, numpy_tokens.SUFFIX)
+
+
+def _checked(path: Path) -> Path:
+    if path.suffix in megatron.SUFFIXES:
+        return path.with_suffix(".idx")
+    if not is_mapped(path) and not is_record_file(path):
+        message = (
+            f"file '{path}' is of no known kind: the endings are .jsonl, .ndjson, .parquet, .arrow, .npy, "
+            ".bin and .idx; unpack or convert it"
+        )
+        raise InvalidInputError(message, code="source_file")
+    return path
+
+
+def _saved_files(folder: Path) -> Iterator[Path]:
+    """Give the files of a folder that `Dataset.save_to_disk` wrote."""
+    if (folder / "dataset_dict.json").exists():
+        splits = ", ".join(json.loads((folder / "dataset_dict.json").read_text(encoding="utf-8"))["splits"])
+        message = f"folder '{folder}' holds several splits ({splits}): name the folder of one of them"
+        raise InvalidInputError(message, code="source_file")
+    try:
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        names = [one["filename"] for one in state["_data_files"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        message = (
+            f"folder '{folder}' is no data set that Hugging Face's datasets saved ({error}): name its files, "
+            "such as 'folder/*.jsonl'"
+        )
+        raise InvalidInputError(message, code="source_file") from error
+    if state.get("_indices_files") or state.get("_indices_data_files"):
+        message = f"folder '{folder}' holds a selection of its rows: call flatten_indices() and save it again"
+        raise InvalidInputError(message, code="source_file")
+    for name in names:
+        yield folder / name

@@ -1,0 +1,1 @@
+"""Memory that a rank is predicted to need, and memory that it uses."""

@@ -1,0 +1,1 @@
+"""A stage, its instruction list, and the timers of both."""

@@ -1,0 +1,1 @@
+"""Plans made ahead of the iterations that they are for."""

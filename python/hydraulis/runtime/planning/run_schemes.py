@@ -1,0 +1,121 @@
+"""Which schemes the replicas of a run may have."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+from hydraulis._core import Cluster, CostProfile, Scheme, Strategy
+from hydraulis.config.planner import MIB, PlannerConfig
+from hydraulis.config.run import RunConfig
+from hydraulis.errors import InfeasibleError, InvalidInputError
+from hydraulis.parallel.context.degree import check_context_degree
+from hydraulis.parallel.tensor import check_tensor_degree
+from hydraulis.runtime.memory.resident import held_memory
+
+# Of a rank's memory, what a scheme may hold whatever the tokens, to be worth measuring.
+_HELD_SHARE = 0.8
+
+
+def run_schemes(config: RunConfig, cluster: Cluster, profile: CostProfile | None) -> list[Scheme]:
+    """List every scheme that a plan of the run may use, in their order.
+
+    Args:
+        config: of the run.
+        cluster: of its ranks.
+        profile: that plans will be made with; None if it is to be measured.
+
+    Raises:
+        InvalidInputError: a strategy or a scheme is not written as one (codes `strategy_syntax`,
+            `scheme_syntax`), does not fit the cluster (`strategy_too_large`) or the model (`tensor_degree`,
+            `context_degree`), or the profile lacks it (`scheme_unknown`).
+        InfeasibleError: a search has nothing to look among (code `no_schemes`).
+    """
+    named = {Scheme(text): "planner.schemes" for text in config.planner.schemes}
+    for strategy in named_strategies(config.planner, cluster):
+        named |= dict.fromkeys(strategy.schemes, f"'{strategy}' of planner.strategies")
+    if named:
+        return sorted(_named(scheme, where, config, cluster, profile) for scheme, where in named.items())
+    candidates = _all_schemes(config, cluster) if profile is None else map(Scheme, profile.schemes)
+    schemes = {scheme for scheme in candidates if _is_admitted(scheme, config, cluster, profile)}
+    if not schemes:
+        message = (
+            f"planner.strategies = ['search'] finds no scheme for this model on {cluster.gpus} ranks; name "
+            "some in planner.schemes, or raise planner.memory_mib"
+        )
+        raise InfeasibleError(message, code="no_schemes")
+    return sorted(schemes)
+
+
+def named_strategies(config: PlannerConfig, cluster: Cluster) -> list[Strategy]:
+    """Read the strategies that a configuration lists; none for a search.
+
+    Raises:
+        InvalidInputError: one is none (code `strategy_syntax`), or does not fit the cluster
+            (`strategy_too_large`).
+    """
+    strategies = [] if config.is_search else [Strategy(text) for text in config.strategies]
+    for strategy in strategies:
+        strategy.place(cluster)
+    return strategies
+
+
+def restricted(profile: CostProfile, schemes: Sequence[Scheme]) -> CostProfile:
+    """Leave out of a profile what the run's buffers are not made for."""
+    wanted = {str(scheme) for scheme in schemes}
+    if wanted == set(profile.schemes):
+        return profile
+    document = json.loads(profile.to_json())
+    document["schemes"] = [entry for entry in document["schemes"] if entry["scheme"] in wanted]
+    document["strategies"] = []
+    return CostProfile.from_json(json.dumps(document))
+
+
+def _named(
+    scheme: Scheme, where: str, config: RunConfig, cluster: Cluster, profile: CostProfile | None
+) -> Scheme:
+    """Check a scheme, and name in a refusal what of the configuration has it: a preset may."""
+    try:
+        return _checked(scheme, config, cluster, profile)
+    except InvalidInputError as error:
+        message = f"{where}: {error}"
+        raise InvalidInputError(message, code=error.code) from error
+
+
+def _checked(scheme: Scheme, config: RunConfig, cluster: Cluster, profile: CostProfile | None) -> Scheme:
+    Strategy(f"1x{scheme}").place(cluster)
+    check_tensor_degree(config.model, scheme.tp)
+    context = config.planner.context if scheme.cp > 1 else None
+    if profile is not None:
+        profile.micro_batch_ms(scheme, [1])
+        context = profile.context(scheme)
+    check_context_degree(config.model, scheme, context)
+    return scheme
+
+
+def _is_admitted(scheme: Scheme, config: RunConfig, cluster: Cluster, profile: CostProfile | None) -> bool:
+    try:
+        _checked(scheme, config, cluster, profile)
+    except InvalidInputError:
+        return False
+    return scheme.pp <= config.model.num_hidden_layers
+
+
+def _all_schemes(config: RunConfig, cluster: Cluster) -> Iterator[Scheme]:
+    """Give degrees, powers of two, that leave room for tokens, under each kind of checkpointing.
+
+    A replica's tensor and context ranks are within a node, and it has a pipeline or context ranks, not both:
+    else there would be more schemes than can be measured in a short time.
+    """
+    room = _HELD_SHARE * config.planner.memory_mib * MIB
+    node = min(cluster.gpus_per_node, cluster.gpus)
+    for tp in _powers(node):
+        degrees = [Scheme(f"<tp{tp},pp{pp}>") for pp in _powers(cluster.gpus // tp)]
+        degrees += [Scheme(f"<tp{tp},cp{cp}>") for cp in _powers(node // tp) if cp > 1]
+        for scheme in degrees:
+            fits = scheme.pp <= config.model.num_hidden_layers
+            if fits and held_memory(config, [scheme], cluster).bytes <= room:
+                yield from (scheme.under(kind) for kind in config.planner.checkpointing)
+
+
+def _powers(most: int) -> list[int]:
+    """List the powers of two up to a greatest one."""
+    return [1 << exponent for exponent in range(most.bit_length())]

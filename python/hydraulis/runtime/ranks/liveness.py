@@ -1,0 +1,99 @@
+"""Lost ranks: how a loss is recognised, and which ranks still answer."""
+
+import os
+import re
+import socket
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
+
+import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from hydraulis.errors import HydraulisError
+
+# How gloo begins an error: with a file of its own.
+_GLOO = re.compile(r"\[\S*gloo/transport/\S*\] ")
+
+
+def is_lost(error: BaseException) -> bool:
+    """Tell whether an error says that another rank cannot be reached any more."""
+    return isinstance(error, dist.DistError) or (
+        isinstance(error, RuntimeError) and _GLOO.match(str(error)) is not None
+    )
+
+
+def lost_rank(error: BaseException, then: str = "start again") -> HydraulisError:
+    """Make the error of a rank that lost another one.
+
+    Args:
+        error: that it was lost by.
+        then: what there is to do, once the cause is mended.
+    """
+    # What follows the first sentence of gloo's is advice to those who develop on it.
+    why = _GLOO.sub("", str(error).split("\n")[0]).split(". ")[0]
+    message = (
+        f"another rank ended, or does not answer within train.timeout_s ({why}): what it or torchrun says of "
+        f"that is the cause, and a rank that was killed (SIGKILL) had perhaps no memory; {then}"
+    )
+    return HydraulisError(message, code="lost_rank")
+
+
+# As long as the store may take to answer.
+_STORE_S = 5.0
+_POLL_S = 0.05
+
+
+class RollCall:
+    """A rank's view of the roll. torchrun's store outlives every rank, and the ranks that it starts anew.
+
+    Raises:
+        RuntimeError: the store cannot be reached, here or in any method.
+    """
+
+    def __init__(self) -> None:
+        self._rank, self._world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self._prefix = f"hydraulis/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        self._store = TCPStore(host, port, timeout=timedelta(seconds=_STORE_S))
+
+    def sign_in(self) -> None:
+        """Say on which host this rank is, while all is well."""
+        self._store.set(self._host_key(self._rank), socket.gethostname())
+
+    def answer(self) -> bool:
+        """Be counted among the ranks that are left; true for the first of them."""
+        self._store.set(self._answer_key(self._rank), "")
+        return self._store.add(f"{self._prefix}/answers", 1) == 1
+
+    def num_answers(self) -> int:
+        """Give how many ranks have answered."""
+        return self._store.add(f"{self._prefix}/answers", 0)
+
+    def missing(self, patience_s: float) -> list[int]:
+        """Give the ranks that have not answered, once all have or the time is over."""
+        deadline = time.monotonic() + patience_s
+        while self.num_answers() < self._world_size and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        return [rank for rank in range(self._world_size) if not self._store.check([self._answer_key(rank)])]
+
+    def named(self, ranks: Sequence[int]) -> str:
+        """Write ranks with the hosts they are on: `rank 3 (node-1), ranks 4, 5 (node-2)`."""
+        by_host: defaultdict[str, list[int]] = defaultdict(list)
+        for rank in ranks:
+            by_host[self._host_of(rank)].append(rank)
+        return ", ".join(
+            f"{'rank' if len(of_host) == 1 else 'ranks'} {', '.join(map(str, of_host))} ({host})"
+            for host, of_host in by_host.items()
+        )
+
+    def _host_of(self, rank: int) -> str:
+        key = self._host_key(rank)
+        return self._store.get(key).decode() if self._store.check([key]) else "host not known"
+
+    def _host_key(self, rank: int) -> str:
+        return f"{self._prefix}/host/{rank}"
+
+    def _answer_key(self, rank: int) -> str:
+        return f"{self._prefix}/answer/{rank}"

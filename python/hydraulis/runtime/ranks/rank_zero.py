@@ -1,0 +1,149 @@
+"""What rank 0 reads, decides or refuses reaches every rank: as the same bytes, or as the same error."""
+
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hydraulis import errors
+from hydraulis.data.corpus import Corpus
+from hydraulis.runtime.ranks.every_rank import everywhere
+
+# Between two signs of life: far below any timeout of a process group.
+_HEARTBEAT_S = 2.0
+
+
+def from_rank_zero(make: Callable[[], str]) -> str:
+    """Call `make` on rank 0 alone, and give its text to all. Collective.
+
+    Raises:
+        HydraulisError: what `make` raised, on every rank, so that none waits for what never comes. Anything
+            else that it raised is raised on rank 0, and on the others as code `rank_zero_failed`.
+    """
+    reply: dict[str, str]
+    reply, failure = _reply(make) if dist.get_rank() == 0 else ({}, None)
+    sent = torch.tensor(bytearray(json.dumps(reply).encode()), dtype=torch.uint8)
+    length = torch.tensor(sent.numel())
+    dist.broadcast(length, src=0)
+    received = sent if dist.get_rank() == 0 else torch.empty(int(length), dtype=torch.uint8)
+    dist.broadcast(received, src=0)
+    if failure is not None:
+        raise everywhere(failure) if isinstance(failure, errors.HydraulisError) else failure
+    reply = json.loads(received.numpy().tobytes())
+    if "failed" in reply:
+        message = f"rank 0 failed: {reply['failed']}; see its traceback"
+        raise errors.HydraulisError(message, code="rank_zero_failed")
+    if "error" in reply:
+        raise everywhere(getattr(errors, reply["error"])(reply["message"], code=reply["code"]))
+    return reply["text"]
+
+
+def from_rank_zero_slowly(make: Callable[[Callable[[], None]], str], stop: Callable[[], bool]) -> str | None:
+    """Call `make` on rank 0 alone, even if it takes longer than a collective may wait. Collective.
+
+    Args:
+        make: is given a function that it calls now and then: then the ranks hear of each other. It may raise
+            out of `make` that the run is to stop.
+        stop: whether the run is to stop, the same answer on all ranks. Collective.
+
+    Returns:
+        The text, on every rank; None if the run is to stop.
+
+    Raises:
+        HydraulisError: as `from_rank_zero`.
+    """
+    if dist.get_rank() == 0:
+        return _make_slowly(make, stop)
+    while _flag(None):
+        if stop():
+            return None
+    return from_rank_zero(str)
+
+
+def _make_slowly(make: Callable[[Callable[[], None]], str], stop: Callable[[], bool]) -> str | None:
+    last = time.monotonic()
+
+    def alive() -> None:
+        nonlocal last
+        if time.monotonic() - last > _HEARTBEAT_S:
+            last = time.monotonic()
+            _flag(1)
+            if stop():
+                raise _StopMaking
+
+    try:
+        reply: Callable[[], str] = partial(str, make(alive))
+    except _StopMaking:
+        return None
+    except Exception as error:
+        reply = partial(_raise, error)
+    _flag(0)
+    return from_rank_zero(reply)
+
+
+class _StopMaking(Exception):  # noqa: N818 - no error
+    """The run is to stop."""
+
+
+def _flag(value: int | None) -> bool:
+    """Give rank 0's number to all. Collective."""
+    flag = torch.tensor(value or 0)
+    dist.broadcast(flag, src=0)
+    return bool(flag)
+
+
+def _raise(error: Exception) -> str:
+    raise error
+
+
+def on_rank_zero(act: Callable[[], None]) -> None:
+    """Call `act` on rank 0 alone; its error reaches every rank as with `from_rank_zero`. Collective."""
+
+    def make() -> str:
+        act()
+        return ""
+
+    from_rank_zero(make)
+
+
+def corpus_from_rank_zero(load: Callable[[], Corpus]) -> Corpus:
+    """Load a corpus without a mask on rank 0, and give it to all. Collective.
+
+    Raises:
+        HydraulisError: what `load` raised, on every rank.
+    """
+    loaded: list[Corpus] = []
+
+    def facts() -> str:
+        corpus = load()
+        loaded.append(corpus)
+        return json.dumps(
+            [corpus.token_T.dtype.name, len(corpus.token_T), len(corpus.offset), dict(corpus.left_out)]
+        )
+
+    dtype, num_tokens, num_offsets, left_out = json.loads(from_rank_zero(facts))
+    token_T = _shared(loaded[0].token_T if loaded else None, num_tokens, getattr(torch, dtype))
+    offset = _shared(loaded[0].offset if loaded else None, num_offsets, torch.int64)
+    return Corpus(token_T=token_T.numpy(), offset=offset.numpy(), left_out=left_out)
+
+
+def _reply(make: Callable[[], str]) -> tuple[dict[str, str], Exception | None]:
+    try:
+        return {"text": make()}, None
+    except errors.HydraulisError as error:
+        return {"error": type(error).__name__, "message": str(error), "code": error.code}, error
+    except Exception as error:
+        return {"failed": repr(error)}, error
+
+
+def _shared(array: npt.NDArray[Any] | None, elements: int, dtype: torch.dtype) -> Tensor:
+    # Copied, because torch takes no read-only array.
+    shared = torch.empty(elements, dtype=dtype) if array is None else torch.tensor(array)
+    dist.broadcast(shared, src=0)
+    return shared

@@ -1,0 +1,1 @@
+"""The files of a run: metrics, trace, plans, tracking services."""

@@ -1,0 +1,61 @@
+"""Event files for TensorBoard."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+from hydraulis.extras import extra_module
+from hydraulis.runtime.records.run_directory import writing
+
+
+class TensorBoard:
+    """Writes event files, which `tensorboard --logdir` shows.
+
+    Args:
+        folder: of the files; made if it is not there.
+        completed: iterations before this attempt; what an earlier one logged of later ones is hidden.
+
+    Raises:
+        HydraulisError: tensorboard is not installed (code `extra_missing`), or its files cannot be made
+            (`run_directory_write`).
+    """
+
+    def __init__(self, folder: Path, completed: int) -> None:
+        hidden_from = completed + 1 if completed else None
+        library = require_tensorboard()
+        self._folder = folder
+        with writing(folder):
+            self._writer = library.SummaryWriter(str(folder), purge_step=hidden_from)
+
+    def log(self, step: int, values: Mapping[str, float | str]) -> None:
+        """Append a scalar for each number, and a text for each string.
+
+        Raises:
+            HydraulisError: they cannot be written (code `run_directory_write`).
+        """
+        with writing(self._folder):
+            for name, value in values.items():
+                if isinstance(value, str):
+                    self._writer.add_text(name, value, step)
+                else:
+                    self._writer.add_scalar(name, value, step)
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Close the files.
+
+        Raises:
+            HydraulisError: they cannot be written (code `run_directory_write`).
+        """
+        with writing(self._folder):
+            self._writer.close()
+
+
+def require_tensorboard() -> ModuleType:
+    """Import what writes event files.
+
+    Raises:
+        HydraulisError: tensorboard is not installed (code `extra_missing`).
+    """
+    extra_module("tensorboard", "output.tensorboard", "track")
+    return extra_module("torch.utils.tensorboard", "output.tensorboard", "track")

@@ -1,0 +1,1 @@
+"""Parameters gathered from their owners, gradients reduced to them, bucket by bucket."""

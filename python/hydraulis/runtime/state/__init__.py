@@ -1,0 +1,1 @@
+"""Parameters, buffers, optimizer shards and the optimizer."""

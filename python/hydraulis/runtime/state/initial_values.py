@@ -1,0 +1,38 @@
+"""Where the values of master parameters come from, slice by slice."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from hydraulis.model.init import initial_value
+from hydraulis.runtime.state.parameters import ModelParameters
+
+
+class ParameterValues(Protocol):
+    """Values of every parameter of a model; a rank asks for its home share alone."""
+
+    def read(self, name: str, start: int, end: int) -> Tensor:
+        """Give the canonical elements from `start` to `end` of a parameter, flat, in any float dtype."""
+
+
+@dataclass(frozen=True, slots=True)
+class InitialValues:
+    """Values drawn by a seed: the same ones for any number of ranks.
+
+    Attributes:
+        parameters: of the model.
+        seed: of the run.
+        dtype: in which they are given.
+    """
+
+    parameters: ModelParameters
+    seed: int
+    dtype: torch.dtype
+
+    def read(self, name: str, start: int, end: int) -> Tensor:
+        """Draw the whole parameter, and give a part of it."""
+        shape, config = self.parameters.shapes[name], self.parameters.config
+        value = initial_value(name, shape, config, self.seed, self.dtype)
+        return self.parameters.canonical(value, name)[start:end]

@@ -1,0 +1,1 @@
+"""Words for people: counts, shares, nearest names, values and refusals in messages."""

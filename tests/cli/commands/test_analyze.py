@@ -1,0 +1,278 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cli.told import interrupt_at, listen
+from helpers import ROOT
+from hydraulis.cli.exit import EXIT_INTERRUPTED
+from hydraulis.cli.main import main
+
+TEXT = str(ROOT / "examples/text.jsonl")
+CHAT = str(ROOT / "examples/chat.jsonl")
+RUN = str(ROOT / "examples/own.toml")
+OF_RECORDS = ("--field", "--tokenizer", "--chat-template", "--max-tokens")
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The index is kept in the folder of the command.
+    monkeypatch.chdir(tmp_path)
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["analyze", *arguments, "--json"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("\n") == 1
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def lengths_of(path: str) -> list[int]:
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    return [len(json.loads(line)["text"].encode()) for line in lines]
+
+
+def test_the_lengths_are_those_of_the_documents(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, TEXT)["lengths"]
+    lengths = lengths_of(TEXT)
+    assert (found["sequences"], found["tokens"]) == (len(lengths), sum(lengths))
+    assert found["longest"] == max(lengths)
+    assert sum(one["sequences"] for one in found["bins"]) == len(lengths)
+    split = document(capsys, TEXT, "--max-tokens", "100")["lengths"]
+    assert split["longest"] == 100
+    assert split["tokens"] == sum(lengths)
+
+
+def test_of_chats_the_targets_are_fewer(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, CHAT, "--format", "chat", "--chat-template", "chatml")["lengths"]
+    assert found["sequences"] == 4
+    assert 0 < found["targets"] < found["tokens"]
+
+
+def test_what_is_not_trained_as_it_stands_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = {"role": "user", "content": "a"}
+    chats = [[asked, {"role": "assistant", "content": "b" * 99}], [asked]]
+    lines = [json.dumps({"messages": chat}) + "\n" for chat in chats]
+    Path("chats.jsonl").write_text("".join(lines), encoding="utf-8")
+    options = ("chats.jsonl", "--format", "chat", "--chat-template", "chatml", "--max-tokens", "90")
+    documents = document(capsys, *options)["documents"]
+    assert documents["documents"] == 1
+    counts = {name: number for name, number in documents.items() if number and name != "documents"}
+    assert counts.keys() >= {"too_long", "documents_without_target"}
+    assert (counts["too_long"], counts["documents_without_target"]) == (1, 1)
+    assert main(["analyze", *options]) == 0
+    told = capsys.readouterr().out.splitlines()[0]
+    assert told.startswith("1 document to train on; 1 document too long, ")
+    assert told.endswith("1 document without a target")
+    # Of a file of lengths nobody knows.
+    Path("lengths.txt").write_text("3\n5\n", encoding="utf-8")
+    assert document(capsys, "--lengths", "lengths.txt")["documents"] == {}
+
+
+def test_broken_records_are_left_out_and_named_if_so_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("some.jsonl").write_text('{"text": "abc"}\n{"txt": "abc"}\n{"text": 3}\n', encoding="utf-8")
+    command = ["analyze", "some.jsonl"]
+    assert main(command) == 2
+    assert "has 2 records that are refused: line 2 has no field 'text'" in capsys.readouterr().err
+    assert main([*command, "--broken", "skip"]) == 0
+    told = capsys.readouterr()
+    assert "2 broken records left out: file 'some.jsonl', line 2 has no field 'text'" in told.err
+    assert "file 'some.jsonl', line 3: field 'text' holds 3 where a string" in told.err
+    assert told.out.startswith("1 document to train on; 2 records broken\n")
+    assert document(capsys, "some.jsonl", "--broken", "skip")["documents"]["broken_records"] == 2
+
+
+def test_batches_are_drawn_if_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert document(capsys, TEXT)["batches"] is None
+    found = document(capsys, TEXT, "--tokens-per-batch", "600", "--count", "9", "--replicas", "2")["batches"]
+    assert (found["batches"], found["replicas"]) == (9, 2)
+    assert found["tokens"] >= 600
+    assert 1 < np.mean(found["token_imbalance"]) <= 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("ids.jsonl", "--format", "tokens", "--tokens-per-batch", "16384"), "--tokens-per-batch = 16,384"),
+        (("--lengths", "lengths.txt", "--tokens-per-batch", "16384"), "--tokens-per-batch = 16,384"),
+        (("run.toml",), "data.tokens_per_batch = 16,384"),
+        (("run.toml", "--tokens-per-batch", "32768"), "--tokens-per-batch = 32,768"),
+        (
+            ("run.toml", "--set", "data.sequences_per_batch=4096"),
+            "data.sequences_per_batch = 4,096",
+        ),
+    ],
+)
+def test_batches_that_repeat_what_there_is_are_told(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], named: str
+) -> None:
+    Path("ids.jsonl").write_text('{"input_ids": [17, 4, 99, 23]}\n')
+    Path("lengths.txt").write_text("4\n")
+    sources = 'sources = [{files = ["ids.jsonl"], format = "tokens"}]'
+    Path("run.toml").write_text(f"[data]\ntokens_per_batch = 16384\n{sources}\nindex_processes = 1\n")
+    assert main(["analyze", *arguments, "--count", "3", "--json"]) == 0
+    told = capsys.readouterr()
+    assert told.err.startswith(f"{named}: the data, ")
+    assert "the data, 1 sequence of 4 tokens in all, come about " in told.err
+    assert json.loads(told.out)["batches"]["batches"] == 3
+
+
+def test_batches_of_a_few_epochs_are_not_remarked_on(capsys: pytest.CaptureFixture[str]) -> None:
+    document(capsys, TEXT, "--tokens-per-batch", str(10 * sum(lengths_of(TEXT))), "--count", "3")
+    main(["analyze", TEXT, "--tokens-per-batch", "600"])
+    assert capsys.readouterr().err == ""
+
+
+def test_no_more_replicas_than_batches_have_sequences(capsys: pytest.CaptureFixture[str]) -> None:
+    lengths = ("--lengths", str(ROOT / "examples/lengths.txt"))
+    drawn = (*lengths, "--tokens-per-batch", "200000", "--count", "3")
+    assert document(capsys, *drawn)["batches"]["replicas"] == 8
+    profiled = (*drawn, "--profile", "llama-32b-a800", "--gpus", "64")
+    assert document(capsys, *profiled)["batches"]["replicas"] == 64
+    assert document(capsys, *profiled, "--replicas", "4")["batches"]["replicas"] == 4
+    small = (TEXT, "--tokens-per-batch", "600")
+    found = document(capsys, *small)["batches"]
+    assert found["replicas"] == found["median_sequences"] == 4
+    assert main(["analyze", *small]) == 0
+    account = (
+        "Dealt out in turn to 4 equal replicas (half of the batches have no more sequences), the fullest"
+    )
+    assert account in capsys.readouterr().out
+    assert main(["analyze", *small, "--replicas", "2"]) == 0
+    assert (
+        "Dealt out in turn to 2 equal replicas (--replicas says how many), the fullest"
+        in capsys.readouterr().out
+    )
+    assert main(["analyze", *small, "--replicas", "5"]) == 2
+    assert capsys.readouterr().err == (
+        "hydraulis: error [analyze_arguments]: --replicas 5 would leave replicas empty: half of the batches "
+        "have at most 4 sequences; give no more than that, or draw larger batches by --tokens-per-batch\n"
+    )
+
+
+def test_batches_of_a_runs_sequences_are_dealt_out_to_no_more_replicas(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = (ROOT / "examples/demo.toml").read_text(encoding="utf-8")
+    Path("run.toml").write_text(f'{text}\n[[data.sources]]\nfiles = ["{TEXT}"]\n')
+    assert document(capsys, "run.toml", "--set", "data.sequences_per_batch=3")["batches"]["replicas"] == 3
+
+
+def test_a_static_set_up_is_compared_on_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    lengths = str(ROOT / "examples/lengths.txt")
+    options = ("--lengths", lengths, "--tokens-per-batch", "100000", "--count", "3")
+    found = document(capsys, *options, "--profile", "llama-32b-a800", "--gpus", "64")["comparison"]
+    assert found["ratio"] == pytest.approx(found["static_ms"] / found["search_ms"])
+    assert found["ratio"] > 1.05
+    assert found["static"].count("x<") == 1
+    assert main(["analyze", *options, "--profile", "llama-32b-a800", "--gpus", "64"]) == 0
+    text = capsys.readouterr().out
+    assert f"best static strategy, {found['static']}, is predicted to take" in text
+    assert f"{found['ratio']:.2f} times as long" in text
+    rows = [line.split() for line in text.splitlines() if line.startswith(("static", "search"))]
+    assert [row[0] for row in rows] == ["static", "search"]
+    assert f"{found['search_ms']:,.1f}" in rows[1]
+    drawn = ("analyze", *options, "--profile", "llama-32b-a800", "--gpus", "64", "--figure", "lengths.svg")
+    assert main(drawn) == 0
+    assert capsys.readouterr().out.endswith("written to lengths.svg\nwritten to lengths-compared.svg\n")
+    content = Path("lengths-compared.svg").read_bytes()
+    assert b"llama-32b-a800 on 64 GPUs" in content
+
+
+def test_a_run_says_everything_about_its_data(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "examples/demo.toml").read_text(encoding="utf-8")
+    Path("run.toml").write_text(f'{text}\n[[data.sources]]\nfiles = ["{TEXT}"]\n')
+    found = document(capsys, "run.toml", "--count", "2")
+    assert found["lengths"]["sequences"] == 8
+    assert found["batches"]["tokens"] >= 16384
+
+
+def test_layers_of_a_run_count(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "examples/demo.toml").read_text(encoding="utf-8")
+    Path("run.toml").write_text(f'{text}\n[[data.sources]]\nfiles = ["{TEXT}"]\n')
+    found = document(capsys, "run.toml", "--count", "2", "--set", "data.tokens_per_batch=600")
+    assert 600 <= found["batches"]["tokens"] < 16384
+
+
+def test_it_says_how_far_it_is_and_can_be_ended_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiled = ("--profile", "llama-32b-a800", "--gpus", "64")
+    arguments = ("analyze", TEXT, "--tokens-per-batch", "600", "--count", "3", *profiled)
+    told = listen(monkeypatch)
+    assert main(arguments) == 0
+    assert {("drawing batches", 2, 3), ("simulating static", 2, 3), ("simulating search", 2, 3)} < set(told)
+    assert max(one.done for one in told if one.name == "indexing") == 1000
+    capsys.readouterr()
+    for step in ("indexing", "drawing batches", "simulating search"):
+        interrupt_at(monkeypatch, step)
+        # Of an index that is there nothing is told, and of one that was begun the rest.
+        Path(".hydraulis").rename(f"kept before {step}")
+        assert main(arguments) == EXIT_INTERRUPTED
+        out, err = capsys.readouterr()
+        kept = "what is indexed is kept in .hydraulis/index; the same command goes on from it\n"
+        assert (out, err) == ("", (kept if step == "indexing" else "") + "hydraulis: interrupted\n")
+
+
+def test_the_table_has_a_row_for_each_range(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", TEXT]) == 0
+    out = capsys.readouterr().out
+    lengths = lengths_of(TEXT)
+    assert f"{len(lengths)} sequences, {sum(lengths):,} tokens" in out
+    rows = [line for line in out.splitlines() if "%" in line and "-" in line.split()[0]]
+    assert len(rows) == 7
+    assert rows[-1].split()[:3] == ["512-1,023", "1", "12.5%"]
+    assert "█" in rows[-1]
+
+
+def test_a_figure_that_cannot_be_written_is_refused_before_the_work(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("hydraulis.cli.commands.analyzed_data.prepare")
+    assert main(["analyze", TEXT, "--figure", "missing/lengths.png"]) == 2
+    assert capsys.readouterr().err.startswith("hydraulis: error [file_unwritable]: ")
+
+
+@pytest.mark.parametrize("name", ["lengths.png", "lengths.svg"])
+def test_a_figure_is_drawn(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    found = document(capsys, TEXT, "--tokens-per-batch", "600", "--count", "3", "--figure", name)
+    assert found["files"] == [name]
+    content = Path(name).read_bytes()
+    assert content.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
+    if name.endswith("svg"):
+        assert b"512-1,023 tokens: 12.5 % of the sequences" in content
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ([], "analyze_arguments"),
+        ([TEXT, "--lengths", "x"], "analyze_arguments"),
+        ([TEXT, "--gpus", "8"], "analyze_arguments"),
+        ([TEXT, "--gpus", "8", "--profile", "llama-7b-a800"], "analyze_arguments"),
+        (["--lengths", "x", "--gpus", "8", "--profile", "llama-7b-a800"], "analyze_arguments"),
+        ([TEXT, "--set", "data.max_tokens=9"], "analyze_arguments"),
+        (["--lengths", "x", "--preset", "laptop"], "analyze_arguments"),
+        ([TEXT, "--replicas", "2"], "analyze_arguments"),
+        ([str(ROOT / "examples/demo.toml")], "analyze_arguments"),
+        ([str(ROOT / "examples/demo.toml"), "--set", "dta.max_tokens=9"], "config_unknown_key"),
+        *(([RUN, option, "5"], "analyze_arguments") for option in OF_RECORDS),
+        *((["--lengths", "x", option, "5"], "analyze_arguments") for option in OF_RECORDS[1:]),
+        ([RUN, "--format", "chat"], "analyze_arguments"),
+        (["missing.jsonl"], "source_missing"),
+        ([TEXT, "--field", "body"], "record_field"),
+        ([TEXT, "--tokenizer", "missing"], "tokenizer_file"),
+        (["--lengths", "missing.txt"], "file_unreadable"),
+    ],
+)
+def test_what_is_refused_is_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], code: str
+) -> None:
+    assert main(["analyze", *arguments]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(f"hydraulis: error [{code}]: ")
+    assert output.err.count("\n") == 1

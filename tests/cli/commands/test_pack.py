@@ -1,0 +1,118 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli.told import listen
+from hydraulis.cli.commands import pack as cli_pack
+from hydraulis.cli.exit import EXIT_INTERRUPTED
+from hydraulis.cli.main import main
+
+
+@pytest.fixture
+def lengths(tmp_path: Path) -> Path:
+    path = tmp_path / "lengths.npy"
+    np.save(path, np.array([700, 400, 300, 600, 1000], dtype=np.uint16))
+    return path
+
+
+def options(lengths: Path, *more: str) -> list[str]:
+    output = str(lengths.with_name("windows.npz"))
+    return ["pack", "--lengths", str(lengths), "--window", "1000", "--output", output, *more]
+
+
+def test_writes_the_windows_and_prints_the_account(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(options(lengths)) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    assert "5 sequences with 3,000 tokens" in output.out
+    assert "in 3 windows of 1,000 tokens, 100.00% full; at least 3 are needed" in output.out
+    with np.load(lengths.with_name("windows.npz")) as written:
+        assert sorted(written) == ["sequences", "window_offsets", "window_tokens"]
+        assert written["sequences"].tolist() == [4, 0, 2, 1, 3]
+        assert written["window_offsets"].tolist() == [0, 1, 3, 5]
+        assert written["window_tokens"] == 1000
+
+
+def test_prints_the_account_as_json(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(options(lengths, "--json")) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "sequences": 5,
+        "tokens": 3000,
+        "windows": 3,
+        "lower_bound": 3,
+        "window_tokens": 1000,
+        "fill": 1.0,
+        "files": [str(lengths.with_name("windows.npz"))],
+    }
+
+
+def test_reads_text_and_records_too(
+    lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, records = tmp_path / "lengths.txt", tmp_path / "records.jsonl"
+    text.write_text("700\n400\n300\n600\n1000\n", encoding="utf-8")
+    records.write_text("".join(f'{{"n": {n}}}\n' for n in (700, 400, 300, 600, 1000)), encoding="utf-8")
+    for path, more in ((lengths, []), (text, []), (records, ["--field", "n"])):
+        assert main(options(path, "--json", *more)) == 0
+    one, two, three = capsys.readouterr().out.splitlines()
+    assert one == two == three
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (["--window", "999"], "longer_than_window"),
+        (["--window", "0"], "token_limit"),
+        (["--field", "n"], "lengths_field"),
+        (["--output", "no/such/folder/windows.npz"], "file_unwritable"),
+        (["--output", "windows.txt"], "arguments"),
+    ],
+)
+def test_what_is_refused_leaves_nothing_behind(
+    lengths: Path, capsys: pytest.CaptureFixture[str], more: list[str], code: str
+) -> None:
+    assert main(options(lengths, *more)) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(f"hydraulis: error [{code}]: ")
+    assert output.err.count("\n") == 1
+    assert [path.name for path in lengths.parent.iterdir()] == ["lengths.npy"]
+
+
+def test_the_longest_of_those_that_do_not_fit_is_named(
+    lengths: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(options(lengths, "--window", "500")) == 2
+    assert (
+        "3 of 5 sequences are longer than a window of 500 tokens; the longest is sequence 4, of 1,000: "
+        in capsys.readouterr().err
+    )
+
+
+def test_an_interrupt_keeps_the_file_that_was_there(lengths: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = lengths.with_name("windows.npz")
+    output.write_bytes(b"before")
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_pack, "pack_windows", interrupted)
+    assert main(options(lengths)) == EXIT_INTERRUPTED
+    assert output.read_bytes() == b"before"
+    assert sorted(path.name for path in lengths.parent.iterdir()) == ["lengths.npy", "windows.npz"]
+
+
+def test_it_says_how_far_it_is(lengths: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = lengths.with_suffix(".txt")
+    np.savetxt(text, np.full(5_000, 300), fmt="%d")
+    told = listen(monkeypatch)
+    assert main(options(text)) == 0
+    size = text.stat().st_size
+    read = [one for one in told if one.name == "reading the bytes of lengths.txt"]
+    assert [one.of for one in read] == [size, size]
+    assert read[0].done < read[1].done <= size
+    packed = [one.done for one in told if one.name == "packing"]
+    assert packed == sorted(packed)
+    assert packed[-1] == 1000

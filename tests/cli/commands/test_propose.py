@@ -1,0 +1,238 @@
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cli.told import interrupt_at, listen
+from hydraulis.cli.commands.propose import _List, _Row
+from hydraulis.cli.exit import EXIT_INTERRUPTED
+from hydraulis.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def lengths(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lengths") / "lengths.npy"
+    np.save(path, np.random.default_rng(0).lognormal(6.2, 1.2, 5_000).astype(int).clip(1, 30_000))
+    return path
+
+
+def options(lengths: Path, *more: str) -> list[str]:
+    given = {
+        "--profile": "llama-32b-a800",
+        "--gpus": "64",
+        "--lengths": str(lengths),
+        "--tokens-per-batch": "60000",
+        "--count": "4",
+    }
+    return ["propose", *(word for pair in given.items() for word in pair), *more]
+
+
+def document(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> dict[str, Any]:
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert text.count("\n") == 1
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_prints_a_line_for_each_strategy_and_the_list(
+    lengths: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(options(lengths, "-k", "3")) == 0
+    text = capsys.readouterr().out
+    rows = [line for line in text.splitlines() if "x<" in line and not line.startswith("for ")]
+    names = text.split('--strategies "')[1].split('"')[0].split(";")
+    assert [row.split()[-1] for row in rows] == names
+    assert 1 <= len(names) <= 3
+    (toml,) = re.findall(r"^for a run's TOML: (.*)$", text, re.MULTILINE)
+    assert tomllib.loads(toml) == {"planner": {"strategies": names}}
+    assert "over a search for each batch (" in text
+
+
+@pytest.mark.parametrize(
+    ("method", "of"),
+    [("search", "4 batches and 12 more of their sequences"), ("paper", "4 batches")],
+)
+def test_means_are_of_the_batches_that_are_named(
+    lengths: Path, capsys: pytest.CaptureFixture[str], method: str, of: str
+) -> None:
+    arguments = options(lengths, "--method", method)
+    found = document(capsys, [*arguments, "--json"])
+    batches = found["batches"] + found["more_batches"]
+    assert main(arguments) == 0
+    assert f"mean iteration of {of}: {found['expected_ms']:.1f} ms, " in capsys.readouterr().out
+    assert batches == (16 if method == "search" else 4)
+    # Each batch counts as much as any other.
+    counts = [batches * one["share"] for one in found["strategies"]]
+    assert counts == pytest.approx([round(number) for number in counts])
+
+
+@pytest.mark.parametrize(
+    ("ms", "row", "sentence"),
+    [
+        (990.0, "-1.00 %", "990.0 ms, 1.00 % below a search"),
+        (999.9, "-0.01 %", "999.9 ms, 0.01 % below a search"),
+        # Below in the last bits alone: as long.
+        (999.999999, "+0.00 %", "1000.0 ms, 0.00 % over a search"),
+        (1010.0, "+1.00 %", "1010.0 ms, 1.00 % over a search"),
+    ],
+)
+def test_what_is_below_a_search_says_so(ms: float, row: str, sentence: str) -> None:
+    found = _List(
+        method="search",
+        memory="cap",
+        batches=1,
+        more_batches=3,
+        strategies=[_Row("4x<1>", 1.0, ms)],
+        expected_ms=ms,
+        search_ms=1000.0,
+        longest_admitted=8,
+        guess=None,
+    ).explain()
+    assert f" {row}  4x<1>\n" in found
+    assert f": {sentence} for each batch (1000.0 ms)\n" in found
+    assert "of 1 batch and 3 more of their sequences: " in found
+
+
+def test_what_rounds_to_nothing_is_not_below_a_search() -> None:
+    found = _List(
+        method="search",
+        memory="cap",
+        batches=1,
+        more_batches=0,
+        strategies=[_Row("4x<1>", 1.0, 19_999.5)],
+        expected_ms=19_999.5,
+        search_ms=20_000.0,
+        longest_admitted=8,
+        guess=None,
+    ).explain()
+    assert " +0.00 %  4x<1>\n" in found
+    assert ": 19999.5 ms, 0.00 % over a search" in found
+
+
+def test_the_document_is_that_of_the_list(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, options(lengths, "-k", "2", "--json"))
+    assert found["method"] == "search"
+    assert len(found["strategies"]) == 2
+    assert sum(one["share"] for one in found["strategies"]) == pytest.approx(1)
+    assert (
+        found["expected_ms"] == found["strategies"][-1]["expected_ms"] < found["strategies"][0]["expected_ms"]
+    )
+    assert found["search_ms"] <= found["expected_ms"] * 1.001
+    assert found == document(capsys, options(lengths, "-k", "2", "--json"))
+    assert found != document(capsys, options(lengths, "-k", "2", "--json", "--seed", "1"))
+
+
+def test_a_list_for_the_exact_rule_says_so(
+    lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    longer = tmp_path / "longer.npy"
+    np.save(longer, np.append(np.load(lengths)[:80], [60_000] * 20))
+    assert main(options(longer)) == 2
+    assert "[context_too_long]" in capsys.readouterr().err
+    exact = options(longer, "--memory", "exact")
+    assert main(exact) == 0
+    text = capsys.readouterr().out
+    assert re.search(r'^for hydraulis plan: --strategies "\S+" --memory exact$', text, re.MULTILINE)
+    assert text.endswith('planner.memory = "exact"\n')
+    assert document(capsys, [*exact, "--json"])["memory"] == "exact"
+
+
+def test_the_papers_list_is_weighed_by_the_rule_that_is_asked_for(
+    lengths: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_cap, exact = (
+        document(capsys, options(lengths, "--method", "paper", "--memory", rule, "--json"))
+        for rule in ("cap", "exact")
+    )
+    assert [one["strategy"] for one in exact["strategies"]] == [
+        one["strategy"] for one in by_cap["strategies"]
+    ]
+    assert exact["longest_admitted"] > by_cap["longest_admitted"]
+
+
+def test_the_papers_method(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, options(lengths, "--method", "paper", "--json"))
+    own = document(capsys, options(lengths, "--json"))
+    assert found["method"] == "paper"
+    assert sum(one["share"] for one in found["strategies"]) == pytest.approx(1)
+    assert all(one["expected_ms"] is None for one in found["strategies"])
+    assert found["expected_ms"] > 1.05 * own["expected_ms"]
+    assert main(options(lengths, "--method", "paper", "--context", "33000")) == 0
+    shown = capsys.readouterr().out
+    assert "longest admitted: 43,520 tokens" in shown
+    assert re.search(
+        r"^mean iteration of \d+ batches: [0-9.]+ ms, [0-9.]+ % over a search", shown, re.MULTILINE
+    )
+    # The two columns that it knows nothing of are not left blank.
+    assert re.search(r"^  1 +[0-9.]+ % +- +-  [0-9]", shown, re.MULTILINE)
+    assert "  -: not known; " in shown
+
+
+def test_the_papers_method_names_batch_and_place(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(options(lengths, "--method", "paper", "--context", "100")) == 2
+    said = capsys.readouterr().err
+    found = re.search(
+        r"\[sequence_too_long\]: batch 0: sequence (\d+) has [\d,]+ tokens; .* \(its sequence (\d+) is",
+        said,
+    )
+    assert found is not None, said
+    assert found[1] == found[2]
+
+
+@pytest.mark.parametrize("method", ["search", "paper"])
+def test_the_context_is_admitted(lengths: Path, capsys: pytest.CaptureFixture[str], method: str) -> None:
+    found = document(capsys, options(lengths, "--context", "40000", "--method", method, "--json"))
+    assert found["longest_admitted"] >= 40_000
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (["--context", "50000"], "context_too_long"),
+        (["--context", "50000", "--method", "paper"], "context_too_long"),
+        (["-k", "3", "--method", "paper"], "propose_arguments"),
+        (["--lengths", "missing.txt"], "file_unreadable"),
+        (["--profile", "llama-1t"], "preset_unknown"),
+    ],
+)
+def test_what_is_refused_is_one_line(
+    lengths: Path, capsys: pytest.CaptureFixture[str], more: list[str], code: str
+) -> None:
+    assert main(options(lengths, *more)) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(f"hydraulis: error [{code}]: ")
+    assert output.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("method", ["search", "paper"])
+def test_an_interrupt_ends_it(lengths: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    interrupt_at(monkeypatch, "searching for each batch" if method == "search" else "planning each batch")
+    assert main(options(lengths, "--method", method)) == EXIT_INTERRUPTED
+
+
+def test_progress_tells_batches_and_strategies(
+    lengths: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = listen(monkeypatch)
+    document(capsys, options(lengths, "-k", "2", "--json"))
+    assert ("searching for each batch", 0, 16) in told
+    assert ("choosing strategies", 1, 2) in told
+    told.clear()
+    document(capsys, options(lengths, "--method", "paper", "--json"))
+    batches = [one for one in told if one.name == "planning each batch"]
+    assert [one.done for one in batches] == list(range(batches[0].of))
+
+
+def test_the_list_is_what_the_planner_takes(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(options(lengths, "-k", "2")) == 0
+    names = capsys.readouterr().out.split('--strategies "')[1].split('"')[0]
+    plan = ["plan", "--profile", "llama-32b-a800", "--gpus", "64", "--lengths", str(lengths)]
+    assert main([*plan, "--strategies", names, "--json"]) == 0
+    considered = json.loads(capsys.readouterr().out)["considered"]
+    assert [one["strategy"] for one in considered] == names.split(";")

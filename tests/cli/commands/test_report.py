@@ -1,0 +1,125 @@
+"""`hydraulis report`: the page, the pictures, and what is refused."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.told import interrupt_at, listen
+from hydraulis.cli.exit import EXIT_INTERRUPTED
+from hydraulis.cli.main import main
+from hydraulis.report.style import Drawing
+from report.made_up_run import write_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "demo"
+    write_run(path, steps=2)
+    return path
+
+
+def test_page_and_pictures(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # What figures look like is tested where they are drawn; here, that they are written, and where.
+    drawn = {"png": b"\x89PNG", "svg": b'<svg width="9" height="9"></svg>'}
+    monkeypatch.setattr(Drawing, "render", lambda _, kind: drawn[kind])
+    pictures = tmp_path / "new" / "pictures"
+    told = listen(monkeypatch)
+    assert main(["report", str(folder), "--png", str(pictures), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    names = ["data", "lengths", "loss", "strategies", "prediction", "imbalance", "timeline"]
+    page = folder / "report.html"
+    assert document["files"] == [str(page), *(str(pictures / f"{name}.png") for name in names)]
+    assert document["steps"] == 2
+    assert {("reading metrics.jsonl", 1, 2), ("reading plans.jsonl", 1, 2)} < set(told)
+    assert told[-1] == ("writing pictures", 6, 7)
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert main(["report", str(folder), "--png", str(pictures)]) == 0
+    assert capsys.readouterr().out == "".join(f"written to {path}\n" for path in document["files"])
+    assert main(["report", str(folder)]) == 0
+    assert capsys.readouterr().out == f"written to {page}\n"
+    for name in names:
+        assert (pictures / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("step", ["reading plans.jsonl", "drawing figures"])
+def test_an_interrupt_keeps_the_page_that_was_there(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("before")
+    interrupt_at(monkeypatch, step)
+    assert main(["report", str(folder), "--output", str(page)]) == EXIT_INTERRUPTED
+    assert page.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [page]
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (["--output", "missing/page.html"], "file_unwritable"),
+        (["--output", "/proc/page.html"], "file_unwritable"),
+        (["--png", "{folder}/profile.json"], "file_unwritable"),
+        (["--png", "{folder}/profile.json/pictures"], "file_unwritable"),
+        (["--png", "/proc/pictures"], "file_unwritable"),
+        (["--png", "x" * 300], "file_unwritable"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_the_work(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    code: str,
+) -> None:
+    monkeypatch.delattr("hydraulis.cli.commands.report.read_run")
+    assert main(["report", str(folder), *(word.format(folder=folder) for word in more)]) == 2
+    assert capsys.readouterr().err.startswith(f"hydraulis: error [{code}]: ")
+
+
+def test_a_page_is_html(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path), "--output", "page.pdf"]) == 2
+    assert "error [arguments]: --output: 'page.pdf' must end with .html: " in capsys.readouterr().err
+
+
+def test_a_link_to_nowhere_is_no_folder_for_pictures(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delattr("hydraulis.cli.commands.report.read_run")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "nowhere")
+    assert main(["report", str(folder), "--png", str(link)]) == 2
+    assert f"folder '{link}' cannot be made: " in capsys.readouterr().err
+
+
+def test_a_page_that_cannot_stand_beside_its_run_is_refused_before_the_work(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delattr("hydraulis.cli.commands.report.read_run")
+    assert main(["report", "/proc/self"]) == 2
+    assert "file '/proc/self/report.html' cannot be written" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path / "absent")]) == 2
+    assert f"there is no folder {tmp_path}/absent; name" in capsys.readouterr().err
+    assert main(["report", __file__]) == 2
+    assert f"{__file__} is no folder; name" in capsys.readouterr().err
+    # As an exported model has.
+    (tmp_path / "config.json").touch()
+    assert main(["report", str(tmp_path), "--png", str(tmp_path / "pictures")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"hydraulis: error [run_unreadable]: '{tmp_path}' is not what a run")
+    assert "it has no profile.json; name the folder of a run" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_without_matplotlib_it_is_refused_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["report", str(folder)]) == 2
+    assert "error [extra_missing]: " in capsys.readouterr().err

@@ -1,0 +1,323 @@
+"""`hydraulis simulate`: the table, the document, the figure, and what is refused."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cli.told import interrupt_at, listen
+from hydraulis import CostProfile
+from hydraulis.cli.exit import EXIT_INTERRUPTED
+from hydraulis.cli.main import main
+from hydraulis.data.sampling.sampler import BatchSampler
+from hydraulis.planner import read_lengths
+
+
+@pytest.fixture(scope="module")
+def lengths(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lengths") / "lengths.npy"
+    np.save(path, np.random.default_rng(0).lognormal(6.2, 1.2, 5_000).astype(int).clip(1, 30_000))
+    return path
+
+
+def options(lengths: Path, *more: str) -> list[str]:
+    given = {
+        "--profile": "llama-32b-a800",
+        "--gpus": "64",
+        "--lengths": str(lengths),
+        "--tokens-per-batch": "60000",
+        "--count": "3",
+    }
+    return ["simulate", *(word for pair in given.items() for word in pair), *more]
+
+
+def planners(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> list[dict[str, Any]]:
+    assert main([*arguments, "--json"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("\n") == 1
+    found: list[dict[str, Any]] = json.loads(text)["planners"]
+    return found
+
+
+@pytest.mark.parametrize("command", ["simulate", "propose"])
+def test_batches_that_repeat_what_there_is_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    few = tmp_path / "few.txt"
+    few.write_text("8\n12\n")
+    assert main([command, *options(few, "--count", "1", "--tokens-per-batch", "4000")[1:]]) == 0
+    says = (
+        "--tokens-per-batch = 4,000: the data, 2 sequences of 20 tokens in all, come about 200 times in each "
+        "batch: "
+    )
+    assert capsys.readouterr().err.startswith(says)
+
+
+def test_a_row_for_each_planner(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(options(lengths, "--slow", "5=1.5")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == (
+        "3 batches of 60,000 tokens (seed 0), llama-32b-a800 on 64 GPUs; rank 5 1.5 times as slow"
+    )
+    static, listed, search, *legend = lines[3:]
+    assert "transfers" not in "".join(legend)
+    assert static.startswith("static 8x<tp8>")
+    assert [row.split()[0] for row in (listed, search)] == ["list", "search"]
+    assert "1.00x" in static
+    for row in (static, listed, search):
+        shares = [
+            float(word) for word, unit in zip(row.split(), row.split()[1:], strict=False) if unit == "%"
+        ]
+        *shares, memory = shares
+        assert len(shares) == 5
+        assert sum(shares) == pytest.approx(100, abs=0.3)
+        assert 20 < memory <= 100
+        assert shares[1] > 0
+
+
+def test_the_document_says_the_same(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = "1x<tp16>+12x<tp4>"
+    found = planners(capsys, options(lengths, "--compare", f"search;{kept}"))
+    assert [one["planner"] for one in found] == ["search", kept]
+    for one in found:
+        assert one["mean_ms"] == pytest.approx(np.mean(one["iteration_ms"]))
+        assert one["p50_ms"] == sorted(one["iteration_ms"])[1]
+        assert sum(one["shares"].values()) == pytest.approx(1)
+        memory = one["memory"]
+        total = memory.pop("total_bytes")
+        assert sum(memory.values()) == pytest.approx(total)
+        assert all(held > 0 for held in memory.values())
+        by_stage = [stage["total_bytes"] for stages in one["stage_memory"].values() for stage in stages]
+        assert max(by_stage) == total
+        assert one["utilisation"] == one["shares"]["compute"]
+    assert found[1]["strategies"] == {kept: 3}
+    assert {scheme: len(stages) for scheme, stages in found[1]["stage_memory"].items()} == {
+        "<tp16>": 1,
+        "<tp4>": 1,
+    }
+    assert found[0]["mean_ms"] <= found[1]["mean_ms"]
+
+
+def test_slow_ranks_and_links_take_time(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    only = ["--compare", "8x<tp4,pp2>", "--strategies", "4x<tp16>"]
+    short = [*only, "--count", "1"]
+    np.save(lengths.with_name("short.npy"), np.full(50, 700))
+    arguments = options(lengths.with_name("short.npy"), *short)
+    (plain,) = planners(capsys, arguments)
+    assert plain["step_ms"] == plain["iteration_ms"]
+    assert plain["transfers"] == {"transfer_ms": 0, "hidden_share": 1}
+    links = ["--link", "200,200,10"]
+    (linked,) = planners(capsys, [*arguments, *links])
+    assert linked["iteration_ms"] == pytest.approx(plain["iteration_ms"], rel=0.05)
+    (slower,) = planners(capsys, [*arguments, *links, "--slow-link", "10,10,10"])
+    assert slower["transfers"]["transfer_ms"] > linked["transfers"]["transfer_ms"] > 0
+    assert slower["transfers"]["hidden_share"] < linked["transfers"]["hidden_share"]
+    assert slower["iteration_ms"] == linked["iteration_ms"]
+    (messages,) = planners(capsys, [*arguments, *links, "--messages"])
+    assert messages["iteration_ms"][0] > linked["iteration_ms"][0]
+    assert messages["strategies"] == linked["strategies"]
+    (slow,) = planners(capsys, [*arguments, "--slow", "0=3", "--slow", "1=2"])
+    assert plain["mean_ms"] < slow["mean_ms"] <= 3 * plain["mean_ms"]
+
+
+def test_messages_take_what_was_measured_of_them(
+    lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(CostProfile.preset("llama-32b-a800").to_json())
+    exchange = {"operation": "all_to_all", "ranks": 16, "latency_ms": 0.1, "gigabytes_per_s": 20.0}
+    slow = {"operation": "send", "ranks": 16, "latency_ms": 50.0, "gigabytes_per_s": 20.0}
+    np.save(lengths.with_name("short.npy"), np.full(50, 700))
+    means = {}
+    for name, links in (("exchanges", [exchange]), ("messages", [exchange, slow])):
+        document["hardware"]["links"] = links
+        profile = tmp_path / f"{name}.json"
+        profile.write_text(json.dumps(document))
+        arguments = options(lengths.with_name("short.npy"), "--compare", "4x<tp8,pp2>", "--count", "1")
+        for link in ("profile", "200"):
+            found = planners(capsys, [*arguments, "--profile", str(profile), "--link", link, "--messages"])
+            means[name, link] = found[0]["mean_ms"]
+    # A pipeline of two nodes waits for one message each way at least.
+    assert means["messages", "profile"] > means["exchanges", "profile"] + 90
+    assert means["messages", "200"] == means["exchanges", "200"]
+
+
+def test_transfers_have_columns_where_there_are_links(
+    lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figure = tmp_path / "comparison.svg"
+    more = ["--compare", "16x<tp4>", "--link", "20", "--figure", str(figure)]
+    np.save(lengths.with_name("short.npy"), np.full(50, 700))
+    assert main(options(lengths.with_name("short.npy"), *more)) == 0
+    title, _, head, row, *legend, _ = capsys.readouterr().out.splitlines()
+    assert "; transfers, what computing does not hide of them. hidden: the share that it does." in " ".join(
+        legend
+    )
+    assert title.endswith("on 64 GPUs; transfers by links")
+    assert head.split()[-3:] == ["transfers", "hidden", "memory"]
+    *shares, hidden, _ = [float(word) for word in row.replace(" %", "").split()[5:]]
+    assert len(shares) == 6
+    assert sum(shares) == pytest.approx(100, abs=0.4)
+    assert shares[-1] > 0
+    assert 0 < hidden < 100
+    assert "transfers not hidden" in figure.read_text(encoding="utf-8")
+
+
+def test_the_list_is_that_of_strategies(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (one,) = planners(
+        capsys, options(lengths, "--compare", "list", "--strategies", "4x<tp16>;2x<tp16>+4x<tp8>")
+    )
+    assert set(one["strategies"]) <= {"4x<tp16>", "2x<tp16>+4x<tp8>"}
+
+
+def test_every_planner_plans_by_the_rule_that_is_asked_for(
+    lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    longer = tmp_path / "longer.npy"
+    np.save(longer, np.append(np.load(lengths)[:80], [60_000] * 20))
+    names = ["--compare", "static;search;2x<tp8,pp4>"]
+    assert main(options(longer, *names)) == 2
+    assert "[no_static]" in capsys.readouterr().err
+    found = planners(capsys, options(longer, *names, "--memory", "exact"))
+    assert [len(one["step_ms"]) for one in found] == [3, 3, 3]
+    assert main(options(longer, *names, "--memory", "exact")) == 0
+    assert "llama-32b-a800 on 64 GPUs; exact memory" in capsys.readouterr().out
+
+
+def test_its_batches_are_those_of_analyze(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, *drawn = options(lengths, "--seed", "3")
+    assert main(["analyze", *drawn, "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)["comparison"]
+    static, search = planners(capsys, ["simulate", *drawn, "--compare", "static;search"])
+    assert [compared["static_ms"], compared["search_ms"]] == [static["mean_ms"], search["mean_ms"]]
+
+
+def test_a_sequence_that_is_too_long_is_named_by_batch_and_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    longer = tmp_path / "longer.txt"
+    longer.write_text("1000\n" * 50 + "40000\n" + "1000\n" * 50)
+    assert main(options(longer, "--compare", "8x<tp4>")) == 2
+    error = capsys.readouterr().err
+    found = re.search(r": batch (\d+): sequence (\d+) has 40,000 tokens; .* \(its sequence (\d+) is", error)
+    assert found is not None, error
+    assert found[2] == found[3]
+    assert error.endswith(" is number 50 of the data; all count from 0)\n")
+    batch = BatchSampler(read_lengths(longer), 60_000, 0).batch(int(found[1]))
+    assert batch.documents[int(found[2])] == 50
+
+
+def test_it_says_how_far_it_is_and_can_be_ended_there(
+    lengths: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = listen(monkeypatch)
+    arguments = options(lengths, "--compare", "static;4x<tp16>")
+    assert main(arguments) == 0
+    steps = [one.name for one in told]
+    assert steps == [
+        *3 * ["drawing batches"],
+        *3 * ["planning under each static strategy"],
+        *3 * ["simulating static"],
+        *3 * ["simulating 4x<tp16>"],
+    ]
+    assert [(one.done, one.of) for one in told] == 4 * [(0, 3), (1, 3), (2, 3)]
+    capsys.readouterr()
+    interrupt_at(monkeypatch, "simulating 4x<tp16>")
+    assert main(arguments) == EXIT_INTERRUPTED
+    assert capsys.readouterr() == ("", "hydraulis: interrupted\n")
+
+
+def test_the_title_says_what_links_were_planned_by_and_what_they_are(
+    lengths: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(options(lengths, "--compare", "4x<tp16>", "--link", "200", "--slow-link", "50,100")) == 0
+    title = capsys.readouterr().out.splitlines()[0]
+    assert title.endswith("by links of 200, in fact of 50,100 (GB/s of a node, of a GPU, us a message)")
+
+
+@pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
+def test_the_figure_is_what_its_name_says(
+    lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, start: bytes
+) -> None:
+    path = tmp_path / f"comparison.{kind}"
+    assert main(options(lengths, "--compare", "4x<tp16>;list", "--count", "2", "--figure", str(path))) == 0
+    assert capsys.readouterr().out.endswith(f"written to {path}\n")
+    assert path.read_bytes().startswith(start)
+    assert main(options(lengths, "--compare", "4x<tp16>", "--figure", str(path), "--json")) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["files"] == [str(path)]
+    stated = {name: found[name] for name in ("profile", "gpus", "gpus_per_node", "batches", "seed", "memory")}
+    assert list(stated.values()) == ["llama-32b-a800", 64, 8, 3, 0, "cap"]
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_figure_without_matplotlib_is_refused_before_the_work(
+    lengths: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(options(lengths, "--figure", str(tmp_path / "c.png"))) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("hydraulis: error [extra_missing]: figures need matplotlib")
+    assert "pip install 'hydraulis[report]'" in output.err
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (["--slow", "64=2"], "slowdown"),
+        (["--slow", "3=0.0"], "slowdown"),
+        (["--messages"], "link_missing"),
+        (["--slow-link", "5"], "link_missing"),
+        (["--link", "25", "--slow-link", "none"], "link_missing"),
+        (["--link", "25", "--slow-link", "profile"], "link_missing"),
+        (["--link", "1e-12"], "config_value"),
+        (["--link", "fast"], "config_value"),
+        (["--link", "25", "--slow-link", "0"], "config_value"),
+        (["--compare", "12x"], "strategy_syntax"),
+        (["--compare", "static;nope"], "strategy_syntax"),
+        (["--compare", "2x<tp4"], "strategy_syntax"),
+        (["--compare", ""], "config_value"),
+        (["--compare", " ; "], "config_value"),
+        (["--compare", "8x<tp4>", "--count", "50"], "sequence_too_long"),
+        (["--figure", "missing/c.png", "--count", "1", "--compare", "4x<tp16>"], "file_unwritable"),
+        (["--lengths", "missing.txt"], "file_unreadable"),
+    ],
+)
+def test_what_is_refused_is_one_line(
+    lengths: Path, capsys: pytest.CaptureFixture[str], more: list[str], code: str
+) -> None:
+    assert main(options(lengths, *more)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"hydraulis: error [{code}]: ")
+    assert error.count("\n") == 1
+
+
+def test_what_is_no_planner_is_told_which_there_are(
+    lengths: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(options(lengths, "--compare", "nope")) == 2
+    error = capsys.readouterr().err
+    assert "--compare = 'nope' must be static, list, search or strategies, separated by ';'" in error
+    assert "1x<tp16>+12x<tp4,pp2>" in error
+
+
+def test_a_figure_that_cannot_be_written_is_refused_before_the_work(
+    lengths: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("hydraulis.cli.commands.simulate.load_profile")
+    assert main(options(lengths, "--figure", "missing/c.png")) == 2
+    assert capsys.readouterr().err.startswith("hydraulis: error [file_unwritable]: file 'missing/c.png' ")
+
+
+@pytest.mark.parametrize(
+    "more", [["--slow", "5"], ["--slow", "x=2"], ["--slow", "5=fast"], ["--figure", "c.jpg"]]
+)
+def test_wrong_arguments_are_refused(
+    lengths: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    assert main(options(lengths, *more)) == 2
+    assert more[1] in capsys.readouterr().err

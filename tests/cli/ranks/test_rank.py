@@ -1,0 +1,74 @@
+"""How a command ends: its one line, and what torchrun is told."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hydraulis.cli.ranks.rank import PARENT, report_as_rank, report_before_meeting
+from hydraulis.errors import InvalidInputError
+
+ERROR = InvalidInputError("steps = 0:\nraise it", code="config_value")
+
+
+@pytest.mark.parametrize(("rank", "local_rank", "said"), [("0", "0", 2), ("4", "0", 1), ("5", "1", 0)])
+def test_of_ranks_that_are_refused_alike_the_first_reports(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    rank: str,
+    local_rank: str,
+    said: int,
+) -> None:
+    monkeypatch.delenv("TORCHELASTIC_ERROR_FILE", raising=False)
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("LOCAL_RANK", local_rank)
+    codes = [report_as_rank("hydraulis.train", ERROR, number) for number in ("RANK", "LOCAL_RANK")]
+    assert codes == [2, 2]
+    assert capsys.readouterr().err == said * "hydraulis.train: error [config_value]: steps = 0: raise it\n"
+
+
+def test_each_rank_tells_torchrun(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
+    monkeypatch.setenv("RANK", "3")
+    assert report_as_rank("hydraulis.train", ERROR, "RANK") == 2
+    assert capsys.readouterr().err == ""
+    assert json.loads(file.read_text())["message"]["message"] == "refused [config_value]: steps = 0: raise it"
+    assert list(tmp_path.iterdir()) == [file]
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "gone" / "error.json"))
+    assert report_as_rank("hydraulis.train", ERROR, "RANK") == 2
+
+
+@pytest.mark.parametrize(
+    ("rank", "nodes", "parent", "said", "done"),
+    [
+        ("0", 1, False, True, []),
+        ("1", 1, False, False, ["wait"]),
+        ("0", 2, False, True, ["meet"]),
+        ("1", 2, False, False, ["meet"]),
+        ("1", 1, True, True, []),
+    ],
+)
+def test_before_ranks_meet_nobody_leaves_who_would_be_missed(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    rank: str,
+    nodes: int,
+    parent: bool,
+    said: bool,
+    done: list[str],
+) -> None:
+    monkeypatch.delenv("TORCHELASTIC_ERROR_FILE", raising=False)
+    for name, value in {"LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": str(2 * nodes)}.items():
+        monkeypatch.setenv(name, value)
+    if parent:
+        monkeypatch.setenv(PARENT, "1")
+    found: list[str] = []
+    monkeypatch.setattr("hydraulis.cli.ranks.rank.time.sleep", lambda _: found.append("wait"))
+    monkeypatch.setattr("hydraulis.cli.ranks.rank._meet", lambda: found.append("meet"))
+    assert report_before_meeting("hydraulis.train", ERROR) == 2
+    assert found == done
+    assert capsys.readouterr().err.count("[config_value]") == said

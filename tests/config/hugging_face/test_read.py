@@ -1,0 +1,155 @@
+"""What is read from a config.json, and what is refused by name."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hydraulis.config.hugging_face.read import from_hugging_face
+from hydraulis.config.rope import RopeScaling
+from hydraulis.errors import InvalidInputError
+
+LLAMA: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "bos_token_id": 1,
+    "hidden_act": "silu",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "max_position_embeddings": 4096,
+    "num_attention_heads": 8,
+    "num_hidden_layers": 2,
+    "rms_norm_eps": 1e-5,
+    "rope_scaling": None,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 320,
+}
+YARN = {"type": "yarn", "factor": 4.0}
+
+
+def test_what_a_family_implies() -> None:
+    changes: dict[str, dict[str, Any]] = {
+        "llama": {"attention_bias": True},
+        "mistral": {"sliding_window": None},
+        "qwen2": {"num_key_value_heads": 4, "use_sliding_window": False, "sliding_window": 4096},
+        "qwen3": {"num_key_value_heads": 2},
+    }
+    llama, mistral, qwen2, qwen3 = (
+        from_hugging_face(LLAMA | {"architectures": None, "model_type": family} | changes[family])
+        for family in changes
+    )
+    assert (llama.attention_bias, llama.attention_output_bias, llama.qk_norm) == (True, True, False)
+    assert (mistral.attention_bias, mistral.attention_output_bias, mistral.qk_norm) == (False, False, False)
+    assert (qwen2.attention_bias, qwen2.attention_output_bias, qwen2.qk_norm) == (True, False, False)
+    assert (qwen3.attention_bias, qwen3.attention_output_bias, qwen3.qk_norm) == (False, False, True)
+    assert [model.num_key_value_heads for model in (llama, mistral, qwen2, qwen3)] == [8, 8, 4, 2]
+    assert [model.head_dim for model in (llama, mistral, qwen2, qwen3)] == [8, 8, 8, 128]
+    assert llama.rope_theta == 10000.0
+
+
+@pytest.mark.parametrize(("family", "heads"), [("llama", 64), ("mistral", 8), ("qwen2", 32), ("qwen3", 32)])
+def test_key_value_heads_that_are_not_given_are_those_of_transformers(family: str, heads: int) -> None:
+    fields = LLAMA | {"model_type": family, "num_attention_heads": 64, "sliding_window": None}
+    assert from_hugging_face(fields | {"head_dim": 8}).num_key_value_heads == heads
+
+
+@pytest.mark.parametrize(
+    ("changes", "window"),
+    [
+        ({"model_type": "llama"}, None),
+        ({"model_type": "mistral"}, 4096),
+        ({"model_type": "mistral", "sliding_window": 512}, 512),
+        ({"model_type": "mistral", "sliding_window": None}, None),
+        ({"model_type": "qwen2", "sliding_window": 512}, None),
+        ({"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 512}, 512),
+        ({"model_type": "qwen3", "use_sliding_window": True, "layer_types": ["sliding_attention"]}, 4096),
+        ({"model_type": "qwen3", "use_sliding_window": True, "sliding_window": None}, None),
+    ],
+)
+def test_the_window_is_that_of_transformers(changes: dict[str, Any], window: int | None) -> None:
+    heads = {"num_key_value_heads": 8}
+    assert from_hugging_face(LLAMA | heads | changes).sliding_window == window
+
+
+def test_the_context_before_yarn_is_the_models_unless_it_says_otherwise() -> None:
+    assert from_hugging_face(LLAMA | {"rope_scaling": YARN}).rope_scaling == RopeScaling(
+        rope_type="yarn", factor=4.0, original_max_position_embeddings=4096
+    )
+    given = YARN | {"original_max_position_embeddings": 1024}
+    scaling = from_hugging_face(LLAMA | {"rope_scaling": given}).rope_scaling
+    assert scaling is not None
+    assert scaling.original_max_position_embeddings == 1024
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "mixtral"}, "model_type = 'mixtral'"),
+        ({"model_type": None}, "the families are llama, mistral, qwen2, qwen3"),
+        ({"architectures": ["LlamaForSequenceClassification"]}, "architectures = 'LlamaForSequence"),
+        (
+            {"architectures": ["GPT2LMHeadModel"]},
+            "'GPT2LMHeadModel' .* not supported: it must be .* of the families llama, mistral, qwen2, qwen3$",
+        ),
+        (
+            {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"},
+            "model_type = 'gpt2' .* not supported: the families are llama, mistral, qwen2, qwen3$",
+        ),
+        ({"hidden_act": "gelu"}, "hidden_act = 'gelu' .* computes 'silu' alone"),
+        ({"attention_dropout": 0.1}, "attention_dropout = 0.1"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
+        ({"model_type": "mistral", "sliding_window": None, "attention_bias": True}, "attention_bias = true"),
+        ({"model_type": "qwen3", "layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+        ({"model_type": "mistral", "layer_types": ["linear_attention"]}, "layer_types = 'linear_attention'"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type = 'dynamic' .* depend on the plan"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor = 0.5"),
+        ({"rope_scaling": "yarn"}, "must be an object"),
+        ({"logit_scale": 0.5}, "logit_scale = 0.5 .* it is not known"),
+    ],
+)
+def test_what_the_decoder_does_not_compute_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        from_hugging_face(LLAMA | changes)
+    assert caught.value.code == "model_unsupported"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "message"),
+    [
+        ({"rope_scaling": {"type": "longrope", "factor": 2.0}}, "config_value", "rope_type = 'longrope'"),
+        ({"rope_scaling": YARN | {"mscale": 1.0}}, "config_unknown_key", "key 'mscale'"),
+        ({"rope_scaling": {"type": "linear"}}, "config_missing_key", "key 'factor'"),
+        (
+            {"rope_scaling": {"type": "llama3", "factor": 8.0}},
+            "config_value",
+            "rope_type = 'llama3' needs it",
+        ),
+        ({"vocab_size": "320"}, "model_config", "vocab_size = '320'"),
+        ({"num_key_value_heads": None}, "model_config", "num_key_value_heads = null"),
+    ],
+)
+def test_values_are_checked_as_those_of_a_run(changes: dict[str, Any], code: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        from_hugging_face(LLAMA | changes)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize("name", ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"])
+def test_a_missing_field_is_named(name: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"{name} is missing") as caught:
+        from_hugging_face({key: value for key, value in LLAMA.items() if key != name})
+    assert caught.value.code == "model_config"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [(None, "config_file"), ("{", "config_syntax"), ("[]", "config_syntax")]
+)
+def test_files_that_hold_no_model_are_refused(text: str | None, code: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InvalidInputError, match=r"config\.json") as caught:
+        from_hugging_face(path)
+    assert caught.value.code == code

@@ -1,0 +1,102 @@
+"""Megatron's indexed data sets, written here byte by byte as the format has them."""
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hydraulis.data.sources.megatron import open_megatron
+from hydraulis.data.tokens import plain_tokens
+from hydraulis.errors import InvalidInputError
+
+CODES = {"uint8": 1, "int32": 4, "uint16": 8}
+SEQUENCES = [[1, 2, 3], [4], [5, 6], [], [7, 8, 9, 10]]
+
+
+def write_megatron(
+    folder: Path,
+    sequences: Sequence[Sequence[int]] = SEQUENCES,
+    bounds: Sequence[int] = (0, 1, 3, 4, 5),
+    dtype: str = "uint16",
+) -> Path:
+    """Write sequences, and at which of them each document starts."""
+    lengths = np.array([len(sequence) for sequence in sequences], dtype="<i4")
+    pointers = (np.cumsum(lengths) - lengths) * np.dtype(dtype).itemsize
+    head = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, CODES[dtype], len(sequences), len(bounds))
+    parts = (lengths, pointers.astype("<i8"), np.array(bounds, dtype="<i8"))
+    (folder / "x.idx").write_bytes(head + b"".join(part.tobytes() for part in parts))
+    (folder / "x.bin").write_bytes(np.array([t for s in sequences for t in s], dtype=dtype).tobytes())
+    return folder / "x.idx"
+
+
+@pytest.mark.parametrize("dtype", CODES)
+@pytest.mark.parametrize("suffix", [".idx", ".bin"])
+def test_documents_are_mapped_whole_and_empty_ones_left_out(tmp_path: Path, dtype: str, suffix: str) -> None:
+    corpus = open_megatron(write_megatron(tmp_path, dtype=dtype).with_suffix(suffix))
+    documents = [plain_tokens(corpus.read(index)).tolist() for index in range(len(corpus))]
+    assert documents == [[1, 2, 3], [4, 5, 6], [7, 8, 9, 10]]
+    assert corpus.token_T.dtype == dtype
+    assert not corpus.token_T.flags.owndata
+    assert corpus.left_out == {"documents_without_token": 1}
+
+
+def test_tokens_are_those_of_the_file_and_no_copy(tmp_path: Path) -> None:
+    path = write_megatron(tmp_path)
+    corpus = open_megatron(path)
+    before = int(corpus.token_T[0])
+    tokens = path.with_suffix(".bin")
+    with tokens.open("r+b") as file:
+        file.write((before + 1).to_bytes(corpus.token_T.itemsize, "little"))
+    assert corpus.token_T[0] == before + 1
+
+
+def test_the_fingerprint_covers_tokens_and_documents(tmp_path: Path) -> None:
+    first = open_megatron(write_megatron(tmp_path)).fingerprint
+    assert first == open_megatron(write_megatron(tmp_path)).fingerprint
+    others = {
+        open_megatron(write_megatron(tmp_path, [[1, 2, 4], *SEQUENCES[1:]])).fingerprint,
+        open_megatron(write_megatron(tmp_path, bounds=(0, 2, 3, 4, 5))).fingerprint,
+    }
+    assert len({first, *others}) == 3
+
+
+def damaged(path: Path, place: int, value: bytes) -> None:
+    content = bytearray(path.read_bytes())
+    content[place : place + len(value)] = value
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "says"),
+    [
+        (0, b"NO", "does not begin as one"),
+        (9, b"\x02", "version 2 with the dtype of code 8"),
+        (17, b"\x06", "version 1 with the dtype of code 6"),
+        (18, b"\xff", "too few for 255 sequences"),
+        (34, b"\xff\xff\xff\xff", "do not stand one after another"),
+        (54, b"\x02", "do not stand one after another"),
+        (94, b"\x01", "do not hold every sequence once"),
+    ],
+)
+def test_an_index_that_is_none_is_refused(tmp_path: Path, place: int, value: bytes, says: str) -> None:
+    path = write_megatron(tmp_path)
+    damaged(path, place, value)
+    with pytest.raises(InvalidInputError, match=says) as refusal:
+        open_megatron(path)
+    assert refusal.value.code == "megatron_files"
+
+
+def test_files_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+    path = write_megatron(tmp_path)
+    path.with_suffix(".bin").write_bytes(b"\x00" * 18)
+    with pytest.raises(InvalidInputError, match=r"the \.bin has 18 bytes, the \.idx says 20") as refusal:
+        open_megatron(path)
+    assert refusal.value.code == "megatron_files"
+    path.with_suffix(".bin").unlink()
+    with pytest.raises(InvalidInputError, match=r"x\.bin cannot be read"):
+        open_megatron(path)
+    with pytest.raises(InvalidInputError, match="holds no token") as refusal:
+        open_megatron(write_megatron(tmp_path, [[], []], (0, 1, 2)))
+    assert refusal.value.code == "corpus_empty"

@@ -1,0 +1,120 @@
+"""What the ranks of test_executor.py do."""
+
+import gc
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hydraulis._core import Backward, Forward
+from hydraulis.config.kinds import MemoryRule
+from hydraulis.runtime.memory.iteration_memory import tokens_at_once
+from hydraulis.runtime.pipeline import executor
+from runtime.tiny import make_worker, plan_for
+
+RUNS: list["RecordingRun"] = []
+
+
+class RecordingRun(executor._Run):
+    """Remembers what is in flight at its worst moment."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.most_outputs = 0
+        self.most_parked = 0
+        RUNS.append(self)
+
+    def forward(self, micro_batch: int) -> None:
+        super().forward(micro_batch)
+        self._count()
+
+    def backward(self, micro_batch: int) -> None:
+        super().backward(micro_batch)
+        self._count()
+
+    def _count(self) -> None:
+        self.most_outputs = max(self.most_outputs, len(self._output))
+        self.most_parked = max(self.most_parked, len(self._parked))
+
+
+class Report(NamedTuple):
+    """What one rank's instruction list came to."""
+
+    num_forwards: int
+    num_backwards: int
+    durations_ms: list[float]
+    loss: float
+    left_over: list[int]
+    most_outputs: int
+    most_parked: int
+    graphs_alive: int
+    most_kept: int
+    gradients_awaited: int
+
+
+def run_plans(
+    strategies: Sequence[str], lengths: Sequence[int], vocab_size: int, memory: MemoryRule = "cap"
+) -> list[Report]:
+    setattr(executor, "_Run", RecordingRun)  # noqa: B010
+    return [_run_plan(strategy, lengths, vocab_size, memory) for strategy in strategies]
+
+
+def _run_plan(strategy: str, lengths: Sequence[int], vocab_size: int, memory: MemoryRule) -> Report:
+    RUNS.clear()
+    plan = plan_for(dist.get_world_size(), strategy, lengths, memory)
+    worker = make_worker([strategy])
+    worker.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
+    rank = dist.get_rank()
+    worker._memory.begin(worker._lasting(), plan.position(rank), tokens_at_once(plan, rank))
+    execution = worker._execute(plan, lambda sequence: tokens_of(sequence, lengths, vocab_size))
+    (run,) = RUNS
+    instructions = plan.instructions(dist.get_rank())
+    left_over = (run._input, run._output, run._output_gradient, run._input_gradient, run._parked)
+    return Report(
+        sum(isinstance(instruction, Forward) for instruction in instructions),
+        sum(isinstance(instruction, Backward) for instruction in instructions),
+        worker._clock.read().computed_ms,
+        execution.loss(),
+        [len(container) for container in left_over],
+        run.most_outputs,
+        run.most_parked,
+        _graphs_alive(),
+        worker._memory.kept.most_bytes if worker._memory.kept else 0,
+        sum(worker._transfers.departure._pending.values()),
+    )
+
+
+def tokens_of(sequence: int, lengths: Sequence[int], vocab_size: int) -> Any:
+    return np.random.default_rng(sequence).integers(vocab_size, size=lengths[sequence]).astype(np.uint8)
+
+
+def _graphs_alive() -> int:
+    """Count tensors that still hang on an autograd graph."""
+    gc.collect()
+    # By type: isinstance() would ask deprecated things of torch for their class, and they warn.
+    tensors = [thing for thing in gc.get_objects() if issubclass(type(thing), Tensor)]
+    return sum(tensor.grad_fn is not None for tensor in tensors)
+
+
+def timed_rank_that_waits() -> tuple[float, float]:
+    """Make the last stage wait for a slow first one; return this rank's durations and how long it slept."""
+    plan = plan_for(2, "1x<pp2>", [30, 30, 30])
+    worker = make_worker(["1x<pp2>"])
+    slept_ms = 0.0
+    if dist.get_rank() == 0:
+        stage = worker.stage(plan.position(0), None)  # type: ignore[arg-type]
+        forward = stage.forward
+
+        def slow(*args: Any) -> torch.Tensor:
+            nonlocal slept_ms
+            time.sleep(0.2)
+            slept_ms += 200.0
+            return forward(*args)
+
+        setattr(stage, "forward", slow)  # noqa: B010
+    worker._execute(plan, lambda _: np.zeros(30, dtype=np.uint8))
+    return sum(worker._clock.read().computed_ms), slept_ms

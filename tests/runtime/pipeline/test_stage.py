@@ -1,0 +1,170 @@
+"""A stage is a decoder over the flat buffers: built once, it computes with whatever they hold."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from hydraulis import Scheme
+from hydraulis._core import Position, held_slices
+from hydraulis.config.model import ModelConfig
+from hydraulis.data.collate import PackedMicroBatch, collate
+from hydraulis.model.decoder import Decoder, master_parameter_name
+from hydraulis.model.init import initial_value
+from hydraulis.parallel.groups import ProcessGroups
+from hydraulis.runtime.pipeline.stage import Stage, StageKinds
+from hydraulis.runtime.state.buffers import StrategyBuffers
+from hydraulis.runtime.state.parameters import ModelParameters
+from ranks import run_ranks
+from runtime.pipeline.stage_workers import context_stages, stages_are_kept
+from small_model import SEED, bind_parameters, logits_of, small_config, token_loss
+
+WHOLE = Position.all(Scheme("<1>"))[0]
+
+
+def build(
+    config: ModelConfig, position: Position, dtype: torch.dtype = torch.float64
+) -> tuple[Stage, StrategyBuffers, ModelParameters]:
+    """Make a stage of tensor degree 1, which needs no process group, over buffers of random values."""
+    parameters = ModelParameters.of(config)
+    buffers = StrategyBuffers.for_schemes(parameters, [Scheme("<1>")], dtype)
+    buffers.parameter.normal_(0.0, 0.2, generator=torch.Generator().manual_seed(1))
+    groups = ProcessGroups(timeout=None)  # type: ignore[arg-type]
+    return (
+        Stage(parameters, position, StageKinds(None), position.stage, groups, buffers),
+        buffers,
+        parameters,
+    )
+
+
+def micro_batch(config: ModelConfig, seed: int = 2) -> PackedMicroBatch:
+    rng = np.random.default_rng(seed)
+    return collate([rng.integers(config.vocab_size, size=n).astype(np.uint8) for n in (9, 4)], multiple=1)
+
+
+def fill(buffers: StrategyBuffers, parameters: ModelParameters, seed: int) -> dict[str, Tensor]:
+    """Put initial values where the whole model's slices are."""
+    values = {}
+    for held in held_slices(parameters.table, WHOLE):
+        name = parameters.names[held.parameter]
+        shape = parameters.shapes[name]
+        values[name] = initial_value(name, shape, parameters.config, seed, torch.float64)
+        buffers.parameter[held.offset : held.offset + shape.numel()] = parameters.canonical(
+            values[name], name
+        )
+    return values
+
+
+def reference(config: ModelConfig, values: dict[str, Tensor]) -> tuple[float, dict[str, Tensor]]:
+    with torch.device("meta"):
+        model = Decoder(config)
+    bind_parameters(model, lambda name: values[name].clone())
+    batch = micro_batch(config)
+    loss = token_loss(logits_of(model, batch.token_t, batch.sequences), batch.target_t, 11)
+    loss.backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    return loss.item(), {name: grad for name, grad in gradients.items() if grad is not None}
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_loss_and_gradients_are_the_decoders_whatever_the_buffers_hold(*, tied: bool) -> None:
+    config = small_config(tie_word_embeddings=tied)
+    stage, buffers, parameters = build(config, WHOLE)
+    for seed in (SEED, SEED + 1):
+        expected_loss, expected = reference(config, fill(buffers, parameters, seed))
+        buffers.gradient.zero_()
+        loss = stage.forward(None, micro_batch(config), 11)
+        loss.backward()
+        assert loss.item() == pytest.approx(expected_loss, rel=1e-12)
+        for held in held_slices(parameters.table, WHOLE):
+            name = parameters.names[held.parameter]
+            place = slice(held.offset, held.offset + parameters.shapes[name].numel())
+            gradient = parameters.view(buffers.gradient[place], name)
+            torch.testing.assert_close(gradient, expected[name], rtol=1e-9, atol=1e-13, msg=name)
+
+
+def test_gradients_accumulate_in_the_buffer() -> None:
+    config = small_config()
+    stage, buffers, _ = build(config, WHOLE)
+    stage.forward(None, micro_batch(config), 11).backward()
+    once = buffers.gradient.clone()
+    stage.forward(None, micro_batch(config), 11).backward()
+    torch.testing.assert_close(buffers.gradient, 2 * once)
+    assert once.abs().max() > 0
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_bfloat16_gradients_are_added_up_in_float32(*, tied: bool) -> None:
+    config = small_config(tie_word_embeddings=tied, attention_bias=True)
+    stage, buffers, _ = build(config, WHOLE, torch.bfloat16)
+    parts = []
+    for seed in (2, 3):
+        buffers.gradient.zero_()
+        stage.forward(None, micro_batch(config, seed), 11).backward()
+        parts.append(buffers.gradient.clone())
+    stage.forward(None, micro_batch(config, 2), 11).backward()
+    assert buffers.gradient.dtype == torch.float32
+    assert torch.equal(buffers.gradient, parts[1] + parts[0])
+    # What bfloat16 would have made of the sum.
+    assert not torch.equal(buffers.gradient, buffers.gradient.bfloat16().float())
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("place", Position.all(Scheme("<1>")) + Position.all(Scheme("<pp2>")))
+def test_parameters_and_gradients_are_views_that_fill_the_stages_part_of_the_buffers(
+    place: Position, *, tied: bool
+) -> None:
+    stage, buffers, parameters = build(small_config(tie_word_embeddings=tied), place)
+    held = sum(part.elements for part in held_slices(parameters.table, place))
+    buffers.parameter.zero_()
+    buffers.gradient.zero_()
+    with torch.no_grad():
+        for parameter in stage.module.parameters():
+            assert parameter.grad is not None
+            assert parameter.untyped_storage().data_ptr() == buffers.parameter.untyped_storage().data_ptr()
+            parameter.add_(1)
+            parameter.grad.add_(1)
+    for flat in (buffers.parameter, buffers.gradient):
+        assert flat[:held].eq(1).all()
+        assert flat[held:].eq(0).all()
+
+
+def test_a_pipelines_stages_hold_every_master_parameter() -> None:
+    for tied in (False, True):
+        config = small_config(tie_word_embeddings=tied)
+        names = []
+        for place in Position.all(Scheme("<pp3>")):
+            stage, _, parameters = build(config, place)
+            names += [master_parameter_name(name, config) for name, _ in stage.module.named_parameters()]
+            assert (stage.is_first, stage.is_last) == (place.stage == 0, place.stage == 2)
+        assert set(names) == set(parameters.names)
+        # Both ends hold a tied embedding; nothing else is held twice.
+        assert len(names) == len(parameters.names) + tied
+
+
+def test_both_ends_of_tied_weights_are_one_parameter() -> None:
+    stage, _, _ = build(small_config(tie_word_embeddings=True), WHOLE)
+    assert stage.module.embed_tokens is not None
+    assert stage.module.lm_head is not None
+    assert stage.module.embed_tokens.weight is stage.module.lm_head.weight
+
+
+def test_a_stage_in_the_middle_takes_and_gives_hidden_states() -> None:
+    config = small_config()
+    stage, _, _ = build(config, Position.all(Scheme("<pp3>"))[1])
+    batch = micro_batch(config)
+    assert stage.hidden_shape(batch) == (13, config.hidden_size)
+    output = stage.forward(torch.randn(stage.hidden_shape(batch), dtype=stage.dtype), batch, 11)
+    assert output.shape == stage.hidden_shape(batch)
+
+
+def test_stages_are_built_once_and_split_hidden_states_over_tensor_ranks() -> None:
+    assert run_ranks(2, stages_are_kept) == [(True, True, (6, 24))] * 2
+
+
+def test_context_ranks_share_tokens_out_by_the_kind() -> None:
+    # Padded to 12: runs of 6, or the outer and the inner chunks of 11 tokens with one of padding.
+    (kept, first, shape), (also_kept, second, also_shape) = run_ranks(2, context_stages)
+    assert (kept, also_kept, shape, also_shape) == (True, True, 6, 6)
+    assert (first[0], second[0]) == ((0, 1, 2, 3, 4, 5), (6, 7, 8, 9, 10, 0))
+    assert (first[1], second[1]) == ((0, 1, 2, 8, 9, 10), (3, 4, 5, 6, 7, 0))

@@ -1,0 +1,128 @@
+"""The planner of a run: its strategies, its links, and what it learns."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hydraulis import Cluster, CostProfile, Planner, Scheme
+from hydraulis.config.planner import PlannerConfig
+from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
+from hydraulis.runtime.state.buffers import StrategyBuffers
+from hydraulis.runtime.state.parameters import ModelParameters
+from profiles import made_up_profile
+from small_model import small_config
+
+CLUSTER = Cluster(gpus=4, gpus_per_node=4)
+# Wide replicas compute less of the time, so that each is the best for some batches.
+SLOWER = {"<tp2>": 1.5, "<tp4>": 2.2}
+LENGTHS = np.array([60, 31, 30, 22, 9, 9, 5, 2])
+LIST = ("4x<1>", "2x<tp2>", "1x<tp4>")
+
+
+def profile() -> CostProfile:
+    document = json.loads(made_up_profile({"<1>": 64, "<tp2>": 128, "<pp2>": 64, "<tp4>": 256}).to_json())
+    for entry in document["schemes"]:
+        for name in ("quadratic_ms_per_token2", "linear_ms_per_token", "fixed_ms"):
+            entry[name] *= SLOWER.get(entry["scheme"], 1.0)
+    return CostProfile.from_json(json.dumps(document))
+
+
+PROFILE = profile()
+
+
+def config(*strategies: str, **settings: Any) -> PlannerConfig:
+    return PlannerConfig(strategies=strategies, memory_mib=1, **settings)
+
+
+def test_by_itself_it_plans_like_the_planner() -> None:
+    run = RunPlanner(config(*LIST), PROFILE, CLUSTER)
+    plan = run.plan(LENGTHS, LENGTHS - 1)
+    assert plan == Planner(PROFILE, CLUSTER, strategies=list(LIST)).plan(LENGTHS, LENGTHS - 1)
+    assert run.check(plan, LENGTHS, LENGTHS - 1) == []
+    assert run.strategies == list(LIST)
+    assert run.longest_admitted == 256
+    run.observe(plan, [[] for _ in plan.replicas])
+    assert run.plan(LENGTHS, LENGTHS - 1) == plan
+
+
+def test_its_rule_of_memory_is_the_planners() -> None:
+    by_cap, exact = (
+        RunPlanner(config("2x<pp2>", memory=rule), PROFILE, CLUSTER) for rule in ("cap", "exact")
+    )
+    assert (by_cap.longest_admitted, exact.longest_admitted) == (64, 128)
+    plan = exact.plan(np.array([120, 110, 100, 9]))
+    assert (plan.memory, plan.replicas[0].cap_tokens) == ("exact", 64)
+
+
+def test_a_search_keeps_within_its_limit_also_after_a_resume() -> None:
+    rng = np.random.default_rng(0)
+    longest = (40, 64, 120, 250) * 3
+    batches = [np.append(rng.integers(2, 40, 20), most) for most in longest]
+    free = RunPlanner(config("search"), PROFILE, CLUSTER)
+    assert len({free.plan(lengths).strategy for lengths in batches}) > 2
+    assert free.strategies == ["4x<1>", "2x<tp2>", "2x<pp2>", "1x<tp4>"]
+    limited = RunPlanner(config("search", max_strategies=2), PROFILE, CLUSTER)
+    plans = [limited.plan(lengths) for lengths in batches]
+    assert len(limited.used) <= 2
+    assert limited.used == list(dict.fromkeys(plan.strategy for plan in plans))
+    resumed = RunPlanner(config("search", max_strategies=2), PROFILE, CLUSTER)
+    resumed.resume(list(dict.fromkeys(plan.strategy for plan in plans[:5])), {})
+    assert [resumed.plan(lengths) for lengths in batches[5:]] == plans[5:]
+
+
+def test_what_it_learnt_changes_its_choice() -> None:
+    run = RunPlanner(config(*LIST, recalibrate=0.5), PROFILE, CLUSTER)
+    before = run.plan(LENGTHS)
+    slow = {str(scheme): 2.0 for scheme in {replica.scheme for replica in before.replicas}}
+    fast = {text: 0.5 for text in PROFILE.schemes if text not in slow}
+    run.resume([], slow | fast)
+    after = run.plan(LENGTHS)
+    assert after.strategy != before.strategy
+    # A timeline is by the times of its plan, though another one has been made since.
+    for plan in (before, after):
+        ends = [span.end_ms for spans in run.timeline(plan) for span in spans]
+        assert max(ends) == pytest.approx(plan.iteration_ms)
+    assert run.check(after, LENGTHS) == []
+    # Too little a change to plan anew by: the same times as before.
+    assert run.recalibration is not None
+    run.recalibration.factors["<tp4>"] *= 1.001
+    assert run.plan(LENGTHS) == after
+    # Where nothing is to be learnt, nothing is.
+    deaf = RunPlanner(config(*LIST), PROFILE, CLUSTER)
+    deaf.resume([], slow | fast)
+    assert deaf.plan(LENGTHS) == before
+
+
+@pytest.fixture(scope="module")
+def buffers() -> StrategyBuffers:
+    parameters = ModelParameters.of(small_config())
+    return StrategyBuffers.for_schemes(parameters, [Scheme("<1>")], torch.bfloat16)
+
+
+def with_links(unlinked: CostProfile) -> CostProfile:
+    document = json.loads(unlinked.to_json())
+    link = {"operation": "all_to_all", "ranks": 4, "latency_ms": 0.3, "gigabytes_per_s": 2.0}
+    document["hardware"]["links"] = [link]
+    return CostProfile.from_json(json.dumps(document))
+
+
+def test_transfers_are_planned_by_measured_or_stated_links(buffers: StrategyBuffers) -> None:
+    link = run_link(config(*LIST), with_links(PROFILE), CLUSTER, buffers)
+    assert "6 GB/s a node, 1.5 GB/s a GPU, 100 us" in repr(link)
+    stated = run_link(config(*LIST, link="25,40,5"), PROFILE, CLUSTER, buffers)
+    assert "25 GB/s a node, 40 GB/s a GPU, 5 us" in repr(stated)
+    plan = RunPlanner(config(*LIST), PROFILE, CLUSTER, stated).plan(LENGTHS)
+    # All ranks' parameters in bfloat16 one way, and their sums in float32 the other.
+    assert plan.moved_bytes is not None
+    assert plan.moved_bytes % (2 + 4) == 0
+    assert plan.step_ms > plan.iteration_ms
+
+
+def test_without_links_transfers_are_left_out(buffers: StrategyBuffers) -> None:
+    assert run_link(config(*LIST), PROFILE, CLUSTER, buffers) is None
+    assert run_link(config(*LIST, link="none"), with_links(PROFILE), CLUSTER, buffers) is None
+    assert run_link(config(*LIST, link="25"), PROFILE, Cluster(gpus=1, gpus_per_node=1), buffers) is None
+    assert RunPlanner(config(*LIST), PROFILE, CLUSTER).plan(LENGTHS).transfer_ms is None

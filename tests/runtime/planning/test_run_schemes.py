@@ -1,0 +1,97 @@
+"""Which schemes a run may use."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from hydraulis import Cluster, HydraulisError, Scheme
+from hydraulis.config.layered.table import from_table
+from hydraulis.config.run import RunConfig
+from hydraulis.runtime.planning.run_schemes import restricted, run_schemes
+from profiles import made_up_profile
+
+PROFILE = made_up_profile(
+    {"<1>": 64, "<tp2>": 128, "<tp3>": 128, "<pp2>": 64, "<pp4>": 9, "<cp4>": 64, "<tp8>": 99}
+)
+CLUSTER = Cluster(gpus=4, gpus_per_node=4)
+
+
+def config(strategies: Sequence[str], memory_mib: int = 64, **planner: Any) -> RunConfig:
+    """Give a run of a model of 4 query and 2 key/value heads, and 3 layers."""
+    tables = {
+        "model": {
+            "vocab_size": 256,
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+        },
+        "data": {"tokens_per_batch": 512},
+        "train": {"steps": 1},
+        "planner": {"strategies": list(strategies), "memory_mib": memory_mib, **planner},
+        "output": {"directory": "run"},
+    }
+    return from_table(RunConfig, tables, "")
+
+
+def schemes(*texts: str) -> list[Scheme]:
+    return sorted(Scheme(text) for text in texts)
+
+
+def test_a_list_uses_those_of_its_strategies() -> None:
+    listed = config(["1x<tp2>+2x<1>", "4x<1>"])
+    assert run_schemes(listed, CLUSTER, None) == schemes("<1>", "<tp2>")
+    assert run_schemes(listed, CLUSTER, PROFILE) == schemes("<1>", "<tp2>")
+
+
+def test_a_search_uses_those_of_the_profile_that_fit_model_and_cluster() -> None:
+    # <tp3> divides no head, <pp4> has more stages than there are layers, <tp8> more ranks than the cluster.
+    assert run_schemes(config(["search"]), CLUSTER, PROFILE) == schemes("<1>", "<tp2>", "<pp2>", "<cp4>")
+    named = config(["search"], schemes=["<tp2>", "<1>"])
+    assert run_schemes(named, CLUSTER, PROFILE) == schemes("<1>", "<tp2>")
+
+
+def test_without_a_profile_it_takes_powers_of_two_that_leave_room() -> None:
+    everything = schemes("<1>", "<tp2>", "<tp4>", "<pp2>", "<tp2,pp2>", "<cp2>", "<cp4>", "<tp2,cp2>")
+    assert run_schemes(config(["search"]), CLUSTER, None) == everything
+    kinds = run_schemes(config(["search"], checkpointing=["none", "full"]), CLUSTER, None)
+    assert kinds == sorted(scheme.under(kind) for scheme in everything for kind in ("none", "full"))
+    assert run_schemes(config(["search"]), Cluster(gpus=4, gpus_per_node=1), None) == schemes("<1>", "<pp2>")
+    # 144,000 parameters: those and gradients take 1.15 MB, a fourth of the home 0.58 MB; 1.68 MB may be held.
+    few = run_schemes(config(["search"], memory_mib=2), CLUSTER, None)
+    assert Scheme("<1>") not in few
+    assert Scheme("<tp4>") in few
+
+
+@pytest.mark.parametrize(
+    ("strategies", "settings", "code"),
+    [
+        (["1x<tp8>"], {}, "strategy_too_large"),
+        (["1x<tp3>"], {}, "tensor_degree"),
+        (["search"], {"schemes": ["<tp8>"]}, "strategy_too_large"),
+        (["search"], {"schemes": ["<tp4>"]}, "scheme_unknown"),
+        (["search"], {"schemes": ["tp4"]}, "scheme_syntax"),
+        (["4x<pp3>"], {}, "strategy_too_large"),
+        (["1x<pp3>"], {}, "scheme_unknown"),
+    ],
+)
+def test_what_does_not_fit_is_refused(strategies: list[str], settings: dict[str, Any], code: str) -> None:
+    with pytest.raises(HydraulisError) as refusal:
+        run_schemes(config(strategies, **settings), CLUSTER, PROFILE)
+    assert refusal.value.code == code
+
+
+def test_a_search_among_nothing_is_refused() -> None:
+    wide = made_up_profile({"<tp8>": 64})
+    with pytest.raises(HydraulisError, match=r"no scheme .* on 4 ranks") as refusal:
+        run_schemes(config(["search"]), CLUSTER, wide)
+    assert refusal.value.code == "no_schemes"
+
+
+def test_a_profile_is_cut_to_what_the_buffers_are_made_for() -> None:
+    cut = restricted(PROFILE, schemes("<tp2>", "<1>"))
+    assert sorted(cut.schemes) == ["<1>", "<tp2>"]
+    assert cut.micro_batch_ms(Scheme("<tp2>"), [7]) == PROFILE.micro_batch_ms(Scheme("<tp2>"), [7])
+    assert restricted(cut, schemes("<tp2>", "<1>")) is cut

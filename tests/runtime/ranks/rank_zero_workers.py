@@ -1,0 +1,114 @@
+"""What the ranks of test_rank_zero.py do."""
+
+from functools import partial
+
+import torch.distributed as dist
+
+from hydraulis.data.corpus import Corpus
+from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
+from hydraulis.runtime.ranks.every_rank import raise_everywhere
+from hydraulis.runtime.ranks.rank_zero import corpus_from_rank_zero, from_rank_zero, on_rank_zero
+from runtime.tiny import made_up_corpus
+
+TEXTS = ("", "plain", 'ÄÖ 水 🚰 \x00 \n " \\ </error>', '{"error": "HydraulisError"}', "x" * 300_000)
+ERRORS = (
+    HydraulisError("a plain one", code="plan_broken"),
+    InvalidInputError("field 'ü' = \"水\"\nsecond line", code="profile_value"),
+    InfeasibleError("too long", code="sequence_too_long"),
+)
+Caught = tuple[str, str, str]
+
+
+def texts() -> tuple[list[str], int]:
+    """Return what arrived, and how often this rank was asked to make it."""
+    calls = []
+
+    def make(text: str) -> str:
+        calls.append(text)
+        return text
+
+    received = [from_rank_zero(lambda text=text: make(text)) for text in TEXTS]  # type: ignore[misc]
+    return received, len(calls)
+
+
+def errors_and_what_comes_after() -> tuple[list[Caught], str]:
+    caught = []
+    for error in ERRORS:
+        try:
+            from_rank_zero(lambda error=error: _raise(error))  # type: ignore[misc]
+        except HydraulisError as received:
+            caught.append(describe(received))
+    return caught, from_rank_zero(lambda: "after")
+
+
+def acts() -> tuple[int, Caught, Caught]:
+    """Act on rank 0: once well, once refused, and once failing in a way that nobody foresaw."""
+    calls = []
+    on_rank_zero(lambda: calls.append("done"))
+    caught = []
+    for error in (HydraulisError("disk full", code="run_directory_write"), ZeroDivisionError("oh")):
+        try:
+            on_rank_zero(partial(_refuse, error))
+        except HydraulisError as received:
+            caught.append(describe(received))
+        except ZeroDivisionError as received:
+            caught.append((type(received).__name__, "", str(received)))
+    return len(calls), caught[0], caught[1]
+
+
+def corpora() -> tuple[Corpus, bool, Caught | None]:
+    """Return the corpus, whether this rank loaded it itself, and how a corpus that is refused arrives."""
+    calls = []
+
+    def load() -> Corpus:
+        calls.append(dist.get_rank())
+        return made_up_corpus(200)
+
+    corpus = corpus_from_rank_zero(load)
+    refused = None
+    try:
+        corpus_from_rank_zero(lambda: _raise(InvalidInputError("no document", code="corpus_empty")))  # type: ignore[arg-type,return-value]
+    except HydraulisError as error:
+        refused = describe(error)
+    return corpus, bool(calls), refused
+
+
+def describe(error: HydraulisError) -> Caught:
+    return type(error).__name__, error.code, str(error)
+
+
+def _raise(error: HydraulisError) -> str:
+    raise error
+
+
+def _refuse(error: Exception) -> None:
+    raise error
+
+
+def any_other_failure() -> str:
+    """Fail on rank 0 in a way that has no code; say what was raised here."""
+    try:
+        from_rank_zero(lambda: str(1 // 0))
+    except HydraulisError as error:
+        return error.code
+    except ZeroDivisionError:
+        return "its own"
+    return "nothing"
+
+
+def is_everywhere() -> list[bool]:
+    """Say of an error of rank 0, of one of rank 1 that all raise, and of a failure, if it is marked."""
+    refusal = HydraulisError("refused", code="plan_broken")
+    marked = []
+    for fail in (
+        partial(on_rank_zero, partial(_refuse, refusal)),
+        partial(
+            raise_everywhere, HydraulisError("torn", code="index_files") if dist.get_rank() == 1 else None
+        ),
+        partial(on_rank_zero, partial(_refuse, ZeroDivisionError())),
+    ):
+        try:
+            fail()
+        except (HydraulisError, ZeroDivisionError) as error:
+            marked.append(getattr(error, "is_everywhere", False))
+    return marked

@@ -1,0 +1,140 @@
+"""Which device a rank takes, what it is refused, and how the process is prepared for it."""
+
+import os
+
+import pytest
+import torch
+
+from hydraulis.config.kinds import DeviceKind
+from hydraulis.errors import InvalidInputError
+from hydraulis.runtime.ranks import device as device_module
+from hydraulis.runtime.ranks.device import CPU, backend_of, choose_device, device_name, prepare_device
+
+QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Make a node of two devices, on which this is the second of two ranks."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    return monkeypatch
+
+
+@pytest.fixture
+def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.mark.usefixtures("node")
+@pytest.mark.parametrize(("kind", "name"), [("auto", "cuda:1"), ("cuda", "cuda:1"), ("cpu", "cpu")])
+def test_a_rank_takes_the_device_of_its_number_in_the_node(kind: DeviceKind, name: str) -> None:
+    assert choose_device(kind) == torch.device(name)
+
+
+@pytest.mark.usefixtures("no_device")
+def test_without_a_device_auto_is_the_cpu() -> None:
+    assert choose_device("auto") == choose_device("cpu") == CPU
+
+
+@pytest.mark.usefixtures("no_device")
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"train\.device = 'cuda' .* finds no CUDA device") as caught:
+        choose_device("cuda")
+    assert caught.value.code == "no_cuda_device"
+
+
+@pytest.mark.parametrize("kind", ["auto", "cuda"])
+def test_more_ranks_than_devices_are_refused_on_every_rank(
+    node: pytest.MonkeyPatch, kind: DeviceKind
+) -> None:
+    node.setenv("LOCAL_WORLD_SIZE", "3")
+    for rank in range(3):
+        node.setenv("LOCAL_RANK", str(rank))
+        with pytest.raises(InvalidInputError, match=r"3 ranks .* has 2 CUDA devices") as caught:
+            choose_device(kind)
+        assert caught.value.code == "too_few_devices"
+    node.setenv("LOCAL_RANK", "2")
+    assert choose_device("cpu") == CPU
+
+
+def test_a_rank_alone_needs_no_nccl() -> None:
+    cuda = torch.device("cuda", 0)
+    assert backend_of(cuda, 2) == "cpu:gloo,cuda:nccl"
+    assert backend_of(cuda, 1) == backend_of(CPU, 1) == backend_of(CPU, 8) == "gloo"
+
+
+def prepared(monkeypatch: pytest.MonkeyPatch, device: torch.device) -> tuple[list[str], list[torch.device]]:
+    """Prepare a device; give what the allocator was told and which device became the process's own."""
+    settings: list[str] = []
+    own: list[torch.device] = []
+    monkeypatch.setattr(device_module, "_set_allocator", settings.append)
+    monkeypatch.setattr(torch.cuda, "set_device", own.append)
+    prepare_device(device)
+    return settings, own
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", QUEUES):
+        # Set and taken away, so that it is as it was when the test ends.
+        monkeypatch.setenv(variable, "")
+        del os.environ[variable]
+    return monkeypatch
+
+
+def test_segments_are_expandable_unless_the_user_says_otherwise(unset: pytest.MonkeyPatch) -> None:
+    cuda = torch.device("cuda", 1)
+    assert prepared(unset, cuda) == (["expandable_segments:True"], [cuda])
+    for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        with unset.context() as changed:
+            changed.setenv(variable, "max_split_size_mb:64")
+            assert prepared(changed, cuda) == ([], [cuda])
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "32"), ("1", "1")])
+@pytest.mark.parametrize("kind", ["auto", "cuda"])
+@pytest.mark.usefixtures("node")
+def test_cuda_starts_with_as_many_queues_as_can_be_unless_the_user_says_otherwise(
+    unset: pytest.MonkeyPatch, kind: DeviceKind, given: str | None, expected: str
+) -> None:
+    if given is not None:
+        unset.setenv(QUEUES, given)
+    found: list[str | None] = []
+
+    def start() -> bool:
+        found.append(os.environ.get(QUEUES))
+        return True
+
+    def count() -> int:
+        return 2 if start() else 0
+
+    unset.setattr(torch.cuda, "is_available", start)
+    unset.setattr(torch.cuda, "device_count", count)
+    choose_device(kind)
+    # Not only at last: what is set once CUDA has started comes too late.
+    assert len(found) >= 2
+    assert set(found) == {expected}
+
+
+def test_the_cpu_needs_no_preparation(unset: pytest.MonkeyPatch) -> None:
+    assert choose_device("cpu") == CPU
+    assert prepared(unset, CPU) == ([], [])
+    assert QUEUES not in os.environ
+
+
+def test_no_test_computes_before_cublas_is_told_its_workspace() -> None:
+    # It is asked once, whoever computes first, and a later test may ask for the same sums each time.
+    assert os.environ[device_module._CUBLAS_VARIABLE] == device_module._CUBLAS_WORKSPACE
+
+
+def test_torch_takes_the_allocators_settings_by_the_name_it_has() -> None:
+    device_module._set_allocator("expandable_segments:False")
+    with pytest.raises((RuntimeError, ValueError), match="Unrecognized"):
+        device_module._set_allocator("no_such_setting:1")
+
+
+def test_a_cpu_is_named_by_its_architecture() -> None:
+    assert device_name(CPU) == f"{os.uname().machine} CPU"

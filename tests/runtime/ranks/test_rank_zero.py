@@ -1,0 +1,61 @@
+"""What rank 0 makes, reads or refuses reaches every rank."""
+
+import numpy as np
+
+from ranks import run_ranks
+from runtime.ranks.rank_zero_workers import (
+    ERRORS,
+    TEXTS,
+    acts,
+    any_other_failure,
+    corpora,
+    describe,
+    errors_and_what_comes_after,
+    is_everywhere,
+    texts,
+)
+from runtime.tiny import made_up_corpus
+
+
+def test_a_text_reaches_every_rank_as_it_is_and_rank_zero_alone_makes_it() -> None:
+    for rank, (received, num_calls) in enumerate(run_ranks(3, texts)):
+        assert received == list(TEXTS)
+        assert num_calls == (len(TEXTS) if rank == 0 else 0)
+
+
+def test_an_error_of_rank_zero_is_the_same_error_everywhere_and_the_ranks_stay_in_step() -> None:
+    expected = [describe(error) for error in ERRORS]
+    for caught, after in run_ranks(3, errors_and_what_comes_after):
+        assert caught == expected
+        assert after == "after"
+
+
+def test_an_act_happens_on_rank_zero_alone_and_its_failure_reaches_all() -> None:
+    first, *others = run_ranks(3, acts)
+    refused = ("HydraulisError", "run_directory_write", "disk full")
+    # What nobody foresaw keeps its own type, and traceback, where it happened.
+    assert first == (1, refused, ("ZeroDivisionError", "", "oh"))
+    for num_calls, caught, unforeseen in others:
+        assert (num_calls, caught) == (0, refused)
+        assert unforeseen[:2] == ("HydraulisError", "rank_zero_failed")
+        assert "ZeroDivisionError('oh')" in unforeseen[2]
+
+
+def test_a_corpus_is_loaded_once_and_equal_everywhere() -> None:
+    original = made_up_corpus(200)
+    for rank, (corpus, loaded_itself, refused) in enumerate(run_ranks(3, corpora)):
+        assert loaded_itself is (rank == 0)
+        assert np.array_equal(corpus.token_T, original.token_T)
+        assert np.array_equal(corpus.offset, original.offset)
+        assert corpus.token_T.dtype == np.uint8
+        assert corpus.left_out == {"files": 2}
+        assert corpus.fingerprint == original.fingerprint
+        assert refused == ("InvalidInputError", "corpus_empty", "no document")
+
+
+def test_any_other_failure_is_raised_on_rank_0_and_named_on_the_others() -> None:
+    assert run_ranks(3, any_other_failure) == ["its own", "rank_zero_failed", "rank_zero_failed"]
+
+
+def test_errors_that_every_rank_raises_say_so() -> None:
+    assert run_ranks(2, is_everywhere) == [[True, True, False]] * 2

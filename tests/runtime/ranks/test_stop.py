@@ -1,0 +1,65 @@
+"""Ctrl-C, termination and a hang-up become a request that all ranks agree on."""
+
+import os
+import signal
+
+import pytest
+
+from hydraulis.runtime.ranks.stop import StopRequest
+from ranks import run_ranks
+from runtime.ranks.stop_workers import (
+    agree_after_each_signal,
+    agree_after_its_parent,
+    agree_while_interrupted,
+)
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def test_a_request_on_one_rank_is_one_on_all_and_stays() -> None:
+    assert run_ranks(3, agree_after_each_signal) == [[False, True, True] * 3] * 3
+
+
+def test_a_request_that_comes_while_ranks_wait_for_each_other_is_not_lost() -> None:
+    assert run_ranks(2, agree_while_interrupted) == [[False, True]] * 2
+
+
+@pytest.mark.parametrize(("variable", "stops"), [("TORCHELASTIC_RUN_ID", True), ("SLURM_JOB_ID", False)])
+def test_torchrun_that_is_gone_is_a_request_and_no_other_parent_is(variable: str, *, stops: bool) -> None:
+    assert run_ranks(2, agree_after_its_parent, variable) == [[False, stops]] * 2
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_handlers_are_put_back(number: signal.Signals) -> None:
+    before = [signal.getsignal(each) for each in NUMBERS]
+    caught = []
+    with StopRequest():
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+        caught.append("still here")
+    assert caught == ["still here"]
+    assert [signal.getsignal(each) for each in NUMBERS] == before
+
+
+def test_a_hang_up_that_was_to_be_ignored_still_is() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopRequest():
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_the_handlers_are_put_back_after_an_error() -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    def fail() -> None:
+        with StopRequest():
+            assert signal.getsignal(signal.SIGINT) != before
+            message = "planted"
+            raise RuntimeError(message)
+
+    with pytest.raises(RuntimeError, match="planted"):
+        fail()
+    assert signal.getsignal(signal.SIGINT) == before

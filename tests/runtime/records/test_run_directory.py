@@ -1,0 +1,126 @@
+"""A run's folder is a new one, and no file in it is half-written."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers import file_sizes_below
+from hydraulis import HydraulisError, InvalidInputError
+from hydraulis.runtime.records.run_directory import RunDirectory
+
+
+def test_an_existing_folder_or_file_is_never_touched(tmp_path: Path) -> None:
+    wanted = tmp_path / "deep" / "run"
+    first = RunDirectory.create(wanted)
+    first.write("metrics.jsonl", "precious")
+    (tmp_path / "deep" / "run-2").write_text("a file of somebody")
+    (tmp_path / "deep" / "run-3").symlink_to(tmp_path / "nowhere")
+    second = RunDirectory.create(str(wanted))
+    assert first.path == wanted
+    assert second.path == tmp_path / "deep" / "run-4"
+    assert list(second.path.iterdir()) == []
+    assert (wanted / "metrics.jsonl").read_text() == "precious"
+    assert (tmp_path / "deep" / "run-2").read_text() == "a file of somebody"
+
+
+def test_a_name_with_a_dot_keeps_it(tmp_path: Path) -> None:
+    RunDirectory.create(tmp_path / "run.v1")
+    assert RunDirectory.create(tmp_path / "run.v1").path.name == "run.v1-2"
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["file/run", "link/run", "nul\0/run"])
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "gone" / "away")
+    with pytest.raises(InvalidInputError, match=r"output\.directory") as caught:
+        RunDirectory.create(f"{tmp_path}/{name}")
+    assert caught.value.code == "run_directory"
+
+
+@pytest.mark.parametrize("name", [".", "/", "..", "../.."])
+def test_a_folder_without_a_name_of_its_own_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    with pytest.raises(InvalidInputError, match="name a new folder") as caught:
+        RunDirectory.create(name)
+    assert caught.value.code == "run_directory"
+    assert [path.name for path in tmp_path.iterdir()] == ["work"]
+
+
+def test_text_and_bytes_are_written_and_replaced(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    assert directory.write("a.json", "first ü\n") == directory.path / "a.json"
+    directory.write("a.json", "ü\n")
+    directory.write("b.bin", b"\x00\xff")
+    assert (directory.path / "a.json").read_bytes() == "ü\n".encode()
+    assert (directory.path / "b.bin").read_bytes() == b"\x00\xff"
+    assert sorted(path.name for path in directory.path.iterdir()) == ["a.json", "b.bin"]
+
+
+def test_a_write_that_fails_leaves_the_old_file_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    directory.write("a.json", "old")
+
+    def fail_half_way(path: Path, content: Any) -> int:
+        with path.open("wb") as file:
+            file.write(content[: len(content) // 2])
+        message = "no space left on device"
+        raise OSError(message)
+
+    monkeypatch.setattr(Path, "write_bytes", fail_half_way)
+    for name in ("a.json", "new.json"):
+        with pytest.raises(HydraulisError, match="no space left") as refusal:
+            directory.write(name, "a longer new content")
+        assert refusal.value.code == "run_directory_write"
+    assert (directory.path / "a.json").read_text() == "old"
+    assert [path.name for path in directory.path.iterdir()] == ["a.json"]
+
+
+def test_a_folder_in_it_is_written_as_it_is(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    for text in ("old", "new"):
+        directory.folder("model").write("a.json", text)
+        assert (directory.path / "model" / "a.json").read_text() == text
+    with pytest.raises(HydraulisError, match=r"a\.json cannot be written") as refusal:
+        directory.folder("model").folder("a.json")
+    assert refusal.value.code == "run_directory_write"
+
+
+def test_a_line_that_does_not_fit_leaves_the_lines_before_it_whole(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    directory.append("log", "first")
+    with file_sizes_below(100_000), pytest.raises(HydraulisError, match="log cannot be written") as refusal:
+        directory.append("log", "x" * 200_000)
+    assert refusal.value.code == "run_directory_write"
+    directory.append("log", "last")
+    assert (directory.path / "log").read_text() == "first\nlast\n"
+
+
+def test_lines_are_appended_and_can_be_read_at_once(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    long = "x" * 100_000
+    for number, line in enumerate(["one", long, "ü"], start=1):
+        directory.append("log", line)
+        assert len((directory.path / "log").read_text(encoding="utf-8").splitlines()) == number
+    assert (directory.path / "log").read_text(encoding="utf-8") == f"one\n{long}\nü\n"
+
+
+def test_a_file_is_cut_behind_its_first_lines_and_the_last_whole_one(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    directory.keep_lines("log", 3)
+    assert not (directory.path / "log").exists()
+    for line in ("one", "two", "three"):
+        directory.append("log", line)
+    directory.keep_lines("log", 2)
+    assert (directory.path / "log").read_text() == "one\ntwo\n"
+    (directory.path / "log").write_text("one\ntwo\nthr")
+    directory.keep_lines("log", 3)
+    assert (directory.path / "log").read_text() == "one\ntwo\n"
+    directory.keep_lines("log", 0)
+    assert (directory.path / "log").read_text() == ""

@@ -1,0 +1,59 @@
+"""One training at a time is in a folder, and however it ended the next one may begin."""
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hydraulis.errors import InvalidInputError
+from hydraulis.runtime.records.run_lock import RunClaim, check_unclaimed
+
+
+def test_the_second_one_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+    check_unclaimed(tmp_path)
+    first = RunClaim(tmp_path)
+    for attempt in (check_unclaimed, RunClaim):
+        says = f"^'{tmp_path}' is being trained by process {os.getpid()} on "
+        with pytest.raises(InvalidInputError, match=says) as refusal:
+            attempt(tmp_path)
+        assert refusal.value.code == "run_busy"
+    first.release()
+    check_unclaimed(tmp_path)
+    RunClaim(tmp_path).release()
+
+
+KILLED = """\
+import pathlib, sys, time
+from hydraulis.runtime.records.run_lock import RunClaim
+
+claim = RunClaim(pathlib.Path(sys.argv[1]))
+print("claimed", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_process_that_is_killed_leaves_no_claim(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "claimed\n"
+        with pytest.raises(InvalidInputError, match=f"by process {process.pid} on "):
+            check_unclaimed(tmp_path)
+        process.send_signal(signal.SIGKILL)
+    RunClaim(tmp_path).release()
+
+
+def test_a_disk_without_locks_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    claims = [RunClaim(tmp_path), RunClaim(tmp_path)]
+    check_unclaimed(tmp_path)
+    for claim in claims:
+        claim.release()

@@ -1,0 +1,18 @@
+"""The share of the devices' peak."""
+
+import pytest
+
+from hydraulis.model.flops import training_flops
+from hydraulis.runtime.records.utilisation import Utilisation
+from small_model import small_config
+
+
+def test_it_is_what_is_needed_over_what_could_be_done() -> None:
+    config = small_config()
+    flops = training_flops(config, 100, 4_000)
+    # In half a second two ranks of a TFLOP/s could do 1e12 operations.
+    assert Utilisation(config, 2, 1.0).of(100, 4_000, 500.0) == pytest.approx(flops / 1e12)
+
+
+def test_without_a_peak_there_is_none() -> None:
+    assert Utilisation(small_config(), 2, None).of(100, 4_000, 500.0) is None

@@ -1,0 +1,172 @@
+"""What the ranks of test_transfers.py do."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hydraulis import Cluster, Link, Plan, Planner
+from hydraulis._core import HeldSlice, held_slices
+from hydraulis.config.model import ModelConfig
+from hydraulis.runtime.planning.run_schemes import restricted
+from hydraulis.runtime.ranks.distributed import ranks_per_node
+from hydraulis.runtime.worker import Worker
+from profiles import made_up_profile
+from runtime.gathered import gather
+from runtime.redistribute.wire import Sent
+from runtime.tiny import CAPS, make_worker, plan_for
+
+
+class Pass(NamedTuple):
+    """What one rank held and saw under one strategy.
+
+    Attributes:
+        parameters: by name, the first canonical row and the canonical values that arrived.
+        gradients: likewise, what this rank contributed.
+        gathered: whole parameters' gradients, in canonical order, on rank 0.
+        master: likewise the master parameters.
+        staging: bytes of each buffer that transfers stage in.
+        crossing: bytes that this rank gave to collectives for ranks of other nodes, both ways.
+        planned: bytes that a plan counts as crossing, of all ranks.
+        reserved: the same before the first pass.
+    """
+
+    parameters: dict[str, tuple[int, Tensor]]
+    gradients: dict[str, tuple[int, Tensor]]
+    gathered: dict[str, Tensor]
+    master: dict[str, Tensor]
+    staging: list[int]
+    crossing: int
+    planned: int
+    reserved: list[int]
+
+
+def passes(config: ModelConfig, strategies: Sequence[str], lengths: Sequence[int]) -> list[Pass]:
+    """Send parameters and collect made-up gradients, strategy after strategy."""
+    worker = make_worker(strategies, config=config)
+    reserved = _staging(worker)
+    return [_pass(worker, plan_for(dist.get_world_size(), text, lengths), reserved) for text in strategies]
+
+
+def _staging(worker: Worker) -> list[int]:
+    # Rooms take turns.
+    return sorted(room.nbytes for room in worker.staging)
+
+
+def _pass(worker: Worker, plan: Plan, reserved: list[int]) -> Pass:
+    transfers, buffers, home = worker._transfers, worker.buffers, worker.home
+    buckets = transfers.prepare(plan)
+    buffers.parameter.fill_(torch.nan)
+    # Leftovers must not count.
+    home.gradient.fill_(1e6)
+    node = ranks_per_node()
+    sent = Sent(worker, node)
+    with sent.counted():
+        transfers.begin(buckets)
+        transfers.finish_parameters()
+    assert not buffers.gradient.any()
+    parameters = _held(worker, plan, buffers.parameter)
+    # Whole numbers, so that their sum is exact in any order.
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    buffers.gradient.random_(-1000, 1000, generator=generator)
+    # They may lie in another order when they have left.
+    gradients = _held(worker, plan, buffers.gradient)
+    with sent.counted():
+        transfers.finish_gradients()
+    return Pass(
+        parameters,
+        gradients,
+        _canonical(worker, gather(home, home.gradient)),
+        _canonical(worker, gather(home, home.master)),
+        _staging(worker),
+        sent.crossing_bytes,
+        _planned_crossing(worker, plan, node),
+        reserved,
+    )
+
+
+def _planned_crossing(worker: Worker, plan: Plan, node: int) -> int:
+    """Count by the core what the same positions move between nodes, out and back."""
+    cluster = Cluster(dist.get_world_size(), node)
+    link = Link(
+        worker.parameters.table,
+        gigabytes_per_s=1.0,
+        parameter_bytes=worker.buffers.parameter.element_size(),
+        gradient_bytes=worker.buffers.gradient.element_size(),
+    )
+    profile = restricted(made_up_profile(CAPS), worker.schemes)
+    planner = Planner(profile, cluster, strategies=[plan.strategy], link=link)
+    counted = planner.plan(plan.lengths, plan.targets)
+    same = [counted.position(rank) for rank in range(cluster.gpus)] == [
+        plan.position(rank) for rank in range(cluster.gpus)
+    ]
+    assert same
+    assert counted.moved_bytes is not None
+    return counted.moved_bytes
+
+
+def _held(worker: Worker, plan: Plan, flat: Tensor) -> dict[str, tuple[int, Tensor]]:
+    position = plan.position(dist.get_rank())
+    slices: list[HeldSlice] = []
+    if position is not None:
+        slices = held_slices(worker.parameters.table, position)
+    held = {}
+    for piece in slices:
+        width = worker.parameters.table.parameters[piece.parameter].row_elements
+        start, end = piece.row_start * width, piece.row_end * width
+        name = worker.parameters.names[piece.parameter]
+        held[name] = (start, flat[piece.offset : piece.offset + end - start].clone())
+    return held
+
+
+def _canonical(worker: Worker, gathered: dict[str, Tensor] | None) -> dict[str, Tensor]:
+    return {
+        name: worker.parameters.canonical(value, name).clone() for name, value in (gathered or {}).items()
+    }
+
+
+def sum_of_large_and_small() -> tuple[float, float] | None:
+    """Contribute 2^60, -2^60 and 1 from ranks 0, 1 and 2: only in rank order is the sum 1."""
+    worker = make_worker(["3x<1>"])
+    buckets = worker._transfers.prepare(plan_for(3, "3x<1>", [20, 20, 20]))
+    worker._transfers.begin(buckets)
+    worker._transfers.finish_parameters()
+    worker.buffers.gradient.fill_([2.0**60, -(2.0**60), 1.0][dist.get_rank()])
+    worker._transfers.finish_gradients()
+    return worker.home.gradient.min().item(), worker.home.gradient.max().item()
+
+
+def travelled_in_bfloat16() -> tuple[bool, bool, set[torch.dtype], set[torch.dtype]]:
+    """Say if parameters came as bfloat16 has them and gradients with more digits, and how they travelled."""
+    dtypes: list[torch.dtype] = []
+    all_to_all = dist.all_to_all_single
+
+    def recording(output: Tensor, *args: Any, **kwargs: Any) -> Any:
+        dtypes.append(output.dtype)
+        return all_to_all(output, *args, **kwargs)
+
+    setattr(dist, "all_to_all_single", recording)  # noqa: B010
+    worker = make_worker(["1x<tp2>", "2x<1>"], dtype=torch.bfloat16)
+    plan = plan_for(2, "1x<tp2>", [20, 20])
+    buckets = worker._transfers.prepare(plan)
+    worker._transfers.begin(buckets)
+    worker._transfers.finish_parameters()
+    master = gather(worker.home, worker.home.master) or {}
+    rounded = {name: value.bfloat16() for name, value in _canonical(worker, master).items()}
+    held = _held(worker, plan, worker.buffers.parameter)
+    came = dist.get_rank() > 0 or all(
+        torch.equal(values, rounded[name][start : start + len(values)])
+        for name, (start, values) in held.items()
+    )
+    of_parameters = set(dtypes)
+    dtypes.clear()
+    third = 1.0 / 3.0
+    worker.buffers.gradient.fill_(third)
+    worker._transfers.finish_gradients()
+    gathered = gather(worker.home, worker.home.gradient) or {}
+    # One holder of what is split, two of norms.
+    once, twice = (torch.tensor(times * third, dtype=torch.float32).item() for times in (1, 2))
+    summed = all((value == (twice if "norm" in name else once)).all() for name, value in gathered.items())
+    return came, summed, of_parameters, set(dtypes)

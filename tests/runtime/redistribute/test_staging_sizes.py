@@ -1,0 +1,37 @@
+"""What transfers stage at most; that it is enough is seen where they run."""
+
+import pytest
+
+from hydraulis import Cluster, Scheme
+from hydraulis._core import Home
+from hydraulis.runtime.redistribute.staging_sizes import StagingSizes
+from hydraulis.runtime.state.parameters import ModelParameters
+from small_model import small_config
+
+CONFIG = small_config(vocab_size=512, num_attention_heads=4, num_key_value_heads=4)
+PARAMETERS = ModelParameters.of(CONFIG)
+# The head's, which is the largest.
+BUCKET = CONFIG.vocab_size * CONFIG.hidden_size
+
+
+def sizes(schemes: list[str], node: int) -> StagingSizes:
+    cluster = Cluster(gpus=8, gpus_per_node=node)
+    parsed = [Scheme(text) for text in schemes]
+    return StagingSizes.of(PARAMETERS, Home(PARAMETERS.table, cluster, parsed), cluster, parsed)
+
+
+@pytest.mark.parametrize(
+    ("schemes", "share", "norms"),
+    [(["<1>"], 1, 1), (["<tp4>"], 4, 8), (["<tp4>", "<tp2>"], 2, 8), (["<cp4>", "<tp4>"], 1, 8)],
+)
+def test_no_more_comes_in_than_a_rank_of_the_narrowest_scheme_holds(
+    schemes: list[str], share: int, norms: int
+) -> None:
+    # The last norm lies beside the head; tensor ranks hold it alike.
+    expected = BUCKET // share + norms * CONFIG.hidden_size
+    assert sizes(schemes, 8) == StagingSizes(BUCKET + CONFIG.hidden_size, expected, 0)
+
+
+def test_nodes_relay_what_lives_on_a_rail() -> None:
+    # A half of a bucket on either rail of nodes of two ranks.
+    assert sizes(["<1>"], 2).relayed == pytest.approx(BUCKET / 2, rel=0.05)

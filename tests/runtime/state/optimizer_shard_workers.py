@@ -1,0 +1,52 @@
+"""What the ranks of test_home.py do."""
+
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hydraulis.runtime.state.initial_values import InitialValues
+from hydraulis.runtime.state.optimizer_shard import HomeState
+from hydraulis.runtime.state.parameters import ModelParameters
+from runtime.gathered import gather
+from runtime.tiny import OPTIMIZER, SEED
+from small_model import small_config
+
+
+class HomeReport(NamedTuple):
+    """What one rank saw; whole parameters on rank 0 alone."""
+
+    share: int
+    layout: list[int]
+    initial: dict[str, Tensor] | None
+    gradient: dict[str, Tensor] | None
+    stepped: list[dict[str, Tensor] | None]
+
+
+def gather_and_step(dtype: torch.dtype, num_steps: int) -> HomeReport:
+    """Gather the initial values, a gradient of twice those values, and what each step makes of it."""
+    parameters = ModelParameters.of(small_config())
+    home = HomeState(parameters, OPTIMIZER, dtype, InitialValues(parameters, SEED, dtype), num_steps)
+    initial = gather(home, home.master)
+    home.gradient.copy_(2 * home.master)
+    gradient = gather(home, home.gradient)
+    stepped = []
+    for _ in range(num_steps):
+        home.step()
+        stepped.append(gather(home, home.master))
+    assert home.master.numel() == home.gradient.numel()
+    layout = [
+        sum(held.end - held.start for held in home.layout.slices(parameters.table, rank))
+        for rank in range(dist.get_world_size())
+    ]
+    return HomeReport(home.master.numel(), layout, initial, gradient, stepped)
+
+
+def master_dtypes() -> list[torch.dtype]:
+    parameters = ModelParameters.of(small_config())
+    dtypes = (torch.bfloat16, torch.float32, torch.float64)
+    return [
+        HomeState(parameters, OPTIMIZER, dtype, InitialValues(parameters, SEED, dtype), 1).master.dtype
+        for dtype in dtypes
+    ]

@@ -1,0 +1,118 @@
+"""AdamW on shares equals torch's on the whole model: groups, clipping, schedule."""
+
+import math
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hydraulis.config.optimizer import OptimizerConfig
+from hydraulis.errors import HydraulisError
+from hydraulis.model.decoder import checkpoint_name
+from hydraulis.model.init import initial_value
+from hydraulis.runtime.state.adamw import check_norm
+from hydraulis.runtime.state.learning_rate import learning_rate
+from hydraulis.runtime.state.parameters import ModelParameters
+from ranks import run_ranks
+from runtime.state.adamw_workers import Stepped, diverge, step_all
+from runtime.tiny import SEED
+from small_model import FAMILIES, small_config
+
+# The norm of the parameters is about 40: some steps are clipped to 1, some are not.
+FACTORS = (1e-3, 1.0, 0.5, 1e-2, 2.0, 3e-2)
+CONFIGS = {
+    "defaults": OptimizerConfig(learning_rate=1e-2, weight_decay=0.3),
+    "cosine": OptimizerConfig(learning_rate=1e-2, schedule="cosine", warmup_steps=2, betas=(0.8, 0.9)),
+    "other groups": OptimizerConfig(
+        learning_rate=1e-2, schedule="wsd", decay_steps=3, no_decay=("*proj*",), weight_decay=0.2
+    ),
+    "unclipped": OptimizerConfig(
+        learning_rate=1e-2, schedule="linear", min_learning_rate=1e-3, clip_norm=0, no_decay=()
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def by_rank() -> list[dict[str, Stepped]]:
+    results = run_ranks(3, step_all, list(CONFIGS.values()), FACTORS)
+    return [dict(zip(CONFIGS, of_rank, strict=True)) for of_rank in results]
+
+
+def of_torch(config: OptimizerConfig) -> tuple[dict[str, torch.Tensor], list[float]]:
+    """Step the whole model with AdamW, clip_grad_norm_ and LambdaLR."""
+    shape = small_config(**FAMILIES["every bias"])
+    shapes = ModelParameters.of(shape).shapes
+    parameters = {
+        name: nn.Parameter(initial_value(name, size, shape, SEED, torch.float64))
+        for name, size in shapes.items()
+    }
+    kept = [name for name in parameters if in_any(name, config.no_decay)]
+    groups: list[dict[str, Any]] = [
+        {"params": [parameters[name] for name in parameters if name not in kept]},
+        {"params": [parameters[name] for name in kept], "weight_decay": 0.0},
+    ]
+    adamw = torch.optim.AdamW(
+        groups, lr=1.0, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay
+    )
+    rate = torch.optim.lr_scheduler.LambdaLR(adamw, lambda step: learning_rate(config, step, len(FACTORS)))
+    norms = []
+    for factor in FACTORS:
+        for parameter in parameters.values():
+            parameter.grad = factor * parameter.detach()
+        limit = config.clip_norm or math.inf
+        norms.append(nn.utils.clip_grad_norm_(parameters.values(), limit).item())
+        adamw.step()
+        rate.step()
+    return {name: parameter.detach() for name, parameter in parameters.items()}, norms
+
+
+def in_any(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(checkpoint_name(name), pattern) for pattern in patterns)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_it_equals_torchs_on_the_whole_model(by_rank: list[dict[str, Stepped]], name: str) -> None:
+    expected, norms = of_torch(CONFIGS[name])
+    result = by_rank[0][name]
+    assert result.norms == pytest.approx(norms, rel=1e-12)
+    assert min(norms) < 1 < max(norms)
+    assert result.parameters is not None
+    assert result.parameters.keys() == expected.keys()
+    for parameter, value in expected.items():
+        torch.testing.assert_close(result.parameters[parameter], value, rtol=1e-11, atol=1e-13)
+
+
+def test_every_rank_knows_the_norm_and_the_rate(by_rank: list[dict[str, Stepped]]) -> None:
+    for name, config in CONFIGS.items():
+        rates = [learning_rate(config, step, len(FACTORS)) for step in range(len(FACTORS))]
+        for rank in by_rank:
+            assert rank[name].norms == by_rank[0][name].norms
+            assert rank[name].rates == rates
+
+
+def test_the_default_groups_are_what_is_multiplied_and_the_rest() -> None:
+    names = ModelParameters.of(small_config(**FAMILIES["every bias"] | {"qk_norm": True})).names
+    undecayed = [name for name in names if in_any(name, OptimizerConfig().no_decay)]
+    assert "embed_tokens.weight" in undecayed
+    assert {"norm.weight", "layers.0.self_attn.q_norm.weight", "layers.1.mlp.up_proj.bias"} <= set(undecayed)
+    decayed = sorted({name.split(".")[-2] for name in names if name not in undecayed})
+    assert decayed == ["down_proj", "gate_proj", "k_proj", "lm_head", "o_proj", "q_proj", "up_proj", "v_proj"]
+
+
+def test_a_gradient_that_is_not_finite_updates_nothing_on_any_rank() -> None:
+    first, second = run_ranks(2, diverge)
+    assert first == second
+    code, message, is_unchanged = first
+    assert (code, is_unchanged) == ("gradient_not_finite", True)
+    # As the log counts.
+    assert message.startswith("the gradient's norm of step 1 is inf: ")
+
+
+@pytest.mark.parametrize("norm", [math.inf, math.nan])
+def test_its_refusal_names_the_step(norm: float) -> None:
+    with pytest.raises(HydraulisError, match=f"norm of step 7 is {norm}"):
+        check_norm(7, norm)
+    check_norm(7, 1e300)

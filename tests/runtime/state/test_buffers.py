@@ -1,0 +1,71 @@
+"""The buffers hold the largest stage that any scheme has."""
+
+import pytest
+import torch
+
+from hydraulis import InvalidInputError, Scheme
+from hydraulis._core import Position, held_slices
+from hydraulis.config.model import ModelConfig
+from hydraulis.parallel.pipeline import cut_stage
+from hydraulis.parallel.tensor import split_dim
+from hydraulis.runtime.state.buffers import StrategyBuffers
+from hydraulis.runtime.state.parameters import ModelParameters
+from small_model import build_decoder, held_rows, small_config
+
+# Three layers on two stages: the second one has the head too, so the first has two of them.
+STAGES = {1: [range(3)], 2: [range(2), range(2, 3)], 3: [range(1), range(1, 2), range(2, 3)]}
+
+
+def stage_elements(config: ModelConfig, scheme: Scheme, stage: int, tensor_slice: int) -> int:
+    """Count the parameters of a stage that was cut from a whole decoder."""
+    decoder = build_decoder(config)
+    last = stage == scheme.pp - 1
+    cut_stage(decoder, STAGES[scheme.pp][stage], first=stage == 0, last=last)
+    total = 0
+    for name, parameter in decoder.named_parameters():
+        rows = parameter.shape[split_dim(name) or 0]
+        total += parameter.numel() * len(held_rows(name, rows, config, scheme.tp, tensor_slice)) // rows
+    return total
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("text", ["<1>", "<tp2>", "<tp4>", "<pp2>", "<pp3>", "<tp2,pp2>", "<tp2,cp3,pp2>"])
+def test_held_elements_are_those_of_the_cut_and_split_decoder(text: str, *, tied: bool) -> None:
+    config = small_config(tie_word_embeddings=tied)
+    parameters, scheme = ModelParameters.of(config), Scheme(text)
+    for place in Position.all(scheme):
+        held = sum(part.elements for part in held_slices(parameters.table, place))
+        assert held == stage_elements(config, scheme, place.stage, place.tensor_slice)
+
+
+@pytest.mark.parametrize(
+    "schemes", [["<1>"], ["<tp4>"], ["<pp3>", "<tp2,pp2>"], ["<tp4>", "<cp8>"], ["<pp2>"]]
+)
+def test_buffers_are_as_large_as_the_largest_stage(schemes: list[str]) -> None:
+    config = small_config()
+    largest = max(
+        stage_elements(config, Scheme(text), place.stage, place.tensor_slice)
+        for text in schemes
+        for place in Position.all(Scheme(text))
+    )
+    buffers = StrategyBuffers.for_schemes(
+        ModelParameters.of(config), [Scheme(text) for text in schemes], torch.float32
+    )
+    assert buffers.parameter.shape == buffers.gradient.shape == (largest,)
+    assert buffers.parameter.dtype == buffers.gradient.dtype == torch.float32
+    assert buffers.parameter.untyped_storage().data_ptr() != buffers.gradient.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gradient"),
+    [(torch.bfloat16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)],
+)
+def test_gradients_are_kept_in_at_least_float32(dtype: torch.dtype, gradient: torch.dtype) -> None:
+    buffers = StrategyBuffers.for_schemes(ModelParameters.of(small_config()), [Scheme("<1>")], dtype)
+    assert (buffers.parameter.dtype, buffers.gradient.dtype) == (dtype, gradient)
+
+
+def test_more_stages_than_layers_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="4 pipeline stages, the model has 3") as caught:
+        StrategyBuffers.for_schemes(ModelParameters.of(small_config()), [Scheme("<pp4>")], torch.float32)
+    assert caught.value.code == "too_many_stages"

@@ -1,0 +1,188 @@
+"""Frozen parameters: the others train as they would in one process, and nothing is kept or sent for them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from devices import one_rank
+from hydraulis import Scheme
+from hydraulis.config.model import ModelConfig
+from hydraulis.errors import InvalidInputError
+from hydraulis.model.decoder import Decoder
+from hydraulis.model.init import initial_value
+from hydraulis.profile.bench import SchemeBench
+from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.worker import Worker
+from ranks import run_ranks
+from runtime.state.frozen_workers import Frozen, time_a_frozen_stage, train_frozen
+from runtime.test_worker import (
+    OPTIMIZER,
+    assert_equal,
+    batches,
+    checkpointed,
+    gradient_of,
+    model_config,
+    sequence_loss,
+)
+from runtime.tiny import plan_for, train_config
+from runtime.worker_workers import SEED, Batch, Step
+from small_model import bind_parameters, small_config
+
+# In the third a first stage has nothing to train.
+STRATEGIES = (
+    "2x<tp2>",
+    "2x<tp2>",
+    "1x<pp4>",
+    "1x<tp2,pp2>",
+    "1x<cp2>+2x<1>",
+    "2x<tp2>",
+)
+CASES: dict[str, tuple[tuple[str, ...], dict[str, Any], Any]] = {
+    "what the first stage has, tied": (
+        ("model.embed_tokens.*", "model.layers.[01].*"),
+        {"tie_word_embeddings": True},
+        "full",
+    ),
+    "all but attention": (("*mlp*", "*norm*", "lm_head.weight"), {"attention_bias": True}, "selective"),
+}
+
+
+def one_process(
+    config: ModelConfig, trained: Sequence[str], steps: Sequence[tuple[str, Batch]]
+) -> list[Step]:
+    """Train with gradients from autograd and torch's own AdamW."""
+    with torch.device("meta"):
+        model = Decoder(config)
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    bind_parameters(model, lambda name: initial_value(name, shapes[name], config, SEED, torch.float64))
+    parameters = dict(model.named_parameters())
+    for name, parameter in parameters.items():
+        parameter.requires_grad_(name in trained)
+    kept = {name: parameters[name] for name in trained}
+    adamw = torch.optim.AdamW(
+        kept.values(), betas=OPTIMIZER.betas, eps=OPTIMIZER.eps, weight_decay=OPTIMIZER.weight_decay
+    )
+    records = []
+    for number, (strategy, batch) in enumerate(steps, start=1):
+        adamw.zero_grad()
+        denominator = sum(len(tokens) - 1 for tokens in batch)
+        loss = sum(sequence_loss(model, tokens, denominator) for tokens in batch)
+        adamw.param_groups[0]["lr"] = OPTIMIZER.learning_rate * min(1, number / OPTIMIZER.warmup_steps)
+        gradients = {name: gradient_of(parameter).clone() for name, parameter in kept.items()}
+        adamw.step()
+        values = {name: parameter.detach().clone() for name, parameter in kept.items()}
+        records.append(Step(strategy, 0, loss, gradients, values))
+    return records
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_others_train_as_in_one_process(case: str) -> None:
+    frozen, changes, checkpointing = CASES[case]
+    config = model_config(**changes)
+    strategies = [checkpointed(strategy, [checkpointing]) for strategy in STRATEGIES]
+    steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
+    result: Frozen = run_ranks(4, train_frozen, config, OPTIMIZER, frozen, steps)[0]
+    trained, rest = ModelParameters.parted(config, frozen)
+    assert rest is not None
+    assert_equal(result.steps, one_process(config, trained.names, steps), 1e-10, 1e-10)
+    assert result.before.keys() == result.after.keys() == set(rest.names)
+    for name, value in result.before.items():
+        assert torch.equal(result.after[name], value), name
+    # Nothing moves where the ranks stay where they are.
+    assert result.sent == [1, 1, 2, 3, 4, 5]
+    assert result.timed == [True] * 5
+    num_trained, num_frozen = (
+        sum(shape.numel() for shape in part.shapes.values()) for part in (trained, rest)
+    )
+    assert result.home_bytes == 8 * (4 * num_trained + num_frozen)
+    assert result.elements[0] == pytest.approx(num_trained / 4, abs=6)
+    assert result.elements[1] == 2 * result.elements[0]
+
+
+def test_they_are_where_they_belong_in_whatever_order_they_arrive() -> None:
+    config = model_config()
+    strategies = ("2x<tp2>", "1x<tp2>+2x<1>", "4x<1>", "1x<tp4>")
+    steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
+    frozen = ("*mlp*", "*norm*")
+    result: Frozen = run_ranks(4, train_frozen, config, OPTIMIZER, frozen, steps)[0]
+    trained, _ = ModelParameters.parted(config, frozen)
+    assert_equal(result.steps, one_process(config, trained.names, steps), 1e-10, 1e-10)
+
+
+# A bucket without gradients is ready while parameters behind it still arrive, in another order than they lie.
+@pytest.mark.parametrize("frozen", [("*norm*",), ("model.norm.weight", "model.layers.[123].*")])
+def test_where_the_models_end_is_frozen_gradients_do_not_leave_before_parameters_are_there(
+    frozen: tuple[str, ...],
+) -> None:
+    config = model_config(tie_word_embeddings=True)
+    # Of two sequences each replica has one micro-batch.
+    batch = [np.arange(length) % config.vocab_size for length in (9, 23)]
+    steps = [(strategy, batch) for strategy in ("2x<1>", "1x<tp2>", "2x<1>")]
+    result: Frozen = run_ranks(2, train_frozen, config, OPTIMIZER, frozen, steps)[0]
+    trained, _ = ModelParameters.parted(config, frozen)
+    assert_equal(result.steps, one_process(config, trained.names, steps), 1e-10, 1e-10)
+
+
+def test_a_stage_without_anything_to_train_can_be_measured() -> None:
+    (takes_time, kept), (last_takes_time, last_kept) = run_ranks(2, time_a_frozen_stage)
+    assert takes_time
+    assert last_takes_time
+    # Nothing for a backward that it does not have: what it sends on is let go of.
+    assert kept == 0
+    assert last_kept > 0
+
+
+def test_a_frozen_head_leaves_its_gradients_room_to_tokens() -> None:
+    config = small_config(vocab_size=256)
+    kept = {}
+    for frozen in ((), ("lm_head.weight",)):
+        with one_rank("cpu"):
+            settings = train_config(dtype=torch.float32, frozen=frozen)
+            worker = Worker(config, OPTIMIZER, settings, schemes=[Scheme("<1>")])
+            kept[bool(frozen)] = SchemeBench(worker, Scheme("<1>"), None).kept_bytes(256)
+    assert kept[True].per_token == kept[False].per_token
+    assert kept[False].constant - kept[True].constant == 4 * config.vocab_size * config.hidden_size
+
+
+def test_what_a_measurement_overwrote_is_sent_again() -> None:
+    lengths = (9, 5)
+    plan = plan_for(1, "1x<1>", lengths)
+    losses = []
+    with one_rank("cpu"):
+        settings = train_config(dtype=torch.float64, seed=SEED, frozen=("model.layers.1.*",))
+        worker = Worker(small_config(), OPTIMIZER, settings, schemes=[Scheme("<1>")])
+        bench = SchemeBench(worker, Scheme("<1>"), None)
+        for is_filled in (False, True):
+            if is_filled:
+                bench.fill()
+            losses.append(worker.accumulate(plan, lambda sequence: np.zeros(lengths[sequence], int)).loss)
+    assert losses[0] == losses[1]
+
+
+def test_every_parameter_is_in_one_part() -> None:
+    config = small_config()
+    trained, frozen = ModelParameters.parted(config, ["model.layers.1.*", "lm_head.weight"])
+    assert frozen is not None
+    assert (trained.trained, frozen.trained) == (True, False)
+    assert sorted((*trained.names, *frozen.names)) == sorted(ModelParameters.of(config).names)
+    assert {name.split(".")[0] for name in frozen.names} == {"layers", "lm_head"}
+    assert len(frozen.names) == 10
+    assert ModelParameters.parted(config, [])[1] is None
+
+
+@pytest.mark.parametrize(
+    ("patterns", "says"),
+    [
+        (["model.embed.*"], "'model.embed.*' names no parameter"),
+        (["layers.0.*"], "'layers.0.*' names no parameter"),
+        (["lm_head.weight"], "'lm_head.weight' names no parameter"),
+        (["*"], "names every parameter"),
+    ],
+)
+def test_patterns_that_freeze_nothing_or_all_are_refused(patterns: list[str], says: str) -> None:
+    with pytest.raises(InvalidInputError, match=says.replace("*", r"\*").replace(".", r"\.")) as refusal:
+        ModelParameters.parted(small_config(tie_word_embeddings=True), patterns)
+    assert refusal.value.code == "frozen_parameters"

@@ -1,0 +1,99 @@
+"""Home: the same model on any number of ranks, and AdamW with its warm-up."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from hydraulis.model.init import initial_value
+from hydraulis.runtime.state.parameters import ModelParameters
+from ranks import run_ranks
+from runtime.state.optimizer_shard_workers import HomeReport, gather_and_step, master_dtypes
+from runtime.tiny import OPTIMIZER, SEED
+from small_model import small_config
+
+NUM_STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[int, list[HomeReport]]:
+    """By the number of ranks."""
+    return {n: run_ranks(n, gather_and_step, torch.float64, NUM_STEPS) for n in (1, 2, 3, 4)}
+
+
+def initial_values() -> dict[str, Tensor]:
+    config = small_config()
+    shapes = ModelParameters.of(config).shapes
+    return {name: initial_value(name, shape, config, SEED, torch.float64) for name, shape in shapes.items()}
+
+
+def assert_same(values: dict[str, Tensor] | None, expected: dict[str, Tensor]) -> None:
+    assert values is not None
+    assert values.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(values[name], value), name
+
+
+def test_initial_values_do_not_depend_on_the_number_of_ranks(reports: dict[int, list[HomeReport]]) -> None:
+    expected = initial_values()
+    for number, by_rank in reports.items():
+        assert_same(by_rank[0].initial, expected)
+        assert all(report.initial is None for report in by_rank[1:]), number
+
+
+def test_gathered_parameters_may_be_saved(reports: dict[int, list[HomeReport]]) -> None:
+    gathered = reports[3][0].initial
+    assert gathered is not None
+    assert all(value.is_contiguous() for value in gathered.values())
+    storages = {value.untyped_storage().data_ptr() for value in gathered.values()}
+    assert len(storages) == len(gathered)
+
+
+def test_gradients_are_gathered_like_parameters(reports: dict[int, list[HomeReport]]) -> None:
+    expected = {name: 2 * value for name, value in initial_values().items()}
+    for by_rank in reports.values():
+        assert_same(by_rank[0].gradient, expected)
+
+
+def test_ranks_share_every_bucket_evenly(reports: dict[int, list[HomeReport]]) -> None:
+    num_buckets = small_config().num_hidden_layers + 2
+    total = sum(value.numel() for value in initial_values().values())
+    for by_rank in reports.values():
+        shares = [report.share for report in by_rank]
+        assert sum(shares) == total
+        assert all(report.layout == shares for report in by_rank)
+        assert max(shares) - min(shares) <= num_buckets
+
+
+def test_steps_equal_adamw_on_the_whole_model_with_a_linear_warmup(
+    reports: dict[int, list[HomeReport]],
+) -> None:
+    values = initial_values()
+    parameters = {name: torch.nn.Parameter(value.clone()) for name, value in values.items()}
+    adamw = torch.optim.AdamW(
+        parameters.values(), betas=OPTIMIZER.betas, eps=OPTIMIZER.eps, weight_decay=OPTIMIZER.weight_decay
+    )
+    for step in range(NUM_STEPS):
+        # The fourth of four warm-up steps is the first at the full rate.
+        adamw.param_groups[0]["lr"] = 1e-2 * [0.25, 0.5, 0.75, 1.0, 1.0, 1.0][step]
+        for name, parameter in parameters.items():
+            parameter.grad = 2 * values[name]
+        adamw.step()
+        for by_rank in reports.values():
+            stepped = by_rank[0].stepped[step]
+            assert stepped is not None
+            for name, parameter in parameters.items():
+                torch.testing.assert_close(stepped[name], parameter.detach(), rtol=1e-12, atol=1e-14)
+
+
+def test_steps_do_not_depend_on_the_number_of_ranks(reports: dict[int, list[HomeReport]]) -> None:
+    alone = reports[1][0].stepped[-1]
+    assert alone is not None
+    for by_rank in reports.values():
+        stepped = by_rank[0].stepped[-1]
+        assert stepped is not None
+        for name, value in alone.items():
+            torch.testing.assert_close(stepped[name], value, rtol=1e-14, atol=1e-16)
+
+
+def test_the_master_is_wide_whatever_the_model_computes_in() -> None:
+    assert run_ranks(1, master_dtypes) == [[torch.float32, torch.float32, torch.float64]]

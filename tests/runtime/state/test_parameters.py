@@ -1,0 +1,142 @@
+"""Canonical order: round trips, and a tensor rank's slice is an interval."""
+
+import pytest
+import torch
+
+from helpers import at_least
+from hydraulis import Cluster, ParameterTable, Scheme
+from hydraulis._core import Home, Position, held_slices
+from hydraulis.parallel.tensor import split_dim
+from hydraulis.planner.shape import shape_of
+from hydraulis.runtime.state.parameters import ModelParameters
+from small_model import FAMILIES, build_decoder, held_rows, small_config
+
+
+def numbered(shape: torch.Size) -> torch.Tensor:
+    return torch.arange(shape.numel(), dtype=torch.float64).view(shape)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_every_parameter_of_the_decoder_is_in_the_table_once(*, tied: bool) -> None:
+    config = small_config(tie_word_embeddings=tied)
+    parameters = ModelParameters.of(config)
+    named = dict(build_decoder(config).named_parameters())
+    assert sorted(parameters.names) == sorted(named) == sorted(parameters.shapes)
+    assert ("lm_head.weight" in parameters.names) is not tied
+    for entry, name in zip(parameters.table.parameters, parameters.names, strict=True):
+        assert entry.name == name
+        assert entry.rows * entry.row_elements == named[name].numel()
+        assert parameters.shapes[name] == named[name].shape
+        assert (entry.units > 1) is (named[name].dim() > 1), name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_table_of_a_models_shape_is_the_models(family: str) -> None:
+    config = small_config(**FAMILIES[family])
+    fields = ("name", "rows", "row_elements", "units", "blocks")
+    of_model, of_shape = (
+        [[getattr(entry, field) for field in fields] for entry in at_least(20, table.parameters)]
+        for table in (ModelParameters.of(config).table, ParameterTable.of_model(shape_of(config)))
+    )
+    assert of_shape == of_model
+
+
+def test_canonical_and_view_undo_each_other_for_every_parameter() -> None:
+    parameters = ModelParameters.of(small_config())
+    split_along = set()
+    for name in at_least(20, parameters.names):
+        split_along.add(split_dim(name))
+        value = numbered(parameters.shapes[name])
+        canonical = parameters.canonical(value, name)
+        assert canonical.shape == (value.numel(),)
+        assert torch.equal(parameters.view(canonical, name), value), name
+    assert split_along == {0, 1, None}
+
+
+def test_a_tensor_ranks_slice_is_an_interval_of_whole_rows() -> None:
+    parameters = ModelParameters.of(small_config())
+    for entry, name in zip(parameters.table.parameters, parameters.names, strict=True):
+        dim = split_dim(name)
+        if dim is None:
+            continue
+        value = numbered(parameters.shapes[name])
+        canonical = parameters.canonical(value, name)
+        for tp in (1, 2, 4, 8):
+            for tensor_rank in range(tp):
+                rows = held_rows(name, entry.rows, parameters.config, tp, tensor_rank)
+                held = canonical[rows.start * entry.row_elements : rows.stop * entry.row_elements]
+                expected = value.narrow(dim, rows.start, len(rows))
+                assert torch.equal(parameters.view(held, name), expected), (name, tp, tensor_rank)
+
+
+def test_a_view_shares_its_memory_with_the_flat_buffer() -> None:
+    parameters = ModelParameters.of(small_config())
+    for name in parameters.names:
+        flat = torch.zeros(parameters.shapes[name].numel())
+        parameters.view(flat, name).fill_(1.0)
+        assert flat.eq(1.0).all(), name
+
+
+def test_blocks_are_the_embedding_the_layers_and_the_head() -> None:
+    blocks = {entry.name: entry.blocks for entry in ModelParameters.of(small_config()).table.parameters}
+    assert blocks.pop("embed_tokens.weight") == [0]
+    assert blocks.pop("lm_head.weight") == [4]
+    assert blocks.pop("norm.weight") == [4]
+    for name in at_least(3 * 9, blocks):
+        assert blocks[name] == [int(name.split(".")[1]) + 1], name
+
+
+def test_a_tied_embedding_is_used_by_the_first_block_and_the_head() -> None:
+    config = small_config(tie_word_embeddings=True)
+    blocks = {entry.name: entry.blocks for entry in ModelParameters.of(config).table.parameters}
+    assert blocks["embed_tokens.weight"] == [0, 4]
+    assert blocks["norm.weight"] == [4]
+
+
+def test_the_table_is_in_bucket_order() -> None:
+    buckets = [entry.blocks[0] for entry in ModelParameters.of(small_config()).table.parameters]
+    assert buckets == sorted(buckets)
+
+
+def test_stages_hold_the_layers_that_were_stated_and_home_does_not_know() -> None:
+    config, cluster = small_config(tie_word_embeddings=True), Cluster(gpus=4, gpus_per_node=2)
+    by_cost = ModelParameters.of(config)
+    trained, frozen = ModelParameters.parted(config, ["model.layers.1.*"], [[1, 2], [1, 1, 1]])
+    assert frozen is not None
+
+    def layers(parameters: ModelParameters, stage: int) -> set[str]:
+        position = Position(Scheme("<tp2,pp2>"), stage=stage, context_rank=0, tensor_rank=0)
+        names = [parameters.names[held.parameter] for held in held_slices(parameters.table, position)]
+        return {name.split(".")[1] for name in names if name.startswith("layers.")}
+
+    assert [layers(by_cost, stage) for stage in (0, 1)] == [{"0", "1"}, {"2"}]
+    assert [layers(trained, stage) for stage in (0, 1)] == [{"0"}, {"2"}]
+    assert [layers(frozen, stage) for stage in (0, 1)] == [set(), {"1"}]
+    # So a checkpoint serves under any split: it is home's shares.
+    stated = ModelParameters.of(config, [[1, 2]])
+    for rank in range(4):
+        one, other = (
+            [
+                (held.parameter, held.start, held.end, held.offset)
+                for held in Home(parameters.table, cluster, []).slices(parameters.table, rank)
+            ]
+            for parameters in (by_cost, stated)
+        )
+        assert one == other
+        assert one
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("text", ["<1>", "<pp3>", "<tp2,pp2>", "<cp2,pp2>"])
+def test_of_a_scheme_alone_what_a_stages_ranks_are_home_of_is_counted(text: str, *, tied: bool) -> None:
+    scheme = Scheme(text)
+    parameters = ModelParameters.of(small_config(tie_word_embeddings=tied))
+    home = Home(parameters.table, Cluster(gpus=scheme.ranks, gpus_per_node=scheme.ranks), [scheme])
+    of_ranks = [
+        sum(held.end - held.start for held in home.slices(parameters.table, rank))
+        for rank in range(scheme.ranks)
+    ]
+    block = scheme.ranks // scheme.pp
+    of_stages = [sum(of_ranks[stage * block : (stage + 1) * block]) for stage in range(scheme.pp)]
+    assert parameters.stage_elements(scheme) == of_stages
+    assert parameters.num_elements == sum(of_stages)

@@ -1,8 +1,0 @@
-"""What one rank cannot read, every rank refuses."""
-
-from ranks import run_ranks
-from runtime.beginning_workers import read_torn_values
-
-
-def test_values_that_one_rank_cannot_read_are_refused_on_all() -> None:
-    assert run_ranks(2, read_torn_values) == ["checkpoint_torn"] * 2
