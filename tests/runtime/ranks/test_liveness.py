@@ -56,7 +56,7 @@ def test_ranks_that_are_started_anew_are_called_anew(as_rank: Callable[..., Roll
 
 
 def test_without_a_store_there_is_no_roll(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roll_call, "_STORE_S", 0.1)
+    monkeypatch.setattr(liveness, "_STORE_S", 0.1)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         monkeypatch.setenv("MASTER_PORT", str(unused.getsockname()[1]))
