@@ -1,4 +1,4 @@
-"""The Python of README is run, and what its comments say holds; of every other page a test is named."""
+"""README's and docs/planning.md's Python runs, and its comments hold; every other page names its test."""
 
 import ast
 import re
@@ -13,17 +13,21 @@ from docs.page import blocks
 from helpers import ROOT, at_least
 from hydraulis import Cluster, CostProfile
 
-# By what the Python of a page is run.
+# The test that runs the Python of each page.
 RUN_BY = {
     "README.md": "here",
     "docs/checkpoints.md": test_checkpoints_page.__name__,
     "docs/data.md": test_data_page.__name__,
+    "docs/planning.md": "here",
     "docs/tutorial.md": test_commands.__name__,
 }
 
 
+HERE = [page for page, test in RUN_BY.items() if test == "here"]
+
+
 def given() -> dict[str, Any]:
-    """Make what the page calls by a name, and leaves to whoever reads it."""
+    """Make the values that the pages name and leave to the reader."""
     generator = np.random.default_rng(0)
     batches = [generator.lognormal(6.2, 1.2, 150).astype(int).clip(1, 32_768) for _ in range(4)]
     return {
@@ -37,11 +41,11 @@ def given() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
-    """Run all blocks one after another; give the names that they leave."""
+    """Run all blocks of both pages in order; give the names that they define."""
     found = given()
-    for block in blocks("README.md"):
-        if block.kind == "python":
-            exec(compile(block.body, "README.md", "exec"), found)
+    for page in HERE:
+        for block in at_least(1, [block for block in blocks(page) if block.kind == "python"]):
+            exec(compile(block.body, page, "exec"), found)
     return found
 
 
@@ -76,9 +80,9 @@ def test_the_last_replica_has_micro_batches_under_the_cap(names: dict[str, Any])
 
 
 def test_calls_within_the_text_are_what_they_say(names: dict[str, Any]) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in HERE)
     public = {name: getattr(hydraulis, name) for name in hydraulis.__all__}
-    # After a `plan_window`, `plan` is that of its last batch, and any plan will do.
+    # `plan` is the last one that a page made; any plan will do.
     called = [call for call in re.findall(r"(?<!`)`([a-z_.]+\([^`]*\))`", text) if "..." not in call]
     for call in at_least(3, called):
         assert isinstance(ast.parse(call, mode="eval").body, ast.Call)
