@@ -41,8 +41,9 @@ from hydraulis.config.run import RunConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.data.dataset import Dataset
 from hydraulis.data.open import sampler_for
-from hydraulis.model.decoder import Decoder, checkpoint_name
+from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
+from hydraulis.model.parameters import checkpoint_name
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.runtime.loop import iterations

@@ -15,8 +15,9 @@ from hydraulis.config.rope import RopeScaling
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
 from hydraulis.model.loss import IGNORE_INDEX
+from hydraulis.model.parameters import master_parameter_name, row_of
 from hydraulis.model.sequences import Sequences
-from hydraulis.parallel.tensor import split_range, split_units
+from hydraulis.parallel.tensor import split_range
 
 SEED = 7
 
@@ -110,9 +111,14 @@ def random_tokens(config: ModelConfig, lengths: Sequence[int], *, padded: bool) 
 
 def held_rows(name: str, rows: int, config: ModelConfig, tp: int, tensor_slice: int) -> range:
     """Give the rows of one of tp slices of a parameter with so many in its split dim."""
-    units = split_units(name, rows, config)
+    units = row_of(master_parameter_name(name, config), config).split_units
     part = split_range(units, tp, tensor_slice)
     return range(part.start * rows // units, part.stop * rows // units)
+
+
+def split_dim(name: str, config: ModelConfig) -> int:
+    """Give the dim that tensor ranks split a parameter along, the first where they do not."""
+    return row_of(master_parameter_name(name, config), config).split_dim or 0
 
 
 def count_targets(target_T: Tensor) -> int:

@@ -18,8 +18,9 @@ from data.sources.test_megatron import write_megatron
 from end_to_end_workers import run_until_killed
 from hydraulis import Plan
 from hydraulis.cli.main import main
-from hydraulis.model.decoder import Decoder, checkpoint_name
+from hydraulis.model.decoder import Decoder
 from hydraulis.model.packed import PackedSequences
+from hydraulis.model.parameters import checkpoint_name
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
 from hydraulis.runtime.state.parameters import ModelParameters

@@ -29,10 +29,10 @@ from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.model.attention.varlen import varlen_attention
-from hydraulis.model.decoder import checkpoint_name
 from hydraulis.model.flops import training_flops
 from hydraulis.model.init import initial_value
 from hydraulis.model.packed import PackedSequences
+from hydraulis.model.parameters import checkpoint_name
 from hydraulis.runtime.ranks.distributed import joined
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.worker import Worker

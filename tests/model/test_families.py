@@ -10,8 +10,9 @@ import transformers
 from transformers import PreTrainedModel
 
 from hydraulis.config.hugging_face.read import from_hugging_face
-from hydraulis.model.decoder import Decoder, checkpoint_name
+from hydraulis.model.decoder import Decoder
 from hydraulis.model.packed import PackedSequences
+from hydraulis.model.parameters import checkpoint_name
 from small_model import bind_parameters, logits_of
 
 SHAPE: dict[str, Any] = {

@@ -7,13 +7,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis.config.model import ModelConfig
-from hydraulis.model.decoder import Decoder, master_parameter_name
+from hydraulis.model.decoder import Decoder
 from hydraulis.model.packed import PackedSequences
+from hydraulis.model.parameters import master_parameter_name
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.pipeline import cut_stage
-from hydraulis.parallel.tensor import apply_tensor_parallel, split_dim, split_range
+from hydraulis.parallel.tensor import apply_tensor_parallel, split_range
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
-from small_model import bind_parameters, build_decoder, count_targets, held_rows, random_tokens
+from small_model import bind_parameters, build_decoder, count_targets, held_rows, random_tokens, split_dim
 
 
 def loss_and_gradients(
@@ -51,9 +52,9 @@ def sliced_stage(config: ModelConfig, stage: int, num_stages: int, tensor_rank: 
     full = dict(model.named_parameters())
 
     def own_slice(name: str) -> Tensor:
-        value, dim = full[name].detach(), split_dim(name)
-        rows = held_rows(name, value.shape[dim or 0], config, tp, tensor_rank)
-        return value.narrow(dim or 0, rows.start, len(rows)).clone()
+        value, dim = full[name].detach(), split_dim(name, config)
+        rows = held_rows(name, value.shape[dim], config, tp, tensor_rank)
+        return value.narrow(dim, rows.start, len(rows)).clone()
 
     bind_parameters(model, own_slice)
     return model

@@ -3,8 +3,9 @@ import torch
 from torch import Tensor
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.decoder import Decoder, master_parameter_name
+from hydraulis.model.decoder import Decoder
 from hydraulis.model.packed import PackedSequences
+from hydraulis.model.parameters import master_parameter_name
 from hydraulis.parallel.pipeline import cut_stage
 from small_model import build_decoder, count_targets, logits_of, random_tokens, small_config, token_loss
 

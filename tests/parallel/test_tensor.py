@@ -8,9 +8,7 @@ from hydraulis.model.packed import PackedSequences
 from hydraulis.parallel.tensor import (
     apply_tensor_parallel,
     check_tensor_degree,
-    split_dim,
     split_range,
-    split_units,
 )
 from parallel.tensor_workers import loss_and_gradients
 from ranks import run_ranks
@@ -22,6 +20,7 @@ from small_model import (
     logits_of,
     random_tokens,
     small_config,
+    split_dim,
     token_loss,
 )
 
@@ -39,7 +38,7 @@ def single_process(config: ModelConfig) -> tuple[float, dict[str, Tensor]]:
 
 def join(name: str, config: ModelConfig, shape: torch.Size, pieces: list[Tensor]) -> Tensor:
     """Add every rank's gradient where its rows are: the holders of a copy each have a part of it."""
-    dim = split_dim(name) or 0
+    dim = split_dim(name, config)
     joined = torch.zeros(shape, dtype=torch.float64)
     for tensor_rank, piece in enumerate(pieces):
         rows = held_rows(name, shape[dim], config, len(pieces), tensor_rank)
@@ -73,42 +72,6 @@ def assert_equals_the_single_process(config: ModelConfig, tp: int, num_stages: i
         assert torch.linalg.norm(joined - gradient) <= 1e-10 * torch.linalg.norm(gradient), name
     assert all(rank_gradient.keys() == expected.keys() for _, rank_gradient in results)
     return expected
-
-
-def test_every_parameter_has_its_split_dim() -> None:
-    config = small_config(**FAMILIES["every bias"], qk_norm=True)
-    split = {name: split_dim(name) for name, _ in build_decoder(config).named_parameters()}
-    assert len(split) == 3 + 3 * (9 + 7 + 2)
-
-    def modules(dim: int | None, leaf: str) -> set[str]:
-        return {name.split(".")[-2] for name in split if split[name] == dim and name.endswith(leaf)}
-
-    norms = {"input_layernorm", "post_attention_layernorm", "q_norm", "k_norm", "norm"}
-    assert modules(1, "weight") == {"o_proj", "down_proj"}
-    assert modules(None, "weight") == norms
-    assert modules(None, "bias") == {"o_proj", "down_proj"}
-    assert modules(0, "bias") == {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"}
-    assert modules(1, "bias") == set()
-
-
-def test_heads_stay_whole_and_other_rows_are_free() -> None:
-    config = small_config()
-    units = {
-        name: split_units(f"layers.0.{name}", 48, config)
-        for name in (
-            "self_attn.q_proj.weight",
-            "self_attn.v_proj.bias",
-            "self_attn.o_proj.bias",
-            "mlp.up_proj.bias",
-        )
-    }
-    assert list(units.values()) == [8, 4, 1, 48]
-
-
-def test_an_unknown_parameter_has_none() -> None:
-    with pytest.raises(InvalidInputError, match=r"'layers\.0\.self_attn\.gate\.weight'") as caught:
-        split_dim("layers.0.self_attn.gate.weight")
-    assert caught.value.code == "parameter_name"
 
 
 @pytest.mark.parametrize(("rows", "parts"), [(37, 4), (4, 4), (64, 8), (7, 1)])

@@ -19,9 +19,6 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.model.rope import RotaryTable, rotary_table
 from hydraulis.model.sequences import Sequences
 
-EMBEDDING_WEIGHT = "embed_tokens.weight"
-HEAD_WEIGHT = "lm_head.weight"
-
 
 class Attention(nn.Module):
     """Grouped-query causal self-attention with rotary positions; q_norm and k_norm may be None."""
@@ -134,19 +131,3 @@ class Decoder(nn.Module):
         if self.norm is not None:
             x = self.norm(x)
         return x
-
-
-def checkpoint_name(name: str) -> str:
-    """Name the tensor that holds a master parameter in a checkpoint of Hugging Face."""
-    return name if name == HEAD_WEIGHT else f"model.{name}"
-
-
-def master_parameter_name(name: str, config: ModelConfig) -> str:
-    """Name the master parameter that a module's parameter is bound to.
-
-    The master list has one entry per parameter. With tied embeddings `lm_head.weight` is not in it: it is
-    `embed_tokens.weight`, and the gradients of both ends add up there.
-    """
-    if config.tie_word_embeddings and name == HEAD_WEIGHT:
-        return EMBEDDING_WEIGHT
-    return name

@@ -15,6 +15,7 @@ Legend: T tokens of the packed micro-batch, t = T/tp tokens of this rank, H hidd
 rank.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch.distributed as dist
@@ -24,71 +25,8 @@ from torch.utils.hooks import RemovableHandle
 from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import Decoder
+from hydraulis.model.parameters import row_parallel_modules
 from hydraulis.parallel.collectives import all_gather_tokens, reduce_scatter_tokens
-
-_SPLIT_DIM: dict[str, int | None] = {
-    "embed_tokens": 0,
-    "q_proj": 0,
-    "k_proj": 0,
-    "v_proj": 0,
-    "o_proj": 1,
-    "q_norm": None,
-    "k_norm": None,
-    "gate_proj": 0,
-    "up_proj": 0,
-    "down_proj": 1,
-    "lm_head": 0,
-    "input_layernorm": None,
-    "post_attention_layernorm": None,
-    "norm": None,
-}
-"""By module name: the dim of its weight that the ranks of a tensor group share out; None is whole on each.
-
-A bias is shared out with the outputs: where that is dim 0.
-"""
-
-
-def split_dim(parameter_name: str) -> int | None:
-    """Return the dim along which tensor parallelism splits a parameter, or None if every rank holds it.
-
-    Args:
-        parameter_name: such as `layers.0.self_attn.q_proj.weight`.
-
-    Raises:
-        InvalidInputError: the decoder has no such parameter (code `parameter_name`).
-    """
-    path, _, leaf = parameter_name.rpartition(".")
-    module_name = path.rpartition(".")[2]
-    if module_name not in _SPLIT_DIM:
-        message = f"{parameter_name!r} is no parameter of the decoder; known modules: {', '.join(_SPLIT_DIM)}"
-        raise InvalidInputError(message, code="parameter_name")
-    dim = _SPLIT_DIM[module_name]
-    return None if leaf == "bias" and dim == 1 else dim
-
-
-def split_units(parameter_name: str, rows: int, config: ModelConfig) -> int:
-    """Return into how many runs of rows a parameter may be cut: heads stay whole, other rows are free.
-
-    Args:
-        parameter_name: such as `layers.0.self_attn.q_proj.weight`.
-        rows: its size in the split dim, or in the first where it has none.
-        config: gives the numbers of heads.
-
-    Returns:
-        The number of heads, or `rows`; 1 if every rank holds the whole.
-
-    Raises:
-        InvalidInputError: the decoder has no such parameter (code `parameter_name`).
-    """
-    if split_dim(parameter_name) is None:
-        return 1
-    heads = {
-        "q_proj": config.num_attention_heads,
-        "k_proj": config.num_key_value_heads,
-        "v_proj": config.num_key_value_heads,
-        "o_proj": config.num_attention_heads,
-    }
-    return heads.get(parameter_name.split(".")[-2], rows)
 
 
 def split_range(units: int, parts: int, index: int) -> range:
@@ -134,8 +72,8 @@ def apply_tensor_parallel(
     hidden_tH. The segments stay those of all T tokens.
 
     Args:
-        model: whole or cut; weights may be sliced before or after, along `split_dim`, by `split_range` of
-            their `split_units`.
+        model: whole or cut; weights may be sliced before or after, along their rows' `split_dim`, by
+            `split_range` of their `split_units`.
         group: the tp ranks, in any order of their slices; None if tp is 1.
         tensor_slice: which of the tp slices of the weights is this rank's.
         tp: the size of the group.
@@ -151,8 +89,9 @@ def apply_tensor_parallel(
         return []
     tokens = _TokenHooks(group)
     handles = []
+    output_names = row_parallel_modules(model.config)
     for layer in model.layers.values():
-        handles += _hook_layer(layer, tokens, tp)
+        handles += _hook_layer(layer, output_names, tokens, tp)
     if model.embed_tokens is not None:
         vocabulary = _VocabularyHooks(split_range(model.config.vocab_size, tp, tensor_slice), group)
         handles.append(model.embed_tokens.register_forward_pre_hook(vocabulary.keep_own_rows))
@@ -160,12 +99,15 @@ def apply_tensor_parallel(
     return handles
 
 
-def _hook_layer(layer: nn.Module, tokens: "_TokenHooks", tp: int) -> list[RemovableHandle]:
+def _hook_layer(
+    layer: nn.Module, output_names: Sequence[str], tokens: "_TokenHooks", tp: int
+) -> list[RemovableHandle]:
     handles = []
-    for block in (layer.get_submodule("self_attn"), layer.get_submodule("mlp")):
+    for output_name in output_names:
+        block = layer.get_submodule(output_name.rpartition(".")[0])
         handles.append(block.register_forward_pre_hook(tokens.gather_input))
         handles.append(block.register_forward_hook(tokens.reduce_output))
-    output_maps = [layer.get_submodule(name) for name in ("self_attn.o_proj", "mlp.down_proj")]
+    output_maps = [layer.get_submodule(name) for name in output_names]
     bias = _BiasShare(tp)
     biased = [output_map for output_map in output_maps if "bias" in dict(output_map.named_parameters())]
     handles += [output_map.register_forward_hook(bias.keep_share) for output_map in biased]

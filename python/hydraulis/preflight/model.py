@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hydraulis.config.run import RunConfig
-from hydraulis.model.decoder import EMBEDDING_WEIGHT
+from hydraulis.model.parameters import EMBEDDING_WEIGHT
 from hydraulis.preflight.finding import Status, warned
 from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights

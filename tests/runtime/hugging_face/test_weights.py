@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.decoder import checkpoint_name
+from hydraulis.model.parameters import checkpoint_name
 from hydraulis.runtime.hugging_face.weights import INDEX, SINGLE, HuggingFaceWeights
 from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import FAMILIES, small_config

@@ -9,8 +9,9 @@ from hydraulis import Scheme
 from hydraulis._core import Position, held_slices
 from hydraulis.config.model import ModelConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
-from hydraulis.model.decoder import Decoder, master_parameter_name
+from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
+from hydraulis.model.parameters import master_parameter_name
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.runtime.pipeline.stage import Stage, StageKinds
 from hydraulis.runtime.state.buffers import StrategyBuffers

@@ -11,8 +11,8 @@ from torch import nn
 
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.errors import HydraulisError
-from hydraulis.model.decoder import checkpoint_name
 from hydraulis.model.init import initial_value
+from hydraulis.model.parameters import checkpoint_name
 from hydraulis.runtime.state.adamw import check_norm
 from hydraulis.runtime.state.learning_rate import learning_rate
 from hydraulis.runtime.state.parameters import ModelParameters

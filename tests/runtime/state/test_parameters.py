@@ -6,7 +6,7 @@ import torch
 from helpers import at_least
 from hydraulis import Cluster, ParameterTable, Scheme
 from hydraulis._core import Home, Position, held_slices
-from hydraulis.parallel.tensor import split_dim
+from hydraulis.model.parameters import row_of
 from hydraulis.planner.shape import shape_of
 from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import FAMILIES, build_decoder, held_rows, small_config
@@ -45,7 +45,7 @@ def test_canonical_and_view_undo_each_other_for_every_parameter() -> None:
     parameters = ModelParameters.of(small_config())
     split_along = set()
     for name in at_least(20, parameters.names):
-        split_along.add(split_dim(name))
+        split_along.add(row_of(name, parameters.config).split_dim)
         value = numbered(parameters.shapes[name])
         canonical = parameters.canonical(value, name)
         assert canonical.shape == (value.numel(),)
@@ -56,7 +56,7 @@ def test_canonical_and_view_undo_each_other_for_every_parameter() -> None:
 def test_a_tensor_ranks_slice_is_an_interval_of_whole_rows() -> None:
     parameters = ModelParameters.of(small_config())
     for entry, name in zip(parameters.table.parameters, parameters.names, strict=True):
-        dim = split_dim(name)
+        dim = row_of(name, parameters.config).split_dim
         if dim is None:
             continue
         value = numbered(parameters.shapes[name])

@@ -13,7 +13,7 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import RunConfig, to_dict
 from hydraulis.data.sources.data_files import DataFile, what_differs
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.decoder import checkpoint_name
+from hydraulis.model.parameters import checkpoint_name
 from hydraulis.model.wide import wide_dtype
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint
 from hydraulis.runtime.checkpoint.manifest import DataCursor, Manifest, torn

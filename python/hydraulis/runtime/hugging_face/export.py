@@ -14,7 +14,7 @@ from torch import Tensor
 from hydraulis.config.hugging_face.read import MODEL_CONFIG, POSITIONS, from_hugging_face, positions_of
 from hydraulis.config.hugging_face.write import to_hugging_face
 from hydraulis.errors import HydraulisError
-from hydraulis.model.decoder import checkpoint_name
+from hydraulis.model.parameters import checkpoint_name
 from hydraulis.runtime.checkpoint.manifest import Manifest
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
 from hydraulis.runtime.checkpoint.tensor_file import write_tensors

@@ -17,8 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.decoder import EMBEDDING_WEIGHT, HEAD_WEIGHT, checkpoint_name
-from hydraulis.parallel.tensor import split_dim
+from hydraulis.model.parameters import EMBEDDING_WEIGHT, HEAD_WEIGHT, checkpoint_name, row_of
 from hydraulis.runtime.state.parameters import ModelParameters
 
 SINGLE = "model.safetensors"
@@ -86,12 +85,11 @@ class HuggingFaceWeights:
         Raises:
             InvalidInputError: the file cannot be read (code `weights_file`).
         """
-        shape = self._parameters.shapes[name]
-        dim = split_dim(name) or 0
-        width = shape.numel() // shape[dim]
+        row = row_of(name, self._parameters.config)
+        width = row.row_elements
         first, last = start // width, -(-end // width)
         lines = slice(first, last)
-        rows = self._part(checkpoint_name(name), lines if dim == 0 else (slice(None), lines))
+        rows = self._part(checkpoint_name(name), (slice(None), lines) if row.split_dim == 1 else lines)
         return self._parameters.canonical(rows, name)[start - first * width : end - first * width]
 
     def _check_tied(self) -> None:

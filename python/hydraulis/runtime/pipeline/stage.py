@@ -14,7 +14,8 @@ from hydraulis.config.kinds import AttentionKind, ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.data.tokens import SequenceTokens
-from hydraulis.model.decoder import Decoder, master_parameter_name
+from hydraulis.model.decoder import Decoder
+from hydraulis.model.parameters import master_parameter_name
 from hydraulis.parallel.checkpointing import apply_checkpointing
 from hydraulis.parallel.context.context_parallel import ContextParallel
 from hydraulis.parallel.groups import ProcessGroups

@@ -8,9 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from itertools import accumulate
-from types import MappingProxyType
 from typing import Self
 
 import torch
@@ -19,8 +17,7 @@ from torch import Tensor
 from hydraulis._core import LayerSplit, Parameter, ParameterTable, Scheme
 from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.decoder import EMBEDDING_WEIGHT, Decoder, checkpoint_name
-from hydraulis.parallel.tensor import split_dim, split_units
+from hydraulis.model.parameters import checkpoint_name, named_rows, row_of
 from hydraulis.planner.shape import layer_split_of
 
 
@@ -85,7 +82,7 @@ class ModelParameters:
     def _of(
         cls, config: ModelConfig, shapes: Mapping[str, torch.Size], split: LayerSplit, *, trained: bool
     ) -> Self:
-        entries = [_entry(name, shape, config) for name, shape in shapes.items()]
+        entries = [_entry(name, config) for name in shapes]
         table = ParameterTable(entries, split)
         return cls(config, table, tuple(entry.name for entry in table.parameters), shapes, trained)
 
@@ -109,22 +106,18 @@ class ModelParameters:
         The result shares memory with `canonical`, so that it may be a module's parameter inside a flat
         buffer; where the split dim is not the first, it is a transposed view.
         """
-        dim = split_dim(name) or 0
+        dim = row_of(name, self.config).split_dim or 0
         shape = self.shapes[name]
         others = [size for index, size in enumerate(shape) if index != dim]
         return canonical.view(-1, *others).movedim(0, dim)
 
     def canonical(self, value: Tensor, name: str) -> Tensor:
         """Flatten a whole parameter into its canonical order."""
-        return value.movedim(split_dim(name) or 0, 0).reshape(-1)
+        return value.movedim(row_of(name, self.config).split_dim or 0, 0).reshape(-1)
 
 
-@lru_cache(maxsize=1)
 def _shapes_of(config: ModelConfig) -> Mapping[str, torch.Size]:
-    """Give the shapes of a model's parameters; kept, because each scheme of a search asks for them."""
-    with torch.device("meta"):
-        model = Decoder(config)
-    return MappingProxyType({name: parameter.shape for name, parameter in model.named_parameters()})
+    return {name: torch.Size(row.shape) for name, row in named_rows(config).items()}
 
 
 def _matching(pattern: str, names: Iterable[str]) -> list[str]:
@@ -139,23 +132,12 @@ def _matching(pattern: str, names: Iterable[str]) -> list[str]:
     return matching
 
 
-def _entry(name: str, shape: torch.Size, config: ModelConfig) -> Parameter:
-    dim = split_dim(name)
-    rows = shape[dim or 0]
+def _entry(name: str, config: ModelConfig) -> Parameter:
+    row = row_of(name, config)
     return Parameter(
         name,
-        rows=rows,
-        row_elements=shape.numel() // rows,
-        units=split_units(name, rows, config),
-        blocks=_blocks(name, config),
+        rows=row.rows,
+        row_elements=row.row_elements,
+        units=row.split_units,
+        blocks=row.layer_groups(config.num_hidden_layers),
     )
-
-
-def _blocks(name: str, config: ModelConfig) -> list[int]:
-    """Number the blocks that use a parameter: 0 the embedding, 1 to L the layers, L + 1 the head."""
-    head = config.num_hidden_layers + 1
-    if name.startswith("layers."):
-        return [int(name.split(".")[1]) + 1]
-    if name == EMBEDDING_WEIGHT:
-        return [0, head] if config.tie_word_embeddings else [0]
-    return [head]

@@ -4,7 +4,7 @@ from fnmatch import fnmatchcase
 
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.run import RunConfig
-from hydraulis.model.decoder import checkpoint_name
+from hydraulis.model.parameters import checkpoint_name
 from hydraulis.runtime.state.parameters import ModelParameters
 
 

@@ -1,0 +1,176 @@
+"""The parameters of a decoder: the one table of names, shapes, splits and layer groups.
+
+The decoder's modules have these names and shapes, which a test compares. Tensor parallelism splits a
+parameter along its `split_dim`, layouts place it by its `parts`, and a cost profile carries the rows as data,
+so that the planner knows a model without knowing its family. A new family is a new function of rows.
+
+This module needs no torch: the scheduler reads it too.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+from hydraulis.config.model import ModelConfig
+from hydraulis.errors import InvalidInputError
+
+Part: TypeAlias = Literal["embedding", "layer", "head"]
+"""A part of the model that uses a parameter; every layer has the rows of `layer`."""
+
+EMBEDDING_WEIGHT = "embed_tokens.weight"
+HEAD_WEIGHT = "lm_head.weight"
+
+_LAYERS = "layers."
+_ANY_LAYER = f"{_LAYERS}*."
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterRow:
+    """One parameter, or one of every layer.
+
+    Attributes:
+        name: Name of the parameter in the decoder; `*` stands for the index of every layer.
+        shape: Sizes of the whole parameter.
+        split_dim: Dim along which the ranks of a tensor group split it; None if each rank holds all of it.
+        split_units: Number of equal runs of `rows` between which it may be split: heads, or single rows.
+        parts: Parts that use it; a tied embedding has two.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    split_dim: int | None
+    split_units: int
+    parts: tuple[Part, ...]
+
+    @property
+    def rows(self) -> int:
+        """The size of the split dim, or of the first dim where none is split."""
+        return self.shape[self.split_dim or 0]
+
+    @property
+    def row_elements(self) -> int:
+        """The number of elements in one row."""
+        return math.prod(self.shape) // self.rows
+
+    @property
+    def module(self) -> str:
+        """The path of the module that has the parameter, inside its layer for a layer's."""
+        return self.name.removeprefix(_ANY_LAYER).rpartition(".")[0]
+
+    def layer_groups(self, num_layers: int) -> list[int]:
+        """Number the layer groups that use it: 0 the embedding, 1 to L the layers, L + 1 the head."""
+        if self.parts == ("layer",):
+            return [layer_of(self.name) + 1]
+        return [0 if part == "embedding" else num_layers + 1 for part in self.parts]
+
+
+@lru_cache(maxsize=8)
+def parameter_rows(config: ModelConfig) -> tuple[ParameterRow, ...]:
+    """List the parameters of a decoder, one row for all layers, in the decoder's own order."""
+    vocabulary = (config.vocab_size, config.hidden_size)
+    tied: tuple[Part, ...] = ("embedding", "head")
+    embedding_parts = tied if config.tie_word_embeddings else ("embedding",)
+    rows = [ParameterRow(EMBEDDING_WEIGHT, vocabulary, 0, config.vocab_size, embedding_parts)]
+    rows += (replace(row, name=_ANY_LAYER + row.name) for row in (*_attention(config), *_mlp(config)))
+    rows.append(_whole("norm.weight", config.hidden_size, "head"))
+    if not config.tie_word_embeddings:
+        rows.append(ParameterRow(HEAD_WEIGHT, vocabulary, 0, config.vocab_size, ("head",)))
+    return tuple(rows)
+
+
+@lru_cache(maxsize=8)
+def named_rows(config: ModelConfig) -> dict[str, ParameterRow]:
+    """List every parameter of every layer by its name, in the decoder's own order."""
+    rows = parameter_rows(config)
+    of_layers = [row for row in rows if row.parts == ("layer",)]
+    before, after = rows[: rows.index(of_layers[0])], rows[rows.index(of_layers[-1]) + 1 :]
+    expanded = (
+        replace(row, name=row.name.replace("*", str(layer)))
+        for layer in range(config.num_hidden_layers)
+        for row in of_layers
+    )
+    return {row.name: row for row in (*before, *expanded, *after)}
+
+
+def row_of(name: str, config: ModelConfig) -> ParameterRow:
+    """Look up one parameter.
+
+    Raises:
+        InvalidInputError: the decoder has no parameter of this name (code `parameter_name`).
+    """
+    rows = named_rows(config)
+    if name not in rows:
+        known = ", ".join(row.name for row in parameter_rows(config))
+        message = f"{name!r} is no parameter of the decoder; its parameters are {known}"
+        raise InvalidInputError(message, code="parameter_name")
+    return rows[name]
+
+
+def layer_of(name: str) -> int:
+    """Return the index of the layer that a parameter's name gives."""
+    return int(name.removeprefix(_LAYERS).partition(".")[0])
+
+
+def checkpoint_name(name: str) -> str:
+    """Name the tensor that holds a parameter in a Hugging Face checkpoint."""
+    return name if name == HEAD_WEIGHT else f"model.{name}"
+
+
+def master_parameter_name(name: str, config: ModelConfig) -> str:
+    """Name the table's parameter that a module's parameter is bound to.
+
+    With tied embeddings the table has no `lm_head.weight`: it is `embed_tokens.weight`, where the gradients
+    of both ends add up.
+    """
+    return EMBEDDING_WEIGHT if config.tie_word_embeddings and name == HEAD_WEIGHT else name
+
+
+def row_parallel_modules(config: ModelConfig) -> list[str]:
+    """List the modules of a layer that are split along dim 1: tensor ranks add up their outputs."""
+    return [row.module for row in parameter_rows(config) if row.split_dim == 1]
+
+
+def _attention(config: ModelConfig) -> Iterator[ParameterRow]:
+    hidden, head_dim = config.hidden_size, config.head_dim
+    queries, keys = config.num_attention_heads, config.num_key_value_heads
+    yield _whole("input_layernorm.weight", hidden)
+    for module, heads in (("q_proj", queries), ("k_proj", keys), ("v_proj", keys)):
+        yield from _column_parallel(
+            f"self_attn.{module}", (heads * head_dim, hidden), heads, bias=config.attention_bias
+        )
+    output = (hidden, queries * head_dim)
+    yield from _row_parallel("self_attn.o_proj", output, queries, bias=config.attention_output_bias)
+    if config.qk_norm:
+        yield _whole("self_attn.q_norm.weight", head_dim)
+        yield _whole("self_attn.k_norm.weight", head_dim)
+
+
+def _mlp(config: ModelConfig) -> Iterator[ParameterRow]:
+    hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+    yield _whole("post_attention_layernorm.weight", hidden)
+    yield from _column_parallel("mlp.gate_proj", (inner, hidden), inner, bias=bias)
+    yield from _column_parallel("mlp.up_proj", (inner, hidden), inner, bias=bias)
+    yield from _row_parallel("mlp.down_proj", (hidden, inner), inner, bias=bias)
+
+
+def _column_parallel(
+    module: str, shape: tuple[int, int], units: int, *, bias: bool
+) -> Iterator[ParameterRow]:
+    """A matrix whose outputs are split, its bias with them."""
+    yield ParameterRow(f"{module}.weight", shape, 0, units, ("layer",))
+    if bias:
+        yield ParameterRow(f"{module}.bias", shape[:1], 0, units, ("layer",))
+
+
+def _row_parallel(module: str, shape: tuple[int, int], units: int, *, bias: bool) -> Iterator[ParameterRow]:
+    """A matrix whose inputs are split; each rank has the whole bias, and adds its share of it."""
+    yield ParameterRow(f"{module}.weight", shape, 1, units, ("layer",))
+    if bias:
+        yield _whole(f"{module}.bias", shape[0])
+
+
+def _whole(name: str, size: int, part: Part = "layer") -> ParameterRow:
+    """A vector that each rank of a tensor group holds whole."""
+    return ParameterRow(name, (size,), None, 1, (part,))
