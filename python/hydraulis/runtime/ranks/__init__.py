@@ -1,1 +1,28 @@
-"""The processes of a run: devices, process groups, lost ranks, a request to stop."""
+"""The processes of a run: devices, process groups, lost ranks, requests to stop.
+
+**Device.** A rank chooses its device once, from the configuration and LOCAL_RANK, before the process group
+exists. Decisions and messages travel over gloo from host memory; device tensors travel over NCCL. WORLD is
+`cpu:gloo,cuda:nccl`; groups of stages and transfers are NCCL groups, connected when they are made.
+
+**Host and device.** One thread issues all work; backward hooks run while it waits. On CUDA the host runs
+ahead of the device and waits for it twice per iteration: for the loss and for the gradient norm.
+Micro-batches arrive through pinned memory, losses are read at the end, and times are pairs of events.
+
+**Streams.** Transfers, and the groups that carry them, use high-priority streams, because torch hands out 32
+streams of each priority in turn and the groups of stages may need more than the normal ones. The device gets
+32 queues, since streams in one queue wait for each other. A computation that another rank needs never waits
+behind a gradient exchange, so ranks that start exchanges in different orders cannot deadlock.
+
+**Memory.** The allocator uses expandable segments. The environment overrides the queues
+(CUDA_DEVICE_MAX_CONNECTIONS) and the allocator (PYTORCH_ALLOC_CONF). The allocator's peak is a metric of each
+iteration; on the CPU, persistent tensors are counted.
+
+**Determinism.** With `train.deterministic` every kernel adds in a fixed order.
+
+**Failure.** A rank that fails aborts its groups, because destroying them would wait for the other ranks. A
+rank that loses the connection to another one raises `lost_rank` and takes part in a liveness check through
+torchrun's store, which outlives all ranks. The first rank to reach the store reports the loss and the ranks
+that did not answer; on a terminal rank 0 comes first.
+
+**Stop.** A request to stop takes effect between two steps, on all ranks at the same step.
+"""
