@@ -40,7 +40,7 @@ from hydraulis.config.layered.table import from_table
 from hydraulis.config.run import RunConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.data.dataset import Dataset
-from hydraulis.data.open import sampler_for
+from hydraulis.data.sampling.run_sampler import sampler_for
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
 from hydraulis.model.parameters import checkpoint_name

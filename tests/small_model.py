@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydraulis.config.model import ModelConfig
-from hydraulis.config.rope import RopeScaling
+from hydraulis.config.model import ModelConfig, RopeScaling
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
 from hydraulis.model.loss import IGNORE_INDEX

@@ -14,7 +14,7 @@ import pytest
 import torch
 import transformers
 
-from data.sources.test_megatron import write_megatron
+from data.sources.test_token_files import write_megatron
 from end_to_end_workers import run_until_killed
 from hydraulis import Plan
 from hydraulis.cli.main import main

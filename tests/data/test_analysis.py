@@ -1,11 +1,15 @@
 import json
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hydraulis.data.analysis import Analysis, batch_imbalance, length_statistics
+from helpers import ROOT
+from hydraulis.config.run import load
+from hydraulis.data.analysis import Analysis, analysis_of, batch_imbalance, length_statistics
 
 LENGTHS = st.lists(st.integers(1, 5000), min_size=1, max_size=60)
 
@@ -61,3 +65,30 @@ def test_an_analysis_comes_back_from_json(lengths: list[int], drawn: bool) -> No
     batches = batch_imbalance([whole, whole[:1]], 2) if drawn else None
     found = Analysis(lengths=length_statistics(whole, whole - 1), batches=batches)
     assert Analysis.from_json(json.dumps(found.to_dict())) == found
+
+
+@dataclass
+class Lengths:
+    """A source of which nothing but lengths is read."""
+
+    lengths: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def target_counts(self) -> npt.NDArray[np.int64]:
+        return self.lengths - 1
+
+
+def test_a_run_deals_out_to_its_ranks_by_the_rule_of_all_analyses() -> None:
+    config = load(str(ROOT / "examples/demo.toml"), ["data.sequences_per_batch=3", "train.steps=7"])
+    data = Lengths(np.arange(2, 50))
+    found = analysis_of(config, data, 8)  # type: ignore[arg-type]
+    assert (found.lengths.sequences, found.lengths.longest) == (48, 49)
+    assert found.batches is not None
+    assert (found.batches.batches, found.batches.sequences) == (7, 3)
+    assert found.batches.replicas == batch_imbalance([np.full(3, 9)], 8).replicas == 3
+    two = analysis_of(config, data, 2).batches  # type: ignore[arg-type]
+    assert two is not None
+    assert (two.replicas, two.why_no_more) == (2, None)

@@ -9,14 +9,18 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from data.small_tokenizer import write_tokenizer
-from data.sources.test_megatron import write_megatron
+from data.sources.test_token_files import write_megatron
 from hydraulis.config.data import DataConfig
 from hydraulis.config.layered.table import from_table
 from hydraulis.data.dataset import Dataset
-from hydraulis.data.open import Data, open_sources, prepare, sampler_for
-from hydraulis.data.text.tokenizer import load_tokenizer
+from hydraulis.data.open import Data, held_out_documents, open_sources
+from hydraulis.data.sampling.run_sampler import sampler_for
+from hydraulis.data.sources.prepare import prepare
+from hydraulis.data.tokenization.tokenizer import load_tokenizer
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, plain_tokens
 from hydraulis.errors import InvalidInputError
 
@@ -235,3 +239,24 @@ def test_no_other_sequence_is_there(tmp_path: Path) -> None:
     for index in (-1, 2):
         with pytest.raises(IndexError, match=f"sequence {index} must be one of the 2"):
             train.read(index)
+
+
+@given(st.integers(2, 200), st.floats(0.001, 0.999), st.integers(0, 2**32), st.integers(0, 9))
+def test_every_document_is_on_one_side(num_documents: int, share: float, seed: int, source: int) -> None:
+    trained, kept = held_out_documents(num_documents, share, seed, source)
+    assert sorted([*trained, *kept]) == list(range(num_documents))
+    assert (np.diff(trained) > 0).all()
+    assert (np.diff(kept) > 0).all()
+    assert 1 <= len(kept) < num_documents
+    assert abs(len(kept) - share * num_documents) <= 1
+
+
+def test_the_seed_and_the_source_choose() -> None:
+    choices = [tuple(held_out_documents(100, 0.1, *which)[1]) for which in ((0, 0), (1, 0), (0, 1), (0, 0))]
+    assert choices[0] == choices[3]
+    assert len(set(choices)) == 3
+
+
+def test_a_single_document_is_not_divided() -> None:
+    trained, kept = held_out_documents(1, 0.5, 0, 0)
+    assert (len(trained), len(kept)) == (1, 0)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from helpers import ROOT, at_least
-from hydraulis.config.checkpoint import CheckpointConfig
 from hydraulis.config.layered.table import from_table
+from hydraulis.config.output import CheckpointConfig
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import FORMAT, Manifest
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest

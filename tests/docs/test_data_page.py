@@ -7,13 +7,14 @@ from typing import get_args
 
 import pytest
 
-from data.sources.test_megatron import SEQUENCES, write_megatron
+from data.sources.test_token_files import SEQUENCES, write_megatron
 from helpers import ROOT, at_least
 from hydraulis.cli.main import main
 from hydraulis.config.data import DataConfig, RecordFormat, TooLong
 from hydraulis.config.layered.table import from_table
-from hydraulis.data.open import open_sources, prepare
-from hydraulis.data.sampling.repeats import MOST_EPOCHS
+from hydraulis.data.open import open_sources
+from hydraulis.data.sampling.run_sampler import MOST_EPOCHS
+from hydraulis.data.sources.prepare import prepare
 
 TEXT = (ROOT / "docs/data.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"(?:^`([\w.]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

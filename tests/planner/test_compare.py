@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from core.links import link
 from hydraulis import Cluster, InfeasibleError, InvalidInputError, Link, Network, Planner, Strategy
 from hydraulis.planner.compare import PARTS, Setting, best_static, compare, homogeneous
-from planner.links import link
 from profiles import made_up_profile
 
 CAPS = {"<1>": 60, "<tp2>": 150, "<tp4>": 400, "<pp2>": 90, "<tp3>": 200}

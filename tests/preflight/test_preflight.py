@@ -16,7 +16,8 @@ from helpers import at_least
 from hydraulis import Cluster, Scheme
 from hydraulis.cli.main import main
 from hydraulis.config.run import RunConfig, load
-from hydraulis.data.open import open_sources, prepare
+from hydraulis.data.open import open_sources
+from hydraulis.data.sources.prepare import prepare
 from hydraulis.errors import InvalidInputError
 from hydraulis.preflight.finding import Finding
 from hydraulis.preflight.folders import FolderLook

@@ -9,7 +9,7 @@ import torch
 from hydraulis import Cluster, CostProfile
 from hydraulis._core import Scheme
 from hydraulis.config.kinds import CheckpointingKind
-from hydraulis.planner.shape import shape_of
+from hydraulis.planner.model_shape import shape_of
 from hydraulis.runtime.state.buffers import StrategyBuffers
 from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import small_config

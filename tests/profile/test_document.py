@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hydraulis import Cluster, InvalidInputError, Scheme
-from hydraulis.planner.shape import layer_split_of, shape_of
+from hydraulis.planner.model_shape import layer_split_of, shape_of
 from hydraulis.profile.document import (
     CAP_MULTIPLE,
     MemoryMeasurement,

@@ -7,7 +7,7 @@ import pytest
 from hydraulis import Scheme
 from hydraulis.config.run import RunConfig, load
 from hydraulis.model.attention.plain import PlainAttention
-from hydraulis.planner.shape import layer_split_of, shape_of
+from hydraulis.planner.model_shape import layer_split_of, shape_of
 from hydraulis.profile.document import (
     MemoryMeasurement,
     ModelMemory,

@@ -9,8 +9,8 @@ import pytest
 from helpers import ROOT
 from hydraulis import Plan
 from hydraulis.config.run import load
+from hydraulis.planner.model_shape import shape_of
 from hydraulis.planner.profile import load_profile
-from hydraulis.planner.shape import shape_of
 from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS

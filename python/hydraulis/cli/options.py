@@ -11,9 +11,8 @@ from typing import Literal, get_args
 from hydraulis._core import Cluster, CostProfile, LinkRates
 from hydraulis.config.kinds import MemoryRule
 from hydraulis.config.layered.layers import PRESETS
-from hydraulis.config.planner import LINK_OF_PROFILE
-from hydraulis.config.planner_values import check_strategy_names
-from hydraulis.planner.links import link_rates
+from hydraulis.config.planner import LINK_OF_PROFILE, check_strategy_names
+from hydraulis.planner.profile import link_rates
 
 BATCH_OPTION = "--tokens-per-batch"
 FIGURE_KINDS = (".png", ".svg", ".pdf")

@@ -12,7 +12,6 @@ from typing import get_type_hints
 
 from hydraulis._core import LayerSplit
 from hydraulis.config.check import at_least, at_most
-from hydraulis.config.checkpoint import CheckpointConfig
 from hydraulis.config.data import DataConfig
 from hydraulis.config.hugging_face.source import SOURCES, resolve_model
 from hydraulis.config.layered.layers import OVERRIDE, PRESETS, Layers, read_preset, read_tables
@@ -20,7 +19,7 @@ from hydraulis.config.layered.override import read_override
 from hydraulis.config.layered.table import Beside, from_table, refuse_unknown_keys
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
-from hydraulis.config.output import OutputConfig
+from hydraulis.config.output import CheckpointConfig, OutputConfig
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.config.train import TrainConfig
 from hydraulis.errors import InvalidInputError

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
-from hydraulis.data.open import sampler_for
+from hydraulis.data.sampling.run_sampler import sampler_for
 
 Integers = npt.NDArray[np.int64]
 

@@ -4,44 +4,21 @@ It happens in two parts, because only the first one writes: `prepare` builds wha
 `open_sources` maps them, in every process that reads.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis.config.data import DataConfig, SourceConfig
+from hydraulis.config.data import DataConfig
 from hydraulis.data.context_limit import cut_documents
 from hydraulis.data.corpus import Corpus
-from hydraulis.data.dataset import Dataset, SequenceSource
-from hydraulis.data.index.builder import ensure_index
+from hydraulis.data.dataset import Dataset
 from hydraulis.data.index.files import open_index
-from hydraulis.data.index.job import IndexJob
-from hydraulis.data.sampling.epoch_order import Mixture
-from hydraulis.data.sampling.held_out import held_out_documents
-from hydraulis.data.sampling.sampler import BatchSampler
-from hydraulis.data.sources.megatron import SUFFIXES, open_megatron
-from hydraulis.data.sources.numpy_tokens import open_numpy_tokens
-from hydraulis.data.sources.source_files import is_mapped, source_files
+from hydraulis.data.sources.prepare import PreparedSource
+from hydraulis.data.sources.token_files import open_token_file
 from hydraulis.errors import InvalidInputError
-
-Progress = Callable[[float], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedSource:
-    """Where the documents of one source are.
-
-    Attributes:
-        mapped: files with tokens, which are read as they are.
-        index: the folder of the index of all other files; None if there are none.
-        weight: of the source.
-    """
-
-    mapped: tuple[str, ...]
-    index: str | None
-    weight: float | None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -60,63 +37,6 @@ class Data:
     def longest(self) -> int:
         """Tokens of the longest sequence of both."""
         return max(int(one.lengths.max()) for one in (self.train, self.held_out) if one is not None)
-
-
-def prepare(config: DataConfig, progress: Progress = lambda _: None) -> list[PreparedSource]:
-    """Find the files of every source, and build the indexes that are missing.
-
-    Args:
-        config: the section `data`.
-        progress: called with the share that is done, from 0 to 1.
-
-    Raises:
-        HydraulisError: see `source_files` and `ensure_index`.
-    """
-    prepared = []
-    for number, source in enumerate(config.sources):
-        records, mapped = files_of(config, number)
-
-        def share(done: float, before: int = number) -> None:
-            progress((before + done) / len(config.sources))
-
-        index = (
-            ensure_index(
-                index_job(config, source, records),
-                Path(config.index_directory),
-                config.index_processes,
-                share,
-            )
-            if records
-            else None
-        )
-        prepared.append(
-            PreparedSource(
-                mapped=tuple(map(str, mapped)),
-                index=None if index is None else str(index),
-                weight=source.weight,
-            )
-        )
-    return prepared
-
-
-def files_of(config: DataConfig, number: int) -> tuple[list[Path], list[Path]]:
-    """Find the files of a source: those that hold records, and those that hold tokens, which are mapped.
-
-    Raises:
-        InvalidInputError: nothing bears a name (see `source_files`), or the files hold tokens and the source
-            is of another format (code `config_value`).
-    """
-    source = config.sources[number]
-    paths = source_files(source.files)
-    records = [path for path in paths if not is_mapped(path)]
-    mapped = [path for path in paths if is_mapped(path)]
-    if mapped and source.format != "tokens":
-        message = (
-            f"data.sources[{number}].format = '{source.format}', and '{mapped[0]}' holds tokens: set the "
-            'format to "tokens"'
-        )
-        raise InvalidInputError(message, code="config_value")
-    return records, mapped
 
 
 def open_sources(config: DataConfig, prepared: Sequence[PreparedSource]) -> Data:
@@ -179,51 +99,34 @@ def make_data(
     return Data(train=dataset(trained, "train"), held_out=held_out)
 
 
-def index_job(config: DataConfig, source: SourceConfig, records: Sequence[Path]) -> IndexJob:
-    """Say what the index of a source is made of."""
-    is_text = source.format != "tokens"
-    return IndexJob(
-        paths=tuple(records),
-        format=source.format,
-        fields=source.fields,
-        # What is not used does not decide which index it is.
-        tokenizer=config.tokenizer if is_text else "",
-        chat_template=config.chat_template if source.format == "chat" else "",
-        eos_token=config.eos_token if is_text else "",
-        broken=config.broken,
-    )
-
-
 def _corpora(source: PreparedSource) -> list[Corpus]:
     corpora = [] if source.index is None else [open_index(Path(source.index))]
-    for name in source.mapped:
-        path = Path(name)
-        corpora.append(open_megatron(path) if path.suffix in SUFFIXES else open_numpy_tokens(path))
-    return corpora
+    return corpora + [open_token_file(Path(name)) for name in source.mapped]
 
 
-def sampler_for(
-    config: DataConfig, dataset: SequenceSource, seed: int, epochs: int | None = None
-) -> BatchSampler:
-    """Make the sampler of a configuration.
+Documents = npt.NDArray[np.int64]
+
+# Beside the seed, so that no other permutation of as many documents is the same one.
+_PURPOSE = 0x48454C44
+
+
+def held_out_documents(
+    num_documents: int, share: float, seed: int, source: int
+) -> tuple[Documents, Documents]:
+    """Divide the documents of a source.
+
+    Whole documents are kept, never parts of one. Of few documents at least one is kept, and at least one
+    trained on; a single one is not divided.
 
     Args:
-        config: the section `data`.
-        dataset: what it draws from; where it has weights, they count.
-        seed: fixes the order.
-        epochs: after how many of them there are no more batches; never when None.
+        num_documents: of the source.
+        share: how many of them are kept for evaluation; above 0 and below 1.
+        seed: chooses them.
+        source: the place of the source, so that equally large sources are divided differently.
+
+    Returns:
+        The documents to train on and those kept, each in rising order.
     """
-    lengths = dataset.lengths
-    order = None
-    if isinstance(dataset, Dataset) and dataset.weights is not None:
-        order = Mixture(dataset.source_bounds, lengths, dataset.weights, seed)
-    sizes, per_batch = budget(config, lengths)
-    return BatchSampler(sizes, per_batch, seed, order=order, epoch_end=config.epoch_end, epochs=epochs)
-
-
-def budget(config: DataConfig, lengths: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
-    """Return what each sequence takes of a batch's budget, and the budget."""
-    if config.tokens_per_batch is not None:
-        return lengths, config.tokens_per_batch
-    assert config.sequences_per_batch is not None  # the configuration has one of the two
-    return np.ones_like(lengths), config.sequences_per_batch
+    kept = min(max(1, round(share * num_documents)), num_documents - 1)
+    order = np.random.default_rng([seed, _PURPOSE, source]).permutation(num_documents)
+    return np.sort(order[kept:]), np.sort(order[:kept])

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hydraulis.config.model import ModelConfig
-from hydraulis.config.rope import RopeScaling
+from hydraulis.config.model import ModelConfig, RopeScaling
 from hydraulis.model.on_device import on_device
 from hydraulis.model.wide import wide_dtype
 

@@ -6,11 +6,11 @@ from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import check_largest_token
 from hydraulis.data.index.builder import check_index_directory
 from hydraulis.data.open import Data, make_data, open_sources
-from hydraulis.data.sampling.repeats import repeats_of
 from hydraulis.data.sampling.run_length import epochs_of
+from hydraulis.data.sampling.run_sampler import repeats_of
 from hydraulis.data.sources.source_state import SourceState, source_states
 from hydraulis.data.sources.stdlib import StandardLibrary
-from hydraulis.data.text.tokenizer import load_tokenizer
+from hydraulis.data.tokenization.tokenizer import load_tokenizer
 from hydraulis.preflight.finding import Status, warned
 from hydraulis.runtime.hugging_face.files import tokenizer_note
 from hydraulis.text.numbers import counted

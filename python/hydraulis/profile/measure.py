@@ -20,7 +20,7 @@ from hydraulis._core import Cluster, CostProfile, Planner, Scheme, micro_batches
 from hydraulis.config.kinds import ContextKind, MemoryRule
 from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
-from hydraulis.planner.shape import shape_of
+from hydraulis.planner.model_shape import shape_of
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.profile.document import TimeMeasurement, Workload, cost_profile
 from hydraulis.profile.fitted_times import fitted_times

@@ -8,7 +8,7 @@ from hydraulis._core import CostProfile, Scheme, Strategy
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.model.attention.varlen import choose_kernel
-from hydraulis.planner.fitting import check_profile, split_difference
+from hydraulis.planner.model_shape import check_profile, split_difference
 from hydraulis.planner.profile import load_profile
 from hydraulis.profile.links import measure_links, with_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile

@@ -5,8 +5,8 @@ import numpy as np
 from hydraulis._core import Plan
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
-from hydraulis.data.open import budget
 from hydraulis.data.sampling.epoch_order import Documents
+from hydraulis.data.sampling.run_sampler import budget
 from hydraulis.data.sampling.sampler import batches_in_order
 from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.loop import PlanRequest, TokenReader

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from hydraulis._core import Plan
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
-from hydraulis.data.open import sampler_for
+from hydraulis.data.sampling.run_sampler import sampler_for
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.batch_planner import BatchPlanner

@@ -5,7 +5,8 @@ import json
 from collections.abc import Callable
 
 from hydraulis.config.data import DataConfig
-from hydraulis.data.open import Data, PreparedSource, make_data, open_sources, prepare
+from hydraulis.data.open import Data, make_data, open_sources
+from hydraulis.data.sources.prepare import PreparedSource, prepare
 from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks.every_rank import on_every_rank

@@ -13,8 +13,8 @@ from hydraulis.cli.terminal.display import TrainingDisplay
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.open import Data
-from hydraulis.data.sampling.repeats import repeats_of
 from hydraulis.data.sampling.run_length import epochs_of, with_steps
+from hydraulis.data.sampling.run_sampler import repeats_of
 from hydraulis.data.sources.data_files import DataFile, data_files
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed

@@ -16,7 +16,7 @@ from hydraulis.cli.main import main
 from hydraulis.cli.tables.profile_table import describe
 from hydraulis.config.run import load
 from hydraulis.planner import load_profile
-from hydraulis.planner.shape import shape_of
+from hydraulis.planner.model_shape import shape_of
 
 CONFIG = """
 [model]

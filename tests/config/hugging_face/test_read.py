@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hydraulis.config.hugging_face.read import from_hugging_face
-from hydraulis.config.rope import RopeScaling
+from hydraulis.config.model import RopeScaling
 from hydraulis.errors import InvalidInputError
 
 LLAMA: dict[str, Any] = {

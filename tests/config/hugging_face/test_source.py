@@ -6,7 +6,7 @@ import pytest
 
 from config.run_file import MINIMAL, write
 from hydraulis.config.hugging_face.read import from_hugging_face
-from hydraulis.config.rope import RopeScaling
+from hydraulis.config.model import RopeScaling
 from hydraulis.config.run import load, load_with_origins
 from hydraulis.errors import InvalidInputError
 

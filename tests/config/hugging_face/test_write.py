@@ -6,7 +6,7 @@ import pytest
 
 from hydraulis.config.hugging_face.read import from_hugging_face
 from hydraulis.config.hugging_face.write import to_hugging_face
-from hydraulis.config.rope import RopeScaling
+from hydraulis.config.model import RopeScaling
 from hydraulis.errors import InvalidInputError
 from small_model import FAMILIES, small_config
 

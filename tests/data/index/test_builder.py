@@ -25,7 +25,7 @@ from hydraulis.data.index import job
 from hydraulis.data.index.builder import ensure_index
 from hydraulis.data.index.files import complete_extent, open_index
 from hydraulis.data.index.job import IndexJob
-from hydraulis.data.text.tokenizer import load_tokenizer
+from hydraulis.data.tokenization.tokenizer import load_tokenizer
 from hydraulis.data.tokens import MaskedTokens, plain_tokens
 from hydraulis.errors import HydraulisError, InvalidInputError
 
@@ -117,7 +117,7 @@ def test_how_far_it_is_is_told_before_anything_is_read(
 SLOW = """\
 import time
 import hydraulis.data.index.job as job
-import hydraulis.data.text.encoder as encoder
+import hydraulis.data.tokenization.encoder as encoder
 
 job._TELL_S = 0.0
 encode = encoder.TextEncoder.encode

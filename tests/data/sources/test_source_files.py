@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from hydraulis.data.sources.source_files import is_mapped, source_files
+from hydraulis.data.sources.source_files import source_files
+from hydraulis.data.sources.token_files import is_token_file
 from hydraulis.errors import InvalidInputError
 
 
@@ -19,7 +20,7 @@ def test_paths_globs_and_either_of_two_files_are_found_once_and_in_order(tmp_pat
     found = source_files([str(tmp_path / name) for name in names])
     expected = ["b.jsonl", "a.jsonl", "deep/c.parquet", "x.idx", "[1].npy"]
     assert found == [tmp_path / name for name in expected]
-    assert [is_mapped(path) for path in found] == [False, False, False, True, True]
+    assert [is_token_file(path) for path in found] == [False, False, False, True, True]
 
 
 def test_a_saved_data_set_gives_its_files_in_its_order(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis import Cluster
-from hydraulis.config.checkpoint import CheckpointConfig
+from hydraulis.config.output import CheckpointConfig
 from hydraulis.data.open import make_data
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint import saver as saver_module

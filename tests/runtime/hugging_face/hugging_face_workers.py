@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from hydraulis.config.checkpoint import CheckpointConfig
 from hydraulis.config.hugging_face.read import from_hugging_face
+from hydraulis.config.output import CheckpointConfig
 from hydraulis.data.open import make_data
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder

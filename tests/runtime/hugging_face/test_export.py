@@ -21,7 +21,7 @@ from data.small_tokenizer import write_tokenizer
 from helpers import at_least
 from hydraulis.cli.main import main
 from hydraulis.config.data import DataConfig, SourceConfig
-from hydraulis.data.text.chat_template import CHATML, ChatTemplate
+from hydraulis.data.tokenization.chat_template import CHATML, ChatTemplate
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, checkpoint_of
 from hydraulis.runtime.hugging_face.export import export

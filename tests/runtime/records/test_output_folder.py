@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from hydraulis.config.checkpoint import CheckpointConfig
-from hydraulis.config.output import OutputConfig
+from hydraulis.config.output import CheckpointConfig, OutputConfig
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import HydraulisError

@@ -7,7 +7,7 @@ from helpers import at_least
 from hydraulis import Cluster, ParameterTable, Scheme
 from hydraulis._core import Home, Position, held_slices
 from hydraulis.model.parameters import row_of
-from hydraulis.planner.shape import shape_of
+from hydraulis.planner.model_shape import shape_of
 from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import FAMILIES, build_decoder, held_rows, small_config
 

@@ -17,7 +17,9 @@ from hydraulis.cli.terminal.progress import Progress
 from hydraulis.config.data import DataConfig
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.run import load_data_section
-from hydraulis.data.open import PreparedSource, open_sources, prepare, sampler_for
+from hydraulis.data.open import open_sources
+from hydraulis.data.sampling.run_sampler import sampler_for
+from hydraulis.data.sources.prepare import PreparedSource, prepare
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner import read_lengths
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from hydraulis.cli.options import BATCH_OPTION
 from hydraulis.cli.terminal.progress import Progress
-from hydraulis.data.sampling.repeats import repeats_note
+from hydraulis.data.sampling.run_sampler import repeats_note
 from hydraulis.data.sampling.sampler import BatchSampler
 
 Integers = npt.NDArray[np.int64]

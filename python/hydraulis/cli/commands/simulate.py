@@ -28,7 +28,7 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.files import check_writable
 from hydraulis.planner import load_profile, read_lengths
 from hydraulis.planner.compare import PARTS, PLANNERS, Contestant, Setting, compare
-from hydraulis.planner.links import link_rates, message_network
+from hydraulis.planner.profile import link_rates, message_network
 from hydraulis.report.comparison import comparison_figure
 from hydraulis.report.style import require_matplotlib
 from hydraulis.text.numbers import counted

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hydraulis.config.layered.table import from_table
-from hydraulis.config.model import ModelConfig
-from hydraulis.config.rope import RopeScaling
+from hydraulis.config.model import ModelConfig, RopeScaling
 from hydraulis.errors import InvalidInputError
 from hydraulis.text.paths import why_unreadable
 from hydraulis.text.values import written

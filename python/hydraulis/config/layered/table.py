@@ -24,11 +24,12 @@ from typing import (
 
 from hydraulis.errors import InvalidInputError
 from hydraulis.text.nearest import meant, nearest
-from hydraulis.text.refusals import Refusals
 from hydraulis.text.values import written
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 T = TypeVar("T", bound="DataclassInstance")
 
@@ -218,3 +219,31 @@ def _join(section: str, key: str) -> str:
 
 def _title(section: str) -> str:
     return f"section [{section}]" if section else _WHOLE
+
+
+class Refusals:
+    """Collects refusals that do not follow from each other."""
+
+    def __init__(self) -> None:
+        self._errors: list[InvalidInputError] = []
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """Keep what is refused within the context, and go on behind it."""
+        try:
+            yield
+        except InvalidInputError as error:
+            self._errors.append(error)
+
+    def raise_any(self) -> None:
+        """Raise what was kept, if anything was.
+
+        Raises:
+            InvalidInputError: says all of it; its code is that of the first.
+        """
+        if not self._errors:
+            return
+        error, *others = self._errors
+        if not others:
+            raise error
+        raise InvalidInputError("; also: ".join(map(str, self._errors)), code=error.code)

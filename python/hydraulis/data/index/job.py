@@ -17,15 +17,15 @@ from hydraulis.config.data import Broken, RecordFormat
 from hydraulis.data.index.broken_records import BrokenRecords
 from hydraulis.data.records.fields import BrokenRecord
 from hydraulis.data.records.record_file import RecordFile, open_records
-from hydraulis.data.text.chat_template import CHATML_NAME, ChatTemplate, named_template
-from hydraulis.data.text.encoder import (
+from hydraulis.data.tokenization.chat_template import CHATML_NAME, ChatTemplate, named_template
+from hydraulis.data.tokenization.encoder import (
     ChatEncoder,
     CompletionEncoder,
     Encoder,
     TextEncoder,
     TokensEncoder,
 )
-from hydraulis.data.text.tokenizer import Tokenizer, load_tokenizer
+from hydraulis.data.tokenization.tokenizer import Tokenizer, load_tokenizer
 from hydraulis.data.tokens import MaskedTokens, Tokens, num_targets, plain_tokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.text.paths import why_unreadable

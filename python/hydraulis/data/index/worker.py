@@ -22,7 +22,7 @@ from typing import BinaryIO, Self
 
 from hydraulis.data.index.broken_records import BrokenRecords
 from hydraulis.data.index.job import Block, IndexJob, Piece
-from hydraulis.data.index.pieces_done import News, PiecesDone
+from hydraulis.data.index.shared_progress import News, PiecesDone
 from hydraulis.errors import HydraulisError
 
 # A process works on one piece while the next one waits for it.

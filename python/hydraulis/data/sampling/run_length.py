@@ -4,7 +4,7 @@ import dataclasses
 
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
-from hydraulis.data.open import sampler_for
+from hydraulis.data.sampling.run_sampler import sampler_for
 from hydraulis.text.numbers import counted
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hydraulis.config.data import DataConfig
 from hydraulis.data.index.job import file_stamp
-from hydraulis.data.open import files_of
+from hydraulis.data.sources.prepare import files_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

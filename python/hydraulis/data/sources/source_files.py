@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hydraulis.data.records.record_file import is_record_file
-from hydraulis.data.sources import megatron, numpy_tokens
+from hydraulis.data.sources.token_files import MEGATRON_SUFFIXES, is_token_file
 from hydraulis.errors import InvalidInputError
 
 
@@ -40,15 +40,10 @@ def _matching(pattern: str) -> list[Path]:
     return [Path(path) for path in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207
 
 
-def is_mapped(path: Path) -> bool:
-    """Whether a file holds tokens, which are mapped, and not records."""
-    return path.suffix in (*megatron.SUFFIXES, numpy_tokens.SUFFIX)
-
-
 def _checked(path: Path) -> Path:
-    if path.suffix in megatron.SUFFIXES:
+    if path.suffix in MEGATRON_SUFFIXES:
         return path.with_suffix(".idx")
-    if not is_mapped(path) and not is_record_file(path):
+    if not is_token_file(path) and not is_record_file(path):
         message = (
             f"file '{path}' is of no known kind: the endings are .jsonl, .ndjson, .parquet, .arrow, .npy, "
             ".bin and .idx; unpack or convert it"

@@ -10,7 +10,7 @@ from hydraulis.config.data import DataConfig
 from hydraulis.data.index.builder import check_extent, index_folder, no_record
 from hydraulis.data.index.files import begun_extent, complete_extent
 from hydraulis.data.index.job import IndexJob
-from hydraulis.data.open import PreparedSource, files_of, index_job
+from hydraulis.data.sources.prepare import PreparedSource, files_of, index_job
 
 # Of many files it is the kind of the records that is asked for, not each one.
 _MOST_FILES = 16

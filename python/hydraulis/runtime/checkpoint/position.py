@@ -5,7 +5,7 @@ from typing import Any
 
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import Dataset
-from hydraulis.data.open import sampler_for
+from hydraulis.data.sampling.run_sampler import sampler_for
 from hydraulis.runtime.checkpoint.manifest import DataCursor
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from hydraulis.config.checkpoint import CheckpointConfig
+from hydraulis.config.output import CheckpointConfig
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.durable import write_durably

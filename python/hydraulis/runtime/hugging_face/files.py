@@ -4,7 +4,7 @@ from pathlib import Path
 
 from hydraulis.config.data import DataConfig
 from hydraulis.config.hugging_face.read import MODEL_CONFIG
-from hydraulis.data.text.chat_template import named_template
+from hydraulis.data.tokenization.chat_template import named_template
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import unreadable
 from hydraulis.runtime.records.run_directory import CARRIED, RunDirectory

@@ -11,7 +11,7 @@ from hydraulis._core import Cluster, CostProfile, Link, Plan, Planner, RankMemor
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.errors import InfeasibleError
 from hydraulis.planner.compare import homogeneous
-from hydraulis.planner.links import link_rates
+from hydraulis.planner.profile import link_rates
 from hydraulis.runtime.planning.recalibration import Recalibration
 from hydraulis.runtime.state.buffers import StrategyBuffers
 

@@ -18,7 +18,7 @@ from hydraulis._core import LayerSplit, Parameter, ParameterTable, Scheme
 from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.parameters import checkpoint_name, named_rows, row_of
-from hydraulis.planner.shape import layer_split_of
+from hydraulis.planner.model_shape import layer_split_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,13 +15,28 @@ import numpy as np
 from hydraulis.data.corpus import Corpus
 from hydraulis.errors import InvalidInputError
 
-SUFFIXES = (".bin", ".idx")
+MEGATRON_SUFFIXES = (".bin", ".idx")
+_NUMPY_SUFFIX = ".npy"
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEAD = struct.Struct("<QBQQ")
 _DTYPES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 # Of large files only so many blocks go into the fingerprint, evenly spread.
 _BLOCKS, _BLOCK_BYTES = 64, 1 << 16
+
+
+def is_token_file(path: Path) -> bool:
+    """Whether a file holds tokens, which are mapped, and not records."""
+    return path.suffix in (*MEGATRON_SUFFIXES, _NUMPY_SUFFIX)
+
+
+def open_token_file(path: Path) -> Corpus:
+    """Map a file of tokens.
+
+    Raises:
+        InvalidInputError: see `open_megatron` and `open_numpy_tokens`.
+    """
+    return open_megatron(path) if path.suffix in MEGATRON_SUFFIXES else open_numpy_tokens(path)
 
 
 def open_megatron(path: Path) -> Corpus:
@@ -95,3 +110,28 @@ def _offsets(
 def _refusal(path: Path, why: str) -> InvalidInputError:
     message = f"data set '{path}': {why}; give a .bin and an .idx of Megatron's indexed format, version 1"
     return InvalidInputError(message, code="megatron_files")
+
+
+def open_numpy_tokens(path: Path) -> Corpus:
+    """Map an array of tokens.
+
+    Raises:
+        InvalidInputError: the file cannot be read or holds something else (code `source_file`).
+    """
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        message = f"file '{path}' is no .npy array that can be read ({error}); write it with numpy.save"
+        raise InvalidInputError(message, code="source_file") from error
+    if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or array.size == 0 or array.flags.fnc:
+        message = (
+            f"file '{path}' has shape {array.shape} and dtype {array.dtype}: it must hold tokens, as "
+            "integers in one or two dimensions in C order; convert it first"
+        )
+        raise InvalidInputError(message, code="source_file")
+    row = array.shape[-1]
+    return Corpus(
+        token_T=array.reshape(-1).view(np.ndarray),
+        offset=np.arange(0, array.size + 1, row, dtype=np.int64),
+        known_fingerprint=sampled_fingerprint(path, b""),
+    )

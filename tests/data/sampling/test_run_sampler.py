@@ -8,7 +8,7 @@ import pytest
 
 from data.sampling.test_run_length import Ten, config
 from hydraulis.config.run import RunConfig
-from hydraulis.data.sampling.repeats import MOST_EPOCHS, repeats_of
+from hydraulis.data.sampling.run_sampler import MOST_EPOCHS, repeats_of
 
 EPOCH = 300  # tokens of ten sequences
 

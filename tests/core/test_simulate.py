@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from core.links import link
 from hydraulis import Cluster, CostProfile, InvalidInputError, Network, Plan, Planner, Simulation
-from planner.links import link
 from profiles import made_up_profile
 
 CAPS = {"<1>": 400, "<pp2>": 500}

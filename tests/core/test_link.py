@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
+from core.links import ELEMENTS, LAYERS, link, table
 from hydraulis import Cluster, CostProfile, InvalidInputError, Link, Plan, Planner
-from planner.links import ELEMENTS, LAYERS, link, table
 
 PROFILE = CostProfile.preset("llama-32b-a800")
 CLUSTER = Cluster(gpus=64, gpus_per_node=8)

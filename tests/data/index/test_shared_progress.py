@@ -2,7 +2,7 @@
 
 import os
 
-from hydraulis.data.index.pieces_done import PiecesDone
+from hydraulis.data.index.shared_progress import PiecesDone
 
 
 def test_what_all_have_done_is_added_up() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import hydraulis
+from core.links import link, table
 from helpers import at_least
 from hydraulis import (
     Cluster,
@@ -32,7 +33,6 @@ from hydraulis import (
     propose,
     propose_paper,
 )
-from planner.links import link, table
 from profiles import made_up_profile
 
 CLUSTER = Cluster(gpus=32, gpus_per_node=8)

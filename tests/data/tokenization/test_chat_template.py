@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hydraulis.data.text.chat_template import CHATML, ChatTemplate, named_template
+from hydraulis.data.tokenization.chat_template import CHATML, ChatTemplate, named_template
 from hydraulis.errors import InvalidInputError
 
 MARKED = """\

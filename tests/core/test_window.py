@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from core.links import link
 from hydraulis import (
     Cluster,
     CostProfile,
@@ -16,7 +17,6 @@ from hydraulis import (
     Planner,
     WindowPlan,
 )
-from planner.links import link
 
 PROFILE = CostProfile.preset("llama-32b-a800")
 CLUSTER = Cluster(gpus=64, gpus_per_node=8)

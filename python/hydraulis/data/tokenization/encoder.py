@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hydraulis.data.text.chat_template import ChatTemplate
-from hydraulis.data.text.tokenizer import Tokenizer
+from hydraulis.data.tokenization.chat_template import ChatTemplate
+from hydraulis.data.tokenization.tokenizer import Tokenizer
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, Tokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.text.numbers import counted

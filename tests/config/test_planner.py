@@ -3,7 +3,7 @@
 import pytest
 
 from hydraulis import LinkRates
-from hydraulis.config.planner_values import parse_link_rates
+from hydraulis.config.planner import check_strategy_names, parse_link_rates
 from hydraulis.errors import InvalidInputError
 
 
@@ -45,3 +45,22 @@ def test_the_limits_are_those_of_the_core_and_said_once(text: str, limits: str) 
         parse_link_rates("--link", text)
     message = str(caught.value)
     assert (message.count("limits"), message.count(";"), message.count(text)) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("2x<1>,1x<tp2>", "'2x<1>,1x<tp2>' holds a comma between strategies: separate them by ';'"),
+        ("serach", "'serach' is no strategy, such as 2x<tp4>; did you mean 'search'?"),
+        ("Search", "'Search' is no strategy, such as 2x<tp4>; did you mean 'search'?"),
+    ],
+)
+def test_what_was_meant_is_said(name: str, says: str) -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        check_strategy_names(["1x<tp4>", name])
+    assert (refusal.value.code, str(refusal.value)) == ("strategy_syntax", says)
+
+
+@pytest.mark.parametrize("name", ["search", "1x<tp2,pp2>+1x<tp2,full>", "nonsense"])
+def test_others_are_for_those_who_read_them(name: str) -> None:
+    check_strategy_names([name])

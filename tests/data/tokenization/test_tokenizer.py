@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data.small_tokenizer import write_tokenizer
-from hydraulis.data.text.tokenizer import ByteTokenizer, JsonTokenizer, load_tokenizer
+from hydraulis.data.tokenization.tokenizer import ByteTokenizer, JsonTokenizer, load_tokenizer
 from hydraulis.errors import HydraulisError, InvalidInputError
 
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from data.small_tokenizer import write_tokenizer
-from hydraulis.data.text.chat_template import CHATML, ChatTemplate
-from hydraulis.data.text.encoder import (
+from hydraulis.data.tokenization.chat_template import CHATML, ChatTemplate
+from hydraulis.data.tokenization.encoder import (
     ChatEncoder,
     CompletionEncoder,
     Encoder,
     TextEncoder,
     TokensEncoder,
 )
-from hydraulis.data.text.tokenizer import ByteTokenizer, load_tokenizer
+from hydraulis.data.tokenization.tokenizer import ByteTokenizer, load_tokenizer
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, plain_tokens
 from hydraulis.errors import InvalidInputError
 
