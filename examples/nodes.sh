@@ -1,17 +1,17 @@
 #!/bin/sh
-# A run on several nodes without a scheduler. On each of them, at about the same time:
+# A run on several nodes without a scheduler. Start it on each node at about the same time:
 #
 #   examples/nodes.sh NODES HOST run.toml --preset nodes
 #
-# NODES is how many there are, HOST the name of one of them. RANKS is how many ranks each starts (8), PORT a free port of
-# HOST (29500).
+# NODES: the number of nodes. HOST: the name of one of them. RANKS: the ranks of each node (8). PORT: a free port of HOST
+# (29500).
 set -eu
 
 [ $# -ge 3 ] || { echo "usage: $0 NODES HOST RUN.toml [option of hydraulis.train ...]" >&2; exit 2; }
 nodes=$1 host=$2
 shift 2
 
-# torchrun itself would look for it for minutes, and say nothing.
+# torchrun itself would look for HOST for minutes without a message.
 python3 -I - "$host" <<'END' || exit 2
 import socket, sys
 try:
@@ -23,7 +23,7 @@ except (OSError, UnicodeError) as error:
     )
 END
 
-# Configuration, data, index, model and output.directory must lie where every node sees them.
+# Configuration, data, index, model and output.directory must be on a file system that every node sees.
 exec torchrun --nnodes "$nodes" --nproc-per-node "${RANKS:-8}" \
     --rdzv-id "${RUN_ID:-hydraulis}" --rdzv-backend c10d --rdzv-endpoint "$host:${PORT:-29500}" \
     -m hydraulis.train "$@" --resume latest

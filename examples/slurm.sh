@@ -1,12 +1,11 @@
 #!/bin/bash
-# A run on several nodes under Slurm: one torchrun on each, which starts a rank for each GPU.
+# A run on several nodes under Slurm: one torchrun on each node, with a rank for each GPU.
 #
 #   sbatch examples/slurm.sh run.toml --preset nodes
 #
-# Submitted again, it goes on from the newest checkpoint. Two minutes before its time is up Slurm sends SIGTERM: the run
-# ends after the step at hand and leaves a checkpoint, if both are done before torchrun kills the ranks: after the seconds
-# below, or 30 where torch does not know the variable yet. What takes longer goes on from the last of
-# checkpoint.every_steps, so set that.
+# Submitted again, it continues from the newest checkpoint. Two minutes before the job's time ends Slurm sends SIGTERM. The
+# run then ends after the current step with a checkpoint, if both fit into TORCH_ELASTIC_SHUTDOWN_TIMEOUT (below; 30 s in
+# versions of torch without this variable). Otherwise it continues from the last checkpoint of checkpoint.every_steps: set it.
 #SBATCH --job-name=hydraulis
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=1
@@ -23,7 +22,7 @@ head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT="${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-100}"
 
-# Configuration, data, index, model and output.directory must lie where every node sees them.
+# Configuration, data, index, model and output.directory must be on a file system that every node sees.
 exec srun --kill-on-bad-exit=1 torchrun \
     --nnodes "$SLURM_JOB_NUM_NODES" --nproc-per-node "$SLURM_GPUS_ON_NODE" \
     --rdzv-id "$SLURM_JOB_ID" --rdzv-backend c10d --rdzv-endpoint "$head:${PORT:-29500}" \
