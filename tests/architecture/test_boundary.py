@@ -26,13 +26,13 @@ def public_members(kind: type) -> list[str]:
 
 
 def test_the_gil_has_one_door() -> None:
-    files = at_least(8, BINDING.glob("*.rs"))
+    files = at_least(8, BINDING.rglob("*.rs"))
     doors = [file.name for file in files for _ in range(file.read_text(encoding="utf-8").count(".detach("))]
     assert doors == ["gil.rs"]
 
 
 def test_every_native_class_is_frozen() -> None:
-    text = "".join(file.read_text(encoding="utf-8") for file in at_least(8, BINDING.glob("*.rs")))
+    text = "".join(file.read_text(encoding="utf-8") for file in at_least(8, BINDING.rglob("*.rs")))
     classes = at_least(15, [line for line in text.splitlines() if line.startswith("#[pyclass")])
     assert [line for line in classes if "frozen" not in line] == []
 

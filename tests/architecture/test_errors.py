@@ -20,7 +20,7 @@ def codes(pattern: re.Pattern[str], files: list[Path]) -> set[str]:
 
 def test_every_code_has_one_heading_and_every_heading_a_code() -> None:
     core = codes(CORE, [ROOT / "crates/hydraulis-core/src/error/code.rs"])
-    binding = codes(BINDING, at_least(5, (ROOT / "crates/hydraulis-py/src").glob("*.rs")))
+    binding = codes(BINDING, at_least(5, (ROOT / "crates/hydraulis-py/src").rglob("*.rs")))
     package = codes(PACKAGE, at_least(20, (ROOT / "python/hydraulis").rglob("*.py")))
     at_least(20, core)
     at_least(1, binding)

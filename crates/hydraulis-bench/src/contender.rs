@@ -2,11 +2,12 @@
 
 use clap::ValueEnum;
 use hydraulis_core::Tokens;
+use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::CostModel;
-use hydraulis_core::layout::Link;
-use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::{Plan, Planner};
+use hydraulis_core::plan::Plan;
+use hydraulis_core::search::Planner;
 use hydraulis_core::spec::Strategy;
+use hydraulis_core::timing::Link;
 
 use crate::baseline::{Buckets, Deal, Decision, Fixed, FlexibleGroups, Paper, deals};
 use crate::error::{Error, Result};

@@ -10,13 +10,15 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use hydraulis_core::Millis;
+use hydraulis_core::batch::Batch;
+use hydraulis_core::check::{Violation, check};
+use hydraulis_core::construct::pack::hide_at_both_ends;
 use hydraulis_core::cost::CostModel;
-use hydraulis_core::layout;
-use hydraulis_core::lengths::Batch;
-use hydraulis_core::pack::hide_at_both_ends;
-use hydraulis_core::plan::{Plan, Planner, ReplicaPlan, Violation, check};
-use hydraulis_core::schedule::{MakespanBuffers, makespan};
+use hydraulis_core::pipeline::{MakespanBuffers, makespan};
+use hydraulis_core::plan::{Plan, ReplicaPlan};
+use hydraulis_core::search::Planner;
 use hydraulis_core::spec::Strategy;
+use hydraulis_core::timing;
 
 use crate::baseline::{Decision, Phase, part};
 use crate::contender::Answer;
@@ -28,7 +30,7 @@ use crate::numbers::count;
 #[derive(Clone, Debug)]
 pub struct Judge<'a> {
     cost: &'a CostModel,
-    link: Option<&'a layout::Link>,
+    link: Option<&'a timing::Link>,
     /// One planner for each strategy that was met, which makes its frames.
     planners: BTreeMap<Strategy, Planner>,
     buffers: MakespanBuffers,
@@ -62,7 +64,7 @@ impl Verdict {
 
 impl<'a> Judge<'a> {
     /// A judge under these costs, and by this link, where transfers count.
-    pub fn new(cost: &'a CostModel, link: Option<&'a layout::Link>) -> Judge<'a> {
+    pub fn new(cost: &'a CostModel, link: Option<&'a timing::Link>) -> Judge<'a> {
         Judge { cost, link, planners: BTreeMap::new(), buffers: MakespanBuffers::default() }
     }
 

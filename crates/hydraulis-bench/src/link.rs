@@ -2,10 +2,12 @@
 
 use hydraulis_core::Millis;
 use hydraulis_core::cost::CostModel;
-use hydraulis_core::layout::{self, Position, ReplicaWork, StepTimeline, Traffic, TransferTimes};
+use hydraulis_core::layout::Position;
+use hydraulis_core::pipeline::MakespanBuffers;
 use hydraulis_core::plan::{Plan, ReplicaPlan};
-use hydraulis_core::schedule::MakespanBuffers;
 use hydraulis_core::spec::LinkRates;
+use hydraulis_core::timing;
+use hydraulis_core::timing::{ReplicaWork, StepTimeline, Traffic, TransferTimes};
 
 use crate::error::Result;
 use crate::model::ModelShape;
@@ -13,9 +15,9 @@ use crate::model::ModelShape;
 /// The links of these rates for the profile's model.
 ///
 /// Gradients travel in bf16 too: that is what the methods compared with do.
-pub fn link(rates: LinkRates, cost: &CostModel) -> Result<layout::Link> {
+pub fn link(rates: LinkRates, cost: &CostModel) -> Result<timing::Link> {
     let table = ModelShape::of_profile(&cost.profile().name)?.table()?;
-    Ok(layout::Link::new(table, Traffic { rates, parameter_bytes: 2, gradient_bytes: 2 })?)
+    Ok(timing::Link::new(table, Traffic { rates, parameter_bytes: 2, gradient_bytes: 2 })?)
 }
 
 /// What transfers add to an answer.
@@ -31,7 +33,7 @@ pub struct Transfers {
 ///
 /// Phases in one layout follow each other, whatever their order in the answer: it is filled before the first of them and
 /// emptied after the last. Layouts do not overlap, since the next one needs the memory of the one before.
-pub fn of_phases(phases: &[Plan], cost: &CostModel, link: &layout::Link) -> Result<Transfers> {
+pub fn of_phases(phases: &[Plan], cost: &CostModel, link: &timing::Link) -> Result<Transfers> {
     let mut layouts: Vec<(Vec<Option<Position>>, Vec<&Plan>)> = Vec::new();
     for phase in phases {
         let positions = phase.positions();
@@ -60,7 +62,7 @@ pub fn of_phases(phases: &[Plan], cost: &CostModel, link: &layout::Link) -> Resu
 }
 
 /// A phase with the transfers that it has.
-fn timeline(phase: &Plan, times: &TransferTimes, cost: &CostModel, link: &layout::Link) -> Result<StepTimeline> {
+fn timeline(phase: &Plan, times: &TransferTimes, cost: &CostModel, link: &timing::Link) -> Result<StepTimeline> {
     let at_work: Vec<&ReplicaPlan> =
         phase.replicas.iter().filter(|replica| !replica.micro_batches.is_empty()).collect();
     let micro_batches = |replica: &&ReplicaPlan| {
@@ -82,9 +84,9 @@ fn timeline(phase: &Plan, times: &TransferTimes, cost: &CostModel, link: &layout
 mod tests {
     use super::*;
     use crate::numbers::count;
+    use hydraulis_core::batch::Batch;
     use hydraulis_core::cost::preset;
-    use hydraulis_core::lengths::Batch;
-    use hydraulis_core::plan::Planner;
+    use hydraulis_core::search::Planner;
     use hydraulis_core::spec::Cluster;
 
     fn cost() -> CostModel {
@@ -107,7 +109,7 @@ mod tests {
         let alone = of_phases(&[plan(strategy)], &cost(), &link).unwrap().alone_ms;
         // 32.5 billion parameters of two bytes at 200 gigabytes a second: 325 ms each way.
         let table = ModelShape::of_profile("llama-32b-a800").unwrap().table().unwrap();
-        let elements: u64 = table.parameters().iter().map(layout::Parameter::elements).sum();
+        let elements: u64 = table.parameters().iter().map(hydraulis_core::layout::Parameter::elements).sum();
         let whole = 4.0 * count(elements) / 200e6;
         assert!((whole / 650.0 - 1.0).abs() < 0.01, "{whole}");
         alone.0 / whole

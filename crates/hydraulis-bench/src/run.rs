@@ -1,9 +1,9 @@
 //! Every contender on every batch.
 
+use hydraulis_core::batch::Batch;
+use hydraulis_core::check::Violation;
 use hydraulis_core::cost::CostModel;
-use hydraulis_core::layout::Link;
-use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::Violation;
+use hydraulis_core::timing::Link;
 
 use crate::clock::timed;
 use crate::contender::Contender;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use hydraulis_core::Millis;
-use hydraulis_core::schedule::{StageTimes, instructions, simulate};
+use hydraulis_core::pipeline::{StageTimes, instructions, simulate};
 
 use crate::clock::timed;
 use crate::numbers::count;

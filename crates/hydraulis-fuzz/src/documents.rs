@@ -7,11 +7,15 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use arbitrary::{Result, Unstructured};
+use hydraulis_core::batch::Batch;
+use hydraulis_core::check::check;
 use hydraulis_core::cost::{CostModel, CostProfile, preset};
-use hydraulis_core::layout::{Link, Parameter, ParameterTable, Traffic};
-use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::{Plan, Planner, check, explain, predicted_timeline};
+use hydraulis_core::explain::explain;
+use hydraulis_core::layout::{Parameter, ParameterTable};
+use hydraulis_core::plan::{Plan, predicted_timeline};
+use hydraulis_core::search::Planner;
 use hydraulis_core::spec::{Cluster, LayerSplit, LinkRates, MemoryRule, Scheme, Strategy};
+use hydraulis_core::timing::{Link, Traffic};
 
 /// Edits of a good document.
 const MAX_EDITS: u32 = 3;

@@ -6,8 +6,8 @@
 use std::ops::RangeInclusive;
 
 use arbitrary::{Result, Unstructured};
+use hydraulis_core::batch::LONGEST_SEQUENCE;
 use hydraulis_core::cost::PRESETS;
-use hydraulis_core::lengths::LONGEST_SEQUENCE;
 use serde_json::{Value, json};
 
 use crate::link::LinkInput;

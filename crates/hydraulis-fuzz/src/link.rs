@@ -1,8 +1,9 @@
 //! Bytes as the links of a cluster, and what travels over them.
 
 use arbitrary::{Result, Unstructured};
-use hydraulis_core::layout::{Link, Parameter, ParameterTable, Traffic};
+use hydraulis_core::layout::{Parameter, ParameterTable};
 use hydraulis_core::spec::{LayerSplit, LinkRates};
+use hydraulis_core::timing::{Link, Traffic};
 
 /// Small enough that transfers are laid out in milliseconds.
 const MAX_PARAMETERS: u32 = 8;

@@ -1,10 +1,12 @@
 //! What must hold for a planner, whatever it is made from.
 
+use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::CostProfile;
-use hydraulis_core::layout::Link;
-use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::{Plan, Planner, RunLimit, explain, predicted_timeline};
+use hydraulis_core::explain::explain;
+use hydraulis_core::plan::{Plan, predicted_timeline};
+use hydraulis_core::search::{Planner, RunLimit};
 use hydraulis_core::spec::{Cluster, MemoryRule, Strategy};
+use hydraulis_core::timing::Link;
 use hydraulis_core::{Error, Result};
 
 use crate::input::{Input, LimitInput};

@@ -4,64 +4,56 @@
 
 use pyo3::prelude::*;
 
-mod arrays;
-mod balance;
+mod batching;
+mod convert;
 mod cost;
-mod effort;
-mod errors;
-mod fit;
-mod gil;
 mod layout;
-mod link;
 mod lookahead;
-mod network;
-mod pickle;
+mod pipeline;
 mod plan;
-mod planner;
 mod propose;
-mod schedule;
-mod simulation;
+mod search;
+mod simulate;
 mod spec;
-mod transfer;
-mod windows;
+mod timing;
 
 /// The native core of Hydraulis.
 #[pymodule]
 mod _core {
     /// The longest sequence that a batch accepts, in tokens.
     #[pymodule_export]
-    const LONGEST_SEQUENCE: i64 = hydraulis_core::lengths::LONGEST_SEQUENCE;
+    const LONGEST_SEQUENCE: i64 = hydraulis_core::batch::LONGEST_SEQUENCE;
 
     #[pymodule_export]
-    use crate::balance::{Balance, balance};
+    use crate::batching::balance::{Balance, balance};
     #[pymodule_export]
-    use crate::cost::{CostProfile, Efficiency, ModelShape};
+    use crate::batching::windows::{Windows, pack_windows};
     #[pymodule_export]
-    use crate::effort::Effort;
+    use crate::cost::fit::{CostFit, fit_costs, micro_batches_to_measure};
     #[pymodule_export]
-    use crate::fit::{CostFit, fit_costs, micro_batches_to_measure};
+    use crate::cost::profile::{CostProfile, Efficiency, ModelShape};
     #[pymodule_export]
-    use crate::layout::{HeldSlice, Home, HomeSlice, Parameter, ParameterTable, Position, held_slices};
+    use crate::layout::table::{HeldSlice, Home, HomeSlice, Parameter, ParameterTable, Position, held_slices};
     #[pymodule_export]
-    use crate::link::{Link, LinkRates};
+    use crate::layout::transfer::{BucketTransfer, Trade, transfer};
     #[pymodule_export]
     use crate::lookahead::WindowPlan;
     #[pymodule_export]
-    use crate::network::Network;
+    use crate::pipeline::{Backward, Exchange, Forward, Span};
     #[pymodule_export]
     use crate::plan::{Guess, Plan, Replica};
     #[pymodule_export]
-    use crate::planner::Planner;
-    #[pymodule_export]
     use crate::propose::{LengthHistogram, PaperStrategy, Proposal, ProposedStrategy, propose, propose_paper};
     #[pymodule_export]
-    use crate::schedule::{Backward, Exchange, Forward, Span};
+    use crate::search::effort::Effort;
     #[pymodule_export]
-    use crate::simulation::{GpuTime, RankMemory, Simulation, StageRun, Trip};
+    use crate::search::planner::Planner;
+    #[pymodule_export]
+    use crate::simulate::iteration::{GpuTime, RankMemory, Simulation, StageRun, Trip};
+    #[pymodule_export]
+    use crate::simulate::network::Network;
     #[pymodule_export]
     use crate::spec::{Cluster, LayerSplit, Scheme, Strategy};
     #[pymodule_export]
-    use crate::transfer::{BucketTransfer, Trade, transfer};
-    #[pymodule_export]
-    use crate::windows::{Windows, pack_windows};
+    use crate::timing::link::{Link, LinkRates};
 }

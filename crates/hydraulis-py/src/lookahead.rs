@@ -1,18 +1,18 @@
 //! `WindowPlan`, and what a planner is asked for a window of batches.
 
-use hydraulis_core::lengths::Batch;
+use hydraulis_core::batch::Batch;
 use hydraulis_core::lookahead::{self, Member, Progress, Window};
-use hydraulis_core::plan::Planner;
+use hydraulis_core::search::Planner;
 use hydraulis_core::spec::Strategy;
 use hydraulis_core::{Millis, Result};
 use numpy::PyArray2;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::arrays::{Whole, batches, from_zero, lists, pairs};
-use crate::errors::invalid;
-use crate::gil::{detached, watched};
-use crate::pickle::{Reduced, made_by};
+use crate::convert::arrays::{Whole, batches, from_zero, lists, pairs};
+use crate::convert::errors::invalid;
+use crate::convert::gil::{detached, watched};
+use crate::convert::pickle::{Reduced, made_by};
 use crate::plan::Plan;
 use crate::spec::GivenStrategy;
 

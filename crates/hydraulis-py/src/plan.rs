@@ -1,16 +1,17 @@
 //! `Plan` and its replicas.
 
 use hydraulis_core::spec::ContextKind;
-use hydraulis_core::{Millis, Tokens, cost, layout, plan, schedule};
+use hydraulis_core::{Millis, Tokens};
+use hydraulis_core::{cost, explain, layout, pipeline, plan};
 use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::arrays::{Column, offsets};
-use crate::gil::detached;
-use crate::layout::Position;
-use crate::pickle::{Reduced, made_by};
-use crate::schedule::{Span, instruction, spans};
+use crate::convert::arrays::{Column, offsets};
+use crate::convert::gil::detached;
+use crate::convert::pickle::{Reduced, made_by};
+use crate::layout::table::Position;
+use crate::pipeline::{Span, instruction, spans};
 use crate::spec::{Cluster, Scheme};
 
 /// Strategy, placement, dispatch, packing, prediction and bound of one iteration: a pure value.
@@ -137,7 +138,7 @@ impl Plan {
 
     /// A readable account: which strategy and why, what each replica does, what bounds the time.
     fn explain(&self) -> String {
-        plan::explain(&self.core)
+        explain::explain(&self.core)
     }
 
     /// The micro-batch that reaches furthest beyond what the profile has measured; None if none does, or where it does not say.
@@ -260,7 +261,7 @@ impl Plan {
         let stage = usize::from(position.stage);
         let block = position.scheme.block() as usize;
         let peer = |stage: usize| replica.ranks[stage * block + position.in_block() as usize];
-        let list = schedule::instructions(stage, position.scheme.stages(), replica.micro_batches.len());
+        let list = pipeline::instructions(stage, position.scheme.stages(), replica.micro_batches.len());
         list.into_iter().map(|step| instruction(py, step, stage, peer)).collect()
     }
 

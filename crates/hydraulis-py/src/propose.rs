@@ -1,21 +1,22 @@
 //! `propose`, `propose_paper`, and the histograms that batches are drawn from.
 
+use hydraulis_core::batch;
 use std::num::NonZeroUsize;
 
 use hydraulis_core::cost::CostModel;
-use hydraulis_core::plan::Planner;
 use hydraulis_core::propose::{PaperGrid, Progress, Request};
+use hydraulis_core::search::Planner;
 use hydraulis_core::spec::MemoryRule;
-use hydraulis_core::{Tokens, lengths, propose as core};
+use hydraulis_core::{Tokens, propose as core};
 use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::arrays::{Column, Whole, batches, integers, positive};
-use crate::cost::CostProfile;
-use crate::errors::raise;
-use crate::gil::{detached, interruptible, watched};
-use crate::pickle::{Reduced, made_by};
+use crate::convert::arrays::{Column, Whole, batches, integers, positive};
+use crate::convert::errors::raise;
+use crate::convert::gil::{detached, interruptible, watched};
+use crate::convert::pickle::{Reduced, made_by};
+use crate::cost::profile::CostProfile;
 use crate::plan::Guess;
 use crate::spec::Cluster;
 
@@ -31,7 +32,7 @@ use crate::spec::Cluster;
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, module = "hydraulis")]
 #[derive(Debug, PartialEq)]
-pub(crate) struct LengthHistogram(lengths::LengthHistogram);
+pub(crate) struct LengthHistogram(batch::LengthHistogram);
 
 /// A short list of strategies for a whole run, and what it costs against a search for each batch.
 #[pyclass(frozen, get_all, module = "hydraulis")]
@@ -89,7 +90,7 @@ impl LengthHistogram {
     fn new(py: Python<'_>, lengths: &Bound<'_, PyAny>, counts: Option<&Bound<'_, PyAny>>) -> PyResult<LengthHistogram> {
         let lengths = integers("lengths", Whole::Lengths, lengths)?;
         let counts = counts.map(|counts| integers("counts", Whole::Counts, counts)).transpose()?;
-        detached(py, || lengths::LengthHistogram::new(&lengths, counts.as_deref())).map(LengthHistogram)
+        detached(py, || batch::LengthHistogram::new(&lengths, counts.as_deref())).map(LengthHistogram)
     }
 
     /// Number of sequences.
@@ -119,7 +120,7 @@ impl LengthHistogram {
         let tokens = Tokens(positive(py, "tokens_per_batch", tokens_per_batch)?);
         let count = positive(py, "count", count)?;
         let batches = detached(py, || self.0.sample(tokens, count, seed))?;
-        let lengths = |batch: &lengths::Batch| Column::from_counts(py, batch.tokens().iter().map(|tokens| tokens.0));
+        let lengths = |batch: &batch::Batch| Column::from_counts(py, batch.tokens().iter().map(|tokens| tokens.0));
         Ok(batches.iter().map(|batch| lengths(batch).get(py)).collect())
     }
 
@@ -167,7 +168,7 @@ pub(crate) fn propose(
     let memory: MemoryRule = memory.parse().map_err(|error| raise(py, &error))?;
     let (profile, cluster) = (profile.0.clone(), cluster.0);
     let proposal = watched(py, progress, move |watch, tell| {
-        let batches = lengths::Batch::several(&batches, None)?;
+        let batches = batch::Batch::several(&batches, None)?;
         let search = Planner::search(profile, cluster)?.with_memory(memory);
         core::propose(&search, &Request { batches: &batches, count, context }, watch, &mut |progress| match progress {
             Progress::Searched { batches, of } => tell("search", batches, of),

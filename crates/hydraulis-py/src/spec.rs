@@ -1,11 +1,12 @@
 //! `Cluster`, `Scheme` and `Strategy`.
 
-use hydraulis_core::{Error, Result, spec, strategy};
+use hydraulis_core::{Error, Result};
+use hydraulis_core::{layout, spec};
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::errors::{invalid, raise};
+use crate::convert::errors::{invalid, raise};
 
 /// A cluster of equal GPUs in equal nodes; a rank is a GPU, numbered node by node.
 ///
@@ -247,7 +248,7 @@ impl Strategy {
 
     /// The ranks of each replica on a cluster, stage by stage.
     fn place(&self, py: Python<'_>, cluster: &Cluster) -> PyResult<Vec<Vec<u32>>> {
-        strategy::place(&self.0, cluster.0).map_err(|error| raise(py, &error))
+        layout::place(&self.0, cluster.0).map_err(|error| raise(py, &error))
     }
 
     fn __getnewargs__(&self) -> (String,) {

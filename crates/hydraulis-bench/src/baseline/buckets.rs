@@ -4,8 +4,8 @@
 //! whole cluster by itself. Switching between the buckets' strategies is free here, as everywhere.
 
 use hydraulis_core::Tokens;
+use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::CostModel;
-use hydraulis_core::lengths::Batch;
 
 use crate::baseline::decision::part;
 use crate::baseline::{Decision, Fixed, Phase, Work, deals};

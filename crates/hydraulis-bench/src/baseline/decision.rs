@@ -1,6 +1,6 @@
 //! What a method decides for a batch.
 
-use hydraulis_core::lengths::Batch;
+use hydraulis_core::batch::Batch;
 use hydraulis_core::spec::Strategy;
 
 use crate::numbers::length;

@@ -1,11 +1,12 @@
 //! As many replicas of one scheme as a cluster holds.
 
+use hydraulis_core::batch::Batch;
 use hydraulis_core::capacity::SchemeCapacity;
+use hydraulis_core::construct::usable_schemes;
 use hydraulis_core::cost::{CostModel, SchemeCost};
-use hydraulis_core::lengths::Batch;
-use hydraulis_core::schedule::{MakespanBuffers, makespan};
+use hydraulis_core::layout::place;
+use hydraulis_core::pipeline::{MakespanBuffers, makespan};
 use hydraulis_core::spec::Strategy;
-use hydraulis_core::strategy::{place, usable_schemes};
 use hydraulis_core::{Millis, Result};
 
 use crate::baseline::Work;

@@ -1,7 +1,7 @@
 //! One strategy of equal replicas for a whole run.
 
+use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::CostModel;
-use hydraulis_core::lengths::Batch;
 use hydraulis_core::{Millis, Tokens};
 
 use crate::baseline::{Decision, EqualReplicas, Work};

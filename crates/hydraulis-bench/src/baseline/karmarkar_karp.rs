@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use hydraulis_core::Millis;
-use hydraulis_core::lengths::Batch;
-use hydraulis_core::pack::Packer;
+use hydraulis_core::batch::Batch;
+use hydraulis_core::construct::pack::Packer;
 
 use crate::baseline::{EqualReplicas, Work};
 

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::SchemeCost;
-use hydraulis_core::lengths::Batch;
 use hydraulis_core::{Millis, Tokens};
 
 /// First-fit decreasing: few packs, whatever their times. `ids` come longest first; one above the cap has its own pack.

@@ -1,7 +1,7 @@
 //! Packs of balanced time, a multiple of the replicas: the best that a static strategy is used for today.
 
 use hydraulis_core::Millis;
-use hydraulis_core::lengths::Batch;
+use hydraulis_core::batch::Batch;
 
 use crate::baseline::decision::longest_first;
 use crate::baseline::packs::{balanced, first_fit, sequences_ms, slowest_first};

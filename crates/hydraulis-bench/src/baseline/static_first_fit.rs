@@ -2,7 +2,7 @@
 //!
 //! Packs are nearly full of tokens, and their number is whatever it is: 5 packs on 4 replicas take as long as 8.
 
-use hydraulis_core::lengths::Batch;
+use hydraulis_core::batch::Batch;
 
 use crate::baseline::decision::longest_first;
 use crate::baseline::packs::{dealt_in_turn, first_fit};

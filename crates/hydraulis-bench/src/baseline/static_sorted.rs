@@ -2,7 +2,7 @@
 //!
 //! Micro-batches that run at the same time then take about the same time; most of what such a loader can gain.
 
-use hydraulis_core::lengths::Batch;
+use hydraulis_core::batch::Batch;
 
 use crate::baseline::decision::longest_first;
 use crate::baseline::packs::{dealt_in_turn, first_fit, slowest_first};

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use hydraulis_core::lengths::Batch;
+use hydraulis_core::batch::Batch;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 

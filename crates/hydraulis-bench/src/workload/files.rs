@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use hydraulis_core::lengths::Batch;
+use hydraulis_core::batch::Batch;
 
 use crate::error::{Error, Result};
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use hydraulis_core::lengths::Batch;
+use hydraulis_core::batch::Batch;
 
 use crate::error::{Error, Result};
 use crate::workload::{Lognormal, cut_into_batches, draw, read_lengths};

@@ -4,9 +4,9 @@ use hydraulis_bench::baseline::{EqualReplicas, Paper, Work, deals};
 use hydraulis_bench::contender::{Answer, Contender, Name};
 use hydraulis_bench::judge::Judge;
 use hydraulis_bench::workload::{Lognormal, draw};
+use hydraulis_core::batch::Batch;
 use hydraulis_core::capacity::SchemeCapacity;
 use hydraulis_core::cost::{CostModel, preset};
-use hydraulis_core::lengths::Batch;
 use hydraulis_core::spec::{Cluster, MemoryRule, Strategy};
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, Strategy as _, prop_assert_eq, proptest};
@@ -89,7 +89,7 @@ fn buckets_run_one_after_another() {
     assert_eq!((&ids[0][..], &ids[1][..]), (&[0][..], &[1][..]));
     let verdict = Judge::new(&cost, None).judge(&Answer::Decision(decision.clone()), &batches[0]).unwrap();
     let one_by_one = decision.phases.iter().map(|phase| {
-        let planner = hydraulis_core::plan::Planner::new(cost.profile().clone(), cost.cluster(), None).unwrap();
+        let planner = hydraulis_core::search::Planner::new(cost.profile().clone(), cost.cluster(), None).unwrap();
         let cost = planner.cost().scheme(phase.strategy.schemes()[0]).unwrap();
         let replicas =
             EqualReplicas { cost, capacity: SchemeCapacity::new(cost.clone()), strategy: phase.strategy.clone() };

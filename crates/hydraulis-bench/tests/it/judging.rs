@@ -4,8 +4,8 @@ use hydraulis_bench::baseline::{Decision, Phase};
 use hydraulis_bench::contender::Answer;
 use hydraulis_bench::judge::Judge;
 use hydraulis_bench::link::link;
+use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::{CostModel, preset};
-use hydraulis_core::lengths::Batch;
 use hydraulis_core::spec::Cluster;
 
 /// The verdict on work for 16 replicas of <tp4>, of which the first two are given.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::capacity::FillTable;
 use crate::capacity::SchemeCapacity;
 use crate::cost::CostModel;
 use crate::error::Result;
-use crate::schedule::FillTable;
 use crate::spec::Scheme;
 
 /// A cost model, and the capacity of each of its schemes with room for a token.

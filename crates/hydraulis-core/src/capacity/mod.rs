@@ -4,8 +4,13 @@
 //! holds, and for dispatch and packing, which want to come near it.
 
 mod capacities;
+mod fill;
+mod fill_table;
+mod long_fill;
 mod pace;
 mod scheme_capacity;
 
 pub use capacities::Capacities;
+pub use fill::Fill;
+pub use fill_table::FillTable;
 pub use scheme_capacity::{Estimate, Level, SchemeCapacity};

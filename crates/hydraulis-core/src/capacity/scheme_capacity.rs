@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::capacity::FillTable;
 use crate::capacity::pace::{Pace, Point};
 use crate::cost::SchemeCost;
-use crate::schedule::FillTable;
 use crate::units::{Millis, Tokens, count};
 
 /// Most micro-batches that are best anywhere, but where memory asks for more: of 8 stages they leave a bubble of less than

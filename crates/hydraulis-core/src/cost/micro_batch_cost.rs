@@ -4,24 +4,24 @@ use crate::units::{Millis, Tokens};
 
 /// The coefficients of a micro-batch's time: the sum over its sequences of `a s^2 + b s`, and `c`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct MicroBatchCost {
+pub(crate) struct MicroBatchCost {
     /// What the square of a length adds: `a`.
-    pub(super) quadratic_ms_per_token2: f64,
+    pub(crate) quadratic_ms_per_token2: f64,
     /// What each token adds at least: `b`.
-    pub(super) linear_ms_per_token: f64,
+    pub(crate) linear_ms_per_token: f64,
     /// What every micro-batch costs beside its sequences: `c`.
-    pub(super) fixed: Millis,
+    pub(crate) fixed: Millis,
 }
 
 impl MicroBatchCost {
     /// What one sequence adds.
-    pub(super) fn sequence_ms(&self, tokens: Tokens) -> Millis {
+    pub(crate) fn sequence_ms(&self, tokens: Tokens) -> Millis {
         let tokens = tokens.as_f64();
         Millis((self.quadratic_ms_per_token2 * tokens + self.linear_ms_per_token) * tokens)
     }
 
     /// The time of a micro-batch of these sequences.
-    pub(super) fn micro_batch_ms(&self, sequences: impl Iterator<Item = Tokens>) -> Millis {
+    pub(crate) fn micro_batch_ms(&self, sequences: impl Iterator<Item = Tokens>) -> Millis {
         sequences.map(|tokens| self.sequence_ms(tokens)).sum::<Millis>() + self.fixed
     }
 }

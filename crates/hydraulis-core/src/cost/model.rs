@@ -1,8 +1,8 @@
 //! A profile on a cluster: times, and how many tokens a micro-batch may hold.
 
+use crate::cost::memory::StageMemory;
 use crate::cost::micro_batch_cost::MicroBatchCost;
 use crate::cost::profile::{FitQuality, SchemeProfile};
-use crate::cost::stage_memory::StageMemory;
 use crate::cost::{CostProfile, MemoryWindow, RankMemory, Trust};
 use crate::error::{Error, Result};
 use crate::spec::{CheckpointingKind, Cluster, ContextKind, MemoryRule, Scheme};

@@ -37,7 +37,7 @@ pub fn held_slices(table: &ParameterTable, position: Position) -> Result<Vec<Hel
 }
 
 /// The blocks of a stage: the first has the embedding before its layers, the last the head behind them.
-pub(super) fn stage_blocks(split: &LayerSplit, scheme: Scheme, stage: u16) -> Result<RangeInclusive<u32>> {
+pub(crate) fn stage_blocks(split: &LayerSplit, scheme: Scheme, stage: u16) -> Result<RangeInclusive<u32>> {
     let layers = split.stage(scheme, stage)?;
     let first = if stage == 0 { 0 } else { layers.start + 1 };
     let last = if stage + 1 == scheme.pp() { layers.end + 1 } else { layers.end };

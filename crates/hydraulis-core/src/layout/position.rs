@@ -1,8 +1,8 @@
 //! Where a rank stands in its replica, and which ranks it exchanges with there.
 
 use crate::error::{LayoutError, Result};
+use crate::layout::place;
 use crate::spec::{Cluster, Scheme, Strategy};
-use crate::strategy::place;
 
 /// Where a rank stands in its replica.
 ///

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-pub(super) type Runs = Vec<Range<u64>>;
+pub(crate) type Runs = Vec<Range<u64>>;
 
 /// The same elements, each once.
-pub(super) fn joined(mut runs: Runs) -> Runs {
+pub(crate) fn joined(mut runs: Runs) -> Runs {
     runs.sort_unstable_by_key(|run| run.start);
     let mut joined: Runs = Vec::new();
     for run in runs {
@@ -18,22 +18,22 @@ pub(super) fn joined(mut runs: Runs) -> Runs {
 }
 
 /// How many elements a run has.
-pub(super) fn length(run: &Range<u64>) -> u64 {
+pub(crate) fn length(run: &Range<u64>) -> u64 {
     run.end - run.start
 }
 
 /// What two runs have in common; empty where that is nothing.
-pub(super) fn common(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
+pub(crate) fn common(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
     let start = one.start.max(other.start);
     start..one.end.min(other.end).max(start)
 }
 
 /// The parts of these runs that lie in a piece.
-pub(super) fn within(runs: &[Range<u64>], piece: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+pub(crate) fn within(runs: &[Range<u64>], piece: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     runs.iter().map(|run| common(run, piece)).filter(|part| !part.is_empty())
 }
 
 /// How many of these elements lie in a piece.
-pub(super) fn overlap(runs: &[Range<u64>], piece: &Range<u64>) -> u64 {
+pub(crate) fn overlap(runs: &[Range<u64>], piece: &Range<u64>) -> u64 {
     within(runs, piece).map(|part| length(&part)).sum()
 }

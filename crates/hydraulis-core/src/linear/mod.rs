@@ -1,5 +1,7 @@
-//! A small linear program whose columns are found while it is solved.
+//! Small linear programs: a covering program whose columns are found while it is solved, and non-negative least squares.
 
 mod covering;
+mod non_negative;
 
 pub(crate) use covering::Covering;
+pub(crate) use non_negative::{Row, dot, inverse, non_negative};

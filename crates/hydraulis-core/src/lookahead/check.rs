@@ -2,11 +2,11 @@
 //!
 //! It takes nothing from what makes windows but the document: members, delays, tokens and costs are derived anew.
 
+use crate::batch::Batch;
+use crate::check::{Violation, check};
 use crate::cost::CostModel;
-use crate::layout::Link;
-use crate::lengths::Batch;
 use crate::lookahead::{Step, TOLERANCE_PARTS, Window, WindowPlan};
-use crate::plan::{Violation, check};
+use crate::timing::Link;
 use crate::units::Millis;
 
 /// Everything that is wrong with `plan` as a plan of `window` under `cost` and, where transfers count, by `link`; nothing if

@@ -6,12 +6,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::batch::Batch;
 use crate::error::Result;
-use crate::lengths::Batch;
 use crate::lookahead::group::Group;
 use crate::lookahead::route::cheapest;
 use crate::lookahead::{Step, Window, WindowPlan};
-use crate::plan::{Outcome, Plan, Planner, Scope, Times};
+use crate::plan::{Outcome, Plan, Scope};
+use crate::search::{Planner, Times};
 use crate::spec::Strategy;
 use crate::units::Millis;
 use crate::watch::Watch;

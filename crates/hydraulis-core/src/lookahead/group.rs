@@ -1,9 +1,10 @@
 //! A batch of a window as it now is.
 
+use crate::batch::Batch;
 use crate::error::Result;
-use crate::lengths::Batch;
 use crate::lookahead::Member;
-use crate::plan::{Plan, Planner};
+use crate::plan::Plan;
+use crate::search::Planner;
 use crate::watch::Watch;
 
 /// Sequences that are trained together, in the order in which they came, and the best plan for them alone.

@@ -5,7 +5,7 @@ use crate::lookahead::course;
 use crate::lookahead::group::Group;
 use crate::lookahead::regroup::regroup;
 use crate::lookahead::{Window, WindowPlan};
-use crate::plan::Planner;
+use crate::search::Planner;
 use crate::watch::Watch;
 
 /// How far the planning of a window has come.

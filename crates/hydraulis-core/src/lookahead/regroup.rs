@@ -8,11 +8,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use crate::batch::Batch;
 use crate::error::{Error, Result};
-use crate::lengths::Batch;
 use crate::lookahead::group::{Group, gathered};
 use crate::lookahead::{Member, Progress, TOLERANCE_PARTS, Window};
-use crate::plan::Planner;
+use crate::search::Planner;
 use crate::units::{Millis, Tokens};
 use crate::watch::Watch;
 

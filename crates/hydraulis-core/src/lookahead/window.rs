@@ -1,7 +1,7 @@
 //! What is asked of a planning window, and what comes of it.
 
+use crate::batch::Batch;
 use crate::error::{Error, Result};
-use crate::lengths::Batch;
 use crate::plan::Plan;
 use crate::spec::Strategy;
 use crate::units::Millis;

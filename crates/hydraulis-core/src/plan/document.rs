@@ -2,23 +2,23 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::batch::Batch;
 use crate::cost::Trust;
-use crate::dispatch::Stop;
 use crate::error::{Error, Result};
 use crate::layout::{Position, positions_of};
-use crate::lengths::Batch;
+use crate::plan::Stop;
 use crate::plan::{Bound, BoundKind, PlannedTransfers};
 use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme, Strategy};
 use crate::units::{Millis, Tokens};
 
 /// The value of a plan's `format` field.
-pub(super) const FORMAT: &str = "hydraulis.plan/1";
+pub(crate) const FORMAT: &str = "hydraulis.plan/1";
 
 /// Everything an iteration needs to know, and what was predicted of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    pub(super) format: String,
+    pub(crate) format: String,
     /// Name of the cost profile that predicted the times.
     pub profile: String,
     /// The cluster planned for.
@@ -170,7 +170,7 @@ impl Plan {
 
     /// This plan, or the other of the same batch if that is shorter; the rule and the bound, which holds for both, are this
     /// one's.
-    pub(super) fn or_shorter(mut self, other: Plan) -> Plan {
+    pub(crate) fn or_shorter(mut self, other: Plan) -> Plan {
         let is_shorter = other.step_ms() < self.step_ms();
         for tried in other.considered {
             let Outcome::Planned(ms) = tried.outcome else { continue };

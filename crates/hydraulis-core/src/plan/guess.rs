@@ -34,7 +34,7 @@ impl Plan {
 
 impl Guess {
     /// How far these replicas of one plan go beyond what was measured.
-    pub(super) fn of_replicas(replicas: &[ReplicaPlan]) -> Option<Guess> {
+    pub(crate) fn of_replicas(replicas: &[ReplicaPlan]) -> Option<Guess> {
         let of = |replica: &ReplicaPlan| Some(Guess { scheme: replica.scheme, beyond: replica.trust?.beyond });
         Guess::furthest(replicas.iter().filter_map(of)).filter(|guess| guess.beyond > 1.0)
     }

@@ -2,8 +2,8 @@
 
 use crate::cost::CostModel;
 use crate::error::{Error, Result};
+use crate::pipeline::{Compute, StageTimes, Timeline, compute_order, simulate};
 use crate::plan::{Plan, ReplicaPlan};
-use crate::schedule::{Compute, StageTimes, Timeline, compute_order, simulate};
 use crate::units::Millis;
 
 /// The timeline of each replica by the cost model: what the plan's times come from.

@@ -7,7 +7,7 @@
 //! only where the bounds alone do not yet rule its strategy out.
 
 use crate::error::Result;
-use crate::plan::Times;
+use crate::search::Times;
 use crate::units::Millis;
 
 /// An exchange has to shorten the sum by this share at least; rounding alone does not count.
@@ -145,9 +145,9 @@ fn exact(times: &mut Times, before: &[Millis], one: usize, mut bound: Millis, li
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::{Batch, LengthHistogram};
     use crate::cost::preset;
-    use crate::lengths::{Batch, LengthHistogram};
-    use crate::plan::Planner;
+    use crate::search::Planner;
     use crate::spec::{Cluster, Strategy};
     use crate::units::Tokens;
     use crate::watch::UNWATCHED;

@@ -18,11 +18,12 @@
 //! intervals share replicas, and does not care whether the replicas find aligned ranks. [`propose`](super::propose())
 //! is what to use.
 
+use crate::batch::LengthHistogram;
+use crate::construct::{nothing_fits, usable_schemes};
 use crate::cost::{CostModel, SchemeCost};
 use crate::error::{Error, Grouped, Result};
-use crate::lengths::LengthHistogram;
+use crate::layout::place;
 use crate::spec::{Scheme, Strategy};
-use crate::strategy::{nothing_fits, place, usable_schemes};
 use crate::units::{Millis, Tokens, count};
 use crate::watch::Watch;
 

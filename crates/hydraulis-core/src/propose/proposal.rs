@@ -7,10 +7,11 @@
 
 use std::num::NonZeroUsize;
 
+use crate::batch::{Batch, LengthHistogram};
 use crate::error::{Error, Result};
-use crate::lengths::{Batch, LengthHistogram};
-use crate::plan::{Guess, Planner, Times};
+use crate::plan::Guess;
 use crate::propose::choose::{Choice, fastest};
+use crate::search::{Planner, Times};
 use crate::spec::Strategy;
 use crate::units::{Millis, Tokens, count};
 use crate::watch::Watch;

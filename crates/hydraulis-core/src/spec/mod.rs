@@ -1,4 +1,4 @@
-//! Stage 0: what there is to plan with, validated where it is made.
+//! What there is to plan with, validated where it is made.
 
 mod checkpointing_kind;
 mod cluster;

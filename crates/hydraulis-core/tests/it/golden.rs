@@ -2,10 +2,11 @@
 //! both), and on any machine.
 
 use hydraulis_core::Millis;
+use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::preset;
-use hydraulis_core::lengths::Batch;
 use hydraulis_core::lookahead::{Window, plan_window};
-use hydraulis_core::plan::{Plan, Planner};
+use hydraulis_core::plan::Plan;
+use hydraulis_core::search::Planner;
 use hydraulis_core::spec::Cluster;
 
 /// The digests of the plans below. A change of the planner that changes plans changes them: then look at the plans,

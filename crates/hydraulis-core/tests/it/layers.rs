@@ -6,8 +6,17 @@ use std::path::{Path, PathBuf};
 /// Uses against the order: `error` and `spec` name each other, since an error carries the scheme it refuses.
 const EXCEPTIONS: [(&str, &str); 2] = [("error", "spec"), ("error", "units")];
 
-/// What the checker may see, lest it judge with the code that it judges.
-const CHECKER_SEES: [&str; 8] = ["error", "spec", "lengths", "cost", "units", "schedule", "layout", "plan"];
+/// The judge of plans, and those that it must share no code with: all of them are declared after it.
+const JUDGE: &str = "check";
+const MAKERS: [&str; 4] = ["capacity", "bound", "construct", "search"];
+
+/// What the judge may see of the rest.
+const JUDGE_SEES: [&str; 10] =
+    ["error", "spec", "batch", "cost", "units", "pipeline", "timing", "layout", "plan", JUDGE];
+
+/// What it may see of the plan: the value alone.
+const OF_THE_PLAN: [&str; 2] =
+    ["use crate::plan::{Plan, ReplicaPlan};", "use crate::plan::{Plan, PlannedTransfers, ReplicaPlan};"];
 
 /// The core prints nothing, opens nothing, and depends on no clock, thread or hidden state.
 const FORBIDDEN: [&str; 12] = [
@@ -99,27 +108,22 @@ fn a_module_uses_only_those_declared_before_it() {
     assert!(EXCEPTIONS.iter().all(|exception| excused.contains(&exception)), "an exception is used no more");
 }
 
-/// The checker's files, and what each takes of its own package: the document, not the planner beside it.
-const CHECKER: [(&str, &[&str]); 2] = [
-    (
-        "plan/check.rs",
-        &["use crate::plan::check_transfers::derived_transfers;", "use crate::plan::{Plan, ReplicaPlan};"],
-    ),
-    ("plan/check_transfers.rs", &["use crate::plan::{Plan, PlannedTransfers, ReplicaPlan};"]),
-];
-
 #[test]
-fn the_checker_shares_no_code_with_what_it_judges() {
+fn the_judge_stands_before_the_makers() {
+    let order = declared();
+    let place = |module: &str| order.iter().position(|name| name == module).unwrap();
+    for maker in MAKERS {
+        assert!(place(JUDGE) < place(maker), "{maker} is declared before the judge, which might use it");
+    }
     let sources = sources();
-    for (path, of_its_own) in CHECKER {
-        let checker = sources.iter().find(|source| source.path == Path::new(path)).unwrap();
-        let used = checker.used();
-        assert!(used.len() >= 5, "{used:?}");
-        assert!(used.iter().all(|module| CHECKER_SEES.contains(&module.as_str())), "{used:?}");
-        let own: Vec<&str> = checker.lines().filter(|line| line.contains("crate::plan")).collect();
-        assert_eq!(own, of_its_own);
-        // What lays the planner's own transfers out on a timeline.
-        assert!(checker.lines().all(|line| !line.contains("StepTimeline") && !line.contains("super::")));
+    let judge: Vec<&Source> = sources.iter().filter(|source| source.module() == JUDGE).collect();
+    assert!(judge.len() >= 3, "{} files", judge.len());
+    for file in judge {
+        assert!(file.used().iter().all(|used| JUDGE_SEES.contains(&used.as_str())), "{:?}", file.used());
+        let mut of_the_plan = file.lines().filter(|line| line.contains("crate::plan"));
+        assert!(of_the_plan.all(|line| OF_THE_PLAN.contains(&line)));
+        // What lays the planner's own transfers out on a timeline, in a module before the judge.
+        assert!(file.lines().all(|line| !line.contains("StepTimeline") && !line.contains("super::")));
     }
 }
 
@@ -130,8 +134,9 @@ fn the_checker_of_windows_shares_no_code_with_what_plans_them() {
     let own: Vec<&str> = checker.lines().filter(|line| line.contains("crate::lookahead")).collect();
     assert_eq!(own, ["use crate::lookahead::{Step, TOLERANCE_PARTS, Window, WindowPlan};"]);
     let plans: Vec<&str> = checker.lines().filter(|line| line.contains("crate::plan")).collect();
-    assert_eq!(plans, ["use crate::plan::{Violation, check};"]);
+    assert_eq!(plans, [] as [&str; 0]);
     assert!(checker.lines().all(|line| !line.contains("super::")));
+    assert!(checker.used().iter().all(|used| !MAKERS.contains(&used.as_str())));
 }
 
 #[test]

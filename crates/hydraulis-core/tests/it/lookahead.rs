@@ -2,20 +2,21 @@
 
 use std::cell::Cell;
 
+use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::preset;
-use hydraulis_core::layout::{Link, Parameter, ParameterTable, Traffic};
-use hydraulis_core::lengths::Batch;
+use hydraulis_core::layout::{Parameter, ParameterTable};
 use hydraulis_core::lookahead::{Member, Progress, Window, WindowPlan, check_window, plan_window};
-use hydraulis_core::plan::{Effort, Planner};
+use hydraulis_core::search::{Effort, Planner};
 use hydraulis_core::spec::{self, Cluster, LayerSplit, LinkRates, MemoryRule};
+use hydraulis_core::timing::{Link, Traffic};
 use hydraulis_core::{Error, Millis, Result};
 use proptest::option;
 use proptest::prelude::*;
 
-use crate::arbitrary::{Case, any_case, cases, small_case};
-use crate::linked::{SLOW, slow_link};
-use crate::presets::batch_of_tokens;
-use crate::world::table;
+use crate::cost::presets::batch_of_tokens;
+use crate::search::linked::{SLOW, slow_link};
+use crate::support::arbitrary::{Case, any_case, cases, small_case};
+use crate::support::world::table;
 
 /// Plans within this share of each other count as equal.
 const TIE: f64 = 1e-3;

@@ -4,28 +4,16 @@
 //! the whole binary runs in seconds.
 #![expect(clippy::unwrap_used, reason = "the helpers of a test assert as the tests do")]
 
-mod analytic;
-mod arbitrary;
-mod balance;
-mod bound;
-mod checker;
-mod documents;
-mod fit;
+mod batching;
+mod check;
+mod cost;
 mod golden;
-mod hostile;
 mod layers;
-mod limited;
-mod linked;
+mod layout;
 mod lookahead;
-mod movement;
-mod oracle;
-mod paper;
-mod planner;
-mod presets;
+mod pipeline;
+mod plan;
 mod propose;
-mod schedule;
 mod search;
-mod simulation;
-mod transfers;
-mod windows;
-mod world;
+mod simulate;
+mod support;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use hydraulis_core::batch::Batch;
+use hydraulis_core::construct::neighbours;
 use hydraulis_core::cost::SchemeCost;
-use hydraulis_core::lengths::Batch;
 use hydraulis_core::spec::Strategy;
-use hydraulis_core::strategy::neighbours;
 use hydraulis_core::{Millis, Tokens};
 
 use super::FlexibleGroups;

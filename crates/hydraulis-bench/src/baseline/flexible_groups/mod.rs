@@ -16,10 +16,10 @@ mod steps;
 
 use std::cmp::Reverse;
 
+use hydraulis_core::batch::Batch;
+use hydraulis_core::construct::{mixes, usable_schemes};
 use hydraulis_core::cost::{CostModel, SchemeCost};
-use hydraulis_core::lengths::Batch;
 use hydraulis_core::spec::{Scheme, Strategy};
-use hydraulis_core::strategy::{mixes, usable_schemes};
 use hydraulis_core::{Millis, Tokens};
 
 use crate::baseline::decision::longest_first;

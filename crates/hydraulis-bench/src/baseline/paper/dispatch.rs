@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 
 use hydraulis_core::Millis;
+use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::SchemeCost;
-use hydraulis_core::lengths::Batch;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 

@@ -14,8 +14,8 @@ mod dispatch;
 mod pack;
 
 use hydraulis_core::Millis;
+use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::{CostModel, SchemeCost};
-use hydraulis_core::lengths::Batch;
 use hydraulis_core::spec::Strategy;
 
 use crate::baseline::decision::longest_first;

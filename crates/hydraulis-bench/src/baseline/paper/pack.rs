@@ -1,7 +1,7 @@
 //! Stage two: how many micro-batches a replica runs, and which sequences in each.
 
+use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::SchemeCost;
-use hydraulis_core::lengths::Batch;
 use hydraulis_core::{Millis, Tokens};
 
 use crate::baseline::packs::{balanced, first_fit, sequences_ms};

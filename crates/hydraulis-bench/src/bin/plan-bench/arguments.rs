@@ -8,8 +8,8 @@ use hydraulis_bench::contender::Name;
 use hydraulis_bench::profile::profile;
 use hydraulis_bench::workload::{Lengths, read_batches};
 use hydraulis_bench::{Error, Result};
+use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::CostModel;
-use hydraulis_core::lengths::Batch;
 use hydraulis_core::spec::{Cluster, LinkRates, MemoryRule, Strategy};
 
 /// How standard output is named.

@@ -7,9 +7,9 @@ use std::path::Path;
 use clap::{Args, Parser, Subcommand};
 use hydraulis_bench::workload::Lengths;
 use hydraulis_bench::{Error, Result};
+use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::{CostProfile, preset};
-use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::Planner;
+use hydraulis_core::search::Planner;
 use hydraulis_core::spec::{Cluster, LinkRates};
 
 /// Measure what a run's choice of strategies costs against a search for each batch.

@@ -4,8 +4,9 @@ use std::io;
 use std::time::Instant;
 
 use hydraulis_bench::Result;
-use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::{Plan, RunLimit};
+use hydraulis_core::batch::Batch;
+use hydraulis_core::plan::Plan;
+use hydraulis_core::search::RunLimit;
 use hydraulis_core::spec::Strategy;
 use hydraulis_core::{Millis, Tokens};
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use hydraulis_bench::Result;
 use hydraulis_core::Tokens;
-use hydraulis_core::lengths::{Batch, LengthHistogram};
+use hydraulis_core::batch::{Batch, LengthHistogram};
 use hydraulis_core::propose::{PaperGrid, paper_list};
 
 use crate::arguments::PaperArguments;

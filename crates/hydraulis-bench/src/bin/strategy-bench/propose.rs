@@ -4,9 +4,9 @@ use std::io;
 use std::time::Instant;
 
 use hydraulis_bench::Result;
-use hydraulis_core::lengths::Batch;
-use hydraulis_core::plan::Planner;
+use hydraulis_core::batch::Batch;
 use hydraulis_core::propose::{PaperGrid, Request, paper_list, propose};
+use hydraulis_core::search::Planner;
 use hydraulis_core::spec::Strategy;
 use hydraulis_core::{Millis, Tokens};
 

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use hydraulis_bench::link::link;
 use hydraulis_bench::{Error, Result};
-use hydraulis_core::lengths::Batch;
+use hydraulis_core::batch::Batch;
 use hydraulis_core::lookahead::{Member, Step, Window, WindowPlan, check_window, plan_window};
-use hydraulis_core::plan::Planner;
+use hydraulis_core::search::Planner;
 use hydraulis_core::spec::Strategy;
 use hydraulis_core::{Millis, Tokens};
 

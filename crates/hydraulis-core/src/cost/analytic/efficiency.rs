@@ -3,8 +3,8 @@
 use crate::cost::CostProfile;
 use crate::cost::analytic::work::{ATTENTION, KINDS, MATRICES, NAMES, NARROW, Work, narrowness};
 use crate::cost::analytic::{Device, device};
-use crate::cost::non_negative::{Row, non_negative};
 use crate::error::{Error, ProfileError, Result};
+use crate::linear::{Row, non_negative};
 use crate::spec::{Cluster, ModelShape, Scheme};
 use crate::units::{Tokens, count};
 

@@ -2,8 +2,8 @@
 
 use super::measurement::{features, of};
 use super::{MeasuredRange, Measurement};
-use crate::cost::non_negative::dot;
 use crate::error::{FitError, Result};
+use crate::linear::dot;
 use crate::spec::Scheme;
 use crate::units::{Millis, Tokens};
 

@@ -6,7 +6,7 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 use super::held_out::held_out_error;
 use super::student::t_95;
 use super::{CostFit, Interval, MeasuredRange, Measurement};
-use crate::cost::non_negative::{Row, dot, inverse, non_negative};
+use crate::linear::{Row, dot, inverse, non_negative};
 use crate::units::count;
 
 /// Three unknowns: as many points determine them.

@@ -11,9 +11,9 @@
 
 use super::student::NORMAL;
 use super::{CostFit, Measurement, measurement, robust};
-use crate::cost::non_negative::Row;
 use crate::cost::recomputation::Recomputation;
 use crate::error::Result;
+use crate::linear::Row;
 use crate::spec::Scheme;
 use crate::units::count;
 

@@ -1,7 +1,7 @@
 //! Which micro-batches tell most about a scheme's coefficients.
 
 use super::measurement::features;
-use crate::cost::non_negative::{Row, inverse};
+use crate::linear::{Row, inverse};
 use crate::units::{Tokens, count};
 
 /// Sequences of one micro-batch: more of them are as their sum is.

@@ -1,0 +1,138 @@
+//! How often each length occurs in a data set, and batches drawn from it.
+
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+
+use crate::batch::Batch;
+use crate::batch::sequences::checked_length;
+use crate::error::{Error, Result};
+use crate::units::Tokens;
+
+/// Sequences of a data set by their length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LengthHistogram {
+    /// Ascending and distinct, each with how many sequences have at most this length.
+    up_to: Vec<(Tokens, u64)>,
+}
+
+impl LengthHistogram {
+    /// A histogram of `lengths`, each occurring as often as `counts` says, or once where that is left out.
+    ///
+    /// A length may be given several times. Refused: no sequence at all, a length out of range, counts that do not
+    /// go with the lengths, or that are negative or do not fit 63 bits together.
+    pub fn new(lengths: &[i64], counts: Option<&[i64]>) -> Result<LengthHistogram> {
+        if let Some(counts) = counts.filter(|counts| counts.len() != lengths.len()) {
+            return Err(Error::CountsMismatch { counts: counts.len(), lengths: lengths.len() });
+        }
+        let entries = lengths.iter().enumerate().map(|(entry, &length)| {
+            Ok((checked_length(entry, length)?, counts.map_or(1, |counts| counts[entry]), entry))
+        });
+        let mut entries: Vec<(Tokens, i64, usize)> = entries.collect::<Result<_>>()?;
+        entries.sort_unstable();
+        let mut up_to: Vec<(Tokens, u64)> = Vec::new();
+        let mut total = 0_i64;
+        for (length, count, entry) in entries {
+            let sum = total.checked_add(count).filter(|_| count >= 0);
+            total = sum.ok_or(Error::CountOutOfRange { entry, count, limit: i64::MAX - total })?;
+            match up_to.last_mut() {
+                Some((last, up_to_last)) if *last == length => *up_to_last = total.unsigned_abs(),
+                _ if count > 0 => up_to.push((length, total.unsigned_abs())),
+                _ => {}
+            }
+        }
+        if up_to.is_empty() { Err(Error::BatchEmpty) } else { Ok(LengthHistogram { up_to }) }
+    }
+
+    /// Each length that occurs, ascending, with its number of sequences.
+    pub fn entries(&self) -> impl Iterator<Item = (Tokens, u64)> + '_ {
+        let before = std::iter::once(0).chain(self.up_to.iter().map(|&(_, total)| total));
+        self.up_to.iter().zip(before).map(|(&(length, total), before)| (length, total - before))
+    }
+
+    /// Number of sequences.
+    pub fn sequences(&self) -> u64 {
+        self.up_to.last().map(|&(_, total)| total).unwrap_or_default()
+    }
+
+    /// The longest length.
+    pub fn longest(&self) -> Tokens {
+        self.up_to.last().map(|&(length, _)| length).unwrap_or_default()
+    }
+
+    /// `count` batches: sequences are drawn, with replacement, until a batch has `tokens`; the last is kept whole.
+    ///
+    /// The generator is fixed by its definition (PCG, O'Neill 2014), so a seed gives the same batches everywhere.
+    pub fn sample(&self, tokens: Tokens, count: usize, seed: u64) -> Result<Vec<Batch>> {
+        if tokens.0 == 0 || count == 0 {
+            return Err(Error::NoBatches);
+        }
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        (0..count).map(|_| self.batch(tokens, &mut random)).collect()
+    }
+
+    fn batch(&self, tokens: Tokens, random: &mut Pcg64Mcg) -> Result<Batch> {
+        let (mut lengths, mut drawn) = (Vec::new(), Tokens(0));
+        while drawn < tokens {
+            let sequence = below(self.sequences(), random);
+            let (length, _) = self.up_to[self.up_to.partition_point(|&(_, total)| total <= sequence)];
+            drawn += length;
+            lengths.push(i64::try_from(length.0).unwrap_or(i64::MAX));
+        }
+        Batch::new(&lengths, None)
+    }
+}
+
+/// A whole number below `limit`: the high word of a product, whose bias is at most `limit / 2^64` (Lemire 2019).
+fn below(limit: u64, random: &mut Pcg64Mcg) -> u64 {
+    let product = u128::from(random.next_u64()) * u128::from(limit);
+    u64::try_from(product >> 64).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(histogram: &LengthHistogram) -> Vec<(u64, u64)> {
+        histogram.entries().map(|(length, count)| (length.0, count)).collect()
+    }
+
+    #[test]
+    fn equal_lengths_are_added_up() {
+        let counted = LengthHistogram::new(&[9, 5, 9, 7, 2], Some(&[1, 3, 2, 0, 0])).unwrap();
+        assert_eq!(entries(&counted), [(5, 3), (9, 3)]);
+        assert_eq!((counted.sequences(), counted.longest()), (6, Tokens(9)));
+        assert_eq!(LengthHistogram::new(&[9, 5, 9, 5, 5, 9], None).unwrap(), counted);
+    }
+
+    #[test]
+    fn bad_input_is_named() {
+        let code = |lengths: &[i64], counts: Option<&[i64]>| LengthHistogram::new(lengths, counts).unwrap_err().code();
+        assert_eq!(code(&[], None), "batch_empty");
+        assert_eq!(code(&[5], Some(&[0])), "batch_empty");
+        assert_eq!(code(&[5, 0], None), "length_out_of_range");
+        assert_eq!(code(&[5, 6], Some(&[1])), "counts_mismatch");
+        assert_eq!(code(&[5, 6], Some(&[1, -1])), "count_out_of_range");
+        assert_eq!(code(&[5, 6], Some(&[1, i64::MAX])), "count_out_of_range");
+        let histogram = LengthHistogram::new(&[5], None).unwrap();
+        assert_eq!(histogram.sample(Tokens(0), 1, 0).unwrap_err().code(), "no_batches");
+        assert_eq!(histogram.sample(Tokens(9), 0, 0).unwrap_err().code(), "no_batches");
+    }
+
+    #[test]
+    fn batches_follow_the_histogram_and_the_seed() {
+        let histogram = LengthHistogram::new(&[10, 20, 70], Some(&[50, 30, 20])).unwrap();
+        let batches = histogram.sample(Tokens(25_000), 4, 7).unwrap();
+        assert_eq!(batches, histogram.sample(Tokens(25_000), 4, 7).unwrap());
+        assert_ne!(batches, histogram.sample(Tokens(25_000), 4, 8).unwrap());
+        let lengths: Vec<u64> = batches.iter().flat_map(Batch::tokens).map(|tokens| tokens.0).collect();
+        for (length, share) in [(10, 0.5), (20, 0.3), (70, 0.2)] {
+            let drawn = lengths.iter().filter(|&&one| one == length).count();
+            let found = crate::units::count(drawn) / crate::units::count(lengths.len());
+            assert!((found - share).abs() < 0.02, "{length}: {found}");
+        }
+        for batch in &batches {
+            let last = batch.tokens()[batch.len() - 1];
+            assert!(batch.total_tokens() >= Tokens(25_000) && batch.total_tokens() - last < Tokens(25_000));
+        }
+    }
+}

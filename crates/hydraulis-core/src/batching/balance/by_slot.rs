@@ -1,0 +1,85 @@
+//! One barrier a micro-batch: the micro-batches of a slot are to be equal, and the slots as short as can be.
+//!
+//! A slot takes as long as its longest micro-batch. A sequence that alone takes longer than the mean micro-batch
+//! makes its slot that long, so the longest sequences are *gathered*: they fill that slot as far as its time and
+//! the cap allow, and leave less for the others. What is left is dealt over all other micro-batches at once,
+//! longest first, each to the one of least time that has room. Where tokens fill the slots to the brim that finds
+//! no room for the last sequences; then one slot after another is filled up, which wastes almost none.
+
+use std::cmp::Reverse;
+
+use crate::batching::balance::fullest::Fullest;
+use crate::batching::balance::level::level;
+use crate::batching::balance::micro_batch::MicroBatch;
+use crate::batching::balance::quickest::Quickest;
+use crate::batching::balance::workload::Workload;
+use crate::units::Millis;
+
+/// The micro-batches of each replica: the same number of all, and the i-th of each in one slot.
+pub(super) fn replicas(workload: &Workload) -> Vec<Vec<MicroBatch>> {
+    let gathered = gathered(workload, workload.least_slots());
+    let mut slots = gathered.unwrap_or_else(|| filled_up(workload));
+    level(&mut slots, workload);
+    let mut replicas = vec![Vec::new(); workload.replicas];
+    for slot in slots {
+        for (replica, micro_batch) in replicas.iter_mut().zip(slot) {
+            replica.push(micro_batch);
+        }
+    }
+    replicas
+}
+
+/// `count` slots, the long sequences gathered; None where a sequence finds no room.
+fn gathered(workload: &Workload, count: usize) -> Option<Vec<Vec<MicroBatch>>> {
+    let mut slots = Vec::new();
+    let mut rest = workload.longest_first.clone();
+    while let Some(limit) = dominant(workload, &rest, count - slots.len()) {
+        let (slot, left) = gather(workload, &rest, limit);
+        slots.push(slot);
+        rest = left;
+    }
+    let mut quickest = Quickest::new(workload, (count - slots.len()) * workload.replicas);
+    if !rest.into_iter().all(|id| quickest.put(id)) {
+        return None;
+    }
+    let mut others = quickest.finish();
+    others.sort_by_key(|micro_batch| Reverse(micro_batch.ms));
+    slots.extend(others.chunks(workload.replicas).map(<[MicroBatch]>::to_vec));
+    Some(slots)
+}
+
+/// The time of the longest sequence, if it is longer than the mean micro-batch of the slots that are left.
+fn dominant(workload: &Workload, rest: &[usize], slots: usize) -> Option<Millis> {
+    let longest = workload.ms[*rest.first()?];
+    (slots > 0 && longest > workload.mean_ms(rest, slots * workload.replicas)).then_some(longest)
+}
+
+/// One slot with the longest sequences that fit, none of its micro-batches above `limit`; and what is left.
+fn gather(workload: &Workload, ids: &[usize], limit: Millis) -> (Vec<MicroBatch>, Vec<usize>) {
+    let mut fullest = Fullest::new(workload, limit, workload.replicas);
+    let left = ids.iter().copied().filter(|&id| !fullest.put(id)).collect();
+    (fullest.finish(), left)
+}
+
+/// As many slots as it takes when each is filled before the next, by time.
+fn filled_up(workload: &Workload) -> Vec<Vec<MicroBatch>> {
+    let mut slots = Vec::new();
+    let mut rest = workload.longest_first.clone();
+    while !rest.is_empty() {
+        let mut quickest = Quickest::new(workload, workload.replicas);
+        let mut left = Vec::new();
+        let mut ids = rest.as_slice();
+        while let Some((&id, others)) = ids.split_first() {
+            if quickest.put(id) {
+                ids = others;
+            } else {
+                let too_long = ids.partition_point(|&id| workload.tokens[id] > quickest.most_room());
+                left.extend_from_slice(&ids[..too_long]);
+                ids = &ids[too_long..];
+            }
+        }
+        slots.push(quickest.finish());
+        rest = left;
+    }
+    slots
+}

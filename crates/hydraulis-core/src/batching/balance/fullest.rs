@@ -1,0 +1,88 @@
+//! Each sequence into the fullest micro-batch that has room and time for it: best fit, `O(log n)` a sequence where
+//! only room counts.
+
+use std::collections::BTreeSet;
+
+use crate::batching::balance::micro_batch::MicroBatch;
+use crate::batching::balance::workload::Workload;
+use crate::units::{Millis, Tokens};
+
+/// Micro-batches none of which takes longer than a limit, filled by room.
+#[derive(Debug)]
+pub(super) struct Fullest<'a> {
+    workload: &'a Workload<'a>,
+    limit: Millis,
+    micro_batches: Vec<MicroBatch>,
+    by_room: BTreeSet<(Tokens, usize)>,
+}
+
+impl<'a> Fullest<'a> {
+    /// `count` empty micro-batches.
+    pub(super) fn new(workload: &'a Workload<'a>, limit: Millis, count: usize) -> Fullest<'a> {
+        Fullest {
+            workload,
+            limit,
+            micro_batches: vec![MicroBatch::default(); count],
+            by_room: (0..count).map(|at| (workload.cap, at)).collect(),
+        }
+    }
+
+    /// Puts a sequence where it leaves the least room; false if nowhere it fits.
+    pub(super) fn put(&mut self, id: usize) -> bool {
+        let fitting = self.by_room.range((self.workload.tokens[id], 0)..);
+        let in_time = |&(_, at): &(Tokens, usize)| self.micro_batches[at].ms + self.workload.ms[id] <= self.limit;
+        let Some((room, at)) = fitting.copied().find(in_time) else { return false };
+        self.by_room.remove(&(room, at));
+        self.micro_batches[at].take(id, self.workload);
+        // One without time for the shortest is looked at no more.
+        if self.micro_batches[at].ms + self.workload.least_ms() <= self.limit {
+            self.by_room.insert((self.micro_batches[at].room(self.workload), at));
+        }
+        true
+    }
+
+    /// One more empty micro-batch.
+    pub(super) fn open(&mut self) {
+        self.by_room.insert((self.workload.cap, self.micro_batches.len()));
+        self.micro_batches.push(MicroBatch::default());
+    }
+
+    /// What they hold.
+    pub(super) fn finish(self) -> Vec<MicroBatch> {
+        self.micro_batches
+    }
+}
+
+/// So many micro-batches as best fit opens for these sequences, which come longest first.
+pub(super) fn packed(workload: &Workload, ids: &[usize]) -> Vec<MicroBatch> {
+    let mut fullest = Fullest::new(workload, Millis::INFINITY, 0);
+    for &id in ids {
+        if !fullest.put(id) {
+            fullest.open();
+            fullest.put(id);
+        }
+    }
+    fullest.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Batch;
+    use crate::batching::balance::SequenceCost;
+
+    #[test]
+    fn the_least_room_that_suffices_is_chosen() {
+        let batch = Batch::new(&[6, 5, 3, 2, 1], None).unwrap();
+        let workload = Workload::new(&batch, SequenceCost::new(0.0, 1.0).unwrap(), 2, Tokens(8));
+        let mut fullest = Fullest::new(&workload, Millis(7.0), 1);
+        assert!(fullest.put(0) && !fullest.put(1));
+        fullest.open();
+        assert!(fullest.put(1));
+        // Room for it is in the second alone, but no time; and for the next time is in neither but the second.
+        assert!(!fullest.put(2));
+        assert!(fullest.put(3) && fullest.put(4));
+        let sequences: Vec<_> = fullest.finish().into_iter().map(|micro_batch| micro_batch.sequences).collect();
+        assert_eq!(sequences, [vec![0, 4], vec![1, 3]]);
+    }
+}

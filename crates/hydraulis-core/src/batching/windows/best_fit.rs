@@ -1,0 +1,72 @@
+//! Which window each sequence goes to, by length alone.
+
+use crate::batching::windows::counts::LengthCounts;
+use crate::batching::windows::filling::WindowFilling;
+use crate::batching::windows::rooms::Rooms;
+use crate::error::{Error, Result};
+
+/// Best-fit decreasing over counted lengths, a piece at a time.
+///
+/// Sequences of one length are alike, and the window that just took one and still has room for the next has the
+/// least room that suffices. So a window takes as many at once as fit.
+#[derive(Debug)]
+pub struct WindowPacking {
+    counts: LengthCounts,
+    rooms: Rooms,
+    /// The window of each sequence, from the longest to the shortest.
+    window_of: Vec<u32>,
+    /// The length at hand, and how many of it are left.
+    length: usize,
+    left: usize,
+}
+
+impl WindowPacking {
+    /// Begins with the longest; there is at least one, and a window holds it.
+    pub fn new(counts: LengthCounts) -> Result<WindowPacking> {
+        counts.check_fit()?;
+        let (window, sequences) = (counts.window(), counts.sequences());
+        if sequences == 0 {
+            return Err(Error::BatchEmpty);
+        }
+        let window_of = Vec::with_capacity(usize::try_from(sequences).unwrap_or(usize::MAX));
+        Ok(WindowPacking { rooms: Rooms::new(window), window_of, length: window + 1, left: 0, counts })
+    }
+
+    /// Packs about `sequences` more; false once all are packed.
+    pub fn advance(&mut self, sequences: usize) -> bool {
+        let goal = self.window_of.len().saturating_add(sequences);
+        while self.window_of.len() < goal {
+            if self.left == 0 {
+                if self.length <= 1 {
+                    return false;
+                }
+                self.length -= 1;
+                self.left = self.counts.counts[self.length] as usize;
+            } else {
+                self.fill_one();
+            }
+        }
+        true
+    }
+
+    /// Puts as many sequences of the length at hand as fit into the best window.
+    fn fill_one(&mut self) {
+        let new = (self.rooms.windows(), self.counts.window());
+        let (window, room) = self.rooms.take(self.length).unwrap_or(new);
+        let together = self.left.min(room / self.length);
+        self.window_of.extend(std::iter::repeat_n(window, together));
+        self.rooms.put(window, room - together * self.length);
+        self.left -= together;
+    }
+
+    /// How many sequences have a window.
+    pub fn packed(&self) -> usize {
+        self.window_of.len()
+    }
+
+    /// Goes on to fill the windows, once all sequences are packed.
+    pub fn fill(mut self) -> WindowFilling {
+        while self.advance(usize::MAX) {}
+        WindowFilling::new(self.counts, self.window_of, self.rooms.windows() as usize)
+    }
+}

@@ -1,0 +1,97 @@
+//! The sequences of each window.
+
+use crate::batching::windows::counts::LengthCounts;
+use crate::error::{Result, WindowError};
+use crate::units::Tokens;
+
+/// Gives each sequence its place, as the lengths are read once more.
+#[derive(Debug)]
+pub struct WindowFilling {
+    /// What `finish` gives, its `sequences` being filled.
+    windows: Windows,
+    /// For each length, how many of its sequences have no place yet.
+    left: Vec<u32>,
+    window_of: Vec<u32>,
+    /// For each length, where its next sequence stands in `window_of`.
+    next: Vec<u32>,
+    /// Where the next sequence of each window goes.
+    place: Vec<u32>,
+    read: usize,
+}
+
+/// The packed windows: ids in file order within each, and where each begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// Where each window starts in `sequences`, and where the last ends.
+    pub offsets: Vec<i64>,
+    /// The ids of all sequences, window by window.
+    pub sequences: Vec<i64>,
+    /// Tokens of all sequences.
+    pub tokens: Tokens,
+    /// No packing has fewer windows.
+    pub lower_bound: u64,
+}
+
+impl WindowFilling {
+    pub(super) fn new(counts: LengthCounts, window_of: Vec<u32>, windows: usize) -> WindowFilling {
+        let mut sizes = vec![0; windows];
+        for &window in &window_of {
+            sizes[window as usize] += 1;
+        }
+        WindowFilling {
+            windows: Windows {
+                offsets: Vec::new(),
+                sequences: vec![0; window_of.len()],
+                tokens: counts.tokens(),
+                lower_bound: counts.lower_bound(),
+            },
+            next: starts(counts.counts.iter().rev()).into_iter().rev().collect(),
+            left: counts.counts,
+            window_of,
+            place: starts(&sizes),
+            read: 0,
+        }
+    }
+
+    /// Places the next sequences in order; they must be as they were when they were counted.
+    pub fn add(&mut self, lengths: &[i64]) -> Result<()> {
+        for &length in lengths {
+            let window = self.window_of(length).ok_or(WindowError::LengthsChanged { sequence: self.read })?;
+            let place = &mut self.place[window];
+            self.windows.sequences[*place as usize] = i64::try_from(self.read).unwrap_or(i64::MAX);
+            *place += 1;
+            self.read += 1;
+        }
+        Ok(())
+    }
+
+    /// The window of the next sequence of this length; None where all that were counted have theirs.
+    fn window_of(&mut self, length: i64) -> Option<usize> {
+        let length = usize::try_from(length).ok().filter(|&length| length > 0)?;
+        let left = self.left.get_mut(length).filter(|left| **left > 0)?;
+        *left -= 1;
+        let window = self.window_of[self.next[length] as usize];
+        self.next[length] += 1;
+        Some(window as usize)
+    }
+
+    /// The windows, once all sequences have been read.
+    pub fn finish(self) -> Result<Windows> {
+        if self.read < self.window_of.len() {
+            return Err(WindowError::LengthsChanged { sequence: self.read }.into());
+        }
+        let ends = self.place.iter().map(|&end| i64::from(end));
+        Ok(Windows { offsets: std::iter::once(0).chain(ends).collect(), ..self.windows })
+    }
+}
+
+/// Where each of some lists starts when they stand one after another.
+fn starts<'a>(sizes: impl IntoIterator<Item = &'a u32>) -> Vec<u32> {
+    let mut end = 0;
+    let start = |&size: &u32| {
+        let start = end;
+        end += size;
+        start
+    };
+    sizes.into_iter().map(start).collect()
+}

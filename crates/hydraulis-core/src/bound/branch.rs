@@ -1,0 +1,163 @@
+//! Whole numbers: replicas and micro-batches cannot be divided.
+//!
+//! A market's bound divides both. Where its program uses 1.4 replicas of a scheme, every real plan has at most 1 or
+//! at least 2: two markets, each with a bound at least as great, and the lesser of the two holds for all (branch and
+//! bound, Land and Doig 1960). The market of least bound is divided first.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::bound::climb::{Climb, climb};
+use crate::bound::demand::Price;
+use crate::bound::market::{Market, Offer};
+use crate::units::{Millis, count, whole};
+
+/// Numbers nearer to a whole one count as whole.
+const WHOLE: f64 = 1e-3;
+/// A micro-batch more or less matters as much as this share of a replica; on the 32B profile `c` is 1 to 4 % of an
+/// iteration.
+const MICRO_BATCH: f64 = 0.02;
+
+/// Markets that together hold every plan.
+pub(crate) struct Branches<'a> {
+    market: Market<'a>,
+    nodes: Vec<Node<'a>>,
+    /// The markets not yet divided; the lesser index wins among equals, so the order depends on nothing else.
+    open: BinaryHeap<Reverse<(Millis, usize)>>,
+}
+
+/// One of them, and what its bound's program uses.
+pub(crate) struct Node<'a> {
+    pub(super) offers: Vec<Offer<'a>>,
+    pub(super) found: Climb,
+}
+
+impl<'a> Branches<'a> {
+    /// One market, before `from` impossible; no more is proven than `until`.
+    pub(super) fn new(market: Market<'a>, from: Millis, until: Millis) -> Branches<'a> {
+        let mut branches = Branches { nodes: Vec::new(), open: BinaryHeap::new(), market };
+        branches.add(branches.market.offers.clone(), from, until);
+        branches
+    }
+
+    /// No plan ends before this.
+    pub(crate) fn least(&self) -> Millis {
+        self.open.peek().map_or(Millis::INFINITY, |Reverse((end, _))| *end)
+    }
+
+    /// Number of markets looked at.
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The parts of the market that were looked at.
+    pub(crate) fn parts(&self) -> &[Node<'a>] {
+        &self.nodes[1..]
+    }
+
+    /// The undivided market.
+    pub(crate) fn root(&self) -> &Node<'a> {
+        &self.nodes[0]
+    }
+
+    /// Divides the market of least bound in two; false where it cannot be divided, and so no more can be proven.
+    pub(crate) fn divide(&mut self, until: Millis) -> bool {
+        let Some(&Reverse((end, index))) = self.open.peek() else { return false };
+        let Some(parts) = self.nodes[index].divided() else { return false };
+        self.open.pop();
+        for offers in parts {
+            self.add(offers, end, until);
+        }
+        true
+    }
+
+    /// Looks at a market, unless no cluster of these ranks could hold it.
+    fn add(&mut self, offers: Vec<Offer<'a>>, from: Millis, until: Millis) {
+        let taken: f64 = offers.iter().map(|offer| offer.ranks() * count(offer.least)).sum();
+        if taken > f64::from(self.market.gpus) {
+            return;
+        }
+        self.market.offers = offers;
+        let found = climb(&self.market, from, until);
+        self.open.push(Reverse((found.end, self.nodes.len())));
+        self.nodes.push(Node { offers: self.market.offers.clone(), found });
+    }
+}
+
+impl<'a> Node<'a> {
+    /// What a sequence costs on each scheme.
+    pub(crate) fn prices(&self) -> &[Price] {
+        &self.found.prices
+    }
+
+    /// What it offers.
+    pub(super) fn offers(&self) -> &[Offer<'a>] {
+        &self.offers
+    }
+
+    /// The replicas and micro-batches of an offer that its program uses, fractions included.
+    pub(crate) fn used(&self, offer: usize) -> (f64, f64) {
+        self.found.used[offer]
+    }
+
+    /// The market with at most and with at least a whole number of what it uses a fraction of; none if it uses none.
+    fn divided(&self) -> Option<[Vec<Offer<'a>>; 2]> {
+        let mut best: Option<(f64, usize, bool, usize)> = None;
+        for (scheme, (offer, &(replicas, micro_batches))) in self.offers.iter().zip(&self.found.used).enumerate() {
+            // Replicas that there must be may stay idle: then fewer are used than there are. A program that serves less than
+            // all may break any row at a cost, and use more than there are: then nothing is to be divided.
+            let replicas = replicas.clamp(count(offer.least), count(offer.most));
+            let micro_batches = micro_batches.clamp(count(offer.least_micro_batches), count(offer.most_micro_batches));
+            let of_replicas = (offer.least < offer.most).then_some((replicas, true, offer.ranks()));
+            let of_micro_batches = (micro_batches, false, MICRO_BATCH * offer.ranks() / replicas.max(1.0));
+            for (amount, is_replicas, weight) in of_replicas.into_iter().chain([of_micro_batches]) {
+                let fraction = amount - amount.floor();
+                let away = fraction.min(1.0 - fraction);
+                if away > WHOLE && best.is_none_or(|(score, ..)| away * weight > score) {
+                    let below = usize::try_from(whole(amount)).unwrap_or(usize::MAX);
+                    best = Some((away * weight, scheme, is_replicas, below));
+                }
+            }
+        }
+        let (_, scheme, is_replicas, below) = best?;
+        let [mut fewer, mut more] = [self.offers.clone(), self.offers.clone()];
+        if is_replicas {
+            fewer[scheme].most = below;
+            more[scheme].least = below + 1;
+        } else {
+            fewer[scheme].most_micro_batches = below;
+            more[scheme].least_micro_batches = below + 1;
+        }
+        Some([fewer, more])
+    }
+
+    /// Whole numbers of replicas near those the program uses: what is whole of them, then one more of each where it
+    /// lacks most, then whatever the ranks left allow.
+    pub(crate) fn rounded(&self, gpus: u32) -> Vec<usize> {
+        let whole_of = |amount: f64| usize::try_from(whole(amount + WHOLE)).unwrap_or(usize::MAX);
+        let mut counts: Vec<usize> = self
+            .offers
+            .iter()
+            .zip(&self.found.used)
+            .map(|(offer, used)| whole_of(used.0).clamp(offer.least, offer.most))
+            .collect();
+        let ranks: Vec<u64> = self.offers.iter().map(|offer| offer.capacity.cost().scheme().ranks()).collect();
+        let taken: u64 = counts.iter().zip(&ranks).map(|(&replicas, ranks)| replicas as u64 * ranks).sum();
+        let mut left = u64::from(gpus).saturating_sub(taken);
+        let mut lacking: Vec<usize> = (0..counts.len()).collect();
+        let lacks = |scheme: usize| self.found.used[scheme].0 - count(counts[scheme]);
+        lacking.sort_by(|&one, &other| lacks(other).total_cmp(&lacks(one)).then(one.cmp(&other)));
+        for _ in 0..2 {
+            for &scheme in &lacking {
+                if self.found.used[scheme].0 > WHOLE
+                    && counts[scheme] < self.offers[scheme].most
+                    && ranks[scheme] <= left
+                {
+                    counts[scheme] += 1;
+                    left -= ranks[scheme];
+                }
+            }
+        }
+        counts
+    }
+}

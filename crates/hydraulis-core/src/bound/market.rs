@@ -1,0 +1,257 @@
+//! What replicas offer by a time, and what sequences ask, at given prices.
+//!
+//! Let a unit of a scheme's work cost `A_k`, a token `B_k`, a micro-batch `V_k` and a slot `R_k`. A sequence is large
+//! on a scheme if no replica of it could take two such by `T`: each replica has one slot for one of those. The
+//! sequences cost at least `sum over s of min over k of A_k w_k(s) + B_k s + R_k [s is large]`, wherever they go. A
+//! replica that ends by `T` holds work `U_v` and tokens `S_v` with `v` micro-batches, so it is worth at most
+//! `R_k + max over v of A_k U_v + B_k S_v - V_k v`. If the sequences cost more than all replicas there can be are
+//! worth, no plan ends by `T`: weak duality, for whatever prices. Prices only decide how strong the bound is.
+
+use std::ops::RangeInclusive;
+
+use crate::bound::demand::{Demand, Load, Price};
+use crate::capacity::{Level, SchemeCapacity};
+use crate::units::{Millis, count};
+
+/// Halvings of the interval around the time at which prices stop proving anything.
+const HALVINGS: usize = 40;
+/// The interval at which they end, as a share of the time.
+const CLOSE: f64 = 1e-5;
+
+/// Where empty micro-batches may stand between others, up to so many are counted one by one even if there are fewer
+/// sequences. Filling a longer pipeline loses little.
+const COUNTED: usize = 48;
+
+/// Sequences that just fill all replicas cost as much as these are worth, but for rounding: this share of the terms,
+/// because a price of micro-batches is counted with both signs and all but cancels.
+const ROUNDING: f64 = 1e-9;
+
+/// Replicas of one scheme, and how many of them there may be.
+#[derive(Clone, Debug)]
+pub(super) struct Offer<'a> {
+    pub(super) capacity: &'a SchemeCapacity,
+    /// Replicas there are at least; they may stay idle.
+    pub(super) least: usize,
+    /// Replicas there are at most.
+    pub(super) most: usize,
+    /// Micro-batches that all of them have together, at least.
+    pub(super) least_micro_batches: usize,
+    /// And at most.
+    pub(super) most_micro_batches: usize,
+    /// The micro-batches of each of them.
+    pub(super) counts: RangeInclusive<usize>,
+}
+
+/// What one replica of an offer can take by some time.
+#[derive(Clone, Debug)]
+pub(super) struct Reach {
+    pub(super) levels: Vec<Level>,
+    /// The longest sequence that is admitted, and alone ends by then.
+    pub(super) limit: f64,
+    /// Longer sequences are large.
+    pub(super) large: f64,
+}
+
+/// A batch, and the replicas it may go to.
+#[derive(Clone, Debug)]
+pub(super) struct Market<'a> {
+    pub(super) demand: &'a Demand,
+    pub(super) offers: Vec<Offer<'a>>,
+    pub(super) gpus: u32,
+}
+
+/// What replicas are worth, and the sum of the terms without their signs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Worth {
+    total: f64,
+    terms: f64,
+}
+
+impl Worth {
+    fn add(&mut self, term: f64) {
+        self.total += term;
+        self.terms += term.abs();
+    }
+}
+
+/// Whether a program counts slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slots {
+    Counted,
+    Ignored,
+}
+
+/// The prices on one scheme.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct SchemePrices {
+    pub(super) work: f64,
+    pub(super) tokens: f64,
+    pub(super) micro_batch: f64,
+    pub(super) slot: f64,
+}
+
+impl<'a> Offer<'a> {
+    /// Any number of replicas from `least` to `most`, with any number of micro-batches.
+    pub(super) fn new(capacity: &'a SchemeCapacity, least: usize, most: usize) -> Offer<'a> {
+        Offer { capacity, least, most, least_micro_batches: 0, most_micro_batches: usize::MAX, counts: 0..=usize::MAX }
+    }
+
+    /// The same replicas, told apart by how many micro-batches each runs: up to `few`, or more. There may be any number
+    /// of each kind.
+    pub(super) fn by_count(&self, few: usize) -> Vec<Offer<'a>> {
+        [0..=few, few + 1..=usize::MAX].into_iter().map(|counts| Offer { least: 0, counts, ..self.clone() }).collect()
+    }
+
+    /// Ranks of a replica.
+    pub(super) fn ranks(&self) -> f64 {
+        count(self.capacity.cost().scheme().ranks())
+    }
+
+    fn reach(&self, end: Millis, sequences: usize) -> Reach {
+        if self.most == 0 {
+            return Reach { levels: Vec::new(), limit: 0.0, large: 0.0 };
+        }
+        let cost = self.capacity.cost();
+        let most = cost.window().most_micro_batches(sequences);
+        let counted = sequences.max(most.min(COUNTED));
+        let mut levels = self.capacity.levels(end, counted);
+        let beyond = self.beyond(end, counted, most);
+        levels.extend(beyond);
+        let most_work = levels.iter().map(|level| level.work_ms).fold(0.0, f64::max);
+        self.add_many(end, counted, &mut levels);
+        levels.retain(|level| self.counts.contains(&level.micro_batches));
+        let through: f64 = cost.stage_multipliers().iter().sum();
+        // The margins keep the sequence that sets the longest way, and two that just fit, in spite of rounding.
+        let alone = end.0 * (1.0 + 1e-9) / through - cost.fixed_ms().0;
+        let limit = cost.longest().as_f64().min(self.length_of(alone) * (1.0 + 1e-9));
+        Reach { levels, limit, large: self.length_of(0.5 * most_work) * (1.0 + 1e-9) }
+    }
+
+    /// Where many micro-batches are asked for, even those counts matter that hold less than fewer do.
+    fn add_many(&self, end: Millis, most: usize, levels: &mut Vec<Level>) {
+        if self.least_micro_batches == 0 {
+            return;
+        }
+        let counts = levels.iter().map(|level| level.micro_batches);
+        let known = counts.filter(|&count| count <= most).max().unwrap_or(0);
+        let window = self.capacity.cost().window();
+        for micro_batches in known + 1..=most {
+            let work_ms = self.capacity.work_on_slowest(micro_batches, end);
+            if work_ms <= 0.0 {
+                break;
+            }
+            levels.push(Level { micro_batches, work_ms, tokens: window.most_tokens(micro_batches) });
+        }
+    }
+
+    /// What fits into more than `counted` micro-batches and at most `most`, of which some are empty, were no time lost
+    /// to filling the pipeline: the fewest and the most of them, so that none in between is worth more.
+    fn beyond(&self, end: Millis, counted: usize, most: usize) -> Vec<Level> {
+        let work = self.capacity.work_on_slowest(counted + 1, end);
+        if counted >= most || work <= 0.0 {
+            return Vec::new();
+        }
+        let cost = self.capacity.cost();
+        let (room, linear) = (cost.window().most_tokens(most), cost.linear_ms_per_token());
+        let tokens = if linear > 0.0 { room.min(work / linear) } else { room };
+        [counted + 1, most].map(|micro_batches| Level { micro_batches, work_ms: work, tokens }).to_vec()
+    }
+
+    /// The length of the sequence that takes `work`.
+    fn length_of(&self, work: f64) -> f64 {
+        let cost = self.capacity.cost();
+        let (a, b) = (cost.quadratic_ms_per_token2(), cost.linear_ms_per_token());
+        if work <= 0.0 { 0.0 } else { 2.0 * work / (b + (b * b + 4.0 * a * work).sqrt()) }
+    }
+}
+
+impl Market<'_> {
+    /// What a replica of each offer can take by `end`.
+    pub(super) fn reaches(&self, end: Millis) -> Vec<Reach> {
+        let sequences = self.demand.sequences();
+        self.offers.iter().map(|offer| offer.reach(end, sequences)).collect()
+    }
+
+    /// What a sequence costs on each offer.
+    pub(super) fn prices(&self, prices: &[SchemePrices], reaches: &[Reach]) -> Vec<Price> {
+        let line = |((offer, price), reach): ((&Offer, &SchemePrices), &Reach)| Price {
+            slope: price.work * offer.capacity.cost().quadratic_ms_per_token2(),
+            offset: price.work * offer.capacity.cost().linear_ms_per_token() + price.tokens,
+            slot: price.slot,
+            large: reach.large,
+            limit: reach.limit,
+        };
+        self.offers.iter().zip(prices).zip(reaches).map(line).collect()
+    }
+
+    /// The least that the sequences cost, and the load of each scheme then; none if some sequence goes nowhere.
+    pub(super) fn asked(&self, prices: &[SchemePrices], reaches: &[Reach]) -> Option<(f64, Vec<Load>)> {
+        let lines = self.prices(prices, reaches);
+        let mut loads = vec![Load::default(); lines.len()];
+        self.demand.cheapest(&lines, &mut loads).map(|asked| (asked, loads))
+    }
+
+    /// The latest time, from `from` on and up to about `until`, that these prices prove impossible; none if they do
+    /// not prove `from` so.
+    pub(super) fn impossible(&self, prices: &[SchemePrices], from: Millis, until: Millis) -> Option<Millis> {
+        if !self.is_impossible(prices, from) {
+            return None;
+        }
+        let (mut impossible, mut step) = (from, 0.01);
+        let mut possible = loop {
+            let next = impossible * (1.0 + step);
+            if !self.is_impossible(prices, next) {
+                break next;
+            }
+            (impossible, step) = (next, 2.0 * step);
+            if impossible >= until {
+                return Some(impossible);
+            }
+        };
+        for _ in 0..HALVINGS {
+            if possible.0 - impossible.0 <= CLOSE * impossible.0 {
+                break;
+            }
+            let middle = Millis(0.5 * (impossible.0 + possible.0));
+            *(if self.is_impossible(prices, middle) { &mut impossible } else { &mut possible }) = middle;
+        }
+        Some(impossible)
+    }
+
+    fn is_impossible(&self, prices: &[SchemePrices], end: Millis) -> bool {
+        let reaches = self.reaches(end);
+        let Some((asked, _)) = self.asked(prices, &reaches) else { return true };
+        let worth = self.worth(prices, &reaches);
+        asked - worth.total > ROUNDING * (asked + worth.terms)
+    }
+
+    /// What all replicas are worth at most: those there must be, and the dearest that the ranks left allow,
+    /// fractions included.
+    fn worth(&self, prices: &[SchemePrices], reaches: &[Reach]) -> Worth {
+        let (mut worth, mut left) = (Worth::default(), f64::from(self.gpus));
+        let mut optional: Vec<(f64, f64, f64)> = Vec::new();
+        for ((offer, price), reach) in self.offers.iter().zip(prices).zip(reaches) {
+            let replica = price.slot + reach.levels.iter().map(|level| price.worth(level)).fold(0.0, f64::max);
+            let micro_batches =
+                if price.micro_batch > 0.0 { offer.most_micro_batches } else { offer.least_micro_batches };
+            worth.add(replica * count(offer.least));
+            worth.add(price.micro_batch * count(micro_batches));
+            left -= offer.ranks() * count(offer.least);
+            optional.push((replica / offer.ranks(), offer.ranks(), count(offer.most - offer.least)));
+        }
+        optional.sort_by(|one, other| other.0.total_cmp(&one.0));
+        for (per_rank, ranks, most) in optional {
+            let taken = left.max(0.0).min(ranks * most);
+            worth.add(per_rank * taken);
+            left -= taken;
+        }
+        worth
+    }
+}
+
+impl SchemePrices {
+    /// What a replica's work and tokens are worth with that many micro-batches.
+    pub(super) fn worth(&self, level: &Level) -> f64 {
+        self.work * level.work_ms + self.tokens * level.tokens - self.micro_batch * count(level.micro_batches)
+    }
+}

@@ -1,0 +1,128 @@
+//! What no plan can beat: over the strategies given, and over any strategy at all.
+//!
+//! Two arguments, the greater of which holds:
+//! - the longest way: each sequence passes all stages of some replica that admits it, in a micro-batch that costs at
+//!   least `a s^2 + b s + c`;
+//! - the work: by an impossible time, all replicas together cannot hold what the sequences ask for, whoever takes
+//!   which ([`market`]). What a pipeline holds is exact over all its micro-batches ([`crate::capacity::Fill`]).
+//!
+//! The prices that prove it come from a linear program ([`relaxation`]), the dual of sharing sequences out in
+//! fractions (Lenstra, Shmoys and Tardos 1990); whole numbers of replicas and micro-batches from branching
+//! ([`branch`]).
+
+mod branch;
+mod climb;
+mod demand;
+mod market;
+mod relaxation;
+
+use crate::batch::Batch;
+pub(crate) use crate::bound::branch::{Branches, Node};
+use crate::bound::demand::Demand;
+pub(crate) use crate::bound::demand::Price;
+use crate::bound::market::{Market, Offer};
+use crate::capacity::SchemeCapacity;
+use crate::plan::{Bound, BoundKind};
+use crate::units::{Millis, whole};
+
+/// A plan sums the same terms in another order: without the margin a perfect one could seem to beat the bound.
+const MARGIN: f64 = 1.0 - 1e-9;
+
+/// Proves bounds for one batch.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounder<'a> {
+    batch: &'a Batch,
+    demand: Demand,
+}
+
+impl<'a> Bounder<'a> {
+    pub(crate) fn new(batch: &'a Batch) -> Bounder<'a> {
+        Bounder { batch, demand: Demand::new(batch) }
+    }
+
+    /// The longest way over these schemes. None where some sequence is admitted by none of them.
+    pub(crate) fn longest_way(&self, schemes: &[&SchemeCapacity]) -> Option<Bound> {
+        // Only the longest can set it: on every scheme a longer sequence takes longer, and is admitted by no more.
+        let (sequence, tokens) = self.batch.longest();
+        let admitting = schemes.iter().map(|capacity| capacity.cost()).filter(|cost| cost.admits(tokens));
+        let through = admitting
+            .map(|cost| cost.micro_batch_ms([tokens].into_iter()) * cost.stage_multipliers().iter().sum::<f64>());
+        through.min().map(|ms| Bound { ms: ms * MARGIN, kind: BoundKind::Sequence(sequence) })
+    }
+
+    /// The bound for replicas of `groups`: each scheme with its number of replicas.
+    pub(crate) fn of_strategy(
+        &self,
+        groups: &[(&SchemeCapacity, usize)],
+        gpus: u32,
+        limit: ProofLimit,
+    ) -> Option<Bound> {
+        let schemes: Vec<&SchemeCapacity> = groups.iter().map(|(capacity, _)| *capacity).collect();
+        let offers = groups.iter().map(|&(capacity, replicas)| Offer::new(capacity, replicas, replicas)).collect();
+        let longest_way = self.longest_way(&schemes)?;
+        let root = Branches::new(Market { demand: &self.demand, offers, gpus }, longest_way.ms, limit.until);
+        let bound = longest_way.or_work(root.least());
+        if bound.ms >= limit.until || limit.markets == 1 {
+            return Some(bound);
+        }
+        let branches = match self.by_count(groups, root.root()) {
+            Some(market) => Branches::new(market, root.least(), limit.until),
+            None => root,
+        };
+        Some(bound.or_work(divided(branches, limit)))
+    }
+
+    /// The market where the largest group of replicas without a pipeline is told apart by how many micro-batches each of
+    /// them runs: few or more than the program uses on average. Those with few need longer sequences, which one price for
+    /// all of them does not say.
+    ///
+    /// There may be any number of each kind, but no more ranks than the groups have.
+    fn by_count<'b>(&'b self, groups: &[(&'b SchemeCapacity, usize)], root: &Node<'b>) -> Option<Market<'b>> {
+        let ranks_of = |&(capacity, replicas): &(&SchemeCapacity, usize)| {
+            capacity.cost().scheme().ranks().saturating_mul(replicas as u64)
+        };
+        let is_told_apart =
+            |&(capacity, replicas): &(&SchemeCapacity, usize)| replicas > 1 && capacity.cost().scheme().pp() == 1;
+        let places = (0..groups.len()).filter(|&place| is_told_apart(&groups[place]));
+        let largest = places.max_by_key(|&place| ranks_of(&groups[place]))?;
+        let (replicas, micro_batches) = root.used(largest);
+        let few = usize::try_from(whole(micro_batches / replicas.max(1.0))).ok()?;
+        let mut offers = root.offers().to_vec();
+        let kinds = offers.remove(largest).by_count(few);
+        offers.extend(kinds);
+        let gpus = u32::try_from(groups.iter().map(ranks_of).sum::<u64>()).ok()?;
+        Some(Market { demand: &self.demand, offers, gpus })
+    }
+
+    /// The markets of any strategy on `gpus` ranks over `schemes`, in whose order a strategy's counts stand. None where
+    /// some sequence is admitted by none of them.
+    pub(crate) fn of_any<'b>(&'b self, schemes: &[&'b SchemeCapacity], gpus: u32) -> Option<Branches<'b>> {
+        let most = |capacity: &SchemeCapacity| usize::try_from(u64::from(gpus) / capacity.cost().scheme().ranks());
+        let offers = schemes.iter().map(|&capacity| Offer::new(capacity, 0, most(capacity).unwrap_or(0))).collect();
+        let market = Market { demand: &self.demand, offers, gpus };
+        Some(Branches::new(market, self.longest_way(schemes)?.ms, Millis::INFINITY))
+    }
+}
+
+/// The bound of a market that is divided as far as it goes.
+fn divided(mut branches: Branches, limit: ProofLimit) -> Millis {
+    while branches.least() < limit.until && branches.len() < limit.markets && branches.divide(limit.until) {}
+    branches.least()
+}
+
+impl Bound {
+    /// This bound, or that by the work if it is greater.
+    pub(crate) fn or_work(self, impossible: Millis) -> Bound {
+        let ms = impossible * MARGIN;
+        if ms > self.ms { Bound { ms, kind: BoundKind::Work } } else { self }
+    }
+}
+
+/// How far a proof goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProofLimit {
+    /// A bound that is as late as this is late enough.
+    pub(crate) until: Millis,
+    /// Markets looked at, at most.
+    pub(crate) markets: usize,
+}

@@ -1,0 +1,228 @@
+//! The prices that prove most, from a linear program.
+//!
+//! At a time `T`, how much of the batch can be served if sequences and replicas may be divided? Columns are ways to
+//! share the batch out, and replicas with one number of micro-batches; the rows keep each scheme's work and tokens
+//! within what its replicas hold, and replicas within the ranks. If less than all is served, the program's prices
+//! prove `T` impossible.
+
+use crate::bound::market::{Market, Reach, SchemePrices, Slots};
+use crate::capacity::Level;
+use crate::linear::Covering;
+use crate::units::{Millis, count};
+
+/// Changes of basis; programs over 13 schemes take about 100.
+const PIVOTS: usize = 600;
+/// A column must be this much better than the prices to be entered.
+const BETTER: f64 = 1e-7;
+
+/// The program at one time.
+pub(super) struct Relaxation<'a> {
+    market: &'a Market<'a>,
+    reaches: Vec<Reach>,
+    rows: Rows,
+    program: Covering,
+    columns: Vec<Column>,
+    /// Work and tokens are counted in the batch's own, so that entries are near 1.
+    units: Vec<(f64, f64)>,
+}
+
+/// What a column stands for.
+#[derive(Clone, Copy, Debug)]
+enum Column {
+    Share,
+    Replica { scheme: usize, micro_batches: usize },
+    More,
+}
+
+/// Which row says what; a scheme's work and tokens are rows `2 k` and `2 k + 1`.
+struct Rows {
+    served: usize,
+    gpus: Option<usize>,
+    slots: Vec<Option<usize>>,
+    replicas: Vec<Option<usize>>,
+    most: Vec<Option<usize>>,
+    many: Vec<Option<usize>>,
+    few: Vec<Option<usize>>,
+    demand: Vec<f64>,
+}
+
+/// What the program found.
+pub(super) struct Solution {
+    pub(super) prices: Vec<SchemePrices>,
+    /// Replicas and micro-batches of each scheme in use, fractions included.
+    pub(super) used: Vec<(f64, f64)>,
+}
+
+impl<'a> Relaxation<'a> {
+    pub(super) fn new(market: &'a Market<'a>, end: Millis, slots: Slots) -> Relaxation<'a> {
+        let reaches = market.reaches(end);
+        let rows = Rows::new(market, &reaches, slots);
+        let load = market.demand.total();
+        let units = market.offers.iter().map(|offer| {
+            let cost = offer.capacity.cost();
+            let work = load.work(cost.quadratic_ms_per_token2(), cost.linear_ms_per_token());
+            (1.0 / work, 1.0 / load.tokens)
+        });
+        let program = Covering::new(&rows.demand, 1.0);
+        Relaxation { market, reaches, rows, program, columns: Vec::new(), units: units.collect() }
+    }
+
+    /// Solves the program.
+    pub(super) fn solve(mut self) -> Solution {
+        let mut budget = PIVOTS;
+        let mut column = vec![0.0; self.rows.demand.len()];
+        while budget > 0 && self.program.settle(&mut budget) {
+            budget = budget.saturating_sub(1);
+            let entered =
+                self.enter_replica(&mut column) || self.enter_more(&mut column) || self.enter_share(&mut column);
+            if !entered {
+                break;
+            }
+        }
+        Solution { prices: self.prices(), used: self.used() }
+    }
+
+    fn prices(&self) -> Vec<SchemePrices> {
+        let prices = self.program.prices();
+        let price = |row: Option<usize>| row.map_or(0.0, |row| prices[row].max(0.0));
+        let scheme = |(scheme, &(work, tokens)): (usize, &(f64, f64))| SchemePrices {
+            work: prices[2 * scheme].max(0.0) * work,
+            tokens: prices[2 * scheme + 1].max(0.0) * tokens,
+            micro_batch: price(self.rows.few[scheme]) - price(self.rows.many[scheme]),
+            slot: price(self.rows.slots[scheme]),
+        };
+        self.units.iter().enumerate().map(scheme).collect()
+    }
+
+    fn used(&self) -> Vec<(f64, f64)> {
+        let mut used = vec![(0.0, 0.0); self.units.len()];
+        for (number, amount) in self.program.columns() {
+            if let Column::Replica { scheme, micro_batches } = self.columns[number] {
+                used[scheme].0 += amount;
+                used[scheme].1 += amount * count(micro_batches);
+            }
+        }
+        used
+    }
+
+    /// The replica that is worth most beyond its price.
+    fn enter_replica(&mut self, column: &mut [f64]) -> bool {
+        let prices = self.program.prices();
+        let value = |scheme: usize, level: Level| -> f64 {
+            self.replica_entries(scheme, level).into_iter().flatten().map(|(row, entry)| prices[row] * entry).sum()
+        };
+        let levels =
+            self.reaches.iter().enumerate().flat_map(|(scheme, reach)| {
+                reach.levels.iter().map(move |&level| (value(scheme, level), scheme, level))
+            });
+        let best = levels.max_by(|one, other| one.0.total_cmp(&other.0));
+        let Some((value, scheme, level)) = best else { return false };
+        if value <= BETTER {
+            return false;
+        }
+        column.fill(0.0);
+        self.replica_entries(scheme, level).into_iter().flatten().for_each(|(row, entry)| column[row] = entry);
+        self.enter(Column::Replica { scheme, micro_batches: level.micro_batches }, column)
+    }
+
+    fn replica_entries(&self, scheme: usize, level: Level) -> [Option<(usize, f64)>; 6] {
+        let (work, tokens) = self.units[scheme];
+        let own = self.rows.replicas[scheme].map(|row| (row, -1.0));
+        let ranks = || self.rows.gpus.map(|row| (row, -self.market.offers[scheme].ranks()));
+        let micro_batches = count(level.micro_batches);
+        [
+            Some((2 * scheme, level.work_ms * work)),
+            Some((2 * scheme + 1, level.tokens * tokens)),
+            own.or_else(ranks),
+            self.rows.slots[scheme].map(|row| (row, 1.0)),
+            self.rows.few[scheme].map(|row| (row, -micro_batches)),
+            self.rows.many[scheme].map(|row| (row, micro_batches)),
+        ]
+    }
+
+    /// A replica beyond the least number, of a scheme whose number is limited.
+    fn enter_more(&mut self, column: &mut [f64]) -> bool {
+        let Some(gpus) = self.rows.gpus else { return false };
+        let prices = self.program.prices();
+        let found = (0..self.units.len()).find_map(|scheme| {
+            let (replicas, most) = (self.rows.replicas[scheme]?, self.rows.most[scheme]);
+            let price = prices[gpus] * self.market.offers[scheme].ranks() + most.map_or(0.0, |row| prices[row]);
+            let is_open = self.market.offers[scheme].most > self.market.offers[scheme].least;
+            (is_open && prices[replicas] > price + BETTER).then_some((scheme, replicas, most))
+        });
+        let Some((scheme, replicas, most)) = found else { return false };
+        column.fill(0.0);
+        column[replicas] = 1.0;
+        column[gpus] = -self.market.offers[scheme].ranks();
+        if let Some(row) = most {
+            column[row] = -1.0;
+        }
+        self.enter(Column::More, column)
+    }
+
+    /// The cheapest way to share the batch out.
+    fn enter_share(&mut self, column: &mut [f64]) -> bool {
+        let Some((asked, loads)) = self.market.asked(&self.prices(), &self.reaches) else { return false };
+        if asked >= self.program.prices()[self.rows.served] - BETTER {
+            return false;
+        }
+        column.fill(0.0);
+        column[self.rows.served] = 1.0;
+        for (scheme, load) in loads.iter().enumerate() {
+            let cost = self.market.offers[scheme].capacity.cost();
+            let work = load.work(cost.quadratic_ms_per_token2(), cost.linear_ms_per_token());
+            column[2 * scheme] = -work * self.units[scheme].0;
+            column[2 * scheme + 1] = -load.tokens * self.units[scheme].1;
+            if let Some(row) = self.rows.slots[scheme] {
+                column[row] = -load.large;
+            }
+        }
+        self.enter(Column::Share, column)
+    }
+
+    fn enter(&mut self, what: Column, column: &[f64]) -> bool {
+        self.columns.push(what);
+        self.program.enter(self.columns.len() - 1, column, 0.0)
+    }
+}
+
+impl Rows {
+    fn new(market: &Market, reaches: &[Reach], slots: Slots) -> Rows {
+        let schemes = market.offers.len();
+        let mut demand = vec![0.0; 2 * schemes];
+        let mut row = |amount: f64| {
+            demand.push(amount);
+            demand.len() - 1
+        };
+        let served = row(1.0);
+        let taken: f64 = market.offers.iter().map(|offer| offer.ranks() * count(offer.least)).sum();
+        let left = f64::from(market.gpus) - taken;
+        let is_open = market.offers.iter().any(|offer| offer.most > offer.least);
+        let gpus = is_open.then(|| row(-left.max(0.0)));
+        let mut rows = Rows {
+            served,
+            gpus,
+            slots: vec![None; schemes],
+            replicas: vec![None; schemes],
+            most: vec![None; schemes],
+            many: vec![None; schemes],
+            few: vec![None; schemes],
+            demand: Vec::new(),
+        };
+        for (scheme, offer) in market.offers.iter().enumerate() {
+            let most_by_ranks = f64::from(market.gpus) / offer.ranks();
+            let is_limited = offer.least == offer.most || count(offer.most) < most_by_ranks;
+            if offer.least > 0 || is_limited {
+                rows.replicas[scheme] = Some(row(-count(offer.least)));
+                rows.most[scheme] =
+                    (is_limited && offer.most > offer.least).then(|| row(-count(offer.most - offer.least)));
+            }
+            let has_large = reaches[scheme].large < reaches[scheme].limit.min(market.demand.longest());
+            rows.slots[scheme] = (slots == Slots::Counted && has_large).then(|| row(0.0));
+            rows.many[scheme] = (offer.least_micro_batches > 0).then(|| row(count(offer.least_micro_batches)));
+            rows.few[scheme] = (offer.most_micro_batches < usize::MAX).then(|| row(-count(offer.most_micro_batches)));
+        }
+        rows.demand = demand;
+        rows
+    }
+}

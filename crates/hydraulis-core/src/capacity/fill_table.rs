@@ -1,0 +1,166 @@
+//! The fills of one kind of pipeline, made when first asked for.
+
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
+use crate::capacity::Fill;
+use crate::capacity::long_fill::LongFill;
+use crate::units::count;
+
+/// Micro-batch counts with fills of their own; above, bounds count the slowest stage's own work alone, and estimates stretch the
+/// fill of so many.
+const COUNTS: usize = 64;
+/// Fixed shares `c / T` of 1/2, 1/4, ... 2^-SHARES have fills of their own. The two around a share hold for it within
+/// 0.05 % where the count is a good one for that share.
+const SHARES: usize = 14;
+/// Beyond so many micro-batches, every other share alone has fills: they take longest to make, are less exact anyway, and
+/// mostly only tell that fewer micro-batches are better.
+const DENSE: usize = 32;
+
+/// Fills for stages of these multipliers, by micro-batch count and fixed share.
+///
+/// A fill is a pure function of its place in the table: who asks first changes nothing.
+#[derive(Debug)]
+pub struct FillTable {
+    stage_multipliers: Vec<f64>,
+    forward_share: f64,
+    slowest: f64,
+    fills: Vec<OnceLock<Fill>>,
+}
+
+impl FillTable {
+    /// An empty table.
+    pub fn new(stage_multipliers: &[f64], forward_share: f64) -> FillTable {
+        FillTable {
+            stage_multipliers: stage_multipliers.to_vec(),
+            forward_share,
+            slowest: stage_multipliers.iter().copied().fold(0.0, f64::max),
+            fills: vec![OnceLock::new(); COUNTS * SHARES],
+        }
+    }
+
+    /// Whether it is of stages of these multipliers and this share.
+    pub fn is_of(&self, stage_multipliers: &[f64], forward_share: f64) -> bool {
+        self.stage_multipliers == stage_multipliers && self.forward_share.total_cmp(&forward_share).is_eq()
+    }
+
+    /// Most of `sum (t_m - c)` that `micro_batches` may take if the replica is to end by `end`; negative where it
+    /// cannot.
+    pub fn most_work(&self, micro_batches: usize, end: f64, fixed: f64) -> f64 {
+        let on_slowest = end / self.slowest - fixed * count(micro_batches);
+        if micro_batches > COUNTS {
+            return on_slowest;
+        }
+        let lines = self.fills_around(micro_batches, end, fixed).map(|fill| fill.most_work(end, fixed));
+        lines.into_iter().fold(on_slowest, f64::min)
+    }
+
+    /// The earliest end of `micro_batches` with that much of `sum (t_m - c)`; about that, where they have no fill of their own.
+    pub fn end(&self, micro_batches: usize, work: f64, fixed: f64) -> f64 {
+        let mut end = (work + fixed * count(micro_batches)) * self.slowest;
+        // Later ends mean lesser shares, whose fills hold more there: this rises to the answer, level by level.
+        for _ in 0..SHARES {
+            let lines = self.around(micro_batches, end, fixed).map(|fill| fill.end(work, fixed));
+            let later = lines.into_iter().fold(end, f64::max);
+            if later <= end {
+                break;
+            }
+            end = later;
+        }
+        end
+    }
+
+    /// The times, as shares of the end, of micro-batches that hold the most, one or more.
+    pub fn shape(&self, micro_batches: usize, end: f64, fixed: f64) -> Cow<'_, [f64]> {
+        self.around(micro_batches, end, fixed)[0].shape()
+    }
+
+    /// The longest of that shape.
+    pub fn longest(&self, micro_batches: usize, end: f64, fixed: f64) -> f64 {
+        end * self.around(micro_batches, end, fixed)[0].longest()
+    }
+
+    /// The fills around `fixed / end`, those of many micro-batches stretched.
+    fn around(&self, micro_batches: usize, end: f64, fixed: f64) -> [LongFill<'_>; 2] {
+        let own = micro_batches.min(COUNTS);
+        // Times are level in the middle, so `own` of them take about their share of the whole.
+        let end_of_own = if own < micro_batches { end * count(own) / count(micro_batches) } else { end };
+        self.fills_around(own, end_of_own, fixed).map(|fill| LongFill::new(fill, micro_batches - own, self.slowest))
+    }
+
+    /// The fills made for the shares around `fixed / end`.
+    fn fills_around(&self, micro_batches: usize, end: f64, fixed: f64) -> [&Fill; 2] {
+        let level = level(end, fixed);
+        let levels = if micro_batches > DENSE { [level | 1; 2] } else { [level, (level + 1).min(SHARES - 1)] };
+        levels.map(|level| self.fill(micro_batches, level))
+    }
+
+    fn fill(&self, micro_batches: usize, level: usize) -> &Fill {
+        self.fills[(micro_batches - 1) * SHARES + level].get_or_init(|| {
+            let fixed_share = 0.5_f64.powi(i32::try_from(level + 1).unwrap_or(i32::MAX));
+            Fill::new(&self.stage_multipliers, self.forward_share, micro_batches, fixed_share)
+        })
+    }
+}
+
+/// The level of the least share that is not below `fixed / end`.
+fn level(end: f64, fixed: f64) -> usize {
+    let mut next = 0.5;
+    let is_last = |_: &usize| {
+        next *= 0.5;
+        fixed > next * end
+    };
+    (0..SHARES - 1).find(is_last).unwrap_or(SHARES - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::{MakespanBuffers, makespan};
+    use crate::units::Millis;
+
+    /// Where fills are few, too, no pipeline holds more than they say: of shapes that rise and fall, equal ones among them.
+    #[test]
+    fn no_pipeline_of_many_micro_batches_holds_more() {
+        let (multipliers, fixed) = ([1.0, 1.2, 1.0], 1.0);
+        let table = FillTable::new(&multipliers, 1.0 / 3.0);
+        let micro_batches = DENSE + 2;
+        for steepness in 0..8 {
+            let rise = |place: usize| count(place.min(micro_batches - 1 - place) * steepness);
+            let times: Vec<Millis> = (0..micro_batches).map(|place| Millis(fixed + 3.0 + rise(place))).collect();
+            let end = makespan(&times, &multipliers, 1.0 / 3.0, &mut MakespanBuffers::default()).0;
+            let work = times.iter().map(|time| time.0 - fixed).sum::<f64>();
+            let most = table.most_work(micro_batches, end, fixed);
+            assert!(work <= most * (1.0 + 1e-9), "{work} {most}");
+            assert!(table.end(micro_batches, work, fixed) <= end * (1.0 + 1e-9));
+            assert_eq!(table.shape(micro_batches, end, fixed).len(), micro_batches);
+            let longest = table.longest(micro_batches, end, fixed);
+            assert!((end / count(micro_batches + 2)..end / 4.0).contains(&longest), "{longest} of {end}");
+        }
+    }
+
+    /// What is estimated of more micro-batches than have fills of their own goes on from what is known of those that have.
+    #[test]
+    fn estimates_go_on_beyond_the_last_fill() {
+        for multipliers in [vec![1.0; 8], vec![1.0; 4]] {
+            let table = FillTable::new(&multipliers, 1.0 / 3.0);
+            for work in [1_000.0, 1_500.0] {
+                let of = |micro_batches| {
+                    let end = table.end(micro_batches, work, 1.0);
+                    (end, table.longest(micro_batches, end, 1.0), table.shape(micro_batches, end, 1.0))
+                };
+                let (last, next, twice) = (of(COUNTS), of(COUNTS + 1), of(2 * COUNTS));
+                // One more micro-batch is one more fixed cost, and a 64th less of the bubble.
+                assert!((last.0 - next.0).abs() < 0.01 * last.0, "{multipliers:?} {work}: {} {}", last.0, next.0);
+                assert!((last.1 - next.1).abs() < 0.03 * last.1, "{multipliers:?} {work}: {} {}", last.1, next.1);
+                for (end, _, shape) in [next, twice] {
+                    let times: Vec<Millis> = shape.iter().map(|share| Millis(share * end)).collect();
+                    let ends = makespan(&times, &multipliers, 1.0 / 3.0, &mut MakespanBuffers::default()).0;
+                    assert!((ends / end - 1.0).abs() < 0.01, "{multipliers:?} {work}: {ends} {end}");
+                    let held: f64 = times.iter().map(|time| time.0 - 1.0).sum();
+                    assert!((held / work - 1.0).abs() < 0.02, "{multipliers:?} {work}: {held}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What more micro-batches than a fill has can hold, by estimate.
+//!
+//! A pipeline fills and drains over a few micro-batches at each end, however many there are: a longer one has the same head
+//! and tail, and more micro-batches that are as long as those between. Nothing is proven by that.
+
+use std::borrow::Cow;
+
+use crate::capacity::Fill;
+use crate::units::count;
+
+/// A fill with more micro-batches in its middle.
+pub(super) struct LongFill<'a> {
+    fill: &'a Fill,
+    more: usize,
+    /// When it ends, in ends of the fill.
+    stretch: f64,
+}
+
+impl<'a> LongFill<'a> {
+    /// With so many more, on stages of which the slowest has this multiplier; with none it is the fill itself.
+    pub(super) fn new(fill: &'a Fill, more: usize, slowest: f64) -> LongFill<'a> {
+        LongFill { fill, more, stretch: 1.0 + fill.level() * slowest * count(more) }
+    }
+
+    /// About when that much work ends, as by [`Fill::end`].
+    pub(super) fn end(&self, work: f64, fixed: f64) -> f64 {
+        let more = count(self.more);
+        self.stretch * self.fill.end_beside(self.fill.level() * more, work + fixed * more, fixed)
+    }
+
+    /// The times of its micro-batches, in running order, as shares of its end.
+    pub(super) fn shape(&self) -> Cow<'a, [f64]> {
+        let shape = self.fill.shape();
+        if self.more == 0 {
+            return Cow::Borrowed(shape);
+        }
+        let (head, tail) = shape.split_at(shape.len() / 2);
+        let middle = std::iter::repeat_n(self.fill.level(), self.more);
+        head.iter().copied().chain(middle).chain(tail.iter().copied()).map(|time| time / self.stretch).collect()
+    }
+
+    /// The longest of them.
+    pub(super) fn longest(&self) -> f64 {
+        self.fill.shape().iter().copied().fold(0.0, f64::max) / self.stretch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::{MakespanBuffers, makespan};
+    use crate::units::Millis;
+
+    /// Its times end when it says, and hold what it says, within 2 %: what it is made of is a fill found within 0.2 to 0.5 %.
+    #[test]
+    fn a_long_fill_ends_when_it_says() {
+        for multipliers in [vec![1.0; 2], vec![1.0; 8], vec![1.0, 1.2, 1.0, 0.7]] {
+            let slowest = multipliers.iter().copied().fold(0.0, f64::max);
+            for (micro_batches, share) in [(32, 0.01), (40, 0.01)] {
+                let fill = Fill::new(&multipliers, 1.0 / 3.0, micro_batches, share);
+                for more in [0, 1, 7, 100, 1_000] {
+                    let long = LongFill::new(&fill, more, slowest);
+                    let times: Vec<Millis> = long.shape().iter().copied().map(Millis).collect();
+                    assert_eq!(times.len(), micro_batches + more);
+                    assert_eq!(times.iter().max(), Some(&Millis(long.longest())));
+                    let end = makespan(&times, &multipliers, 1.0 / 3.0, &mut MakespanBuffers::default()).0;
+                    let fixed = share / long.stretch;
+                    let work = times.iter().map(|time| time.0 - fixed).sum();
+                    assert!((end - 1.0).abs() < 0.02, "{multipliers:?} {micro_batches} {more}: {end}");
+                    assert!((long.end(work, fixed) - 1.0).abs() < 0.02, "{multipliers:?} {micro_batches} {more}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! The independent checker: lists every promise that a plan breaks.
+//!
+//! It shares no code with strategy, dispatch and pack: sequences, caps, blocks of ranks and times are derived
+//! anew from the batch and the cost model, the pipeline by a slow plain simulation of its own.
+
+use std::fmt;
+
+use crate::batch::Batch;
+use crate::check::transfers::derived_transfers;
+use crate::cost::{CostModel, RankMemory, SchemeCost};
+use crate::pipeline::{finishes, instructions};
+use crate::plan::{Plan, ReplicaPlan};
+use crate::spec::{CheckpointingKind, Cluster, MemoryRule};
+use crate::timing::Link;
+use crate::units::{Millis, Tokens, count};
+
+/// A broken promise: a stable code, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which promise.
+    pub code: &'static str,
+    /// Where, and by how much.
+    pub detail: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.detail)
+    }
+}
+
+/// Everything that is wrong with `plan` as a plan of `batch` under `cost` and, where transfers count, by `link`; nothing if
+/// it keeps its promises.
+pub fn check(plan: &Plan, batch: &Batch, cost: &CostModel, link: Option<&Link>) -> Vec<Violation> {
+    let mut report = Report::default();
+    check_inputs(plan, batch, cost, &mut report);
+    check_sequences(plan, batch, &mut report);
+    check_ranks(plan, cost.cluster(), &mut report);
+    for (index, replica) in plan.replicas.iter().enumerate() {
+        match cost.scheme(replica.scheme) {
+            Ok(scheme) => {
+                let room = Room { cap: scheme.cap(), held: held_together(scheme, cost) };
+                check_micro_batches(index, replica, batch, room, &mut report);
+                check_replica(index, replica, batch, scheme, &mut report);
+            }
+            Err(error) => report.add("scheme_unusable", format!("replica {index}: {error}")),
+        }
+    }
+    check_times(plan, &mut report);
+    check_transfers(plan, batch, cost, link, &mut report);
+    report.violations
+}
+
+#[derive(Default)]
+struct Report {
+    violations: Vec<Violation>,
+}
+
+impl Report {
+    fn add(&mut self, code: &'static str, detail: String) {
+        self.violations.push(Violation { code, detail });
+    }
+
+    fn expect(&mut self, holds: bool, code: &'static str, detail: impl FnOnce() -> String) {
+        if !holds {
+            self.add(code, detail());
+        }
+    }
+}
+
+fn check_inputs(plan: &Plan, batch: &Batch, cost: &CostModel, report: &mut Report) {
+    report.expect(plan.batch == *batch, "batch_differs", || "the plan was made for other lengths or targets".into());
+    report.expect(plan.cluster == cost.cluster(), "cluster_differs", || format!("planned for {:?}", plan.cluster));
+    report.expect(plan.memory == cost.memory(), "memory_differs", || {
+        format!("planned with memory {}, not {}", plan.memory, cost.memory())
+    });
+    let profile = &cost.profile().name;
+    report.expect(plan.profile == *profile, "profile_differs", || {
+        format!("planned with '{}', not '{profile}'", plan.profile)
+    });
+    let schemes: Vec<_> = plan.replicas.iter().map(|replica| replica.scheme).collect();
+    report.expect(plan.strategy.schemes() == schemes, "strategy_differs", || {
+        format!("strategy {} has replicas {schemes:?}", plan.strategy)
+    });
+}
+
+fn check_sequences(plan: &Plan, batch: &Batch, report: &mut Report) {
+    let mut times = vec![0_usize; batch.len()];
+    for id in plan.sequences() {
+        match times.get_mut(id) {
+            Some(times) => *times += 1,
+            None => report.add("sequence_unknown", format!("sequence {id} is not in the batch of {}", batch.len())),
+        }
+    }
+    for (id, &times) in times.iter().enumerate() {
+        report.expect(times > 0, "sequence_missing", || format!("sequence {id} is in no micro-batch"));
+        report.expect(times < 2, "sequence_repeated", || format!("sequence {id} is in {times} micro-batches"));
+    }
+}
+
+fn check_ranks(plan: &Plan, cluster: Cluster, report: &mut Report) {
+    let gpus = cluster.gpus();
+    let mut user = vec![None; gpus as usize];
+    for (index, replica) in plan.replicas.iter().enumerate() {
+        let expected = replica.scheme.ranks();
+        let given = replica.ranks.len();
+        report.expect(given as u64 == expected, "rank_count", || {
+            format!("replica {index} has {given} ranks, its scheme {expected}")
+        });
+        for &rank in &replica.ranks {
+            match user.get_mut(rank as usize) {
+                None => report.add("rank_unknown", format!("replica {index} uses rank {rank} of {gpus}")),
+                Some(Some(other)) => {
+                    report.add("rank_shared", format!("rank {rank} is in replicas {other} and {index}"));
+                }
+                Some(free) => *free = Some(index),
+            }
+        }
+        for (stage, block) in replica.ranks.chunks(replica.scheme.block() as usize).enumerate() {
+            let aligned = is_aligned(block, cluster.gpus_per_node());
+            report.expect(aligned, "block_misaligned", || format!("replica {index}, stage {stage}: ranks {block:?}"));
+        }
+    }
+}
+
+/// Consecutive ranks, inside one node at a multiple of their number, or on whole nodes.
+fn is_aligned(block: &[u32], node: u32) -> bool {
+    let consecutive = block.windows(2).all(|pair| pair[1] == pair[0] + 1);
+    let (Some(&first), Some(&last)) = (block.first(), block.last()) else { return false };
+    let inside_one = first / node == last / node && ((first % node) as usize).is_multiple_of(block.len());
+    let whole_nodes = first % node == 0 && (last + 1) % node == 0;
+    consecutive && (inside_one || whole_nodes)
+}
+
+/// How many micro-batches in a row share as many caps: all that the first stage holds at once, if each stage has room for
+/// their tokens in whatever micro-batches they are, and computes nothing of them again; otherwise one.
+fn held_together(scheme: &SchemeCost, cost: &CostModel) -> usize {
+    let (cap, stages) = (scheme.cap().0, scheme.scheme().stages());
+    let Ok(entry) = cost.profile().scheme(scheme.scheme()) else { return 1 };
+    let alike = |list: &[f64]| list.iter().all(|value| value.to_bits() == list[0].to_bits());
+    let layers: Vec<f64> = entry.stage_layers.iter().flatten().copied().map(f64::from).collect();
+    let are_known =
+        entry.activation_bytes_per_token.is_known() || (alike(scheme.stage_multipliers()) && alike(&layers));
+    let together = vec![Tokens(cap.saturating_mul(stages as u64)); stages];
+    // A byte for rounding: what this admits beyond the planner's own windows, no plan has.
+    let limit = count(cost.profile().hardware.memory_bytes) + 1.0;
+    let fits = |memory: &RankMemory| memory.total() <= limit;
+    let have_room = cost.rank_memory(scheme.scheme(), &together).is_ok_and(|memory| memory.iter().all(fits));
+    let are_kept = scheme.scheme().checkpointing() == CheckpointingKind::None;
+    if cost.memory() == MemoryRule::Exact && are_kept && are_known && have_room { stages } else { 1 }
+}
+
+/// What a replica's consecutive micro-batches have room for.
+#[derive(Clone, Copy)]
+struct Room {
+    /// The tokens of one, on average over those held together.
+    cap: Tokens,
+    /// How many are held together.
+    held: usize,
+}
+
+/// Each window of micro-batches that are held together, and the empty ones.
+fn check_micro_batches(index: usize, replica: &ReplicaPlan, batch: &Batch, room: Room, report: &mut Report) {
+    let Room { cap: Tokens(cap), held } = room;
+    let length = |id: &usize| batch.tokens().get(*id).map_or(0, |tokens| tokens.0);
+    let tokens: Vec<u64> = replica.micro_batches.iter().map(|ids| ids.iter().map(length).sum()).collect();
+    let mut empty = held - 1;
+    for (place, micro_batch) in replica.micro_batches.iter().enumerate() {
+        // As many as are held at once, less one, keep two apart that do not fit together; at an end they do nothing.
+        empty = if micro_batch.is_empty() { empty + 1 } else { 0 };
+        let is_last = place + 1 == tokens.len();
+        report.expect(empty == 0 || (empty < held && !is_last), "micro_batch_empty", || {
+            format!("replica {index}, micro-batch {place}")
+        });
+        let first = (place + 1).saturating_sub(held);
+        let total: u64 = tokens[first..=place].iter().sum();
+        let (code, limit) =
+            if held > 1 { ("window_over_cap", cap.saturating_mul(held as u64)) } else { ("micro_batch_over_cap", cap) };
+        report.expect(total <= limit, code, || match held {
+            1 => format!("replica {index}, micro-batch {place}: {total} tokens, the cap is {cap}"),
+            _ => format!(
+                "replica {index}, micro-batches {first} to {place}: {total} tokens, {held} in a row may hold {limit}"
+            ),
+        });
+    }
+}
+
+fn check_replica(index: usize, replica: &ReplicaPlan, batch: &Batch, cost: &SchemeCost, report: &mut Report) {
+    report.expect(replica.context == cost.context(), "context_differs", || {
+        format!("replica {index}: {:?}, the profile has {:?}", replica.context, cost.context())
+    });
+    let (cap, stated) = (cost.cap(), replica.cap_tokens);
+    report.expect(cap == stated, "cap_wrong", || format!("replica {index}: stated {}, computed {}", stated.0, cap.0));
+    let length = |id: &usize| batch.tokens().get(*id).copied().unwrap_or_default();
+    let mut times = Vec::new();
+    for micro_batch in &replica.micro_batches {
+        times.push(cost.micro_batch_ms(micro_batch.iter().map(length)));
+    }
+    let mean: f64 = cost.stage_multipliers().iter().sum::<f64>() / count(cost.stage_multipliers().len());
+    let busy = times.iter().copied().sum::<Millis>() * mean;
+    let ends = plain_makespan(&times, cost.stage_multipliers(), cost.forward_share());
+    for (code, stated, computed) in
+        [("busy_time_wrong", replica.busy_ms, busy), ("replica_time_wrong", replica.predicted_ms, ends)]
+    {
+        report.expect(stated.is_close(computed), code, || {
+            format!("replica {index}: stated {} ms, computed {} ms", stated.0, computed.0)
+        });
+    }
+    let trust = cost.trust(replica.reach(batch));
+    report.expect(replica.trust == trust, "trust_differs", || {
+        format!("replica {index}: {:?}, the profile has {trust:?}", replica.trust)
+    });
+    let stages = replica.scheme.stages();
+    let lists: Vec<_> = (0..stages).map(|stage| instructions(stage, stages, times.len())).collect();
+    report.expect(finishes(&lists), "schedule_hangs", || {
+        format!("replica {index}: {stages} stages, {} micro-batches", times.len())
+    });
+}
+
+fn check_times(plan: &Plan, report: &mut Report) {
+    let slowest = plan.replicas.iter().map(|replica| replica.predicted_ms).max().unwrap_or_default();
+    let stated = plan.iteration_ms;
+    report.expect(stated.is_close(slowest), "iteration_time_wrong", || {
+        format!("stated {} ms, the slowest replica takes {} ms", stated.0, slowest.0)
+    });
+    let bound = plan.lower_bound.ms;
+    let sound = bound.0 > 0.0 && (bound <= stated || bound.is_close(stated));
+    report.expect(sound, "bound_above_time", || format!("lower bound {} ms, iteration {} ms", bound.0, stated.0));
+}
+
+/// The transfers are stated where they count, and are what a plain account of them gives.
+fn check_transfers(plan: &Plan, batch: &Batch, cost: &CostModel, link: Option<&Link>, report: &mut Report) {
+    let (stated, link) = match (plan.transfers, link) {
+        (None, None) => return,
+        (Some(stated), Some(link)) => (stated, link),
+        (stated, _) => {
+            let planned = if stated.is_some() { "with transfers, checked without a link" } else { "without transfers" };
+            return report.add("transfers_differ", format!("planned {planned}"));
+        }
+    };
+    let derived = match derived_transfers(plan, batch, cost, link) {
+        Ok(derived) => derived,
+        Err(error) => return report.add("transfers_differ", error.to_string()),
+    };
+    for (code, stated, derived) in [
+        ("step_time_wrong", stated.step_ms, derived.step_ms),
+        ("transfer_time_wrong", stated.transfer_ms, derived.transfer_ms),
+        ("transfer_time_wrong", stated.alone_ms, derived.alone_ms),
+    ] {
+        // A difference of two sums is as exact as they are.
+        let is_close = (stated.0 - derived.0).abs() <= 1e-9 * derived.0.max(plan.iteration_ms.0).max(1.0);
+        report.expect(is_close, code, || format!("stated {} ms, computed {} ms", stated.0, derived.0));
+    }
+    let (stated, derived) = (stated.moved_bytes, derived.moved_bytes);
+    report.expect(stated == derived, "moved_bytes_wrong", || format!("stated {stated}, computed {derived}"));
+}
+
+/// The 1F1B makespan as a fixed point: an operation starts when its stage is free and its input is there,
+/// and ends are raised, round after round, until nothing changes.
+fn plain_makespan(times: &[Millis], multipliers: &[f64], forward_share: f64) -> Millis {
+    let (stages, v) = (multipliers.len(), times.len());
+    let mut ends = vec![vec![[0.0_f64; 2]; v]; stages];
+    loop {
+        let before = ends.clone();
+        for stage in 0..stages {
+            let ahead = (stages - 1 - stage).min(v);
+            let mut free = 0.0_f64;
+            for slot in 0..v + ahead {
+                let forward = (slot < v).then_some((slot, 0));
+                let backward = (slot >= ahead).then(|| (slot - ahead, 1));
+                for (micro_batch, pass) in forward.into_iter().chain(backward) {
+                    let input = match pass {
+                        0 if stage > 0 => ends[stage - 1][micro_batch][0],
+                        1 if stage + 1 < stages => ends[stage + 1][micro_batch][1],
+                        _ => 0.0,
+                    };
+                    let share = if pass == 0 { forward_share } else { 1.0 - forward_share };
+                    free = free.max(input) + times[micro_batch].0 * multipliers[stage] * share;
+                    ends[stage][micro_batch][pass] = free;
+                }
+            }
+        }
+        if ends == before {
+            return Millis(ends.iter().flatten().flatten().copied().fold(0.0, f64::max));
+        }
+    }
+}

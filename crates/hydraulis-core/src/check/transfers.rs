@@ -1,0 +1,119 @@
+//! The checker's own account of an iteration with its transfers.
+//!
+//! What each bucket takes by itself is the link's to say, as what a sequence takes is the cost model's. How long a step
+//! is, is derived anew: positions from the ranks, blocks of stages one by one, starts raised until nothing changes.
+
+use crate::batch::Batch;
+use crate::cost::CostModel;
+use crate::error::Result;
+use crate::layout::Position;
+use crate::plan::{Plan, PlannedTransfers, ReplicaPlan};
+use crate::spec::{LayerSplit, Scheme};
+use crate::timing::{Link, TransferTimes};
+use crate::units::{Millis, count};
+
+/// What the transfers of `plan` add, for its own packings and iteration time.
+pub(super) fn derived_transfers(plan: &Plan, batch: &Batch, cost: &CostModel, link: &Link) -> Result<PlannedTransfers> {
+    let times = link.transfer_times(&positions(plan)?, cost.cluster(), &cost.profile().every_scheme())?;
+    let mut ready = vec![0.0_f64; times.parameters.len()];
+    for replica in plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty()) {
+        raise_ready(replica, batch, cost, link.split(), &times, &mut ready)?;
+    }
+    let home = (0..ready.len()).rev().fold(0.0_f64, |end, bucket| end.max(ready[bucket]) + times.gradients[bucket].0);
+    let step_ms = Millis(home.max(plan.iteration_ms.0));
+    Ok(PlannedTransfers {
+        step_ms,
+        transfer_ms: step_ms - plan.iteration_ms,
+        alone_ms: times.total(),
+        moved_bytes: times.moved_bytes,
+    })
+}
+
+fn positions(plan: &Plan) -> Result<Vec<Option<Position>>> {
+    let mut positions = vec![None; plan.cluster.gpus() as usize];
+    for replica in plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty()) {
+        let scheme = replica.scheme;
+        for (place, &rank) in (0_u32..).zip(&replica.ranks) {
+            let (tp, block) = (u32::from(scheme.tp()), scheme.block());
+            let number = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
+            let position =
+                Position::new(scheme, number(place / block), number(place % block / tp), number(place % tp))?;
+            if let Some(free) = positions.get_mut(rank as usize) {
+                *free = Some(position);
+            }
+        }
+    }
+    Ok(positions)
+}
+
+/// Raises when each bucket is ready to when the last backward of a replica has gone through its block.
+fn raise_ready(
+    replica: &ReplicaPlan,
+    batch: &Batch,
+    cost: &CostModel,
+    split: &LayerSplit,
+    transfers: &TransferTimes,
+    ready: &mut [f64],
+) -> Result<()> {
+    let cost = cost.scheme(replica.scheme)?;
+    let length = |id: &usize| batch.tokens().get(*id).copied().unwrap_or_default();
+    let time = |ids: &Vec<usize>| cost.micro_batch_ms(ids.iter().map(length)).0;
+    let times: Vec<f64> = replica.micro_batches.iter().map(time).collect();
+    let (stages, last) = (cost.stage_multipliers().len(), times.len() - 1);
+    let mut ends = vec![vec![[0.0_f64; 2]; times.len()]; stages];
+    let held =
+        (0..replica.scheme.pp()).map(|stage| blocks(split, replica.scheme, stage)).collect::<Result<Vec<_>>>()?;
+    loop {
+        let before = ends.clone();
+        for (stage, &multiplier) in cost.stage_multipliers().iter().enumerate() {
+            let blocks = &held[stage];
+            let mut clock = 0.0_f64;
+            for (micro_batch, pass) in order(stage, stages, times.len()) {
+                let input = match pass {
+                    0 if stage > 0 => ends[stage - 1][micro_batch][0],
+                    1 if stage + 1 < stages => ends[stage + 1][micro_batch][1],
+                    _ => 0.0,
+                };
+                let share = if pass == 0 { cost.forward_share() } else { 1.0 - cost.forward_share() };
+                let all = times[micro_batch] * multiplier * share;
+                let each = all / count(blocks.len());
+                clock = clock.max(input);
+                if pass == 0 && micro_batch == 0 {
+                    for &block in blocks {
+                        let arrival: f64 = transfers.parameters[..=block].iter().map(|ms| ms.0).sum();
+                        clock = clock.max(arrival) + each;
+                    }
+                } else if pass == 1 && micro_batch == last {
+                    for &block in blocks.iter().rev() {
+                        clock += each;
+                        ready[block] = ready[block].max(clock);
+                    }
+                } else {
+                    clock += all;
+                }
+                ends[stage][micro_batch][pass] = clock;
+            }
+        }
+        if ends == before {
+            return Ok(());
+        }
+    }
+}
+
+/// Micro-batch and pass of each computation of a stage, in 1F1B order.
+fn order(stage: usize, stages: usize, micro_batches: usize) -> Vec<(usize, usize)> {
+    let ahead = (stages - 1 - stage).min(micro_batches);
+    let slot = |slot: usize| {
+        let forward = (slot < micro_batches).then_some((slot, 0));
+        forward.into_iter().chain((slot >= ahead).then(|| (slot - ahead, 1)))
+    };
+    (0..micro_batches + ahead).flat_map(slot).collect()
+}
+
+/// The blocks of a stage: 0 the embedding, with the first; then its layers; then the head, with the last.
+fn blocks(split: &LayerSplit, scheme: Scheme, stage: u16) -> Result<Vec<usize>> {
+    let layers = split.stage(scheme, stage)?.map(|layer| layer as usize + 1);
+    let embedding = (stage == 0).then_some(0);
+    let head = (stage + 1 == scheme.pp()).then_some(split.layers() as usize + 1);
+    Ok(embedding.into_iter().chain(layers).chain(head).collect())
+}

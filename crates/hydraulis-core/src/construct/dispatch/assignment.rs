@@ -1,0 +1,162 @@
+//! Sequences on replicas, with each replica's packed time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+
+use crate::batch::Batch;
+use crate::capacity::Capacities;
+use crate::construct::pack::{Packer, Packing};
+use crate::error::Result;
+use crate::spec::{Scheme, Strategy};
+use crate::units::Millis;
+
+/// The sequences of each replica, longest first, and the time they take there.
+///
+/// Replicas of one scheme share a packer: `scheme_of` says which.
+#[derive(Clone, Debug)]
+pub struct Assignment<'a> {
+    pub(super) packers: Vec<Packer<'a>>,
+    pub(super) scheme_of: Vec<usize>,
+    pub(super) sequences: Vec<Vec<usize>>,
+    pub(super) times: Vec<Millis>,
+}
+
+impl<'a> Assignment<'a> {
+    /// Takes the time of each replica's sequences.
+    pub(super) fn new(packers: Vec<Packer<'a>>, scheme_of: Vec<usize>, sequences: Vec<Vec<usize>>) -> Assignment<'a> {
+        let mut assignment = Assignment { packers, scheme_of, sequences, times: Vec::new() };
+        assignment.times = (0..assignment.sequences.len())
+            .map(|replica| assignment.packers[assignment.scheme_of[replica]].time(&assignment.sequences[replica]))
+            .collect();
+        assignment
+    }
+
+    /// These sequences, longest first, of each replica of a strategy, which admits them.
+    pub fn of(
+        batch: &'a Batch,
+        strategy: &Strategy,
+        capacities: &'a Capacities,
+        sequences: Vec<Vec<usize>>,
+    ) -> Result<Assignment<'a>> {
+        let (packers, scheme_of) = packers(batch, strategy, capacities)?;
+        Ok(Assignment::new(packers, scheme_of, sequences))
+    }
+
+    /// The same sequences, on replicas of which those of a scheme end so much later than their packings.
+    #[must_use]
+    pub fn delayed(self, delay: impl Fn(Scheme) -> Millis) -> Assignment<'a> {
+        let later = |packer: Packer<'a>| {
+            let delay = delay(packer.cost().scheme());
+            packer.delayed(delay)
+        };
+        Assignment::new(self.packers.into_iter().map(later).collect(), self.scheme_of, self.sequences)
+    }
+
+    /// The sequences of each replica, longest first.
+    pub fn sequences(&self) -> &[Vec<usize>] {
+        &self.sequences
+    }
+
+    /// The time of each replica.
+    pub fn ends(&self) -> &[Millis] {
+        &self.times
+    }
+
+    /// The time of the slowest replica.
+    pub fn iteration_ms(&self) -> Millis {
+        self.times.iter().copied().max().unwrap_or_default()
+    }
+
+    /// The packing of each replica, its order polished.
+    pub fn polished(&mut self) -> Vec<Packing> {
+        let pack = |replica: usize| self.packers[self.scheme_of[replica]].pack(&self.sequences[replica]);
+        (0..self.sequences.len()).map(pack).collect()
+    }
+
+    /// The same, but only those are polished that would else end later than the last polished one: the iteration is as
+    /// short, and most replicas of a large cluster are left as they are.
+    pub fn polished_last(&mut self) -> Vec<Packing> {
+        let draft = |replica: usize| self.packers[self.scheme_of[replica]].draft(&self.sequences[replica]);
+        let mut packings: Vec<Packing> = (0..self.sequences.len()).map(draft).collect();
+        let mut by_end: BinaryHeap<(Millis, Reverse<usize>)> =
+            packings.iter().enumerate().map(|(replica, packing)| (packing.ms, Reverse(replica))).collect();
+        let mut last = Millis::ZERO;
+        while let Some((_, Reverse(replica))) = by_end.pop().filter(|(ms, _)| *ms > last) {
+            let draft = std::mem::take(&mut packings[replica]);
+            packings[replica] = self.packer(replica).polished(draft);
+            last = last.max(packings[replica].ms);
+        }
+        packings
+    }
+
+    /// Has the packings of the replicas hide what they can of their transfers; see [`Packer::hiding`].
+    pub fn hide(&mut self, packings: &mut [Packing]) {
+        for (replica, packing) in packings.iter_mut().enumerate() {
+            *packing = self.packers[self.scheme_of[replica]].hiding(&self.sequences[replica], std::mem::take(packing));
+        }
+    }
+
+    /// The packer of a replica.
+    pub fn packer(&mut self, replica: usize) -> &mut Packer<'a> {
+        &mut self.packers[self.scheme_of[replica]]
+    }
+
+    /// The replicas of one scheme.
+    pub(super) fn replicas(&self, scheme: usize) -> Range<usize> {
+        replicas(&self.scheme_of, scheme)
+    }
+
+    pub(super) fn packer_of(&self, replica: usize) -> &Packer<'a> {
+        &self.packers[self.scheme_of[replica]]
+    }
+}
+
+/// A packer for each distinct scheme, and which of them each replica uses.
+pub(super) fn packers<'a>(
+    batch: &'a Batch,
+    strategy: &Strategy,
+    capacities: &'a Capacities,
+) -> Result<(Vec<Packer<'a>>, Vec<usize>)> {
+    let groups = strategy.groups();
+    let packers = groups.iter().map(|(scheme, _)| Ok(Packer::new(capacities.scheme(*scheme)?, batch)));
+    let replicas = groups.iter().enumerate();
+    let scheme_of = replicas.flat_map(|(scheme, (_, replicas))| std::iter::repeat_n(scheme, *replicas)).collect();
+    Ok((packers.collect::<Result<_>>()?, scheme_of))
+}
+
+/// The replicas of one scheme, of which those of each stand together.
+pub(super) fn replicas(scheme_of: &[usize], scheme: usize) -> Range<usize> {
+    let first = scheme_of.partition_point(|&other| other < scheme);
+    first..scheme_of.partition_point(|&other| other <= scheme)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::{CostModel, preset};
+    use crate::spec::Cluster;
+
+    #[test]
+    fn the_iteration_is_as_short_where_only_the_last_are_polished() {
+        let capacities =
+            Capacities::new(CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()));
+        let lengths: Vec<i64> = (0..96).map(|i| 5_500 - i * 50 - i * 7_919 % 400).collect();
+        let batch = Batch::new(&lengths, None).unwrap();
+        let mut by_length: Vec<usize> = (0..96).collect();
+        by_length.sort_by_key(|&id| Reverse(lengths[id]));
+        let mut left_alone = 0;
+        for (replicas, scheme) in [(8, "<tp4,pp2>"), (4, "<tp4,pp4>"), (3, "<tp4,pp4>")] {
+            let dealt =
+                (0..replicas).map(|replica| by_length.iter().copied().skip(replica).step_by(replicas).collect());
+            let strategy = format!("{replicas}x{scheme}").parse().unwrap();
+            let mut assignment = Assignment::of(&batch, &strategy, &capacities, dealt.collect()).unwrap();
+            let (all, last) = (assignment.polished(), assignment.polished_last());
+            let end = |packings: &[Packing]| packings.iter().map(|packing| packing.ms).max().unwrap();
+            assert_eq!(end(&all), end(&last), "{strategy}");
+            assert!(end(&last) <= assignment.iteration_ms(), "{strategy}");
+            left_alone += all.iter().zip(&last).filter(|(one, other)| one.ms < other.ms).count();
+        }
+        assert!(left_alone > 0);
+    }
+}

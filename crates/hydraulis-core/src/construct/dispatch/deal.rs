@@ -1,0 +1,274 @@
+//! Sequences dealt to a strategy's replicas one by one.
+
+use std::ops::Range;
+
+use crate::batch::Batch;
+use crate::capacity::Capacities;
+use crate::construct::dispatch::assignment::{packers, replicas};
+use crate::construct::dispatch::ranking::Ranking;
+use crate::construct::dispatch::share::Share;
+use crate::construct::dispatch::{Assignment, Load};
+use crate::construct::pack::Packer;
+use crate::error::{Error, Result};
+use crate::spec::Strategy;
+use crate::units::{Millis, Tokens};
+
+/// Replicas of each scheme that are looked at for a sequence, the earliest to end first. One that ends later may yet be
+/// the better place, as it may have room in a micro-batch.
+const LOOKED_AT: usize = 8;
+/// What is still to be dealt is weighed anew whenever sequences have become shorter by this share.
+const SHORTER: f64 = 0.125;
+
+/// Sequences dealt one by one, longest first, each to the replica that then ends earliest.
+pub(super) struct Deal<'a> {
+    tokens: &'a [Tokens],
+    /// One for each distinct scheme.
+    packers: Vec<Packer<'a>>,
+    /// Which of them each replica uses.
+    scheme_of: Vec<usize>,
+    loads: Vec<Load>,
+    /// For each scheme, its replicas.
+    rankings: Vec<Ranking>,
+    /// For each scheme, what packing takes as a multiple of the estimate.
+    paces: Vec<f64>,
+    /// For each replica, by how much more it ends later than estimated.
+    late: Vec<Millis>,
+    /// What each replica is to hold in the end, where that is known.
+    shares: Vec<Share>,
+    /// For each scheme, what a token takes on average of those that are still to be dealt.
+    rates: Vec<f64>,
+}
+
+impl<'a> Deal<'a> {
+    pub(super) fn new(batch: &'a Batch, strategy: &Strategy, capacities: &'a Capacities) -> Result<Deal<'a>> {
+        let (packers, scheme_of) = packers(batch, strategy, capacities)?;
+        Ok(Deal::on(batch.tokens(), packers, scheme_of))
+    }
+
+    /// A deal to the replicas of an assignment.
+    pub(super) fn again(tokens: &'a [Tokens], assignment: &Assignment<'a>) -> Deal<'a> {
+        Deal::on(tokens, assignment.packers.clone(), assignment.scheme_of.clone())
+    }
+
+    fn on(tokens: &'a [Tokens], packers: Vec<Packer<'a>>, scheme_of: Vec<usize>) -> Deal<'a> {
+        let (schemes, replicas) = (packers.len(), scheme_of.len());
+        let (loads, shares) = (vec![Load::default(); replicas], vec![Share::default(); replicas]);
+        let (rankings, paces, rates) = (Vec::new(), vec![1.0; schemes], vec![0.0; schemes]);
+        let late = vec![Millis::ZERO; replicas];
+        let mut deal = Deal { tokens, packers, scheme_of, loads, rankings, paces, late, shares, rates };
+        deal.rank();
+        deal
+    }
+
+    /// Deals all sequences anew, and packs them; none where one is not admitted.
+    pub(super) fn all(&mut self, by_length: &[usize]) -> Option<Assignment<'a>> {
+        self.shares.fill(Share::default());
+        self.loads.fill(Load::default());
+        self.rates.fill(0.0);
+        self.rank();
+        let mut sequences = vec![Vec::new(); self.loads.len()];
+        for &id in by_length {
+            sequences[self.take(id, LOOKED_AT)?].push(id);
+        }
+        Some(Assignment::new(self.packers.clone(), self.scheme_of.clone(), sequences))
+    }
+
+    /// The same, with a share for each replica: it ends when it has taken that much, of what is left on average.
+    pub(super) fn by_shares(&mut self, by_length: &[usize], shares: &[Share]) -> Option<Assignment<'a>> {
+        self.loads.fill(Load::default());
+        self.shares.clone_from_slice(shares);
+        let mut sequences = vec![Vec::new(); self.loads.len()];
+        let mut left = self.left(by_length);
+        let mut weighed = f64::INFINITY;
+        for &id in by_length {
+            let length = self.tokens[id].as_f64();
+            if length < weighed * (1.0 - SHORTER) {
+                weighed = length;
+                self.weigh(&left);
+            }
+            left.take(id, self.tokens[id], &self.packers);
+            sequences[self.take(id, LOOKED_AT)?].push(id);
+        }
+        Some(Assignment::new(self.packers.clone(), self.scheme_of.clone(), sequences))
+    }
+
+    /// Deals sequences beside those that each replica of a new deal has, which come first in length; `late` says by how much
+    /// each ends later than estimated.
+    pub(super) fn beside(
+        &mut self,
+        mut sequences: Vec<Vec<usize>>,
+        late: Vec<Millis>,
+        by_length: &[usize],
+    ) -> Option<Assignment<'a>> {
+        self.late = late;
+        for (replica, ids) in sequences.iter().enumerate() {
+            self.loads[replica] = self.load(replica, ids);
+        }
+        self.rank();
+        for &id in by_length {
+            sequences[self.take(id, LOOKED_AT)?].push(id);
+        }
+        Some(Assignment::new(self.packers.clone(), self.scheme_of.clone(), sequences))
+    }
+
+    /// A replica with these sequences.
+    pub(super) fn load(&self, replica: usize, ids: &[usize]) -> Load {
+        let packer = &self.packers[self.scheme_of[replica]];
+        let mut load = ids.iter().fold(Load::default(), |load, &id| load.grown(id, self.tokens[id], packer));
+        load.end = self.end_of(replica, load);
+        load
+    }
+
+    fn left(&self, ids: &[usize]) -> Left {
+        let ms = |packer: &Packer| ids.iter().map(|&id| packer.sequence_ms()[id]).sum();
+        Left { tokens: ids.iter().map(|&id| self.tokens[id]).sum(), ms: self.packers.iter().map(ms).collect() }
+    }
+
+    /// Estimates anew when replicas end that are to take more.
+    fn weigh(&mut self, left: &Left) {
+        self.rates = left.ms.iter().map(|ms| (ms.0 / left.tokens.as_f64()).max(0.0)).collect();
+        for replica in 0..self.loads.len() {
+            self.loads[replica].end = self.end_of(replica, self.loads[replica]);
+        }
+        self.rank();
+    }
+
+    /// About when a replica ends with this load, and what its share lacks.
+    fn end_of(&self, replica: usize, load: Load) -> Millis {
+        let scheme = self.scheme_of[replica];
+        let expected = self.shares[replica].expected;
+        load.end_with(expected, self.rates[scheme], &self.packers[scheme]) * self.paces[scheme] + self.late[replica]
+    }
+
+    /// Brings the replicas of each scheme in order.
+    fn rank(&mut self) {
+        let replicas = |scheme: usize| self.replicas(scheme).map(|replica| (replica, self.loads[replica].end));
+        self.rankings = (0..self.packers.len()).map(|scheme| Ranking::new(replicas(scheme))).collect();
+    }
+
+    /// Compares the estimates of the last deal with what packing took.
+    pub(super) fn learn(&mut self, packed: &Assignment) {
+        for scheme in 0..self.packers.len() {
+            let took: Millis = self.replicas(scheme).map(|replica| packed.times[replica]).sum();
+            let estimated: Millis = self.replicas(scheme).map(|replica| self.loads[replica].end).sum();
+            if estimated > Millis::ZERO {
+                self.paces[scheme] *= took.0 / estimated.0;
+            }
+        }
+    }
+
+    fn replicas(&self, scheme: usize) -> Range<usize> {
+        replicas(&self.scheme_of, scheme)
+    }
+
+    /// When the last replica ends by estimate.
+    pub(super) fn end(&self) -> Option<Millis> {
+        self.loads.iter().map(|load| load.end).max()
+    }
+
+    /// Whether there is more than one scheme.
+    pub(super) fn is_mixed(&self) -> bool {
+        self.packers.len() > 1
+    }
+
+    /// Takes a sequence to the replica that then ends earliest, of so many of each scheme; none if none admits it.
+    pub(super) fn take(&mut self, id: usize, looked_at: usize) -> Option<usize> {
+        let tokens = self.tokens[id];
+        let mut best: Option<(Load, usize)> = None;
+        for scheme in (0..self.packers.len()).filter(|&scheme| self.packers[scheme].cost().admits(tokens)) {
+            let adds = self.least_added(scheme, id);
+            let open = |replica: &usize| self.loads[*replica].tokens() + tokens <= self.shares[*replica].most;
+            for replica in self.rankings[scheme].earliest().filter(open).take(looked_at) {
+                // Those that follow end no earlier, and the sequence takes its time on each.
+                if best.is_some_and(|(best, _)| self.loads[replica].end + adds >= best.end) {
+                    break;
+                }
+                let mut load = self.loads[replica].grown(id, tokens, &self.packers[scheme]);
+                load.end = self.end_of(replica, load);
+                if best.is_none_or(|(best, other)| (load.end, replica) < (best.end, other)) {
+                    best = Some((load, replica));
+                }
+            }
+        }
+        let (load, replica) = best?;
+        self.rankings[self.scheme_of[replica]].change(replica, self.loads[replica].end, load.end);
+        self.loads[replica] = load;
+        Some(replica)
+    }
+
+    /// What a sequence adds at least to the end of a scheme's replicas: its time, less that of what it takes the place of.
+    fn least_added(&self, scheme: usize, id: usize) -> Millis {
+        let packer = &self.packers[scheme];
+        let replaced = Millis(self.rates[scheme] * self.tokens[id].as_f64());
+        (packer.sequence_ms()[id] - replaced) * (packer.cost().slowest_multiplier() * self.paces[scheme])
+    }
+
+    pub(super) fn too_long(&self, sequence: usize, strategy: &Strategy) -> Error {
+        let widest = self.packers.iter().map(Packer::cost).max_by_key(|cost| cost.longest());
+        Error::SequenceTooLong {
+            sequence,
+            tokens: self.tokens[sequence],
+            subject: format!("strategy {strategy}"),
+            limit: widest.map(crate::cost::SchemeCost::longest).unwrap_or_default(),
+            on: widest.map(|cost| format!(" on {}", cost.scheme())).unwrap_or_default(),
+        }
+    }
+}
+
+/// What is still to be dealt.
+struct Left {
+    tokens: Tokens,
+    /// What it would take on each scheme.
+    ms: Vec<Millis>,
+}
+
+impl Left {
+    fn take(&mut self, id: usize, tokens: Tokens, packers: &[Packer]) {
+        self.tokens = self.tokens - tokens;
+        self.ms.iter_mut().zip(packers).for_each(|(ms, packer)| *ms = *ms - packer.sequence_ms()[id]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::{CostModel, preset};
+    use crate::spec::Cluster;
+
+    #[test]
+    fn no_sequence_adds_less_than_is_said() {
+        let capacities =
+            Capacities::new(CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()));
+        let lengths: Vec<i64> = (0..60).map(|i| 7_000 - 113 * i).collect();
+        let batch = Batch::new(&lengths, None).unwrap();
+        let deal = Deal::new(&batch, &"1x<tp16>+2x<tp8,pp2>+4x<tp4>".parse().unwrap(), &capacities).unwrap();
+        for (scheme, replica) in [(0, 0), (1, 1), (2, 3)] {
+            let mut load = Load::default();
+            for id in 0..lengths.len() {
+                let mut grown = load.grown(id, batch.tokens()[id], &deal.packers[scheme]);
+                grown.end = deal.end_of(replica, grown);
+                assert!(grown.end.0 >= (load.end + deal.least_added(scheme, id)).0 - 1e-6, "{scheme} {id}");
+                load = grown;
+            }
+        }
+    }
+
+    #[test]
+    fn no_replica_takes_more_than_its_share() {
+        let capacities =
+            Capacities::new(CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()));
+        let lengths: Vec<i64> = (0..300).map(|i| 3_000 - 9 * i).collect();
+        let (batch, by_length) = (Batch::new(&lengths, None).unwrap(), (0..300).collect::<Vec<usize>>());
+        let mut deal = Deal::new(&batch, &"2x<tp8>".parse().unwrap(), &capacities).unwrap();
+        let most = Tokens(200_000);
+        let shares = [Share { expected: most, most }, Share { expected: Tokens(297_000), ..Share::default() }];
+        let dealt = deal.by_shares(&by_length, &shares).unwrap();
+        let held = |replica: usize| dealt.sequences[replica].iter().map(|&id| batch.tokens()[id]).sum::<Tokens>();
+        assert!(held(0) <= most && held(0).0 > 199_000, "{} {}", held(0), held(1));
+        // The one that holds less has the longer sequences: both end at about the same time.
+        let mean = |replica: usize| held(replica).0 / dealt.sequences[replica].len() as u64;
+        assert!(mean(0) > mean(1), "{} {}", mean(0), mean(1));
+        let none = [Share { expected: Tokens(1), most: Tokens(1) }; 2];
+        assert!(deal.by_shares(&by_length, &none).is_none());
+    }
+}

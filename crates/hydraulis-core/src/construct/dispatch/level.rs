@@ -1,0 +1,125 @@
+//! Replicas that end together.
+//!
+//! Where there are thousands of replicas, moves and swaps of single sequences come to an end before all have had their turn.
+//! But what packing takes beyond the estimate depends on a replica's long sequences, and hardly on its short ones: so these are
+//! dealt anew, to replicas that end when packing says that they do.
+
+use std::cmp::Reverse;
+
+use crate::construct::dispatch::Assignment;
+use crate::construct::dispatch::deal::Deal;
+use crate::units::{Millis, Tokens};
+
+/// The shortest sequences that hold this share (one in so many) of all tokens are dealt anew: on long-tailed lengths a third of them.
+const SHORT: u64 = 20;
+
+/// Deals the sequences that an assignment has not placed, longest first, beside those that it has; none where one is not
+/// admitted.
+///
+/// `by_length` holds them, none of which is longer than one that is placed.
+pub fn beside_placed<'a>(placed: &Assignment<'a>, tokens: &'a [Tokens], by_length: &[usize]) -> Option<Assignment<'a>> {
+    let mut deal = Deal::again(tokens, placed);
+    let late = late(&deal, placed);
+    deal.beside(placed.sequences.clone(), late, by_length)
+}
+
+/// Deals the shortest sequences anew; `by_length` holds all ids, longest first.
+pub fn level<'a>(assignment: &Assignment<'a>, tokens: &'a [Tokens], by_length: &[usize]) -> Option<Assignment<'a>> {
+    let mut deal = Deal::again(tokens, assignment);
+    let late = late(&deal, assignment);
+    let (_, short) = by_length.split_at(by_length.len() - shortest(tokens, by_length));
+    let rank = |id: usize| (Reverse(tokens[id]), id);
+    let mut sequences = assignment.sequences.clone();
+    for ids in &mut sequences {
+        let kept = ids.partition_point(|&id| short.first().is_none_or(|&first| rank(id) < rank(first)));
+        ids.truncate(kept);
+    }
+    deal.beside(sequences, late, short)
+}
+
+/// By how much each replica ends later than a new deal estimates.
+fn late(deal: &Deal, assignment: &Assignment) -> Vec<Millis> {
+    let replicas = assignment.sequences.iter().zip(&assignment.times).enumerate();
+    let late = |(replica, (ids, &time)): (usize, (&Vec<usize>, &Millis))| {
+        if ids.is_empty() { Millis::ZERO } else { time - deal.load(replica, ids).end }
+    };
+    replicas.map(late).collect()
+}
+
+/// How many of the shortest sequences hold their share of all tokens.
+fn shortest(tokens: &[Tokens], by_length: &[usize]) -> usize {
+    let mut left = by_length.iter().map(|&id| tokens[id].0).sum::<u64>() / SHORT;
+    let fits = |id: &&usize| {
+        let rest = left.checked_sub(tokens[**id].0);
+        left = rest.unwrap_or_default();
+        rest.is_some()
+    };
+    by_length.iter().rev().take_while(fits).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Batch;
+    use crate::capacity::Capacities;
+    use crate::construct::dispatch::longest_first;
+    use crate::cost::{CostModel, preset};
+    use crate::spec::Cluster;
+
+    /// 1,200 lengths with a long tail, longest first.
+    fn batch() -> Batch {
+        let lengths: Vec<i64> = (0..1_200).map(|i| 30 + 400_000 / (80 + 3 * i)).collect();
+        Batch::new(&lengths, None).unwrap()
+    }
+
+    fn capacities() -> Capacities {
+        Capacities::new(CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(512, 8).unwrap()))
+    }
+
+    fn is_whole(assignment: &Assignment, sequences: usize) -> bool {
+        let mut ids = assignment.sequences.concat();
+        ids.sort_unstable();
+        ids.into_iter().eq(0..sequences) && assignment.sequences.iter().all(|ids| ids.is_sorted())
+    }
+
+    #[test]
+    fn replicas_end_together_by_what_packing_takes() {
+        let (batch, capacities) = (batch(), capacities());
+        let by_length: Vec<usize> = (0..batch.len()).collect();
+        let strategy = "64x<tp4,pp2>".parse().unwrap();
+        let dealt = longest_first(&batch, &by_length, &strategy, &capacities).unwrap();
+        let levelled = level(&dealt, batch.tokens(), &by_length).unwrap();
+        let spread = |assignment: &Assignment| {
+            let earliest = assignment.ends().iter().copied().min().unwrap();
+            assignment.iteration_ms().0 / earliest.0 - 1.0
+        };
+        assert!(is_whole(&levelled, batch.len()));
+        assert!(spread(&levelled) < 0.5 * spread(&dealt), "{} {}", spread(&dealt), spread(&levelled));
+        assert!(levelled.iteration_ms() < dealt.iteration_ms());
+    }
+
+    #[test]
+    fn what_is_placed_stays_and_the_rest_goes_to_whoever_ends_earliest() {
+        let (batch, capacities) = (batch(), capacities());
+        let strategy = "2x<tp8>+4x<tp4>".parse().unwrap();
+        let mut sequences = vec![Vec::new(); 6];
+        (sequences[0], sequences[2]) = ((0..4).collect(), vec![4]);
+        let placed = Assignment::of(&batch, &strategy, &capacities, sequences.clone()).unwrap();
+        let dealt = beside_placed(&placed, batch.tokens(), &(5..batch.len()).collect::<Vec<_>>()).unwrap();
+        assert!(is_whole(&dealt, batch.len()));
+        assert!(dealt.sequences.iter().zip(&sequences).all(|(ids, placed)| ids.starts_with(placed)));
+        let ends = dealt.ends();
+        assert!(ends.iter().all(|end| end.0 > 0.97 * dealt.iteration_ms().0), "{ends:?}");
+        // A sequence that no replica admits has no place.
+        let long = Batch::new(&[32_000, 900], None).unwrap();
+        let narrow = Assignment::of(&long, &"1x<tp4,pp2>".parse().unwrap(), &capacities, vec![vec![1]]).unwrap();
+        assert!(beside_placed(&narrow, long.tokens(), &[0]).is_none());
+    }
+
+    #[test]
+    fn the_shortest_hold_their_share_of_all_tokens() {
+        let tokens = [60, 30, 4, 3, 3].map(Tokens);
+        assert_eq!(shortest(&tokens, &[0, 1, 2, 3, 4]), 1);
+        assert_eq!(shortest(&[Tokens(7)], &[0]), 0);
+    }
+}

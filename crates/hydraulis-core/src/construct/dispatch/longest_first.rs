@@ -1,0 +1,82 @@
+//! The first assignment.
+
+use crate::batch::Batch;
+use crate::capacity::Capacities;
+use crate::construct::dispatch::Assignment;
+use crate::construct::dispatch::deal::Deal;
+use crate::error::Result;
+use crate::spec::Strategy;
+use crate::units::Millis;
+
+/// Each sequence, longest first, onto the replica that admits it and by estimate then ends earliest; a second time with
+/// what packing took beyond the estimates.
+///
+/// `by_length` holds the batch's ids, longest first. Among equals the first replica wins, which is the widest.
+pub fn longest_first<'a>(
+    batch: &'a Batch,
+    by_length: &[usize],
+    strategy: &Strategy,
+    capacities: &'a Capacities,
+) -> Result<Assignment<'a>> {
+    let mut deal = Deal::new(batch, strategy, capacities)?;
+    let first = deal.all(by_length).ok_or_else(|| deal.too_long(by_length[0], strategy))?;
+    if !deal.is_mixed() {
+        return Ok(first);
+    }
+    deal.learn(&first);
+    let second = deal.all(by_length).ok_or_else(|| deal.too_long(by_length[0], strategy))?;
+    Ok(if second.iteration_ms() < first.iteration_ms() { second } else { first })
+}
+
+/// About when the slowest replica ends if each sequence, longest first, goes to the replica that ended earliest, of
+/// each scheme one; none where a sequence is not admitted.
+///
+/// A small part of the work of [`longest_first`], which packs the sequences as well.
+pub fn estimate(batch: &Batch, by_length: &[usize], strategy: &Strategy, capacities: &Capacities) -> Option<Millis> {
+    let mut deal = Deal::new(batch, strategy, capacities).ok()?;
+    by_length.iter().try_for_each(|&id| deal.take(id, 1).map(drop))?;
+    deal.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::{CostModel, preset};
+    use crate::spec::Cluster;
+
+    fn capacities() -> Capacities {
+        Capacities::new(CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()))
+    }
+
+    #[test]
+    fn an_estimate_is_the_time_where_nothing_is_packed_badly() {
+        let (capacities, strategy) = (capacities(), "4x<tp4>".parse().unwrap());
+        let batch = Batch::new(&[5_000, 5_000, 5_000, 5_000, 900, 900, 900, 900], None).unwrap();
+        let by_length: Vec<usize> = (0..8).collect();
+        let estimated = estimate(&batch, &by_length, &strategy, &capacities).unwrap();
+        let dealt = longest_first(&batch, &by_length, &strategy, &capacities).unwrap();
+        assert!(estimated.is_close(dealt.iteration_ms()), "{estimated:?} {:?}", dealt.iteration_ms());
+        assert!(dealt.sequences().iter().all(|ids| ids.len() == 2));
+    }
+
+    #[test]
+    fn what_is_not_admitted_has_no_estimate() {
+        let (capacities, strategy) = (capacities(), "4x<tp4>".parse().unwrap());
+        let batch = Batch::new(&[30_000, 10], None).unwrap();
+        assert_eq!(estimate(&batch, &[0, 1], &strategy, &capacities), None);
+        assert_eq!(longest_first(&batch, &[0, 1], &strategy, &capacities).unwrap_err().code(), "sequence_too_long");
+    }
+
+    #[test]
+    fn the_second_deal_knows_what_packing_takes() {
+        // Eleven long sequences make short pipelines fill worse than estimated: the plain replicas must take more.
+        let (capacities, strategy) = (capacities(), "2x<tp4,pp4>+8x<tp4>".parse().unwrap());
+        let lengths: Vec<i64> = (0..11).map(|i| 13_000 - 150 * i).chain((0..160).map(|i| 3_000 - 17 * i)).collect();
+        let batch = Batch::new(&lengths, None).unwrap();
+        let by_length: Vec<usize> = (0..lengths.len()).collect();
+        let mut deal = Deal::new(&batch, &strategy, &capacities).unwrap();
+        let first = deal.all(&by_length).unwrap().iteration_ms();
+        let dealt = longest_first(&batch, &by_length, &strategy, &capacities).unwrap().iteration_ms();
+        assert!(dealt < first * 0.99, "{dealt:?} {first:?}");
+    }
+}

@@ -1,0 +1,188 @@
+//! Moves and swaps that shorten the slowest replica.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use crate::construct::dispatch::Assignment;
+use crate::construct::dispatch::ranking::Ranking;
+use crate::construct::pack::Packer;
+use crate::error::Result;
+use crate::plan::Stop;
+use crate::units::{Millis, Tokens};
+use crate::watch::Watch;
+
+/// Changes tried by packing, for each change of the slowest replica.
+const TRIES: usize = 12;
+/// Other replicas of each scheme considered for it, the earliest to end first: one that ends later may yet admit what
+/// others do not.
+const PARTNERS: usize = 4;
+
+/// How far refinement goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Replicas packed anew: work, not time, so the same batch gives the same plan on any machine.
+    pub packings: usize,
+    /// More partners of each scheme for a slowest replica that is else left as it is. They pay where one strategy is all
+    /// that there is work for.
+    pub more_partners: usize,
+}
+
+/// Moves and swaps sequences away from the slowest replica while its packed time falls.
+///
+/// `watch` is called for each change of the slowest replica.
+pub fn refine(assignment: &mut Assignment, tokens: &[Tokens], limits: Limits, watch: Watch) -> Result<Stop> {
+    let mut budget = limits.packings;
+    let mut rankings = rankings(assignment);
+    'slowest: loop {
+        watch()?;
+        let slowest = rankings.iter().filter_map(Ranking::slowest);
+        let slowest = slowest.max_by_key(|&replica| (assignment.times[replica], Reverse(replica)));
+        let Some(slowest) = slowest else { return Ok(Stop::LocalOptimum) };
+        for partners in [0..PARTNERS, PARTNERS..PARTNERS + limits.more_partners] {
+            let changes = promising(assignment, tokens, slowest, &rankings, partners);
+            for change in changes.into_iter().take(TRIES) {
+                if budget < 2 {
+                    return Ok(Stop::WorkBudget);
+                }
+                budget -= 2;
+                let before = [slowest, change.partner].map(|replica| (replica, assignment.times[replica]));
+                if apply_if_shorter(assignment, tokens, slowest, &change) {
+                    for (replica, time) in before {
+                        rankings[assignment.scheme_of[replica]].change(replica, time, assignment.times[replica]);
+                    }
+                    continue 'slowest;
+                }
+            }
+        }
+        return Ok(Stop::LocalOptimum);
+    }
+}
+
+/// For each scheme, its replicas.
+fn rankings(assignment: &Assignment) -> Vec<Ranking> {
+    let times = |scheme: usize| {
+        let replicas = assignment.times.iter().copied().enumerate();
+        replicas.filter(move |(replica, _)| assignment.scheme_of[*replica] == scheme)
+    };
+    (0..assignment.packers.len()).map(|scheme| Ranking::new(times(scheme))).collect()
+}
+
+/// One sequence leaves the slowest replica, and one of the partner's may come back.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    partner: usize,
+    leaves: usize,
+    returns: Option<usize>,
+    estimate: Millis,
+}
+
+/// The changes that by estimate would shorten the slowest replica, the most promising first; with those partners of each
+/// scheme, the earliest to end being the first.
+fn promising<'a>(
+    assignment: &Assignment,
+    tokens: &[Tokens],
+    slowest: usize,
+    rankings: &'a [Ranking],
+    partners: Range<usize>,
+) -> Vec<Change> {
+    let from = Totals::of(assignment, tokens, slowest);
+    let mut changes = Vec::new();
+    let others = |ranking: &'a Ranking| {
+        ranking.earliest().filter(|&replica| replica != slowest).skip(partners.start).take(partners.len())
+    };
+    for partner in rankings.iter().flat_map(others) {
+        let to = Totals::of(assignment, tokens, partner);
+        for &leaves in &assignment.sequences[slowest] {
+            if to.packer.cost().admits(tokens[leaves]) {
+                consider(
+                    &from,
+                    &to,
+                    leaves,
+                    Change { partner, leaves, returns: None, estimate: Millis::ZERO },
+                    &mut changes,
+                );
+            }
+        }
+    }
+    changes.sort_by_key(|change| (change.estimate, change.partner, change.leaves, change.returns));
+    changes
+}
+
+/// Estimates a move, and the swaps for which the partner gives back about half the difference in time.
+fn consider(from: &Totals, to: &Totals, leaves: usize, change: Change, changes: &mut Vec<Change>) {
+    let wanted = to.packer.sequence_ms()[leaves] - (from.time - to.time) * 0.5;
+    // Sequences stand longest first, so times fall along the list.
+    let returning = to.sequences;
+    let place = returning.partition_point(|&id| to.packer.sequence_ms()[id] > wanted);
+    let near = place.saturating_sub(1)..(place + 2).min(returning.len());
+    let swaps = returning[near].iter().copied().filter(|&id| from.packer.cost().admits(from.tokens[id]));
+    for returns in std::iter::once(None).chain(swaps.map(Some)) {
+        let estimate = from.exchanged(Some(leaves), returns).max(to.exchanged(returns, Some(leaves)));
+        if estimate < from.time {
+            changes.push(Change { returns, estimate, ..change });
+        }
+    }
+}
+
+/// A replica's sums, from which a change of one sequence is estimated.
+struct Totals<'a> {
+    packer: &'a Packer<'a>,
+    sequences: &'a [usize],
+    tokens: &'a [Tokens],
+    time: Millis,
+    load: Millis,
+    held: Tokens,
+    /// What its packing takes beyond the estimate.
+    excess: Millis,
+}
+
+impl<'a> Totals<'a> {
+    fn of(assignment: &'a Assignment, tokens: &'a [Tokens], replica: usize) -> Totals<'a> {
+        let (packer, sequences) = (assignment.packer_of(replica), assignment.sequences[replica].as_slice());
+        let (time, held) = (assignment.times[replica], sequences.iter().map(|&id| tokens[id]).sum());
+        let load = sequences.iter().map(|&id| packer.sequence_ms()[id]).sum();
+        let totals = Totals { packer, sequences, tokens, time, load, held, excess: Millis::ZERO };
+        // Without a pipeline the estimate is only off by a micro-batch that the packer could not save, and a change
+        // may well save it.
+        let excess = if packer.cost().scheme().pp() > 1 { time - totals.exchanged(None, None) } else { Millis::ZERO };
+        Totals { excess, ..totals }
+    }
+
+    /// About how long the replica takes with one sequence less and another more.
+    fn exchanged(&self, leaves: Option<usize>, enters: Option<usize>) -> Millis {
+        let ms = |id: Option<usize>| id.map(|id| self.packer.sequence_ms()[id]).unwrap_or_default();
+        let held = |id: Option<usize>| id.map(|id| self.tokens[id]).unwrap_or_default();
+        let longest = self.sequences.iter().copied().find(|&id| Some(id) != leaves);
+        let longest = ms(longest).max(ms(enters));
+        let load = self.load - ms(leaves) + ms(enters);
+        self.packer.estimate(load, self.held + held(enters) - held(leaves), longest) + self.excess
+    }
+}
+
+/// Packs both replicas anew and keeps the change if the later of the two ends earlier.
+fn apply_if_shorter(assignment: &mut Assignment, tokens: &[Tokens], slowest: usize, change: &Change) -> bool {
+    let mut shrunk = assignment.sequences[slowest].clone();
+    let mut grown = assignment.sequences[change.partner].clone();
+    shrunk.retain(|&id| id != change.leaves);
+    grown.retain(|&id| Some(id) != change.returns);
+    insert_by_length(&mut grown, change.leaves, tokens);
+    if let Some(id) = change.returns {
+        insert_by_length(&mut shrunk, id, tokens);
+    }
+    let shrunk_ms = assignment.packer(slowest).time(&shrunk);
+    let grown_ms = assignment.packer(change.partner).time(&grown);
+    // Rounding alone must not count as an improvement, or two replicas could trade for ever.
+    let shorter = shrunk_ms.max(grown_ms).0 < assignment.times[slowest].0 * (1.0 - 1e-9);
+    if shorter {
+        assignment.sequences[slowest] = shrunk;
+        assignment.sequences[change.partner] = grown;
+        assignment.times[slowest] = shrunk_ms;
+        assignment.times[change.partner] = grown_ms;
+    }
+    shorter
+}
+
+fn insert_by_length(ids: &mut Vec<usize>, id: usize, tokens: &[Tokens]) {
+    let place = ids.partition_point(|&other| (tokens[other], Reverse(other)) > (tokens[id], Reverse(id)));
+    ids.insert(place, id);
+}

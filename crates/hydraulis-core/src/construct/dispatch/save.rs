@@ -1,0 +1,175 @@
+//! Micro-batches saved where replicas have no pipeline.
+//!
+//! Replicas that end at the same time mostly each have a micro-batch that is nearly empty and costs `c` like a full one,
+//! and no move or swap of few sequences empties it. It can be saved where its replica takes longer sequences, which have
+//! more work a token, and is full with its other micro-batches, while the other replicas take many short ones.
+
+use crate::construct::dispatch::deal::Deal;
+use crate::construct::dispatch::share::Share;
+use crate::construct::dispatch::{Assignment, Limits, refine};
+use crate::error::Result;
+use crate::units::Tokens;
+use crate::watch::Watch;
+
+/// This share of a cap is kept free: first-fit decreasing leaves less where there are short sequences.
+const FREE: u64 = 1024;
+/// Sequences dealt in all, at most: 40 deals of 600, none of 100,000.
+const DEALT: usize = 25_000;
+/// Replicas packed anew while what was dealt is refined. Ten times as many gain nothing.
+const REFINEMENTS: usize = 100;
+/// The same where there are pipelines, whose packing takes 30 times as long.
+const OF_PIPELINES: usize = 20;
+
+/// Whether so many sequences may be dealt anew at all.
+pub fn can_save(sequences: usize) -> bool {
+    DEALT >= sequences
+}
+
+/// Deals anew with one micro-batch less, and again for as long as the iteration gets shorter; none where it does not.
+///
+/// `by_length` holds all ids, longest first.
+pub fn save_micro_batches<'a>(
+    assignment: &Assignment<'a>,
+    tokens: &'a [Tokens],
+    by_length: &[usize],
+    watch: Watch,
+) -> Result<Option<Assignment<'a>>> {
+    let (deal, most) = (Deal::again(tokens, assignment), vec![None; assignment.sequences.len()]);
+    let deals = DEALT / by_length.len();
+    let mut saving = Saving { best: assignment.clone(), most, deal, tokens, by_length, deals, watch };
+    let mut is_shorter = false;
+    while saving.save_one()? {
+        is_shorter = true;
+    }
+    Ok(is_shorter.then_some(saving.best))
+}
+
+/// The best assignment so far, and how it came about.
+struct Saving<'a, 'b> {
+    best: Assignment<'a>,
+    /// What replicas that have saved a micro-batch may hold.
+    most: Vec<Option<Tokens>>,
+    deal: Deal<'a>,
+    tokens: &'a [Tokens],
+    by_length: &'b [usize],
+    /// How often it may still be dealt.
+    deals: usize,
+    watch: Watch<'b>,
+}
+
+/// A replica that could do with one micro-batch less.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    replica: usize,
+    /// What its other micro-batches hold.
+    room: Tokens,
+    /// What it holds beyond that, in micro-batches.
+    excess: f64,
+}
+
+impl Saving<'_, '_> {
+    /// Saves a micro-batch of the replica that has least in one, of some scheme; false where no iteration gets shorter.
+    fn save_one(&mut self) -> Result<bool> {
+        let tokens_of = |ids: &Vec<usize>| ids.iter().map(|&id| self.tokens[id]).sum();
+        let held: Vec<Tokens> = self.best.sequences.iter().map(tokens_of).collect();
+        let mut candidates: Vec<Candidate> =
+            (0..self.best.packers.len()).filter_map(|scheme| self.candidate(scheme, &held)).collect();
+        candidates.sort_by(|one, other| one.excess.total_cmp(&other.excess));
+        for Candidate { replica, room, .. } in candidates {
+            let before = self.most[replica].replace(room);
+            if self.is_shorter(&held)? {
+                return Ok(true);
+            }
+            self.most[replica] = before;
+        }
+        Ok(false)
+    }
+
+    /// The replica of a scheme that has least in its last micro-batch.
+    fn candidate(&mut self, scheme: usize, held: &[Tokens]) -> Option<Candidate> {
+        let cost = self.best.packers[scheme].cost();
+        if cost.scheme().pp() > 1 {
+            return None;
+        }
+        let full = Tokens(cost.cap().0 - cost.cap().0 / FREE);
+        let replicas = self.best.replicas(scheme).filter_map(|replica| {
+            let micro_batches = self.best.packers[scheme].fewest(&self.best.sequences[replica]);
+            let room = Tokens(full.0 * (micro_batches as u64).saturating_sub(1));
+            let excess = (held[replica].as_f64() - room.as_f64()).max(0.0) / full.as_f64();
+            (micro_batches > 1).then_some(Candidate { replica, room, excess })
+        });
+        replicas.min_by(|one, other| one.excess.total_cmp(&other.excess))
+    }
+
+    /// Deals by what replicas may hold, and keeps what is shorter.
+    fn is_shorter(&mut self, held: &[Tokens]) -> Result<bool> {
+        if self.deals == 0 {
+            return Ok(false);
+        }
+        self.deals -= 1;
+        let dealt = Share::of(held, &self.most).and_then(|shares| self.deal.by_shares(self.by_length, &shares));
+        let Some(mut dealt) = dealt else { return Ok(false) };
+        let has_pipelines = dealt.packers.iter().any(|packer| packer.cost().scheme().pp() > 1);
+        let packings = if has_pipelines { OF_PIPELINES } else { REFINEMENTS };
+        refine(&mut dealt, self.tokens, Limits { packings, more_partners: 0 }, self.watch)?;
+        let is_shorter = dealt.iteration_ms() < self.best.iteration_ms();
+        if is_shorter {
+            self.best = dealt;
+        }
+        Ok(is_shorter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Batch;
+    use crate::capacity::Capacities;
+    use crate::construct::dispatch::longest_first;
+    use crate::cost::{CostModel, preset};
+    use crate::spec::Cluster;
+    use crate::watch::UNWATCHED;
+
+    /// Lengths dealt to the strategy and refined: then the micro-batches and the time before and after saving, if any is.
+    fn saved(strategy: &str, lengths: &[i64]) -> ((usize, f64), Option<(usize, f64)>) {
+        let capacities =
+            Capacities::new(CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()));
+        let batch = Batch::new(lengths, None).unwrap();
+        let mut by_length: Vec<usize> = (0..lengths.len()).collect();
+        by_length.sort_by_key(|&id| std::cmp::Reverse(lengths[id]));
+        let mut dealt = longest_first(&batch, &by_length, &strategy.parse().unwrap(), &capacities).unwrap();
+        refine(&mut dealt, batch.tokens(), Limits { packings: 1_000, more_partners: 0 }, UNWATCHED).unwrap();
+        let measured = |assignment: &Assignment| {
+            let mut assignment = assignment.clone();
+            let mut ids = assignment.sequences.concat();
+            ids.sort_unstable();
+            assert!(ids.into_iter().eq(0..lengths.len()), "each sequence is dealt once");
+            let micro_batches = (0..assignment.sequences.len()).map(|replica| {
+                let ids = assignment.sequences[replica].clone();
+                assignment.packer(replica).pack(&ids).micro_batches.len()
+            });
+            let micro_batches = micro_batches.sum();
+            (micro_batches, assignment.iteration_ms().0)
+        };
+        let after = save_micro_batches(&dealt, batch.tokens(), &by_length, UNWATCHED).unwrap();
+        (measured(&dealt), after.as_ref().map(measured))
+    }
+
+    /// 560 sequences of 491,000 tokens, few of them long.
+    fn long_tailed() -> Vec<i64> {
+        (1..=560).map(|rank| 112_000 / (6 + rank)).collect()
+    }
+
+    #[test]
+    fn replicas_with_a_nearly_empty_micro_batch_save_some() {
+        let (before, after) = saved("1x<tp16>+6x<tp8>", &long_tailed());
+        let after = after.unwrap();
+        assert!(after.0 < before.0 && after.1 < before.1, "{before:?} {after:?}");
+    }
+
+    #[test]
+    fn pipelines_and_single_micro_batches_have_none_to_save() {
+        assert_eq!(saved("2x<tp8,pp2>", &[9_000; 40]).1, None);
+        assert_eq!(saved("4x<tp16>", &[9_000; 8]).1, None);
+    }
+}

@@ -1,0 +1,9 @@
+//! How a plan is made for one strategy: candidates and their neighbours, dispatch to replicas, packing into micro-batches.
+
+mod candidates;
+pub mod dispatch;
+mod neighbours;
+pub mod pack;
+
+pub use candidates::{candidates, mixes, nothing_fits, usable_schemes};
+pub use neighbours::neighbours;

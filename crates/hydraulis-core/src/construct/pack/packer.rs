@@ -1,0 +1,418 @@
+//! How many micro-batches, which sequences in each, and in which order.
+
+use std::sync::Arc;
+
+use crate::batch::Batch;
+use crate::capacity::SchemeCapacity;
+use crate::construct::pack::bins::{Bins, first_fit_count};
+use crate::construct::pack::order::{OrderBuffers, hide_at_both_ends, in_shape, swap_pairs};
+use crate::cost::SchemeCost;
+use crate::pipeline::{MakespanBuffers, makespan};
+use crate::units::{Millis, Tokens, count};
+
+/// Pair swaps tried when a pipeline's final order is polished; counted, not timed, so plans do not depend on
+/// the machine. Two full passes over 32 micro-batches.
+const SWAP_BUDGET: usize = 1_000;
+/// A sequence longer than any micro-batch of the best shape stalls each other stage for what it is longer by, less what it can
+/// overlap with others that are long too: on the 32B table and long-tailed lengths this share of it. With 0.5 to 0.8
+/// plans are as short, with 1 and more longer.
+const STALL: f64 = 0.7;
+/// Counts tried below and above the one that would be best.
+const SIDE: usize = 3;
+/// Those above are this part of it apart, or the next ones: where memory asks for many, the fewest are full to the brim, and
+/// times cannot rise and fall in them. On <pp8> and 90 to 300 micro-batches that is 1 to 1.5 % shorter than the next three.
+const APART: usize = 20;
+
+/// A replica's ordered micro-batches, and their simulated time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Packing {
+    /// The ids of each micro-batch's sequences, in running order.
+    pub micro_batches: Vec<Vec<usize>>,
+    /// The 1F1B makespan.
+    pub ms: Millis,
+}
+
+/// One way to pack, without lists of sequences.
+#[derive(Clone, Debug, Default)]
+struct Trial {
+    bins: Bins,
+    /// Those that hold something, in running order.
+    order: Vec<usize>,
+    ms: Millis,
+}
+
+/// Kept between packings, so that a search allocates nothing.
+#[derive(Clone, Debug, Default)]
+struct Buffers {
+    best: Trial,
+    next: Trial,
+    times: Vec<Millis>,
+    spaced: Vec<Millis>,
+    order: OrderBuffers,
+    makespan: MakespanBuffers,
+    used: Vec<Tokens>,
+}
+
+/// Packs sets of one batch's sequences under one scheme.
+#[derive(Clone, Debug)]
+pub struct Packer<'a> {
+    capacity: &'a SchemeCapacity,
+    cost: &'a SchemeCost,
+    tokens: &'a [Tokens],
+    /// Shared by the packer's copies.
+    ms: Arc<[Millis]>,
+    buffers: Buffers,
+    /// What a replica ends later than its packing, whatever that is.
+    delay: Millis,
+}
+
+impl<'a> Packer<'a> {
+    /// A packer of `batch` under the scheme of `capacity`.
+    pub fn new(capacity: &'a SchemeCapacity, batch: &'a Batch) -> Packer<'a> {
+        let cost = capacity.cost();
+        let ms = batch.tokens().iter().map(|&tokens| cost.sequence_ms(tokens)).collect();
+        Packer { capacity, cost, tokens: batch.tokens(), ms, buffers: Buffers::default(), delay: Millis::ZERO }
+    }
+
+    /// The same, of replicas that end so much later than their packings.
+    #[must_use]
+    pub fn delayed(self, delay: Millis) -> Packer<'a> {
+        Packer { delay, ..self }
+    }
+
+    /// The scheme's cost.
+    pub fn cost(&self) -> &'a SchemeCost {
+        self.cost
+    }
+
+    /// What each sequence of the batch adds to its micro-batch.
+    pub fn sequence_ms(&self) -> &[Millis] {
+        &self.ms
+    }
+
+    /// When a replica with these sequences ends, their packing unpolished; `ids` come longest first, each admitted.
+    pub fn time(&mut self, ids: &[usize]) -> Millis {
+        if ids.is_empty() { Millis::ZERO } else { self.delay + self.packed_ms(ids) }
+    }
+
+    fn packed_ms(&mut self, ids: &[usize]) -> Millis {
+        if self.cost.scheme().pp() > 1 {
+            return self.fill_best(ids).ms;
+        }
+        let bins = self.fewest(ids);
+        let times = ids.iter().map(|&id| self.ms[id]).sum::<Millis>() + self.cost.fixed_ms() * count(bins);
+        times * self.cost.stage_multipliers()[0]
+    }
+
+    /// As few micro-batches as first-fit decreasing needs; `ids` as for [`Packer::time`].
+    pub(crate) fn fewest(&mut self, ids: &[usize]) -> usize {
+        first_fit_count(ids, self.tokens, self.cost.cap(), &mut self.buffers.used)
+    }
+
+    /// The packing of these sequences, its order polished; `ids` as for [`Packer::time`].
+    pub fn pack(&mut self, ids: &[usize]) -> Packing {
+        let draft = self.draft(ids);
+        self.polished(draft)
+    }
+
+    /// The packing whose time [`Packer::time`] gives.
+    pub fn draft(&mut self, ids: &[usize]) -> Packing {
+        if ids.is_empty() {
+            return Packing::default();
+        }
+        if self.cost.scheme().pp() > 1 {
+            let Trial { bins, order, ms } = self.fill_best(ids);
+            let (lists, ms) = (bins.lists(ids), *ms);
+            let (order, totals) = (order.clone(), bins.totals().to_vec());
+            return Packing { micro_batches: self.placed(lists, &order, &totals), ms };
+        }
+        let bins = &mut self.buffers.next.bins;
+        bins.first_fit(ids, self.tokens, &self.ms, self.cost.cap());
+        let micro_batches = bins.lists(ids);
+        let times = self.times(&micro_batches);
+        Packing { micro_batches, ms: self.makespan(&times) }
+    }
+
+    /// A packing of this scheme with pairs of its micro-batches swapped while that shortens it; without a pipeline no order is
+    /// shorter than another.
+    pub fn polished(&mut self, packing: Packing) -> Packing {
+        if self.cost.scheme().pp() == 1 {
+            return packing;
+        }
+        let bins: Vec<Vec<usize>> = packing.micro_batches.into_iter().filter(|bin| !bin.is_empty()).collect();
+        let (times, totals) = (self.times(&bins), self.totals(&bins));
+        let mut order: Vec<usize> = (0..times.len()).collect();
+        let mut ordered = Vec::with_capacity(times.len());
+        let ms = swap_pairs(&mut order, SWAP_BUDGET, |order| {
+            ordered.clear();
+            self.fill_spaced(order, &totals, &times, &mut ordered);
+            self.makespan(&ordered)
+        });
+        Packing { micro_batches: self.placed(bins, &order, &totals), ms }
+    }
+
+    /// The packing with most of what an iteration begins and ends with behind its micro-batches: the longest first, the next
+    /// longest last, and where there are two, either about as long as the other. Only without a pipeline, whose time is the
+    /// sum of all of them, whatever stands where.
+    pub fn hiding(&mut self, ids: &[usize], mut packing: Packing) -> Packing {
+        if self.cost.scheme().pp() > 1 {
+            return packing;
+        }
+        if packing.micro_batches.len() == 2 {
+            // First-fit leaves the second one what the first has no room for: perhaps a single short sequence.
+            let even = std::iter::repeat_n(Millis::ZERO, 2);
+            if self.buffers.next.bins.towards(ids, self.tokens, &self.ms, self.cost.cap(), even) {
+                packing.micro_batches = self.buffers.next.bins.lists(ids);
+                let times = self.times(&packing.micro_batches);
+                packing.ms = self.makespan(&times);
+            }
+        }
+        hide_at_both_ends(&mut packing.micro_batches, |bin| bin.iter().map(|&id| self.ms[id]).sum());
+        packing
+    }
+
+    /// A rough time of a replica with these totals, without packing; what dispatch compares replicas by.
+    pub fn estimate(&self, load: Millis, tokens: Tokens, longest: Millis) -> Millis {
+        let best = self.capacity.estimate(load, tokens);
+        let beyond = Millis((longest + self.cost.fixed_ms() - best.longest).0.max(0.0));
+        self.delay + best.end + beyond * (STALL * count(self.cost.scheme().stages() - 1))
+    }
+
+    /// Fills the number of micro-batches that would be best if sequences could be divided, and those beside it; the best is
+    /// what is given.
+    fn fill_best(&mut self, ids: &[usize]) -> &Trial {
+        self.buffers.best.ms = Millis::INFINITY;
+        let fewest = self.fewest(ids);
+        let load = ids.iter().map(|&id| self.ms[id]).sum();
+        let middle = self.capacity.best_count(load, fewest).min(ids.len());
+        if !self.fill(ids, load, middle) {
+            self.buffers.next.bins.first_fit(ids, self.tokens, &self.ms, self.cost.cap());
+            self.keep_better(load);
+        }
+        let fewer = (fewest..middle).rev().take(SIDE);
+        let more = (middle..=ids.len()).step_by((middle / APART).max(1)).skip(1).take(SIDE);
+        for count in fewer.chain(more) {
+            self.fill(ids, load, count);
+        }
+        &self.buffers.best
+    }
+
+    /// Fills `count` micro-batches whose times rise and fall as the pipeline fills best, or are all equal, which is better
+    /// where a few long sequences leave no choice. Whether all sequences found room.
+    fn fill(&mut self, ids: &[usize], load: Millis, count: usize) -> bool {
+        let (cap, longest) = (self.cost.cap(), self.cost.longest());
+        let is_within_cap = self.fill_within(ids, load, count, cap);
+        // Where consecutive micro-batches share their room, one of them may take what others leave.
+        let is_shared = longest > cap && self.fill_within(ids, load, count, longest);
+        is_within_cap || is_shared
+    }
+
+    /// The same, with at most `cap` tokens in each that has more than one sequence.
+    fn fill_within(&mut self, ids: &[usize], load: Millis, count: usize, cap: Tokens) -> bool {
+        let (end, fixed) = (self.capacity.end(count, load), self.cost.fixed_ms());
+        let shape = self.capacity.shape(count, load);
+        let is_shaped = self.fill_towards(ids, load, cap, shape.iter().map(|&share| end * share - fixed));
+        let is_even = self.fill_towards(ids, load, cap, std::iter::repeat_n(Millis::ZERO, count));
+        is_shaped || is_even
+    }
+
+    fn fill_towards(
+        &mut self,
+        ids: &[usize],
+        load: Millis,
+        cap: Tokens,
+        targets: impl Iterator<Item = Millis>,
+    ) -> bool {
+        let is_filled = self.buffers.next.bins.towards(ids, self.tokens, &self.ms, cap, targets);
+        if is_filled {
+            self.keep_better(load);
+        }
+        is_filled
+    }
+
+    /// Brings the bins just filled in the order of the best shape, as far as memory allows it, and keeps them if they are
+    /// the best.
+    fn keep_better(&mut self, load: Millis) {
+        let Buffers { next: Trial { bins, order, .. }, times, order: buffers, .. } = &mut self.buffers;
+        // The least targets may find no sequence short enough.
+        let is_used = |bin: &usize| bins.totals()[*bin] > Tokens(0);
+        let used = || (0..bins.totals().len()).filter(is_used);
+        times.clear();
+        times.extend(used().map(|bin| bins.times()[bin] + self.cost.fixed_ms()));
+        in_shape(times, &self.capacity.shape(times.len(), load), buffers, order);
+        if times.len() < bins.totals().len() {
+            let used: Vec<usize> = used().collect();
+            for place in order.iter_mut() {
+                *place = used[*place];
+            }
+        }
+        let ms = self.ordered_ms();
+        self.buffers.next.ms = ms;
+        if ms < self.buffers.best.ms {
+            std::mem::swap(&mut self.buffers.best, &mut self.buffers.next);
+        }
+    }
+
+    /// The time of the bins just brought in order.
+    fn ordered_ms(&mut self) -> Millis {
+        let mut spaced = std::mem::take(&mut self.buffers.spaced);
+        let Trial { bins, order, .. } = &self.buffers.next;
+        let fixed = self.cost.fixed_ms();
+        spaced.clear();
+        spaced.extend(
+            self.spaced(order, bins.totals()).map(|place| place.map_or(fixed, |bin| bins.times()[bin] + fixed)),
+        );
+        let ms = self.makespan(&spaced);
+        self.buffers.spaced = spaced;
+        ms
+    }
+
+    /// The times in this order, and those of the empty micro-batches that memory needs in between.
+    fn fill_spaced(&self, order: &[usize], totals: &[Tokens], times: &[Millis], spaced: &mut Vec<Millis>) {
+        let fixed = self.cost.fixed_ms();
+        spaced.extend(self.spaced(order, totals).map(|place| place.map_or(fixed, |index| times[index])));
+    }
+
+    /// The bins in this order, and the empty micro-batches that memory needs in between.
+    fn placed(&self, mut bins: Vec<Vec<usize>>, order: &[usize], totals: &[Tokens]) -> Vec<Vec<usize>> {
+        let taken = |place: Option<usize>| place.map(|index| std::mem::take(&mut bins[index])).unwrap_or_default();
+        self.spaced(order, totals).map(taken).collect()
+    }
+
+    fn spaced<'b>(&self, order: &'b [usize], totals: &[Tokens]) -> impl Iterator<Item = Option<usize>> + use<'b> {
+        let is_spaced = totals.iter().any(|&tokens| tokens > self.cost.cap());
+        let ordered = || order.iter().map(|&index| totals[index]).collect::<Vec<_>>();
+        let places = is_spaced.then(|| self.cost.window().spaced(&ordered()));
+        // Micro-batches within the cap fit in any order.
+        let count = places.as_ref().map_or(order.len(), Vec::len);
+        (0..count).map(move |at| match &places {
+            Some(places) => places[at].map(|place| order[place]),
+            None => Some(order[at]),
+        })
+    }
+
+    fn totals(&self, bins: &[Vec<usize>]) -> Vec<Tokens> {
+        bins.iter().map(|bin| bin.iter().map(|&id| self.tokens[id]).sum()).collect()
+    }
+
+    fn times(&self, bins: &[Vec<usize>]) -> Vec<Millis> {
+        let time = |bin: &Vec<usize>| bin.iter().map(|&id| self.ms[id]).sum::<Millis>() + self.cost.fixed_ms();
+        bins.iter().map(time).collect()
+    }
+
+    fn makespan(&mut self, times: &[Millis]) -> Millis {
+        makespan(times, self.cost.stage_multipliers(), self.cost.forward_share(), &mut self.buffers.makespan)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capacity::Capacities;
+    use crate::cost::{CostModel, preset};
+    use crate::spec::{Cluster, MemoryRule};
+
+    fn pack(scheme: &str, lengths: &[i64]) -> (Packing, Millis, Tokens) {
+        let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+        let capacities = Capacities::new(model);
+        let capacity = capacities.scheme(scheme.parse().unwrap()).unwrap();
+        let batch = Batch::new(lengths, None).unwrap();
+        let mut ids: Vec<usize> = (0..lengths.len()).collect();
+        ids.sort_by_key(|&id| std::cmp::Reverse(lengths[id]));
+        let mut packer = Packer::new(capacity, &batch);
+        (packer.pack(&ids), packer.time(&ids), capacity.cost().cap())
+    }
+
+    #[test]
+    fn without_a_pipeline_time_is_the_sum_and_bins_are_few() {
+        let (packing, time, _) = pack("<tp4>", &[7_000, 800, 3_000, 4_000, 500]);
+        assert_eq!(packing.micro_batches.len(), 2);
+        assert!(packing.ms.is_close(time));
+    }
+
+    #[test]
+    fn the_first_and_the_last_micro_batch_hide_transfers() {
+        let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+        let capacities = Capacities::new(model);
+        let hiding = |scheme: &str, lengths: &[i64]| {
+            let batch = Batch::new(lengths, None).unwrap();
+            let ids: Vec<usize> = (0..lengths.len()).collect();
+            let mut packer = Packer::new(capacities.scheme(scheme.parse().unwrap()).unwrap(), &batch);
+            let plain = packer.pack(&ids);
+            let hiding = packer.hiding(&ids, plain.clone());
+            assert!(hiding.ms.is_close(plain.ms));
+            assert!(packer.totals(&hiding.micro_batches).iter().all(|&tokens| tokens <= packer.cost.cap()));
+            (plain.micro_batches, hiding.micro_batches)
+        };
+        // <tp4> holds 7,808 tokens: first-fit leaves a single short sequence over.
+        let (plain, two) = hiding("<tp4>", &[4_000, 3_800, 26]);
+        assert_eq!((plain, two), (vec![vec![0, 1], vec![2]], vec![vec![0], vec![1, 2]]));
+        // Evenly they do not fit.
+        let (plain, two) = hiding("<tp4>", &[3_904, 3_904, 2_700, 2_600, 2_500]);
+        assert_eq!(plain, two);
+        // Of three the shortest stands in the middle.
+        let (_, three) = hiding("<tp4>", &[7_800, 7_800, 500]);
+        assert_eq!(three, [[0], [2], [1]]);
+        let (plain, pipeline) = hiding("<tp4,pp2>", &[4_000, 3_800, 26]);
+        assert_eq!(plain, pipeline);
+    }
+
+    #[test]
+    fn a_pipeline_takes_more_micro_batches_than_memory_asks() {
+        let lengths = [1_000; 40];
+        let (packing, time, cap) = pack("<tp4,pp4>", &lengths);
+        assert!(packing.micro_batches.len() > Tokens(40_000).div_ceil(cap));
+        assert!(packing.ms <= time);
+    }
+
+    #[test]
+    fn nothing_takes_no_time() {
+        let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+        let capacities = Capacities::new(model);
+        let batch = Batch::new(&[5], None).unwrap();
+        for scheme in ["<tp4>", "<tp4,pp2>"] {
+            let mut packer = Packer::new(capacities.scheme(scheme.parse().unwrap()).unwrap(), &batch);
+            assert_eq!(packer.pack(&[]), Packing { micro_batches: Vec::new(), ms: Millis::ZERO });
+        }
+    }
+
+    #[test]
+    fn a_draft_takes_what_its_time_says_and_polishing_never_more() {
+        let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+        let capacities = Capacities::new(model.with_memory(MemoryRule::Exact));
+        let lengths: Vec<i64> = (0..50).map(|i| 9_000 / (1 + i % 17) + i).collect();
+        let batch = Batch::new(&lengths, None).unwrap();
+        let mut ids: Vec<usize> = (0..lengths.len()).collect();
+        ids.sort_by_key(|&id| std::cmp::Reverse(lengths[id]));
+        for scheme in ["<tp4>", "<tp4,pp2>", "<tp8,pp4>"] {
+            let mut packer = Packer::new(capacities.scheme(scheme.parse().unwrap()).unwrap(), &batch);
+            // What one packing leaves in the buffers does not change the next.
+            for count in [50, 7, 50] {
+                let draft = packer.draft(&ids[..count]);
+                let mut packed = draft.micro_batches.concat();
+                packed.sort_unstable_by_key(|&id| std::cmp::Reverse(lengths[id]));
+                assert_eq!(packed, ids[..count], "{scheme}");
+                assert!(draft.ms.is_close(packer.time(&ids[..count])), "{scheme}");
+                assert_eq!(draft, packer.clone().draft(&ids[..count]), "{scheme}");
+                assert!(packer.polished(draft.clone()).ms <= draft.ms, "{scheme}");
+            }
+        }
+    }
+
+    #[test]
+    fn estimates_are_near_what_packing_takes() {
+        let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(16_384, 8).unwrap());
+        let capacities = Capacities::new(model);
+        // Many sequences, of which none stands out; then few long ones, that stall the others' stages.
+        let many: Vec<i64> = (0..40).map(|i| 4_000 - 97 * i).collect();
+        let cases = [("<tp2,pp2>", many, 0.02), ("<tp4,pp2>", vec![13_000, 10_000, 9_000, 4_000, 900], 0.1)];
+        for (scheme, lengths, tolerance) in cases {
+            let batch = Batch::new(&lengths, None).unwrap();
+            let mut packer = Packer::new(capacities.scheme(scheme.parse().unwrap()).unwrap(), &batch);
+            let load: Millis = packer.sequence_ms().iter().copied().sum();
+            let estimate = packer.estimate(load, batch.total_tokens(), packer.sequence_ms()[0]);
+            let time = packer.time(&(0..lengths.len()).collect::<Vec<_>>());
+            assert!((estimate.0 / time.0 - 1.0).abs() < tolerance, "{scheme}: {estimate:?} {time:?}");
+        }
+    }
+}

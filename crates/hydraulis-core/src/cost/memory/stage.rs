@@ -1,0 +1,80 @@
+//! What a stage of a scheme takes of a rank's memory.
+
+use std::cmp::Reverse;
+
+use crate::cost::profile::SchemeProfile;
+use crate::cost::{CostProfile, PerStage, RankMemory};
+use crate::spec::{Cluster, home_scheme};
+use crate::units::{Tokens, count, whole};
+
+/// Bytes of a rank of one stage: before its first token, and for each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StageMemory {
+    /// Without activations.
+    pub(crate) empty: RankMemory,
+    /// For each token of a micro-batch, while it holds `in_flight` such micro-batches.
+    per_token: f64,
+    in_flight: u16,
+}
+
+impl StageMemory {
+    /// The memory while it holds `tokens`, of one micro-batch or of several.
+    pub(crate) fn holding(&self, tokens: Tokens) -> RankMemory {
+        let activations = tokens.as_f64() * self.per_token / f64::from(self.in_flight);
+        RankMemory { activations, ..self.empty }
+    }
+
+    /// Most tokens of each of the micro-batches in flight.
+    pub(crate) fn cap(&self, profile: &CostProfile) -> Tokens {
+        self.cap_among(profile, self.in_flight)
+    }
+
+    /// Most tokens of each of `micro_batches` that are held at once.
+    pub(crate) fn cap_among(&self, profile: &CostProfile, micro_batches: u16) -> Tokens {
+        let free = count(profile.hardware.memory_bytes) - self.empty.total();
+        // Exactly 1 for as many as are in flight.
+        let share = f64::from(micro_batches) / f64::from(self.in_flight);
+        let tokens = whole(free / (self.per_token * share));
+        Tokens(tokens - tokens % profile.memory.token_multiple)
+    }
+}
+
+impl CostProfile {
+    /// A scheme's stages on a cluster.
+    ///
+    /// A number of bytes per token is of the fullest stage, which has `pp` micro-batches in flight.
+    pub(crate) fn stage_memory(&self, entry: &SchemeProfile, cluster: Cluster) -> impl Iterator<Item = StageMemory> {
+        let home = self.home_of_ranks(entry, cluster);
+        let of_stage = move |stage: u16| StageMemory {
+            empty: RankMemory {
+                reserved: count(self.memory.reserved_bytes),
+                home: home[usize::from(stage)],
+                held: count(entry.held_bytes.of(stage.into())),
+                activations: 0.0,
+            },
+            per_token: entry.activation_bytes_per_token.of(stage.into()),
+            in_flight: match entry.activation_bytes_per_token {
+                PerStage::Fullest(_) => entry.scheme.pp(),
+                PerStage::Each(_) => entry.scheme.in_flight(stage),
+            },
+        };
+        (0..entry.scheme.pp()).map(of_stage)
+    }
+
+    /// The home state of a rank of each stage: its share of the stage's where all live with their holders, else of all.
+    fn home_of_ranks(&self, entry: &SchemeProfile, cluster: Cluster) -> Vec<f64> {
+        let (stages, gpus) = (entry.scheme.stages(), f64::from(cluster.gpus()));
+        match &entry.stage_home_bytes {
+            Some(bytes) if home_scheme(&self.every_scheme(), cluster).is_some() => {
+                bytes.iter().map(|&bytes| count(bytes) * count(stages) / gpus).collect()
+            }
+            _ => vec![count(self.memory.home_bytes) / gpus; stages],
+        }
+    }
+
+    /// The stage that admits the fewest tokens; among those that admit none, the one that lacks most.
+    pub(crate) fn fullest_stage(&self, entry: &SchemeProfile, cluster: Cluster) -> StageMemory {
+        let fullness = |stage: &StageMemory| (stage.cap(self), Reverse(whole(stage.empty.total())));
+        self.stage_memory(entry, cluster).min_by_key(fullness).expect("a scheme has at least one stage")
+    }
+}

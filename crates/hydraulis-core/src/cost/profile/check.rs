@@ -1,0 +1,174 @@
+//! Which numbers a cost profile may have.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use crate::cost::profile::cost_profile::FORMAT;
+use crate::cost::{CostProfile, FitQuality, MeasuredLink, SchemeProfile};
+use crate::error::{ProfileError, Result};
+use crate::spec::LinkRates;
+
+/// Far above any measured coefficient, and small enough that no batch's time overflows.
+const MAX_COEFFICIENT: f64 = 1e6;
+
+/// A token takes far longer on any device; shorter times would vanish once they are scaled and subtracted.
+const MIN_TOKEN_MS: f64 = 1e-12;
+
+/// Stages of one model differ by far less; within these limits no time overflows or vanishes.
+const MULTIPLIERS: RangeInclusive<f64> = 1e-6..=1e6;
+
+impl CostProfile {
+    /// Refuses, with `profile_value`, what no profile may have.
+    pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |field: String, value: String, limit: String| {
+            Err(ProfileError::Value { profile: self.name.clone(), field, value, limit }.into())
+        };
+        if self.format != FORMAT {
+            return refuse("format".into(), format!("'{}'", self.format), format!("'{FORMAT}'"));
+        }
+        for (field, number) in [
+            ("hardware.gpus_per_node", u64::from(self.hardware.gpus_per_node)),
+            ("hardware.memory_bytes", self.hardware.memory_bytes),
+            ("memory.token_multiple", self.memory.token_multiple),
+        ] {
+            if number == 0 {
+                return refuse(field.into(), number.to_string(), "at least 1".into());
+            }
+        }
+        if self.schemes.is_empty() {
+            return refuse("schemes".into(), "[]".into(), "a list of at least one scheme".into());
+        }
+        let of_links = self.hardware.links.iter().enumerate().filter_map(|(index, link)| {
+            broken_link(link).map(|broken| broken.of(format_args!("hardware.links[{index}].")))
+        });
+        let of_schemes = self.schemes.iter().enumerate().filter_map(|(index, entry)| {
+            self.broken(index, entry).map(|broken| broken.of(format_args!("schemes[{index}] {} ", entry.scheme)))
+        });
+        let first = of_links.chain(of_schemes).next();
+        first.map_or(Ok(()), |(field, Broken { value, limit, .. })| refuse(field, value, limit))
+    }
+
+    /// The first field of an entry that no profile may have so.
+    fn broken(&self, index: usize, entry: &SchemeProfile) -> Option<Broken> {
+        let layers = self.model.as_ref().map(|model| model.fields().num_hidden_layers);
+        let is_again = self.schemes[..index].iter().any(|earlier| earlier.scheme == entry.scheme);
+        broken_costs(entry)
+            .or_else(|| entry.fit.as_ref().and_then(broken_fit))
+            .or_else(|| broken_stages(entry, layers))
+            .or_else(|| is_again.then(|| Broken::new("scheme", entry.scheme.to_string(), "given once")))
+    }
+}
+
+/// A field of an entry that is out of its range.
+struct Broken {
+    field: &'static str,
+    value: String,
+    limit: String,
+}
+
+impl Broken {
+    fn new(field: &'static str, value: String, limit: impl Into<String>) -> Broken {
+        Broken { field, value, limit: limit.into() }
+    }
+
+    /// The same with the path of its field.
+    fn of(self, entry: fmt::Arguments) -> (String, Broken) {
+        (format!("{entry}{}", self.field), self)
+    }
+}
+
+fn broken_link(link: &MeasuredLink) -> Option<Broken> {
+    if link.ranks < 2 {
+        return Some(Broken::new("ranks", link.ranks.to_string(), "at least 2"));
+    }
+    if !(0.0..=MAX_COEFFICIENT).contains(&link.latency_ms) {
+        return Some(Broken::new("latency_ms", link.latency_ms.to_string(), from_zero()));
+    }
+    if !(LinkRates::LEAST..=LinkRates::MOST).contains(&link.gigabytes_per_s) {
+        let limit = format!("a number from {:e} to {:e}", LinkRates::LEAST, LinkRates::MOST);
+        return Some(Broken::new("gigabytes_per_s", link.gigabytes_per_s.to_string(), limit));
+    }
+    None
+}
+
+fn from_zero() -> String {
+    format!("a number from 0 to {MAX_COEFFICIENT:e}")
+}
+
+fn broken_costs(entry: &SchemeProfile) -> Option<Broken> {
+    if entry.context.is_some() != (entry.scheme.cp() > 1) {
+        let given = entry.context.map_or("absent".into(), |kind| format!("'{kind}'"));
+        let limit = "'ulysses' or 'ring' where cp is above 1, and absent where it is 1";
+        return Some(Broken::new("context", given, limit));
+    }
+    for (field, number) in [
+        ("quadratic_ms_per_token2", entry.quadratic_ms_per_token2),
+        ("linear_ms_per_token", entry.linear_ms_per_token),
+        ("fixed_ms", entry.fixed_ms),
+    ] {
+        if !(0.0..=MAX_COEFFICIENT).contains(&number) {
+            return Some(Broken::new(field, number.to_string(), from_zero()));
+        }
+    }
+    if !(entry.forward_share > 0.0 && entry.forward_share < 1.0) {
+        let number = entry.forward_share.to_string();
+        return Some(Broken::new("forward_share", number, "between 0 and 1, both excluded"));
+    }
+    if entry.quadratic_ms_per_token2 + entry.linear_ms_per_token < MIN_TOKEN_MS {
+        let number = entry.linear_ms_per_token.to_string();
+        let limit = format!("with quadratic_ms_per_token2 at least {MIN_TOKEN_MS:e}");
+        return Some(Broken::new("linear_ms_per_token", number, limit));
+    }
+    broken_memory(entry)
+}
+
+fn broken_memory(entry: &SchemeProfile) -> Option<Broken> {
+    let (held, activations) = (&entry.held_bytes, &entry.activation_bytes_per_token);
+    if !held.is_for(entry.scheme.stages()) {
+        let limit = "a whole number from 0, or one for each stage";
+        return Some(Broken::new("held_bytes", format!("{:?}", held.stated()), limit));
+    }
+    let homes = entry.stage_home_bytes.as_ref();
+    if let Some(homes) = homes.filter(|homes| homes.len() != entry.scheme.stages()) {
+        let limit = "a whole number from 0 for each stage, or absent";
+        return Some(Broken::new("stage_home_bytes", format!("{homes:?}"), limit));
+    }
+    let are_sound = activations.stated().iter().all(|bytes| bytes.is_finite() && *bytes > 0.0);
+    if !(are_sound && activations.is_for(entry.scheme.stages())) {
+        let limit = "a finite number above 0, or one for each stage";
+        return Some(Broken::new("activation_bytes_per_token", format!("{:?}", activations.stated()), limit));
+    }
+    None
+}
+
+fn broken_fit(fit: &FitQuality) -> Option<Broken> {
+    for (field, error) in [("fit.relative_error", Some(fit.relative_error)), ("fit.held_out_error", fit.held_out_error)]
+    {
+        if error.is_some_and(|error| !(0.0..=MAX_COEFFICIENT).contains(&error)) {
+            return Some(Broken::new(field, format!("{error:?}"), from_zero()));
+        }
+    }
+    let is_empty = fit.range.longest_tokens.0 == 0 || fit.range.micro_batch_tokens.0 == 0;
+    is_empty.then(|| Broken::new("fit.range", format!("{:?}", fit.range), "at least 1 token each"))
+}
+
+/// `layers` are the model's, where it is known.
+fn broken_stages(entry: &SchemeProfile, layers: Option<u64>) -> Option<Broken> {
+    let stages = entry.scheme.stages();
+    if let Some(multipliers) = &entry.stage_multipliers
+        && !(multipliers.len() == stages && multipliers.iter().all(|factor| MULTIPLIERS.contains(factor)))
+    {
+        let limit = format!("one number from {:e} to {:e} for each stage", MULTIPLIERS.start(), MULTIPLIERS.end());
+        return Some(Broken::new("stage_multipliers", format!("{multipliers:?}"), limit));
+    }
+    let of_stages = entry.stage_layers.as_ref()?;
+    let refused = |limit| Some(Broken::new("stage_layers", format!("{of_stages:?}"), limit));
+    if of_stages.len() != stages || of_stages.contains(&0) {
+        return refused("at least one layer for each stage");
+    }
+    let sum: u64 = of_stages.iter().map(|&count| u64::from(count)).sum();
+    if layers.is_some_and(|layers| layers != sum) {
+        return refused("as many layers together as the model has");
+    }
+    None
+}

@@ -1,0 +1,397 @@
+//! The cost profile document: one model on one kind of cluster, with where its numbers come from.
+
+use serde::{Deserialize, Serialize};
+
+use crate::cost::micro_batch_cost::MicroBatchCost;
+use crate::cost::profile::document::ProfileDocument;
+use crate::cost::{CostFit, MeasuredLink, MeasuredRange, PerStage};
+use crate::error::{ProfileError, Result};
+use crate::spec::{ContextKind, Dtype, ModelShape, Scheme, Strategy};
+use crate::units::{Millis, Tokens};
+
+/// The value of a profile's `format` field.
+pub(crate) const FORMAT: &str = "hydraulis.cost-profile/1";
+
+/// Time and memory of one model under each scheme of one kind of cluster.
+///
+/// `docs/cost-profile.md` describes the JSON form field by field. A profile is checked when it is read:
+/// every number has its range, and the error names the field.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "ProfileDocument")]
+pub struct CostProfile {
+    pub(crate) format: String,
+    /// What the profile is called in messages.
+    pub name: String,
+    /// Where its numbers come from.
+    pub source: String,
+    /// What it was measured on.
+    pub hardware: Hardware,
+    /// Of which model; training refuses the profile of another. None where nobody says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelShape>,
+    /// What it computed in; training refuses another type. None where nobody says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<Dtype>,
+    /// The kernel that it computed attention with, in words; a resumed run that takes another measures anew. None where nobody
+    /// says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention: Option<String>,
+    /// What memory holds, but for what depends on the scheme.
+    pub memory: Memory,
+    /// The schemes that were measured.
+    pub schemes: Vec<SchemeProfile>,
+    /// Schemes that were left out, and why.
+    pub excluded: Vec<Excluded>,
+    /// Strategies to choose from when the caller names none.
+    pub strategies: Vec<StrategyList>,
+}
+
+/// What a profile was measured on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hardware {
+    /// Name of the device.
+    pub device: String,
+    /// Devices of a node.
+    pub gpus_per_node: u32,
+    /// Bytes of a device that the process may use.
+    pub memory_bytes: u64,
+    /// What was measured of its links; empty where nothing was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<MeasuredLink>,
+}
+
+/// What memory holds whatever the scheme.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// Margin, context and buffers of a rank.
+    pub reserved_bytes: u64,
+    /// Master parameters and optimizer state of the whole model; every rank holds an equal share, but where a run's only scheme
+    /// has `stage_home_bytes`.
+    pub home_bytes: u64,
+    /// A micro-batch's limit is a multiple of this many tokens.
+    pub token_multiple: u64,
+}
+
+/// One scheme's coefficients.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SchemeProfile {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// The kind of context parallelism that was measured; given where cp is above 1, and only there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<ContextKind>,
+    /// Milliseconds per squared token of one sequence, on one stage, forward and backward.
+    pub quadratic_ms_per_token2: f64,
+    /// Milliseconds per token.
+    pub linear_ms_per_token: f64,
+    /// Milliseconds per micro-batch.
+    pub fixed_ms: f64,
+    /// The forward pass's share of a micro-batch's time, without what the backward pass computes again.
+    pub forward_share: f64,
+    /// Bytes of a stage's parameters and gradients, and what else a rank needs of its stage whatever the tokens.
+    pub held_bytes: PerStage<u64>,
+    /// Bytes of the home state of each stage's parameters, which live with its ranks if the scheme is a run's only one; where it
+    /// is left out, home is taken to be even.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage_home_bytes: Option<Vec<u64>>,
+    /// Bytes of a stage's activations per token of a micro-batch: what a rank holds at its worst moment, shared out over all
+    /// tokens of a micro-batch, those of its other context ranks too.
+    pub activation_bytes_per_token: PerStage<f64>,
+    /// Time of each stage relative to the coefficients; all 1 when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage_multipliers: Option<Vec<f64>>,
+    /// Layers of each stage; shared out by cost when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage_layers: Option<Vec<u32>>,
+    /// How well the coefficients explain what was measured; none where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fit: Option<FitQuality>,
+}
+
+impl SchemeProfile {
+    /// The time of a micro-batch of these sequences.
+    pub fn micro_batch_ms(&self, sequences: impl Iterator<Item = Tokens>) -> Millis {
+        self.micro_batch_cost().micro_batch_ms(sequences)
+    }
+
+    pub(crate) fn micro_batch_cost(&self) -> MicroBatchCost {
+        MicroBatchCost {
+            quadratic_ms_per_token2: self.quadratic_ms_per_token2,
+            linear_ms_per_token: self.linear_ms_per_token,
+            fixed: Millis(self.fixed_ms),
+        }
+    }
+}
+
+/// How far the coefficients of a scheme can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FitQuality {
+    /// Micro-batches that were timed.
+    pub points: usize,
+    /// Those among them that agreed so little with the rest that they had no say.
+    pub outliers: usize,
+    /// Root mean square of the relative errors.
+    pub relative_error: f64,
+    /// Median of the relative errors on points left out of the fit; none where too few were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_out_error: Option<f64>,
+    /// How far the points reached; a prediction beyond is a guess.
+    pub range: MeasuredRange,
+}
+
+impl FitQuality {
+    /// Of a fit.
+    pub fn of(fit: &CostFit) -> FitQuality {
+        FitQuality {
+            points: fit.residuals.len(),
+            outliers: fit.outliers,
+            relative_error: fit.relative_error,
+            held_out_error: fit.held_out_error,
+            range: fit.range,
+        }
+    }
+
+    /// The JSON form, on one line.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a fit's quality is numbers alone")
+    }
+
+    /// The error to expect of a prediction within the range.
+    pub fn error(&self) -> f64 {
+        self.held_out_error.unwrap_or(self.relative_error)
+    }
+}
+
+/// A scheme that was measured and left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Excluded {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// Why.
+    pub reason: String,
+}
+
+/// The strategies to choose from on a cluster of one size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StrategyList {
+    /// GPUs of the cluster.
+    pub gpus: u32,
+    /// The strategies.
+    pub strategies: Vec<Strategy>,
+}
+
+impl CostProfile {
+    /// Reads and checks the JSON form.
+    pub fn from_json(text: &str) -> Result<CostProfile> {
+        let mut document = serde_json::Deserializer::from_str(text);
+        let fields: ProfileDocument = serde_path_to_error::deserialize(&mut document).map_err(|error| {
+            let field = error.path().to_string();
+            ProfileError::Syntax { field, why: error.into_inner().to_string() }
+        })?;
+        document
+            .end()
+            .map_err(|error| ProfileError::Syntax { field: "end of the document".into(), why: error.to_string() })?;
+        CostProfile::try_from(fields)
+    }
+
+    /// This profile, if every number is in its range.
+    pub(crate) fn checked(self) -> Result<CostProfile> {
+        self.check().map(|()| self)
+    }
+
+    /// A profile of nothing, for whoever fills in the rest.
+    pub(crate) fn empty() -> CostProfile {
+        CostProfile {
+            format: FORMAT.into(),
+            name: String::new(),
+            source: String::new(),
+            hardware: Hardware { device: String::new(), gpus_per_node: 1, memory_bytes: 1, links: Vec::new() },
+            model: None,
+            dtype: None,
+            attention: None,
+            memory: Memory { reserved_bytes: 0, home_bytes: 0, token_multiple: 1 },
+            schemes: Vec::new(),
+            excluded: Vec::new(),
+            strategies: Vec::new(),
+        }
+    }
+
+    /// The JSON form, indented.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a profile holds numbers, texts and lists alone")
+    }
+
+    /// The schemes that it knows, for any of which a run by it is laid out.
+    pub fn every_scheme(&self) -> Vec<Scheme> {
+        self.schemes.iter().map(|entry| entry.scheme).collect()
+    }
+
+    /// The coefficients of a scheme.
+    pub fn scheme(&self, scheme: Scheme) -> Result<&SchemeProfile> {
+        let found = self.schemes.iter().find(|entry| entry.scheme == scheme);
+        found.ok_or_else(|| self.unknown(scheme).into())
+    }
+
+    fn unknown(&self, scheme: Scheme) -> ProfileError {
+        let left_out = self.excluded.iter().find(|entry| entry.scheme == scheme);
+        let known: Vec<String> = self.schemes.iter().map(|entry| entry.scheme.to_string()).collect();
+        ProfileError::SchemeUnknown {
+            scheme,
+            profile: self.name.clone(),
+            reason: left_out.map(|entry| format!(" (left out: {})", entry.reason)).unwrap_or_default(),
+            known: known.join(" "),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::preset;
+
+    fn mended(change: impl FnOnce(&mut serde_json::Value)) -> Result<CostProfile> {
+        let text = preset("llama-32b-a800").unwrap().to_json();
+        let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
+        change(&mut document);
+        CostProfile::from_json(&document.to_string())
+    }
+
+    #[test]
+    fn json_round_trips() {
+        let profile = preset("llama-32b-a800").unwrap();
+        assert_eq!(CostProfile::from_json(&profile.to_json()).unwrap(), profile);
+        assert_eq!(mended(|_| ()).unwrap(), profile);
+    }
+
+    /// So nobody gets one that is unchecked, as a part of another document either.
+    #[test]
+    fn whoever_reads_it_has_it_checked() {
+        let text = preset("llama-32b-a800").unwrap().to_json();
+        let broken = text.replacen("\"gpus_per_node\": 8", "\"gpus_per_node\": 0", 1);
+        let error = serde_json::from_str::<CostProfile>(&broken).unwrap_err().to_string();
+        assert!(broken != text && error.contains("hardware.gpus_per_node is 0"), "{error}");
+        assert_eq!(serde_json::from_str::<CostProfile>(&text).unwrap(), preset("llama-32b-a800").unwrap());
+    }
+
+    #[test]
+    fn links_out_of_range_are_named() {
+        let link = |field: &str, bad: &str| {
+            mended(|document| {
+                let link = serde_json::json!({
+                    "operation": "all_to_all", "ranks": 8, "latency_ms": 0.03, "gigabytes_per_s": 90.0
+                });
+                document["hardware"]["links"] = serde_json::json!([link.clone(), link]);
+                document["hardware"]["links"][1][field] = serde_json::from_str(bad).unwrap();
+            })
+        };
+        assert!(link("latency_ms", "0").is_ok() && link("operation", "\"send\"").is_ok());
+        for (field, bad) in [
+            ("ranks", "1"),
+            ("latency_ms", "-5"),
+            ("latency_ms", "1e7"),
+            ("gigabytes_per_s", "0"),
+            ("gigabytes_per_s", "1e10"),
+        ] {
+            let error = link(field, bad).unwrap_err();
+            assert_eq!(error.code(), "profile_value");
+            assert!(error.to_string().contains(&format!("hardware.links[1].{field} is")), "{error}");
+        }
+        let error = link("operation", "\"all-to-all\"").unwrap_err();
+        assert_eq!(error.code(), "profile_syntax");
+        assert!(error.to_string().contains("hardware.links[1].operation: unknown variant `all-to-all`"), "{error}");
+    }
+
+    #[test]
+    fn every_field_out_of_range_is_named() {
+        for (pointer, bad) in [
+            ("/format", "\"other/1\""),
+            ("/schemes/0/forward_share", "1.0"),
+            ("/schemes/1/forward_share", "0.0"),
+            ("/hardware/gpus_per_node", "0"),
+            ("/hardware/memory_bytes", "0"),
+            ("/memory/token_multiple", "0"),
+            ("/schemes", "[]"),
+            ("/schemes/2/quadratic_ms_per_token2", "-1e-9"),
+            ("/schemes/2/linear_ms_per_token", "-0.1"),
+            ("/schemes/2/fixed_ms", "-1"),
+            ("/schemes/2/activation_bytes_per_token", "0"),
+            ("/schemes/0/activation_bytes_per_token", "[1, 1, 0, 1]"),
+            ("/schemes/0/activation_bytes_per_token", "[1, 1, 1]"),
+            ("/schemes/0/held_bytes", "[1, 1, 1, 1, 1]"),
+            ("/schemes/2/held_bytes", "[]"),
+            ("/schemes/2/stage_home_bytes", "[]"),
+            ("/schemes/2/stage_multipliers", "[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]"),
+            ("/schemes/0/stage_multipliers", "[1.0, 1.0, 1.0, 1e300]"),
+            ("/schemes/0/stage_multipliers", "[1.0, 1.0, 1.0, 1e-300]"),
+            ("/schemes/0/stage_layers", "[15, 15, 15]"),
+            ("/schemes/0/stage_layers", "[30, 0, 15, 15]"),
+            ("/schemes/0/stage_layers", "[15, 15, 15, 16]"),
+            ("/schemes/2/scheme", "\"<tp1,pp4>\""),
+            ("/schemes/2/fit/relative_error", "-0.1"),
+            ("/schemes/2/fit/held_out_error", "-0.1"),
+            ("/schemes/2/fit/range", r#"{"longest_tokens": 0, "micro_batch_tokens": 9}"#),
+            ("/schemes/2/context", "\"ring\""),
+        ] {
+            let (parent, field) = pointer.rsplit_once('/').unwrap();
+            let error = mended(|document| {
+                document["schemes"][2]["fit"] = serde_json::json!({
+                    "points": 8, "outliers": 1, "relative_error": 0.02, "held_out_error": 0.03,
+                    "range": {"longest_tokens": 8, "micro_batch_tokens": 9}
+                });
+                document.pointer_mut(parent).unwrap()[field] = serde_json::from_str(bad).unwrap();
+            })
+            .unwrap_err();
+            assert_eq!(error.code(), "profile_value", "{pointer}");
+            assert!(error.to_string().contains(field), "{pointer}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_token_takes_time() {
+        for (quadratic, linear) in [(0.0, 0.0), (0.0, 5e-324), (1e-300, 0.0), (4e-13, 5e-13)] {
+            let error = mended(|document| {
+                document["schemes"][2]["quadratic_ms_per_token2"] = quadratic.into();
+                document["schemes"][2]["linear_ms_per_token"] = linear.into();
+            });
+            let text = error.unwrap_err().to_string();
+            assert!(text.contains("linear_ms_per_token") && text.contains("1e-12"), "{text}");
+        }
+    }
+
+    #[test]
+    fn missing_unknown_and_mistyped_fields_are_named() {
+        let missing = mended(|document| drop(document["schemes"][1].as_object_mut().unwrap().remove("fixed_ms")));
+        let unknown = mended(|document| document["memory"]["margin"] = 3.into());
+        let mistyped = mended(|document| document["schemes"][1]["fixed_ms"] = "fast".into());
+        let negative = mended(|document| document["schemes"][1]["held_bytes"] = (-1).into());
+        let other_kind = mended(|document| document["schemes"][0]["scheme"] = "<tp2,some>".into());
+        for (result, part) in [
+            (missing, "fixed_ms"),
+            (unknown, "margin"),
+            (mistyped, "schemes[1].fixed_ms"),
+            (negative, "schemes[1].held_bytes"),
+            (mended(|document| document["schemes"][0]["held_bytes"] = "much".into()), "a list of one for each stage"),
+            (other_kind, "schemes[0].scheme"),
+        ] {
+            let error = result.unwrap_err();
+            assert_eq!(error.code(), "profile_syntax");
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        assert_eq!(CostProfile::from_json("{}{}").unwrap_err().code(), "profile_syntax");
+        assert_eq!(CostProfile::from_json("[1, 2").unwrap_err().code(), "profile_syntax");
+    }
+
+    #[test]
+    fn a_left_out_scheme_says_why() {
+        let profile = preset("llama-32b-a800").unwrap();
+        let error = profile.scheme("<tp2>".parse().unwrap()).unwrap_err();
+        assert_eq!(error.code(), "scheme_unknown");
+        assert!(error.to_string().contains("left out"), "{error}");
+    }
+}

@@ -1,0 +1,12 @@
+//! The cost profile: a document of measured or predicted costs, its checks, and those that are shipped.
+
+mod check;
+mod cost_profile;
+mod document;
+mod measured_link;
+mod preset;
+mod travelling;
+
+pub use cost_profile::{CostProfile, Excluded, FitQuality, Hardware, Memory, SchemeProfile, StrategyList};
+pub use measured_link::{LinkOperation, MeasuredLink};
+pub use preset::{PRESETS, preset};

@@ -1,0 +1,6 @@
+//! A plan in words.
+
+mod explanation;
+mod wrapped;
+
+pub use explanation::explain;

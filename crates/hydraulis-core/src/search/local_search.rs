@@ -1,0 +1,300 @@
+//! Finds a strategy for this very batch, without a list.
+//!
+//! Two strategies to begin with: the replicas that the sequences ask for one by one ([`crate::search::sizing`]), and the
+//! whole numbers near what the bound's program uses, which divides replicas ([`crate::bound`]). From the better
+//! one a walk to neighbours that by estimate are shorter. Then the market is divided, until the best plan is proven to
+//! be near the best there is, or the budget is used up; if it still seems far, what the parts of the market use are
+//! strategies to begin with anew, and so is what a planner would choose from without a search. What is tried is counted, not
+//! timed.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use crate::bound::{Bounder, Branches, Node, ProofLimit};
+use crate::capacity::SchemeCapacity;
+use crate::construct::neighbours;
+use crate::error::Result;
+use crate::layout::place;
+use crate::plan::{Bound, Considered, Outcome};
+use crate::search::Effort;
+use crate::search::attempt::{Attempt, Task, best};
+use crate::search::sizing::Sizing;
+use crate::spec::{Cluster, Scheme, Strategy};
+use crate::units::{Millis, Tokens, count};
+
+/// A plan within this share of the bound is not improved, nor is a strategy planned that could gain no more.
+const NEAR: f64 = 1e-3;
+
+/// Transfers that add no more than this share to a plan are not a reason to look further.
+const HIDDEN: f64 = 5e-3;
+/// A plan that may be longer than the best there is by more than this share has its search started anew.
+const FAR: f64 = 0.02;
+/// Strategies planned for that, before the walk. With half as many iterations at 500,000 tokens are 0.5 % longer.
+const ANEW: usize = 8;
+/// Neighbours planned at each step of the walk. 2 to 4 do about as well; 4 is slower.
+const NEIGHBOURS: usize = 3;
+/// Sequences planned in all attempts together, beyond the first attempt. A batch of more than half has no walk.
+const PLANNED: usize = 40_000;
+/// Sequences dealt out to estimate neighbours, at each step: on 64 GPUs that is enough for all.
+const DEALT: usize = 25_000;
+
+/// Strategies that no search is needed for.
+#[derive(Clone, Copy)]
+pub(super) struct SimpleStrategies<'a> {
+    /// Mixes of few schemes, tried where the search finds nothing.
+    pub(super) mixes: &'a [Strategy],
+    /// What would be listed without a search, tried where it stays far from its bound.
+    pub(super) listed: &'a [Strategy],
+}
+
+/// What came of a search.
+pub(super) struct Found {
+    pub(super) attempts: Vec<Attempt>,
+    pub(super) considered: Vec<Considered>,
+    /// Over any strategy; none if no scheme admits the batch.
+    pub(super) bound: Option<Bound>,
+}
+
+/// The strategies tried for one batch.
+pub(super) struct Search<'a> {
+    task: &'a Task<'a>,
+    bounder: &'a Bounder<'a>,
+    schemes: &'a [&'a SchemeCapacity],
+    effort: Effort,
+    seen: BTreeSet<Strategy>,
+    attempts: Vec<Attempt>,
+    considered: Vec<Considered>,
+}
+
+impl<'a> Search<'a> {
+    /// Tries strategies made of `schemes`, and the simple ones where its own fall short.
+    pub(super) fn run(
+        task: &'a Task<'a>,
+        bounder: &'a Bounder<'a>,
+        schemes: &'a [&'a SchemeCapacity],
+        simple: SimpleStrategies<'_>,
+        effort: Effort,
+    ) -> Result<Found> {
+        let (attempts, considered) = (Vec::new(), Vec::new());
+        let mut search = Search { task, bounder, schemes, effort, seen: BTreeSet::new(), attempts, considered };
+        let bound = match (bounder.longest_way(schemes), bounder.of_any(schemes, search.cluster().gpus())) {
+            (Some(longest_way), Some(mut branches)) => {
+                search.start(&branches, simple.mixes)?;
+                search.walk(branches.least())?;
+                search.prove(&mut branches)?;
+                if branches.least() < search.least_iteration() * (1.0 - FAR) {
+                    search.start_anew(&branches)?;
+                }
+                if branches.least() < search.least() * (1.0 - FAR) {
+                    search.start_listed(simple.listed, branches.least())?;
+                }
+                search.polish()?;
+                Some(longest_way.or_work(branches.least().min(search.least_iteration())))
+            }
+            _ => None,
+        };
+        Ok(Found { attempts: search.attempts, considered: search.considered, bound })
+    }
+
+    /// Tries the strategies to begin with.
+    fn start(&mut self, branches: &Branches, mixes: &[Strategy]) -> Result<()> {
+        let (root, gpus) = (branches.root(), self.cluster().gpus());
+        let short = self.admitted_by_half(root);
+        let sized = Sizing::new(self.task, self.schemes, root.prices(), gpus, short).replicas(branches.least());
+        if let Some(placed) = sized {
+            self.consider_placed(placed, short)?;
+        }
+        self.consider_counts(&root.rounded(gpus))?;
+        // The longest sequence may need a scheme that neither has.
+        if self.attempts.is_empty() {
+            mixes.iter().try_for_each(|strategy| self.consider(strategy.clone()))?;
+        }
+        Ok(())
+    }
+
+    /// The longest sequence that at least half of the ranks admit which the program uses.
+    fn admitted_by_half(&self, node: &Node) -> Tokens {
+        let longest = |scheme: usize| self.schemes[scheme].cost().longest();
+        let ranks = |scheme: usize| node.used(scheme).0 * count(self.schemes[scheme].cost().scheme().ranks());
+        let mut widest: Vec<usize> = (0..self.schemes.len()).collect();
+        widest.sort_by_key(|&scheme| Reverse(longest(scheme)));
+        let half = 0.5 * widest.iter().map(|&scheme| ranks(scheme)).sum::<f64>();
+        let mut admitting = 0.0;
+        let reaches_half = |scheme: &usize| {
+            admitting += ranks(*scheme);
+            admitting >= half
+        };
+        widest.into_iter().find(reaches_half).map(longest).unwrap_or_default()
+    }
+
+    /// Plans replicas with sequences longer than `short` placed on them. Where there is time for no more than that, these
+    /// stay where they are.
+    fn consider_placed(&mut self, placed: Vec<Vec<Vec<usize>>>, short: Tokens) -> Result<()> {
+        let counts: Vec<usize> = placed.iter().map(Vec::len).collect();
+        let Some(strategy) = self.strategy_of(&counts) else { return Ok(()) };
+        if PLANNED / self.task.batch.len() > 1 {
+            return self.consider(strategy);
+        }
+        let mut by_scheme: Vec<(Scheme, Vec<Vec<usize>>)> = self.pool().into_iter().zip(placed).collect();
+        // As the strategy's replicas stand.
+        by_scheme.sort_by_key(|(scheme, _)| strategy.schemes().iter().position(|other| other == scheme));
+        let placed = by_scheme.into_iter().flat_map(|(_, replicas)| replicas).collect();
+        let attempt = self.task.draft_beside(&strategy, placed, short)?;
+        self.seen.insert(strategy.clone());
+        self.considered.push(Considered { strategy, outcome: Outcome::Planned(attempt.ms()) });
+        self.attempts.push(attempt);
+        Ok(())
+    }
+
+    /// Walks to neighbours of the best strategy while that gets shorter, but not below `enough`.
+    fn walk(&mut self, enough: Millis) -> Result<()> {
+        let pool = self.pool();
+        while let Some(best) = self.attempts.iter().min_by_key(|attempt| attempt.ms()) {
+            let before = best.ms();
+            let is_hidden = before <= best.iteration_ms * (1.0 + HIDDEN);
+            if (is_hidden && enough >= best.iteration_ms * (1.0 - NEAR)) || self.is_spent() {
+                break;
+            }
+            let mut around = neighbours(&best.strategy, &pool, self.cluster());
+            around.retain(|other| !self.seen.contains(other));
+            around.sort_by_key(|other| !self.relieves(other, best));
+            self.consider_promising(around, NEIGHBOURS)?;
+            if self.least() >= before {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a strategy has more replicas for the longest sequence of the replica that ends last, and no fewer like
+    /// that one.
+    fn relieves(&self, other: &Strategy, attempt: &Attempt) -> bool {
+        let Some((slowest, longest)) = attempt.bottleneck(self.task) else { return false };
+        let admits = |scheme: &Scheme| {
+            self.schemes.iter().any(|known| known.cost().scheme() == *scheme && known.cost().admits(longest))
+        };
+        let admitting = |strategy: &Strategy| strategy.schemes().iter().filter(|scheme| admits(scheme)).count();
+        let alike = |strategy: &Strategy| strategy.schemes().iter().filter(|scheme| **scheme == slowest).count();
+        admitting(other) > admitting(&attempt.strategy) && alike(other) >= alike(&attempt.strategy)
+    }
+
+    /// Divides the market until the best plan is near its bound.
+    fn prove(&self, branches: &mut Branches) -> Result<()> {
+        let least = self.least_iteration();
+        while branches.least() < least * (1.0 - NEAR) && branches.len() < self.effort.markets {
+            (self.task.watch)()?;
+            if !branches.divide(least) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Walks on from the whole numbers near what some part of the market uses, if that is shorter.
+    fn start_anew(&mut self, branches: &Branches) -> Result<()> {
+        let (before, most) = (self.least(), self.attempts.len() + ANEW);
+        for part in branches.parts() {
+            if self.attempts.len() < most {
+                self.consider_counts(&part.rounded(self.cluster().gpus()))?;
+            }
+        }
+        if self.least() < before { self.walk(branches.least()) } else { Ok(()) }
+    }
+
+    /// Walks on from what a list would offer, if that is shorter: transfers that stick out, or pipelines that the market
+    /// cannot tell apart, may leave the walk among worse ones.
+    fn start_listed(&mut self, listed: &[Strategy], enough: Millis) -> Result<()> {
+        let before = self.least();
+        let unseen = listed.iter().filter(|strategy| !self.seen.contains(strategy));
+        let mut bounded: Vec<(Millis, &Strategy)> =
+            unseen.filter_map(|strategy| Some((self.bound(strategy)?, strategy))).collect();
+        bounded.retain(|(bound, _)| *bound < before * (1.0 - NEAR));
+        bounded.sort();
+        self.consider_promising(bounded.into_iter().map(|(_, strategy)| strategy.clone()).collect(), ANEW)?;
+        if self.least() < before { self.walk(enough) } else { Ok(()) }
+    }
+
+    /// Plans so many of the strategies, those that by one deal of the batch are the shortest.
+    fn consider_promising(&mut self, mut strategies: Vec<Strategy>, most: usize) -> Result<()> {
+        strategies.truncate(DEALT / self.task.batch.len());
+        let estimated = strategies.into_iter().filter_map(|other| Some((self.task.estimate(&other)?, other)));
+        let mut promising: Vec<(Millis, Strategy)> = estimated.collect();
+        promising.sort();
+        promising.into_iter().take(most).try_for_each(|(_, strategy)| self.consider(strategy))
+    }
+
+    /// Polishes the best plan alone: each costs as much as some neighbours of it.
+    fn polish(&mut self) -> Result<()> {
+        let Some(best) = best(&self.attempts) else { return Ok(()) };
+        let polished = self.task.polished(self.attempts.swap_remove(best))?;
+        for considered in self.considered.iter_mut().filter(|other| other.strategy == polished.strategy) {
+            considered.outcome = Outcome::Planned(polished.ms());
+        }
+        self.attempts.push(polished);
+        Ok(())
+    }
+
+    fn consider_counts(&mut self, counts: &[usize]) -> Result<()> {
+        self.strategy_of(counts).map_or(Ok(()), |strategy| self.consider(strategy))
+    }
+
+    /// So many replicas of each scheme; none where they have no place.
+    fn strategy_of(&self, counts: &[usize]) -> Option<Strategy> {
+        let schemes = self.schemes.iter().zip(counts);
+        let replicas = schemes.flat_map(|(capacity, &count)| std::iter::repeat_n(capacity.cost().scheme(), count));
+        Strategy::new(replicas.collect()).ok().filter(|strategy| place(strategy, self.cluster()).is_ok())
+    }
+
+    /// Plans a strategy that was not seen before, unless by its bound it cannot be better than the best by more than 0.1 %.
+    fn consider(&mut self, strategy: Strategy) -> Result<()> {
+        if self.is_spent() || !self.seen.insert(strategy.clone()) {
+            return Ok(());
+        }
+        let Some(bound) = self.bound(&strategy) else { return Ok(()) };
+        let outcome = if bound >= self.least() * (1.0 - NEAR) {
+            Outcome::Pruned(bound)
+        } else {
+            let attempt = self.task.draft(&strategy)?;
+            let outcome = Outcome::Planned(attempt.ms());
+            self.attempts.push(attempt);
+            outcome
+        };
+        self.considered.push(Considered { strategy, outcome });
+        Ok(())
+    }
+
+    /// Whether no more may be planned: one strategy always is, so that there is a plan.
+    fn is_spent(&self) -> bool {
+        let most = self.effort.attempts.min(PLANNED / self.task.batch.len());
+        !self.attempts.is_empty() && self.attempts.len() >= most
+    }
+
+    /// What this strategy cannot beat; no more than the best plan's time is proven.
+    fn bound(&self, strategy: &Strategy) -> Option<Millis> {
+        let groups = strategy.groups();
+        let known = |scheme| self.schemes.iter().find(|capacity| capacity.cost().scheme() == scheme);
+        let groups = groups.iter().map(|(scheme, replicas)| Some((*known(*scheme)?, *replicas)));
+        let limit = ProofLimit { until: self.least(), markets: 1 };
+        let groups = groups.collect::<Option<Vec<_>>>()?;
+        self.bounder.of_strategy(&groups, self.cluster().gpus(), limit).map(|bound| bound.ms)
+    }
+
+    /// The schemes that strategies are made of.
+    fn pool(&self) -> Vec<Scheme> {
+        self.schemes.iter().map(|capacity| capacity.cost().scheme()).collect()
+    }
+
+    fn cluster(&self) -> Cluster {
+        self.task.capacities.cost().cluster()
+    }
+
+    /// The best time so far.
+    fn least(&self) -> Millis {
+        self.attempts.iter().map(Attempt::ms).min().unwrap_or(Millis::INFINITY)
+    }
+
+    /// The shortest iteration so far: what bounds say nothing shorter than.
+    fn least_iteration(&self) -> Millis {
+        self.attempts.iter().map(|attempt| attempt.iteration_ms).min().unwrap_or(Millis::INFINITY)
+    }
+}

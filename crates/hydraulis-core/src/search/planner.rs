@@ -1,0 +1,362 @@
+//! Chooses the strategy, the dispatch and the packing of each batch together.
+
+use std::sync::Arc;
+
+use crate::batch::Batch;
+use crate::bound::{Bounder, ProofLimit};
+use crate::capacity::{Capacities, SchemeCapacity};
+use crate::check::{Violation, check};
+use crate::construct::{candidates, mixes, nothing_fits, usable_schemes};
+use crate::cost::{CostModel, CostProfile, SchemeCost};
+use crate::error::{Error, Result, StrategyError};
+use crate::layout::place;
+use crate::plan::FORMAT;
+use crate::plan::{Bound, Considered, Outcome, Plan, ReplicaPlan, Scope};
+use crate::search::Effort;
+use crate::search::attempt::{Attempt, TIE, Task, best};
+use crate::search::local_search::{Search, SimpleStrategies};
+use crate::spec::{Cluster, MemoryRule, Scheme, Strategy};
+use crate::timing::{HomeLink, Link};
+use crate::units::{Millis, Tokens, count};
+use crate::watch::{UNWATCHED, Watch};
+
+/// Plans batches for one model on one cluster.
+#[derive(Clone, Debug)]
+pub struct Planner {
+    capacities: Capacities,
+    /// Under the exact rule those of the caps: what keeps to the caps is often shorter than what is found without.
+    by_cap: Option<Capacities>,
+    choice: Choice,
+    effort: Effort,
+    link: Option<Arc<HomeLink>>,
+}
+
+/// What a planner may choose from.
+#[derive(Clone, Debug)]
+enum Choice {
+    /// These strategies.
+    List(Vec<Strategy>),
+    /// Any set of replicas of the pool's schemes; simple mixes of them serve where the search finds nothing, and what would
+    /// be listed without a search where it stays far from its bound.
+    Any { pool: Vec<Scheme>, mixes: Vec<Strategy>, listed: Vec<Strategy> },
+}
+
+/// What came of a batch: the attempts, every strategy that was considered, and a bound on all of them.
+struct Considerations {
+    attempts: Vec<Attempt>,
+    considered: Vec<Considered>,
+    bound: Option<Bound>,
+    scope: Scope,
+}
+
+impl Planner {
+    /// A planner over `strategies`, or over the profile's own list.
+    ///
+    /// Every strategy must fit the cluster and use schemes that the profile knows and memory admits.
+    pub fn new(profile: CostProfile, cluster: Cluster, strategies: Option<Vec<Strategy>>) -> Result<Planner> {
+        let cost = CostModel::new(profile, cluster);
+        let given = match strategies {
+            Some(list) if list.is_empty() => return Err(StrategyError::NoneGiven.into()),
+            Some(list) => list,
+            None => candidates(&cost),
+        };
+        let list = usable(given, &cost)?;
+        Ok(Planner {
+            capacities: Capacities::new(cost),
+            by_cap: None,
+            choice: Choice::List(list),
+            effort: Effort::ONLINE,
+            link: None,
+        })
+    }
+
+    /// A planner of the same costs over `strategies`.
+    pub(crate) fn over(&self, strategies: Vec<Strategy>) -> Result<Planner> {
+        let list = usable(strategies, self.cost())?;
+        Ok(Planner { choice: Choice::List(list), ..self.clone() })
+    }
+
+    /// A planner that searches the set of replicas itself, anew for each batch.
+    pub fn search(profile: CostProfile, cluster: Cluster) -> Result<Planner> {
+        let cost = CostModel::new(profile, cluster);
+        let (pool, mixes) = (usable_schemes(&cost), mixes(&cost));
+        if mixes.is_empty() {
+            return Err(nothing_fits(&cost));
+        }
+        let choice = Choice::Any { pool, mixes, listed: candidates(&cost) };
+        Ok(Planner { capacities: Capacities::new(cost), by_cap: None, choice, effort: Effort::ONLINE, link: None })
+    }
+
+    /// The same planner with other limits of its work.
+    #[must_use]
+    pub fn with_effort(self, effort: Effort) -> Planner {
+        Planner { effort, ..self }
+    }
+
+    /// The same planner, with micro-batches that fit by `memory`.
+    #[must_use]
+    pub fn with_memory(self, memory: MemoryRule) -> Planner {
+        // Which schemes and strategies are of use depends on caps alone, which are the same by every rule.
+        let capacities = |memory| Capacities::new(self.cost().clone().with_memory(memory));
+        let by_cap = (memory == MemoryRule::Exact).then(|| capacities(MemoryRule::Cap));
+        Planner { capacities: capacities(memory), by_cap, ..self }
+    }
+
+    /// The same planner, which minimises iterations with their transfers over `link`.
+    ///
+    /// Refused with `too_many_stages` where a scheme has more stages than the link's model has layers.
+    pub fn with_link(self, link: Link) -> Result<Planner> {
+        for scheme in self.schemes() {
+            link.admits(scheme)?;
+        }
+        let link = HomeLink::new(link, self.cost().cluster(), &self.cost().profile().every_scheme())?;
+        Ok(Planner { link: Some(Arc::new(link)), ..self })
+    }
+
+    /// The link by which transfers count, if they do.
+    pub fn link(&self) -> Option<&Link> {
+        self.link.as_deref().map(HomeLink::link)
+    }
+
+    /// The costs planned with.
+    pub fn cost(&self) -> &CostModel {
+        self.capacities.cost()
+    }
+
+    /// The strategies chosen from; for a search, those that it can fall back on.
+    pub fn strategies(&self) -> &[Strategy] {
+        match &self.choice {
+            Choice::List(list) => list,
+            Choice::Any { mixes, .. } => mixes,
+        }
+    }
+
+    /// Whether it searches the set of replicas itself.
+    pub fn is_search(&self) -> bool {
+        matches!(self.choice, Choice::Any { .. })
+    }
+
+    /// The longest sequence that some strategy admits.
+    pub fn longest_admitted(&self) -> Tokens {
+        self.widest().map(SchemeCost::longest).unwrap_or_default()
+    }
+
+    /// The plan of least iteration time found, with a proven bound; with a link, of least step time.
+    ///
+    /// Strategies of a list are tried in the order of their lower bounds, and those whose bound is above the
+    /// best plan are not tried at all. Among plans equal within 0.1 % the one that moves fewest bytes wins, then the one
+    /// of fewest GPU-seconds, then name order. The bound is on the iteration, which no step is shorter than.
+    /// The same batch always gives the same plan.
+    ///
+    /// By the exact rule the plan is the shorter of that found with it and that found with the caps, which keeps it too.
+    pub fn plan(&self, batch: &Batch) -> Result<Plan> {
+        self.plan_watched(batch, UNWATCHED)
+    }
+
+    /// The same plan, unless `watch` ends the work on it.
+    pub fn plan_watched(&self, batch: &Batch, watch: Watch) -> Result<Plan> {
+        let plan = self.plan_by_rule(batch, watch)?;
+        let Some(by_cap) = &self.by_cap else { return Ok(plan) };
+        let planner = Planner { capacities: by_cap.clone(), by_cap: None, ..self.clone() };
+        match planner.plan_by_rule(batch, watch) {
+            Ok(within_caps) => Ok(plan.or_shorter(within_caps)),
+            Err(Error::SequenceTooLong { .. }) => Ok(plan),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn plan_by_rule(&self, batch: &Batch, watch: Watch) -> Result<Plan> {
+        let task = self.task(batch, watch);
+        let Considerations { mut attempts, considered, bound, scope } = match &self.choice {
+            Choice::List(list) => self.consider_list(&task, list)?,
+            Choice::Any { pool, mixes, listed } => {
+                self.consider_any(&task, pool, SimpleStrategies { mixes, listed })?
+            }
+        };
+        let (Some(best), Some(lower_bound)) = (best(&attempts), bound) else { return Err(self.too_long(batch)) };
+        let chosen = attempts.swap_remove(best);
+        Ok(Plan {
+            format: FORMAT.into(),
+            profile: self.cost().profile().name.clone(),
+            cluster: self.cost().cluster(),
+            memory: self.cost().memory(),
+            batch: batch.clone(),
+            replicas: self.replicas(batch, &chosen)?,
+            strategy: chosen.strategy,
+            iteration_ms: chosen.iteration_ms,
+            transfers: chosen.transfers,
+            lower_bound,
+            scope,
+            stop: chosen.stop,
+            considered,
+        })
+    }
+
+    /// Every promise that `plan` breaks for `batch`; see [`check()`].
+    pub fn check(&self, plan: &Plan, batch: &Batch) -> Vec<Violation> {
+        check(plan, batch, self.cost(), self.link())
+    }
+
+    fn consider_list(&self, task: &Task, list: &[Strategy]) -> Result<Considerations> {
+        let bounder = Bounder::new(task.batch);
+        let bound = |strategy: &Strategy, until, markets| -> Result<Option<Bound>> {
+            (task.watch)()?;
+            Ok(self.bound(&bounder, strategy, ProofLimit { until, markets }))
+        };
+        let bounds = list.iter().map(|strategy| bound(strategy, Millis::INFINITY, 1));
+        let mut bounds = bounds.collect::<Result<Vec<_>>>()?;
+        let attempts = attempt_promising(task, list, &bounds)?;
+        let least = attempts.iter().map(Attempt::ms).min().unwrap_or(Millis::INFINITY);
+        for (strategy, known) in list.iter().zip(&mut bounds) {
+            if known.is_some_and(|bound| bound.ms < least) {
+                *known = bound(strategy, least, self.effort.markets)?;
+            }
+        }
+        let considered = list.iter().zip(&bounds).map(|(strategy, bound)| {
+            let attempt = attempts.iter().find(|attempt| attempt.strategy == *strategy);
+            let outcome = match (attempt, bound) {
+                (Some(attempt), _) => Outcome::Planned(attempt.ms()),
+                (None, Some(bound)) => Outcome::Pruned(bound.ms),
+                (None, None) => Outcome::TooNarrow(self.admitted_by(strategy)),
+            };
+            Considered { strategy: strategy.clone(), outcome }
+        });
+        let considered = considered.collect();
+        let bound = bounds.into_iter().flatten().min_by_key(|bound| bound.ms);
+        Ok(Considerations { attempts, considered, bound, scope: Scope::List })
+    }
+
+    fn consider_any(&self, task: &Task, pool: &[Scheme], simple: SimpleStrategies) -> Result<Considerations> {
+        let schemes: Vec<&SchemeCapacity> =
+            pool.iter().map(|&scheme| self.capacities.scheme(scheme)).collect::<Result<_>>()?;
+        let bounder = Bounder::new(task.batch);
+        let found = Search::run(task, &bounder, &schemes, simple, self.effort)?;
+        Ok(Considerations {
+            attempts: found.attempts,
+            considered: found.considered,
+            bound: found.bound,
+            scope: Scope::Any,
+        })
+    }
+
+    /// The greatest bound over every strategy there is to choose from that takes no branching; none where a sequence is
+    /// admitted by none of them.
+    pub(crate) fn quick_bound(&self, batch: &Batch) -> Result<Option<Millis>> {
+        let bounder = Bounder::new(batch);
+        match &self.choice {
+            Choice::List(list) => {
+                let limit = ProofLimit { until: Millis::INFINITY, markets: 1 };
+                let bounds = list.iter().filter_map(|strategy| self.bound(&bounder, strategy, limit));
+                Ok(bounds.map(|bound| bound.ms).min())
+            }
+            Choice::Any { pool, .. } => {
+                let schemes: Vec<&SchemeCapacity> =
+                    pool.iter().map(|&scheme| self.capacities.scheme(scheme)).collect::<Result<_>>()?;
+                let branches = bounder.of_any(&schemes, self.cost().cluster().gpus());
+                Ok(branches.map(|branches| branches.least()))
+            }
+        }
+    }
+
+    /// The limits of its work.
+    pub fn effort(&self) -> Effort {
+        self.effort
+    }
+
+    /// A batch on its way through this planner.
+    pub(super) fn task<'a>(&'a self, batch: &'a Batch, watch: Watch<'a>) -> Task<'a> {
+        Task::new(batch, &self.capacities, self.link.as_deref(), self.effort.refinements, watch)
+    }
+
+    /// The bound of one strategy; none where it admits not every sequence.
+    pub(super) fn bound(&self, bounder: &Bounder, strategy: &Strategy, limit: ProofLimit) -> Option<Bound> {
+        let groups = strategy.groups();
+        let groups = groups.iter().map(|(scheme, replicas)| Some((self.capacities.scheme(*scheme).ok()?, *replicas)));
+        bounder.of_strategy(&groups.collect::<Option<Vec<_>>>()?, self.cost().cluster().gpus(), limit)
+    }
+
+    pub(super) fn replicas(&self, batch: &Batch, chosen: &Attempt) -> Result<Vec<ReplicaPlan>> {
+        let ranks = place(&chosen.strategy, self.cost().cluster())?;
+        let parts = chosen.strategy.schemes().iter().zip(ranks).zip(&chosen.packings);
+        let replicas = parts.map(|((&scheme, ranks), packing)| {
+            let cost = self.cost().scheme(scheme)?;
+            let time = |ids: &Vec<usize>| cost.micro_batch_ms(ids.iter().map(|&id| batch.tokens()[id]));
+            let stage_mean = cost.stage_multipliers().iter().sum::<f64>() / count(scheme.stages());
+            let mut replica = ReplicaPlan {
+                scheme,
+                context: cost.context(),
+                ranks,
+                busy_ms: packing.micro_batches.iter().map(time).sum::<Millis>() * stage_mean,
+                micro_batches: packing.micro_batches.clone(),
+                cap_tokens: cost.cap(),
+                predicted_ms: packing.ms,
+                trust: None,
+            };
+            replica.trust = cost.trust(replica.reach(batch));
+            Ok(replica)
+        });
+        replicas.collect()
+    }
+
+    /// The longest sequence that a strategy admits.
+    pub(crate) fn admitted_by(&self, strategy: &Strategy) -> Tokens {
+        let caps = strategy.schemes().iter().filter_map(|&scheme| self.cost().scheme(scheme).ok());
+        caps.map(SchemeCost::longest).max().unwrap_or_default()
+    }
+
+    /// The schemes that a plan may use.
+    fn schemes(&self) -> Vec<Scheme> {
+        match &self.choice {
+            Choice::List(list) => list.iter().flat_map(Strategy::schemes).copied().collect(),
+            Choice::Any { pool, .. } => pool.clone(),
+        }
+    }
+
+    fn widest(&self) -> Option<&SchemeCost> {
+        self.schemes()
+            .into_iter()
+            .filter_map(|scheme| self.cost().scheme(scheme).ok())
+            .max_by_key(|cost| cost.longest())
+    }
+
+    fn too_long(&self, batch: &Batch) -> Error {
+        let (sequence, tokens) = batch.longest();
+        let subject = match &self.choice {
+            Choice::List(list) if list.len() == 1 => format!("strategy {}", list[0]),
+            Choice::List(list) => format!("any of the {} strategies", list.len()),
+            Choice::Any { .. } => "any strategy".into(),
+        };
+        let on = self.widest().map(|cost| format!(" (on {})", cost.scheme())).unwrap_or_default();
+        Error::SequenceTooLong { sequence, tokens, subject, limit: self.longest_admitted(), on }
+    }
+}
+
+/// Plans the strategies in the order of their bounds, but for those whose bound is above the best plan.
+fn attempt_promising(task: &Task, list: &[Strategy], bounds: &[Option<Bound>]) -> Result<Vec<Attempt>> {
+    let known = |(index, bound): (usize, &Option<Bound>)| Some((bound.as_ref()?.ms, index));
+    let mut promising: Vec<(Millis, usize)> = bounds.iter().enumerate().filter_map(known).collect();
+    promising.sort_unstable();
+    let mut least = Millis::INFINITY;
+    let mut attempts: Vec<Attempt> = Vec::new();
+    for &(bound, index) in &promising {
+        if bound <= least * (1.0 + TIE) {
+            let attempt = task.attempt(&list[index])?;
+            least = least.min(attempt.ms());
+            attempts.push(attempt);
+        }
+    }
+    Ok(attempts)
+}
+
+/// The strategies, each once; refused where one does not fit the cluster or memory.
+fn usable(strategies: Vec<Strategy>, cost: &CostModel) -> Result<Vec<Strategy>> {
+    let mut list: Vec<Strategy> = Vec::new();
+    for strategy in strategies {
+        place(&strategy, cost.cluster())?;
+        strategy.groups().iter().try_for_each(|(scheme, _)| cost.scheme(*scheme).map(drop))?;
+        if !list.contains(&strategy) {
+            list.push(strategy);
+        }
+    }
+    if list.is_empty() { Err(nothing_fits(cost)) } else { Ok(list) }
+}

@@ -1,0 +1,286 @@
+//! The replicas that a batch asks for.
+//!
+//! By a given time: each sequence, longest first, goes to the replica where it is cheapest among those that still have
+//! room, or opens a new one of the scheme where it is cheapest at all; what a sequence costs where is known from the
+//! bound's prices. That is first-fit decreasing with bins of several sizes (Friesen and Langston 1986), and it sees what
+//! a linear program does not: two halves of a long sequence are of no use. The earliest time by which the replicas
+//! opened fit the cluster is found by halving, as in MULTIFIT (Coffman, Garey and Johnson 1978).
+//!
+//! Replicas with few long sequences are packed, because no estimate knows how these fit together. So long ones may stay
+//! where they were placed; the shorter ones say how many replicas there must be, but stand side by side with others of
+//! their length, which pack badly.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::bound::Price;
+use crate::capacity::SchemeCapacity;
+use crate::construct::dispatch::Load;
+use crate::construct::pack::Packer;
+use crate::search::attempt::Task;
+use crate::units::{Millis, Tokens, count};
+
+/// The first time tried is later than the bound by this share; then it is twice as much, and so on.
+const FIRST_STEP: f64 = 0.02;
+/// Later times tried at most: up to 1.6 times the bound.
+const STEPS: usize = 5;
+/// Halvings of the interval found, down to a thousandth of the time.
+const HALVINGS: usize = 4;
+/// Ranks that may be left over, as a share; where more are, the replicas are to end earlier, down to that share of the bound.
+const SPARE: f64 = 0.02;
+const EARLIEST: f64 = 0.85;
+/// A replica with room is not taken where a sequence costs so many times as much as in a new one.
+const DEAREST: f64 = 2.0;
+/// A replica that so many sequences or fewer are placed on is packed for each of them; with more the estimate knows well enough
+/// what one of them adds, and packing all for each would take work in the square of their number.
+const FEW: usize = 32;
+
+/// Opens replicas for one batch.
+pub(super) struct Sizing<'a> {
+    task: &'a Task<'a>,
+    packers: Vec<Packer<'a>>,
+    prices: &'a [Price],
+    gpus: u64,
+    short: Tokens,
+}
+
+impl<'a> Sizing<'a> {
+    /// A sizing for `gpus` ranks with the schemes of `capacities`, which have these prices; sequences longer than `short` are
+    /// placed.
+    pub(super) fn new(
+        task: &'a Task,
+        capacities: &[&'a SchemeCapacity],
+        prices: &'a [Price],
+        gpus: u32,
+        short: Tokens,
+    ) -> Sizing<'a> {
+        let packers = capacities.iter().map(|capacity| Packer::new(capacity, task.batch)).collect();
+        Sizing { task, packers, prices, gpus: u64::from(gpus), short }
+    }
+
+    /// The replicas of each scheme that are enough for the earliest time at or after `bound`, and what is placed on each.
+    pub(super) fn replicas(&mut self, bound: Millis) -> Option<Vec<Vec<Vec<usize>>>> {
+        let (mut early, mut step) = (bound, FIRST_STEP);
+        let mut found = None;
+        for _ in 0..STEPS {
+            let late = bound * (1.0 + step);
+            found = self.opened(late, bound).map(|opened| (late, opened));
+            if found.is_some() {
+                break;
+            }
+            (early, step) = (late, 2.0 * step);
+        }
+        let (late, opened) = found?;
+        let opened = self.halved(early, late, bound, opened);
+        // One long sequence sets the bound: estimates that are too early cost nothing where there are ranks for more replicas.
+        let spare = count(opened.left) > SPARE * count(self.gpus);
+        let opened = if spare { self.halved(bound * EARLIEST, bound, bound, opened) } else { opened };
+        Some(opened.replicas.into_iter().map(Open::placed).collect())
+    }
+
+    /// The replicas for the earliest time found between one that is too early, or for which none was tried, and that of `opened`.
+    fn halved(&mut self, mut early: Millis, mut late: Millis, bound: Millis, mut opened: Opened) -> Opened {
+        for _ in 0..HALVINGS {
+            let middle = Millis(0.5 * (early.0 + late.0));
+            match self.opened(middle, bound) {
+                Some(more) => (late, opened) = (middle, more),
+                None => early = middle,
+            }
+        }
+        opened
+    }
+
+    /// The replicas opened if all are to end by `end`, but for those of a sequence alone, which may end by `bound`; none where
+    /// they need more ranks than there are.
+    fn opened(&mut self, end: Millis, bound: Millis) -> Option<Opened> {
+        let task = self.task;
+        let mut open: Vec<Open> = self.packers.iter().map(|_| Open::default()).collect();
+        let mut order: Vec<(f64, usize)> = Vec::new();
+        let (mut left, mut before) = (self.gpus, Tokens(0));
+        for &id in task.by_length() {
+            let tokens = task.batch.tokens()[id];
+            if tokens != before {
+                self.sort_by_price(tokens, &mut order);
+                before = tokens;
+            }
+            let sequence = Sequence { id, tokens, is_placed: tokens > self.short };
+            if !self.fits_open(sequence, &order, end, &mut open) {
+                let fresh = |&(_, scheme): &(f64, usize)| {
+                    let mut replica = Replica::default();
+                    let alone = end.max(bound);
+                    replica.takes(sequence, &mut self.packers[scheme], alone).then_some((scheme, replica))
+                };
+                let (scheme, replica) = match order.iter().find_map(fresh) {
+                    Some(found) => found,
+                    None => self.quickest(sequence, &order)?,
+                };
+                left = left.checked_sub(self.packers[scheme].cost().scheme().ranks())?;
+                open[scheme].add(replica);
+            }
+        }
+        Some(Opened { replicas: open, left })
+    }
+
+    /// A replica for a sequence that ends in time nowhere, where it ends earliest.
+    fn quickest(&mut self, sequence: Sequence, order: &[(f64, usize)]) -> Option<(usize, Replica)> {
+        let mut alone = |&(_, scheme): &(f64, usize)| {
+            let mut replica = Replica::default();
+            replica.takes(sequence, &mut self.packers[scheme], Millis(f64::INFINITY));
+            (scheme, replica)
+        };
+        order.iter().map(&mut alone).min_by(|one, other| one.1.end().cmp(&other.1.end()))
+    }
+
+    /// The schemes that admit so many tokens, the cheapest first.
+    fn sort_by_price(&self, tokens: Tokens, order: &mut Vec<(f64, usize)>) {
+        order.clear();
+        let admitting = (0..self.packers.len()).filter(|&scheme| self.packers[scheme].cost().admits(tokens));
+        order.extend(admitting.map(|scheme| (self.prices[scheme].at(tokens.as_f64()), scheme)));
+        order.sort_unstable_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+    }
+
+    /// Whether a replica that is open takes the sequence and ends by `end`.
+    fn fits_open(&mut self, sequence: Sequence, order: &[(f64, usize)], end: Millis, open: &mut [Open]) -> bool {
+        let dearest = order.first().map_or(0.0, |(least, _)| DEAREST * least);
+        let mut near = order.iter().take_while(|(price, _)| *price <= dearest);
+        near.any(|&(_, scheme)| open[scheme].earliest_takes(sequence, &mut self.packers[scheme], end))
+    }
+}
+
+/// A sequence on its way to a replica.
+#[derive(Clone, Copy)]
+struct Sequence {
+    id: usize,
+    tokens: Tokens,
+    is_placed: bool,
+}
+
+/// A replica that is open.
+#[derive(Default)]
+struct Replica {
+    load: Load,
+    /// What is placed on it, longest first.
+    placed: Vec<usize>,
+    /// By how much that ends later than estimated.
+    late: Millis,
+}
+
+impl Replica {
+    /// Takes the sequence if it then ends by `end`.
+    fn takes(&mut self, sequence: Sequence, packer: &mut Packer, end: Millis) -> bool {
+        let Sequence { id, tokens, is_placed } = sequence;
+        let load = self.load.with(id, tokens, packer);
+        let mut late = self.late;
+        if is_placed {
+            self.placed.push(id);
+        }
+        if is_placed && self.placed.len() <= FEW {
+            late = packer.time(&self.placed) - load.end;
+        }
+        let fits = load.end + late <= end;
+        if fits {
+            (self.load, self.late) = (load, late);
+        } else if is_placed {
+            self.placed.pop();
+        }
+        fits
+    }
+
+    fn end(&self) -> Millis {
+        self.load.end + self.late
+    }
+}
+
+/// The open replicas of all schemes.
+struct Opened {
+    replicas: Vec<Open>,
+    /// Ranks that none of them has.
+    left: u64,
+}
+
+/// The open replicas of one scheme.
+#[derive(Default)]
+struct Open {
+    replicas: Vec<Replica>,
+    by_end: BinaryHeap<Reverse<(Millis, usize)>>,
+}
+
+impl Open {
+    fn add(&mut self, replica: Replica) {
+        self.by_end.push(Reverse((replica.end(), self.replicas.len())));
+        self.replicas.push(replica);
+    }
+
+    /// Whether the replica that ends earliest takes the sequence and ends by `end`.
+    fn earliest_takes(&mut self, sequence: Sequence, packer: &mut Packer, end: Millis) -> bool {
+        let Some(mut earliest) = self.by_end.peek_mut() else { return false };
+        let index = earliest.0.1;
+        let replica = &mut self.replicas[index];
+        let takes = replica.takes(sequence, packer, end);
+        if takes {
+            *earliest = Reverse((replica.end(), index));
+        }
+        takes
+    }
+
+    fn placed(self) -> Vec<Vec<usize>> {
+        self.replicas.into_iter().map(|replica| replica.placed).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Batch;
+    use crate::bound::Bounder;
+    use crate::capacity::Capacities;
+    use crate::construct::usable_schemes;
+    use crate::cost::{CostModel, preset};
+    use crate::spec::{Cluster, Scheme};
+    use crate::watch::UNWATCHED;
+
+    /// The schemes, and what is placed on the replicas of each of the sequences longer than `short`.
+    fn sized(gpus: u32, lengths: &[i64], short: u64) -> (Vec<Scheme>, Vec<Vec<Vec<usize>>>) {
+        let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(gpus, 8).unwrap());
+        let schemes = usable_schemes(&cost);
+        let capacities = Capacities::new(cost);
+        let of_schemes: Vec<&SchemeCapacity> =
+            schemes.iter().map(|&scheme| capacities.scheme(scheme).unwrap()).collect();
+        let batch = Batch::new(lengths, None).unwrap();
+        let (bounder, task) = (Bounder::new(&batch), Task::new(&batch, &capacities, None, 0, UNWATCHED));
+        let branches = bounder.of_any(&of_schemes, gpus).unwrap();
+        let mut sizing = Sizing::new(&task, &of_schemes, branches.root().prices(), gpus, Tokens(short));
+        let replicas = sizing.replicas(branches.least()).unwrap();
+        (schemes, replicas)
+    }
+
+    #[test]
+    fn replicas_fit_the_cluster_and_use_most_of_it() {
+        let lengths: Vec<i64> = (0..400).map(|i| if i % 50 == 0 { 12_000 } else { 300 + i % 7 * 100 }).collect();
+        let (schemes, replicas) = sized(64, &lengths, 5_000);
+        let ranks: u64 = schemes.iter().zip(&replicas).map(|(scheme, own)| scheme.ranks() * own.len() as u64).sum();
+        assert!((48..=64).contains(&ranks), "{replicas:?}");
+        let mut placed = replicas.concat().concat();
+        placed.sort_unstable();
+        assert!(placed.iter().copied().eq((0..400).step_by(50)), "{replicas:?}");
+    }
+
+    #[test]
+    fn ranks_that_would_be_left_over_let_short_sequences_end_earlier() {
+        // The longest sequence takes five seconds; by then five replicas of four ranks would do for the others.
+        let lengths: Vec<i64> = std::iter::once(32_768).chain((0..150).map(|i| 400 + i % 9 * 50)).collect();
+        let (schemes, replicas) = sized(64, &lengths, 5_000);
+        let ranks: u64 = schemes.iter().zip(&replicas).map(|(scheme, own)| scheme.ranks() * own.len() as u64).sum();
+        // 36 would end by that time.
+        assert!((37..=64).contains(&ranks), "{ranks} {replicas:?}");
+    }
+
+    #[test]
+    fn each_long_sequence_has_a_wide_replica() {
+        // Two of 30,000 tokens take 1.7 times as long on one <tp16> as apart on two, and nothing narrower admits them
+        // in less time.
+        let (schemes, replicas) = sized(64, &[30_000, 30_000, 30_000, 500, 500, 500], 5_000);
+        let wide = schemes.iter().position(|scheme| scheme.tp() == 16).unwrap();
+        assert_eq!(replicas[wide], [[0], [1], [2]]);
+    }
+}

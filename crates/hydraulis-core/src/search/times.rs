@@ -1,0 +1,106 @@
+//! The times of many strategies on many batches, steps where the planner has a link and iterations where it has none, each
+//! computed when it is first asked for.
+//!
+//! A lower bound costs a small part of a time, and where it already rules a strategy out the time is never
+//! computed. What is known is kept, so asking again costs nothing.
+
+use crate::batch::Batch;
+use crate::bound::{Bounder, ProofLimit};
+use crate::error::Result;
+use crate::plan::Guess;
+use crate::search::Planner;
+use crate::search::attempt::Task;
+use crate::spec::Strategy;
+use crate::units::Millis;
+use crate::watch::Watch;
+
+/// A table of times, strategies by batches.
+pub(crate) struct Times<'a> {
+    planner: &'a Planner,
+    tasks: Vec<Task<'a>>,
+    bounders: Vec<Bounder<'a>>,
+    strategies: Vec<Strategy>,
+    known: Vec<Known>,
+}
+
+/// What is known of one entry.
+#[derive(Clone, Copy)]
+enum Known {
+    Nothing,
+    AtLeast(Millis),
+    Exactly(Millis, Option<Guess>),
+}
+
+impl<'a> Times<'a> {
+    /// An empty table of these strategies on these batches; what `watch` gives ends the work on a time.
+    pub(crate) fn new(
+        planner: &'a Planner,
+        batches: &'a [Batch],
+        strategies: Vec<Strategy>,
+        watch: Watch<'a>,
+    ) -> Times<'a> {
+        let tasks: Vec<Task> = batches.iter().map(|batch| planner.task(batch, watch)).collect();
+        let bounders = batches.iter().map(Bounder::new).collect();
+        let known = vec![Known::Nothing; tasks.len() * strategies.len()];
+        Times { planner, tasks, bounders, strategies, known }
+    }
+
+    /// The strategies, by which the table is indexed.
+    pub(crate) fn strategies(&self) -> &[Strategy] {
+        &self.strategies
+    }
+
+    /// Number of batches.
+    pub(crate) fn batches(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// A lower bound of the time, or the time itself where it is known; infinite where a sequence is not admitted.
+    pub(crate) fn at_least(&mut self, strategy: usize, batch: usize) -> Millis {
+        let place = self.place(strategy, batch);
+        if let Known::AtLeast(ms) | Known::Exactly(ms, _) = self.known[place] {
+            return ms;
+        }
+        let limit = ProofLimit { until: Millis::INFINITY, markets: 1 };
+        let bound = self.planner.bound(&self.bounders[batch], &self.strategies[strategy], limit);
+        let ms = bound.map_or(Millis::INFINITY, |bound| bound.ms);
+        self.known[place] = Known::AtLeast(ms);
+        ms
+    }
+
+    /// The time, if it is below `limit`; where the bound is not, nothing is planned.
+    pub(crate) fn below(&mut self, strategy: usize, batch: usize, limit: Millis) -> Result<Option<Millis>> {
+        let place = self.place(strategy, batch);
+        if self.at_least(strategy, batch) >= limit {
+            return Ok(None);
+        }
+        let ms = match self.known[place] {
+            Known::Exactly(ms, _) => ms,
+            Known::Nothing | Known::AtLeast(_) => {
+                let task = &self.tasks[batch];
+                let attempt = task.attempt(&self.strategies[strategy])?;
+                let guess = Guess::of_replicas(&self.planner.replicas(task.batch, &attempt)?);
+                self.known[place] = Known::Exactly(attempt.ms(), guess);
+                attempt.ms()
+            }
+        };
+        Ok(Some(ms).filter(|&ms| ms < limit))
+    }
+
+    /// How far a plan whose time is known goes beyond what was measured; none if it does not, or is not known.
+    pub(crate) fn guess(&self, strategy: usize, batch: usize) -> Option<Guess> {
+        match self.known[self.place(strategy, batch)] {
+            Known::Exactly(_, guess) => guess,
+            Known::Nothing | Known::AtLeast(_) => None,
+        }
+    }
+
+    /// How many times were computed so far.
+    pub(crate) fn computed(&self) -> usize {
+        self.known.iter().filter(|known| matches!(known, Known::Exactly(..))).count()
+    }
+
+    fn place(&self, strategy: usize, batch: usize) -> usize {
+        strategy * self.tasks.len() + batch
+    }
+}

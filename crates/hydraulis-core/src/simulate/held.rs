@@ -1,0 +1,47 @@
+//! What a stage holds over time.
+
+use crate::pipeline::{Compute, Span};
+use crate::units::{Millis, Tokens};
+
+/// The tokens whose activations a stage holds from a moment on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The moment.
+    pub from: Millis,
+    /// Of all micro-batches whose forward has begun and whose backward has not ended.
+    pub tokens: Tokens,
+}
+
+/// What one stage holds, by its spans in order: a step at the start of each forward and the end of each backward.
+pub(super) fn held<'a>(spans: impl Iterator<Item = &'a Span>, tokens: &[Tokens]) -> Vec<Held> {
+    let mut now = Tokens::default();
+    let step = |span: &Span| match span.compute {
+        Compute::Forward(micro_batch) => {
+            now += tokens[micro_batch];
+            Held { from: span.start, tokens: now }
+        }
+        Compute::Backward(micro_batch) => {
+            now = now - tokens[micro_batch];
+            Held { from: span.end, tokens: now }
+        }
+    };
+    spans.map(step).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::{StageTimes, simulate};
+
+    #[test]
+    fn a_pipeline_holds_as_many_micro_batches_as_stages_follow() {
+        let times = StageTimes { forward: vec![Millis(1.0); 3], backward: vec![Millis(2.0); 3] };
+        let timeline = simulate(&[times.clone(), times]);
+        let of = |stage: usize| {
+            let steps = held(timeline.spans.iter().filter(|span| span.stage == stage), &[5, 7, 11].map(Tokens));
+            steps.into_iter().map(|step| (step.from.0, step.tokens.0)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(0), [(0.0, 5), (1.0, 12), (6.0, 7), (6.0, 18), (9.0, 11), (12.0, 0)]);
+        assert_eq!(of(1), [(1.0, 5), (4.0, 0), (4.0, 7), (7.0, 0), (7.0, 11), (10.0, 0)]);
+    }
+}

@@ -1,0 +1,120 @@
+//! One iteration of a plan, stage by stage.
+
+use crate::cost::{CostModel, RankMemory};
+use crate::error::{Error, Result};
+use crate::pipeline::{Timeline, simulate_over};
+use crate::plan::{Plan, ReplicaPlan};
+use crate::simulate::held::held;
+use crate::simulate::network::Crossings;
+use crate::simulate::workload::{ReplicaWorkload, boundaries, stages};
+use crate::simulate::{Conditions, GpuTime, Held, StepRun};
+use crate::units::{Millis, Tokens, count};
+
+/// What all replicas do in one iteration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Iteration {
+    /// The replicas, in the strategy's order.
+    pub replicas: Vec<ReplicaRun>,
+    /// When the last of them ends.
+    pub end: Millis,
+    /// The same with its transfers, where the conditions have links for them.
+    pub step: Option<StepRun>,
+    /// Where the time of all ranks of the cluster goes, transfers among it.
+    pub gpu_time: GpuTime,
+}
+
+impl Iteration {
+    /// When all gradients are at home; without links, when the last replica ends.
+    pub fn step_end(&self) -> Millis {
+        self.step.as_ref().map_or(self.end, |step| step.end)
+    }
+}
+
+/// What one replica does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplicaRun {
+    /// Its computations.
+    pub timeline: Timeline,
+    /// Its stages.
+    pub stages: Vec<StageRun>,
+    /// When its last backward ends.
+    pub end: Millis,
+}
+
+/// What one stage does, and holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StageRun {
+    /// How long it computes, at the pace of its slowest rank.
+    pub busy: Millis,
+    /// How long it waits for other stages, until its replica's end.
+    pub bubble: Millis,
+    /// The tokens it holds, from each moment on.
+    pub held: Vec<Held>,
+    /// Most tokens at once.
+    pub peak: Tokens,
+    /// What a rank's memory holds at that moment, by the profile's figures for the stage, or for the fullest if it has no others.
+    pub memory: RankMemory,
+}
+
+/// Runs a plan's instruction lists under these conditions.
+///
+/// Without slow ranks and wires the timelines are those that the plan was predicted with, and by the plan's link the step
+/// ends when the plan says. Refused where the profile does not have the plan's schemes, or the link's model has too few
+/// layers for them.
+pub fn simulate_iteration(plan: &Plan, cost: &CostModel, conditions: &Conditions) -> Result<Iteration> {
+    if plan.cluster != cost.cluster() {
+        return Err(Error::OtherCluster { plan: plan.cluster, planner: cost.cluster() });
+    }
+    let at_work = plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty());
+    let crossings = Crossings::new(plan.cluster, at_work.flat_map(boundaries));
+    let work = |replica| ReplicaWorkload::new(plan, cost, conditions, &crossings, replica);
+    let workloads = plan.replicas.iter().map(work).collect::<Result<Vec<_>>>()?;
+    let replicas = workloads.iter().map(|workload| run(workload, cost)).collect::<Result<Vec<_>>>()?;
+    let end = replicas.iter().map(|replica| replica.end).max().unwrap_or_default();
+    let mut gpu_time = GpuTime::default();
+    for (replica, planned) in replicas.iter().zip(&plan.replicas) {
+        gpu_time += spent(replica, planned, end, conditions);
+    }
+    let placed: usize = plan.replicas.iter().map(|replica| replica.ranks.len()).sum();
+    let gpus = f64::from(plan.cluster.gpus());
+    gpu_time.unused = end * (gpus - count(placed));
+    let step = conditions.link.as_ref().map(|link| StepRun::new(plan, cost, link, &workloads, end)).transpose()?;
+    gpu_time.transfers = step.as_ref().map_or(Millis::ZERO, |step| step.transfer) * gpus;
+    Ok(Iteration { replicas, end, step, gpu_time })
+}
+
+fn run(workload: &ReplicaWorkload<'_>, cost: &CostModel) -> Result<ReplicaRun> {
+    let timeline = simulate_over(&workload.times, &workload.travel);
+    let end = timeline.makespan();
+    let of_stage = |stage| held(timeline.spans.iter().filter(|span| span.stage == stage), &workload.tokens);
+    let held: Vec<Vec<Held>> = (0..workload.times.len()).map(of_stage).collect();
+    let most = |held: &Vec<Held>| held.iter().map(|step| step.tokens).max().unwrap_or_default();
+    let peaks: Vec<Tokens> = held.iter().map(most).collect();
+    let memory = cost.rank_memory(workload.replica.scheme, &peaks)?;
+    let by_stage = held.into_iter().zip(peaks).zip(memory).enumerate();
+    let stages = by_stage
+        .map(|(stage, ((held, peak), memory))| {
+            let spans = timeline.spans.iter().filter(|span| span.stage == stage);
+            let busy: Millis = spans.map(|span| span.end - span.start).sum();
+            // A sum of differences may be a rounding above the end.
+            StageRun { busy, bubble: (end - busy).max(Millis::ZERO), held, peak, memory }
+        })
+        .collect();
+    Ok(ReplicaRun { timeline, stages, end })
+}
+
+/// Where the time of one replica's ranks goes, in an iteration that ends at `end`.
+fn spent(run: &ReplicaRun, replica: &ReplicaPlan, end: Millis, conditions: &Conditions) -> GpuTime {
+    let mut time = GpuTime::default();
+    for (stage, ranks) in run.stages.iter().zip(stages(replica)) {
+        let slowest = conditions.slowdowns.of_stage(ranks);
+        for &rank in ranks {
+            let own = stage.busy * (conditions.slowdowns.of(rank) / slowest);
+            time.compute += own;
+            time.slower_rank += stage.busy - own;
+            time.bubble += stage.bubble;
+            time.slower_replica += end - run.end;
+        }
+    }
+    time
+}

@@ -1,0 +1,84 @@
+//! What one replica has to do, under the conditions of a simulation.
+
+use crate::cost::CostModel;
+use crate::error::Result;
+use crate::pipeline::StageTimes;
+use crate::plan::{Plan, ReplicaPlan, predicted_times};
+use crate::simulate::network::Crossings;
+use crate::simulate::{Conditions, Network};
+use crate::timing::ReplicaWork;
+use crate::units::{Millis, Tokens};
+
+/// The micro-batches of one replica, their times and their ways.
+pub(super) struct ReplicaWorkload<'a> {
+    /// As planned.
+    pub replica: &'a ReplicaPlan,
+    /// The tokens of each micro-batch.
+    pub tokens: Vec<Tokens>,
+    /// How long each stage computes, at the pace of its slowest rank.
+    pub times: Vec<StageTimes>,
+    /// How long each micro-batch is on its way across each boundary of stages; empty where it arrives at once.
+    pub travel: Vec<Vec<Millis>>,
+    /// The time of each micro-batch on a stage of multiplier 1.
+    base: Vec<Millis>,
+    /// By stage, its slowest rank's factor in them.
+    multipliers: Vec<f64>,
+    forward_share: f64,
+}
+
+impl<'a> ReplicaWorkload<'a> {
+    pub(super) fn new(
+        plan: &Plan,
+        cost: &CostModel,
+        conditions: &Conditions,
+        crossings: &Crossings,
+        replica: &'a ReplicaPlan,
+    ) -> Result<ReplicaWorkload<'a>> {
+        let scheme = cost.scheme(replica.scheme)?;
+        let lengths = |ids: &Vec<usize>| ids.iter().map(|&id| plan.batch.tokens()[id]).collect::<Vec<_>>();
+        let micro_batches: Vec<Vec<Tokens>> = replica.micro_batches.iter().map(lengths).collect();
+        let tokens: Vec<Tokens> = micro_batches.iter().map(|lengths| lengths.iter().copied().sum()).collect();
+        let factors: Vec<f64> = stages(replica).map(|ranks| conditions.slowdowns.of_stage(ranks)).collect();
+        let mut times = predicted_times(plan, replica, cost)?;
+        for (times, &factor) in times.iter_mut().zip(&factors) {
+            for time in times.forward.iter_mut().chain(&mut times.backward) {
+                *time = *time * factor;
+            }
+        }
+        let travel = conditions.network.map(|network| travel(network, crossings, replica, &tokens));
+        Ok(ReplicaWorkload {
+            replica,
+            times,
+            travel: travel.unwrap_or_default(),
+            base: micro_batches.iter().map(|lengths| scheme.micro_batch_ms(lengths.iter().copied())).collect(),
+            multipliers: scheme.stage_multipliers().iter().zip(&factors).map(|(u, factor)| u * factor).collect(),
+            forward_share: scheme.forward_share(),
+            tokens,
+        })
+    }
+
+    /// What its step is laid out by.
+    pub(super) fn work(&self) -> ReplicaWork<'_> {
+        ReplicaWork {
+            scheme: self.replica.scheme,
+            times: &self.base,
+            stage_multipliers: &self.multipliers,
+            forward_share: self.forward_share,
+        }
+    }
+}
+
+/// The ranks of each stage.
+pub(super) fn stages(replica: &ReplicaPlan) -> impl Iterator<Item = &[u32]> {
+    replica.ranks.chunks(replica.ranks.len() / replica.scheme.stages())
+}
+
+/// The ranks on both sides of each boundary between stages.
+pub(super) fn boundaries(replica: &ReplicaPlan) -> impl Iterator<Item = (&[u32], &[u32])> {
+    stages(replica).zip(stages(replica).skip(1))
+}
+
+fn travel(network: Network, crossings: &Crossings, replica: &ReplicaPlan, tokens: &[Tokens]) -> Vec<Vec<Millis>> {
+    let boundary = |(from, to)| tokens.iter().map(|&tokens| network.travel_ms(crossings, tokens, from, to)).collect();
+    boundaries(replica).map(boundary).collect()
+}

@@ -1,0 +1,197 @@
+//! What an iteration's transfers take on the links of a cluster.
+//!
+//! The model, stated:
+//! - the links of a node send and receive at the same time, each way at one rate. What crosses between nodes is counted
+//!   once for each node that holds it ([`bucket_volumes`]);
+//! - inside a node each GPU sends and receives at one rate. It takes in all that it holds and is not the home of, while
+//!   links between nodes work too, and sends no more than that, since what is shared out is shared evenly;
+//! - a rank has one message for each other rank of its node and for each other node, in every bucket, and they follow
+//!   each other;
+//! - buckets follow each other in one order on all ranks, each beginning when the one before is there, and each as long
+//!   as its busiest node or GPU. That is how collectives of one group run. Buckets of different stages, which different
+//!   nodes hold, could overlap; so this counts too much rather than too little.
+//!
+//! What of it an iteration has to wait for, a [`StepTimeline`](crate::timing::StepTimeline) tells.
+
+use crate::cost::CostProfile;
+use crate::error::{LinkError, Result};
+use crate::layout::length;
+use crate::layout::stage_blocks;
+use crate::layout::{Home, ParameterTable, Position, bucket_volumes};
+use crate::spec::{Cluster, LayerSplit, LinkRates, Scheme};
+use crate::timing::{Traffic, TransferTimes};
+
+/// Of float64.
+const MOST_ELEMENT_BYTES: u32 = 8;
+
+/// The links of a cluster, and what travels over them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Link {
+    table: ParameterTable,
+    traffic: Traffic,
+}
+
+impl Link {
+    /// Links for the model of `table`; refused with `link_rate` or `message_time` where rates are beyond their limits, with
+    /// `element_bytes` where an element has more than 8 bytes.
+    pub fn new(table: ParameterTable, traffic: Traffic) -> Result<Link> {
+        traffic.rates.checked()?;
+        for (field, value) in [("parameter_bytes", traffic.parameter_bytes), ("gradient_bytes", traffic.gradient_bytes)]
+        {
+            if value > MOST_ELEMENT_BYTES {
+                return Err(LinkError::ElementBytes { field, value, limit: MOST_ELEMENT_BYTES }.into());
+            }
+        }
+        Ok(Link { table, traffic })
+    }
+
+    /// Links for the profile's model, in the types in which training moves it.
+    ///
+    /// Refused with `link_model` where the profile does not say of which model it is, and as [`Link::new`].
+    pub fn of_profile(profile: &CostProfile, rates: LinkRates) -> Result<Link> {
+        let table = ParameterTable::of_model(profile.travelling_model()?)?;
+        let dtype = profile.travelling_dtype();
+        let bytes = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+        Link::new(
+            table,
+            Traffic { rates, parameter_bytes: bytes(dtype.bytes()), gradient_bytes: bytes(dtype.wide_bytes()) },
+        )
+    }
+
+    /// The parameters of the model.
+    pub fn table(&self) -> &ParameterTable {
+        &self.table
+    }
+
+    /// What travels over the links, and how fast.
+    pub fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    /// Refuses a scheme with more stages than the model has layers, with `too_many_stages`.
+    pub fn admits(&self, scheme: Scheme) -> Result<()> {
+        stage_blocks(self.table.split(), scheme, 0).map(drop)
+    }
+
+    /// How the layers of the model are shared out over stages.
+    pub fn split(&self) -> &LayerSplit {
+        self.table.split()
+    }
+
+    /// What the transfers of an iteration take in which each rank of the cluster stands at its position, one of the schemes
+    /// for which home is laid out.
+    ///
+    /// Refused where the positions are not those of all ranks, or of a pipeline that the model has too few layers for. Whoever
+    /// asks for many iterations of one run lays home out once, as a [`HomeLink`](crate::timing::HomeLink).
+    pub fn transfer_times(
+        &self,
+        positions: &[Option<Position>],
+        cluster: Cluster,
+        schemes: &[Scheme],
+    ) -> Result<TransferTimes> {
+        self.times_from(&Home::new(&self.table, cluster, schemes)?, positions)
+    }
+
+    /// The same for a home that is laid out.
+    pub(super) fn times_from(&self, home: &Home, positions: &[Option<Position>]) -> Result<TransferTimes> {
+        let volumes = bucket_volumes(&self.table, home, positions)?;
+        let messages = (length(&home.node_of(0)) - 1) + (home.nodes() - 1);
+        TransferTimes::new(&volumes, self.traffic, messages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Parameter, strategy_positions};
+    use crate::units::Millis;
+
+    const SLOW_RATES: LinkRates = LinkRates { gigabytes_per_s: 1.0, gpu_gigabytes_per_s: 1e3, message_us: 0.0 };
+    const SLOW_NODES: Traffic = Traffic { rates: SLOW_RATES, parameter_bytes: 2, gradient_bytes: 4 };
+
+    fn at(rates: LinkRates) -> Traffic {
+        Traffic { rates, ..SLOW_NODES }
+    }
+
+    /// One matrix of 8 rows of 1,000 in each of two layers, on two nodes of two ranks.
+    fn link(traffic: Traffic) -> Result<Link> {
+        let matrix =
+            |block| Parameter { name: "matrix".into(), rows: 8, row_elements: 1_000, units: 8, blocks: vec![block] };
+        Link::new(ParameterTable::new(vec![matrix(1), matrix(2)], LayerSplit::even(2)).unwrap(), traffic)
+    }
+
+    fn times(strategy: &str, traffic: Traffic) -> TransferTimes {
+        let cluster = Cluster::new(4, 2).unwrap();
+        let positions = strategy_positions(&strategy.parse().unwrap(), cluster).unwrap();
+        link(traffic).unwrap().transfer_times(&positions, cluster, &[]).unwrap()
+    }
+
+    fn is_close(times: &[Millis], expected: [f64; 4]) -> bool {
+        times.len() == 4 && times.iter().zip(expected).all(|(ms, expected)| (ms.0 - expected).abs() < 1e-12)
+    }
+
+    /// Each node is the home of half of a bucket's 8,000 elements, which the other holds; at a million bytes a ms.
+    #[test]
+    fn what_crosses_between_nodes_takes_its_time() {
+        let halves = times("2x<tp2>", SLOW_NODES);
+        assert!(is_close(&halves.parameters, [0.0, 0.008, 0.008, 0.0]), "{halves:?}");
+        assert!(is_close(&halves.gradients, [0.0, 0.016, 0.016, 0.0]), "{halves:?}");
+        assert!(halves.total().is_close(Millis(0.048)));
+        // 4,000 elements of each of two buckets, to each of two nodes, six bytes both ways.
+        assert_eq!(halves.moved_bytes, 96_000);
+        // Once for each node, not for each rank.
+        assert_eq!(times("4x<1>", SLOW_NODES), halves);
+        // One node holds everything: half of it comes from the other, which holds nothing.
+        let one_sided = times("1x<tp2>", SLOW_NODES);
+        assert!(is_close(&one_sided.parameters, [0.0, 0.008, 0.008, 0.0]), "{one_sided:?}");
+        assert_eq!(one_sided.moved_bytes, 48_000);
+        // Each node holds one layer, half of which is at home there.
+        assert_eq!(times("1x<tp2,pp2>", SLOW_NODES), one_sided);
+    }
+
+    /// A rank of <1> holds 8,000 elements and is the home of 2,000; one of <tp2> holds half as much, its own share among
+    /// it.
+    #[test]
+    fn what_a_gpu_takes_in_sets_the_time_where_it_is_slower() {
+        let slow_gpus = at(LinkRates { gigabytes_per_s: 1e3, gpu_gigabytes_per_s: 1.0, ..SLOW_RATES });
+        assert!(is_close(&times("4x<1>", slow_gpus).parameters, [0.0, 0.012, 0.012, 0.0]));
+        assert!(is_close(&times("2x<tp2>", slow_gpus).parameters, [0.0, 0.004, 0.004, 0.0]));
+    }
+
+    /// One other rank in the node, one other node.
+    #[test]
+    fn each_message_takes_its_time_in_each_bucket_that_moves() {
+        let messages = at(LinkRates { message_us: 3.0, ..SLOW_RATES });
+        assert!(is_close(&times("2x<tp2>", messages).parameters, [0.0, 0.014, 0.014, 0.0]));
+    }
+
+    #[test]
+    fn alone_nothing_moves() {
+        let cluster = Cluster::new(1, 8).unwrap();
+        let positions = strategy_positions(&"1x<1>".parse().unwrap(), cluster).unwrap();
+        let traffic = at(LinkRates { message_us: 3.0, ..SLOW_RATES });
+        let times = link(traffic).unwrap().transfer_times(&positions, cluster, &[]).unwrap();
+        assert_eq!((times.total(), times.moved_bytes), (Millis::ZERO, 0));
+    }
+
+    #[test]
+    fn a_rate_that_is_none_is_refused() {
+        for rate in [0.0, -1.0, 1e-300, f64::NAN, f64::INFINITY] {
+            let nodes = at(LinkRates { gigabytes_per_s: rate, ..SLOW_RATES });
+            let gpus = at(LinkRates { gpu_gigabytes_per_s: rate, ..SLOW_RATES });
+            assert_eq!(link(nodes).unwrap_err().code(), "link_rate");
+            assert_eq!(link(gpus).unwrap_err().code(), "link_rate");
+        }
+        for time in [-1.0, 1e300, f64::NAN, f64::INFINITY] {
+            let traffic = at(LinkRates { message_us: time, ..SLOW_RATES });
+            assert_eq!(link(traffic).unwrap_err().code(), "message_time");
+        }
+        let wide = [Traffic { parameter_bytes: 9, ..SLOW_NODES }, Traffic { gradient_bytes: u32::MAX, ..SLOW_NODES }];
+        for traffic in wide {
+            assert_eq!(link(traffic).unwrap_err().code(), "element_bytes");
+        }
+        let cluster = Cluster::new(4, 2).unwrap();
+        let short = link(SLOW_NODES).unwrap().transfer_times(&[None; 2], cluster, &[]).unwrap_err();
+        assert_eq!(short.code(), "ranks_mismatch");
+    }
+}

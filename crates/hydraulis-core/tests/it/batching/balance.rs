@@ -1,0 +1,293 @@
+//! What holds for every balance, and how good it is: against exact optima of small cases and a plain twin.
+
+use hydraulis_core::batch::Batch;
+use hydraulis_core::batching::balance::{Balance, Balancer, Barrier, MicroBatch, SequenceCost};
+use hydraulis_core::{Millis, Tokens};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::support::arbitrary::cases;
+
+/// A balancer's input.
+#[derive(Clone, Debug)]
+struct Case {
+    lengths: Vec<i64>,
+    replicas: usize,
+    cap: u64,
+    coefficients: (f64, f64),
+}
+
+impl Case {
+    fn cost(&self) -> SequenceCost {
+        SequenceCost::new(self.coefficients.0, self.coefficients.1).unwrap()
+    }
+
+    fn balance(&self, barrier: Barrier) -> Balance {
+        let replicas = i64::try_from(self.replicas).unwrap();
+        let cap = i64::try_from(self.cap).unwrap();
+        let balancer = Balancer::new(replicas, cap, self.cost(), barrier).unwrap();
+        balancer.balance(&Batch::new(&self.lengths, None).unwrap()).unwrap()
+    }
+
+    fn ms(&self, ids: &[usize]) -> Millis {
+        ids.iter().map(|&id| self.cost().sequence_ms(self.tokens(id))).sum()
+    }
+
+    fn tokens(&self, id: usize) -> Tokens {
+        Tokens(u64::try_from(self.lengths[id]).unwrap())
+    }
+}
+
+fn any_case(sizes: std::ops::RangeInclusive<usize>, most_replicas: usize) -> impl Strategy<Value = Case> {
+    let coefficients = select(vec![(1.0, 24_576.0), (0.0, 1.0), (1.0, 0.0), (1e-6, 0.1)]);
+    let length = prop_oneof![4 => (0.0..1.0_f64).prop_map(Length::Tail), 1 => select(Length::SPECIAL.to_vec())];
+    (vec(length, sizes), 1..=most_replicas, select(vec![1_u64, 7, 100, 4_096]), coefficients).prop_map(
+        |(lengths, replicas, cap, coefficients)| {
+            let lengths = lengths.iter().map(|length| length.tokens(cap)).collect();
+            Case { lengths, replicas, cap, coefficients }
+        },
+    )
+}
+
+/// A length, as a share of the cap.
+#[derive(Clone, Copy, Debug)]
+enum Length {
+    /// Evenly spread in its logarithm.
+    Tail(f64),
+    Full,
+    Half,
+    AboveHalf,
+}
+
+impl Length {
+    const SPECIAL: [Length; 3] = [Length::Full, Length::Half, Length::AboveHalf];
+
+    #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "caps are far below 2^53")]
+    fn tokens(self, cap: u64) -> i64 {
+        let cap = i64::try_from(cap).unwrap();
+        let tokens = match self {
+            Length::Tail(share) => (cap as f64).powf(share) as i64,
+            Length::Full => cap,
+            Length::Half => cap / 2,
+            Length::AboveHalf => cap / 2 + 1,
+        };
+        tokens.clamp(1, cap)
+    }
+}
+
+/// The time of a step, from the micro-batches alone.
+fn iteration_ms(case: &Case, balance: &Balance, barrier: Barrier) -> Millis {
+    let ms = |micro_batch: &MicroBatch| case.ms(&micro_batch.sequences);
+    let total = |replica: &Vec<MicroBatch>| replica.iter().map(ms).sum();
+    match barrier {
+        Barrier::Step => balance.replicas.iter().map(total).max().unwrap(),
+        Barrier::MicroBatch => {
+            let slots = balance.replicas[0].len();
+            (0..slots).map(|slot| balance.replicas.iter().map(|replica| ms(&replica[slot])).max().unwrap()).sum()
+        }
+    }
+}
+
+/// Every way to put sequences into micro-batches under the cap, as the times of the micro-batches.
+fn packings(case: &Case, next: usize, open: &mut Vec<Vec<usize>>, visit: &mut impl FnMut(&[Vec<usize>])) {
+    if next == case.lengths.len() {
+        return visit(open);
+    }
+    for at in 0..open.len() {
+        open[at].push(next);
+        if open[at].iter().map(|&id| case.tokens(id)).sum::<Tokens>().0 <= case.cap {
+            packings(case, next + 1, open, visit);
+        }
+        open[at].pop();
+    }
+    open.push(vec![next]);
+    packings(case, next + 1, open, visit);
+    open.pop();
+}
+
+/// The least sum of the slots' longest micro-batches: in order of time, each `replicas` of them share a slot.
+fn optimum_by_slot(case: &Case) -> Millis {
+    let mut best = Millis::INFINITY;
+    packings(case, 0, &mut Vec::new(), &mut |open| {
+        let mut times: Vec<Millis> = open.iter().map(|ids| case.ms(ids)).collect();
+        times.sort();
+        best = best.min(times.iter().rev().step_by(case.replicas).copied().sum());
+    });
+    best
+}
+
+/// The least maximum of the replicas' totals: whatever a replica has, it can run one sequence at a time.
+fn optimum_by_step(case: &Case) -> Millis {
+    let mut best = Millis::INFINITY;
+    let uncapped = Case { cap: u64::MAX, ..case.clone() };
+    packings(&uncapped, 0, &mut Vec::new(), &mut |open| {
+        if open.len() <= case.replicas {
+            best = best.min(open.iter().map(|ids| case.ms(ids)).max().unwrap());
+        }
+    });
+    best
+}
+
+/// Graham's rule, spelled out: the ids of each replica, longest first.
+fn longest_first(case: &Case) -> Vec<Vec<usize>> {
+    let mut ids: Vec<usize> = (0..case.lengths.len()).collect();
+    ids.sort_by_key(|&id| (std::cmp::Reverse(case.lengths[id]), id));
+    let mut dealt = vec![Vec::new(); case.replicas];
+    let mut totals = vec![Millis::ZERO; case.replicas];
+    for id in ids {
+        let quickest = (0..case.replicas).min_by_key(|&replica| totals[replica]).unwrap();
+        totals[quickest] += case.ms(&[id]);
+        dealt[quickest].push(id);
+    }
+    dealt
+}
+
+fn longest_total(case: &Case, dealt: &[Vec<usize>]) -> Millis {
+    dealt.iter().map(|ids| case.ms(ids)).max().unwrap()
+}
+
+/// Micro-batches that best-fit decreasing opens, spelled out.
+fn packed(case: &Case, dealt: &[Vec<usize>]) -> usize {
+    let of_one = |ids: &Vec<usize>| {
+        let mut rooms: Vec<u64> = Vec::new();
+        for &id in ids {
+            let tokens = case.tokens(id).0;
+            match rooms.iter_mut().filter(|room| **room >= tokens).min() {
+                Some(room) => *room -= tokens,
+                None => rooms.push(case.cap - tokens),
+            }
+        }
+        rooms.len()
+    };
+    dealt.iter().map(of_one).sum()
+}
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    #[test]
+    fn every_balance_keeps_its_promises(case in any_case(1..=200, 20), step in any::<bool>()) {
+        let barrier = if step { Barrier::Step } else { Barrier::MicroBatch };
+        let balance = case.balance(barrier);
+        let mut ids: Vec<usize> = balance.sequences().collect();
+        ids.sort_unstable();
+        prop_assert!(ids.into_iter().eq(0..case.lengths.len()));
+        prop_assert_eq!(balance.replicas.len(), case.replicas);
+        for micro_batch in balance.micro_batches() {
+            let tokens: Tokens = micro_batch.sequences.iter().map(|&id| case.tokens(id)).sum();
+            prop_assert!(tokens.0 <= case.cap);
+            prop_assert_eq!(tokens, micro_batch.tokens);
+            prop_assert!(micro_batch.ms.is_close(case.ms(&micro_batch.sequences)));
+            prop_assert!(micro_batch.sequences.is_sorted_by_key(|&id| (std::cmp::Reverse(case.lengths[id]), id)));
+        }
+        if !step {
+            prop_assert!(balance.replicas.iter().all(|replica| replica.len() == balance.replicas[0].len()));
+        }
+        prop_assert!(balance.iteration_ms.is_close(iteration_ms(&case, &balance, barrier)));
+        prop_assert!(balance.iteration_ms >= balance.lower_bound_ms, "{balance:?}");
+        prop_assert_eq!(case.balance(barrier), balance);
+    }
+
+    #[test]
+    fn the_bound_is_never_above_the_optimum(case in any_case(1..=7, 3)) {
+        let (by_slot, by_step) = (optimum_by_slot(&case), optimum_by_step(&case));
+        let (slots, step) = (case.balance(Barrier::MicroBatch), case.balance(Barrier::Step));
+        prop_assert!(slots.lower_bound_ms <= by_slot, "{:?} {by_slot:?}", slots.lower_bound_ms);
+        prop_assert!(step.lower_bound_ms <= by_step, "{:?} {by_step:?}", step.lower_bound_ms);
+        prop_assert!(by_slot <= slots.iteration_ms || by_slot.is_close(slots.iteration_ms));
+        prop_assert!(by_step <= step.iteration_ms || by_step.is_close(step.iteration_ms));
+    }
+
+    /// The plain rule, unless it needs more micro-batches than the tokens ask for; and then there are fewer of them.
+    #[test]
+    fn with_one_barrier_a_step_totals_are_those_of_the_plain_rule(case in any_case(1..=200, 20)) {
+        let (balance, plain) = (case.balance(Barrier::Step), longest_first(&case));
+        let number = balance.micro_batches().count();
+        if balance.iteration_ms.is_close(longest_total(&case, &plain)) {
+            prop_assert!(number <= packed(&case, &plain));
+        } else {
+            let tokens: u64 = (0..case.lengths.len()).map(|id| case.tokens(id).0).sum();
+            prop_assert!(packed(&case, &plain) as u64 > tokens.div_ceil(case.cap), "the plain rule would do");
+            prop_assert!(number < packed(&case, &plain));
+            prop_assert!(balance.iteration_ms <= longest_total(&case, &plain) * 1.001);
+        }
+    }
+}
+
+/// Lengths with the tails of training data: `n` quantiles of a log-logistic law of median 1,500, shuffled.
+#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
+fn long_tail(n: usize, longest: i64) -> Vec<i64> {
+    let quantile = |at: usize| ((at * 7_919 % n) as f64 + 0.5) / n as f64;
+    let odds = |at: usize| quantile(at) / (1.0 - quantile(at));
+    (0..n).map(|at| ((1_500.0 * odds(at).powf(0.7)) as i64).clamp(1, longest)).collect()
+}
+
+#[test]
+fn on_a_long_tail_both_ways_are_near_their_bounds() {
+    let cap = 32_768;
+    let case = Case { lengths: long_tail(4_096, 32_768), replicas: 64, cap, coefficients: (1.0, 24_576.0) };
+    let (slots, step) = (case.balance(Barrier::MicroBatch), case.balance(Barrier::Step));
+    assert!(slots.gap() <= 0.01, "{}", slots.gap());
+    assert!(step.gap() <= 0.001, "{}", step.gap());
+    let tokens: i64 = case.lengths.iter().sum();
+    let least = u64::try_from(tokens).unwrap().div_ceil(cap).div_ceil(64) * 64;
+    assert_eq!(slots.micro_batches().count() as u64, least);
+    assert!(step.micro_batches().count() as u64 <= least);
+    // One plan for both would lose: equal totals leave slots unequal, and the other way round.
+    let other = |balance: &Balance, barrier| iteration_ms(&case, balance, barrier).0;
+    assert!(other(&slots, Barrier::Step) > step.iteration_ms.0 * 1.001);
+}
+
+#[test]
+fn brimful_replicas_need_no_more_micro_batches_than_the_tokens() {
+    // Short sequences make up 99.7 % of the room of 384 micro-batches.
+    let (cap, slots) = (32_768, 384);
+    let mut lengths = long_tail(4_096, 32_768);
+    while lengths.iter().sum::<i64>() > cap * slots * 997 / 1_000 {
+        lengths.pop();
+    }
+    let case = Case { lengths, replicas: 64, cap: cap.unsigned_abs(), coefficients: (1.0, 24_576.0) };
+    let balance = case.balance(Barrier::Step);
+    // Dealt by time alone many replicas need a seventh.
+    assert!(packed(&case, &longest_first(&case)) > 395);
+    assert!(balance.micro_batches().count() <= 384, "{}", balance.micro_batches().count());
+    assert!(balance.gap() <= 0.001, "{}", balance.gap());
+}
+
+#[test]
+fn a_brimful_batch_still_takes_the_fewest_slots() {
+    // With 0.4 % of room to spare, dealing to all micro-batches at once leaves sequences over.
+    let lengths = long_tail(16_384, 20_000);
+    let tokens = u64::try_from(lengths.iter().sum::<i64>()).unwrap();
+    let cap = tokens.div_ceil(64 * 30) * 1_004 / 1_000;
+    let case = Case { lengths, replicas: 64, cap, coefficients: (1.0, 24_576.0) };
+    assert_eq!(case.balance(Barrier::MicroBatch).replicas[0].len(), 30);
+}
+
+#[test]
+fn replicas_without_a_sequence_take_part_in_every_barrier() {
+    let case = Case { lengths: vec![5, 3], replicas: 4, cap: 10, coefficients: (0.0, 1.0) };
+    let counts = |barrier| case.balance(barrier).replicas.iter().map(Vec::len).collect::<Vec<_>>();
+    assert_eq!(counts(Barrier::MicroBatch), [1, 1, 1, 1]);
+    assert_eq!(counts(Barrier::Step), [1, 1, 0, 0]);
+}
+
+#[test]
+fn what_cannot_be_balanced_is_named() {
+    let cost = SequenceCost::new(1.0, 1.0).unwrap();
+    for (replicas, written) in [(0, "0"), (-1, "-1"), ((1 << 20) + 1, "1,048,577")] {
+        let error = Balancer::new(replicas, 10, cost, Barrier::Step).unwrap_err();
+        assert_eq!(error.code(), "replica_count");
+        assert!(error.to_string().contains(&format!("replicas is {written}:")));
+    }
+    for (cap, written) in [(0, "0"), (-5, "-5"), (1 << 33, "8,589,934,592")] {
+        let error = Balancer::new(2, cap, cost, Barrier::Step).unwrap_err();
+        assert_eq!(error.code(), "token_limit");
+        assert!(error.to_string().contains(&format!("cap_tokens is {written}:")));
+    }
+    let balancer = Balancer::new(2, 10, cost, Barrier::Step).unwrap();
+    let error = balancer.balance(&Batch::new(&[3, 11, 11], None).unwrap()).unwrap_err();
+    assert_eq!(error.code(), "sequence_too_long");
+    assert!(error.to_string().contains("sequence 1 has 11 tokens"), "{error}");
+}

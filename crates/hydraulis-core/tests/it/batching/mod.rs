@@ -1,0 +1,4 @@
+//! Balancing and offline packing.
+
+mod balance;
+mod windows;

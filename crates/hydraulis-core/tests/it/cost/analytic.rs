@@ -1,0 +1,191 @@
+//! Profiles that nobody measured: near the tables they were not learnt from, and sound for any model and device.
+
+use hydraulis_core::Tokens;
+use hydraulis_core::batch::Batch;
+use hydraulis_core::cost::{CostModel, CostProfile, DEVICES, Efficiency, PRESETS, SchemeProfile, device, preset};
+use hydraulis_core::search::Planner;
+use hydraulis_core::spec::{CheckpointingKind, Cluster, ContextKind, ModelShape, Scheme};
+
+fn shipped() -> Vec<CostProfile> {
+    PRESETS.iter().map(|(name, _)| preset(name).unwrap()).collect()
+}
+
+fn cluster() -> Cluster {
+    Cluster::new(64, 8).unwrap()
+}
+
+fn llama_32b() -> ModelShape {
+    preset("llama-32b-a800").unwrap().model.unwrap()
+}
+
+fn analytic(device_name: &str, checkpointing: CheckpointingKind) -> CostProfile {
+    let efficiency = Efficiency::shipped().unwrap();
+    CostProfile::analytic(&llama_32b(), cluster(), &device(device_name).unwrap(), &[checkpointing], &efficiency)
+        .unwrap()
+}
+
+/// Relative errors of the times of one sequence, under each scheme, at each length that it admits.
+fn errors(predicted: &CostProfile, measured: &CostProfile) -> Vec<f64> {
+    let [predicted, measured] = [predicted, measured].map(|profile| CostModel::new(profile.clone(), cluster()));
+    let mut errors = Vec::new();
+    for truth in measured.schemes() {
+        let guess = predicted.schemes().iter().find(|cost| cost.scheme() == truth.scheme()).unwrap();
+        for tokens in [512, 2_048, 8_192, 32_768].map(Tokens).into_iter().filter(|&tokens| tokens <= truth.cap()) {
+            let ms = |cost: &hydraulis_core::cost::SchemeCost| cost.micro_batch_ms([tokens].into_iter()).0;
+            errors.push((ms(guess) / ms(truth) - 1.0).abs());
+        }
+    }
+    errors.sort_by(f64::total_cmp);
+    errors
+}
+
+#[test]
+fn each_table_is_predicted_from_the_others() {
+    for (place, target) in shipped().iter().enumerate() {
+        let mut others = shipped();
+        others.remove(place);
+        let on = device(&target.hardware.device).unwrap();
+        let efficiency = Efficiency::learnt(&others).unwrap();
+        let model = target.model.as_ref().unwrap();
+        let guess = CostProfile::analytic(model, cluster(), &on, &[CheckpointingKind::None], &efficiency).unwrap();
+        let errors = errors(&guess, target);
+        assert!(errors.len() >= 10, "{}", errors.len());
+        let (median, worst) = (errors[errors.len() / 2], errors[errors.len() - 1]);
+        assert!(median < 0.06 && worst < 0.3, "{}: median {median}, worst {worst}", target.name);
+    }
+}
+
+#[test]
+fn every_device_plans() {
+    for known in DEVICES {
+        let profile = analytic(known.name, CheckpointingKind::Full);
+        assert_eq!(CostProfile::from_json(&profile.to_json()).unwrap(), profile);
+        // 32 billion parameters fit no 64 cores of 8 GiB.
+        if known.name == "cpu" {
+            continue;
+        }
+        let planner = Planner::search(profile, cluster()).unwrap();
+        let batch = Batch::new(&[4_000, 3_000, 900, 900, 450, 80], None).unwrap();
+        let plan = planner.plan(&batch).unwrap();
+        assert_eq!(planner.check(&plan, &batch), [], "{}", known.name);
+    }
+}
+
+#[test]
+fn a_faster_device_is_faster_and_more_checkpointing_slower_and_smaller() {
+    let of = |device: &str, kind: CheckpointingKind| {
+        let scheme = "<tp8,pp2>".parse::<Scheme>().unwrap().under(kind);
+        analytic(device, kind).scheme(scheme).unwrap().clone()
+    };
+    let old = of("A100-80GB", CheckpointingKind::None);
+    let new = of("H100", CheckpointingKind::None);
+    assert!(new.linear_ms_per_token < old.linear_ms_per_token);
+    assert!(new.quadratic_ms_per_token2 < old.quadratic_ms_per_token2);
+    let [none, selective, full] = CheckpointingKind::ALL.map(|kind| of("H100", kind));
+    assert!(none.linear_ms_per_token <= selective.linear_ms_per_token);
+    assert!(selective.linear_ms_per_token < full.linear_ms_per_token);
+    for stage in 0..2 {
+        let [none, selective, full] =
+            [&none, &selective, &full].map(|entry| entry.activation_bytes_per_token.of(stage));
+        assert!(none > selective && selective > full);
+    }
+}
+
+#[test]
+fn context_ranks_share_the_tokens_and_exchange_heads() {
+    let profile = analytic("H100", CheckpointingKind::None);
+    let [alone, two, wide] =
+        ["<tp2>", "<tp2,cp2>", "<tp2,cp8>"].map(|text| profile.scheme(text.parse().unwrap()).unwrap());
+    let ratio = |pair: [f64; 2]| pair[0] / pair[1];
+    for (entry, ranks) in [(two, 2.0), (wide, 8.0)] {
+        assert!((ratio([alone.quadratic_ms_per_token2, entry.quadratic_ms_per_token2]) - ranks).abs() < 1e-9);
+        assert!((ratio([alone, entry].map(|entry| entry.activation_bytes_per_token.of(0))) - ranks).abs() < 1e-9);
+        // What is exchanged comes on top of a share of the rest, and over two nodes it is more.
+        let share = ratio([alone.linear_ms_per_token, entry.linear_ms_per_token]) / ranks;
+        assert!((0.5..1.0).contains(&share), "{}: {share}", entry.scheme);
+        assert!((entry.fixed_ms - alone.fixed_ms).abs() < 1e-12);
+        assert_eq!((&entry.held_bytes, entry.context), (&alone.held_bytes, Some(ContextKind::Ulysses)));
+    }
+    assert!(wide.linear_ms_per_token * 4.0 > two.linear_ms_per_token);
+}
+
+#[test]
+fn every_kind_of_checkpointing_has_every_scheme() {
+    let efficiency = Efficiency::shipped().unwrap();
+    let on = device("H100").unwrap();
+    let profile = CostProfile::analytic(&llama_32b(), cluster(), &on, &CheckpointingKind::ALL, &efficiency).unwrap();
+    let of = |kind: CheckpointingKind| -> Vec<Scheme> {
+        let schemes = profile.schemes.iter().map(|entry| entry.scheme);
+        schemes
+            .filter(|scheme| scheme.checkpointing() == kind)
+            .map(|scheme| scheme.under(CheckpointingKind::None))
+            .collect()
+    };
+    let [none, selective, full] = CheckpointingKind::ALL.map(of);
+    assert!(none == selective && selective == full && none.len() * 3 == profile.schemes.len());
+    let share = |text: &str| profile.scheme(text.parse().unwrap()).unwrap().forward_share;
+    assert!(share("<tp2,full>") < share("<tp2,selective>"));
+}
+
+#[test]
+fn schemes_divide_the_model_and_the_last_stage_has_the_head() {
+    let profile = analytic("H100", CheckpointingKind::None);
+    assert!(profile.schemes.len() >= 15);
+    let model = llama_32b();
+    for entry in &profile.schemes {
+        assert!(model.fields().num_hidden_layers.is_multiple_of(entry.scheme.pp().into()), "{}", entry.scheme);
+        assert!(entry.scheme.ranks() <= 64, "{}", entry.scheme);
+        if let Some(multipliers) = &entry.stage_multipliers {
+            let stages = entry.scheme.stages();
+            assert!(multipliers[stages - 1] > multipliers[0]);
+            assert!((multipliers.iter().sum::<f64>() / f64::from(entry.scheme.pp()) - 1.0).abs() < 1e-12);
+        }
+    }
+}
+
+/// 32B over two stages of tp 8: 30 layers each, an embedding or a head of 32,000 x 6,656, whose gradient the last one keeps.
+#[test]
+fn each_stage_has_its_own_memory() {
+    let profile = analytic("H100", CheckpointingKind::None);
+    let of = |text: &str| profile.scheme(text.parse().unwrap()).unwrap().clone();
+    let (single, pipeline) = (of("<tp8>"), of("<tp8,pp2>"));
+    let head = llama_32b().vocabulary_parameters() * 4 / 8;
+    assert_eq!(pipeline.held_bytes.of(1) - pipeline.held_bytes.of(0), head);
+    let activations = |entry: &SchemeProfile, stage| entry.activation_bytes_per_token.of(stage);
+    // The first has two micro-batches of half the layers in flight, and what it has sent on of each; the last one of them, and
+    // what the last norm and the loss keep.
+    let layers = activations(&pipeline, 0) - 2.0 * 6_656.0 * 2.0 / 8.0;
+    let last = activations(&single, 0) - layers;
+    assert!(last > 0.0 && (activations(&pipeline, 1) - layers / 2.0 - last).abs() < 1e-6 * last);
+    assert!(!single.held_bytes.is_known() && pipeline.held_bytes.is_known());
+}
+
+#[test]
+fn nothing_is_learnt_from_a_profile_of_an_unknown_model_or_device() {
+    let mut profile = preset("llama-32b-a800").unwrap();
+    profile.hardware.device = "V100".into();
+    assert_eq!(Efficiency::learnt(std::slice::from_ref(&profile)).unwrap_err().code(), "device_unknown");
+    profile.model = None;
+    assert_eq!(Efficiency::learnt(&[profile]).unwrap_err().code(), "profile_model");
+}
+
+/// What stages share out is the home of the whole model: a tied embedding, which two stages hold, is counted once.
+#[test]
+fn the_homes_of_all_stages_are_that_of_the_model() {
+    let untied = llama_32b();
+    let mut fields = untied.fields().clone();
+    fields.switches.push("tie_word_embeddings".into());
+    let tied = ModelShape::try_from(fields).unwrap();
+    assert!(tied.parameters() < untied.parameters());
+    for model in [untied, tied] {
+        let (device, efficiency) = (device("H100").unwrap(), Efficiency::shipped().unwrap());
+        let kinds = [CheckpointingKind::None];
+        let profile = CostProfile::analytic(&model, cluster(), &device, &kinds, &efficiency).unwrap();
+        for SchemeProfile { scheme, stage_home_bytes, .. } in &profile.schemes {
+            let homes = stage_home_bytes.as_deref();
+            assert_eq!(homes.map(<[u64]>::len), (scheme.pp() > 1).then_some(scheme.stages()));
+            let sum = homes.map(|homes| homes.iter().sum::<u64>());
+            assert!(sum.is_none_or(|sum| sum == profile.memory.home_bytes), "{scheme}: {sum:?}");
+        }
+    }
+}

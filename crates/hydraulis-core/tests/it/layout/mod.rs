@@ -1,0 +1,4 @@
+//! Layouts and transfers.
+
+mod movement;
+mod transfers;

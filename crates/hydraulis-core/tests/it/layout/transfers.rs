@@ -1,0 +1,272 @@
+//! Transfers carried out on plain buffers: every rank's, both ways.
+
+use std::collections::BTreeSet;
+
+use hydraulis_core::layout::{BucketTransfer, BucketVolume, Home, NodeVolume, Position, Segment, bucket_volumes};
+use hydraulis_core::spec::Cluster;
+use proptest::prelude::*;
+
+use crate::support::arbitrary::{any_case, cases};
+use crate::support::world::{World, alone, at, in_order, mark, nested, nested_world, pairs, position, table, world};
+
+/// Each holder but one sends an element once, and it crosses to each node that holds it but one.
+fn assert_moves_what_zero_1_moves(world: &World, cluster: Cluster) {
+    let size = cluster.gpus_per_node() as usize;
+    for bucket in 0..world.table.buckets() {
+        let ways = world.ways(bucket);
+        let homes: BTreeSet<(usize, usize)> = ways.iter().map(|&(_, _, home, place)| (home, place)).collect();
+        let foreign = ways.iter().filter(|(holder, _, home, _)| holder != home).count();
+        assert_eq!(foreign, ways.len() - homes.len());
+        let nodes: BTreeSet<(usize, usize, usize)> =
+            ways.iter().map(|&(holder, _, home, place)| (holder / size, home, place)).collect();
+        let crossing = nodes.iter().filter(|(node, home, _)| *node != home / size).count();
+        assert_eq!(crossing, nodes.len() - homes.len());
+    }
+}
+
+/// Where segments end that follow each other from here.
+fn end_of_run<'a>(start: u64, segments: impl IntoIterator<Item = &'a Segment>) -> u64 {
+    segments.into_iter().fold(start, |end, segment| {
+        assert_eq!(segment.offset, end);
+        end + segment.elements
+    })
+}
+
+proptest! {
+    #![proptest_config(cases(96))]
+
+    /// Inside each node in the order of its ranks, then in the order of nodes.
+    #[test]
+    fn gradients_arrive_summed_in_the_order_of_ranks_and_nodes(world in world()) {
+        let gradients = world.strategy_buffers(mark);
+        let mut sums = world.home_buffers(|_, _| 0.0);
+        for bucket in 0..world.table.buckets() {
+            let mut relays = world.relays(bucket);
+            let targets = if world.home.nodes() == 1 { &mut sums } else { &mut relays };
+            for (holder, place, target, to) in pairs(&world.inside(bucket), |rank| world.node_of(rank)) {
+                targets[target][to] += gradients[holder][place];
+            }
+            for (relay, place, home, to) in pairs(&world.between(bucket), |rank| world.rail_of(rank)) {
+                sums[home][to] += relays[relay][place];
+            }
+        }
+        let held = |rank: usize, parameter: usize, element: usize| {
+            let slices = world.held[rank].iter();
+            slices.filter(|slice| slice.parameter == parameter && world.elements_of(slice).contains(&element)).count()
+        };
+        let size = world.held.len() / at(world.home.nodes());
+        let expected = world.home_buffers(|parameter, element| {
+            let of_node = |ranks: std::ops::Range<usize>| {
+                let all = ranks.flat_map(|rank| std::iter::repeat_n(rank, held(rank, parameter, element)));
+                all.fold(0.0, |sum, rank| sum + mark(rank, parameter, element))
+            };
+            (0..at(world.home.nodes())).fold(0.0, |sum, node| sum + of_node(node * size..(node + 1) * size))
+        });
+        prop_assert_eq!(sums, expected);
+    }
+
+    #[test]
+    fn parameters_arrive_as_the_master_has_them(world in world()) {
+        let master = world.home_buffers(|parameter, element| mark(0, parameter, element));
+        let mut parameters = world.strategy_buffers(|_, _, _| f64::NAN);
+        for bucket in 0..world.table.buckets() {
+            let mut relays = world.relays(bucket);
+            for (relay, place, home, from) in pairs(&world.between(bucket), |rank| world.rail_of(rank)) {
+                relays[relay][place] = master[home][from];
+            }
+            let sources = if world.home.nodes() == 1 { &master } else { &relays };
+            for (holder, place, source, from) in pairs(&world.inside(bucket), |rank| world.node_of(rank)) {
+                parameters[holder][place] = sources[source][from];
+            }
+        }
+        prop_assert_eq!(parameters, world.strategy_buffers(|_, parameter, element| mark(0, parameter, element)));
+    }
+
+    /// So a rank's gradients of a bucket can leave from its buffer, and parameters arrive there: in the order of peers, unless
+    /// they hold parts of what it holds. What it relays is packed.
+    #[test]
+    fn what_a_rank_sends_lies_in_one_piece(ordered in in_order(), nested in nested_world()) {
+        for (world, is_in_order) in [(ordered, true), (nested, false)] {
+            for buckets in &world.transfers {
+                let mut end = 0;
+                for transfer in buckets {
+                    let mut near = transfer.inside.near.clone();
+                    if !is_in_order {
+                        near.sort_unstable_by_key(|segment| segment.offset);
+                    }
+                    end = end_of_run(end, &near);
+                    let relayed = transfer.between.iter().flat_map(|trade| &trade.near);
+                    prop_assert_eq!(end_of_run(0, relayed), transfer.relayed);
+                }
+            }
+        }
+    }
+
+    /// By which all ranks divide buckets alike, though each has other amounts.
+    #[test]
+    fn room_is_what_the_rank_with_most_has_on_its_way_out(world in world()) {
+        for bucket in 0..world.table.buckets() {
+            let on_the_way = |transfer: &BucketTransfer| {
+                let trades = [Some(&transfer.inside), transfer.between.as_ref()];
+                trades.into_iter().flatten().flat_map(|trade| &trade.far_counts).sum::<u64>() + transfer.relayed
+            };
+            let most = world.transfers.iter().map(|buckets| on_the_way(&buckets[bucket])).max();
+            for buckets in &world.transfers {
+                prop_assert_eq!(Some(buckets[bucket].room), most);
+            }
+        }
+    }
+
+    /// What transfers are counted as is what they move.
+    #[test]
+    fn between_nodes_no_more_travels_than_is_counted(world in world()) {
+        let size = world.held.len() / at(world.home.nodes());
+        let volumes = bucket_volumes(&world.table, &world.home, &world.positions).unwrap();
+        for (bucket, volume) in volumes.iter().enumerate() {
+            let mut nodes = vec![NodeVolume::default(); at(world.home.nodes())];
+            for (relay, _, home, _) in pairs(&world.between(bucket), |rank| world.rail_of(rank)) {
+                if relay / size != home / size {
+                    nodes[relay / size].sent += 1;
+                    nodes[home / size].received += 1;
+                }
+            }
+            prop_assert_eq!(&volume.nodes, &nodes);
+        }
+    }
+
+    /// Counted element by element, each once for a node that holds it.
+    #[test]
+    fn nodes_trade_what_their_ranks_do_without_repeats(world in world()) {
+        let node = world.held.len() / at(world.home.nodes());
+        let nodes = vec![NodeVolume::default(); at(world.home.nodes())];
+        let mut expected = vec![BucketVolume { nodes, fullest_rank: 0 }; world.table.buckets()];
+        for (bucket, volume) in expected.iter_mut().enumerate() {
+            let mut foreign = vec![0_u64; world.held.len()];
+            let mut crossing: BTreeSet<(usize, usize, usize)> = BTreeSet::new();
+            for (holder, _, home, place) in world.ways(bucket) {
+                foreign[holder] += u64::from(holder != home);
+                if holder / node != home / node {
+                    crossing.insert((holder / node, home, place));
+                }
+            }
+            for (holder, home, _) in crossing {
+                volume.nodes[holder].sent += 1;
+                volume.nodes[home / node].received += 1;
+            }
+            volume.fullest_rank = foreign.into_iter().max().unwrap();
+        }
+        let volumes = bucket_volumes(&world.table, &world.home, &world.positions).unwrap();
+        prop_assert_eq!(volumes, expected);
+    }
+
+    /// Layers are cut by the split, block 0 is with the first stage and L + 1 with the last; units over tensor ranks;
+    /// context ranks hold the same.
+    #[test]
+    fn stages_and_tensor_ranks_hold_what_is_theirs(world in world()) {
+        let split = world.table.split();
+        let layers = split.layers();
+        for (position, held) in world.positions.iter().zip(&world.held) {
+            let Some(Position { scheme, stage, tensor_rank, context_rank: _ }) = *position else {
+                prop_assert_eq!(held, &[]);
+                continue;
+            };
+            let of_stage = split.stage(scheme, stage).unwrap();
+            let uses = |block: u32| match block {
+                0 => stage == 0,
+                block if block > layers => stage + 1 == scheme.pp(),
+                block => of_stage.contains(&(block - 1)),
+            };
+            // What of a model a rank holds by <tp4> is a part of what it holds by <tp2>.
+            let slice = match scheme.tp() {
+                4 => [0, 2, 1, 3][usize::from(tensor_rank)],
+                8 => [0, 4, 2, 6, 1, 5, 3, 7][usize::from(tensor_rank)],
+                _ => tensor_rank,
+            };
+            let part = |units: u64, slice: u16| units * u64::from(slice) / u64::from(scheme.tp());
+            let expected = world.table.parameters().iter().enumerate();
+            let expected = expected.filter(|(_, one)| one.blocks.iter().any(|&block| uses(block)));
+            let expected = expected.map(|(index, one)| {
+                let (first, end) = (part(one.units, slice), part(one.units, slice + 1));
+                let unit = one.rows / one.units;
+                // A rank that would be left without a unit holds a copy of the one it falls into.
+                (index, first * unit..end.max(first + 1) * unit)
+            });
+            prop_assert!(held.iter().map(|slice| (slice.parameter, slice.rows.clone())).eq(expected));
+        }
+    }
+
+    #[test]
+    fn ranks_without_work_have_no_position(case in any_case()) {
+        let plan = case.planner().plan(&case.batch()).unwrap();
+        let mut expected = vec![None; case.cluster.gpus() as usize];
+        for replica in plan.replicas.iter().filter(|replica| replica.sequences() > 0) {
+            for (index, &rank) in replica.ranks.iter().enumerate() {
+                expected[rank as usize] = Some(position(replica.scheme, index));
+            }
+        }
+        prop_assert_eq!(plan.positions(), expected);
+    }
+
+    #[test]
+    fn every_element_has_one_home_and_homes_are_even(table in table(), nodes in 1..6_u32, size in 1..9_u32) {
+        let ranks = nodes * size;
+        let home = Home::new(&table, Cluster::new(ranks, size).unwrap(), &[]).unwrap();
+        let mut homes: Vec<Vec<usize>> = table.parameters().iter().map(|one| vec![0; at(one.elements())]).collect();
+        for slice in (0..u64::from(ranks)).flat_map(|rank| home.slices(&table, rank)) {
+            homes[slice.parameter][at(slice.elements.start)..at(slice.elements.end)].iter_mut().for_each(|n| *n += 1);
+        }
+        prop_assert!(homes.iter().flatten().all(|&homes| homes == 1));
+        for bucket in 0..table.buckets() {
+            let sizes = (0..u64::from(ranks)).map(|rank| home.piece(bucket, rank)).map(|piece| piece.end - piece.start);
+            prop_assert!(sizes.clone().max().unwrap() - sizes.min().unwrap() <= 1);
+        }
+    }
+
+    /// Buffers are sized by them.
+    #[test]
+    fn the_largest_parts_of_home_are_told(world in world()) {
+        let home = &world.home;
+        let piece = |bucket, rank| { let piece = home.piece(bucket, rank); piece.end - piece.start };
+        let rail = |bucket, rank| home.rail_of(rank).map(|one| piece(bucket, one)).sum::<u64>();
+        let buckets = || 0..world.table.buckets();
+        let share = |rank| buckets().map(|bucket| piece(bucket, rank)).sum::<u64>();
+        prop_assert_eq!(home.largest_share(), (0..home.ranks()).map(share).max().unwrap());
+        let relay = |rank| buckets().map(|bucket| rail(bucket, rank)).max().unwrap();
+        prop_assert_eq!(home.largest_relay(), (0..home.ranks()).map(relay).max().unwrap());
+    }
+
+    /// Of the only scheme of a run every element has its home with a holder, whether or not its node has others: each other
+    /// holder sends it once, as a reduce-scatter among them does. Between nodes it crosses once for each other that holds it.
+    #[test]
+    fn a_scheme_alone_moves_what_zero_1_moves(alone in alone(), table in table()) {
+        let world = World::at_home(table, &alone.positions(), alone.cluster, &[alone.scheme]);
+        assert_moves_what_zero_1_moves(&world, alone.cluster);
+    }
+
+    /// So do replicas of one stage that differ in their context ranks alone, or in what they compute again, or whose tensor
+    /// degrees divide each other.
+    #[test]
+    fn schemes_whose_slices_are_parts_of_each_other_move_what_zero_1_moves(nested in nested(), table in table()) {
+        let positions = nested.positions();
+        assert!(positions.iter().all(Option::is_some));
+        assert_moves_what_zero_1_moves(&nested.world(&table, &positions), nested.cluster);
+    }
+
+    /// Each of n ranks holds all: it sends home what is not its own share, as a reduce-scatter does.
+    #[test]
+    fn whole_replicas_move_what_a_reduce_scatter_moves(table in table(), ranks in 1..20_usize) {
+        let whole = Position { scheme: "<1>".parse().unwrap(), stage: 0, context_rank: 0, tensor_rank: 0 };
+        let world = World::new(table, &vec![Some(whole); ranks], u32::try_from(ranks).unwrap());
+        for (rank, buckets) in world.transfers.iter().enumerate() {
+            for (bucket, trade) in buckets.iter().enumerate() {
+                let share = |rank: usize| world.home.piece(bucket, rank as u64);
+                let expected: Vec<u64> = world.ranks().map(share).map(|piece| piece.end - piece.start).collect();
+                let trade = &trade.inside;
+                prop_assert_eq!(&trade.near_counts, &expected);
+                prop_assert_eq!(&trade.far_counts, &vec![expected[rank]; ranks]);
+                // One contiguous run each: no element is packed.
+                prop_assert_eq!(trade.near.len(), expected.iter().filter(|size| **size > 0).count());
+            }
+        }
+    }
+}

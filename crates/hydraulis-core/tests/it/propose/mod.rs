@@ -1,0 +1,4 @@
+//! Lists of strategies for a run.
+
+mod paper;
+mod proposal;

@@ -1,0 +1,157 @@
+//! The paper's dynamic program against a slow, plain twin.
+
+use std::cell::Cell;
+
+use hydraulis_core::batch::LengthHistogram;
+use hydraulis_core::construct::usable_schemes;
+use hydraulis_core::cost::{CostModel, SchemeCost, preset};
+use hydraulis_core::layout::place;
+use hydraulis_core::propose::{PaperGrid, PaperStrategy, paper_list};
+use hydraulis_core::spec::Cluster;
+use hydraulis_core::{Error, Tokens};
+use proptest::prelude::*;
+
+use crate::support::arbitrary::{any_case, cases};
+
+/// The recurrence as it stands, without tables, and with every sum taken anew.
+struct Twin<'a> {
+    costs: Vec<&'a SchemeCost>,
+    lengths: Vec<Tokens>,
+    grid: PaperGrid,
+}
+
+impl Twin<'_> {
+    fn edge(&self, step: u64) -> Tokens {
+        Tokens((step * self.grid.token_step.0).min(self.grid.context.0))
+    }
+
+    /// The least time of the slowest replica when `ranks` serve all sequences up to a step.
+    fn best(&self, step: u64, ranks: u64) -> f64 {
+        if step == 0 {
+            return 0.0;
+        }
+        let mut best = f64::INFINITY;
+        for from in 0..step {
+            for cost in self.costs.iter().filter(|cost| cost.admits(self.edge(step))) {
+                let needed = cost.scheme().ranks();
+                for replicas in 1..=ranks / needed {
+                    let left = ranks - replicas * needed;
+                    let others = self.best(from, left - left % u64::from(self.grid.gpu_step));
+                    best = best.min(others.max(self.cost(cost, from, step) / Tokens(replicas).as_f64()));
+                }
+            }
+        }
+        best
+    }
+
+    /// The same when only `left` replicas of each scheme are there.
+    fn best_of(&self, step: u64, left: &mut Vec<(&SchemeCost, u64)>) -> f64 {
+        if step == 0 {
+            return 0.0;
+        }
+        let mut best = f64::INFINITY;
+        for from in 0..step {
+            for group in 0..left.len() {
+                let (cost, most) = left[group];
+                for replicas in (1..=most).filter(|_| cost.admits(self.edge(step))) {
+                    left[group].1 -= replicas;
+                    let others = self.best_of(from, left);
+                    left[group].1 += replicas;
+                    best = best.min(others.max(self.cost(cost, from, step) / Tokens(replicas).as_f64()));
+                }
+            }
+        }
+        best
+    }
+
+    fn cost(&self, cost: &SchemeCost, from: u64, to: u64) -> f64 {
+        let inside = self.lengths.iter().filter(|&&length| self.edge(from) < length && length <= self.edge(to));
+        let times: Vec<f64> = inside.map(|&length| cost.micro_batch_ms([length].into_iter()).0).collect();
+        let longest = times.iter().copied().fold(0.0, f64::max);
+        times.iter().sum::<f64>() + f64::from(cost.scheme().pp() - 1) * longest
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(128))]
+
+    #[test]
+    fn the_optimum_is_that_of_the_twin(case in any_case(), steps in 1..=4_u64, rows in 1..=6_u32) {
+        let gpus = case.cluster.gpus();
+        let cost = CostModel::new(case.profile.clone(), case.cluster).with_memory(case.memory);
+        let context = case.planner().longest_admitted();
+        let grid = PaperGrid {
+            gpu_step: gpus.div_ceil(rows).max(gpus.div_ceil(12)),
+            token_step: Tokens(context.0.div_ceil(steps)),
+            context,
+        };
+        let data = LengthHistogram::new(&case.lengths, None).unwrap();
+        let list = paper_list(&cost, &data, grid, &|| Ok(())).unwrap();
+        let schemes = usable_schemes(&cost);
+        let twin = Twin {
+            costs: schemes.iter().map(|&scheme| cost.scheme(scheme).unwrap()).collect(),
+            lengths: case.batch().tokens().to_vec(),
+            grid,
+        };
+        let ranks = u64::from(gpus - gpus % grid.gpu_step);
+        for PaperStrategy { strategy, serves, ms } in &list {
+            let step = serves.0.div_ceil(grid.token_step.0);
+            let expected = twin.best(step, ranks);
+            let groups = strategy.groups().into_iter();
+            let mut own = groups.map(|(scheme, count)| (cost.scheme(scheme).unwrap(), count as u64)).collect();
+            prop_assert!(twin.best_of(step, &mut own) <= ms.0 * (1.0 + 1e-9), "{strategy} does not take {ms:?}");
+            prop_assert!((ms.0 - expected).abs() <= 1e-9 * expected.max(1.0), "{strategy} {ms:?}, twin {expected}");
+            prop_assert!(strategy.ranks() <= ranks && place(strategy, case.cluster).is_ok());
+        }
+        for (place, one) in list.iter().enumerate() {
+            prop_assert!(list[..place].iter().all(|earlier| earlier.strategy != one.strategy && earlier.serves < one.serves));
+        }
+    }
+}
+
+fn data(gpus: u32) -> (CostModel, LengthHistogram) {
+    let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(gpus, 8).unwrap());
+    let (lengths, counts): (Vec<i64>, Vec<i64>) =
+        (0..15).map(|power| (1_i64 << power, [9, 90, 900, 9_000][power % 4] >> (power / 4))).unzip();
+    (cost, LengthHistogram::new(&lengths, Some(&counts)).unwrap())
+}
+
+#[test]
+fn on_64_ranks_the_list_ends_with_one_that_admits_the_context() {
+    let (cost, data) = data(64);
+    let grid = PaperGrid { gpu_step: 4, token_step: Tokens(1_024), context: Tokens(33_024) };
+    let list = paper_list(&cost, &data, grid, &|| Ok(())).unwrap();
+    let last = list.last().unwrap();
+    assert_eq!(last.serves, grid.context);
+    assert!(last.strategy.to_string().contains("<tp16>"), "{}", last.strategy);
+    assert!(list.len() >= 5, "{}", list.len());
+    assert!(list.windows(2).all(|pair| pair[0].ms <= pair[1].ms));
+}
+
+#[test]
+fn what_makes_no_grid_is_named() {
+    let (cost, data) = data(64);
+    let code = |gpu_step, token_step, context| {
+        let grid = PaperGrid { gpu_step, token_step: Tokens(token_step), context: Tokens(context) };
+        paper_list(&cost, &data, grid, &|| Ok(())).unwrap_err().code()
+    };
+    assert_eq!(code(0, 1, 1_000), "paper_grid");
+    assert_eq!(code(65, 1, 1_000), "paper_grid");
+    assert_eq!(code(4, 0, 1_000), "paper_grid");
+    assert_eq!(code(4, 1, 32_768), "paper_grid");
+    assert_eq!(code(4, 1, 0), "paper_grid");
+    assert_eq!(code(4, 1_024, 50_000), "context_too_long");
+}
+
+#[test]
+fn whoever_watches_can_end_it() {
+    let (cost, data) = data(64);
+    let grid = PaperGrid { gpu_step: 8, token_step: Tokens(4_096), context: Tokens(33_024) };
+    let looks = Cell::new(0);
+    let watch = || {
+        looks.set(looks.get() + 1);
+        if looks.get() == 7 { Err(Error::Stopped) } else { Ok(()) }
+    };
+    assert_eq!(paper_list(&cost, &data, grid, &watch).unwrap_err(), Error::Stopped);
+    assert_eq!(looks.get(), 7);
+}

@@ -1,0 +1,134 @@
+//! Lower bound and plan against the exact optimum.
+
+use hydraulis_core::batch::Batch;
+use hydraulis_core::cost::{CostProfile, preset};
+use hydraulis_core::plan::BoundKind;
+use hydraulis_core::search::Planner;
+use hydraulis_core::spec::{Cluster, MemoryRule};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+use crate::support::arbitrary::{any_case, cases, small_case};
+use crate::support::oracle::optimum;
+
+/// Sums of the same terms in another order differ by less.
+const ROUNDING: f64 = 1e-9;
+
+proptest! {
+    #![proptest_config(cases(128))]
+
+    #[test]
+    fn bound_optimum_and_plan_stand_in_this_order(case in small_case()) {
+        let (planner, batch) = (case.planner(), case.batch());
+        let plan = planner.plan(&batch).unwrap();
+        let optimum = optimum(&planner, batch.tokens());
+        prop_assert!(plan.lower_bound.ms <= optimum, "bound {:?}, optimum {optimum:?}", plan.lower_bound);
+        prop_assert!(
+            optimum.0 <= plan.iteration_ms.0 * (1.0 + ROUNDING),
+            "optimum {optimum:?}, plan {:?}",
+            plan.iteration_ms
+        );
+    }
+
+    #[test]
+    fn the_bound_names_a_sequence_that_takes_that_long(case in any_case()) {
+        let (planner, batch) = (case.planner(), case.batch());
+        let bound = planner.plan(&batch).unwrap().lower_bound;
+        if let BoundKind::Sequence(id) = bound.kind {
+            let tokens = batch.tokens()[id];
+            let admitting = planner.cost().schemes().iter().filter(|cost| cost.admits(tokens));
+            let through = |multipliers: &[f64], ms: f64| ms * multipliers.iter().sum::<f64>();
+            let alone = admitting.map(|cost| {
+                through(cost.stage_multipliers(), cost.micro_batch_ms([tokens].into_iter()).0)
+            });
+            let close = alone.map(|ms| (bound.ms.0 / ms - 1.0).abs()).fold(f64::INFINITY, f64::min);
+            prop_assert!(close <= 2.0 * ROUNDING, "{bound:?} is {close} from any scheme's time");
+        }
+    }
+}
+
+/// How far plans and bounds are from the optimum, on one fixed set of small instances; the limits are about
+/// twice what was measured on 20,000 of them (0.02 % and 27 % above it, the bound at 93 % of it).
+#[test]
+fn small_plans_and_bounds_are_near_the_optimum() {
+    const INSTANCES: u32 = 200;
+    let mut runner = TestRunner::deterministic();
+    let (mut excess, mut bounds) = (Vec::new(), Vec::new());
+    let cases = small_case().prop_filter("memory", |case| case.memory == MemoryRule::Cap);
+    for _ in 0..INSTANCES {
+        let case = cases.new_tree(&mut runner).unwrap().current();
+        let planner = case.planner();
+        let plan = planner.plan(&case.batch()).unwrap();
+        let optimum = optimum(&planner, case.batch().tokens()).0;
+        excess.push(plan.iteration_ms.0 / optimum - 1.0);
+        bounds.push(plan.lower_bound.ms.0 / optimum);
+    }
+    let mean = |list: &[f64]| list.iter().sum::<f64>() / f64::from(INSTANCES);
+    let worst = excess.iter().copied().fold(0.0, f64::max);
+    assert!(mean(&excess) < 0.001 && worst < 0.5, "mean {}, worst {worst}", mean(&excess));
+    assert!(mean(&bounds) > 0.86, "{}", mean(&bounds));
+}
+
+/// Without fixed costs and pipelines nothing is lost, so the bound must reach the plan.
+#[test]
+fn what_only_wide_replicas_admit_bounds_them_alone() {
+    let mut profile = preset("llama-32b-a800").unwrap();
+    profile.schemes.iter_mut().for_each(|entry| entry.fixed_ms = 0.0);
+    let strategies = vec!["2x<tp16>+8x<tp4>".parse().unwrap()];
+    let planner = Planner::new(profile, Cluster::new(64, 8).unwrap(), Some(strategies)).unwrap();
+    let plan = planner.plan(&Batch::new(&[10_000; 8], None).unwrap()).unwrap();
+    assert!((-1e-9..1e-4).contains(&plan.gap()), "{}", plan.gap());
+    let with_company: Vec<i64> = [vec![10_000; 8], vec![2_000; 20]].concat();
+    let plan = planner.plan(&Batch::new(&with_company, None).unwrap()).unwrap();
+    assert!(plan.gap() < 0.05, "{}", plan.gap());
+}
+
+/// Six replicas of nearly equal ends and full micro-batches but for the last. The gap is 0.27 %; it would be 0.59 %
+/// without saving micro-batches, and 0.43 % were the bound to price replicas with few of them like those with many.
+#[test]
+fn micro_batches_are_saved_and_the_bound_knows_how_many_can_be() {
+    let strategies = vec!["1x<tp16>+6x<tp8>".parse().unwrap()];
+    let profile = preset("llama-32b-a800").unwrap();
+    let planner = Planner::new(profile, Cluster::new(64, 8).unwrap(), Some(strategies)).unwrap();
+    let lengths: Vec<i64> = (1..=560).map(|rank| 112_000 / (6 + rank)).collect();
+    let plan = planner.plan(&Batch::new(&lengths, None).unwrap()).unwrap();
+    assert!(plan.gap() < 0.0035, "{}", plan.gap());
+}
+
+/// With at most three replicas of <1> its linear program uses 3.4; divided there, one half would have at least four of at most three.
+#[test]
+fn a_program_that_uses_more_replicas_than_there_are_is_not_divided_there() {
+    #[rustfmt::skip]
+    let lengths: [i64; 199] = [
+        33, 17702, 395, 512, 17, 3149, 3718, 1981, 12271, 10, 13, 2, 1, 7196, 11627, 1, 78, 19, 16, 2, 2411, 3, 2350,
+        599, 7220, 8621, 2, 34, 169, 5648, 78, 951, 864, 58, 612, 7870, 1, 1, 201, 5215, 2, 128, 245, 2232, 3, 63, 8,
+        2030, 1975, 2160, 13266, 57, 13, 320, 35, 1, 17, 5970, 4, 15, 393, 151, 3, 4201, 6871, 22535, 7872, 136,
+        9060, 10, 133, 6986, 3066, 464, 3, 2420, 3148, 941, 1841, 3, 25687, 89, 8244, 36, 87, 15, 5, 87, 549, 11, 3,
+        59, 538, 4, 1, 202, 3, 6512, 6, 16, 342, 23383, 62, 1, 1570, 12566, 1480, 3572, 230, 10, 16687, 751, 38,
+        5637, 6542, 16045, 2405, 4660, 9914, 51, 3580, 1191, 55, 76, 90, 1858, 496, 26197, 13797, 7, 97, 12, 282, 15,
+        758, 44, 3395, 422, 2, 13340, 136, 195, 8, 12, 20014, 34, 90, 178, 1, 2605, 2, 59, 69, 15, 18232, 10, 2, 18,
+        12, 387, 14184, 7623, 248, 19936, 1, 307, 7559, 11417, 2474, 1951, 5467, 130, 2, 409, 9567, 10024, 10858, 6,
+        320, 2275, 1, 1987, 145, 6442, 1, 59, 476, 4, 1031, 24428, 839, 23, 257, 526, 647, 3682, 253, 12903, 21,
+    ];
+    let entry = |scheme: &str, costs: [f64; 3], held: u64| {
+        serde_json::json!({
+            "scheme": scheme, "quadratic_ms_per_token2": costs[0], "linear_ms_per_token": costs[1], "fixed_ms": costs[2],
+            "forward_share": 0.1, "held_bytes": held, "activation_bytes_per_token": 1_000.0,
+        })
+    };
+    let profile = serde_json::json!({
+        "format": "hydraulis.cost-profile/1", "name": "found by chance", "source": "a random case",
+        "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": 100_000_000},
+        "memory": {"reserved_bytes": 1_000_000, "home_bytes": 384, "token_multiple": 1},
+        "schemes": [
+            entry("<1>", [7.041_699_616_772_946e-7, 0.021_520_726_821_058_322, 330.048_360_938_924_93], 69_477_936),
+            entry("<1,full>", [0.000_034_578_520_943_940_07, 1.237_931_487_755_158_6, 786.129_124_168_537_5], 98_990_936),
+        ],
+    });
+    let profile = CostProfile::from_json(&profile.to_string()).unwrap();
+    let strategies = vec!["4x<1>+1x<1,full>".parse().unwrap()];
+    let planner = Planner::new(profile, Cluster::new(6, 2).unwrap(), Some(strategies)).unwrap();
+    let plan = planner.plan(&Batch::new(&lengths, None).unwrap()).unwrap();
+    assert!((0.0..0.1).contains(&plan.gap()), "{}", plan.gap());
+}

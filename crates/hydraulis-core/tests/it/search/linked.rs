@@ -1,0 +1,188 @@
+//! Plans whose transfers count.
+
+use std::collections::BTreeSet;
+
+use hydraulis_core::Millis;
+use hydraulis_core::batch::Batch;
+use hydraulis_core::cost::preset;
+use hydraulis_core::explain::explain;
+use hydraulis_core::layout::{Parameter, ParameterTable};
+use hydraulis_core::plan::{Considered, Outcome, Plan, PlannedTransfers};
+use hydraulis_core::search::Planner;
+use hydraulis_core::spec::{self, Cluster, LayerSplit, LinkRates};
+use hydraulis_core::timing::{Link, Traffic};
+use proptest::prelude::*;
+
+use crate::cost::presets::batch_of_tokens;
+use crate::support::arbitrary::{any_case, cases};
+use crate::support::world::table;
+
+/// Plans within this share of each other count as equal.
+const TIE: f64 = 1e-3;
+
+/// Links so slow that the transfers of a small model matter beside its iterations.
+pub(crate) const SLOW: Traffic = Traffic {
+    rates: LinkRates { gigabytes_per_s: 1e-5, gpu_gigabytes_per_s: 1e-4, message_us: 20.0 },
+    parameter_bytes: 2,
+    gradient_bytes: 4,
+};
+
+pub(crate) fn slow_link(table: ParameterTable) -> Link {
+    Link::new(table, SLOW).unwrap()
+}
+
+/// 60 layers of 540 million parameters, in bf16 both ways, on nodes of 8 links of 200 Gb/s.
+fn link_32b() -> Link {
+    let layer = |block| Parameter {
+        name: format!("layer {block}"),
+        rows: 5_376,
+        row_elements: 100_000,
+        units: 5_376,
+        blocks: vec![block],
+    };
+    let table = ParameterTable::new((1..=60).map(layer).collect(), LayerSplit::even(60)).unwrap();
+    let traffic = Traffic {
+        rates: LinkRates { gigabytes_per_s: 200.0, gpu_gigabytes_per_s: 200.0, message_us: 10.0 },
+        parameter_bytes: 2,
+        gradient_bytes: 2,
+    };
+    Link::new(table, traffic).unwrap()
+}
+
+/// A code of the checker, and what makes a plan deserve it.
+type Break = (&'static str, fn(&mut Plan));
+
+/// Changes of a plan with transfers, each with the code that it must be reported with.
+pub(crate) const BREAKS: &[Break] = &[
+    ("step_time_wrong", |plan| of(plan).step_ms += Millis(0.001)),
+    ("transfer_time_wrong", |plan| of(plan).transfer_ms += Millis(0.001)),
+    ("transfer_time_wrong", |plan| of(plan).alone_ms = Millis(f64::NAN)),
+    ("moved_bytes_wrong", |plan| of(plan).moved_bytes += 1),
+    ("transfers_differ", |plan| plan.transfers = None),
+];
+
+fn of(plan: &mut Plan) -> &mut PlannedTransfers {
+    plan.transfers.as_mut().unwrap()
+}
+
+fn over(strategies: &[&str]) -> Planner {
+    let strategies = strategies.iter().map(|text| text.parse().unwrap()).collect();
+    let planner = Planner::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap(), Some(strategies));
+    planner.unwrap().with_link(link_32b()).unwrap()
+}
+
+proptest! {
+    #![proptest_config(cases(64))]
+
+    #[test]
+    fn plans_with_transfers_keep_their_promises(case in any_case(), table in table(), is_search in any::<bool>()) {
+        let planner = if is_search { case.searching() } else { case.planner() };
+        let planner = planner.with_link(slow_link(table)).unwrap();
+        let batch = case.batch();
+        let plan = planner.plan(&batch).unwrap();
+        let violations = planner.check(&plan, &batch);
+        prop_assert!(violations.is_empty(), "{violations:?}");
+        let transfers = plan.transfers.unwrap();
+        let at_most = (plan.iteration_ms + transfers.alone_ms) * (1.0 + 1e-9);
+        prop_assert!(plan.lower_bound.ms <= plan.iteration_ms && plan.iteration_ms <= transfers.step_ms);
+        prop_assert!(transfers.step_ms <= at_most, "{transfers:?}, the iteration is {:?}", plan.iteration_ms);
+        // What is shortest is the step.
+        let gap = transfers.step_ms.0 / plan.lower_bound.ms.0 - 1.0;
+        prop_assert!((plan.gap() - gap).abs() < 1e-12, "{} and {gap}", plan.gap());
+        prop_assert_eq!(&planner.plan(&batch).unwrap(), &plan);
+        prop_assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
+    }
+
+    /// The best step of each strategy by itself, and its bytes: none is shorter, nor as short with fewer of them.
+    #[test]
+    fn no_strategy_of_a_list_has_a_shorter_step(case in any_case(), table in table()) {
+        let (link, batch) = (slow_link(table), case.batch());
+        let plan = case.planner().with_link(link.clone()).unwrap().plan(&batch).unwrap();
+        let alone = |one: &spec::Strategy| {
+            let planner = case.planner_of(vec![one.clone()]).with_link(link.clone()).unwrap();
+            planner.plan(&batch).ok()
+        };
+        let others: Vec<Plan> = case.strategies.iter().filter_map(alone).collect();
+        let least = others.iter().map(Plan::step_ms).min().unwrap();
+        prop_assert!(plan.step_ms() <= least * (1.0 + TIE));
+        let moved = |plan: &Plan| plan.transfers.unwrap().moved_bytes;
+        // By the exact rule the plan is one of two that were each chosen so.
+        let is_one_rule = case.memory == spec::MemoryRule::Cap;
+        for other in others.iter().filter(|other| is_one_rule && other.step_ms() <= least * (1.0 + TIE)) {
+            prop_assert!(moved(&plan) <= moved(other), "{} and {}", plan.strategy, other.strategy);
+        }
+        let is_shorter = |entry: &Considered| matches!(entry.outcome, Outcome::Planned(ms) if ms < plan.step_ms());
+        // Wherever its lines are broken.
+        let account = explain(&plan).split_whitespace().collect::<Vec<_>>().join(" ");
+        let says_why = account.contains("ms, chosen: within 0.1 % of the shortest, and moves fewer bytes");
+        prop_assert!(!is_one_rule || says_why == plan.considered.iter().any(is_shorter), "{}", explain(&plan));
+    }
+}
+
+/// The first micro-batch is the longest and the last the next longest, so that all but a few blocks' transfers hide.
+#[test]
+fn transfers_hide_behind_long_micro_batches_at_both_ends() {
+    let batch = Batch::new(&[7_000, 7_000, 6_000, 6_000, 5_000, 5_000, 100, 100].repeat(8), None).unwrap();
+    let planner = over(&["16x<tp4>"]);
+    let plan = planner.plan(&batch).unwrap();
+    let transfers = plan.transfers.unwrap();
+    // Each node takes in 7/8 of 32 billion parameters of two bytes at 200 GB/s, both ways.
+    assert!((transfers.alone_ms.0 / 565.0 - 1.0).abs() < 0.05, "{transfers:?}");
+    assert!(transfers.hidden() > 0.9, "{transfers:?}");
+    for replica in plan.replicas.iter().filter(|replica| replica.micro_batches.len() > 2) {
+        let tokens: Vec<u64> =
+            replica.micro_batches.iter().map(|ids| ids.iter().map(|&id| batch.tokens()[id].0).sum()).collect();
+        let (&first, rest) = tokens.split_first().unwrap();
+        let (&last, middle) = rest.split_last().unwrap();
+        assert!(middle.iter().all(|&tokens| tokens <= last && last <= first), "{tokens:?}");
+    }
+}
+
+/// A pipeline begins with its shortest micro-batch, and its second stage waits for half of the model: it gets less to do.
+#[test]
+fn replicas_that_wait_for_parameters_take_less() {
+    let batch = batch_of_tokens(5, 500_000);
+    let list = ["1x<tp16>+2x<tp4>+10x<tp2,pp2>"];
+    let transfers = over(&list).plan(&batch).unwrap().transfers.unwrap();
+    assert!(transfers.hidden() > 0.9, "{transfers:?}");
+    // The same strategy planned without transfers in mind, and then laid on them.
+    let strategies = Some(list.iter().map(|text| text.parse().unwrap()).collect());
+    let unaware = Planner::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap(), strategies).unwrap();
+    let iteration_ms = unaware.plan(&batch).unwrap().iteration_ms;
+    assert!(transfers.step_ms < iteration_ms + Millis(0.25 * transfers.alone_ms.0), "{transfers:?} {iteration_ms:?}");
+}
+
+#[test]
+fn what_is_considered_is_stated_with_its_transfers() {
+    let planner = over(&["8x<tp8>", "4x<tp16>", "16x<tp4>"]);
+    let plan = planner.plan(&Batch::new(&[3_000; 64], None).unwrap()).unwrap();
+    let stated = plan.considered.iter().find(|one| one.strategy == plan.strategy).unwrap();
+    assert_eq!(stated.outcome, Outcome::Planned(plan.step_ms()));
+    assert!(plan.step_ms() > plan.iteration_ms);
+}
+
+#[test]
+fn the_checker_sees_wrong_transfers() {
+    let planner = over(&["1x<tp16>+2x<tp4,pp2>+2x<tp4>"]);
+    let batch = Batch::new(&[31_000, 9_000, 7_000, 6_000, 5_000, 4_000, 900, 800, 700], None).unwrap();
+    let plan = planner.plan(&batch).unwrap();
+    assert_eq!(planner.check(&plan, &batch), []);
+    let codes = |planner: &Planner, plan: &Plan| {
+        planner.check(plan, &batch).iter().map(|broken| broken.code).collect::<BTreeSet<_>>()
+    };
+    for (code, break_it) in BREAKS {
+        let mut broken = plan.clone();
+        break_it(&mut broken);
+        assert_eq!(codes(&planner, &broken), BTreeSet::from([*code]));
+    }
+    let unlinked = Planner::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap(), None).unwrap();
+    assert_eq!(codes(&unlinked, &plan), BTreeSet::from(["transfers_differ"]));
+}
+
+#[test]
+fn a_model_with_too_few_layers_is_refused() {
+    let layer = |block| Parameter { name: "w".into(), rows: 8, row_elements: 8, units: 8, blocks: vec![block] };
+    let link = Link::new(ParameterTable::new(vec![layer(1)], LayerSplit::even(1)).unwrap(), SLOW).unwrap();
+    let searching = Planner::search(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()).unwrap();
+    assert_eq!(searching.with_link(link).unwrap_err().code(), "too_many_stages");
+}

@@ -1,0 +1,258 @@
+//! Random inputs: profiles, clusters, strategies that fit, and batches with every kind of tail.
+
+use std::fmt;
+
+use hydraulis_core::batch::Batch;
+use hydraulis_core::cost::CostProfile;
+use hydraulis_core::layout::place;
+use hydraulis_core::search::Planner;
+use hydraulis_core::spec::{self, CheckpointingKind, Cluster, MemoryRule, Scheme};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Value, json};
+
+/// What a planner is made from, and the lengths of one batch that its widest replica just admits.
+#[derive(Clone)]
+pub(crate) struct Case {
+    pub(crate) profile: CostProfile,
+    pub(crate) cluster: Cluster,
+    pub(crate) memory: MemoryRule,
+    pub(crate) strategies: Vec<spec::Strategy>,
+    pub(crate) lengths: Vec<i64>,
+}
+
+impl Case {
+    pub(crate) fn planner(&self) -> Planner {
+        self.planner_of(self.strategies.clone())
+    }
+
+    pub(crate) fn planner_of(&self, strategies: Vec<spec::Strategy>) -> Planner {
+        Planner::new(self.profile.clone(), self.cluster, Some(strategies)).unwrap().with_memory(self.memory)
+    }
+
+    pub(crate) fn searching(&self) -> Planner {
+        Planner::search(self.profile.clone(), self.cluster).unwrap().with_memory(self.memory)
+    }
+
+    pub(crate) fn batch(&self) -> Batch {
+        Batch::new(&self.lengths, None).unwrap()
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let strategies: Vec<String> = self.strategies.iter().map(spec::Strategy::to_string).collect();
+        write!(
+            f,
+            "{:?}, memory {}\n{strategies:?}\n{:?}\n{}",
+            self.cluster,
+            self.memory,
+            self.lengths,
+            self.profile.to_json()
+        )
+    }
+}
+
+/// `PROPTEST_CASES` cases where that is set, else as many as given.
+pub(crate) fn cases(otherwise: u32) -> ProptestConfig {
+    let standard = ProptestConfig::default();
+    let asked = std::env::var_os("PROPTEST_CASES").is_some();
+    ProptestConfig { cases: if asked { standard.cases } else { otherwise }, ..standard }
+}
+
+/// Up to four strategies of up to eight replicas, and batches of 1 to 300 sequences.
+pub(crate) fn any_case() -> impl Strategy<Value = Case> {
+    let sizes = prop_oneof![2 => 1..=8_usize, 3 => 9..=60_usize, 1 => 61..=300_usize];
+    case(8, 4, sizes.prop_flat_map(|size| vec(0.0..1.0, size)))
+}
+
+/// Few enough sequences and replicas to enumerate every plan.
+pub(crate) fn small_case() -> impl Strategy<Value = Case> {
+    let sizes = prop_oneof![4 => 1..=4_usize, 3 => Just(5_usize), 1 => Just(6_usize)];
+    case(3, 2, sizes.prop_flat_map(|size| vec(0.0..1.0, size)))
+}
+
+fn case(
+    most_replicas: usize,
+    most_strategies: usize,
+    fractions: impl Strategy<Value = Vec<f64>>,
+) -> impl Strategy<Value = Case> {
+    let shapes = [(1, 1), (1, 8), (2, 2), (3, 4), (4, 8), (6, 2), (8, 8), (8, 4), (12, 4), (16, 8), (24, 8), (32, 8)];
+    let schemes = vec(scheme(), 1..=5);
+    let picks = vec(vec(0..5_usize, 1..=most_replicas), 1..=most_strategies);
+    let memory = select(MemoryRule::ALL.to_vec());
+    (schemes, select(shapes.to_vec()), memory, picks, select(TAILS.to_vec()), fractions).prop_map(
+        |(schemes, (gpus, node), memory, picks, tail, fractions)| {
+            let cluster = Cluster::new(gpus, node).unwrap();
+            let profile = profile(&schemes, gpus);
+            let strategies: Vec<spec::Strategy> = picks.iter().map(|picks| fitting(&profile, cluster, picks)).collect();
+            let mut case = Case { profile, cluster, memory, strategies, lengths: Vec::new() };
+            case.lengths = lengths(&case, tail, &fractions);
+            case
+        },
+    )
+}
+
+/// One scheme: degrees, checkpointing, cap, coefficients, and sometimes uneven stages, in time and in memory.
+#[derive(Clone, Debug)]
+struct SchemeInput {
+    tp: u16,
+    cp: u16,
+    pp: u16,
+    checkpointing: CheckpointingKind,
+    cap: u64,
+    coefficients: [f64; 3],
+    forward_share: f64,
+    multipliers: Option<Vec<f64>>,
+    /// By stage, the bytes of a token that it holds.
+    activations: Option<Vec<u64>>,
+}
+
+fn scheme() -> impl Strategy<Value = SchemeInput> {
+    let degrees = (select(vec![1_u16, 2, 3, 4, 8]), select(vec![1_u16, 1, 1, 2, 3]), 1..=4_u16);
+    let caps = prop_oneof![1 => 1..=20_u64, 2 => 21..=2_000_u64, 3 => 2_001..=40_000_u64];
+    let coefficients = (power_or_zero(-8..=-4), power_or_zero(-3..=0), power_or_zero(-1..=3));
+    let kinds = select(CheckpointingKind::ALL.to_vec());
+    let stages = (option::weighted(0.3, vec(0.5..2.0, 4)), option::weighted(0.3, vec(1..=PER_TOKEN / 2, 4)));
+    (degrees, kinds, caps, coefficients, 0.1..0.9, stages).prop_map(
+        |((tp, cp, pp), checkpointing, cap, (a, b, c), forward_share, (multipliers, activations))| {
+            let b = if a + b > 0.0 { b } else { 0.1 };
+            let coefficients = [a, b, c];
+            SchemeInput { tp, cp, pp, checkpointing, cap, coefficients, forward_share, multipliers, activations }
+        },
+    )
+}
+
+fn power_or_zero(exponents: std::ops::RangeInclusive<i32>) -> impl Strategy<Value = f64> {
+    let powers = (1.0..10.0, exponents).prop_map(|(digits, exponent)| digits * 10.0_f64.powi(exponent));
+    prop_oneof![1 => Just(0.0), 5 => powers]
+}
+
+const MEMORY: u64 = 100_000_000;
+const PER_TOKEN: u64 = 1_000;
+
+/// The memory of a scheme that admits as many tokens as asked: by the fullest stage alone, or stage by stage, where a later
+/// stage may be the fullest.
+fn memory(input: &SchemeInput, pp: u16) -> [Value; 2] {
+    let free = MEMORY - 1_000_000 - 64;
+    let Some(by_stage) = input.activations.as_ref().filter(|_| pp > 1) else {
+        return [json!(free - input.cap * PER_TOKEN), json!(PER_TOKEN)];
+    };
+    let in_flight = by_stage[..usize::from(pp)].iter().zip((1..=u64::from(pp)).rev());
+    let activations: Vec<u64> = in_flight.map(|(bytes, micro_batches)| bytes * micro_batches).collect();
+    let fullest = activations.iter().max().unwrap();
+    [json!(vec![free - input.cap * fullest; activations.len()]), json!(activations)]
+}
+
+/// A profile of <1>, which fits everywhere, and these schemes; held bytes are such that caps come out as asked.
+fn profile(schemes: &[SchemeInput], gpus: u32) -> CostProfile {
+    let mut entries: Vec<Value> = Vec::new();
+    for (index, input) in schemes.iter().enumerate() {
+        let (tp, cp, pp) = if index == 0 { (1, 1, 1) } else { (input.tp, input.cp, input.pp) };
+        let scheme = Scheme::new(tp, cp, pp).unwrap().under(input.checkpointing).to_string();
+        let multipliers = input.multipliers.as_ref().map(|list| &list[..usize::from(pp).min(list.len())]);
+        let [held, activations] = memory(input, pp);
+        let mut entry = json!({
+            "scheme": scheme,
+            "quadratic_ms_per_token2": input.coefficients[0],
+            "linear_ms_per_token": input.coefficients[1],
+            "fixed_ms": input.coefficients[2],
+            "forward_share": input.forward_share,
+            "held_bytes": held,
+            "activation_bytes_per_token": activations,
+        });
+        if cp > 1 {
+            entry["context"] = json!(if index % 2 == 0 { "ring" } else { "ulysses" });
+        }
+        if let Some(list) = multipliers {
+            entry["stage_multipliers"] = json!(list);
+        }
+        if entries.iter().all(|earlier| earlier["scheme"] != entry["scheme"]) {
+            entries.push(entry);
+        }
+    }
+    let document = json!({
+        "format": "hydraulis.cost-profile/1",
+        "name": "random",
+        "source": "generated",
+        "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": MEMORY},
+        "memory": {"reserved_bytes": 1_000_000, "home_bytes": 64 * gpus, "token_multiple": 1},
+        "schemes": entries,
+    });
+    CostProfile::from_json(&document.to_string()).unwrap()
+}
+
+/// The replicas picked, as far as they find a place.
+fn fitting(profile: &CostProfile, cluster: Cluster, picks: &[usize]) -> spec::Strategy {
+    let mut schemes: Vec<Scheme> = Vec::new();
+    for &pick in picks {
+        let mut longer = schemes.clone();
+        longer.push(profile.schemes[pick % profile.schemes.len()].scheme);
+        if place(&spec::Strategy::new(longer.clone()).unwrap(), cluster).is_ok() {
+            schemes = longer;
+        }
+    }
+    if schemes.is_empty() {
+        schemes.push(profile.schemes[0].scheme);
+    }
+    spec::Strategy::new(schemes).unwrap()
+}
+
+/// How the lengths of a batch lie between 1 and the longest admitted.
+#[derive(Clone, Copy, Debug)]
+enum Tail {
+    Long,
+    Equal,
+    OneGiant,
+    AtCaps,
+    PastCaps,
+    PastHalfCaps,
+    HalfCaps,
+    CutCaps,
+    Ones,
+}
+
+const TAILS: [Tail; 11] = [
+    Tail::Long,
+    Tail::Long,
+    Tail::Long,
+    Tail::Equal,
+    Tail::OneGiant,
+    Tail::AtCaps,
+    Tail::PastCaps,
+    Tail::PastHalfCaps,
+    Tail::HalfCaps,
+    Tail::CutCaps,
+    Tail::Ones,
+];
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
+fn lengths(case: &Case, tail: Tail, fractions: &[f64]) -> Vec<i64> {
+    let planner = case.planner();
+    let longest = i64::try_from(planner.longest_admitted().0).unwrap();
+    let used = case.strategies.iter().flat_map(spec::Strategy::schemes);
+    let caps: Vec<i64> =
+        used.map(|&scheme| i64::try_from(planner.cost().scheme(scheme).unwrap().cap().0).unwrap()).collect();
+    let logarithmic = |fraction: f64| (longest as f64).powf(fraction) as i64;
+    let length = |(index, &fraction): (usize, &f64)| match tail {
+        Tail::Long => logarithmic(fraction),
+        Tail::Equal => logarithmic(fractions[0]),
+        Tail::OneGiant if index == fractions.len() / 2 => longest,
+        Tail::OneGiant => (longest as f64 * fraction / 50.0) as i64,
+        Tail::AtCaps => caps[index % caps.len()],
+        Tail::PastCaps => caps[index % caps.len()] + 1,
+        // Pairs hold the cap, one token less or one token more.
+        Tail::HalfCaps if fraction < 0.5 => caps[index % caps.len()] / 2,
+        Tail::PastHalfCaps | Tail::HalfCaps => caps[index % caps.len()] / 2 + 1,
+        // Two parts of one cap follow each other, so that a perfect packing wastes nothing.
+        Tail::CutCaps => {
+            let cap = caps[index / 2 % caps.len()];
+            let cut = (cap as f64 * fractions[index - index % 2]) as i64;
+            if index % 2 == 0 { cut } else { cap - cut }
+        }
+        Tail::Ones => 1,
+    };
+    fractions.iter().enumerate().map(length).map(|length| length.clamp(1, longest)).collect()
+}

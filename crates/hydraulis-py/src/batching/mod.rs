@@ -1,0 +1,4 @@
+//! Micro-batches and context windows without a cost profile.
+
+pub(crate) mod balance;
+pub(crate) mod windows;

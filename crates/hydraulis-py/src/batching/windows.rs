@@ -1,0 +1,184 @@
+//! `pack_windows` and `Windows`.
+
+use hydraulis_core::batching::windows::{self as packing, LengthCounts, WindowPacking};
+use numpy::{PyArray1, PyReadonlyArray1};
+use pyo3::prelude::*;
+use pyo3::types::{PySlice, PyType};
+
+use crate::convert::arrays::{Column, Whole, one_dimensional, taken};
+use crate::convert::gil::detached;
+use crate::convert::pickle::{Reduced, made_by};
+
+/// Sequences read or packed at a time: Ctrl-C and the progress wait a few milliseconds, and a copy is small.
+const PIECE: usize = 1 << 18;
+
+/// A data set packed into windows: which sequences stand together in each.
+#[pyclass(frozen, module = "hydraulis")]
+#[derive(Debug)]
+pub(crate) struct Windows {
+    window_tokens: i64,
+    tokens: u64,
+    lower_bound: u64,
+    count: usize,
+    window_offsets: Column,
+    sequences: Column,
+}
+
+/// Pack the sequences of a data set into as few windows of equal length as best-fit decreasing needs.
+///
+/// That is at most 11/9 of the fewest, and one (Johnson 1973); on long-tailed lengths nearly always the fewest. The
+/// lengths are read twice, in order and in pieces, so a memory map of any size will do. Beside the result this takes 4
+/// bytes a sequence and 12 bytes a window.
+///
+/// Args:
+///     lengths: tokens of each sequence, any one-dimensional integer array, memory map or list; a sequence's id is
+///         its place.
+///     window_tokens: most tokens of a window.
+///     progress: called with the share that is done, from 0 to 1, many times a second; what it raises ends the
+///         packing.
+///
+/// Raises:
+///     InvalidInputError: `batch_empty`, `length_not_integer`, `length_out_of_range`, `lengths_changed` (between both
+///         readings), `token_limit` or `too_many_sequences` (2^32 or more).
+///     InfeasibleError: sequences are longer than a window (`longer_than_window`, which names the longest).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+#[pyfunction]
+#[pyo3(signature = (lengths, *, window_tokens, progress=None))]
+pub(crate) fn pack_windows(
+    py: Python<'_>,
+    lengths: &Bound<'_, PyAny>,
+    window_tokens: i64,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Windows> {
+    let lengths = Pieces::new(lengths, progress)?;
+    let mut counts = detached(py, || LengthCounts::new(window_tokens))?;
+    lengths.read(0, |piece| counts.add(piece))?;
+    let mut packing = detached(py, || WindowPacking::new(counts))?;
+    while detached(py, || Ok(packing.advance(PIECE)))? {
+        lengths.report(lengths.count + packing.packed())?;
+    }
+    let mut filling = detached(py, || Ok(packing.fill()))?;
+    lengths.read(2 * lengths.count, |piece| filling.add(piece))?;
+    let windows = detached(py, || filling.finish())?;
+    Ok(Windows::new(py, window_tokens, windows))
+}
+
+/// The lengths, read piece by piece, and who wants to know how far.
+struct Pieces<'a, 'py> {
+    array: Bound<'py, PyAny>,
+    count: usize,
+    progress: Option<&'a Bound<'py, PyAny>>,
+}
+
+impl<'a, 'py> Pieces<'a, 'py> {
+    fn new(lengths: &Bound<'py, PyAny>, progress: Option<&'a Bound<'py, PyAny>>) -> PyResult<Pieces<'a, 'py>> {
+        let array = one_dimensional("lengths", Whole::Lengths, lengths)?;
+        Ok(Pieces { count: array.len()?, array, progress })
+    }
+
+    /// Hands on all pieces in order; `done` sequences were read or packed before.
+    fn read(&self, done: usize, mut take: impl FnMut(&[i64]) -> hydraulis_core::Result<()> + Send) -> PyResult<()> {
+        let py = self.array.py();
+        for start in (0..self.count).step_by(PIECE) {
+            let end = self.count.min(start + PIECE);
+            let slice = PySlice::new(py, start.cast_signed(), end.cast_signed(), 1);
+            let piece = taken("lengths", Whole::Lengths, &self.array.get_item(slice)?, start)?;
+            detached(py, || take(&piece))?;
+            self.report(done + end)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the share that is done of counting, packing and filling, and looks for Ctrl-C.
+    #[expect(clippy::cast_precision_loss, reason = "the share is for people")]
+    fn report(&self, done: usize) -> PyResult<()> {
+        self.array.py().check_signals()?;
+        if let Some(progress) = self.progress {
+            progress.call1((done as f64 / (3 * self.count) as f64,))?;
+        }
+        Ok(())
+    }
+}
+
+/// The tokens of a window and of all sequences, the bound, and both columns.
+type WindowsFields<'py> = (i64, u64, u64, (PyReadonlyArray1<'py, i64>, PyReadonlyArray1<'py, i64>));
+
+impl Windows {
+    fn new(py: Python<'_>, window_tokens: i64, windows: packing::Windows) -> Windows {
+        Windows {
+            window_tokens,
+            tokens: windows.tokens.0,
+            lower_bound: windows.lower_bound,
+            count: windows.offsets.len() - 1,
+            window_offsets: Column::new(py, windows.offsets),
+            sequences: Column::new(py, windows.sequences),
+        }
+    }
+}
+
+#[pymethods]
+impl Windows {
+    /// Most tokens of a window.
+    #[getter]
+    fn window_tokens(&self) -> i64 {
+        self.window_tokens
+    }
+
+    /// Sequence ids, window by window and in their own order within each: int64 of shape (sequences,).
+    #[getter]
+    fn sequences(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
+        self.sequences.get(py)
+    }
+
+    /// Where each window starts in `sequences`: int64 of shape (windows + 1,).
+    #[getter]
+    fn window_offsets(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
+        self.window_offsets.get(py)
+    }
+
+    /// Tokens of all sequences.
+    #[getter]
+    fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
+    /// The share of all windows' room that tokens fill.
+    #[getter]
+    #[expect(clippy::cast_precision_loss, reason = "a share of 53 bits is exact enough")]
+    fn fill(&self) -> f64 {
+        self.tokens as f64 / (self.count as f64 * self.window_tokens as f64)
+    }
+
+    /// No packing has fewer windows.
+    #[getter]
+    fn lower_bound(&self) -> u64 {
+        self.lower_bound
+    }
+
+    fn __len__(&self) -> usize {
+        self.count
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let columns = (self.window_offsets.get(py), self.sequences.get(py));
+        made_by::<Windows>(py, "_of", (self.window_tokens, self.tokens, self.lower_bound, columns))
+    }
+
+    #[classmethod]
+    fn _of(_class: &Bound<'_, PyType>, py: Python<'_>, fields: WindowsFields<'_>) -> PyResult<Windows> {
+        let (window_tokens, tokens, lower_bound, (offsets, sequences)) = fields;
+        let column = |array: PyReadonlyArray1<'_, i64>| Column::new(py, array.as_array().to_vec());
+        Ok(Windows {
+            window_tokens,
+            tokens,
+            lower_bound,
+            count: offsets.len()?.saturating_sub(1),
+            window_offsets: column(offsets),
+            sequences: column(sequences),
+        })
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Windows({} of {} tokens, fill {:.4})", self.count, self.window_tokens, self.fill())
+    }
+}

@@ -1,0 +1,193 @@
+//! NumPy in and out.
+
+use numpy::{Element, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
+use pyo3::prelude::*;
+use pyo3::types::PyBool;
+
+use crate::convert::errors::invalid;
+
+/// A read-only array, made once by moving a vector and given out as often as asked.
+#[derive(Debug)]
+pub(crate) struct Column<T: Element = i64>(Py<PyArray1<T>>);
+
+impl<T: Element> Column<T> {
+    /// Moves `values` into an array.
+    pub(crate) fn new(py: Python<'_>, values: Vec<T>) -> Column<T> {
+        let array = PyArray1::from_vec(py, values);
+        Column(array.readwrite().make_nonwriteable().as_unbound().clone_ref(py))
+    }
+
+    /// The array itself, not a copy.
+    pub(crate) fn get(&self, py: Python<'_>) -> Py<PyArray1<T>> {
+        self.0.clone_ref(py)
+    }
+}
+
+impl Column {
+    /// Moves counts or ids into an array.
+    pub(crate) fn from_counts<T: TryInto<i64>>(py: Python<'_>, values: impl IntoIterator<Item = T>) -> Column {
+        Column::new(py, values.into_iter().map(|value| value.try_into().unwrap_or(i64::MAX)).collect())
+    }
+}
+
+/// Pairs of counts or ids as a read-only array of shape (pairs, 2).
+pub(crate) fn pairs<T: TryInto<i64>>(
+    py: Python<'_>,
+    values: impl ExactSizeIterator<Item = [T; 2]>,
+) -> PyResult<Py<PyArray2<i64>>> {
+    let shape = (values.len(), 2);
+    let column = Column::from_counts(py, values.flatten()).get(py);
+    Ok(column.bind(py).call_method1("reshape", (shape,))?.cast_into()?.unbind())
+}
+
+/// Where each of some lists starts when they stand one after another, and where the last ends.
+pub(crate) fn offsets(lengths: impl Iterator<Item = usize>) -> impl Iterator<Item = usize> {
+    std::iter::once(0).chain(lengths.scan(0, |end, length| {
+        *end += length;
+        Some(*end)
+    }))
+}
+
+/// What whole numbers are of, for those who are refused others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whole {
+    /// A length of each sequence.
+    Lengths,
+    /// Target tokens of each sequence.
+    Targets,
+    /// How often each length occurs.
+    Counts,
+}
+
+impl Whole {
+    /// What has one of them.
+    fn item(self) -> &'static str {
+        match self {
+            Whole::Lengths | Whole::Targets => "sequence",
+            Whole::Counts => "entry",
+        }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            Whole::Lengths => "give a token count for each sequence",
+            Whole::Targets => "give a count of target tokens for each sequence",
+            Whole::Counts => "give for each length how often it occurs",
+        }
+    }
+}
+
+/// The values of anything that `numpy.asarray` makes a one-dimensional integer array of.
+///
+/// Nothing is rounded or cut: any other value is refused, with the sequence that has it.
+pub(crate) fn integers(name: &str, whole: Whole, values: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
+    taken(name, whole, &one_dimensional(name, whole, values)?, 0)
+}
+
+/// The one-dimensional array that `numpy.asarray` makes, of whatever type.
+pub(crate) fn one_dimensional<'py>(
+    name: &str,
+    whole: Whole,
+    values: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = values.py();
+    let array = py.import("numpy")?.call_method1("asarray", (values,));
+    let array =
+        array.map_err(|error| refuse(py, name, whole, &format!("no array can be made of it ({})", error.value(py))))?;
+    let dimensions: usize = array.getattr("ndim")?.extract()?;
+    if dimensions == 0 {
+        // What NumPy cannot look into is one object to it.
+        let given = if values.is_none() { "None".into() } else { format!("of type '{}'", values.get_type().name()?) };
+        let why = format!(
+            "it is {given}, and a list, or an array of one dimension, is wanted: the place says of which {}",
+            whole.item()
+        );
+        return Err(refuse(py, name, whole, &why));
+    }
+    if dimensions != 1 {
+        return Err(refuse(py, name, whole, &format!("it has {dimensions} dimensions: the limit is 1")));
+    }
+    Ok(array)
+}
+
+/// The values of an array, or of a part of one that begins with sequence `first`.
+pub(crate) fn taken(name: &str, whole: Whole, array: &Bound<'_, PyAny>, first: usize) -> PyResult<Vec<i64>> {
+    let dtype = array.getattr("dtype")?;
+    let kind: String = dtype.getattr("kind")?.extract()?;
+    let bytes: usize = dtype.getattr("itemsize")?.extract()?;
+    if kind == "i" || (kind == "u" && bytes < 8) || array.len()? == 0 {
+        let array: PyReadonlyArray1<'_, i64> = array.call_method1("astype", ("int64",))?.extract()?;
+        return Ok(array.as_array().to_vec());
+    }
+    let numbered = (first..).zip(array.try_iter()?);
+    if kind == "u" || kind == "O" {
+        return numbered.map(|(place, value)| integer(name, whole, place, &value?)).collect();
+    }
+    for (place, value) in numbered {
+        let value = value?;
+        let is_whole = value.call_method0("is_integer").and_then(|whole| whole.is_truthy()).unwrap_or(false);
+        if !is_whole {
+            return Err(no_whole_number(name, whole, place, &value));
+        }
+    }
+    let why = format!("it has dtype {dtype}, and only integers are taken, so that nothing is rounded");
+    Err(refuse(array.py(), name, whole, &why))
+}
+
+/// The integers of each of a sequence of arrays; see [`integers`].
+pub(crate) fn lists(name: &str, of_one: &str, whole: Whole, values: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<i64>>> {
+    let each =
+        values.try_iter().map_err(|_| refuse(values.py(), name, whole, &format!("it is no sequence of {name}")))?;
+    each.enumerate().map(|(place, one)| integers(&format!("{of_one} {place}"), whole, &one?)).collect()
+}
+
+/// The lengths of each batch.
+pub(crate) fn batches(batches: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<i64>>> {
+    lists("batches", "batch", Whole::Lengths, batches)
+}
+
+/// A whole number from 0, as the kind of count that the core takes.
+pub(crate) fn from_zero(py: Python<'_>, name: &str, value: i64) -> PyResult<usize> {
+    usize::try_from(value).map_err(|_| {
+        let message = format!("{name} is {value}: it must be a whole number from 0; correct it");
+        invalid(py, &message, "count_negative")
+    })
+}
+
+/// A whole number from 1, as the kind of count that the core takes.
+pub(crate) fn positive<T: TryFrom<i64>>(py: Python<'_>, name: &str, value: i64) -> PyResult<T> {
+    let taken = T::try_from(value).ok().filter(|_| value >= 1);
+    taken.ok_or_else(|| {
+        let message = format!("{name} is {value}: it must be a whole number from 1; correct it");
+        invalid(py, &message, "not_positive")
+    })
+}
+
+/// One value that may be any object, or too large for an array of int64.
+fn integer(name: &str, whole: Whole, place: usize, value: &Bound<'_, PyAny>) -> PyResult<i64> {
+    let is_bool = value.is_instance_of::<PyBool>();
+    let index = value.call_method0("__index__").ok().filter(|_| !is_bool);
+    let index = index.ok_or_else(|| no_whole_number(name, whole, place, value))?;
+    index.extract().map_err(|_| {
+        let (item, limit) = (whole.item(), i64::MAX);
+        let out_of_range =
+            |what| format!("{name}: {item} {place} has {what} {value}: the limit is {limit}; mend its {what}");
+        match whole {
+            Whole::Lengths => invalid(value.py(), &out_of_range("length"), "length_out_of_range"),
+            Whole::Targets => invalid(value.py(), &out_of_range("count"), "target_out_of_range"),
+            Whole::Counts => invalid(value.py(), &out_of_range("count"), "count_out_of_range"),
+        }
+    })
+}
+
+fn no_whole_number(name: &str, whole: Whole, place: usize, value: &Bound<'_, PyAny>) -> PyErr {
+    refuse(value.py(), name, whole, &format!("{} {place} is {value}, which is no whole number", whole.item()))
+}
+
+fn refuse(py: Python<'_>, name: &str, whole: Whole, why: &str) -> PyErr {
+    let message = format!("{name}: {why}; {}", whole.remedy());
+    match whole {
+        Whole::Lengths | Whole::Targets => invalid(py, &message, "length_not_integer"),
+        Whole::Counts => invalid(py, &message, "count_not_integer"),
+    }
+}

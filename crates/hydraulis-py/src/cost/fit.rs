@@ -1,0 +1,99 @@
+//! The fit of coefficients to timed micro-batches.
+
+use hydraulis_core::cost;
+use hydraulis_core::{Millis, Tokens};
+use pyo3::prelude::*;
+
+use crate::convert::gil::detached;
+use crate::spec::Scheme;
+
+/// Sequences of a micro-batch, and its time in ms.
+type Point = (Vec<u64>, f64);
+
+/// Fitted coefficients, how well they explain the measurements, and what is not known of them.
+#[pyclass(frozen, module = "hydraulis._core")]
+#[derive(Debug)]
+pub(crate) struct CostFit(cost::CostFit);
+
+#[pymethods]
+impl CostFit {
+    /// `a`, in ms per squared token.
+    #[getter]
+    fn quadratic_ms_per_token2(&self) -> f64 {
+        self.0.quadratic_ms_per_token2
+    }
+
+    /// `b`, in ms per token.
+    #[getter]
+    fn linear_ms_per_token(&self) -> f64 {
+        self.0.linear_ms_per_token
+    }
+
+    /// `c`, in ms per micro-batch.
+    #[getter]
+    fn fixed_ms(&self) -> f64 {
+        self.0.fixed_ms
+    }
+
+    /// Low and high end of the interval of 95 % of `a`, `b` and `c`.
+    #[getter]
+    fn intervals(&self) -> Vec<(f64, f64)> {
+        self.0.intervals.iter().map(|interval| (interval.low, interval.high)).collect()
+    }
+
+    /// Root mean square of the relative errors.
+    #[getter]
+    fn relative_error(&self) -> f64 {
+        self.0.relative_error
+    }
+
+    /// Median of the relative errors on points left out; None where too few were measured.
+    #[getter]
+    fn held_out_error(&self) -> Option<f64> {
+        self.0.held_out_error
+    }
+
+    /// Measured over predicted time, less 1, by point.
+    #[getter]
+    fn residuals(&self) -> Vec<f64> {
+        self.0.residuals.clone()
+    }
+
+    /// Points without a say.
+    #[getter]
+    fn outliers(&self) -> usize {
+        self.0.outliers
+    }
+
+    /// The JSON form of a profile's `fit`.
+    fn quality_json(&self) -> String {
+        cost::FitQuality::of(&self.0).to_json()
+    }
+
+    /// Half the interval of 95 % of a micro-batch's mean time, relative to it.
+    fn uncertainty(&self, lengths: Vec<u64>) -> f64 {
+        self.0.uncertainty(&lengths.into_iter().map(Tokens).collect::<Vec<_>>())
+    }
+}
+
+/// The coefficients of several schemes of one model, robust to outliers and fitted together.
+#[pyfunction]
+pub(crate) fn fit_costs(py: Python<'_>, measured: Vec<(Py<Scheme>, Vec<Point>)>) -> PyResult<Vec<CostFit>> {
+    let point = |(sequences, ms): Point| cost::Measurement {
+        sequences: sequences.into_iter().map(Tokens).collect(),
+        ms: Millis(ms),
+    };
+    let measured: Vec<_> = measured
+        .into_iter()
+        .map(|(scheme, points)| (scheme.get().0, points.into_iter().map(point).collect::<Vec<_>>()))
+        .collect();
+    let fits = detached(py, || cost::fit_schemes(&measured))?;
+    Ok(fits.into_iter().map(CostFit).collect())
+}
+
+/// Micro-batches that tell most about the coefficients: of sequences up to `longest`, and at most `tokens` together.
+#[pyfunction]
+pub(crate) fn micro_batches_to_measure(longest: u64, tokens: u64, number: usize) -> Vec<Vec<u64>> {
+    let mixes = cost::micro_batches_to_measure(Tokens(longest.max(1)), Tokens(tokens.max(1)), number);
+    mixes.into_iter().map(|mix| mix.into_iter().map(|tokens| tokens.0).collect()).collect()
+}

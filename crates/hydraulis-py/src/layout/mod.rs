@@ -1,0 +1,4 @@
+//! Slices of parameters, and what ranks exchange of them.
+
+pub(crate) mod table;
+pub(crate) mod transfer;

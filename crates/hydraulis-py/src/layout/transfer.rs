@@ -1,0 +1,120 @@
+//! What a rank trades with others under a plan.
+
+use hydraulis_core::layout;
+use numpy::PyArray2;
+use pyo3::prelude::*;
+
+use crate::convert::arrays::{Column, pairs};
+use crate::convert::gil::detached;
+use crate::layout::table::{Home, ParameterTable};
+use crate::plan::Plan;
+
+/// What one rank trades with its peers at once, in the direction of gradients; parameters go the other way.
+#[pyclass(frozen, module = "hydraulis._core")]
+#[derive(Debug)]
+pub(crate) struct Trade {
+    near: Py<PyArray2<i64>>,
+    far: Py<PyArray2<i64>>,
+    near_counts: Column,
+    far_counts: Column,
+}
+
+#[pymethods]
+impl Trade {
+    /// Segments of the buffer that gradients leave, by receiver: int64 of shape (segments, 2), offset and elements.
+    #[getter]
+    fn near(&self, py: Python<'_>) -> Py<PyArray2<i64>> {
+        self.near.clone_ref(py)
+    }
+
+    /// Segments of the buffer that they are added to, by sender: int64 of shape (segments, 2), offset and elements.
+    #[getter]
+    fn far(&self, py: Python<'_>) -> Py<PyArray2<i64>> {
+        self.far.clone_ref(py)
+    }
+
+    /// Elements that go to each peer: int64 of shape (peers,).
+    #[getter]
+    fn near_counts(&self, py: Python<'_>) -> Py<numpy::PyArray1<i64>> {
+        self.near_counts.get(py)
+    }
+
+    /// Elements that come from each peer: int64 of shape (peers,).
+    #[getter]
+    fn far_counts(&self, py: Python<'_>) -> Py<numpy::PyArray1<i64>> {
+        self.far_counts.get(py)
+    }
+}
+
+/// One bucket's transfer between home and a strategy's layout, from the side of one rank.
+#[pyclass(frozen, module = "hydraulis._core")]
+#[derive(Debug)]
+pub(crate) struct BucketTransfer {
+    inside: Py<Trade>,
+    relayed: u64,
+    room: u64,
+    between: Option<Py<Trade>>,
+}
+
+#[pymethods]
+impl BucketTransfer {
+    /// With the ranks of its node: between strategy buffers and relays; where there is one node, homes.
+    #[getter]
+    fn inside(&self, py: Python<'_>) -> Py<Trade> {
+        self.inside.clone_ref(py)
+    }
+
+    /// Elements that the rank relays.
+    #[getter]
+    fn relayed(&self) -> u64 {
+        self.relayed
+    }
+
+    /// Elements of parameters on their way out, relays among them, on the rank that has most: the same for all ranks.
+    #[getter]
+    fn room(&self) -> u64 {
+        self.room
+    }
+
+    /// With its rail: between relays, of which the rank's is packed, and homes; None where there is one node.
+    #[getter]
+    fn between(&self, py: Python<'_>) -> Option<Py<Trade>> {
+        self.between.as_ref().map(|trade| trade.clone_ref(py))
+    }
+}
+
+/// What `rank` trades in every bucket under a plan.
+#[pyfunction]
+pub(crate) fn transfer(
+    py: Python<'_>,
+    table: &ParameterTable,
+    home: &Home,
+    plan: &Plan,
+    rank: u32,
+) -> PyResult<Vec<BucketTransfer>> {
+    let buckets = detached(py, || layout::transfer(&table.0, &home.0, plan.core_positions(), rank))?;
+    buckets.into_iter().map(|bucket| BucketTransfer::new(py, bucket)).collect()
+}
+
+impl BucketTransfer {
+    fn new(py: Python<'_>, core: layout::BucketTransfer) -> PyResult<BucketTransfer> {
+        let layout::BucketTransfer { inside, relayed, room, between } = core;
+        let trade = |core: layout::Trade| Py::new(py, Trade::new(py, core)?);
+        Ok(BucketTransfer { inside: trade(inside)?, relayed, room, between: between.map(trade).transpose()? })
+    }
+}
+
+impl Trade {
+    fn new(py: Python<'_>, core: layout::Trade) -> PyResult<Trade> {
+        Ok(Trade {
+            near: segments(py, &core.near)?,
+            far: segments(py, &core.far)?,
+            near_counts: Column::from_counts(py, core.near_counts),
+            far_counts: Column::from_counts(py, core.far_counts),
+        })
+    }
+}
+
+fn segments(py: Python<'_>, segments: &[layout::Segment]) -> PyResult<Py<PyArray2<i64>>> {
+    pairs(py, segments.iter().map(|segment| [segment.offset, segment.elements]))
+}

@@ -1,0 +1,362 @@
+//! `Planner`.
+
+use hydraulis_core::{plan, search, simulate};
+use std::collections::BTreeMap;
+
+use hydraulis_core::batch::Batch;
+use hydraulis_core::search::RunLimit;
+use hydraulis_core::spec::{MemoryRule, Strategy};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::convert::arrays::{Whole, integers, positive};
+use crate::convert::errors::{invalid, raise};
+use crate::convert::gil::{detached, interruptible};
+use crate::cost::profile::CostProfile;
+use crate::lookahead::{Request, WindowPlan};
+use crate::pipeline::{Span, spans};
+use crate::plan::Plan;
+use crate::search::effort::Effort;
+use crate::simulate::iteration::{RankMemory, Simulation, simulate};
+use crate::simulate::network::Network;
+use crate::spec::{Cluster, GivenStrategy};
+use crate::timing::link::Link;
+
+/// Plans batches for one model on one cluster: over the profile's list of strategies, over another list, or by a search
+/// over any set of replicas of the profile's schemes.
+///
+/// What a pipeline holds by a time is worked out where it is first asked for, and kept: the first plans of a planner take
+/// longer than those after them. For 64 GPUs and batches of 400,000 tokens the first takes 35 ms and later ones 6 ms over a
+/// list, 250 and 80 ms by a search.
+///
+/// Args:
+///     profile: what the model takes under each scheme.
+///     cluster: to plan for.
+///     strategies: to choose from, as written or as `Strategy`; "search" for any; the profile's own, when left out.
+///     max_strategies: most different strategies of one run; each plan is then told those `used` so far.
+///     memory: how micro-batches fit: with "cap" each of them by itself, with "exact" any consecutive ones that a pipeline of
+///         even stages holds at once, so that it admits longer sequences. Training runs plans of both.
+///     link: by it transfers count: plans of the shortest step are made, which is the iteration and what transfers add to it.
+///     effort: what is looked at for each plan, counted in work; `Effort.ONLINE`, when left out.
+///     prove: stands for `Effort.PROOF`: each plan takes several times as long, and is proven to be nearer to the best.
+///
+/// Raises:
+///     InvalidInputError: a strategy is not written as one (code `strategy_syntax`), has no place on the cluster
+///         (`strategy_too_large`, `placement_failed`), or has a scheme that the profile lacks (`scheme_unknown`); none is given
+///         (`no_strategies`); another argument is out of range (`memory_rule`, `not_positive`, `effort_given_twice`,
+///         `too_many_stages` by a link).
+///     InfeasibleError: no scheme, or not one that is named, leaves memory for a token (`scheme_too_large`), or every scheme needs
+///         more GPUs than there are (`strategy_too_large`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+#[pyclass(frozen, module = "hydraulis")]
+#[derive(Debug)]
+pub(crate) struct Planner {
+    core: search::Planner,
+    max_strategies: Option<usize>,
+}
+
+#[pymethods]
+impl Planner {
+    #[new]
+    #[pyo3(signature = (profile, cluster, *, strategies=None, max_strategies=None, memory="cap", link=None, effort=None, prove=false))]
+    #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
+    fn new(
+        py: Python<'_>,
+        profile: &CostProfile,
+        cluster: &Cluster,
+        strategies: Option<&Bound<'_, PyAny>>,
+        max_strategies: Option<i64>,
+        memory: &str,
+        link: Option<&Link>,
+        effort: Option<&Effort>,
+        prove: bool,
+    ) -> PyResult<Planner> {
+        // It takes a tenth of a second, which the first plan is not to take more.
+        py.import("numpy")?;
+        let effort = match (effort, prove) {
+            (Some(_), true) => {
+                let message = "effort is given, and so is prove, which stands for Effort.PROOF: give one of them";
+                return Err(invalid(py, message, "effort_given_twice"));
+            }
+            (Some(effort), false) => effort.0,
+            (None, true) => search::Effort::PROOF,
+            (None, false) => search::Effort::ONLINE,
+        };
+        let max_strategies = max_strategies.map(|most| positive(py, "max_strategies", most)).transpose()?;
+        let memory: MemoryRule = memory.parse().map_err(|error| raise(py, &error))?;
+        let strategies = strategies.map(|strategies| Strategies::take(strategies)).transpose()?;
+        let (profile, cluster) = (profile.0.clone(), cluster.0);
+        let link = link.map(Link::core);
+        let core = detached(py, move || {
+            let core = match strategies {
+                None => search::Planner::new(profile, cluster, None),
+                Some(Strategies::Search) => search::Planner::search(profile, cluster),
+                Some(Strategies::List(given)) => {
+                    let list = given.iter().map(GivenStrategy::read).collect::<Result<Vec<Strategy>, _>>()?;
+                    search::Planner::new(profile, cluster, Some(list))
+                }
+            }?;
+            let core = core.with_memory(memory).with_effort(effort);
+            match link {
+                Some(link) => core.with_link(link),
+                None => Ok(core),
+            }
+        })?;
+        Ok(Planner { core, max_strategies })
+    }
+
+    /// The strategies chosen from; for a search, those that it can fall back on.
+    #[getter]
+    fn strategies(&self) -> Vec<String> {
+        self.core.strategies().iter().map(Strategy::to_string).collect()
+    }
+
+    /// The longest sequence that some strategy admits, in tokens.
+    #[getter]
+    fn longest_admitted(&self) -> u64 {
+        self.core.longest_admitted().0
+    }
+
+    /// How micro-batches fit into memory, `cap` or `exact`.
+    #[getter]
+    fn memory(&self) -> &'static str {
+        self.core.cost().memory().name()
+    }
+
+    /// Most distinct strategies of one run, if there is a limit.
+    #[getter]
+    fn max_strategies(&self) -> Option<usize> {
+        self.max_strategies
+    }
+
+    /// The plan of least iteration time found, or of least step time by a link, for sequences of these lengths; with
+    /// `max_strategies`, in a run that used the strategies of `used` so far. Ctrl-C ends the planning.
+    ///
+    /// Args:
+    ///     lengths: tokens of each sequence, any one-dimensional integer array or list; a sequence's id is its place.
+    ///     targets: target tokens of each sequence; all tokens, when left out.
+    ///     used: the strategies that the run used so far, as written or as `Strategy`; with `max_strategies`, and only then.
+    ///
+    /// Raises:
+    ///     InvalidInputError: `batch_empty`, `length_not_integer`, `length_out_of_range`, `targets_mismatch`,
+    ///         `target_out_of_range`, `no_targets`, `strategies_used`, `strategy_syntax` or `strategy_limit`.
+    ///     InfeasibleError: no strategy admits a sequence (`sequence_too_long`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+    #[pyo3(signature = (lengths, targets=None, *, used=None))]
+    fn plan(
+        &self,
+        py: Python<'_>,
+        lengths: &Bound<'_, PyAny>,
+        targets: Option<&Bound<'_, PyAny>>,
+        used: Option<Vec<GivenStrategy>>,
+    ) -> PyResult<Plan> {
+        let (lengths, targets) = take(lengths, targets)?;
+        let limit = self.limit(py, used)?;
+        let plan = interruptible(py, |watch| {
+            let batch = Batch::new(&lengths, targets.as_deref())?;
+            let Some((most, used)) = limit else { return self.core.plan_watched(&batch, watch) };
+            let mut strategies = used.iter().map(GivenStrategy::read).collect::<Result<Vec<Strategy>, _>>()?;
+            strategies.sort();
+            strategies.dedup();
+            self.core.plan_limited_watched(&batch, RunLimit { most, used: &strategies }, watch)
+        })?;
+        Ok(Plan::new(py, plan))
+    }
+
+    /// The plans of several batches that take least together: iterations, changes of strategy, transfers by the planner's
+    /// link.
+    ///
+    /// Nothing moves by default, and nothing but iterations counts. A sequence may be trained up to `max_delay` batches
+    /// later or earlier than it came, never outside of these batches; long ones are then gathered in few of them. Each
+    /// batch keeps its tokens to within 1 %, and lengths and iterations are no longer independent: long sequences come
+    /// together. No moves are made that do not make the window shorter. One batch alone, without costs, is `plan`.
+    ///
+    /// Args:
+    ///     batches: the lengths of each batch, in the order of their iterations.
+    ///     targets: the target tokens of each batch's sequences; all tokens, when left out.
+    ///     max_delay: how many batches later or earlier than it came a sequence may be trained.
+    ///     switch_ms: what an iteration takes more if its strategy is another than that of the one before.
+    ///     previous: the strategy of the iteration before these, as written or as `Strategy`, so that the first may be a change too.
+    ///     progress: called with a step ("plan" or "exchange"), how much of it is done, and of how much at most; what
+    ///         it raises ends the planning.
+    ///
+    /// Raises:
+    ///     InvalidInputError: as `plan`; `no_batches`, `count_negative`, `switch_cost`, `strategy_syntax`,
+    ///         `targets_mismatch`, or `window_limited` for a planner with `max_strategies`.
+    ///     InfeasibleError: no strategy admits a sequence (`sequence_too_long`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+    #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
+    #[pyo3(signature = (batches, targets=None, *, max_delay=0, switch_ms=0.0, previous=None, progress=None))]
+    fn plan_window(
+        &self,
+        py: Python<'_>,
+        batches: &Bound<'_, PyAny>,
+        targets: Option<&Bound<'_, PyAny>>,
+        max_delay: i64,
+        switch_ms: f64,
+        previous: Option<GivenStrategy>,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<WindowPlan> {
+        if self.max_strategies.is_some() {
+            let message = "the planner has a limit of strategies, which a window does not keep: leave max_strategies \
+                           out, or give the planner a list of so many strategies";
+            return Err(invalid(py, message, "window_limited"));
+        }
+        let request = Request::take(batches, targets, max_delay, (switch_ms, previous))?;
+        request.plan(py, &self.core, progress)
+    }
+
+    /// Every promise that a window's plan breaks, as `code: detail`.
+    ///
+    /// Args:
+    ///     plan: of the window.
+    ///     batches, targets, max_delay, switch_ms, previous: as they were given to `plan_window`.
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+    #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
+    #[pyo3(signature = (plan, batches, targets=None, *, max_delay=0, switch_ms=0.0, previous=None))]
+    fn check_window(
+        &self,
+        py: Python<'_>,
+        plan: &WindowPlan,
+        batches: &Bound<'_, PyAny>,
+        targets: Option<&Bound<'_, PyAny>>,
+        max_delay: i64,
+        switch_ms: f64,
+        previous: Option<GivenStrategy>,
+    ) -> PyResult<Vec<String>> {
+        let request = Request::take(batches, targets, max_delay, (switch_ms, previous))?;
+        request.check(py, &self.core, plan)
+    }
+
+    /// Every promise that a plan breaks for these lengths, as `code: detail`.
+    ///
+    /// Args:
+    ///     plan: for the cluster of this planner.
+    ///     lengths: tokens of each sequence of the batch that it is to be a plan of.
+    ///     targets: target tokens of each sequence; all tokens, when left out.
+    #[pyo3(signature = (plan, lengths, targets=None))]
+    fn check(
+        &self,
+        py: Python<'_>,
+        plan: &Plan,
+        lengths: &Bound<'_, PyAny>,
+        targets: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<String>> {
+        let (lengths, targets) = take(lengths, targets)?;
+        let plan = plan.inner();
+        let broken = detached(py, || Ok(self.core.check(plan, &Batch::new(&lengths, targets.as_deref())?)))?;
+        Ok(broken.iter().map(ToString::to_string).collect())
+    }
+
+    /// The predicted timeline of each of the plan's replicas.
+    fn timeline(&self, py: Python<'_>, plan: &Plan) -> PyResult<Vec<Vec<Span>>> {
+        let plan = plan.inner();
+        let timelines = detached(py, || plan::predicted_timeline(plan, self.core.cost()))?;
+        Ok(timelines.iter().map(spans).collect())
+    }
+
+    /// What each rank holds at its fullest moment, by what it is: by what the profile says of its stage, or of the fullest one
+    /// of its replica's scheme alone; None of ranks without work.
+    fn rank_memory(&self, py: Python<'_>, plan: &Plan) -> PyResult<Vec<Option<RankMemory>>> {
+        let plan = plan.inner();
+        let by_rank = detached(py, || simulate::rank_memory(plan, self.core.cost()))?;
+        Ok(by_rank.into_iter().map(|memory| memory.map(RankMemory::from)).collect())
+    }
+
+    /// The plan's iteration where ranks are slow and links take time, and where its time goes.
+    ///
+    /// Without either it is what the plan was predicted with, its step too. The optimizer is not part of it.
+    ///
+    /// Args:
+    ///     plan: for the cluster of this planner.
+    ///     slowdowns: for each slow rank how many times as long it takes; a stage takes as long as its slowest rank.
+    ///     network: what carries activations between stages; left out, they arrive at once.
+    ///     link: what carries parameters and gradients in fact; left out, what the planner plans by, if anything.
+    ///
+    /// Raises:
+    ///     InvalidInputError: a rank or factor is out of range (code `slowdown`), or the link's model has fewer layers than a
+    ///         scheme has stages (`too_many_stages`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+    #[pyo3(signature = (plan, *, slowdowns=None, network=None, link=None))]
+    fn simulate(
+        &self,
+        py: Python<'_>,
+        plan: &Plan,
+        slowdowns: Option<BTreeMap<u32, f64>>,
+        network: Option<&Network>,
+        link: Option<&Link>,
+    ) -> PyResult<Simulation> {
+        let slowdowns: Vec<(u32, f64)> = slowdowns.unwrap_or_default().into_iter().collect();
+        let plan = plan.inner();
+        let link = link.map(Link::core).or_else(|| self.core.link().cloned());
+        let iteration = detached(py, || simulate(plan, self.core.cost(), &slowdowns, network, link))?;
+        Simulation::new(py, &iteration)
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((CostProfile, Cluster), Bound<'py, PyDict>)> {
+        let cost = self.core.cost();
+        let named = PyDict::new(py);
+        if self.core.is_search() {
+            named.set_item("strategies", "search")?;
+        } else {
+            named.set_item("strategies", self.strategies())?;
+        }
+        named.set_item("max_strategies", self.max_strategies)?;
+        named.set_item("memory", self.memory())?;
+        named.set_item("link", self.core.link().cloned().map(Link::from))?;
+        named.set_item("effort", Effort(self.core.effort()))?;
+        Ok(((CostProfile(cost.profile().clone()), Cluster(cost.cluster())), named))
+    }
+
+    fn __repr__(&self) -> String {
+        let cluster = self.core.cost().cluster();
+        format!(
+            "Planner('{}', {} GPUs, {} strategies)",
+            self.core.cost().profile().name,
+            cluster.gpus(),
+            self.strategies().len()
+        )
+    }
+}
+
+impl Planner {
+    /// The limit and what was used of it: both or neither are given.
+    fn limit(&self, py: Python<'_>, used: Option<Vec<GivenStrategy>>) -> PyResult<Option<(usize, Vec<GivenStrategy>)>> {
+        match (self.max_strategies, used) {
+            (None, None) => Ok(None),
+            (Some(most), Some(used)) => Ok(Some((most, used))),
+            (limit, _) => {
+                let given =
+                    if limit.is_some() { "has a limit, and used is left out" } else { "has none, and used is given" };
+                let message = format!(
+                    "the planner {given}: with max_strategies each plan needs the strategies that the run used so far, \
+                     an empty list at first; without, none"
+                );
+                Err(invalid(py, &message, "strategies_used"))
+            }
+        }
+    }
+}
+
+/// What `strategies` may be.
+enum Strategies {
+    List(Vec<GivenStrategy>),
+    Search,
+}
+
+impl Strategies {
+    fn take(strategies: &Bound<'_, PyAny>) -> PyResult<Strategies> {
+        if strategies.extract::<String>().is_ok_and(|text| text == "search") {
+            return Ok(Strategies::Search);
+        }
+        strategies.extract().map(Strategies::List).map_err(|_| {
+            let message = format!("strategies is {strategies:?}: give 'search', or a list such as ['1x<tp2>+2x<1>']");
+            invalid(strategies.py(), &message, "strategy_syntax")
+        })
+    }
+}
+
+fn take(lengths: &Bound<'_, PyAny>, targets: Option<&Bound<'_, PyAny>>) -> PyResult<(Vec<i64>, Option<Vec<i64>>)> {
+    let targets = targets.map(|targets| integers("targets", Whole::Targets, targets)).transpose()?;
+    Ok((integers("lengths", Whole::Lengths, lengths)?, targets))
+}

@@ -1,0 +1,4 @@
+//! An iteration under stated conditions.
+
+pub(crate) mod iteration;
+pub(crate) mod network;

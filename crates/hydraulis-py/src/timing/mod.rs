@@ -1,0 +1,3 @@
+//! Links of a cluster.
+
+pub(crate) mod link;
