@@ -14,7 +14,7 @@
 //! | all of these | [`plan::Plan`], a value | [`plan`] |
 //! | a plan | what is wrong with it | [`check`] |
 //! | costs | what a replica can take by a time | [`capacity`] |
-//! | batch, costs | a proven lower bound | [`bound`] |
+//! | batch, costs | a proven lower bound, a [`plan::Bound`] | `bound` |
 //! | batch, strategy | candidates, dispatch, ordered micro-batches | [`construct`] |
 //! | batch, costs | the best plan found | [`search`] |
 //! | a plan | sentences | [`explain`] |
@@ -75,7 +75,7 @@ pub mod check;
 
 pub mod capacity;
 
-pub mod bound;
+mod bound;
 
 pub mod construct;
 

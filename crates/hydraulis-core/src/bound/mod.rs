@@ -4,11 +4,11 @@
 //! - the longest way: each sequence passes all stages of some replica that admits it, in a micro-batch that costs at
 //!   least `a s^2 + b s + c`;
 //! - the work: by an impossible time, all replicas together cannot hold what the sequences ask for, whoever takes
-//!   which ([`market`]). What a pipeline holds is exact over all its micro-batches ([`crate::capacity::Fill`]).
+//!   which (`market`). What a pipeline holds is exact over all its micro-batches ([`crate::capacity::Fill`]).
 //!
-//! The prices that prove it come from a linear program ([`relaxation`]), the dual of sharing sequences out in
+//! The prices that prove it come from a linear program (`relaxation`), the dual of sharing sequences out in
 //! fractions (Lenstra, Shmoys and Tardos 1990); whole numbers of replicas and micro-batches from branching
-//! ([`branch`]).
+//! (`branch`).
 
 mod branch;
 mod climb;
