@@ -40,7 +40,7 @@ from hydraulis.config.layered.table import from_table
 from hydraulis.config.run import RunConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.data.dataset import Dataset
-from hydraulis.data.sampling.run_sampler import sampler_for
+from hydraulis.data.sampling.run_sampler import make_sampler
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
 from hydraulis.model.parameters import checkpoint_name
@@ -114,7 +114,7 @@ class PlainDataParallel:
 
     def __init__(self, config: RunConfig, data: Dataset, cap: int) -> None:
         self._config, self._data, self._cap = config, data, cap
-        self._sampler = sampler_for(config.data, data, config.train.seed)
+        self._sampler = make_sampler(config.data, data, config.train.seed)
         model = WholeModel(config)
         self._model = DistributedDataParallel(model)
         decayed: list[nn.Parameter] = []

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from hydraulis.errors import HydraulisError
-from hydraulis.extras import extra_module, require_torch
+from hydraulis.extras import import_extra, require_torch
 
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,7 +16,7 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "torch", None)
     says = r"reading .* needs the library 'pyarrow', .*: pip install 'hydraulis\[data\]'"
     with pytest.raises(HydraulisError, match=says) as refusal:
-        extra_module("pyarrow.ipc", "reading columns")
+        import_extra("pyarrow.ipc", "reading columns")
     assert refusal.value.code == "extra_missing"
     says = r"training needs the library 'torch', which is not installed; .*: pip install 'hydraulis\[train\]'"
     with pytest.raises(HydraulisError, match=says) as refusal:

@@ -8,11 +8,11 @@ import pytest
 
 from helpers import synced
 from hydraulis import InvalidInputError
-from hydraulis.files import check_writable, replaced, unreadable, whole_file
+from hydraulis.files import check_files_writable, replace_file, unreadable_error, write_whole_file
 
 
 def write(path: Path) -> None:
-    with whole_file(path) as file:
+    with write_whole_file(path) as file:
         file.write(b"new")
 
 
@@ -23,12 +23,12 @@ def test_a_file_is_replaced_whole_or_stays_as_it_was(
 ) -> None:
     path = tmp_path / "file"
     for text in ("first", "second"):
-        with replaced(path, durable=durable) as unfinished:
+        with replace_file(path, durable=durable) as unfinished:
             unfinished.write_text(text)
         assert path.read_text() == text
 
     def fail_half_way() -> None:
-        with replaced(path, durable=durable) as unfinished:
+        with replace_file(path, durable=durable) as unfinished:
             unfinished.write_text("ne")
             raise error
 
@@ -40,7 +40,7 @@ def test_a_file_is_replaced_whole_or_stays_as_it_was(
 
 def test_what_failed_is_told_where_nothing_can_be_removed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ZeroDivisionError), replaced(tmp_path / "file" / "below"):
+    with pytest.raises(ZeroDivisionError), replace_file(tmp_path / "file" / "below"):
         raise ZeroDivisionError
 
 
@@ -49,11 +49,11 @@ def test_a_durable_file_is_on_the_disk_before_and_after_it_gets_its_name(
 ) -> None:
     path = tmp_path / "file"
     found = synced(monkeypatch, path)
-    with replaced(path) as unfinished:
+    with replace_file(path) as unfinished:
         unfinished.write_text("new")
     assert found == []
     path.unlink()
-    with replaced(path, durable=True) as unfinished:
+    with replace_file(path, durable=True) as unfinished:
         unfinished.write_text("new")
     assert found == [(".file.unfinished", False), (tmp_path.name, True)]
 
@@ -93,15 +93,15 @@ def test_what_is_no_file_is_refused_and_stays(tmp_path: Path, kind: str) -> None
 def test_what_cannot_be_written_is_known_before(tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.write_bytes(b"old")
-    check_writable(None, tmp_path / "new", there)
+    check_files_writable(None, tmp_path / "new", there)
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
     assert there.read_bytes() == b"old"
     for path in (tmp_path / "missing" / "file", there / "file", tmp_path):
         with pytest.raises(InvalidInputError, match=f"'{path}' cannot be written") as caught:
-            check_writable(None, path)
+            check_files_writable(None, path)
         assert caught.value.code == "file_unwritable"
     with pytest.raises(InvalidInputError, match=f"there is no folder {tmp_path / 'missing'}; name another"):
-        check_writable(tmp_path / "missing" / "file")
+        check_files_writable(tmp_path / "missing" / "file")
 
 
 def test_two_results_do_not_go_into_one_file(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_two_results_do_not_go_into_one_file(tmp_path: Path) -> None:
     link.symlink_to(tmp_path / "file")
     says = f"'{link}' cannot be written: it is to hold two results"
     with pytest.raises(InvalidInputError, match=says) as caught:
-        check_writable(tmp_path / "file", None, link)
+        check_files_writable(tmp_path / "file", None, link)
     assert caught.value.code == "file_unwritable"
 
 
@@ -124,6 +124,6 @@ def test_two_results_do_not_go_into_one_file(tmp_path: Path) -> None:
 def test_a_file_that_is_no_text_is_told_from_one_in_another_encoding(content: bytes, says: str) -> None:
     with pytest.raises(UnicodeDecodeError) as wrong:
         content.decode()
-    error = unreadable(Path("lengths.txt"), wrong.value)
+    error = unreadable_error(Path("lengths.txt"), wrong.value)
     assert error.code == "file_unreadable"
     assert re.search(f"^file 'lengths.txt' cannot be read: {says}", str(error))

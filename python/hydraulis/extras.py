@@ -9,7 +9,7 @@ from hydraulis.errors import HydraulisError
 _TORCH = "torch"
 
 
-def extra_module(name: str, purpose: str, extra: str = "data") -> ModuleType:
+def import_extra(name: str, purpose: str, extra: str = "data") -> ModuleType:
     """Import a module that an extra of the package brings.
 
     Args:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.paths import why_unreadable
+from hydraulis.text.paths import describe_read_error
 
-EXPAND = "expand it first, and give the file that comes out"
+DECOMPRESS = "expand it first, and give the file that comes out"
 _SAVE = "save it as UTF-8 text"
 # What compressed files begin with.
 _COMPRESSED = {
@@ -22,18 +22,18 @@ _COMPRESSED = {
 }
 
 
-def unreadable(path: Path, error: OSError | UnicodeDecodeError) -> InvalidInputError:
+def unreadable_error(path: Path, error: OSError | UnicodeDecodeError) -> InvalidInputError:
     """Make the error for a file that cannot be opened, or that is not the text it should be."""
     if isinstance(error, UnicodeDecodeError):
         kind = _compression(error.object)
         if kind:
-            why = f"it is compressed ({kind}); {EXPAND}"
+            why = f"it is compressed ({kind}); {DECOMPRESS}"
         elif b"\0" in error.object:
             why = f"byte {error.start} is not UTF-8, and others are 0: it is no text; give a file that is"
         else:
             why = f"byte {error.start} is not UTF-8; {_SAVE}"
     else:
-        why = f"{why_unreadable(path, error)}; check the path and its permissions"
+        why = f"{describe_read_error(path, error)}; check the path and its permissions"
     message = f"file '{path}' cannot be read: {why}"
     return InvalidInputError(message, code="file_unreadable")
 
@@ -43,7 +43,7 @@ def _compression(beginning: bytes) -> str | None:
 
 
 @contextmanager
-def replaced(path: Path, *, durable: bool = False) -> Iterator[Path]:
+def replace_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """Give a path to write a file to, which gets the name that it is to have when the block has ended well.
 
     Else nothing is left of it, and what has the name stays as it is.
@@ -80,7 +80,7 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
+def write_whole_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file that appears under its name when the block has ended well, and else not at all.
 
     A link stays one, and the file is written where it points to.
@@ -90,17 +90,17 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     """
     target = _target(path)
     try:
-        with replaced(target) as unfinished, unfinished.open("wb") as file:
+        with replace_file(target) as unfinished, unfinished.open("wb") as file:
             yield file
     except OSError as error:
         raise _unwritable(path, _why(path, error)) from error
 
 
-def check_writable(*paths: Path | None) -> None:
+def check_files_writable(*paths: Path | None) -> None:
     """Refuse files that cannot be written, before the work whose results they are to hold.
 
     Args:
-        paths: of files that `whole_file` is to write; None for what was not asked for.
+        paths: of files that `write_whole_file` is to write; None for what was not asked for.
 
     Raises:
         InvalidInputError: one of them cannot be written, or is the same as another (code `file_unwritable`).
@@ -110,7 +110,7 @@ def check_writable(*paths: Path | None) -> None:
         if path is not None:
             try:
                 target = _target(path)
-                try_to_write(target.parent)
+                check_folder_writable(target.parent)
             except OSError as error:
                 raise _unwritable(path, _why(path, error)) from error
             if target in targets:
@@ -118,7 +118,7 @@ def check_writable(*paths: Path | None) -> None:
             targets.add(target)
 
 
-def nearest_there(path: Path) -> Path:
+def nearest_existing(path: Path) -> Path:
     """Give a path if anything has its name, else the nearest above it: where its folders are to be made.
 
     Raises:
@@ -127,7 +127,7 @@ def nearest_there(path: Path) -> Path:
     return next(one for one in (path, *path.absolute().parents) if _is_there(one))
 
 
-def try_to_write(folder: Path) -> None:
+def check_folder_writable(folder: Path) -> None:
     """Make a folder in it, and remove that again.
 
     Raises:

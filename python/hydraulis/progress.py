@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 # What is being done, how much of it is, and of how much in all; 0 of 0 where that is not known.
-Tell: TypeAlias = Callable[[str, int, int], object]
+ProgressCallback: TypeAlias = Callable[[str, int, int], object]
 
 
-def silent(_name: str, _done: int, _of: int) -> None:
+def ignore_progress(_name: str, _done: int, _of: int) -> None:
     """Tell nobody."""

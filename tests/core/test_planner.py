@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hydraulis import Cluster, CostProfile, InfeasibleError, InvalidInputError, Plan, Planner, propose
-from hydraulis.progress import Tell
+from hydraulis.progress import ProgressCallback
 from profiles import made_up_profile
 
 LENGTHS = [31_000, 12_000, 900, 900, 450, 80]
@@ -342,7 +342,7 @@ MANY = 100 + np.arange(20_000) ** 2 * 37 % 9_001
         lambda tell: propose(*LARGE, [MANY], 2, progress=tell),
     ],
 )
-def test_ctrl_c_is_honoured_while_the_core_plans(work: Callable[[Tell], object]) -> None:
+def test_ctrl_c_is_honoured_while_the_core_plans(work: Callable[[ProgressCallback], object]) -> None:
     told: list[tuple[str, int]] = []
     heard, again = 0, threading.Event()
 

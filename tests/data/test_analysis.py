@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from helpers import ROOT
 from hydraulis.config.run import load
-from hydraulis.data.analysis import Analysis, analysis_of, batch_imbalance, length_statistics
+from hydraulis.data.analysis import Analysis, analyze_run, compute_batch_imbalance, compute_length_statistics
 
 LENGTHS = st.lists(st.integers(1, 5000), min_size=1, max_size=60)
 
 
 @given(LENGTHS)
 def test_the_bins_hold_every_sequence_once(lengths: list[int]) -> None:
-    found = length_statistics(np.array(lengths), np.array(lengths) - 1)
+    found = compute_length_statistics(np.array(lengths), np.array(lengths) - 1)
     assert (found.sequences, found.tokens, found.longest) == (len(lengths), sum(lengths), max(lengths))
     assert found.targets == sum(lengths) - len(lengths)
     for one in found.bins:
@@ -30,7 +30,7 @@ def test_the_bins_hold_every_sequence_once(lengths: list[int]) -> None:
 
 @given(LENGTHS)
 def test_so_many_sequences_are_no_longer_than_a_quantile(lengths: list[int]) -> None:
-    found = length_statistics(np.array(lengths), np.array(lengths))
+    found = compute_length_statistics(np.array(lengths), np.array(lengths))
     for share, length in found.quantiles.items():
         assert length in lengths
         assert sum(one <= length for one in lengths) >= share * len(lengths)
@@ -38,7 +38,7 @@ def test_so_many_sequences_are_no_longer_than_a_quantile(lengths: list[int]) -> 
 
 
 def test_sequences_dealt_in_turn() -> None:
-    found = batch_imbalance([np.array([6, 1, 2, 3]), np.array([2, 2])], 2)
+    found = compute_batch_imbalance([np.array([6, 1, 2, 3]), np.array([2, 2])], 2)
     # (6 + 2) against (1 + 3), and their squares: 40 against 10.
     assert found.token_imbalance == pytest.approx([8 / 6, 1])
     assert found.square_imbalance == pytest.approx([40 / 25, 1])
@@ -47,23 +47,23 @@ def test_sequences_dealt_in_turn() -> None:
 
 def test_most_batches_have_a_sequence_for_each_replica() -> None:
     few, some, many = np.full(1, 9), np.full(4, 9), np.full(30, 9)
-    assert batch_imbalance([few, some, many], 3).replicas == 3
-    assert batch_imbalance([few, some, many], 3).why_no_more is None
-    found = batch_imbalance([many, some, few], 8)
+    assert compute_batch_imbalance([few, some, many], 3).replicas == 3
+    assert compute_batch_imbalance([few, some, many], 3).why_no_more is None
+    found = compute_batch_imbalance([many, some, few], 8)
     assert (found.replicas, found.median_sequences) == (4, 4)
     assert found.why_no_more == "half of the batches have no more sequences"
     # What a batch of few sequences leaves empty counts: 9 against a mean of 9 / 4.
     assert found.token_imbalance[-1] == found.square_imbalance[-1] == 4
-    assert batch_imbalance([many, some], 8).replicas == 4
-    assert batch_imbalance([few, many, many], 64).replicas == 30
+    assert compute_batch_imbalance([many, some], 8).replicas == 4
+    assert compute_batch_imbalance([few, many, many], 64).replicas == 30
 
 
 @settings(deadline=None)
 @given(LENGTHS, st.booleans())
 def test_an_analysis_comes_back_from_json(lengths: list[int], drawn: bool) -> None:  # noqa: FBT001
     whole = np.array(lengths)
-    batches = batch_imbalance([whole, whole[:1]], 2) if drawn else None
-    found = Analysis(lengths=length_statistics(whole, whole - 1), batches=batches)
+    batches = compute_batch_imbalance([whole, whole[:1]], 2) if drawn else None
+    found = Analysis(lengths=compute_length_statistics(whole, whole - 1), batches=batches)
     assert Analysis.from_json(json.dumps(found.to_dict())) == found
 
 
@@ -84,11 +84,11 @@ class Lengths:
 def test_a_run_deals_out_to_its_ranks_by_the_rule_of_all_analyses() -> None:
     config = load(str(ROOT / "examples/demo.toml"), ["data.sequences_per_batch=3", "train.steps=7"])
     data = Lengths(np.arange(2, 50))
-    found = analysis_of(config, data, 8)  # type: ignore[arg-type]
+    found = analyze_run(config, data, 8)  # type: ignore[arg-type]
     assert (found.lengths.sequences, found.lengths.longest) == (48, 49)
     assert found.batches is not None
     assert (found.batches.batches, found.batches.sequences) == (7, 3)
-    assert found.batches.replicas == batch_imbalance([np.full(3, 9)], 8).replicas == 3
-    two = analysis_of(config, data, 2).batches  # type: ignore[arg-type]
+    assert found.batches.replicas == compute_batch_imbalance([np.full(3, 9)], 8).replicas == 3
+    two = analyze_run(config, data, 2).batches  # type: ignore[arg-type]
     assert two is not None
     assert (two.replicas, two.why_no_more) == (2, None)

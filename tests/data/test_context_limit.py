@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hydraulis.config.data import TooLong
-from hydraulis.data.context_limit import Cut, cut_documents
+from hydraulis.data.context_limit import SequenceSlices, slice_documents
 from hydraulis.data.corpus import Corpus
-from hydraulis.data.tokens import num_targets, plain_tokens
+from hydraulis.data.tokens import count_targets, plain_tokens
 from hydraulis.errors import InvalidInputError
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=12)
@@ -20,7 +20,7 @@ def corpus_of(lengths: list[int], *, masked: bool = False) -> Corpus:
     return Corpus(token_T=np.arange(offset[-1]), offset=offset, counts_T=counts)
 
 
-def pieces(corpus: Corpus, cut: Cut) -> list[list[int]]:
+def pieces(corpus: Corpus, cut: SequenceSlices) -> list[list[int]]:
     ends = cut.start + cut.lengths
     return [
         plain_tokens(corpus.slice(int(start), int(end))).tolist()
@@ -51,20 +51,20 @@ def test_it_is_what_cutting_each_document_by_itself_gives(
             lost += len(tokens) - len(parts[0])
             parts = parts[:1]
         for part in parts:
-            if num_targets(corpus.slice(part[0], part[-1] + 1)):
+            if count_targets(corpus.slice(part[0], part[-1] + 1)):
                 expected.append(part)
             else:
                 untrained += 1
-    cut = cut_documents(corpus, limit, too_long, None if chosen is None else np.array(chosen))
+    cut = slice_documents(corpus, limit, too_long, None if chosen is None else np.array(chosen))
     assert pieces(corpus, cut) == expected
-    assert cut.target_counts.tolist() == [num_targets(corpus.slice(p[0], p[-1] + 1)) for p in expected]
+    assert cut.target_counts.tolist() == [count_targets(corpus.slice(p[0], p[-1] + 1)) for p in expected]
     assert (cut.num_untrained, cut.num_lost_tokens) == (untrained, lost)
     assert cut.num_too_long == sum(lengths[document] > limit for document in documents)
 
 
 def test_where_nothing_is_cut_the_arrays_are_those_of_the_corpus() -> None:
     corpus = corpus_of([3, 5, 2])
-    cut = cut_documents(corpus, 5, "refuse")
+    cut = slice_documents(corpus, 5, "refuse")
     assert np.shares_memory(cut.lengths, corpus.lengths)
     assert np.shares_memory(cut.start, corpus.offset)
     assert np.shares_memory(cut.target_counts, corpus.target_counts)
@@ -74,5 +74,5 @@ def test_too_long_documents_are_refused_if_so_wanted() -> None:
     with pytest.raises(
         InvalidInputError, match=r"2 documents are longer .* = 4, the longest has 7"
     ) as refusal:
-        cut_documents(corpus_of([5, 3, 7]), 4, "refuse")
+        slice_documents(corpus_of([5, 3, 7]), 4, "refuse")
     assert refusal.value.code == "data_too_long"

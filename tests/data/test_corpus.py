@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hydraulis.data.corpus import Corpus
-from hydraulis.data.tokens import MaskedTokens, num_targets, plain_tokens
+from hydraulis.data.tokens import MaskedTokens, count_targets, plain_tokens
 from hydraulis.errors import InvalidInputError
 
 
@@ -92,7 +92,7 @@ def test_a_mask_goes_with_its_tokens() -> None:
     corpus = Corpus(token_T=np.arange(6), offset=np.array([0, 3, 4, 6]), counts_T=counts)
     documents = [corpus.read(index) for index in range(3)]
     assert all(isinstance(document, MaskedTokens) for document in documents)
-    assert [num_targets(document) for document in documents] == [1, 0, 0]
+    assert [count_targets(document) for document in documents] == [1, 0, 0]
     assert corpus.target_counts.tolist() == [1, 0, 0]
     plain = Corpus(token_T=np.arange(6), offset=np.array([0, 3, 4, 6]))
     assert plain.target_counts.tolist() == [2, 0, 1]

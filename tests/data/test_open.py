@@ -17,9 +17,9 @@ from data.sources.test_token_files import write_megatron
 from hydraulis.config.data import DataConfig
 from hydraulis.config.layered.table import from_table
 from hydraulis.data.dataset import Dataset
-from hydraulis.data.open import Data, held_out_documents, open_sources
-from hydraulis.data.sampling.run_sampler import sampler_for
-from hydraulis.data.sources.prepare import prepare
+from hydraulis.data.open import Datasets, held_out_documents, open_sources
+from hydraulis.data.sampling.run_sampler import make_sampler
+from hydraulis.data.sources.prepare import prepare_sources
 from hydraulis.data.tokenization.tokenizer import load_tokenizer
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, plain_tokens
 from hydraulis.errors import InvalidInputError
@@ -34,8 +34,8 @@ def config_of(folder: Path, *sources: dict[str, Any], **settings: Any) -> DataCo
     return from_table(DataConfig, table | {"index_directory": str(folder / "index")}, "data")
 
 
-def load(config: DataConfig) -> Data:
-    return open_sources(config, prepare(config))
+def load(config: DataConfig) -> Datasets:
+    return open_sources(config, prepare_sources(config))
 
 
 def all_tokens(dataset: Dataset) -> list[list[int]]:
@@ -135,7 +135,7 @@ def test_files_of_both_kinds_in_one_source_are_one_source(tmp_path: Path) -> Non
     train = load(config).train
     assert all_tokens(train) == IDS * 3
     assert train.source_bounds.tolist() == [0, 4, 6]
-    seen = np.concatenate([sampler_for(config, train, 0).batch(step).documents for step in range(40)])
+    seen = np.concatenate([make_sampler(config, train, 0).batch(step).documents for step in range(40)])
     assert np.mean(seen < 4) == pytest.approx(0.75, abs=0.05)
 
 

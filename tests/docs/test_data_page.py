@@ -14,7 +14,7 @@ from hydraulis.config.data import DataConfig, RecordFormat, TooLong
 from hydraulis.config.layered.table import from_table
 from hydraulis.data.open import open_sources
 from hydraulis.data.sampling.run_sampler import MOST_EPOCHS
-from hydraulis.data.sources.prepare import prepare
+from hydraulis.data.sources.prepare import prepare_sources
 
 TEXT = (ROOT / "docs/data.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"(?:^`([\w.]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -44,7 +44,7 @@ def test_every_configuration_gives_sequences() -> None:
     for body in at_least(8, of_kind("toml")):
         (section,) = tomllib.loads(body).values()
         config = from_table(DataConfig, section | {"index_processes": 1}, "data")
-        data = open_sources(config, prepare(config))
+        data = open_sources(config, prepare_sources(config))
         assert len(data.train) > 0, body
         assert (data.held_out is not None) == ("held_out" in body)
         formats |= {source.format for source in config.sources}

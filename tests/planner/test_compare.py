@@ -5,14 +5,16 @@ import pytest
 
 from core.links import link
 from hydraulis import Cluster, InfeasibleError, InvalidInputError, Link, Network, Planner, Strategy
-from hydraulis.planner.compare import PARTS, Setting, best_static, compare, homogeneous
+from hydraulis.planner.compare import PARTS, ComparisonSetup, best_static, compare, homogeneous_strategies
 from profiles import made_up_profile
 
 CAPS = {"<1>": 60, "<tp2>": 150, "<tp4>": 400, "<pp2>": 90, "<tp3>": 200}
 PROFILE = made_up_profile(CAPS)
 CLUSTER = Cluster(gpus=8, gpus_per_node=4)
 BATCHES = [np.array(lengths) for lengths in ([40] * 20, [380, 20, 20, 9], [140, 130, 60, 33, 20, 8, 8, 7])]
-SETTING = Setting(profile=PROFILE, cluster=CLUSTER, batches=BATCHES, listed=["8x<1>", "1x<tp4>+4x<1>"])
+SETTING = ComparisonSetup(
+    profile=PROFILE, cluster=CLUSTER, batches=BATCHES, listed=["8x<1>", "1x<tp4>+4x<1>"]
+)
 
 
 def schemes(strategy: str) -> set[str]:
@@ -21,12 +23,12 @@ def schemes(strategy: str) -> set[str]:
 
 def test_homogeneous_strategies_fill_the_cluster_as_far_as_nodes_let_them() -> None:
     # Three ranks of a node of four are one <tp3>: two of them fit, not the 2 2/3 that eight ranks would hold.
-    assert homogeneous(PROFILE, CLUSTER) == ["8x<1>", "4x<tp2>", "2x<tp4>", "4x<pp2>", "2x<tp3>"]
+    assert homogeneous_strategies(PROFILE, CLUSTER) == ["8x<1>", "4x<tp2>", "2x<tp4>", "4x<pp2>", "2x<tp3>"]
 
 
 def test_the_best_static_strategy_admits_the_longest_and_is_the_best() -> None:
     assert best_static(SETTING) == "2x<tp4>"
-    short = Setting(profile=PROFILE, cluster=CLUSTER, batches=[BATCHES[0], BATCHES[2]])
+    short = ComparisonSetup(profile=PROFILE, cluster=CLUSTER, batches=[BATCHES[0], BATCHES[2]])
     totals = {
         strategy: sum(
             Planner(PROFILE, CLUSTER, strategies=[strategy]).plan(batch).iteration_ms
@@ -81,21 +83,25 @@ def test_percentiles_are_iterations_that_were() -> None:
 
 
 def test_conditions_slow_the_runs_and_not_the_plans() -> None:
-    slow = Setting(profile=PROFILE, cluster=CLUSTER, batches=BATCHES, slowdowns=dict.fromkeys(range(8), 2.0))
+    slow = ComparisonSetup(
+        profile=PROFILE, cluster=CLUSTER, batches=BATCHES, slowdowns=dict.fromkeys(range(8), 2.0)
+    )
     (before,), (after,) = compare(SETTING, ["search"]), compare(slow, ["search"])
     assert after.iteration_ms == pytest.approx([2 * ms for ms in before.iteration_ms])
     assert after.strategies == before.strategies
     wire = Network(token_bytes=1e4, inside_gigabytes_per_s=0.01, between_gigabytes_per_s=0.01)
-    linked = Setting(profile=PROFILE, cluster=CLUSTER, batches=BATCHES[:1], network=wire)
-    alone = Setting(profile=PROFILE, cluster=CLUSTER, batches=BATCHES[:1])
+    linked = ComparisonSetup(profile=PROFILE, cluster=CLUSTER, batches=BATCHES[:1], network=wire)
+    alone = ComparisonSetup(profile=PROFILE, cluster=CLUSTER, batches=BATCHES[:1])
     (slower,), (plain,) = compare(linked, ["4x<pp2>"]), compare(alone, ["4x<pp2>"])
     assert slower.mean_ms > plain.mean_ms
     assert slower.parts_ms["compute"] == pytest.approx(plain.parts_ms["compute"])
 
 
 def test_transfers_are_planned_and_simulated() -> None:
-    def linked(link: Link, actual: Link | None = None) -> Setting:
-        return Setting(profile=PROFILE, cluster=CLUSTER, batches=BATCHES, link=link, actual_link=actual)
+    def linked(link: Link, actual: Link | None = None) -> ComparisonSetup:
+        return ComparisonSetup(
+            profile=PROFILE, cluster=CLUSTER, batches=BATCHES, link=link, actual_link=actual
+        )
 
     # A layer of 6,656 x 6,656 in a millisecond or so: as long as an iteration.
     fast, slow = link(100.0), link(10.0)
@@ -110,7 +116,7 @@ def test_transfers_are_planned_and_simulated() -> None:
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
-    long = Setting(profile=PROFILE, cluster=CLUSTER, batches=[np.array([401])])
+    long = ComparisonSetup(profile=PROFILE, cluster=CLUSTER, batches=[np.array([401])])
     with pytest.raises(InfeasibleError, match="no homogeneous strategy on 8 GPUs admits 401 tokens") as error:
         compare(long, ["static"])
     assert error.value.code == "no_static"

@@ -5,7 +5,7 @@ import pytest
 
 from hydraulis import CostProfile, InvalidInputError, LayerSplit, ModelShape, Scheme
 from hydraulis.config.run import RunConfig, load
-from hydraulis.planner.model_shape import check_profile, layer_split_of, shape_of
+from hydraulis.planner.model_shape import build_layer_split, build_model_shape, check_profile
 from profiles import made_up_profile
 from small_model import FAMILIES, build_decoder, small_config
 
@@ -18,22 +18,22 @@ def test_parameters_are_counted_but_for_norms_of_heads_and_biases(family: str) -
         for name, parameter in build_decoder(config).named_parameters()
         if not name.endswith("bias") and "q_norm" not in name and "k_norm" not in name
     )
-    assert shape_of(config).parameters == matrices_and_norms
+    assert build_model_shape(config).parameters == matrices_and_norms
 
 
 def test_what_does_not_change_the_cost_does_not_change_the_shape() -> None:
     same = small_config(initializer_range=0.5, rope_theta=5e5, rms_norm_eps=1e-6)
-    assert shape_of(same) == shape_of(small_config())
-    assert shape_of(small_config()).difference(shape_of(small_config(qk_norm=True))) == (
+    assert build_model_shape(same) == build_model_shape(small_config())
+    assert build_model_shape(small_config()).difference(build_model_shape(small_config(qk_norm=True))) == (
         "switches",
         "",
         "qk_norm",
     )
-    assert shape_of(small_config()).difference(shape_of(same)) is None
+    assert build_model_shape(small_config()).difference(build_model_shape(same)) is None
 
 
 def test_a_shape_that_is_none_is_refused_by_field() -> None:
-    document = json.loads(shape_of(small_config()).to_json())
+    document = json.loads(build_model_shape(small_config()).to_json())
     with pytest.raises(InvalidInputError, match="num_key_value_heads is 3") as caught:
         ModelShape.from_json(json.dumps(document | {"num_key_value_heads": 3}))
     assert caught.value.code == "model_shape"
@@ -44,7 +44,7 @@ def test_a_shape_that_is_none_is_refused_by_field() -> None:
 
 def test_layers_are_shared_out_by_cost_or_as_stated() -> None:
     config = small_config(num_hidden_layers=7, vocab_size=256)
-    by_cost, stated = layer_split_of(config), layer_split_of(config, [[1, 5, 1], [6, 1]])
+    by_cost, stated = build_layer_split(config), build_layer_split(config, [[1, 5, 1], [6, 1]])
     # The head costs 256 x 24 of 6,480 parameters, nearly a layer.
     assert by_cost.stage_layers(Scheme("<pp2>")) == [4, 3]
     assert stated.stage_layers(Scheme("<tp2,pp2>")) == [6, 1]
@@ -53,7 +53,7 @@ def test_layers_are_shared_out_by_cost_or_as_stated() -> None:
     assert stated.stated == [[6, 1], [1, 5, 1]]
     assert by_cost.stated == []
     assert stated != by_cost
-    assert stated == layer_split_of(config, [[6, 1], [1, 5, 1]])
+    assert stated == build_layer_split(config, [[6, 1], [1, 5, 1]])
     with pytest.raises(InvalidInputError, match="8 layers") as caught:
         LayerSplit(7, stated=[[4, 4]])
     assert caught.value.code == "layer_split"

@@ -8,7 +8,7 @@ from helpers import ROOT, at_least
 from hydraulis import Cluster, CostProfile, InvalidInputError, Link, LinkRates, Network, Planner, Scheme
 from hydraulis._core import Efficiency
 from hydraulis.planner import load_profile
-from hydraulis.planner.profile import link_rates, message_network
+from hydraulis.planner.profile import resolve_link_rates, resolve_network
 from profiles import made_up_profile
 
 PRESETS = ["llama-7b-a800", "llama-13b-a800", "llama-32b-a800", "llama-7b-a100-40g"]
@@ -278,14 +278,14 @@ def test_what_was_not_measured_is_not_made_up(links: tuple[tuple[str, int, float
 def test_rates_are_stated_measured_or_none() -> None:
     cluster = Cluster(gpus=8, gpus_per_node=8)
     measured = profile(*INSIDE)
-    assert link_rates("--link", "profile", measured, cluster) == LinkRates.measured(measured, cluster)
-    assert link_rates("--link", "25,40,5", measured, cluster) == LinkRates(
+    assert resolve_link_rates("--link", "profile", measured, cluster) == LinkRates.measured(measured, cluster)
+    assert resolve_link_rates("--link", "25,40,5", measured, cluster) == LinkRates(
         gigabytes_per_s=25, gpu_gigabytes_per_s=40, message_us=5
     )
-    assert link_rates("--link", "none", measured, cluster) is None
-    assert link_rates("--link", "25", measured, Cluster(gpus=1, gpus_per_node=1)) is None
+    assert resolve_link_rates("--link", "none", measured, cluster) is None
+    assert resolve_link_rates("--link", "25", measured, Cluster(gpus=1, gpus_per_node=1)) is None
     with pytest.raises(InvalidInputError, match="--link = 'fast'") as refusal:
-        link_rates("--link", "fast", measured, cluster)
+        resolve_link_rates("--link", "fast", measured, cluster)
     assert refusal.value.code == "config_value"
 
 
@@ -323,7 +323,7 @@ def test_messages_travel_as_they_were_measured(text: str, gigabytes_per_s: float
     rates = LinkRates(gigabytes_per_s=0.001, gpu_gigabytes_per_s=1e6, message_us=250.0)
     planner = Planner(measured, cluster, strategies=["1x<tp2,pp2>"])
     plan = planner.plan([1_000])
-    sent = planner.simulate(plan, network=message_network(text, measured, rates))
+    sent = planner.simulate(plan, network=resolve_network(text, measured, rates))
     # Two ranks send half of 8,192,000 bytes each over their node's wire, there and back.
     way_ms = 2 * 4_096_000 / (gigabytes_per_s * 1e6) + latency_ms
     assert sent.iteration_ms - plan.iteration_ms == pytest.approx(2 * way_ms)

@@ -17,7 +17,7 @@ from hydraulis import Cluster, Scheme
 from hydraulis.cli.main import main
 from hydraulis.config.run import RunConfig, load
 from hydraulis.data.open import open_sources
-from hydraulis.data.sources.prepare import prepare
+from hydraulis.data.sources.prepare import prepare_sources
 from hydraulis.errors import InvalidInputError
 from hydraulis.preflight.finding import Finding
 from hydraulis.preflight.folders import FolderLook
@@ -95,7 +95,7 @@ def test_what_is_not_indexed_yet_is_tried(made: Path) -> None:
 
 def test_what_is_indexed_is_counted(made: Path, tmp_path: Path) -> None:
     config = read(made, f"data.index_directory={tmp_path}/index", "data.held_out=0.1")
-    prepare(config.data)
+    prepare_sources(config.data)
     found = looks(config)
     assert {one.status for one in found.values()} == {"ok"}
     assert found["data"].text.startswith("1 source: 54 sequences of ")
@@ -113,7 +113,7 @@ def test_broken_records_are_left_out_and_counted_if_so_wanted(made: Path, tmp_pa
     assert looks(config)["data"].code == "record_syntax"
     config = replace(config, data=replace(config.data, broken="skip"))
     assert looks(config)["data"].status == "later"
-    prepare(config.data)
+    prepare_sources(config.data)
     found = looks(config)["data"]
     assert (found.status, found.text.rpartition(", ")[2]) == ("ok", "1 broken record left out")
     config = replace(config, data=replace(config.data, broken="refuse"))
@@ -122,7 +122,7 @@ def test_broken_records_are_left_out_and_counted_if_so_wanted(made: Path, tmp_pa
 
 def test_batches_that_repeat_what_there_is_are_said(made: Path, tmp_path: Path) -> None:
     config = read(made, f"data.index_directory={tmp_path}/index", "data.tokens_per_batch=5_000_000")
-    prepare(config.data)
+    prepare_sources(config.data)
     for epochs, says in ((2, False), (1_000, True)):
         found = looks(replace(config, train=replace(config.train, epochs=epochs)))["data"]
         assert found.status == ("warning" if says else "ok")
@@ -139,7 +139,7 @@ def test_what_so_few_steps_never_reach_is_named(
         if decay:
             late += ["optimizer.schedule='wsd'", f"optimizer.decay_steps={decay}"]
         config = read(made, f"data.index_directory={tmp_path}/index", *late)
-        prepare(config.data)
+        prepare_sources(config.data)
         train = replace(config.train, steps=steps, epochs=epochs)
         return looks(replace(config, train=train))["length"]
 
@@ -168,7 +168,7 @@ def test_files_without_a_record_are_refused_as_the_run_refuses_them(
     found = looks(config)["data"]
     assert (found.status, found.code) == ("refused", "corpus_empty")
     with pytest.raises(InvalidInputError) as refusal:
-        open_sources(config.data, prepare(config.data))
+        open_sources(config.data, prepare_sources(config.data))
     assert (refusal.value.code, str(refusal.value)) == (found.code, found.text)
     # Not among those that are tried first.
     (tmp_path / f"{min(1, files - 1):02}.jsonl").write_text('{"text": "one"}\n')
@@ -273,7 +273,7 @@ def test_a_sequence_that_no_strategy_admits_is_refused_once_it_is_known(made: Pa
     overrides = (f"data.index_directory={tmp_path}/index", f"planner.profile={tmp_path}/narrow.json")
     config = read(made, *overrides, "planner.strategies=4x<1>")
     assert looks(config)["longest"].status == "later"
-    prepare(config.data)
+    prepare_sources(config.data)
     assert looks(config)["longest"].code == "document_too_long"
 
 
@@ -301,7 +301,7 @@ def test_room_for_all_checkpoints_is_counted_once_the_data_are_indexed(
     assert found.text.endswith(
         "checkpoint.keep = 0 keeps all, and how many is known once the data are indexed"
     )
-    prepare(config.data)
+    prepare_sources(config.data)
     assert looks(config)["output"].status == "ok"
     ended = replace(config, checkpoint=replace(config.checkpoint, every_steps=None))
     needed = look_at_output(ended, None).needed
@@ -335,7 +335,7 @@ def test_a_list_of_strategies_without_work_for_all_ranks_is_said(made: Path) -> 
 def test_batches_without_a_sequence_for_every_replica_are_said(made: Path, tmp_path: Path) -> None:
     config = read(made, f"data.index_directory={tmp_path}/index", "planner.strategies=search")
     assert looks(config, gpus=10_000)["strategies"].status == "ok"
-    prepare(config.data)
+    prepare_sources(config.data)
     assert looks(config)["strategies"].status == "ok"
     found = looks(config, gpus=10_000)["strategies"]
     assert found.status == "warning"

@@ -9,7 +9,7 @@ import torch
 from hydraulis import Cluster, CostProfile
 from hydraulis._core import Scheme
 from hydraulis.config.kinds import CheckpointingKind
-from hydraulis.planner.model_shape import shape_of
+from hydraulis.planner.model_shape import build_model_shape
 from hydraulis.runtime.state.buffers import StrategyBuffers
 from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import small_config
@@ -19,7 +19,7 @@ SHAPE = {"hidden_size": 96, "intermediate_size": 256, "num_hidden_layers": 4, "h
 
 
 def analytic_entry(scheme: str) -> dict[str, Any]:
-    shape = shape_of(small_config(**SHAPE))
+    shape = build_model_shape(small_config(**SHAPE))
     profile = CostProfile.analytic(shape, Cluster(8, 8), "cpu", checkpointing=get_args(CheckpointingKind))
     document = json.loads(profile.to_json())
     return next(entry for entry in document["schemes"] if entry["scheme"] == scheme)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hydraulis import Cluster, InvalidInputError, Scheme
-from hydraulis.planner.model_shape import layer_split_of, shape_of
+from hydraulis.planner.model_shape import build_layer_split, build_model_shape
 from hydraulis.profile.document import (
     CAP_MULTIPLE,
     MemoryMeasurement,
@@ -28,7 +28,7 @@ TIME: dict[str, Any] = {
     "stage_multipliers": [0.9, 1.1],
 }
 PIPELINE = Scheme("<tp2,pp2,selective>")
-SHAPE = shape_of(small_config(qk_norm=True))
+SHAPE = build_model_shape(small_config(qk_norm=True))
 QUALITY = {
     "points": 8,
     "outliers": 1,
@@ -41,7 +41,7 @@ QUALITY = {
 def workload() -> Workload:
     return Workload(
         model=SHAPE,
-        split=layer_split_of(small_config(), [[1, 2]]),
+        split=build_layer_split(small_config(), [[1, 2]]),
         dtype="float32",
         context="ring",
         attention="plain attention",

@@ -7,7 +7,7 @@ import pytest
 from hydraulis import Scheme
 from hydraulis.config.run import RunConfig, load
 from hydraulis.model.attention.plain import PlainAttention
-from hydraulis.planner.model_shape import layer_split_of, shape_of
+from hydraulis.planner.model_shape import build_layer_split, build_model_shape
 from hydraulis.profile.document import (
     MemoryMeasurement,
     ModelMemory,
@@ -64,8 +64,8 @@ def resumed_of(folder: Path, config: RunConfig, device: str) -> ResumedRun:
             )
         },
         Workload(
-            model=shape_of(config.model),
-            split=layer_split_of(config.model, config.train.stage_layers),
+            model=build_model_shape(config.model),
+            split=build_layer_split(config.model, config.train.stage_layers),
             dtype=config.train.dtype,
             context="ring",
             gpus_per_node=1,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from hydraulis import Cluster, Plan, Planner
-from hydraulis.data.analysis import Analysis, batch_imbalance, length_statistics
+from hydraulis.data.analysis import Analysis, compute_batch_imbalance, compute_length_statistics
 from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.records.trace import MEASURED, PLANNED, chrome_trace
@@ -46,8 +46,8 @@ def write_run(path: Path, steps: int = 6) -> list[Plan]:
     (path / "evaluations.jsonl").write_text("".join(f"{one.to_json()}\n" for one in evaluations))
     lengths = np.concatenate([plan.lengths for plan in plans])
     analysis = Analysis(
-        lengths=length_statistics(lengths, lengths - 1),
-        batches=batch_imbalance([plan.lengths for plan in plans], CLUSTER.gpus),
+        lengths=compute_length_statistics(lengths, lengths - 1),
+        batches=compute_batch_imbalance([plan.lengths for plan in plans], CLUSTER.gpus),
     )
     (path / "analysis.json").write_text(json.dumps(analysis.to_dict()))
     (path / "profile.json").write_text(PROFILE.to_json())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hydraulis import Cluster, CostProfile
-from hydraulis.planner.compare import Setting, compare
+from hydraulis.planner.compare import ComparisonSetup, compare
 from hydraulis.report.comparison import comparison_figure
 
 
@@ -12,7 +12,7 @@ from hydraulis.report.comparison import comparison_figure
 def test_what_the_colours_mean_stands_between_the_panels(planners: list[str]) -> None:
     batches = [np.random.default_rng(0).lognormal(6, 1, 99).astype(int).clip(1, 9_000)]
     profile = CostProfile.preset("llama-32b-a800")
-    setting = Setting(profile=profile, cluster=Cluster(64, 8), batches=batches, slowdowns={5: 1.5})
+    setting = ComparisonSetup(profile=profile, cluster=Cluster(64, 8), batches=batches, slowdowns={5: 1.5})
     drawing = comparison_figure(compare(setting, planners), "made up")
     drawing.figure.draw_without_rendering()
     parts, singles = drawing.panels

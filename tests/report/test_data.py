@@ -5,14 +5,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hydraulis.data.analysis import Analysis, batch_imbalance, length_statistics
+from hydraulis.data.analysis import Analysis, compute_batch_imbalance, compute_length_statistics
 from hydraulis.report.data import data_figure
 
 
 def analysed(lengths: list[int], *batches: list[int]) -> Analysis:
     whole = np.array(lengths)
-    dealt = batch_imbalance([np.array(one) for one in batches], 8) if batches else None
-    return Analysis(lengths=length_statistics(whole, whole - 1), batches=dealt)
+    dealt = compute_batch_imbalance([np.array(one) for one in batches], 8) if batches else None
+    return Analysis(lengths=compute_length_statistics(whole, whole - 1), batches=dealt)
 
 
 def test_shares_of_sequences_of_tokens_and_of_attention() -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hydraulis import Cluster, Planner
-from hydraulis.data.analysis import batch_imbalance
-from hydraulis.progress import silent
+from hydraulis.data.analysis import compute_batch_imbalance
+from hydraulis.progress import ignore_progress
 from hydraulis.report.imbalance import balances
 from hydraulis.report.page import Section, numbers, page, report, sections
 from hydraulis.report.run import Run, read_run
@@ -93,7 +93,7 @@ def test_every_figure_is_there(
 
 
 def test_the_lengths_that_were_trained_are_drawn_as_the_data_is(run: Run) -> None:
-    data, trained = (one.drawing.panels[0] for one in list(sections(run, [], silent))[:2])
+    data, trained = (one.drawing.panels[0] for one in list(sections(run, [], ignore_progress))[:2])
     assert trained.get_title(loc="left") == data.get_title(loc="left")
     labels = [[label.get_text() for label in panel.get_xticklabels()] for panel in (data, trained)]
     assert labels[0] == labels[1] == ["4-7", "8-15", "16-31", "32-63", "64-127", "128-255", "256-511"]
@@ -101,10 +101,10 @@ def test_the_lengths_that_were_trained_are_drawn_as_the_data_is(run: Run) -> Non
 
 def test_why_batches_are_dealt_out_to_fewer_replicas_than_ranks(run: Run) -> None:
     assert run.analysis is not None
-    assert "more replicas" not in next(sections(run, [], silent)).caption
-    few = batch_imbalance([plan.lengths[:3] for plan in run.plans], CLUSTER.gpus)
+    assert "more replicas" not in next(sections(run, [], ignore_progress)).caption
+    few = compute_batch_imbalance([plan.lengths[:3] for plan in run.plans], CLUSTER.gpus)
     analysis = dataclasses.replace(run.analysis, batches=few)
-    shown = next(sections(dataclasses.replace(run, analysis=analysis), [], silent))
+    shown = next(sections(dataclasses.replace(run, analysis=analysis), [], ignore_progress))
     assert (
         "not dealt out to more replicas, because half of the batches have no more sequences" in shown.caption
     )
@@ -185,7 +185,7 @@ def test_without_a_trace_or_a_static_strategy_it_is_shorter(tmp_path: Path) -> N
     run = read_run(tmp_path / "run")
     (only,) = found = balances(run)
     assert only.name == "Planned anew in each step"
-    assert [one.name for one in sections(run, found, silent)] == NAMES[1:-1]
+    assert [one.name for one in sections(run, found, ignore_progress)] == NAMES[1:-1]
     summed = numbers(run, found)
     assert "static_ratio" not in summed
     assert "last_evaluation" not in summed

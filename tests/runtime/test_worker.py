@@ -14,7 +14,7 @@ from hydraulis import Cluster, Scheme, Strategy
 from hydraulis.config.kinds import CheckpointingKind, ContextKind, MemoryRule
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
-from hydraulis.data.tokens import MaskedTokens, SequenceTokens, num_targets, plain_tokens
+from hydraulis.data.tokens import MaskedTokens, SequenceTokens, count_targets, plain_tokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
@@ -196,7 +196,7 @@ def one_process(config: ModelConfig, dtype: torch.dtype, steps: Sequence[tuple[s
     records = []
     for number, (strategy, batch) in enumerate(steps, start=1):
         adamw.zero_grad()
-        denominator = sum(num_targets(sequence) for sequence in batch)
+        denominator = sum(count_targets(sequence) for sequence in batch)
         loss = sum(sequence_loss(model, sequence, denominator) for sequence in batch)
         adamw.param_groups[0]["lr"] = OPTIMIZER.learning_rate * min(1, number / OPTIMIZER.warmup_steps)
         gradients = {name: gradient_of(parameter).clone() for name, parameter in model.named_parameters()}

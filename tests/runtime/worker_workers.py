@@ -13,7 +13,7 @@ from hydraulis.config.kinds import CheckpointingKind, ContextKind, MemoryRule
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
-from hydraulis.data.tokens import MaskedTokens, SequenceTokens, num_targets
+from hydraulis.data.tokens import MaskedTokens, SequenceTokens, count_targets
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.pipeline.stage import Stage
 from hydraulis.runtime.planning.run_schemes import restricted
@@ -150,7 +150,7 @@ def sequences_read(config: ModelConfig, batch: Batch) -> tuple[set[int], set[int
     )
     cluster = Cluster(gpus=2, gpus_per_node=2)
     planner = Planner(made_up_profile(CAPS), cluster, strategies=["2x<1>"])
-    plan = planner.plan([len(tokens) for tokens in batch], [num_targets(tokens) for tokens in batch])
+    plan = planner.plan([len(tokens) for tokens in batch], [count_targets(tokens) for tokens in batch])
     read = set()
 
     def reading(sequence: int) -> SequenceTokens:
@@ -166,7 +166,7 @@ def _step(
     worker: Worker, profile: CostProfile, strategy: str, batch: Batch, memory: MemoryRule = "cap"
 ) -> Any:
     lengths = np.array([len(tokens) for tokens in batch])
-    targets = np.array([num_targets(tokens) for tokens in batch])
+    targets = np.array([count_targets(tokens) for tokens in batch])
     world_size, node = dist.get_world_size(), ranks_per_node()
     cluster = Cluster(gpus=world_size, gpus_per_node=node)
     link = Link(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hydraulis.text.nearest import meant, nearest
+from hydraulis.text.nearest import did_you_mean, nearest_name
 
 NAMES = ["laptop", "node", "nodes", "ChatML"]
 
@@ -18,9 +18,9 @@ NAMES = ["laptop", "node", "nodes", "ChatML"]
     ],
 )
 def test_the_nearest_name_is_found_whatever_its_case(word: str, name: str | None) -> None:
-    assert nearest(word, NAMES) == name
-    assert meant(word, NAMES) == ("" if name is None else f"; did you mean '{name}'?")
+    assert nearest_name(word, NAMES) == name
+    assert did_you_mean(word, NAMES) == ("" if name is None else f"; did you mean '{name}'?")
 
 
 def test_any_name_is_near_enough_where_one_has_to_be() -> None:
-    assert nearest("zzz", NAMES, least=0.0) in NAMES
+    assert nearest_name("zzz", NAMES, least=0.0) in NAMES

@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 
 from hydraulis.cli.main import main
-from hydraulis.text.paths import why_unreadable
+from hydraulis.text.paths import describe_read_error
 
 PLAN = ["plan", "--gpus", "8"]
 
 
 def test_an_absolute_path_says_it_itself(tmp_path: Path) -> None:
     gone = FileNotFoundError(2, "No such file or directory")
-    assert why_unreadable(tmp_path / "x", gone) == "No such file or directory"
-    assert why_unreadable(Path("x"), gone) == f"No such file or directory: {Path.cwd() / 'x'}"
-    assert why_unreadable(tmp_path, OSError("odd")) == "odd"
+    assert describe_read_error(tmp_path / "x", gone) == "No such file or directory"
+    assert describe_read_error(Path("x"), gone) == f"No such file or directory: {Path.cwd() / 'x'}"
+    assert describe_read_error(tmp_path, OSError("odd")) == "odd"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from helpers import ROOT
 from hydraulis import Plan
 from hydraulis.config.run import load
-from hydraulis.planner.model_shape import shape_of
+from hydraulis.planner.model_shape import build_model_shape
 from hydraulis.planner.profile import load_profile
 from profiles import made_up_profile
 from ranks import run_ranks
@@ -95,7 +95,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[E
     (folder / "FILE").write_text("")
     (folder / "PROFILE").write_text(made_up_profile(CAPS).to_json())
     measured = json.loads(made_up_profile(CAPS).to_json())
-    measured |= {"model": json.loads(shape_of(load(config).model).to_json()), "dtype": "float32"}
+    measured |= {"model": json.loads(build_model_shape(load(config).model).to_json()), "dtype": "float32"}
     (folder / "MEASURED").write_text(json.dumps(measured))
     (folder / "WITHOUT").write_text(made_up_profile({"<tp2>": 64}).to_json())
     small = [PROFILED, "data.max_tokens=64", "data.tokens_per_batch=120"]

@@ -11,8 +11,8 @@ from typing import Literal, get_args
 from hydraulis._core import Cluster, CostProfile, LinkRates
 from hydraulis.config.kinds import MemoryRule
 from hydraulis.config.layered.layers import PRESETS
-from hydraulis.config.planner import LINK_OF_PROFILE, check_strategy_names
-from hydraulis.planner.profile import link_rates
+from hydraulis.config.planner import LINK_FROM_PROFILE, check_strategy_names
+from hydraulis.planner.profile import resolve_link_rates
 
 BATCH_OPTION = "--tokens-per-batch"
 FIGURE_KINDS = (".png", ".svg", ".pdf")
@@ -114,7 +114,7 @@ def add_link(parser: argparse.ArgumentParser) -> None:
     """Declare `--link`."""
     parser.add_argument(
         "--link",
-        default=LINK_OF_PROFILE,
+        default=LINK_FROM_PROFILE,
         metavar="RATES",
         help="what transfers of parameters and gradients are planned by: GB/s of a node, of a GPU and "
         "microseconds of a message, the last two or one left out if usual, as in 25,200,10; profile for "
@@ -124,7 +124,7 @@ def add_link(parser: argparse.ArgumentParser) -> None:
 
 def link_rates_of(arguments: argparse.Namespace, profile: CostProfile, cluster: Cluster) -> LinkRates | None:
     """Give the rates of the links that were asked for; None without any."""
-    return link_rates("--link", arguments.link, profile, cluster)
+    return resolve_link_rates("--link", arguments.link, profile, cluster)
 
 
 def add_lengths(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any, NoReturn
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.nearest import nearest
+from hydraulis.text.nearest import nearest_name
 
 
 class Parser(argparse.ArgumentParser):
@@ -69,5 +69,5 @@ class Parser(argparse.ArgumentParser):
 
 def _meant(word: str, known: Iterable[str]) -> str:
     """Ask whether the nearest of the known words was meant, if one is near; else nothing."""
-    near = nearest(word, known)
+    near = nearest_name(word, known)
     return "" if near is None else f" (did you mean {near}?)"

@@ -3,10 +3,10 @@
 import math
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.values import written
+from hydraulis.text.values import as_toml
 
 
-def at_least(field: str, value: float, limit: float) -> None:
+def check_at_least(field: str, value: float, limit: float) -> None:
     """Refuse a value below the limit, infinities and NaN.
 
     Args:
@@ -22,29 +22,29 @@ def at_least(field: str, value: float, limit: float) -> None:
         raise _refusal(field, value, f"{kind} of at least {limit:.15g}")
 
 
-def at_most(field: str, value: int, limit: int, why: str) -> None:
-    """Refuse a value above the limit, which another field sets; see `at_least`."""
+def check_at_most(field: str, value: int, limit: int, why: str) -> None:
+    """Refuse a value above the limit, which another field sets; see `check_at_least`."""
     if value > limit:
         raise _refusal(field, value, f"a whole number of at most {limit}, which is {why}")
 
 
-def above(field: str, value: float, limit: float) -> None:
-    """Refuse the limit and everything below it, infinities and NaN; see `at_least`."""
+def check_above(field: str, value: float, limit: float) -> None:
+    """Refuse the limit and everything below it, infinities and NaN; see `check_at_least`."""
     if not limit < value < math.inf:
         raise _refusal(field, value, f"a finite number above {limit:g}")
 
 
-def within(field: str, value: float, least: float, limit: float) -> None:
-    """Refuse everything below `least`, the limit and everything above it, and NaN; see `at_least`."""
+def check_within(field: str, value: float, least: float, limit: float) -> None:
+    """Refuse everything below `least`, the limit and everything above it, and NaN; see `check_at_least`."""
     if not least <= value < limit:
         raise _refusal(field, value, f"a number of at least {least:g} and below {limit:g}")
 
 
-def not_empty(field: str, value: str | tuple[str, ...], such_as: str = "") -> None:
-    """Refuse an empty array, an empty string and one of spaces; see `at_least`.
+def check_not_empty(field: str, value: str | tuple[str, ...], such_as: str = "") -> None:
+    """Refuse an empty array, an empty string and one of spaces; see `check_at_least`.
 
     Args:
-        field: as of `at_least`.
+        field: as of `check_at_least`.
         value: what was given.
         such_as: examples of what to give.
     """
@@ -54,5 +54,5 @@ def not_empty(field: str, value: str | tuple[str, ...], such_as: str = "") -> No
 
 
 def _refusal(field: str, value: object, wanted: str) -> InvalidInputError:
-    message = f"{field} = {written(value)} must be {wanted}; change it in the file or by an override"
+    message = f"{field} = {as_toml(value)} must be {wanted}; change it in the file or by an override"
     return InvalidInputError(message, code="config_value")

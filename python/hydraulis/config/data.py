@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal, TypeAlias
 
-from hydraulis.config.check import above, at_least, not_empty, within
+from hydraulis.config.check import check_above, check_at_least, check_not_empty, check_within
 from hydraulis.errors import InvalidInputError
 
 RecordFormat: TypeAlias = Literal["text", "chat", "completion", "tokens"]
@@ -54,9 +54,9 @@ class SourceConfig:
         Raises:
             InvalidInputError: a value is refused (code `config_value`).
         """
-        not_empty(f"{place}.files", self.files)
+        check_not_empty(f"{place}.files", self.files)
         for index, name in enumerate(self.files):
-            not_empty(f"{place}.files[{index}]", name)
+            check_not_empty(f"{place}.files[{index}]", name)
         least, most, default = _FIELDS[self.format]
         if not least <= len(self.fields) <= most or not all(self.fields):
             message = (
@@ -65,7 +65,7 @@ class SourceConfig:
             )
             raise InvalidInputError(message, code="config_value")
         if self.weight is not None:
-            above(f"{place}.weight", self.weight, 0)
+            check_above(f"{place}.weight", self.weight, 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,14 +113,14 @@ class DataConfig:
     def __post_init__(self) -> None:
         for index, source in enumerate(self.sources):
             source.check(f"data.sources[{index}]")
-        not_empty("data.tokenizer", self.tokenizer)
+        check_not_empty("data.tokenizer", self.tokenizer)
         # The last token of a document predicts nothing, so a single one would train nothing.
-        at_least("data.max_tokens", self.max_tokens, 2)
+        check_at_least("data.max_tokens", self.max_tokens, 2)
         self._check_batch()
-        within("data.held_out", self.held_out, 0, 1)
-        at_least("data.held_out_seed", self.held_out_seed, 0)
-        not_empty("data.index_directory", self.index_directory)
-        at_least("data.index_processes", self.index_processes, 0)
+        check_within("data.held_out", self.held_out, 0, 1)
+        check_at_least("data.held_out_seed", self.held_out_seed, 0)
+        check_not_empty("data.index_directory", self.index_directory)
+        check_at_least("data.index_processes", self.index_processes, 0)
         weighted = [source.weight is not None for source in self.sources]
         if any(weighted) and not all(weighted):
             message = (
@@ -141,7 +141,7 @@ class DataConfig:
         for name in ("tokens_per_batch", "sequences_per_batch"):
             value: int | None = getattr(self, name)
             if value is not None:
-                at_least(f"data.{name}", value, 1)
+                check_at_least(f"data.{name}", value, 1)
 
     @property
     def reads_bytes(self) -> bool:

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from hydraulis.config.check import above, at_least
+from hydraulis.config.check import check_above, check_at_least
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.values import written
+from hydraulis.text.values import as_toml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,15 +38,15 @@ class RopeScaling:
     attention_factor: float | None = None
 
     def __post_init__(self) -> None:
-        at_least("rope_scaling.factor", self.factor, 1)
-        above("rope_scaling.low_freq_factor", self.low_freq_factor, 0)
-        above("rope_scaling.high_freq_factor", self.high_freq_factor, self.low_freq_factor)
-        above("rope_scaling.beta_slow", self.beta_slow, 0)
-        above("rope_scaling.beta_fast", self.beta_fast, self.beta_slow)
+        check_at_least("rope_scaling.factor", self.factor, 1)
+        check_above("rope_scaling.low_freq_factor", self.low_freq_factor, 0)
+        check_above("rope_scaling.high_freq_factor", self.high_freq_factor, self.low_freq_factor)
+        check_above("rope_scaling.beta_slow", self.beta_slow, 0)
+        check_above("rope_scaling.beta_fast", self.beta_fast, self.beta_slow)
         if self.attention_factor is not None:
-            above("rope_scaling.attention_factor", self.attention_factor, 0)
+            check_above("rope_scaling.attention_factor", self.attention_factor, 0)
         if self.original_max_position_embeddings is not None:
-            at_least(
+            check_at_least(
                 "rope_scaling.original_max_position_embeddings", self.original_max_position_embeddings, 1
             )
         elif self.rope_type != "linear":
@@ -170,17 +170,17 @@ class ModelConfig:
 
 def _check_count(name: str, value: object) -> None:
     if type(value) is not int or value < 1:
-        message = f"{name} = {written(value)} must be a whole number of at least 1; give a positive integer"
+        message = f"{name} = {as_toml(value)} must be a whole number of at least 1; give a positive integer"
         raise InvalidInputError(message, code="model_config")
 
 
 def _check_real(name: str, value: object) -> None:
     if type(value) is not float or not math.isfinite(value) or value <= 0.0:
-        message = f"{name} = {written(value)} must be a finite number above 0; give a positive number"
+        message = f"{name} = {as_toml(value)} must be a finite number above 0; give a positive number"
         raise InvalidInputError(message, code="model_config")
 
 
 def _check_switch(name: str, value: object) -> None:
     if type(value) is not bool:
-        message = f"{name} = {written(value)} must be true or false; give one"
+        message = f"{name} = {as_toml(value)} must be true or false; give one"
         raise InvalidInputError(message, code="model_config")

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from hydraulis.config.check import above, at_least, not_empty, within
+from hydraulis.config.check import check_above, check_at_least, check_not_empty, check_within
 from hydraulis.errors import InvalidInputError
 
 Schedule = Literal["constant", "cosine", "linear", "wsd"]
@@ -41,17 +41,17 @@ class OptimizerConfig:
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        above("optimizer.learning_rate", self.learning_rate, 0)
-        at_least("optimizer.warmup_steps", self.warmup_steps, 0)
-        at_least("optimizer.decay_steps", self.decay_steps, 0)
-        at_least("optimizer.min_learning_rate", self.min_learning_rate, 0)
+        check_above("optimizer.learning_rate", self.learning_rate, 0)
+        check_at_least("optimizer.warmup_steps", self.warmup_steps, 0)
+        check_at_least("optimizer.decay_steps", self.decay_steps, 0)
+        check_at_least("optimizer.min_learning_rate", self.min_learning_rate, 0)
         for i, beta in enumerate(self.betas):
-            within(f"optimizer.betas[{i}]", beta, 0, 1)
-        above("optimizer.eps", self.eps, 0)
-        at_least("optimizer.weight_decay", self.weight_decay, 0)
+            check_within(f"optimizer.betas[{i}]", beta, 0, 1)
+        check_above("optimizer.eps", self.eps, 0)
+        check_at_least("optimizer.weight_decay", self.weight_decay, 0)
         for i, pattern in enumerate(self.no_decay):
-            not_empty(f"optimizer.no_decay[{i}]", pattern)
-        at_least("optimizer.clip_norm", self.clip_norm, 0)
+            check_not_empty(f"optimizer.no_decay[{i}]", pattern)
+        check_at_least("optimizer.clip_norm", self.clip_norm, 0)
         self._check_schedule()
 
     def _check_schedule(self) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from hydraulis.config.check import above, at_least, not_empty
+from hydraulis.config.check import check_above, check_at_least, check_not_empty
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +25,9 @@ class OutputConfig:
     peak_tflops: float | None = None
 
     def __post_init__(self) -> None:
-        not_empty("output.directory", self.directory)
+        check_not_empty("output.directory", self.directory)
         if self.peak_tflops is not None:
-            above("output.peak_tflops", self.peak_tflops, 0)
+            check_above("output.peak_tflops", self.peak_tflops, 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class CheckpointConfig:
 
     def __post_init__(self) -> None:
         if self.every_steps is not None:
-            at_least("checkpoint.every_steps", self.every_steps, 0)
+            check_at_least("checkpoint.every_steps", self.every_steps, 0)
             # So that a preset's can be taken back.
             object.__setattr__(self, "every_steps", self.every_steps or None)
-        at_least("checkpoint.keep", self.keep, 0)
+        check_at_least("checkpoint.keep", self.keep, 0)

@@ -5,10 +5,10 @@ import re
 from collections.abc import Iterable
 
 from hydraulis._core import LinkRates
-from hydraulis.config.check import above, at_least, not_empty, within
+from hydraulis.config.check import check_above, check_at_least, check_not_empty, check_within
 from hydraulis.config.kinds import CheckpointingKind, ContextKind, MemoryRule
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.nearest import meant
+from hydraulis.text.nearest import did_you_mean
 
 SEARCH_NAME = "search"
 
@@ -24,7 +24,7 @@ def check_strategy_names(names: Iterable[str]) -> None:
         if "," in re.sub(r"<[^>]*>", "", name):
             message = f"{name!r} holds a comma between strategies: separate them by ';'"
             raise InvalidInputError(message, code="strategy_syntax")
-        near = meant(name, [SEARCH_NAME])
+        near = did_you_mean(name, [SEARCH_NAME])
         if near and name != SEARCH_NAME:
             message = f"{name!r} is no strategy, such as 2x<tp4>{near}"
             raise InvalidInputError(message, code="strategy_syntax")
@@ -54,7 +54,7 @@ def parse_link_rates(field: str, text: str) -> LinkRates:
 SEARCH = (SEARCH_NAME,)
 MIB = 1 << 20
 """Bytes of the unit in which memory is asked for and told."""
-LINK_OF_PROFILE = "profile"
+LINK_FROM_PROFILE = "profile"
 NO_LINK = "none"
 
 
@@ -98,14 +98,14 @@ class PlannerConfig:
     profile_seconds: float = 20.0
     memory_mib: int
     memory: MemoryRule = "cap"
-    link: str = LINK_OF_PROFILE
+    link: str = LINK_FROM_PROFILE
     recalibrate: float = 0.0
 
     def __post_init__(self) -> None:
-        not_empty("planner.strategies", self.strategies, f"['2x<tp2>'] or {list(SEARCH)}")
+        check_not_empty("planner.strategies", self.strategies, f"['2x<tp2>'] or {list(SEARCH)}")
         for field, texts in (("strategies", self.strategies), ("schemes", self.schemes)):
             for i, text in enumerate(texts):
-                not_empty(f"planner.{field}[{i}]", text)
+                check_not_empty(f"planner.{field}[{i}]", text)
         check_strategy_names(self.strategies)
         if SEARCH_NAME in self.strategies and not self.is_search:
             message = (
@@ -113,7 +113,7 @@ class PlannerConfig:
                 "and stands alone; leave the others out, or it"
             )
             raise InvalidInputError(message, code="config_value")
-        not_empty("planner.checkpointing", self.checkpointing)
+        check_not_empty("planner.checkpointing", self.checkpointing)
         if self.schemes and not self.is_search:
             message = (
                 f"planner.schemes = {list(self.schemes)} says what a search may use, but planner.strategies "
@@ -129,11 +129,11 @@ class PlannerConfig:
             )
             raise InvalidInputError(message, code="config_value")
         if self.max_strategies is not None:
-            at_least("planner.max_strategies", self.max_strategies, 1)
-        above("planner.profile_seconds", self.profile_seconds, 0)
-        at_least("planner.memory_mib", self.memory_mib, 1)
-        within("planner.recalibrate", self.recalibrate, 0, 1)
-        if self.link not in (LINK_OF_PROFILE, NO_LINK):
+            check_at_least("planner.max_strategies", self.max_strategies, 1)
+        check_above("planner.profile_seconds", self.profile_seconds, 0)
+        check_at_least("planner.memory_mib", self.memory_mib, 1)
+        check_within("planner.recalibrate", self.recalibrate, 0, 1)
+        if self.link not in (LINK_FROM_PROFILE, NO_LINK):
             parse_link_rates("planner.link", self.link)
 
     @property

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import get_type_hints
 
 from hydraulis._core import LayerSplit
-from hydraulis.config.check import at_least, at_most
+from hydraulis.config.check import check_at_least, check_at_most
 from hydraulis.config.data import DataConfig
 from hydraulis.config.hugging_face.source import SOURCES, resolve_model
 from hydraulis.config.layered.layers import OVERRIDE, PRESETS, Layers, read_preset, read_tables
 from hydraulis.config.layered.override import read_override
-from hydraulis.config.layered.table import Beside, from_table, refuse_unknown_keys
+from hydraulis.config.layered.table import SectionHints, from_table, refuse_unknown_keys
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.output import CheckpointConfig, OutputConfig
@@ -45,9 +45,9 @@ class RunConfig:
     def __post_init__(self) -> None:
         # Files may hold tokens of any tokenizer: those are compared with the model when they are read.
         if not self.data.sources:
-            at_least("model.vocab_size", self.model.vocab_size, NUM_BYTE_TOKENS)
+            check_at_least("model.vocab_size", self.model.vocab_size, NUM_BYTE_TOKENS)
         if self.model.sliding_window is not None:
-            at_most("data.max_tokens", self.data.max_tokens, self.model.sliding_window, _WINDOW)
+            check_at_most("data.max_tokens", self.data.max_tokens, self.model.sliding_window, _WINDOW)
         if self.train.evaluate_every is not None and not self.data.held_out:
             # Nothing else says what to evaluate on.
             message = (
@@ -76,17 +76,17 @@ class LoadedConfig:
     origins: Mapping[str, str]
 
 
-def _others() -> dict[str, Beside]:
+def _others() -> dict[str, SectionHints]:
     """Say what there is beside the fields of each section."""
     sections = get_type_hints(RunConfig)
     elsewhere = {
         field.name: name for name, section in sections.items() for field in dataclasses.fields(section)
     }
     preset = f"name a preset, {', '.join(map(repr, PRESETS))}"
-    others = {name: Beside(elsewhere=elsewhere) for name in sections}
-    others["model"] = Beside(SOURCES, " or ".join(f"model.{key}" for key in SOURCES), elsewhere)
-    others |= {name: Beside(remedy=preset, elsewhere=elsewhere) for name in ("planner", "output")}
-    return {"": Beside(keys=(_PRESET,), elsewhere=elsewhere), **others}
+    others = {name: SectionHints(elsewhere=elsewhere) for name in sections}
+    others["model"] = SectionHints(SOURCES, " or ".join(f"model.{key}" for key in SOURCES), elsewhere)
+    others |= {name: SectionHints(remedy=preset, elsewhere=elsewhere) for name in ("planner", "output")}
+    return {"": SectionHints(keys=(_PRESET,), elsewhere=elsewhere), **others}
 
 
 _OTHERS = _others()

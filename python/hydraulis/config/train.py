@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from hydraulis.config.check import above, at_least, not_empty
+from hydraulis.config.check import check_above, check_at_least, check_not_empty
 from hydraulis.config.kinds import AttentionKind, DeviceKind
 from hydraulis.errors import InvalidInputError
 
@@ -56,17 +56,17 @@ class TrainConfig:
             raise InvalidInputError(message, code="config_value")
         for name, length in (("steps", self.steps), ("epochs", self.epochs)):
             if length is not None:
-                at_least(f"train.{name}", length, 1)
-        at_least("train.seed", self.seed, 0)
+                check_at_least(f"train.{name}", length, 1)
+        check_at_least("train.seed", self.seed, 0)
         for i, pattern in enumerate(self.frozen):
-            not_empty(f"train.frozen[{i}]", pattern)
+            check_not_empty(f"train.frozen[{i}]", pattern)
         for name in ("evaluate_every", "trace_step"):
             step = getattr(self, name)
             if step is not None:
-                at_least(f"train.{name}", step, 0)
+                check_at_least(f"train.{name}", step, 0)
                 # So that a file's can be taken back.
                 object.__setattr__(self, name, step or None)
-        above("train.timeout_s", self.timeout_s, 0)
+        check_above("train.timeout_s", self.timeout_s, 0)
 
     @property
     def num_steps(self) -> int:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
-from hydraulis.data.sampling.run_sampler import sampler_for
+from hydraulis.data.sampling.run_sampler import make_sampler
 
 Integers = npt.NDArray[np.int64]
 
@@ -136,7 +136,7 @@ class Analysis:
         )
 
 
-def length_statistics(lengths: Integers, target_counts: Integers) -> LengthStatistics:
+def compute_length_statistics(lengths: Integers, target_counts: Integers) -> LengthStatistics:
     """Sum up lengths.
 
     Args:
@@ -160,7 +160,7 @@ def length_statistics(lengths: Integers, target_counts: Integers) -> LengthStati
     )
 
 
-def batch_imbalance(batches: Sequence[Integers], most_replicas: int) -> BatchImbalance:
+def compute_batch_imbalance(batches: Sequence[Integers], most_replicas: int) -> BatchImbalance:
     """Deal the sequences of each batch out in turn, and compare the replicas.
 
     Args:
@@ -214,7 +214,7 @@ def _over_mean(loads: npt.NDArray[Any]) -> float:
 _MOST_BATCHES = 50
 
 
-def analysis_of(config: RunConfig, data: SequenceSource, replicas: int) -> Analysis:
+def analyze_run(config: RunConfig, data: SequenceSource, replicas: int) -> Analysis:
     """Look at all lengths, and at the first batches.
 
     Args:
@@ -222,9 +222,11 @@ def analysis_of(config: RunConfig, data: SequenceSource, replicas: int) -> Analy
         data: that is trained on.
         replicas: to which plain data parallelism would deal each batch out, if it has so many sequences.
     """
-    sampler = sampler_for(config.data, data, config.train.seed, config.train.epochs)
+    sampler = make_sampler(config.data, data, config.train.seed, config.train.epochs)
     steps = range(min(_MOST_BATCHES, config.train.num_steps))
     return Analysis(
-        lengths=length_statistics(data.lengths, data.target_counts),
-        batches=batch_imbalance([data.lengths[sampler.batch(step).documents] for step in steps], replicas),
+        lengths=compute_length_statistics(data.lengths, data.target_counts),
+        batches=compute_batch_imbalance(
+            [data.lengths[sampler.batch(step).documents] for step in steps], replicas
+        ),
     )

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from hydraulis.config.kinds import AttentionKind
-from hydraulis.data.tokens import MaskedTokens, SequenceTokens, num_targets, plain_tokens
+from hydraulis.data.tokens import MaskedTokens, SequenceTokens, count_targets, plain_tokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.loss import IGNORE_INDEX
 from hydraulis.model.on_device import on_device
@@ -91,7 +91,7 @@ def collate(
         target_t=on_device(torch.from_numpy(_targets(token, documents, lengths)), device)[index_t],
         sequences=sequences,
         num_tokens=len(token),
-        num_targets=sum(num_targets(document) for document in documents),
+        num_targets=sum(count_targets(document) for document in documents),
     )
 
 

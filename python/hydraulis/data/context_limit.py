@@ -17,7 +17,7 @@ Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Cut:
+class SequenceSlices:
     """The sequences that documents of one corpus become.
 
     Attributes:
@@ -39,9 +39,9 @@ class Cut:
     num_untrained: int
 
 
-def cut_documents(
+def slice_documents(
     corpus: Corpus, max_tokens: int, too_long: TooLong, documents: Integers | None = None
-) -> Cut:
+) -> SequenceSlices:
     """Make sequences of at most `max_tokens` tokens from documents.
 
     A document that is split becomes pieces of `max_tokens` tokens and a last shorter one, one after another;
@@ -75,7 +75,7 @@ def cut_documents(
     untrained = len(trained) - int(np.count_nonzero(trained))
     if untrained:
         start, lengths, targets = start[trained], lengths[trained], targets[trained]
-    return Cut(
+    return SequenceSlices(
         start=start,
         lengths=lengths,
         target_counts=targets,

@@ -15,9 +15,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis.data.context_limit import Cut
+from hydraulis.data.context_limit import SequenceSlices
 from hydraulis.data.corpus import Corpus
-from hydraulis.data.index.broken_records import LISTED, left_out_note
+from hydraulis.data.index.broken_records import MAX_LISTED, describe_left_out
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import InvalidInputError
 
@@ -59,7 +59,7 @@ class Dataset:
     """
 
     corpora: Sequence[Corpus]
-    cuts: Sequence[Cut]
+    cuts: Sequence[SequenceSlices]
     sources: Sequence[int] = ()
     weights: Sequence[float] | None = None
     settings: object = None
@@ -140,7 +140,7 @@ class Dataset:
     def broken_note(self) -> str:
         """Say how many these are and where the first of them stand; empty if there are none."""
         first = [place for corpus in self.corpora for place in corpus.first_broken]
-        return left_out_note(self.num_broken, first[:LISTED]) if self.num_broken else ""
+        return describe_left_out(self.num_broken, first[:MAX_LISTED]) if self.num_broken else ""
 
     def account(self) -> dict[str, int]:
         """Count the documents, and all that is not trained as it stands in the files."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis.config.data import DataConfig
-from hydraulis.data.context_limit import cut_documents
+from hydraulis.data.context_limit import slice_documents
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.dataset import Dataset
 from hydraulis.data.index.files import open_index
@@ -22,7 +22,7 @@ from hydraulis.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Data:
+class Datasets:
     """What a run reads.
 
     Attributes:
@@ -39,20 +39,20 @@ class Data:
         return max(int(one.lengths.max()) for one in (self.train, self.held_out) if one is not None)
 
 
-def open_sources(config: DataConfig, prepared: Sequence[PreparedSource]) -> Data:
+def open_sources(config: DataConfig, prepared: Sequence[PreparedSource]) -> Datasets:
     """Map what was prepared, and make sequences of it.
 
     Raises:
-        HydraulisError: see `open_index`, `open_megatron`, `open_numpy_tokens` and `cut_documents`.
+        HydraulisError: see `open_index`, `open_megatron`, `open_numpy_tokens` and `slice_documents`.
     """
     by_source = [_corpora(source) for source in prepared]
     weights = [source.weight for source in prepared if source.weight is not None]
-    return make_data(config, by_source, weights or None)
+    return make_datasets(config, by_source, weights or None)
 
 
-def make_data(
+def make_datasets(
     config: DataConfig, by_source: Sequence[Sequence[Corpus]], weights: Sequence[float] | None = None
-) -> Data:
+) -> Datasets:
     """Hold documents out, and make sequences of all.
 
     Args:
@@ -61,7 +61,7 @@ def make_data(
         weights: by source.
 
     Raises:
-        InvalidInputError: see `cut_documents` and `Dataset`.
+        InvalidInputError: see `slice_documents` and `Dataset`.
     """
     corpora = [corpus for source in by_source for corpus in source]
     sources = [number for number, source in enumerate(by_source) for _ in source]
@@ -76,7 +76,7 @@ def make_data(
 
     def dataset(chosen: Sequence[npt.NDArray[np.int64] | None], which: str) -> Dataset:
         cuts = [
-            cut_documents(corpus, config.max_tokens, config.too_long, documents)
+            slice_documents(corpus, config.max_tokens, config.too_long, documents)
             for corpus, documents in zip(corpora, chosen, strict=True)
         ]
         # A corpus of a single document is not divided, so that nothing of it is held out.
@@ -96,7 +96,7 @@ def make_data(
             f"data.max_tokens = {config.max_tokens}; raise either, or hold nothing out"
         )
         raise InvalidInputError(message, code="corpus_empty")
-    return Data(train=dataset(trained, "train"), held_out=held_out)
+    return Datasets(train=dataset(trained, "train"), held_out=held_out)
 
 
 def _corpora(source: PreparedSource) -> list[Corpus]:

@@ -38,7 +38,7 @@ def plain_tokens(sequence: SequenceTokens) -> Tokens:
     return sequence.tokens if isinstance(sequence, MaskedTokens) else sequence
 
 
-def num_targets(sequence: SequenceTokens) -> int:
+def count_targets(sequence: SequenceTokens) -> int:
     """Count the tokens that enter the loss: the targets that a plan must count for the sequence."""
     if isinstance(sequence, MaskedTokens):
         return int(np.count_nonzero(sequence.counts[1:]))

@@ -23,7 +23,7 @@ from hydraulis._core import (
 from hydraulis.config.kinds import MemoryRule
 from hydraulis.errors import HydraulisError, InfeasibleError
 from hydraulis.planner.static import StaticComparison
-from hydraulis.progress import Tell, silent
+from hydraulis.progress import ProgressCallback, ignore_progress
 
 Batch = npt.NDArray[np.int64]
 PARTS = ("compute", "slower_rank", "bubble", "slower_replica", "unused", "transfers")
@@ -32,7 +32,7 @@ PLANNERS = ("static", "list", "search")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class ComparisonSetup:
     """What all planners of a comparison plan for, and what their plans run under.
 
     Attributes:
@@ -66,7 +66,7 @@ class Setting:
 
 
 @dataclass(slots=True)
-class Contestant:
+class PlannerUnderTest:
     """One planner's iterations over the batches.
 
     Attributes:
@@ -126,7 +126,7 @@ class Contestant:
         """Add a plan's iteration."""
         ranks = plan.cluster.gpus
         self.strategies[plan.strategy] += 1
-        self.guess = further(self.guess, plan.guess)
+        self.guess = larger_extrapolation(self.guess, plan.guess)
         self.iteration_ms.append(run.iteration_ms)
         self.step_ms.append(run.step_ms)
         self.hidden_ms.append(run.hidden_ms)
@@ -142,12 +142,14 @@ def _total_bytes(memory: RankMemory) -> float:
     return memory.total_bytes
 
 
-def further(one: Guess | None, other: Guess | None) -> Guess | None:
+def larger_extrapolation(one: Guess | None, other: Guess | None) -> Guess | None:
     """Give the guess that goes further beyond what was measured."""
     return max((guess for guess in (one, other) if guess), key=lambda guess: guess.beyond, default=None)
 
 
-def compare(setting: Setting, names: Sequence[str], progress: Tell = silent) -> list[Contestant]:
+def compare(
+    setting: ComparisonSetup, names: Sequence[str], progress: ProgressCallback = ignore_progress
+) -> list[PlannerUnderTest]:
     """Plan and simulate every batch with every planner.
 
     Args:
@@ -165,15 +167,15 @@ def compare(setting: Setting, names: Sequence[str], progress: Tell = silent) -> 
     return [_run(name, setting, progress) for name in names]
 
 
-def _run(name: str, setting: Setting, progress: Tell) -> Contestant:
+def _run(name: str, setting: ComparisonSetup, progress: ProgressCallback) -> PlannerUnderTest:
     planner, full_name = _planner(name, setting, progress)
-    contestant = Contestant(full_name)
+    contestant = PlannerUnderTest(full_name)
     for done, batch in enumerate(setting.batches):
         progress(f"simulating {name}", done, len(setting.batches))
         try:
             plan = planner.plan(batch)
         except InfeasibleError as error:
-            raise in_batch(
+            raise with_batch_number(
                 error, done, batch, None if setting.places is None else setting.places[done]
             ) from None
         run = planner.simulate(
@@ -183,7 +185,7 @@ def _run(name: str, setting: Setting, progress: Tell) -> Contestant:
     return contestant
 
 
-def in_batch(
+def with_batch_number(
     error: InfeasibleError, number: int, batch: Batch, places: Batch | None = None
 ) -> InfeasibleError:
     """Say in which batch a sequence is too long, and which one of the data it is, if that is known.
@@ -202,7 +204,7 @@ def in_batch(
     return InfeasibleError(f"batch {number}: {error}{where}", code=error.code)
 
 
-def _planner(name: str, setting: Setting, progress: Tell) -> tuple[Planner, str]:
+def _planner(name: str, setting: ComparisonSetup, progress: ProgressCallback) -> tuple[Planner, str]:
     """Make the planner of a name, and say which strategy `static` stands for."""
     strategies: Sequence[str] | Literal["search"] | None
     full_name = name
@@ -222,13 +224,13 @@ def _planner(name: str, setting: Setting, progress: Tell) -> tuple[Planner, str]
     return planner, full_name
 
 
-def best_static(setting: Setting, progress: Tell = silent) -> str:
+def best_static(setting: ComparisonSetup, progress: ProgressCallback = ignore_progress) -> str:
     """Return the homogeneous strategy under which all batches together are planned to take least.
 
     Raises:
         InfeasibleError: none admits the longest sequence (code `no_static`).
     """
-    candidates = homogeneous(setting.profile, setting.cluster)
+    candidates = homogeneous_strategies(setting.profile, setting.cluster)
     comparison = StaticComparison.over(
         setting.profile, setting.cluster, candidates, setting.longest, setting.link, setting.memory
     )
@@ -245,18 +247,18 @@ def best_static(setting: Setting, progress: Tell = silent) -> str:
     return best.strategy
 
 
-def homogeneous(profile: CostProfile, cluster: Cluster) -> list[str]:
+def homogeneous_strategies(profile: CostProfile, cluster: Cluster) -> list[str]:
     """Return, for each scheme that fits, as many replicas of it as the cluster has room for."""
-    usable = [text for text in profile.schemes if fits(profile, cluster, f"1x{text}")]
+    usable = [text for text in profile.schemes if strategy_fits(profile, cluster, f"1x{text}")]
     # Placement may leave ranks of a node over, so that fewer fit than the ranks alone would say.
     counts = ((text, range(cluster.gpus // Scheme(text).ranks, 0, -1)) for text in usable)
     return [
-        next(f"{count}x{text}" for count in most if fits(profile, cluster, f"{count}x{text}"))
+        next(f"{count}x{text}" for count in most if strategy_fits(profile, cluster, f"{count}x{text}"))
         for text, most in counts
     ]
 
 
-def fits(profile: CostProfile, cluster: Cluster, strategy: str) -> bool:
+def strategy_fits(profile: CostProfile, cluster: Cluster, strategy: str) -> bool:
     """Tell whether a planner takes a strategy: the profile has its schemes, and the cluster room for it."""
     try:
         Planner(profile, cluster, strategies=[strategy])

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from hydraulis._core import LONGEST_SEQUENCE
 from hydraulis.errors import InvalidInputError
-from hydraulis.files import EXPAND, unreadable
-from hydraulis.progress import Tell, silent
-from hydraulis.text.paths import why_no_json
+from hydraulis.files import DECOMPRESS, unreadable_error
+from hydraulis.progress import ProgressCallback, ignore_progress
+from hydraulis.text.paths import describe_json_error
 
 # 19 digits hold every int64; a longer number is out of range whatever it is, and slow to convert.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -27,7 +27,9 @@ _LINES_TOLD = 4096
 _COMPRESSED = (".gz", ".zst", ".xz", ".bz2", ".zip")
 
 
-def read_lengths(path: str | Path, field: str | None = None, progress: Tell = silent) -> NDArray[np.int64]:
+def read_lengths(
+    path: str | Path, field: str | None = None, progress: ProgressCallback = ignore_progress
+) -> NDArray[np.int64]:
     """Read the length of every sequence, in the file's order.
 
     The name's ending says what the file holds: `.npy` a one-dimensional integer array; `.jsonl` one JSON
@@ -51,7 +53,7 @@ def read_lengths(path: str | Path, field: str | None = None, progress: Tell = si
     kind = path.suffix.lower()
     if kind != ".jsonl" and field is not None:
         if kind in _COMPRESSED:
-            message = f"file '{path}' cannot be read: by its name it is compressed; {EXPAND}"
+            message = f"file '{path}' cannot be read: by its name it is compressed; {DECOMPRESS}"
             raise InvalidInputError(message, code="file_unreadable")
         message = (
             f"field '{field}' is given for '{path}', which has no fields: leave it out, or give a .jsonl file"
@@ -60,13 +62,13 @@ def read_lengths(path: str | Path, field: str | None = None, progress: Tell = si
     try:
         lengths = _array(path) if kind == ".npy" else _from_lines(path, field, progress)
     except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
     _check_any(path, lengths)
     return lengths
 
 
 def map_lengths(
-    path: str | Path, field: str | None = None, progress: Tell = silent
+    path: str | Path, field: str | None = None, progress: ProgressCallback = ignore_progress
 ) -> NDArray[np.integer[Any]]:
     """Read lengths as `read_lengths` does, but map an `.npy` file into memory instead of reading it.
 
@@ -91,13 +93,13 @@ def map_lengths(
     except (ValueError, EOFError) as error:
         raise _no_array(path, error) from error
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
     _check_kind(path, array)
     _check_any(path, array)
     return array
 
 
-def _from_lines(path: Path, field: str | None, progress: Tell) -> NDArray[np.int64]:
+def _from_lines(path: Path, field: str | None, progress: ProgressCallback) -> NDArray[np.int64]:
     # Some editors start a UTF-8 file with a mark, which utf-8-sig skips.
     with path.open(encoding="utf-8-sig") as lines:
         is_jsonl = path.suffix.lower() == ".jsonl"
@@ -106,7 +108,7 @@ def _from_lines(path: Path, field: str | None, progress: Tell) -> NDArray[np.int
         return np.fromiter(lengths, dtype=np.int64)
 
 
-def _told(path: Path, lines: TextIO, progress: Tell) -> Iterator[str]:
+def _told(path: Path, lines: TextIO, progress: ProgressCallback) -> Iterator[str]:
     """Give the lines, and tell how much of the file they are."""
     size = path.stat().st_size
     for number, line in enumerate(lines):
@@ -142,7 +144,7 @@ def _record_length(line: str, field: str, place: str) -> int:
     try:
         record = json.loads(line.rstrip())
     except (ValueError, RecursionError) as error:
-        why = why_no_json(error)
+        why = describe_json_error(error)
         message = f'{place} is no JSON ({why}): write one object per line, such as {{"{field}": 512}}'
         raise InvalidInputError(message, code="lengths_file") from None
     if not isinstance(record, dict):

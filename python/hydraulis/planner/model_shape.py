@@ -21,7 +21,7 @@ _NUMBERS = (
 _SWITCHES = ("attention_bias", "attention_output_bias", "mlp_bias", "qk_norm", "tie_word_embeddings")
 
 
-def shape_of(config: ModelConfig) -> ModelShape:
+def build_model_shape(config: ModelConfig) -> ModelShape:
     """Take from a model's configuration what decides about its cost.
 
     Raises:
@@ -32,14 +32,14 @@ def shape_of(config: ModelConfig) -> ModelShape:
     return ModelShape.from_json(json.dumps(fields))
 
 
-def layer_split_of(config: ModelConfig, stage_layers: Sequence[Sequence[int]] = ()) -> LayerSplit:
+def build_layer_split(config: ModelConfig, stage_layers: Sequence[Sequence[int]] = ()) -> LayerSplit:
     """Give how a model's layers are shared out over stages: by cost, or for some numbers of stages as stated.
 
     Raises:
         InvalidInputError: what is stated is no split of the model's layers (code `layer_split`), or the model
             is beyond what the core takes (`model_shape`).
     """
-    head_layers = shape_of(config).head_layers
+    head_layers = build_model_shape(config).head_layers
     return LayerSplit(config.num_hidden_layers, head_layers=head_layers, stated=stage_layers)
 
 
@@ -50,8 +50,8 @@ def check_profile(config: RunConfig, profile: CostProfile) -> None:
         InvalidInputError: it was measured with another model, type or split of the layers over stages (code
             `profile_differs`).
     """
-    differing = profile.model and profile.model.difference(shape_of(config.model))
-    differing = differing or split_difference(config, profile)
+    differing = profile.model and profile.model.difference(build_model_shape(config.model))
+    differing = differing or find_split_difference(config, profile)
     if profile.dtype not in (None, config.train.dtype):
         differing = ("dtype", str(profile.dtype), config.train.dtype)
     if differing:
@@ -64,13 +64,13 @@ def check_profile(config: RunConfig, profile: CostProfile) -> None:
         raise InvalidInputError(message, code="profile_differs")
 
 
-def split_difference(config: RunConfig, profile: CostProfile) -> tuple[str, str, str] | None:
+def find_split_difference(config: RunConfig, profile: CostProfile) -> tuple[str, str, str] | None:
     """Give the first scheme whose stages have other layers in a profile: what it is, there and in the run.
 
     A profile that does not say has them shared out by cost.
     """
-    by_cost = layer_split_of(config.model)
-    split = layer_split_of(config.model, config.train.stage_layers)
+    by_cost = build_layer_split(config.model)
+    split = build_layer_split(config.model, config.train.stage_layers)
     for scheme in map(Scheme, profile.schemes):
         if 1 < scheme.pp <= config.model.num_hidden_layers:
             there = profile.stage_layers(scheme) or by_cost.stage_layers(scheme)

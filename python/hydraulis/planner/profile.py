@@ -5,11 +5,11 @@ from pathlib import Path
 
 from hydraulis._core import Cluster, CostProfile, LinkRates, ModelShape, Network
 from hydraulis.config.hugging_face.read import MODEL_CONFIG, from_hugging_face
-from hydraulis.config.planner import LINK_OF_PROFILE, NO_LINK, parse_link_rates
+from hydraulis.config.planner import LINK_FROM_PROFILE, NO_LINK, parse_link_rates
 from hydraulis.errors import InvalidInputError
-from hydraulis.files import unreadable
-from hydraulis.planner.model_shape import shape_of
-from hydraulis.text.nearest import meant
+from hydraulis.files import unreadable_error
+from hydraulis.planner.model_shape import build_model_shape
+from hydraulis.text.nearest import did_you_mean
 
 _ANALYTIC = "analytic:"
 # Nodes as most are built; of schemes no more than the widest are made.
@@ -53,9 +53,9 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise _with_nearest(unreadable(path, error), str(path)) from error
+        raise _with_nearest(unreadable_error(path, error), str(path)) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
     try:
         return CostProfile.from_json(text)
     except InvalidInputError as error:
@@ -75,7 +75,7 @@ def _preset(name: str) -> CostProfile:
 
 
 def _with_nearest(error: InvalidInputError, name: str) -> InvalidInputError:
-    message = f"{error}{meant(name, CostProfile.presets())}"
+    message = f"{error}{did_you_mean(name, CostProfile.presets())}"
     return InvalidInputError(message, code=error.code)
 
 
@@ -128,10 +128,10 @@ def _model(name_or_path: str) -> ModelShape:
             "in a copy of the file"
         )
         raise InvalidInputError(message, code="model_unsupported")
-    return shape_of(model)
+    return build_model_shape(model)
 
 
-def link_rates(field: str, text: str, profile: CostProfile, cluster: Cluster) -> LinkRates | None:
+def resolve_link_rates(field: str, text: str, profile: CostProfile, cluster: Cluster) -> LinkRates | None:
     """Give the rates that a text asks for.
 
     Args:
@@ -149,15 +149,17 @@ def link_rates(field: str, text: str, profile: CostProfile, cluster: Cluster) ->
     """
     if text == NO_LINK:
         return None
-    rates = LinkRates.measured(profile, cluster) if text == LINK_OF_PROFILE else parse_link_rates(field, text)
+    rates = (
+        LinkRates.measured(profile, cluster) if text == LINK_FROM_PROFILE else parse_link_rates(field, text)
+    )
     return None if cluster.gpus == 1 else rates
 
 
-def message_network(text: str, profile: CostProfile, rates: LinkRates) -> Network:
+def resolve_network(text: str, profile: CostProfile, rates: LinkRates) -> Network:
     """Give what carries messages between stages, by the links that a text asks for.
 
     Args:
-        text: as of `link_rates`.
+        text: as of `resolve_link_rates`.
         profile: with or without measured links.
         rates: that the text stands for.
 
@@ -169,4 +171,4 @@ def message_network(text: str, profile: CostProfile, rates: LinkRates) -> Networ
         InvalidInputError: the profile does not say of which model it is (code `link_model`), or what it has
             measured is no rate or latency (`network_value`).
     """
-    return (Network.measured if text == LINK_OF_PROFILE else Network.of_profile)(profile, rates)
+    return (Network.measured if text == LINK_FROM_PROFILE else Network.of_profile)(profile, rates)

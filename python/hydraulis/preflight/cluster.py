@@ -13,7 +13,7 @@ from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.memory.resident import held_memory
 from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.planning.run_schemes import named_strategies, restricted, run_schemes
-from hydraulis.text.numbers import counted
+from hydraulis.text.numbers import format_count
 
 # What the machine at hand lacks the ranks may have.
 _OF_THE_RANKS = ("no_cuda_device", "too_few_devices", "attention_kernel")
@@ -52,7 +52,7 @@ class ClusterLook:
         planner = self.config.planner
         degrees = [(scheme.tp, scheme.cp) for scheme in schemes]
         groups = most_groups_of_rank(degrees, self.cluster.gpus, self.cluster.gpus_per_node)
-        listed = counted(len(planner.strategies), "strategy", "strategies")
+        listed = format_count(len(planner.strategies), "strategy", "strategies")
         kind = "a search" if planner.is_search else listed
         text = (
             f"{kind} over {', '.join(map(str, schemes))} on {self.cluster.gpus:,} ranks in nodes of "
@@ -176,8 +176,8 @@ class ClusterLook:
             return ""
         return (
             f"a batch has about {sequences:,.1f} sequences, and no replica more than "
-            f"{counted(widest, 'rank')}: some {sequences * widest:,.0f} of {gpus:,} ranks can work; raise "
-            f"data.{self.config.data.budget_key}, or take fewer ranks"
+            f"{format_count(widest, 'rank')}: some {sequences * widest:,.0f} of {gpus:,} ranks can work; "
+            f"raise data.{self.config.data.budget_key}, or take fewer ranks"
         )
 
     def _memory(self) -> tuple[int, str]:

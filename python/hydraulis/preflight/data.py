@@ -5,15 +5,15 @@ from pathlib import Path
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import check_largest_token
 from hydraulis.data.index.builder import check_index_directory
-from hydraulis.data.open import Data, make_data, open_sources
-from hydraulis.data.sampling.run_length import epochs_of
-from hydraulis.data.sampling.run_sampler import repeats_of
-from hydraulis.data.sources.source_state import SourceState, source_states
+from hydraulis.data.open import Datasets, make_datasets, open_sources
+from hydraulis.data.sampling.run_length import run_length
+from hydraulis.data.sampling.run_sampler import describe_run_repeats
+from hydraulis.data.sources.source_state import SourceState, inspect_sources
 from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.data.tokenization.tokenizer import load_tokenizer
 from hydraulis.preflight.finding import Status, warned
 from hydraulis.runtime.hugging_face.files import tokenizer_note
-from hydraulis.text.numbers import counted
+from hydraulis.text.numbers import format_count
 
 
 class DataLook:
@@ -26,7 +26,7 @@ class DataLook:
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self.data: Data | None = None
+        self.data: Datasets | None = None
 
     def tokenizer(self) -> tuple[Status, str]:
         """Load the tokenizer, and compare its tokens with the model's rows.
@@ -52,7 +52,7 @@ class DataLook:
                 their index cannot be written.
         """
         config = self.config.data
-        states = source_states(config)
+        states = inspect_sources(config)
         prepared = [one.prepared for one in states if one.prepared is not None]
         if len(prepared) < len(states):
             check_index_directory(Path(config.index_directory))
@@ -60,11 +60,11 @@ class DataLook:
         if states:
             self.data = open_sources(config, prepared)
         else:
-            self.data = make_data(config, [[StandardLibrary.load()]])
+            self.data = make_datasets(config, [[StandardLibrary.load()]])
         self.data.train.check_vocabulary(self.config.model.vocab_size)
         train = self.data.train
         source = (
-            counted(len(states), "source")
+            format_count(len(states), "source")
             if states
             else "Python's standard library, as data.sources names no files"
         )
@@ -72,8 +72,8 @@ class DataLook:
         if self.data.held_out is not None:
             text += f", {len(self.data.held_out):,} are held out"
         if train.num_broken:
-            text += f", {counted(train.num_broken, 'broken record')} left out"
-        return warned(text, repeats_of(self.config, train))
+            text += f", {format_count(train.num_broken, 'broken record')} left out"
+        return warned(text, describe_run_repeats(self.config, train))
 
     def length(self) -> tuple[Status, str]:
         """Count the iterations, and name what is never reached in so few.
@@ -84,15 +84,18 @@ class DataLook:
         steps, epochs = self.config.train.steps, self.config.train.epochs
         if epochs is None:
             assert steps is not None  # one of the two says how long it is
-            return warned(counted(steps, "step"), *_not_reached(self.config, steps))
+            return warned(format_count(steps, "step"), *_not_reached(self.config, steps))
         if self.data is None:
-            return "later", f"{counted(epochs, 'epoch')}; how many steps is known once the data are indexed"
-        found = epochs_of(self.config, self.data.train)
+            return (
+                "later",
+                f"{format_count(epochs, 'epoch')}; how many steps is known once the data are indexed",
+            )
+        found = run_length(self.config, self.data.train)
         assert found is not None  # there are epochs
         first = found.steps if steps is None else min(steps, found.steps)
         last = f"the last of {found.last_tokens:,} tokens"
-        text = f"{counted(first, 'step')}; {found}, {last}"
-        dropped = counted(found.dropped, "sequence")
+        text = f"{format_count(first, 'step')}; {found}, {last}"
+        dropped = format_count(found.dropped, "sequence")
         text += f"; dropped at ends of epochs: {dropped}" if found.dropped else ""
         return warned(text, *_not_reached(self.config, first))
 
@@ -127,10 +130,10 @@ def _not_reached(config: RunConfig, steps: int) -> list[str]:
 
 
 def _account(number: int, state: SourceState) -> str:
-    name = f"source {number}, {counted(state.files, 'file')}"
+    name = f"source {number}, {format_count(state.files, 'file')}"
     if state.prepared is not None:
         return f"{name}: ready"
-    indexed = counted(state.documents, "document")
+    indexed = format_count(state.documents, "document")
     how_far = f"indexed so far: {indexed}" if state.documents else "no index yet"
     # Of many files some are tried, and an empty one has no record.
     return f"{name}: {how_far}; its first records can be read (hydraulis analyze and training read them all)"

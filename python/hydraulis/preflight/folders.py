@@ -2,9 +2,9 @@
 
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
-from hydraulis.data.open import Data
-from hydraulis.data.sampling.run_length import epochs_of, with_steps
-from hydraulis.data.sources.data_files import data_files
+from hydraulis.data.open import Datasets
+from hydraulis.data.sampling.run_length import run_length, with_steps
+from hydraulis.data.sources.data_files import list_data_files
 from hydraulis.errors import InvalidInputError
 from hydraulis.preflight.finding import Status
 from hydraulis.runtime.checkpoint.position import DataPosition
@@ -36,7 +36,7 @@ class FolderLook:
             # Said where the checkpoint is looked at.
             return True
 
-    def resume(self, data: Data | None) -> tuple[Status, str]:
+    def resume(self, data: Datasets | None) -> tuple[Status, str]:
         """Find the checkpoint to go on from, and compare it with the run as far as the data are known.
 
         Raises:
@@ -54,25 +54,25 @@ class FolderLook:
         check_unclaimed(resumed.run)
         check_shards(checkpoint, resumed.manifest)
         resumed.check_model(self.config)
-        resumed.check_unread(self.config, data_files(self.config.data))
+        resumed.check_unread(self.config, list_data_files(self.config.data))
         if data is None:
             return "later", f"{checkpoint} is whole; its data are compared once they are indexed"
-        config = with_steps(self.config, epochs_of(self.config, data.train))
+        config = with_steps(self.config, run_length(self.config, data.train))
         resumed.check(config, DataPosition(config, data.train).cursor(resumed.manifest.step))
         nothing_left = resumed.nothing_left(config.train.num_steps)
         if nothing_left:
             return "warning", nothing_left
         return "ok", f"goes on after step {resumed.manifest.step} of {resumed.run}"
 
-    def output(self, data: Data | None) -> tuple[Status, str]:
+    def output(self, data: Datasets | None) -> tuple[Status, str]:
         """See whether the run's folder can be made, or gone on in, and has room for its checkpoints.
 
         Raises:
             HydraulisError: it cannot be made or has no room (code `run_directory`), or that of a resumed run
-                cannot be written (`run_directory_write`), or the epochs are refused (see `epochs_of`).
+                cannot be written (`run_directory_write`), or the epochs are refused (see `run_length`).
         """
         # Where all checkpoints stay, the number of steps says how many there will be.
-        config = self.config if data is None else with_steps(self.config, epochs_of(self.config, data.train))
+        config = self.config if data is None else with_steps(self.config, run_length(self.config, data.train))
         found = look_at_output(config, self.resumed)
         made = (
             "is there already, so a number is added to its name: that can be made"

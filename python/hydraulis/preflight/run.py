@@ -9,11 +9,15 @@ from hydraulis.preflight.data import DataLook
 from hydraulis.preflight.finding import Finding, Look, find
 from hydraulis.preflight.folders import FolderLook, look_at_services
 from hydraulis.preflight.model import look_at_model
-from hydraulis.progress import Tell, silent
+from hydraulis.progress import ProgressCallback, ignore_progress
 
 
 def preflight(
-    config: RunConfig, cluster: Cluster, progress: Tell = silent, *, memory_asked: bool = False
+    config: RunConfig,
+    cluster: Cluster,
+    progress: ProgressCallback = ignore_progress,
+    *,
+    memory_asked: bool = False,
 ) -> Iterator[Finding]:
     """Look, and give each finding when it is known; nothing is left behind, and no rank is started.
 

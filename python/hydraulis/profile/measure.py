@@ -20,7 +20,7 @@ from hydraulis._core import Cluster, CostProfile, Planner, Scheme, micro_batches
 from hydraulis.config.kinds import ContextKind, MemoryRule
 from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.context.degree import check_context_degree
-from hydraulis.planner.model_shape import shape_of
+from hydraulis.planner.model_shape import build_model_shape
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.profile.document import TimeMeasurement, Workload, cost_profile
 from hydraulis.profile.fitted_times import fitted_times
@@ -140,7 +140,7 @@ def measure_profile(
 
 def _workload(worker: Worker, context: ContextKind) -> Workload:
     return Workload(
-        model=shape_of(worker.parameters.config),
+        model=build_model_shape(worker.parameters.config),
         split=worker.parameters.table.split,
         dtype=str(worker.buffers.parameter.dtype).removeprefix("torch."),
         context=context,

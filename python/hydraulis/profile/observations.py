@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.files import unreadable
+from hydraulis.files import unreadable_error
 
 FORMAT = "hydraulis.measurements/1"
 
@@ -175,7 +175,7 @@ def _whole_lines(path: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
 
 
 def _check_header(path: Path, line: str, expected: dict[str, object]) -> None:

@@ -8,7 +8,7 @@ from hydraulis._core import CostProfile, Scheme, Strategy
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.model.attention.varlen import choose_kernel
-from hydraulis.planner.model_shape import check_profile, split_difference
+from hydraulis.planner.model_shape import check_profile, find_split_difference
 from hydraulis.planner.profile import load_profile
 from hydraulis.profile.links import measure_links, with_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
@@ -113,7 +113,7 @@ def _differences(config: RunConfig, profile: CostProfile) -> list[str]:
     pairs: list[tuple[str, str, str]] = [
         ("dtype", profile.dtype or config.train.dtype, config.train.dtype),
     ]
-    split = split_difference(config, profile)
+    split = find_split_difference(config, profile)
     pairs += [split] if split else []
     # A profile that no run measured is of other hardware as it is, and the earlier run took it all the same.
     if profile.attention is not None:

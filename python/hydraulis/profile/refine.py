@@ -9,10 +9,10 @@ from pathlib import Path
 
 from hydraulis._core import CostProfile, Plan, Scheme, fit_costs
 from hydraulis.errors import InvalidInputError
-from hydraulis.files import unreadable
+from hydraulis.files import unreadable_error
 from hydraulis.planner.profile import load_profile
 from hydraulis.profile.document import TimeMeasurement
-from hydraulis.progress import Tell, silent
+from hydraulis.progress import ProgressCallback, ignore_progress
 from hydraulis.runtime.records.run_directory import PLANS, PROFILE, TIMES, require_run
 from hydraulis.runtime.records.times import MicroBatchTimes
 
@@ -62,7 +62,7 @@ class Refined:
 _NOT_TIMED = "null"
 
 
-def refine(run_directory: Path, progress: Tell = silent) -> Refined:
+def refine(run_directory: Path, progress: ProgressCallback = ignore_progress) -> Refined:
     """Fit the profile of a run to its own plans and durations.
 
     Args:
@@ -120,7 +120,7 @@ def refine(run_directory: Path, progress: Tell = silent) -> Refined:
     return Refined(profile=refined, schemes=changes, kept=kept)
 
 
-def _iterations(run_directory: Path, progress: Tell) -> Iterator[tuple[Plan, MicroBatchTimes]]:
+def _iterations(run_directory: Path, progress: ProgressCallback) -> Iterator[tuple[Plan, MicroBatchTimes]]:
     path = run_directory / TIMES
     plans, lines = map(Plan.from_json, _lines(run_directory / PLANS)), _lines(path)
     # A run that was ended between the two has one plan more.
@@ -143,7 +143,7 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
 
 
 def _collect(plan: Plan, times: MicroBatchTimes, timed: dict[Scheme, list[Timed]]) -> None:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hydraulis.planner.compare import PARTS, Contestant
+from hydraulis.planner.compare import PARTS, PlannerUnderTest
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
-from hydraulis.text.numbers import counted, percent
+from hydraulis.text.numbers import format_count, format_percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ _COLOURS = {
 }
 
 
-def comparison_figure(contestants: Sequence[Contestant], title: str) -> Drawing:
+def comparison_figure(contestants: Sequence[PlannerUnderTest], title: str) -> Drawing:
     """Draw the mean step of each planner in parts, and below it every single step.
 
     Args:
@@ -60,7 +60,7 @@ def comparison_figure(contestants: Sequence[Contestant], title: str) -> Drawing:
         return drawing
 
 
-def _parts(panel: Axes, contestants: Sequence[Contestant]) -> None:
+def _parts(panel: Axes, contestants: Sequence[PlannerUnderTest]) -> None:
     panel.set_title("Where the mean step of a GPU goes, as simulated")
     for row, one in enumerate(contestants):
         left = 0.0
@@ -68,7 +68,7 @@ def _parts(panel: Axes, contestants: Sequence[Contestant]) -> None:
             width = one.parts_ms[part] / len(one.step_ms)
             panel.barh(row, width, left=left, height=0.62, color=_COLOURS[part])
             left += width
-        text = f"{one.mean_ms:,.0f} ms, {percent(one.utilisation, 0)} computing"
+        text = f"{one.mean_ms:,.0f} ms, {format_percent(one.utilisation, 0)} computing"
         panel.annotate(text, (left, row), (5, 0), textcoords="offset points", va="center", fontsize=8)
     _rows(panel, contestants)
     from matplotlib.patches import Patch
@@ -79,9 +79,9 @@ def _parts(panel: Axes, contestants: Sequence[Contestant]) -> None:
     panel.tick_params(labelbottom=False)
 
 
-def _singles(panel: Axes, contestants: Sequence[Contestant]) -> None:
+def _singles(panel: Axes, contestants: Sequence[PlannerUnderTest]) -> None:
     batches = len(contestants[0].step_ms)
-    panel.set_title(f"{counted(batches, 'step')} (bar: median, triangle: 99th percentile)")
+    panel.set_title(f"{format_count(batches, 'step')} (bar: median, triangle: 99th percentile)")
     for row, one in enumerate(contestants):
         # Spread by the golden ratio: evenly, and the same each time.
         spread = (np.arange(batches) * 0.618034) % 1 - 0.5
@@ -91,7 +91,7 @@ def _singles(panel: Axes, contestants: Sequence[Contestant]) -> None:
     _rows(panel, contestants)
 
 
-def _rows(panel: Axes, contestants: Sequence[Contestant]) -> None:
+def _rows(panel: Axes, contestants: Sequence[PlannerUnderTest]) -> None:
     labels = [one.name.replace(" ", "\n", 1) for one in contestants]
     panel.set_yticks(range(len(contestants)), labels)
     panel.set_ylim(len(contestants) - 0.45, -0.55)

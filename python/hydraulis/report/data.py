@@ -8,7 +8,7 @@ import numpy as np
 
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
-from hydraulis.text.numbers import counted
+from hydraulis.text.numbers import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +77,7 @@ def _imbalance(panel: Axes, batches: BatchImbalance) -> None:
     why = "" if batches.why_no_more is None else f"\n({batches.why_no_more})"
     panel.set_xlabel(f"batches, the evenest first{why}")
     panel.set_ylabel("fullest replica / mean one")
-    panel.set_title(f"Dealt out in turn to {counted(batches.replicas, 'replica')}")
+    panel.set_title(f"Dealt out in turn to {format_count(batches.replicas, 'replica')}")
     style.steps(panel)
     panel.legend(loc="best")
 

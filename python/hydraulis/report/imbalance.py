@@ -9,13 +9,13 @@ import numpy as np
 
 from hydraulis._core import Planner
 from hydraulis.config.planner import SEARCH
-from hydraulis.planner.compare import fits, homogeneous
+from hydraulis.planner.compare import homogeneous_strategies, strategy_fits
 from hydraulis.planner.static import StaticComparison
-from hydraulis.progress import silent
+from hydraulis.progress import ProgressCallback, ignore_progress
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
 from hydraulis.runtime.records.run_directory import CALIBRATIONS
-from hydraulis.text.numbers import counted, percent
+from hydraulis.text.numbers import format_count, format_percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from hydraulis._core import Plan
-    from hydraulis.progress import Tell
     from hydraulis.report.run import Run
 
 MOST_STEPS = 200
@@ -51,7 +50,7 @@ class Balance:
         return float(np.mean([max(ends) for ends in self.replica_ms]))
 
 
-def balances(run: Run, progress: Tell = silent) -> list[Balance]:
+def balances(run: Run, progress: ProgressCallback = ignore_progress) -> list[Balance]:
     """Plan the run's batches under the best static strategy, and put what the run did beside it.
 
     Of a long run, evenly chosen steps, of those that `comparable` gives; without any, nothing. Where no
@@ -72,7 +71,9 @@ def balances(run: Run, progress: Tell = silent) -> list[Balance]:
     if (run.path / CALIBRATIONS).exists():
         return [after]
     cluster, memory = plans[-1].cluster, plans[-1].memory
-    candidates = homogeneous(run.profile, cluster) if tuple(run.strategies) == SEARCH else run.strategies
+    candidates = (
+        homogeneous_strategies(run.profile, cluster) if tuple(run.strategies) == SEARCH else run.strategies
+    )
     static = StaticComparison.over(run.profile, cluster, candidates, int(run.lengths.max()), memory=memory)
     for done, plan in enumerate(plans):
         progress("planning under each static strategy", done, len(plans))
@@ -98,7 +99,7 @@ def comparable(run: Run) -> list[int]:
     serving = {
         strategy
         for strategy in {plan.strategy for plan in run.plans if plan.cluster == cluster}
-        if fits(run.profile, cluster, strategy)
+        if strategy_fits(run.profile, cluster, strategy)
     }
     return [
         place for place, plan in enumerate(run.plans) if plan.cluster == cluster and plan.strategy in serving
@@ -142,13 +143,13 @@ def imbalance_figure(found: Sequence[Balance]) -> Drawing:
 
 def _ends(drawing: Drawing, panel: Axes, one: Balance, colour: str) -> None:
     panel.set_title(
-        f"{one.name}: predicted {one.mean_ms:,.0f} ms in the mean, ranks wait {percent(one.idle)}"
+        f"{one.name}: predicted {one.mean_ms:,.0f} ms in the mean, ranks wait {format_percent(one.idle)}"
     )
     for step, ends in zip(one.steps, one.replica_ms, strict=True):
         (bar,) = panel.plot(
             [step, step], [min(ends), max(ends)], color=style.MEASURED, linewidth=2.2, alpha=0.75
         )
-        replicas = counted(len(ends), "replica")
+        replicas = format_count(len(ends), "replica")
         drawing.tip(
             bar, f"step {step}: {replicas} predicted to end from {min(ends):,.0f} to {max(ends):,.0f} ms"
         )

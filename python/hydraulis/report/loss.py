@@ -8,7 +8,7 @@ import numpy as np
 
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
-from hydraulis.text.numbers import counted
+from hydraulis.text.numbers import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ def loss_figure(metrics: Sequence[StepMetrics], evaluations: Sequence[Evaluation
         if evaluations:
             trained = {one.step: float(at) for one, at in zip(metrics, tokens, strict=True)}
             _held_out(drawing, panel, evaluations, trained)
-        steps = counted(len(losses), "step")
+        steps = format_count(len(losses), "step")
         panel.set_title(f"Loss of {steps}: {losses[0]:.3f} to {losses[-1]:.3f} nats a token")
         panel.set_xlabel(f"{unit_name} trained")
         panel.set_ylabel("nats a token")

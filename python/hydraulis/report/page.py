@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hydraulis.data.analysis import Analysis, length_statistics
-from hydraulis.progress import silent
+from hydraulis.data.analysis import Analysis, compute_length_statistics
+from hydraulis.progress import ignore_progress
 from hydraulis.report.data import data_figure
 from hydraulis.report.imbalance import Balance, balances, comparable, imbalance_figure
 from hydraulis.report.loss import loss_figure
@@ -20,12 +20,12 @@ from hydraulis.report.strategies import strategies_figure
 from hydraulis.report.timeline import timeline_figure
 from hydraulis.runtime.memory.prediction import MemoryPrediction
 from hydraulis.runtime.records.metrics import mean_mfu, mean_tokens_per_s, median_prediction_error
-from hydraulis.text.numbers import counted, percent
+from hydraulis.text.numbers import format_count, format_percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from hydraulis.progress import Tell
+    from hydraulis.progress import ProgressCallback
     from hydraulis.report.run import Run, TracedStep
     from hydraulis.report.style import Drawing
 
@@ -69,7 +69,7 @@ class Section:
     drawing: Drawing
 
 
-def sections(run: Run, found: Sequence[Balance], progress: Tell) -> Iterator[Section]:
+def sections(run: Run, found: Sequence[Balance], progress: ProgressCallback) -> Iterator[Section]:
     """Draw the figures of a run, in the page's order; each when it is asked for.
 
     Args:
@@ -92,7 +92,7 @@ def sections(run: Run, found: Sequence[Balance], progress: Tell) -> Iterator[Sec
 def _trained(run: Run) -> Analysis:
     """Look at the lengths of all steps, as the data set's are looked at."""
     targets = np.concatenate([plan.targets for plan in run.plans])
-    return Analysis(lengths=length_statistics(run.lengths, targets), batches=None)
+    return Analysis(lengths=compute_length_statistics(run.lengths, targets), batches=None)
 
 
 def _data(analysis: Analysis) -> _Figure:
@@ -104,7 +104,9 @@ def _data(analysis: Analysis) -> _Figure:
 
 
 def _timeline(traced: TracedStep) -> _Figure:
-    title = f"step {traced.step}, {traced.plan.strategy}: {counted(len(traced.plan.lengths), 'sequence')}"
+    title = (
+        f"step {traced.step}, {traced.plan.strategy}: {format_count(len(traced.plan.lengths), 'sequence')}"
+    )
     return (
         "timeline",
         f"Step {traced.step}, stage by stage",
@@ -247,11 +249,11 @@ def _facts(run: Run, summed: dict[str, float]) -> list[tuple[str, str]]:
         ("strategies used", f"{summed['strategies']:,}"),
     ]
     if "median_error" in summed:
-        facts.append(("prediction, median error", percent(summed["median_error"])))
+        facts.append(("prediction, median error", format_percent(summed["median_error"])))
     if "memory_error" in summed:
-        facts.append(("memory, median error", percent(summed["memory_error"])))
+        facts.append(("memory, median error", format_percent(summed["memory_error"])))
     if "mfu" in summed:
-        facts.insert(4, ("MFU", percent(summed["mfu"])))
+        facts.insert(4, ("MFU", format_percent(summed["mfu"])))
     if "last_evaluation" in summed:
         first, last = summed["first_evaluation"], summed["last_evaluation"]
         facts.insert(3, ("on what is held out", f"{first:.3f} → {last:.3f}"))
@@ -273,7 +275,9 @@ def inline_svg(section: Section) -> str:
     return svg.replace("<svg", f'<svg role="img" aria-label="{html.escape(section.heading)}"', 1)
 
 
-def report(run: Run, progress: Tell = silent) -> tuple[str, list[Section], dict[str, float]]:
+def report(
+    run: Run, progress: ProgressCallback = ignore_progress
+) -> tuple[str, list[Section], dict[str, float]]:
     """Make the page of a run, its figures and its numbers.
 
     Args:

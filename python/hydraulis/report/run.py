@@ -13,8 +13,8 @@ import numpy.typing as npt
 from hydraulis._core import CostProfile, Plan, Span
 from hydraulis.data.analysis import Analysis
 from hydraulis.errors import HydraulisError
-from hydraulis.files import unreadable
-from hydraulis.progress import silent
+from hydraulis.files import unreadable_error
+from hydraulis.progress import ignore_progress
 from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.records.run_directory import (
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hydraulis.progress import Tell
+    from hydraulis.progress import ProgressCallback
 
 _T = TypeVar("_T")
 
@@ -86,7 +86,7 @@ class Run:
         return np.concatenate([plan.lengths for plan in self.plans])
 
 
-def read_run(path: Path, progress: Tell = silent) -> Run:
+def read_run(path: Path, progress: ProgressCallback = ignore_progress) -> Run:
     """Read a run's folder.
 
     Args:
@@ -144,7 +144,7 @@ def _timeline(plan: Plan, name: str, document: dict[str, Any]) -> list[list[Span
     return plan.measured_timeline(durations(plan, document, name))
 
 
-def _steps(path: Path, parse: Callable[[str], _T], progress: Tell) -> list[_T]:
+def _steps(path: Path, parse: Callable[[str], _T], progress: ProgressCallback) -> list[_T]:
     """Read what a file has a line of for each step."""
     lines, found = _lines(path.parent, path.name), []
     for done, line in enumerate(lines):
@@ -182,7 +182,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
 
 
 def _parsed(path: Path, parse: Any, content: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
-from hydraulis.text.numbers import counted
+from hydraulis.text.numbers import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,13 +28,13 @@ def strategies_figure(metrics: Sequence[StepMetrics]) -> Drawing:
     """
     counts = Counter(one.strategy for one in metrics)
     rows = [name for name, _ in counts.most_common(MOST)]
-    names = [f"{name}, {counted(counts[name], 'step')}" for name in rows]
+    names = [f"{name}, {format_count(counts[name], 'step')}" for name in rows]
     if len(counts) > MOST:
-        names.append(f"others, {counted(len(metrics) - sum(counts[name] for name in rows), 'step')}")
+        names.append(f"others, {format_count(len(metrics) - sum(counts[name] for name in rows), 'step')}")
     with Drawing(8.0, 2.0 + 0.26 * len(names), rows=(0.26 * len(names) + 0.4, 1.2)) as drawing:
         chosen, longest = drawing.panels
-        strategies = counted(len(counts), "strategy", "strategies")
-        chosen.set_title(f"{strategies} in {counted(len(metrics), 'step')}")
+        strategies = format_count(len(counts), "strategy", "strategies")
+        chosen.set_title(f"{strategies} in {format_count(len(metrics), 'step')}")
         for one in metrics if len(metrics) <= style.MOST_TIPS else ():
             _step(drawing, one, _row(one, rows))
         if len(metrics) > style.MOST_TIPS:

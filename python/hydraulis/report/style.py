@@ -13,7 +13,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from hydraulis.errors import HydraulisError
-from hydraulis.files import whole_file
+from hydraulis.files import write_whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -164,7 +164,7 @@ class Drawing:
             InvalidInputError: it cannot be written (code `file_unwritable`).
         """
         kind: Any = path.suffix.lower().removeprefix(".")
-        with whole_file(path) as file:
+        with write_whole_file(path) as file:
             file.write(self.render(kind))
 
 

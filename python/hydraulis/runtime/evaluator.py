@@ -5,8 +5,8 @@ import numpy as np
 from hydraulis._core import Plan
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
-from hydraulis.data.sampling.epoch_order import Documents
-from hydraulis.data.sampling.run_sampler import budget
+from hydraulis.data.sampling.epoch_order import SequenceIndices
+from hydraulis.data.sampling.run_sampler import batch_budget
 from hydraulis.data.sampling.sampler import batches_in_order
 from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.loop import PlanRequest, TokenReader
@@ -53,7 +53,7 @@ class Evaluator:
     def _loss(self, data: SequenceSource) -> float:
         """Give the mean over all target tokens, in nats."""
         total = targets = 0.0
-        for index, documents in enumerate(batches_in_order(*budget(self._config, data.lengths))):
+        for index, documents in enumerate(batches_in_order(*batch_budget(self._config, data.lengths))):
             if index == len(self._plans):
                 self._plans.append(self._planned(data, documents))
             plan = self._plans[index]
@@ -62,6 +62,6 @@ class Evaluator:
             targets += num_targets
         return total / targets
 
-    def _planned(self, data: SequenceSource, documents: Documents) -> Plan:
+    def _planned(self, data: SequenceSource, documents: SequenceIndices) -> Plan:
         request = PlanRequest(self._planner, data.lengths[documents], data.target_counts[documents])
         return Plan.from_json(from_rank_zero(request.text))

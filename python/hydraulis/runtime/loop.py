@@ -13,7 +13,7 @@ import torch.distributed as dist
 from hydraulis._core import Plan
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
-from hydraulis.data.sampling.run_sampler import sampler_for
+from hydraulis.data.sampling.run_sampler import make_sampler
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.batch_planner import BatchPlanner
@@ -77,7 +77,7 @@ def iterations(
             or the gradient's norm is not a finite number (codes `loss_not_finite`, `gradient_not_finite`); on
             every rank.
     """
-    sampler = sampler_for(config.data, data, config.train.seed, config.train.epochs)
+    sampler = make_sampler(config.data, data, config.train.seed, config.train.epochs)
     utilisation = Utilisation(config.model, dist.get_world_size(), config.output.peak_tflops)
 
     def request(step: int) -> Callable[[], PlannedStep]:

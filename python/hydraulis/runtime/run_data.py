@@ -5,15 +5,17 @@ import json
 from collections.abc import Callable
 
 from hydraulis.config.data import DataConfig
-from hydraulis.data.open import Data, make_data, open_sources
-from hydraulis.data.sources.prepare import PreparedSource, prepare
+from hydraulis.data.open import Datasets, make_datasets, open_sources
+from hydraulis.data.sources.prepare import PreparedSource, prepare_sources
 from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.ranks.rank_zero import corpus_from_rank_zero, from_rank_zero, from_rank_zero_slowly
 
 
-def load_data(config: DataConfig, progress: Callable[[float], None], stop: Callable[[], bool]) -> Data | None:
+def load_data(
+    config: DataConfig, progress: Callable[[float], None], stop: Callable[[], bool]
+) -> Datasets | None:
     """Index what is not indexed yet, on rank 0, and map it on all. Collective.
 
     Args:
@@ -25,19 +27,19 @@ def load_data(config: DataConfig, progress: Callable[[float], None], stop: Calla
         The sequences; None if the run is to stop. What was indexed until then is kept.
 
     Raises:
-        HydraulisError: a file, a record or the configuration is refused (see `prepare` and `open_sources`),
-            or a rank sees other data than rank 0 (code `index_files`); on every rank.
+        HydraulisError: a file, a record or the configuration is refused (see `prepare_sources` and
+            `open_sources`), or a rank sees other data than rank 0 (code `index_files`); on every rank.
     """
     if not config.sources:
         corpus = corpus_from_rank_zero(lambda: StandardLibrary.load(lambda done, of: progress(done / of)))
-        return on_every_rank(lambda: make_data(config, [[corpus]]))
+        return on_every_rank(lambda: make_datasets(config, [[corpus]]))
 
     def make(alive: Callable[[], None]) -> str:
         def both(share: float) -> None:
             progress(share)
             alive()
 
-        return json.dumps([dataclasses.asdict(source) for source in prepare(config, both)])
+        return json.dumps([dataclasses.asdict(source) for source in prepare_sources(config, both)])
 
     made = from_rank_zero_slowly(make, stop)
     if made is None:

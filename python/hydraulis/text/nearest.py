@@ -7,7 +7,7 @@ from collections.abc import Iterable
 _NEAR = 0.6
 
 
-def nearest(word: str, known: Iterable[str], least: float = _NEAR) -> str | None:
+def nearest_name(word: str, known: Iterable[str], least: float = _NEAR) -> str | None:
     """Give the known name that is most like a word, whatever its case; None if none is.
 
     Args:
@@ -15,7 +15,7 @@ def nearest(word: str, known: Iterable[str], least: float = _NEAR) -> str | None
         known: names.
         least: how like it must be, from 0 to 1.
 
-    >>> nearest("Laptp", ("laptop", "node")), nearest("gpu", ("laptop", "node"))
+    >>> nearest_name("Laptp", ("laptop", "node")), nearest_name("gpu", ("laptop", "node"))
     ('laptop', None)
     """
     names = {name.casefold(): name for name in known}
@@ -23,7 +23,7 @@ def nearest(word: str, known: Iterable[str], least: float = _NEAR) -> str | None
     return names[found[0]] if found else None
 
 
-def meant(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Ask, as the end of a message, whether the nearest name was meant; nothing if none is near."""
-    near = nearest(word, known)
+    near = nearest_name(word, known)
     return "" if near is None else f"; did you mean '{near}'?"

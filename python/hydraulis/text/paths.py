@@ -5,13 +5,13 @@ import re
 from pathlib import Path
 
 
-def why_unreadable(path: Path, error: OSError) -> str:
+def describe_read_error(path: Path, error: OSError) -> str:
     """Say what the system says, and where a relative path was looked for."""
     why = error.strerror or str(error)
     return why if path.is_absolute() else f"{why}: {path.absolute()}"
 
 
-def why_no_json(error: ValueError | RecursionError) -> str:
+def describe_json_error(error: ValueError | RecursionError) -> str:
     """Say what the parser says of one line; a line number of its own would be taken for the file's."""
     return (
         f"{error.msg.removesuffix(' at')}, column {error.colno}"

@@ -7,10 +7,10 @@ from datetime import date, time
 import numpy as np
 
 
-def written(value: object) -> str:
+def as_toml(value: object) -> str:
     """Write a value as TOML or JSON has it, strings in single quotes as everywhere in messages.
 
-    >>> written(True), written(None), written("a"), written(0.5), written({"a": [1, False]})
+    >>> as_toml(True), as_toml(None), as_toml("a"), as_toml(0.5), as_toml({"a": [1, False]})
     ('true', 'null', "'a'", '0.5', '{ a = [1, false] }')
     """
     match value:
@@ -19,9 +19,9 @@ def written(value: object) -> str:
         case None:
             return "null"
         case Mapping():
-            return f"{{ {', '.join(f'{key} = {written(one)}' for key, one in value.items())} }}"
+            return f"{{ {', '.join(f'{key} = {as_toml(one)}' for key, one in value.items())} }}"
         case list() | tuple():
-            return f"[{', '.join(map(written, value))}]"
+            return f"[{', '.join(map(as_toml, value))}]"
         case date() | time():
             return value.isoformat()
         case _:
@@ -31,10 +31,10 @@ def written(value: object) -> str:
 _MOST = 60
 
 
-def shortened(value: object) -> str:
+def as_short_json(value: object) -> str:
     """Write a value as JSON does, or its beginning where it is long.
 
-    >>> shortened({"a": [None, True]}), shortened("b" * 99)[-5:]
+    >>> as_short_json({"a": [None, True]}), as_short_json("b" * 99)[-5:]
     ('{"a": [null, true]}', 'bb...')
     """
     text = json.dumps(value, ensure_ascii=False, default=_plain)

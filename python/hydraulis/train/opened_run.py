@@ -12,10 +12,10 @@ from hydraulis._core import Cluster
 from hydraulis.cli.terminal.display import TrainingDisplay
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
-from hydraulis.data.open import Data
-from hydraulis.data.sampling.run_length import epochs_of, with_steps
-from hydraulis.data.sampling.run_sampler import repeats_of
-from hydraulis.data.sources.data_files import DataFile, data_files
+from hydraulis.data.open import Datasets
+from hydraulis.data.sampling.run_length import run_length, with_steps
+from hydraulis.data.sampling.run_sampler import describe_run_repeats
+from hydraulis.data.sources.data_files import DataFile, list_data_files
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed
 from hydraulis.runtime.planning.run_schemes import named_strategies
@@ -26,7 +26,7 @@ from hydraulis.runtime.records.output_folder import look_at_output
 from hydraulis.runtime.records.run_lock import check_unclaimed
 from hydraulis.runtime.records.tracking.tracker import require_trackers
 from hydraulis.runtime.run_data import load_data
-from hydraulis.text.numbers import counted
+from hydraulis.text.numbers import format_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class OpenedRun:
 
     config: RunConfig
     cluster: Cluster
-    data: Data
+    data: Datasets
     files: Sequence[DataFile]
     position: DataPosition
     resumed: ResumedRun | None
@@ -82,7 +82,7 @@ def _look_ahead(config: RunConfig, resumed: ResumedRun | None) -> list[DataFile]
     """Refuse now what would fail after hours of work: services, folder, room, other data; list the files."""
     require_trackers(config.output)
     _look_at_room(config, resumed)
-    files = data_files(config.data)
+    files = list_data_files(config.data)
     if resumed is not None:
         check_unclaimed(resumed.run)
         resumed.check_unread(config, files)
@@ -93,7 +93,7 @@ def _look_at_room(config: RunConfig, resumed: ResumedRun | None) -> None:
     look_at_output(config, resumed)
 
 
-def _data(config: RunConfig, stop: StopRequest, display: TrainingDisplay) -> Data | None:
+def _data(config: RunConfig, stop: StopRequest, display: TrainingDisplay) -> Datasets | None:
     """Open the data, and say what they are; None if that was stopped. Collective."""
     display.doing("opening the data")
     data = load_data(config.data, display.indexing, stop.agreed)
@@ -111,18 +111,18 @@ def _data(config: RunConfig, stop: StopRequest, display: TrainingDisplay) -> Dat
 
 def _with_steps(config: RunConfig, data: SequenceSource, display: TrainingDisplay) -> RunConfig:
     """Count the steps of a run that epochs end, and say if each of them repeats what there is."""
-    epochs = epochs_of(config, data)
+    epochs = run_length(config, data)
     config = with_steps(config, epochs)
     display.num_steps(config.train.num_steps)
     if epochs is not None:
         last = (
-            f"the last batch has {counted(epochs.last_sequences, 'sequence')} of "
+            f"the last batch has {format_count(epochs.last_sequences, 'sequence')} of "
             f"{epochs.last_tokens:,} tokens"
             if config.train.num_steps == epochs.steps
             else f"trained are {config.train.num_steps:,} of them"
         )
         display.note(f"{epochs}; {last}")
-    repeats = repeats_of(config, data)
+    repeats = describe_run_repeats(config, data)
     if repeats:
         display.note(repeats)
     return config

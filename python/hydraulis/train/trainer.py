@@ -11,7 +11,7 @@ from typing import Self
 from hydraulis._core import CostProfile, Scheme
 from hydraulis.cli.terminal.display import TrainingDisplay
 from hydraulis.config.run import RunConfig, to_dict
-from hydraulis.data.analysis import analysis_of
+from hydraulis.data.analysis import analyze_run
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.static import StaticComparison
 from hydraulis.profile.measure import WARMING_UP, what_it_takes
@@ -38,7 +38,7 @@ from hydraulis.runtime.records.run_lock import RunClaim
 from hydraulis.runtime.records.tracking.tracker import open_trackers
 from hydraulis.runtime.state.weight_decay import no_decay_note
 from hydraulis.runtime.worker import Worker
-from hydraulis.text.numbers import counted
+from hydraulis.text.numbers import format_count
 from hydraulis.train.opened_run import OpenedRun
 
 
@@ -102,7 +102,8 @@ class Trainer:
             self.saver.after(completed)
         if dropped:
             display.note(
-                f"dropped at the ends of epochs, where they filled no batch: {counted(dropped, 'sequence')}"
+                "dropped at the ends of epochs, where they filled no batch: "
+                f"{format_count(dropped, 'sequence')}"
             )
         return completed
 
@@ -233,7 +234,7 @@ def _write_first(directory: RunDirectory, run: OpenedRun, profile: CostProfile) 
     directory.write(RUN_CONFIG, json.dumps(to_dict(config), indent=2) + "\n")
     corpus = data.describe() | {"files": list(map(asdict, run.files))}
     directory.write(CORPUS, json.dumps(corpus, indent=2) + "\n")
-    directory.write(ANALYSIS, json.dumps(analysis_of(config, data, run.cluster.gpus).to_dict()) + "\n")
+    directory.write(ANALYSIS, json.dumps(analyze_run(config, data, run.cluster.gpus).to_dict()) + "\n")
     write_profile(directory, profile, run.completed)
     if config.checkpoint.weights:
         carry(Path(config.checkpoint.weights), directory, config.data)

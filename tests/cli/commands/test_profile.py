@@ -16,7 +16,7 @@ from hydraulis.cli.main import main
 from hydraulis.cli.tables.profile_table import describe
 from hydraulis.config.run import load
 from hydraulis.planner import load_profile
-from hydraulis.planner.model_shape import shape_of
+from hydraulis.planner.model_shape import build_model_shape
 
 CONFIG = """
 [model]
@@ -61,7 +61,7 @@ def test_ranks_measure_a_profile_that_plans(config: Path, capfd: pytest.CaptureF
     output = capfd.readouterr()
     profile = load_profile(config.with_name("p.json"))
     assert profile.schemes == ["<1>", "<pp2>"]
-    assert profile.model == shape_of(load(config).model)
+    assert profile.model == build_model_shape(load(config).model)
     assert profile.dtype == "float32"
     assert output.err.startswith(
         "measuring what 2 schemes cost: up to 16 micro-batches, each timed at least "

@@ -11,7 +11,7 @@ import pytest
 from data.index.small_index import counted_pieces, job_of, texts_of, write_documents, write_lines
 from hydraulis.data.index import broken_records
 from hydraulis.data.index.builder import ensure_index
-from hydraulis.data.index.files import begun_extent, open_index
+from hydraulis.data.index.files import open_index, partial_extent
 from hydraulis.errors import InvalidInputError
 
 OR_SKIP = '; data.broken = "skip" (--broken skip) leaves such records out'
@@ -29,7 +29,7 @@ def test_a_record_that_is_refused_is_named_by_file_and_line(tmp_path: Path, proc
     assert refusal.value.code == "record_value"
     # What was done of it is kept.
     (folder,) = (tmp_path / "index").iterdir()
-    begun = begun_extent(folder)
+    begun = partial_extent(folder)
     assert begun is not None
     assert begun.pieces > 0
 
@@ -96,7 +96,7 @@ def test_how_far_others_were_looked_for_is_told(tmp_path: Path, monkeypatch: pyt
     assert refused() == (
         f"file '{tmp_path}/a.jsonl' has 3 records that are refused: {said}: write one per line{OR_SKIP}"
     )
-    monkeypatch.setattr(broken_records, "LOOK_S", 0.0)
+    monkeypatch.setattr(broken_records, "SCAN_S", 0.0)
     up_to = "up to line 22, where 0 s of looking ended"
     said = f"line 21 is no JSON object: write one per line (no other one is refused {up_to})"
     assert refused() == f"file '{tmp_path}/a.jsonl', {said}{OR_SKIP}"
@@ -160,7 +160,7 @@ def test_what_was_done_until_a_record_was_refused_is_gone_on_with_when_it_is_ski
     with pytest.raises(InvalidInputError, match=r"a\.jsonl' has 12 records"):
         ensure_index(job_of(tmp_path), tmp_path / "index", 1)
     (folder,) = (tmp_path / "index").iterdir()
-    begun = begun_extent(folder)
+    begun = partial_extent(folder)
     assert begun is not None
     assert begun.pieces > 0
     read = counted_pieces(monkeypatch)

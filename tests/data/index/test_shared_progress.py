@@ -2,14 +2,14 @@
 
 import os
 
-from hydraulis.data.index.shared_progress import PiecesDone
+from hydraulis.data.index.shared_progress import SharedProgress
 
 
 def test_what_all_have_done_is_added_up() -> None:
-    done = PiecesDone.of(3)
+    done = SharedProgress.of(3)
     assert done.total() == 0
     # As the processes do, which have the memory's number alone.
-    seen = PiecesDone(os.dup(done.file))
+    seen = SharedProgress(os.dup(done.file))
     seen.write(2, 0.25)
     seen.write(0, 1.5)
     assert done.total() == 1.75

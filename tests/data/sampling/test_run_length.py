@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from hydraulis.config.run import RunConfig
-from hydraulis.data.sampling.run_length import epochs_of, with_steps
+from hydraulis.data.sampling.run_length import run_length, with_steps
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import InvalidInputError
 from runtime.tiny import run_config
@@ -36,7 +36,7 @@ def config(steps: int | None, epochs: int | None, **data: Any) -> RunConfig:
 
 
 def test_steps_alone_need_no_data() -> None:
-    assert epochs_of(config(7, None), Ten()) is None
+    assert run_length(config(7, None), Ten()) is None
     assert with_steps(config(7, None), None) == config(7, None)
 
 
@@ -47,7 +47,7 @@ def test_steps_alone_need_no_data() -> None:
 def test_the_last_batch_is_the_rest_unless_it_is_dropped(
     epochs: int, epoch_end: str, steps: int, last: int, dropped: int
 ) -> None:
-    found = epochs_of(config(None, epochs, epoch_end=epoch_end), Ten())
+    found = run_length(config(None, epochs, epoch_end=epoch_end), Ten())
     assert found is not None
     assert (found.steps, found.last_sequences, found.last_tokens) == (steps, last, 30 * last)
     assert found.dropped == dropped
@@ -57,16 +57,16 @@ def test_the_last_batch_is_the_rest_unless_it_is_dropped(
 @pytest.mark.parametrize(("steps", "wanted"), [(None, 5), (4, 4), (9, 5)])
 def test_a_run_ends_with_what_is_reached_first(steps: int | None, wanted: int) -> None:
     given = config(steps, 2)
-    known = with_steps(given, epochs_of(given, Ten()))
+    known = with_steps(given, run_length(given, Ten()))
     assert known.train.num_steps == wanted
     assert known.train.epochs == 2
     # Known once, it stays: the effective configuration is one that can be given.
-    assert with_steps(known, epochs_of(known, Ten())) == known
+    assert with_steps(known, run_length(known, Ten())) == known
 
 
 def test_epochs_without_end_are_refused_at_once() -> None:
     with pytest.raises(
         InvalidInputError, match="epochs = 1,000,000,000 are about 2,500,000,000 steps"
     ) as caught:
-        epochs_of(config(None, 10**9), Ten())
+        run_length(config(None, 10**9), Ten())
     assert caught.value.code == "sampler_input"

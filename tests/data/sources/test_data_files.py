@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hydraulis.config.data import DataConfig, SourceConfig
-from hydraulis.data.sources.data_files import DataFile, data_files, what_differs
+from hydraulis.data.sources.data_files import DataFile, describe_difference, list_data_files
 from hydraulis.errors import InvalidInputError
 
 
@@ -13,11 +13,11 @@ def test_they_are_those_of_all_sources_in_order(tmp_path: Path) -> None:
     for name, size in (("b", 3), ("a", 5), ("c", 7)):
         (tmp_path / f"{name}.jsonl").write_bytes(b"\n" * size)
     sources = tuple(SourceConfig(files=(str(tmp_path / name),)) for name in ("b.jsonl", "[ac].jsonl"))
-    found = data_files(DataConfig(tokens_per_batch=8, sources=sources))
+    found = list_data_files(DataConfig(tokens_per_batch=8, sources=sources))
     assert [(Path(file.path).stem, file.bytes) for file in found] == [("b", 3), ("a", 5), ("c", 7)]
     (tmp_path / "b.jsonl").unlink()
     with pytest.raises(InvalidInputError, match=r"nothing bears the name '.*b\.jsonl'"):
-        data_files(DataConfig(tokens_per_batch=8, sources=sources))
+        list_data_files(DataConfig(tokens_per_batch=8, sources=sources))
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_what_differs_is_named(now: str, says: str | None) -> None:
         ]
         for text in ("a3 b5", now)
     )
-    assert what_differs(before, after) == says
+    assert describe_difference(before, after) == says

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from hydraulis.data.sources.source_files import source_files
+from hydraulis.data.sources.source_files import find_source_files
 from hydraulis.data.sources.token_files import is_token_file
 from hydraulis.errors import InvalidInputError
 
@@ -17,7 +17,7 @@ def touch(folder: Path, *names: str) -> None:
 def test_paths_globs_and_either_of_two_files_are_found_once_and_in_order(tmp_path: Path) -> None:
     touch(tmp_path, "b.jsonl", "a.jsonl", "deep/c.parquet", "x.bin", "x.idx", "[1].npy")
     names = ["b.jsonl", "*.jsonl", "**/*.parquet", "x.bin", "x.idx", "[1].npy"]
-    found = source_files([str(tmp_path / name) for name in names])
+    found = find_source_files([str(tmp_path / name) for name in names])
     expected = ["b.jsonl", "a.jsonl", "deep/c.parquet", "x.idx", "[1].npy"]
     assert found == [tmp_path / name for name in expected]
     assert [is_token_file(path) for path in found] == [False, False, False, True, True]
@@ -28,10 +28,10 @@ def test_a_saved_data_set_gives_its_files_in_its_order(tmp_path: Path) -> None:
     touch(tmp_path, *files)
     state = {"_data_files": [{"filename": name} for name in files], "_format_type": None}
     (tmp_path / "state.json").write_text(json.dumps(state))
-    assert source_files([str(tmp_path)]) == [tmp_path / name for name in files]
+    assert find_source_files([str(tmp_path)]) == [tmp_path / name for name in files]
     (tmp_path / "state.json").write_text(json.dumps(state | {"_indices_files": [{"filename": "i.arrow"}]}))
     with pytest.raises(InvalidInputError, match=r"flatten_indices\(\)") as refusal:
-        source_files([str(tmp_path)])
+        find_source_files([str(tmp_path)])
     assert refusal.value.code == "source_file"
 
 
@@ -48,5 +48,5 @@ def test_what_is_no_source_is_refused(tmp_path: Path, name: str, code: str, says
     touch(tmp_path, "notes.txt", "folder/x.txt", "splits/x")
     (tmp_path / "splits" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     with pytest.raises(InvalidInputError, match=says) as refusal:
-        source_files([str(tmp_path / name)])
+        find_source_files([str(tmp_path / name)])
     assert refusal.value.code == code

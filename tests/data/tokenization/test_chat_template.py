@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hydraulis.data.tokenization.chat_template import CHATML, ChatTemplate, named_template
+from hydraulis.data.tokenization.chat_template import CHATML, ChatTemplate, load_template
 from hydraulis.errors import InvalidInputError
 
 MARKED = """\
@@ -166,6 +166,6 @@ def test_content_that_is_no_text_goes_with_a_template_that_keeps_to_its_beginnin
 )
 def test_a_name_of_no_file_is_compared_with_that_of_the_template_that_is_here(name: str, meant: str) -> None:
     with pytest.raises(InvalidInputError, match="names a Jinja file, or 'chatml'") as refusal:
-        named_template(name)
+        load_template(name)
     assert str(refusal.value).endswith(meant)
     assert refusal.value.code == "chat_template"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hydraulis import Cluster
 from hydraulis.config.output import CheckpointConfig
-from hydraulis.data.open import make_data
+from hydraulis.data.open import make_datasets
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint import saver as saver_module
 from hydraulis.runtime.checkpoint.description import Description
@@ -42,7 +42,7 @@ def make_home(values: ParameterValues | None = None, ranks_per_node: int | None 
 
 def make_saver(folder: Path, home: HomeState, **config: Any) -> CheckpointSaver:
     run = run_config(4, ["2x<1>"])
-    data = make_data(run.data, [[made_up_corpus(256)]]).train
+    data = make_datasets(run.data, [[made_up_corpus(256)]]).train
     description = Description(run, DataPosition(run, data), torch.float64)
     return CheckpointSaver(CheckpointFolder(folder), CheckpointConfig(**config), [home], description)
 

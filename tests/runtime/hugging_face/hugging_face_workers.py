@@ -7,7 +7,7 @@ import torch
 
 from hydraulis.config.hugging_face.read import from_hugging_face
 from hydraulis.config.output import CheckpointConfig
-from hydraulis.data.open import make_data
+from hydraulis.data.open import make_datasets
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.position import DataPosition
@@ -28,7 +28,9 @@ def to_checkpoints(models: Sequence[Path]) -> None:
         config = run_config(1, ["2x<1>"])
         object.__setattr__(config, "model", parameters.config)
         description = Description(
-            config, DataPosition(config, make_data(config.data, [[made_up_corpus(53)]]).train), torch.float32
+            config,
+            DataPosition(config, make_datasets(config.data, [[made_up_corpus(53)]]).train),
+            torch.float32,
         )
         run = CheckpointFolder.of_run(folder / "run")
         CheckpointSaver(run, CheckpointConfig(), [home], description).close(1)

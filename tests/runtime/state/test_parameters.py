@@ -7,7 +7,7 @@ from helpers import at_least
 from hydraulis import Cluster, ParameterTable, Scheme
 from hydraulis._core import Home, Position, held_slices
 from hydraulis.model.parameters import row_of
-from hydraulis.planner.model_shape import shape_of
+from hydraulis.planner.model_shape import build_model_shape
 from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import FAMILIES, build_decoder, held_rows, small_config
 
@@ -36,7 +36,7 @@ def test_the_table_of_a_models_shape_is_the_models(family: str) -> None:
     fields = ("name", "rows", "row_elements", "units", "blocks")
     of_model, of_shape = (
         [[getattr(entry, field) for field in fields] for entry in at_least(20, table.parameters)]
-        for table in (ModelParameters.of(config).table, ParameterTable.of_model(shape_of(config)))
+        for table in (ModelParameters.of(config).table, ParameterTable.of_model(build_model_shape(config)))
     )
     assert of_shape == of_model
 

@@ -26,11 +26,16 @@ from hydraulis.cli.tables.analysis_tables import print_analysis, require_tables
 from hydraulis.cli.tables.comparison_table import contestant_table
 from hydraulis.cli.tables.data_account import data_account
 from hydraulis.cli.terminal.progress import Progress
-from hydraulis.data.analysis import Analysis, BatchImbalance, batch_imbalance, length_statistics
+from hydraulis.data.analysis import (
+    Analysis,
+    BatchImbalance,
+    compute_batch_imbalance,
+    compute_length_statistics,
+)
 from hydraulis.errors import InvalidInputError
-from hydraulis.files import check_writable
+from hydraulis.files import check_files_writable
 from hydraulis.report.style import require_matplotlib
-from hydraulis.text.numbers import counted
+from hydraulis.text.numbers import format_count
 
 _EXAMPLES = """\
 examples:
@@ -130,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
         require_tables()
     if figures:
         require_matplotlib()
-        check_writable(*figures)
+        check_files_writable(*figures)
     with Progress() as progress:
         account = _account(arguments, progress)
         if figures:
@@ -146,7 +151,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _account(arguments: argparse.Namespace, progress: Progress) -> Account:
     data = AnalyzedData.of(arguments, progress)
-    lengths = length_statistics(data.lengths, data.targets)
+    lengths = compute_length_statistics(data.lengths, data.targets)
     if data.draw is None:
         return Account(documents=data.account, data=Analysis(lengths=lengths, batches=None), loss=None)
     batches = data.draw()
@@ -176,7 +181,7 @@ def _draw(account: Account, figures: Sequence[Path]) -> None:
 def _print(account: Account) -> None:
     loss, told = account.loss, data_account(account.documents)
     if told:
-        left = counted(account.documents["documents"], "document")
+        left = format_count(account.documents["documents"], "document")
         sys.stdout.write(f"{left} to train on; {', '.join(told)}\n")
     print_analysis(account.data.lengths, account.data.batches, None if loss is None else str(loss))
     if loss is not None:
@@ -228,11 +233,11 @@ def _imbalance(arguments: argparse.Namespace, batches: DrawnBatches) -> BatchImb
             `analyze_arguments`).
     """
     asked: int | None = arguments.replicas
-    found = batch_imbalance(batches.lengths, asked or arguments.gpus or _REPLICAS)
+    found = compute_batch_imbalance(batches.lengths, asked or arguments.gpus or _REPLICAS)
     if asked is not None and found.replicas < asked:
         message = (
             f"--replicas {asked:,} would leave replicas empty: half of the batches have at most "
-            f"{counted(found.replicas, 'sequence')}; give no more than that, or draw larger batches by "
+            f"{format_count(found.replicas, 'sequence')}; give no more than that, or draw larger batches by "
             "--tokens-per-batch"
         )
         raise InvalidInputError(message, code="analyze_arguments")

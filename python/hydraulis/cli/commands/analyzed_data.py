@@ -18,8 +18,8 @@ from hydraulis.config.data import DataConfig
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.run import load_data_section
 from hydraulis.data.open import open_sources
-from hydraulis.data.sampling.run_sampler import sampler_for
-from hydraulis.data.sources.prepare import PreparedSource, prepare
+from hydraulis.data.sampling.run_sampler import make_sampler
+from hydraulis.data.sources.prepare import PreparedSource, prepare_sources
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner import read_lengths
 
@@ -65,7 +65,7 @@ class AnalyzedData:
                 sys.stderr.write(f"{broken}\n")
         if not draws_batches(arguments):
             return cls(train.lengths, train.target_counts, train.account(), None)
-        sampler = sampler_for(config, train, arguments.seed)
+        sampler = make_sampler(config, train, arguments.seed)
         key = BATCH_OPTION if arguments.tokens_per_batch is not None else f"data.{config.budget_key}"
         draw = partial(first_batches, key, sampler, train.lengths, arguments.count, progress)
         return cls(train.lengths, train.target_counts, train.account(), draw)
@@ -85,7 +85,7 @@ def _prepared(config: DataConfig, progress: Progress) -> list[PreparedSource]:
     """Index what is not indexed yet; an interrupt says what becomes of what was done."""
     progress("opening the data")
     try:
-        prepared = prepare(config, progress.share("indexing"))
+        prepared = prepare_sources(config, progress.share("indexing"))
     except KeyboardInterrupt:
         with progress.aside():
             kept = f"what is indexed is kept in {config.index_directory}; the same command goes on from it\n"

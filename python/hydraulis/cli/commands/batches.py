@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from hydraulis.cli.options import BATCH_OPTION
 from hydraulis.cli.terminal.progress import Progress
-from hydraulis.data.sampling.run_sampler import repeats_note
+from hydraulis.data.sampling.run_sampler import describe_repeats
 from hydraulis.data.sampling.sampler import BatchSampler
 
 Integers = npt.NDArray[np.int64]
@@ -46,7 +46,7 @@ def first_batches(
 
     If they repeat the same few sequences, standard error says so, with what their budget is called.
     """
-    said = repeats_note(budget, sampler, lengths)
+    said = describe_repeats(budget, sampler, lengths)
     if said:
         with progress.aside():
             sys.stderr.write(f"{said}\n")

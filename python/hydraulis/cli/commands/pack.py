@@ -9,7 +9,7 @@ import numpy as np
 from hydraulis._core import Windows, pack_windows
 from hydraulis.cli.options import PathEnding, add_json, add_lengths, json_line, written_to
 from hydraulis.cli.terminal.progress import Progress
-from hydraulis.files import whole_file
+from hydraulis.files import write_whole_file
 from hydraulis.planner import map_lengths
 
 _EXAMPLES = """\
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         0.
     """
-    with Progress() as progress, whole_file(arguments.output) as file:
+    with Progress() as progress, write_whole_file(arguments.output) as file:
         lengths = map_lengths(arguments.lengths, arguments.field, progress)
         windows = pack_windows(lengths, window_tokens=arguments.window, progress=progress.share("packing"))
         progress(f"writing {arguments.output}")

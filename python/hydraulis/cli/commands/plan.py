@@ -20,12 +20,12 @@ from hydraulis.cli.options import (
     written_to,
 )
 from hydraulis.cli.terminal.progress import Progress
-from hydraulis.files import check_writable, whole_file
+from hydraulis.files import check_files_writable, write_whole_file
 from hydraulis.planner import load_profile, read_lengths
 from hydraulis.report.style import require_matplotlib
 from hydraulis.report.timeline import timeline_figure
 from hydraulis.runtime.records.trace import PLANNED, chrome_trace
-from hydraulis.text.numbers import counted
+from hydraulis.text.numbers import format_count
 
 _EXAMPLES = """\
 examples:
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.figure:
         # Before the work, not after it.
         require_matplotlib()
-    check_writable(arguments.trace, arguments.figure)
+    check_files_writable(arguments.trace, arguments.figure)
     profile = load_profile(arguments.profile)
     cluster = cluster_of(arguments, profile)
     rates = link_rates_of(arguments, profile, cluster)
@@ -118,10 +118,13 @@ def _write(arguments: argparse.Namespace, planner: Planner, plan: Plan, progress
     timelines = {PLANNED: step.timelines}
     if arguments.trace:
         progress(f"writing {arguments.trace}")
-        with whole_file(arguments.trace) as file:
+        with write_whole_file(arguments.trace) as file:
             file.write(chrome_trace(plan, timelines, trips=step.trips).encode())
     if arguments.figure:
         progress(f"drawing {arguments.figure}")
-        sequences, tokens = counted(len(plan.lengths), "sequence"), counted(int(plan.lengths.sum()), "token")
+        sequences, tokens = (
+            format_count(len(plan.lengths), "sequence"),
+            format_count(int(plan.lengths.sum()), "token"),
+        )
         title = f"{plan.strategy}: {sequences}, {tokens}"
         timeline_figure(plan, timelines, title, step.trips).save(arguments.figure)

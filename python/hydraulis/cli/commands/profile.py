@@ -19,7 +19,7 @@ from hydraulis.config.planner import SEARCH
 from hydraulis.config.run import RunConfig, load
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.extras import require_torch
-from hydraulis.files import check_writable, whole_file
+from hydraulis.files import check_files_writable, write_whole_file
 
 if TYPE_CHECKING:
     import torch
@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
             "it as torchrun --standalone --nproc-per-node N -m hydraulis profile RUN.toml --output FILE.json"
         )
         raise InvalidInputError(message, code="not_torchrun")
-    check_writable(arguments.output)
+    check_files_writable(arguments.output)
     return run_local_ranks(arguments.ranks, _for_ranks(arguments))
 
 
@@ -134,7 +134,7 @@ def _for_ranks(arguments: argparse.Namespace) -> list[str]:
 
 
 def _refine(arguments: argparse.Namespace) -> int:
-    check_writable(arguments.output)
+    check_files_writable(arguments.output)
     require_torch(_PURPOSE)
     # Only now: the command starts without torch.
     from hydraulis.profile.refine import refine
@@ -180,7 +180,7 @@ def _measure(
 
     timeout = timedelta(seconds=config.train.timeout_s)
     with joined(timeout, device, deterministic=config.train.deterministic) as rank:
-        on_rank_zero(lambda: check_writable(arguments.output))
+        on_rank_zero(lambda: check_files_writable(arguments.output))
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         schemes = _schemes(config, cluster, arguments.schemes)
         # No data is read, so that epochs are no number of steps; none is trained anyway.
@@ -251,7 +251,7 @@ def _with_schemes(text: str | None, config: RunConfig) -> RunConfig:
 
 def _finish(arguments: argparse.Namespace, profile: CostProfile, account: Callable[[], str]) -> None:
     """Write the profile, before anything else can fail, and print it or what there is to say of it."""
-    with whole_file(arguments.output) as file:
+    with write_whole_file(arguments.output) as file:
         file.write((profile.to_json() + "\n").encode())
     if arguments.json:
         # The file's is indented; parsing keeps every number as it is.

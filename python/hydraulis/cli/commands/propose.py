@@ -25,8 +25,8 @@ from hydraulis.cli.terminal.progress import Progress
 from hydraulis.config.kinds import MemoryRule
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.planner import load_profile, read_lengths
-from hydraulis.planner.compare import further, in_batch
-from hydraulis.text.numbers import counted, percent
+from hydraulis.planner.compare import larger_extrapolation, with_batch_number
+from hydraulis.text.numbers import format_count, format_percent
 
 _EXAMPLES = """\
 examples:
@@ -187,22 +187,22 @@ class _List:
     def _line(self, place: int, row: _Row) -> str:
         mean = "-" if row.expected_ms is None else f"{row.expected_ms:.1f}"
         over = "-" if row.expected_ms is None else self._over(row.expected_ms)
-        return f"{place:>3}{percent(row.share):>9}{mean:>17}{over:>14}  {row.strategy}"
+        return f"{place:>3}{format_percent(row.share):>9}{mean:>17}{over:>14}  {row.strategy}"
 
     def _of_which(self) -> str:
-        given = counted(self.batches, "batch", "batches")
+        given = format_count(self.batches, "batch", "batches")
         return f"{given} and {self.more_batches:,} more of their sequences" if self.more_batches else given
 
     def _over(self, expected_ms: float) -> str:
         return f"{'-' if self._is_below(expected_ms) else '+'}{self._apart(expected_ms)}"
 
     def _apart(self, expected_ms: float) -> str:
-        return percent(abs(expected_ms / self.search_ms - 1), 2)
+        return format_percent(abs(expected_ms / self.search_ms - 1), 2)
 
     def _is_below(self, expected_ms: float) -> bool:
         # As they are shown: sums of the same times in another order may differ in their last bits.
         is_below = round(expected_ms, 1) < round(self.search_ms, 1)
-        return is_below and self._apart(expected_ms) != percent(0, 2)
+        return is_below and self._apart(expected_ms) != format_percent(0, 2)
 
 
 def _by_search(task: _Task, k: int, progress: Progress) -> _List:
@@ -252,9 +252,9 @@ def _by_paper(task: _Task, progress: Progress) -> _List:
         try:
             plan = listed.plan(batch)
         except InfeasibleError as error:
-            raise in_batch(error, done, batch, task.places[done]) from None
+            raise with_batch_number(error, done, batch, task.places[done]) from None
         chosen[plan.strategy] += 1
-        guess = further(guess, plan.guess)
+        guess = larger_extrapolation(guess, plan.guess)
         expected_ms += plan.iteration_ms
         search_ms += search.plan(batch).iteration_ms
     batches = len(task.batches)

@@ -9,7 +9,7 @@ from pathlib import Path
 from hydraulis.cli.options import PathEnding, add_json, json_line, written_to
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.errors import InvalidInputError
-from hydraulis.files import check_writable, nearest_there, try_to_write, whole_file
+from hydraulis.files import check_files_writable, check_folder_writable, nearest_existing, write_whole_file
 from hydraulis.report.page import report
 from hydraulis.report.run import read_run
 from hydraulis.report.style import require_matplotlib
@@ -55,14 +55,14 @@ def run(arguments: argparse.Namespace) -> int:
     path = arguments.output or arguments.folder / REPORT
     files = [path]
     # Without a run's folder it is not the page beside the run that is wrong.
-    check_writable(path if arguments.output or arguments.folder.is_dir() else None)
+    check_files_writable(path if arguments.output or arguments.folder.is_dir() else None)
     if arguments.png:
         _check_folder(arguments.png)
     with Progress() as progress:
         found = read_run(arguments.folder, progress)
         if arguments.png:
             _make(arguments.png)
-        with whole_file(path) as file:
+        with write_whole_file(path) as file:
             page, sections, numbers = report(found, progress)
             file.write(page.encode())
         for done, section in enumerate(sections if arguments.png else ()):
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _check_folder(folder: Path) -> None:
     """Refuse a folder that cannot be made or written, without making it."""
     with _named(folder):
-        try_to_write(nearest_there(folder))
+        check_folder_writable(nearest_existing(folder))
 
 
 def _make(folder: Path) -> None:

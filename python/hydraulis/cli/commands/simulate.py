@@ -25,13 +25,13 @@ from hydraulis.cli.options import (
 from hydraulis.cli.tables.comparison_table import contestant_table
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.errors import InvalidInputError
-from hydraulis.files import check_writable
+from hydraulis.files import check_files_writable
 from hydraulis.planner import load_profile, read_lengths
-from hydraulis.planner.compare import PARTS, PLANNERS, Contestant, Setting, compare
-from hydraulis.planner.profile import link_rates, message_network
+from hydraulis.planner.compare import PARTS, PLANNERS, ComparisonSetup, PlannerUnderTest, compare
+from hydraulis.planner.profile import resolve_link_rates, resolve_network
 from hydraulis.report.comparison import comparison_figure
 from hydraulis.report.style import require_matplotlib
-from hydraulis.text.numbers import counted
+from hydraulis.text.numbers import format_count
 
 _EXAMPLES = """\
 examples:
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.figure:
         # Before the work, not after it.
         require_matplotlib()
-    check_writable(arguments.figure)
+    check_files_writable(arguments.figure)
     planners = _planners(arguments.compare)
     with Progress() as progress:
         setting = _setting(arguments, progress)
@@ -158,7 +158,7 @@ def _planners(text: str) -> list[str]:
     return planners
 
 
-def _setting(arguments: argparse.Namespace, progress: Progress) -> Setting:
+def _setting(arguments: argparse.Namespace, progress: Progress) -> ComparisonSetup:
     """Make what is compared under.
 
     Raises:
@@ -172,7 +172,7 @@ def _setting(arguments: argparse.Namespace, progress: Progress) -> Setting:
     stated, actual = arguments.link, planned
     if arguments.slow_link is not None:
         stated = arguments.slow_link
-        actual = link_rates("--slow-link", stated, profile, cluster)
+        actual = resolve_link_rates("--slow-link", stated, profile, cluster)
     if (planned is None or actual is None) and (arguments.slow_link is not None or arguments.messages):
         field = "--link" if planned is None else "--slow-link"
         message = (
@@ -181,7 +181,7 @@ def _setting(arguments: argparse.Namespace, progress: Progress) -> Setting:
         )
         raise InvalidInputError(message, code="link_missing")
     batches = drawn(arguments, read_lengths(arguments.lengths, arguments.field, progress), progress)
-    return Setting(
+    return ComparisonSetup(
         profile=profile,
         cluster=cluster,
         batches=batches.lengths,
@@ -191,13 +191,13 @@ def _setting(arguments: argparse.Namespace, progress: Progress) -> Setting:
         slowdowns=dict(arguments.slow),
         link=None if planned is None else Link.of_profile(profile, planned),
         actual_link=None if actual is None else Link.of_profile(profile, actual),
-        network=message_network(stated, profile, actual)
+        network=resolve_network(stated, profile, actual)
         if arguments.messages and actual is not None
         else None,
     )
 
 
-def _title(arguments: argparse.Namespace, setting: Setting) -> str:
+def _title(arguments: argparse.Namespace, setting: ComparisonSetup) -> str:
     slow = "".join(f"; rank {rank} {factor:g} times as slow" for rank, factor in setting.slowdowns.items())
     links = "" if setting.link is None else "; transfers by links"
     if arguments.slow_link is not None:
@@ -205,7 +205,7 @@ def _title(arguments: argparse.Namespace, setting: Setting) -> str:
         links += f" of {arguments.link}, in fact of {arguments.slow_link} ({unit})"
     messages = "" if setting.network is None else "; messages between stages take time"
     memory = "" if setting.memory == "cap" else f"; {setting.memory} memory"
-    batches = counted(len(setting.batches), "batch", "batches")
+    batches = format_count(len(setting.batches), "batch", "batches")
     return (
         f"{batches} of {arguments.tokens_per_batch:,} tokens (seed {arguments.seed}), "
         f"{setting.profile.name} on {setting.cluster.gpus} GPUs"
@@ -214,7 +214,7 @@ def _title(arguments: argparse.Namespace, setting: Setting) -> str:
 
 
 def _document(
-    arguments: argparse.Namespace, setting: Setting, contestants: Sequence[Contestant]
+    arguments: argparse.Namespace, setting: ComparisonSetup, contestants: Sequence[PlannerUnderTest]
 ) -> dict[str, object]:
     planners = [
         {

@@ -10,7 +10,7 @@ from hydraulis.cli.commands.batches import DrawnBatches
 from hydraulis.cli.options import cluster_of
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.planner import load_profile
-from hydraulis.planner.compare import Contestant, Setting, compare
+from hydraulis.planner.compare import ComparisonSetup, PlannerUnderTest, compare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,15 +19,15 @@ class StaticLoss:
 
     profile: CostProfile
     gpus: int
-    static: Contestant
-    search: Contestant
+    static: PlannerUnderTest
+    search: PlannerUnderTest
 
     @classmethod
     def of(cls, arguments: argparse.Namespace, batches: DrawnBatches, progress: Progress) -> Self:
         """Plan the batches both ways, on the profile and the cluster that the options name."""
         profile = load_profile(arguments.profile)
         cluster = cluster_of(arguments, profile)
-        setting = Setting(
+        setting = ComparisonSetup(
             profile=profile,
             cluster=cluster,
             batches=batches.lengths,
@@ -38,7 +38,7 @@ class StaticLoss:
         return cls(profile=profile, gpus=cluster.gpus, static=static, search=search)
 
     @property
-    def contestants(self) -> tuple[Contestant, Contestant]:
+    def contestants(self) -> tuple[PlannerUnderTest, PlannerUnderTest]:
         """Both of them."""
         return self.static, self.search
 

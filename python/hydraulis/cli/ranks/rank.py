@@ -10,7 +10,7 @@ from pathlib import Path
 from hydraulis.cli.exit import EXIT_REFUSED, LOST_RANK, exit_code, one_line, report
 from hydraulis.cli.ranks.loss import told_loss
 from hydraulis.errors import HydraulisError
-from hydraulis.files import replaced
+from hydraulis.files import replace_file
 
 # Names the process that started a rank of `hydraulis profile --ranks`.
 PARENT = "HYDRAULIS_RANKS_PARENT"
@@ -86,6 +86,6 @@ def _tell_torchrun(error: HydraulisError) -> None:
     message = f"{word} [{error.code}]: {one_line(error)}"
     document = {"message": {"message": message, "extraInfo": {"timestamp": str(int(time.time()))}}}
     # The refusal counts, not its echo.
-    with suppress(OSError), replaced(file) as unfinished:
+    with suppress(OSError), replace_file(file) as unfinished:
         # torchrun fails over half of a file, and may end this process at any time.
         unfinished.write_text(json.dumps(document), encoding="utf-8")

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from hydraulis.data.analysis import BatchImbalance, LengthStatistics
-from hydraulis.extras import extra_module
-from hydraulis.text.numbers import counted
+from hydraulis.extras import import_extra
+from hydraulis.text.numbers import format_count
 
 _BAR_WIDTH = 24
 # A file has no edge to wrap at.
@@ -20,7 +20,7 @@ def require_tables() -> None:
     Raises:
         HydraulisError: rich is not installed (code `extra_missing`).
     """
-    extra_module("rich", "hydraulis analyze without --json")
+    import_extra("rich", "hydraulis analyze without --json")
 
 
 def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, sentence: str | None) -> None:
@@ -36,7 +36,7 @@ def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, se
         f"{100 * share:g} % up to {length:,}" for share, length in lengths.quantiles.items()
     )
     console.print(
-        f"{counted(lengths.sequences, 'sequence')}, {counted(lengths.tokens, 'token')}, "
+        f"{format_count(lengths.sequences, 'sequence')}, {format_count(lengths.tokens, 'token')}, "
         f"{lengths.targets:,} of them targets\n"
         f"mean {lengths.mean:,.1f}; {quantiles}; longest {lengths.longest:,}\n",
         soft_wrap=True,
@@ -67,11 +67,11 @@ def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, se
 def _batches(batches: BatchImbalance) -> str:
     why = batches.why_no_more or "--replicas says how many"
     return (
-        f"\n{counted(batches.batches, 'batch', 'batches')} of {batches.sequences:,.0f} sequences and "
+        f"\n{format_count(batches.batches, 'batch', 'batches')} of {batches.sequences:,.0f} sequences and "
         f"{batches.tokens:,.0f} tokens in the mean; the longest sequence of a batch is "
         f"{_spread(batches.longest, ',.0f')} tokens.\n"
-        f"Dealt out in turn to {counted(batches.replicas, 'equal replica')} ({why}), the fullest one has "
-        f"{_spread(batches.token_imbalance, '.2f')} times the mean tokens and "
+        f"Dealt out in turn to {format_count(batches.replicas, 'equal replica')} ({why}), the fullest one "
+        f"has {_spread(batches.token_imbalance, '.2f')} times the mean tokens and "
         f"{_spread(batches.square_imbalance, '.2f')} times the mean attention."
     )
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from hydraulis._core import CostProfile
-from hydraulis.planner.compare import PARTS, Contestant
-from hydraulis.text.numbers import percent
+from hydraulis.planner.compare import PARTS, PlannerUnderTest
+from hydraulis.text.numbers import format_percent
 
 _HEADINGS = {
     "compute": "computing",
@@ -21,7 +21,7 @@ the iteration; left out, in no replica{transfers}."""
 _OF_TRANSFERS = "; transfers, what computing does not hide of them.\nhidden: the share that it does"
 
 
-def contestant_table(contestants: Sequence[Contestant], profile: CostProfile) -> str:
+def contestant_table(contestants: Sequence[PlannerUnderTest], profile: CostProfile) -> str:
     """Return a row for each planner: times of steps, parts of all ranks' time, the fullest rank's memory.
 
     Where there are transfers, what of them is not hidden is one of the parts, and their share that is
@@ -49,16 +49,16 @@ def contestant_table(contestants: Sequence[Contestant], profile: CostProfile) ->
     return "\n".join(lines) + "\n"
 
 
-def _row(one: Contestant, width: int, first_ms: float, parts: Sequence[str]) -> str:
+def _row(one: PlannerUnderTest, width: int, first_ms: float, parts: Sequence[str]) -> str:
     row = (
         f"{one.name:{width}}{one.mean_ms:>10,.1f}{one.percentile_ms(50):>9,.0f}{one.percentile_ms(99):>9,.0f}"
     )
     row += f"{first_ms / one.mean_ms:>7.2f}x"
     whole = sum(one.parts_ms.values())
-    return row + "".join(f"{percent(one.parts_ms[part] / whole):>14}" for part in parts)
+    return row + "".join(f"{format_percent(one.parts_ms[part] / whole):>14}" for part in parts)
 
 
-def _ends(one: Contestant, profile: CostProfile, *, moved: bool) -> str:
-    hidden = f"{percent(one.hidden_share):>9}" if moved else ""
+def _ends(one: PlannerUnderTest, profile: CostProfile, *, moved: bool) -> str:
+    hidden = f"{format_percent(one.hidden_share):>9}" if moved else ""
     used = 0.0 if one.memory is None else one.memory.total_bytes
-    return f"{hidden}{percent(used / profile.memory_bytes):>10}"
+    return f"{hidden}{format_percent(used / profile.memory_bytes):>10}"

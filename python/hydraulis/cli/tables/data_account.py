@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hydraulis.text.numbers import counted
+from hydraulis.text.numbers import format_count
 
 # By their names in `Dataset.account`: what is counted, and what became of it.
 _WORDS = {
@@ -18,4 +18,6 @@ _WORDS = {
 
 def data_account(facts: Mapping[str, int]) -> list[str]:
     """Name all that is not trained as it stands in the files, with its number, where there is any."""
-    return [f"{counted(facts[key], one)} {what}" for key, (one, what) in _WORDS.items() if facts.get(key)]
+    return [
+        f"{format_count(facts[key], one)} {what}" for key, (one, what) in _WORDS.items() if facts.get(key)
+    ]

@@ -4,7 +4,7 @@ from rich.table import Table
 
 from hydraulis.config.planner import MIB
 from hydraulis.runtime.records.recorder import RunSummary
-from hydraulis.text.numbers import percent
+from hydraulis.text.numbers import format_percent
 
 # By the kind of device: what the table's times and memory are.
 TIME_NOTES = {
@@ -43,11 +43,12 @@ def summary_table(summary: RunSummary, num_steps: int) -> Table:
     table.add_row("planning", f"{summary.plan_ms:,.1f} ms in the median step")
     table.add_row(
         "ranks",
-        f"wait {percent(summary.bubble)} of their replica's time for other stages; "
+        f"wait {format_percent(summary.bubble)} of their replica's time for other stages; "
         f"the busiest computes {summary.imbalance:.2f} times the mean",
     )
     table.add_row(
-        "transfers", f"{percent(summary.transfer_share)} of the time on the wall is spent on them alone"
+        "transfers",
+        f"{format_percent(summary.transfer_share)} of the time on the wall is spent on them alone",
     )
     table.add_row("process groups", f"{summary.groups_ms:,.0f} ms to make them, each on first use")
     table.add_row("memory", _memory(summary))
@@ -57,7 +58,7 @@ def summary_table(summary: RunSummary, num_steps: int) -> Table:
 
 def mfu(share: float | None) -> str:
     """Write the model FLOPs utilisation, and space behind it; nothing where it is not known."""
-    return "" if share is None else f"MFU {percent(share)}  "
+    return "" if share is None else f"MFU {format_percent(share)}  "
 
 
 def _evaluated(summary: RunSummary) -> str:
@@ -70,7 +71,7 @@ def _measured(summary: RunSummary) -> str:
     measured = f"{summary.measured_ms / 1e3:,.2f} s in all"
     if summary.median_error is None:
         return measured
-    return f"{measured}; the median iteration is off by {percent(summary.median_error)}"
+    return f"{measured}; the median iteration is off by {format_percent(summary.median_error)}"
 
 
 def _memory(summary: RunSummary) -> str:
@@ -79,7 +80,7 @@ def _memory(summary: RunSummary) -> str:
     memory = summary.memory
     return (
         f"at most {memory.held_bytes / MIB:,.0f} MiB on a rank, {memory.planned_bytes / MIB:,.0f} planned; "
-        f"the median is off by {percent(memory.median_error)}"
+        f"the median is off by {format_percent(memory.median_error)}"
     )
 
 

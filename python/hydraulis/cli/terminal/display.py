@@ -25,7 +25,7 @@ from hydraulis.cli.tables.summary_table import TIME_NOTES, mfu, summary_table
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.records.recorder import RunSummary
-from hydraulis.text.numbers import percent
+from hydraulis.text.numbers import format_percent
 
 # A file has no edge to wrap at; wide enough for any row of the table.
 FILE_WIDTH = 1000
@@ -115,7 +115,7 @@ class TrainingDisplay:
             f"loss {metrics.loss:.3f}  {metrics.tokens_per_s:,.0f} tokens/s  {mfu(metrics.mfu)}"
             f"{metrics.strategy}  planned {metrics.planned_ms:,.0f} ms  "
             f"measured {metrics.measured_ms:,.0f} ms  plan {metrics.plan_ms:,.1f} ms  "
-            f"bubble {percent(metrics.bubble, 0)}  imbalance {metrics.imbalance:.2f}"
+            f"bubble {format_percent(metrics.bubble, 0)}  imbalance {metrics.imbalance:.2f}"
         )
         self._preparation.stop()
         self._completed = metrics.step

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.model import ModelConfig, RopeScaling
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.paths import why_unreadable
-from hydraulis.text.values import written
+from hydraulis.text.paths import describe_read_error
+from hydraulis.text.values import as_toml
 
 Fields = Mapping[str, Any]
 
@@ -154,16 +154,16 @@ def stated_fields(path: str | Path) -> frozenset[str]:
     return frozenset(given) | scaling | ({"rope_theta"} & set(rope))
 
 
-def stated_positions(path: str | Path) -> int | None:
+def read_max_positions(path: str | Path) -> int | None:
     """Give the tokens of the longest sequence that a `config.json` states; None if it states none.
 
     Raises:
         InvalidInputError: the file cannot be read (code `config_file`) or is not JSON (`config_syntax`).
     """
-    return positions_of(_read(Path(path)))
+    return max_positions(_read(Path(path)))
 
 
-def positions_of(fields: Fields) -> int | None:
+def max_positions(fields: Fields) -> int | None:
     """Give the tokens of the longest sequence that the fields of a `config.json` state, if they do."""
     stated = fields.get(POSITIONS)
     return stated if type(stated) is int else None
@@ -174,8 +174,8 @@ def _read(path: Path) -> Fields:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         message = (
-            f"model configuration '{path}' must be a file that can be read ({why_unreadable(path, error)}); "
-            "check the path"
+            f"model configuration '{path}' must be a file that can be read "
+            f"({describe_read_error(path, error)}); check the path"
         )
         raise InvalidInputError(message, code="config_file") from error
     except ValueError as error:
@@ -190,13 +190,13 @@ def _read(path: Path) -> Fields:
 def _check_fixed(given: Fields, family: str) -> None:
     for name, value in _FIXED[family].items():
         if given.get(name, value) != value:
-            _refuse(name, given[name], f"a {family} model has {name} = {written(value)}")
+            _refuse(name, given[name], f"a {family} model has {name} = {as_toml(value)}")
 
 
 def _check_known(fields: Fields) -> None:
     for name, value in fields.items():
         if name in _ONLY and value != _ONLY[name]:
-            _refuse(name, value, f"the decoder computes {written(_ONLY[name])} alone")
+            _refuse(name, value, f"the decoder computes {as_toml(_ONLY[name])} alone")
         if name not in _WITHOUT_EFFECT and name not in _LOOKED_AT and name not in (*_MODEL, *_ONLY):
             _refuse(name, value, "it is not known; remove it if it changes nothing that is computed")
 
@@ -246,5 +246,5 @@ def _rope(fields: Fields) -> tuple[float, RopeScaling | None]:
 
 
 def _refuse(name: str, value: object, limit: str) -> NoReturn:
-    message = f"{name} = {written(value)} in the model's config.json is not supported: {limit}"
+    message = f"{name} = {as_toml(value)} in the model's config.json is not supported: {limit}"
     raise InvalidInputError(message, code="model_unsupported")

@@ -8,7 +8,7 @@ from hydraulis.config.hugging_face.read import MODEL_CONFIG, from_hugging_face, 
 from hydraulis.config.layered.layers import Layers
 from hydraulis.errors import InvalidInputError
 from hydraulis.text.paths import hub_remedy
-from hydraulis.text.values import written
+from hydraulis.text.values import as_toml
 
 SOURCES = ("path", "hf_config")
 
@@ -47,7 +47,7 @@ def _take_folder(section: dict[str, Any], checkpoint: dict[str, Any]) -> None:
     for name, table in (("hf_config", section), ("weights", checkpoint)):
         if name in table:
             message = (
-                f"model.path = {path!r} and {name} = {written(table[name])} both say what the model is; "
+                f"model.path = {path!r} and {name} = {as_toml(table[name])} both say what the model is; "
                 "leave one of them out"
             )
             raise InvalidInputError(message, code="config_value")
@@ -69,6 +69,6 @@ def _refuse_name_of_hub(path: str) -> None:
 
 def _text(value: object, name: str, wanted: str) -> str:
     if type(value) is not str:
-        message = f"{name} = {written(value)} must be {wanted}; write it as a string"
+        message = f"{name} = {as_toml(value)} must be {wanted}; write it as a string"
         raise InvalidInputError(message, code="config_type")
     return value

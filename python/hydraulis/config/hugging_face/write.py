@@ -5,7 +5,7 @@ from typing import Any
 from hydraulis.config.hugging_face.read import from_hugging_face
 from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.values import written
+from hydraulis.text.values import as_toml
 
 _AS_THEY_ARE = (
     "vocab_size",
@@ -100,7 +100,7 @@ def _scaled_positions(model: ModelConfig) -> int:
 
 
 def _refuse(model: ModelConfig) -> None:
-    *most, last = (f"{name} = {written(getattr(model, name))}" for name in _OF_FAMILIES)
+    *most, last = (f"{name} = {as_toml(getattr(model, name))}" for name in _OF_FAMILIES)
     message = (
         f"no family of transformers has {', '.join(most)} and {last} together: use the shards of the "
         "checkpoint itself"

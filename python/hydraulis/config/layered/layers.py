@@ -8,9 +8,9 @@ from pathlib import Path
 
 from hydraulis.config.hugging_face.read import MODEL_CONFIG
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.nearest import meant
-from hydraulis.text.paths import why_unreadable
-from hydraulis.text.values import written
+from hydraulis.text.nearest import did_you_mean
+from hydraulis.text.paths import describe_read_error
+from hydraulis.text.values import as_toml
 
 PRESETS = ("laptop", "node", "nodes")
 
@@ -23,7 +23,9 @@ def read_preset(name: object) -> dict[str, object]:
     """
     if name not in PRESETS:
         choices = ", ".join(map(repr, PRESETS))
-        message = f"preset = {written(name)} must be one of {choices}; choose one{meant(str(name), PRESETS)}"
+        message = (
+            f"preset = {as_toml(name)} must be one of {choices}; choose one{did_you_mean(str(name), PRESETS)}"
+        )
         raise InvalidInputError(message, code="config_value")
     return tomllib.loads(preset_text(str(name)))
 
@@ -103,8 +105,8 @@ def read_tables(path: Path) -> dict[str, object]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         message = (
-            f"run configuration '{path}' must be a file that can be read ({why_unreadable(path, error)}); "
-            "check the path"
+            f"run configuration '{path}' must be a file that can be read "
+            f"({describe_read_error(path, error)}); check the path"
         )
         raise InvalidInputError(message, code="config_file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -23,8 +23,8 @@ from typing import (
 )
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.nearest import meant, nearest
-from hydraulis.text.values import written
+from hydraulis.text.nearest import did_you_mean, nearest_name
+from hydraulis.text.values import as_toml
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -34,7 +34,7 @@ from contextlib import contextmanager
 T = TypeVar("T", bound="DataclassInstance")
 
 
-class Beside(NamedTuple):
+class SectionHints(NamedTuple):
     """What there is beside the fields of a section, for messages.
 
     Attributes:
@@ -48,12 +48,12 @@ class Beside(NamedTuple):
     elsewhere: Mapping[str, str] = MappingProxyType({})
 
 
-Others: TypeAlias = Mapping[str, Beside]
+HintsBySection: TypeAlias = Mapping[str, SectionHints]
 """By section of the file."""
 
 _WHOLE = "the run configuration"
-_NO_OTHERS: Others = {}
-_NOTHING = Beside()
+_NO_OTHERS: HintsBySection = {}
+_NOTHING = SectionHints()
 
 _TYPE_NAMES: dict[object, str] = {
     bool: "a boolean",
@@ -65,7 +65,7 @@ _TYPE_NAMES: dict[object, str] = {
 }
 
 
-def from_table(cls: type[T], table: object, section: str, others: Others = _NO_OTHERS) -> T:
+def from_table(cls: type[T], table: object, section: str, others: HintsBySection = _NO_OTHERS) -> T:
     """Build `cls` from a parsed TOML table, and the dataclasses nested in it from its sub-tables.
 
     A sub-table that is absent counts as empty, so that its defaults apply and its required keys are named.
@@ -87,7 +87,7 @@ def from_table(cls: type[T], table: object, section: str, others: Others = _NO_O
         raise _type_error(table, section or _WHOLE, "a table")
     kinds, given, typed = _kinds(cls), dict(table), {}
     beside = others.get(section, _NOTHING)
-    refusals = Refusals()
+    refusals = _ErrorCollector()
     with refusals.collected():
         refuse_unknown_keys(cls, given, section, beside)
         # Behind it: a key that is missing is often there, misspelt.
@@ -107,9 +107,11 @@ def _kinds(cls: type[T]) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
-def refuse_unknown_keys(cls: type[T], table: Mapping[str, object], section: str, beside: Beside) -> None:
+def refuse_unknown_keys(
+    cls: type[T], table: Mapping[str, object], section: str, beside: SectionHints
+) -> None:
     """Refuse keys that the dataclass lacks, and name all that may stand there; code as of `from_table`."""
-    refusals, own = Refusals(), [field.name for field in fields(cls)]
+    refusals, own = _ErrorCollector(), [field.name for field in fields(cls)]
     for key in table:
         if key not in own:
             # Of the whole file: what holds keys is meant for a section, as no key there does.
@@ -119,9 +121,11 @@ def refuse_unknown_keys(cls: type[T], table: Mapping[str, object], section: str,
     refusals.raise_any()
 
 
-def _unknown_key(key: str, own: Sequence[str], section: str, kind: str, beside: Beside) -> InvalidInputError:
+def _unknown_key(
+    key: str, own: Sequence[str], section: str, kind: str, beside: SectionHints
+) -> InvalidInputError:
     choices = own if kind == "section" else [*beside.keys, *own]
-    near, other = nearest(key, choices, least=0.0), beside.elsewhere.get(key)
+    near, other = nearest_name(key, choices, least=0.0), beside.elsewhere.get(key)
     remedy = f"did you mean '{near}'?" if other is None else f"it belongs to [{other}]"
     message = (
         f"{kind} '{key}' in {_title(section)} is unknown; {remedy} (the {kind}s are {', '.join(choices)})"
@@ -146,7 +150,7 @@ def _is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _typed(value: object, kind: Any, name: str, others: Others = _NO_OTHERS) -> object:
+def _typed(value: object, kind: Any, name: str, others: HintsBySection = _NO_OTHERS) -> object:
     """Return the value in the declared type of its field, or refuse it."""
     origin = get_origin(kind)
     if origin is UnionType:
@@ -176,8 +180,8 @@ def _optional(value: object, kind: Any, name: str) -> object:
 def _choice(value: object, kind: Any, name: str) -> object:
     if value not in get_args(kind):
         choices = ", ".join(repr(choice) for choice in get_args(kind))
-        near = meant(value, get_args(kind)) if isinstance(value, str) else ""
-        message = f"{name} = {written(value)} must be one of {choices}; choose one{near}"
+        near = did_you_mean(value, get_args(kind)) if isinstance(value, str) else ""
+        message = f"{name} = {as_toml(value)} must be one of {choices}; choose one{near}"
         raise InvalidInputError(message, code="config_value")
     return value
 
@@ -187,7 +191,7 @@ def _tuple(value: object, kind: Any, name: str) -> tuple[object, ...]:
     holds = "an array" if members[-1] is Ellipsis else f"an array of {len(members)} values"
     if not isinstance(value, list):
         is_one = members[-1] is Ellipsis and type(value) is members[0]
-        raise _type_error(value, name, f"{holds}, such as [{written(value)}]" if is_one else holds)
+        raise _type_error(value, name, f"{holds}, such as [{as_toml(value)}]" if is_one else holds)
     if members[-1] is Ellipsis:
         members = (members[0],) * len(value)
     if len(value) != len(members):
@@ -201,7 +205,7 @@ def _type_error(value: object, name: str, wanted: str) -> InvalidInputError:
         isinstance(value, str) and wanted in (_TYPE_NAMES[int], _TYPE_NAMES[float]) and _is_number(value)
     )
     remedy = "leave the quotes out" if is_quoted else "write it so"
-    message = f"{name} = {written(value)} is {found} and must be {wanted}; {remedy}"
+    message = f"{name} = {as_toml(value)} is {found} and must be {wanted}; {remedy}"
     return InvalidInputError(message, code="config_type")
 
 
@@ -221,7 +225,7 @@ def _title(section: str) -> str:
     return f"section [{section}]" if section else _WHOLE
 
 
-class Refusals:
+class _ErrorCollector:
     """Collects refusals that do not follow from each other."""
 
     def __init__(self) -> None:

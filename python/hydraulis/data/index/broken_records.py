@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Self
 from hydraulis.data.records.fields import BrokenRecord
 from hydraulis.data.records.record_file import RecordFile
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.numbers import counted
+from hydraulis.text.numbers import format_count
 
 if TYPE_CHECKING:
     from hydraulis.data.index.job import Piece
 
 # So many are listed; the others are counted.
-LISTED = 10
+MAX_LISTED = 10
 # For so long others are looked for: nobody should wait for an hour to hear of the first.
-LOOK_S = 10.0
+SCAN_S = 10.0
 # What a refusal ends with, whatever is wrong.
 _OR_SKIP = '; data.broken = "skip" (--broken skip) leaves such records out'
 # What that of one record ends with: what to do.
@@ -55,7 +55,7 @@ class BrokenRecords:
         """
         broken = cls(file)
         broken.add(where, first)
-        until_s = time.monotonic() + LOOK_S
+        until_s = time.monotonic() + SCAN_S
         for place, record in others:
             broken.looked_to = place
             if isinstance(record, BrokenRecord):
@@ -80,7 +80,7 @@ class BrokenRecords:
         Args:
             later: the pieces that follow, each with what becomes of it.
         """
-        until_s = time.monotonic() + LOOK_S
+        until_s = time.monotonic() + SCAN_S
         for piece, parts in later:
             if piece.file != self.file or not self.is_whole:
                 return
@@ -103,7 +103,7 @@ class BrokenRecords:
         name = f"file '{path}'"
         texts = [f"{_within(name, file.place(where))}{broken.why}" for where, broken in self.listed]
         looked_to = _within(name, file.place(self.looked_to))
-        up_to = "" if self.is_whole else f" up to {looked_to}, where {LOOK_S:.0f} s of looking ended"
+        up_to = "" if self.is_whole else f" up to {looked_to}, where {SCAN_S:.0f} s of looking ended"
         if self.number == 1:
             message = f"{name}, {texts[0]} (no other one is refused{up_to})"
         else:
@@ -112,11 +112,11 @@ class BrokenRecords:
         return InvalidInputError(message + _OR_SKIP, code=code)
 
     def _add(self, listed: Sequence[tuple[int, BrokenRecord]], number: int) -> None:
-        self.listed += listed[: LISTED - len(self.listed)]
+        self.listed += listed[: MAX_LISTED - len(self.listed)]
         self.number += number
 
 
-def left_out_note(number: int, first: Sequence[str]) -> str:
+def describe_left_out(number: int, first: Sequence[str]) -> str:
     """Say that broken records were left out.
 
     Args:
@@ -124,7 +124,7 @@ def left_out_note(number: int, first: Sequence[str]) -> str:
         first: where the first of them stand, and what is wrong there.
     """
     more = f"; and {number - len(first):,} more" if number > len(first) else ""
-    return f"{counted(number, 'broken record')} left out: {_listed(first, more)}"
+    return f"{format_count(number, 'broken record')} left out: {_listed(first, more)}"
 
 
 def _within(name: str, place: str) -> str:

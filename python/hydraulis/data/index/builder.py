@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from hydraulis.data.index.broken_records import BrokenRecords, left_out_note
-from hydraulis.data.index.files import Extent, IndexWriter, begun_extent, complete_extent
+from hydraulis.data.index.broken_records import BrokenRecords, describe_left_out
+from hydraulis.data.index.files import Extent, IndexWriter, complete_extent, partial_extent
 from hydraulis.data.index.job import Block, IndexJob
 from hydraulis.data.index.worker import WorkerProcesses
 from hydraulis.errors import HydraulisError, InvalidInputError
-from hydraulis.files import nearest_there, try_to_write
-from hydraulis.text.numbers import counted
+from hydraulis.files import check_folder_writable, nearest_existing
+from hydraulis.text.numbers import format_count
 
 # Between two journals: bringing data to the disk costs more than doing so much work again.
 _SAVE_S = 2.0
@@ -68,7 +68,7 @@ def check_index_directory(directory: Path) -> None:
         HydraulisError: it could not (code `index_files`).
     """
     try:
-        try_to_write(nearest_there(directory))
+        check_folder_writable(nearest_existing(directory))
     except OSError as error:
         raise _unwritable(directory, error) from error
 
@@ -101,8 +101,8 @@ def check_extent(job: IndexJob, extent: Extent) -> None:
 def _check_broken(job: IndexJob, extent: Extent) -> None:
     if job.broken == "refuse" and extent.broken:
         message = (
-            f'{left_out_note(extent.broken, extent.first_broken)}; that was with data.broken = "skip": set '
-            "it again, or mend the files"
+            f'{describe_left_out(extent.broken, extent.first_broken)}; that was with data.broken = "skip": '
+            "set it again, or correct the files"
         )
         raise InvalidInputError(message, code="records_left_out")
 
@@ -110,14 +110,14 @@ def _check_broken(job: IndexJob, extent: Extent) -> None:
 def _no_document(job: IndexJob, extent: Extent) -> InvalidInputError:
     if extent.broken:
         message = (
-            f"no document is in {_files(job)}, {counted(extent.broken, 'broken record')} left out, "
+            f"no document is in {_files(job)}, {format_count(extent.broken, 'broken record')} left out, "
             f"the first: {extent.first_broken[0]}"
         )
         return InvalidInputError(message, code="corpus_empty")
     if not extent.without_target:
         return no_record(job)
     message = (
-        f"no document of {_files(job)} has a target, {counted(extent.without_target, 'document')} left "
+        f"no document of {_files(job)} has a target, {format_count(extent.without_target, 'document')} left "
         "out: check them, and what counts in the loss"
     )
     return InvalidInputError(message, code="corpus_empty")
@@ -130,7 +130,7 @@ def no_record(job: IndexJob) -> InvalidInputError:
 
 def _files(job: IndexJob) -> str:
     first, *others = job.paths
-    return f"file '{first}'" + (f" and {counted(len(others), 'other')}" if others else "")
+    return f"file '{first}'" + (f" and {format_count(len(others), 'other')}" if others else "")
 
 
 def _build(job: IndexJob, folder: Path, processes: int, progress: Callable[[float], None]) -> None:
@@ -207,7 +207,7 @@ def _no_empty_folder(folder: Path) -> Iterator[None]:
     try:
         yield
     except InvalidInputError:
-        begun = begun_extent(folder)
+        begun = partial_extent(folder)
         if begun is None or begun.pieces == 0:
             shutil.rmtree(folder)
         raise

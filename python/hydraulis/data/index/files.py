@@ -18,10 +18,10 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from hydraulis.data.corpus import Corpus
-from hydraulis.data.index.broken_records import LISTED
+from hydraulis.data.index.broken_records import MAX_LISTED
 from hydraulis.data.index.job import Block
 from hydraulis.errors import HydraulisError
-from hydraulis.files import replaced
+from hydraulis.files import replace_file
 
 _JOURNAL, _COMPLETE = "journal.json", "index.json"
 
@@ -129,7 +129,7 @@ class IndexWriter:
             places: where the first of them stand, and what is wrong there.
         """
         extent = self.extent
-        first = (*extent.first_broken, *places)[:LISTED]
+        first = (*extent.first_broken, *places)[:MAX_LISTED]
         self.extent = dataclasses.replace(extent, broken=extent.broken + number, first_broken=first)
 
     def end_piece(self) -> None:
@@ -143,7 +143,7 @@ class IndexWriter:
             file.flush()
             os.fsync(file.fileno())
         # What it is of is on the disk by now, and would be lost with a journal that the power took.
-        with replaced(self._folder / (_COMPLETE if complete else _JOURNAL), durable=True) as unfinished:
+        with replace_file(self._folder / (_COMPLETE if complete else _JOURNAL), durable=True) as unfinished:
             text = json.dumps(dataclasses.asdict(self._whole_pieces)) + "\n"
             unfinished.write_text(text, encoding="utf-8")
         if complete:
@@ -161,7 +161,7 @@ def complete_extent(folder: Path) -> Extent | None:
     return _read_extent(folder / _COMPLETE)
 
 
-def begun_extent(folder: Path) -> Extent | None:
+def partial_extent(folder: Path) -> Extent | None:
     """Return what is sound of an index that was begun and is not complete; None if there is nothing."""
     return _read_extent(folder / _JOURNAL)
 

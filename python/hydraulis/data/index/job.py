@@ -17,7 +17,7 @@ from hydraulis.config.data import Broken, RecordFormat
 from hydraulis.data.index.broken_records import BrokenRecords
 from hydraulis.data.records.fields import BrokenRecord
 from hydraulis.data.records.record_file import RecordFile, open_records
-from hydraulis.data.tokenization.chat_template import CHATML_NAME, ChatTemplate, named_template
+from hydraulis.data.tokenization.chat_template import CHATML_NAME, ChatTemplate, load_template
 from hydraulis.data.tokenization.encoder import (
     ChatEncoder,
     CompletionEncoder,
@@ -26,9 +26,9 @@ from hydraulis.data.tokenization.encoder import (
     TokensEncoder,
 )
 from hydraulis.data.tokenization.tokenizer import Tokenizer, load_tokenizer
-from hydraulis.data.tokens import MaskedTokens, Tokens, num_targets, plain_tokens
+from hydraulis.data.tokens import MaskedTokens, Tokens, count_targets, plain_tokens
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.paths import why_unreadable
+from hydraulis.text.paths import describe_read_error
 
 # Of what this code makes of the same files; raised when that changes.
 FORMAT = 1
@@ -106,7 +106,7 @@ class IndexJob:
             InvalidInputError: there is none, or its file cannot be read (code `chat_template`).
         """
         if self.chat_template:
-            return named_template(self.chat_template)
+            return load_template(self.chat_template)
         template = self.loaded_tokenizer.special.chat_template
         if not template:
             message = (
@@ -259,7 +259,7 @@ def _encoded(encoder: Encoder, values: Sequence[object] | BrokenRecord) -> _Docu
     except InvalidInputError as error:
         return BrokenRecord(f": {error}", code=error.code)
     counts = sequence.counts if isinstance(sequence, MaskedTokens) else None
-    return _Document(plain_tokens(sequence), counts, num_targets(sequence))
+    return _Document(plain_tokens(sequence), counts, count_targets(sequence))
 
 
 def file_stamp(path: Path) -> tuple[str, int, int]:
@@ -271,6 +271,8 @@ def file_stamp(path: Path) -> tuple[str, int, int]:
     try:
         status = path.stat()
     except OSError as error:
-        message = f"file '{path}' cannot be read ({why_unreadable(path, error)}); check the path and the file"
+        message = (
+            f"file '{path}' cannot be read ({describe_read_error(path, error)}); check the path and the file"
+        )
         raise InvalidInputError(message, code="source_file") from error
     return str(path.resolve()), status.st_size, status.st_mtime_ns

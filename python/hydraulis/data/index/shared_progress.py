@@ -6,11 +6,11 @@ from typing import NamedTuple, Self
 import numpy as np
 
 
-class News(NamedTuple):
-    """Among the answers of a process: it has come further, and `PiecesDone` says how far."""
+class ProgressNotice(NamedTuple):
+    """Among the answers of a process: it has come further, and `SharedProgress` says how far."""
 
 
-class PiecesDone(NamedTuple):
+class SharedProgress(NamedTuple):
     """How many pieces each process has done, with its share of the one that it is at.
 
     It is memory that they share, because their answers are read in the order of the pieces, and what one has

@@ -5,7 +5,7 @@ spawned one imports the program that started it: of a training run that is torch
 
 Whoever starts it writes a job, then pieces, and closes the pipe when there are no more; for each piece it
 answers with blocks, at last with what is broken, and then None, or with the error that ends it. How far it
-is stands in memory that all processes share (`PiecesDone`); between the blocks it says that there is
+is stands in memory that all processes share (`SharedProgress`); between the blocks it says that there is
 something new there.
 """
 
@@ -22,7 +22,7 @@ from typing import BinaryIO, Self
 
 from hydraulis.data.index.broken_records import BrokenRecords
 from hydraulis.data.index.job import Block, IndexJob, Piece
-from hydraulis.data.index.shared_progress import News, PiecesDone
+from hydraulis.data.index.shared_progress import ProgressNotice, SharedProgress
 from hydraulis.errors import HydraulisError
 
 # A process works on one piece while the next one waits for it.
@@ -48,7 +48,7 @@ class WorkerProcesses:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._number = number
         self._tell = tell
-        self._done = PiecesDone.of(number)
+        self._done = SharedProgress.of(number)
 
     def __enter__(self) -> Self:
         try:
@@ -105,7 +105,7 @@ class WorkerProcesses:
         while (answer := self._receive(number)) is not None:
             if isinstance(answer, HydraulisError):
                 raise answer
-            if isinstance(answer, News):
+            if isinstance(answer, ProgressNotice):
                 self._tell(self._done.total())
             else:
                 yield answer
@@ -122,11 +122,11 @@ class WorkerProcesses:
         except BrokenPipeError as error:
             raise self._died(number) from error
 
-    def _receive(self, number: int) -> Block | BrokenRecords | News | HydraulisError | None:
+    def _receive(self, number: int) -> Block | BrokenRecords | ProgressNotice | HydraulisError | None:
         pipe = self._processes[number].stdout
         assert pipe is not None  # asked for above
         try:
-            answer: Block | BrokenRecords | News | HydraulisError | None = pickle.load(pipe)
+            answer: Block | BrokenRecords | ProgressNotice | HydraulisError | None = pickle.load(pipe)
         except (EOFError, pickle.UnpicklingError) as error:
             raise self._died(number) from error
         return answer
@@ -154,7 +154,7 @@ def serve(requests: BinaryIO, answers: BinaryIO, tell: Callable[[float], None]) 
 
         def within(share: float, before: int = number) -> None:
             tell(before + share)
-            pickle.dump(News(), answers)
+            pickle.dump(ProgressNotice(), answers)
             answers.flush()
 
         try:
@@ -179,7 +179,7 @@ def main() -> None:
     os.dup2(2, 1)
     number, file = map(int, sys.argv[1:])
     try:
-        serve(sys.stdin.buffer, answers, partial(PiecesDone(file).write, number))
+        serve(sys.stdin.buffer, answers, partial(SharedProgress(file).write, number))
     except BrokenPipeError:
         # Whoever asked is gone; closing the pipe would try once more.
         os._exit(1)

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydraulis.data.records.fields import check_fields, rows
+from hydraulis.data.records.fields import check_fields, iterate_rows
 from hydraulis.errors import InvalidInputError
-from hydraulis.extras import extra_module
+from hydraulis.extras import import_extra
 
 _PIECE_ROWS = 4096
 _RANDOM_ACCESS = b"ARROW1"
@@ -26,7 +26,7 @@ class ArrowFile:
     """
 
     def __init__(self, path: Path, fields: Sequence[str]) -> None:
-        self._pyarrow: Any = extra_module("pyarrow", f"the Arrow file '{path}'")
+        self._pyarrow: Any = import_extra("pyarrow", f"the Arrow file '{path}'")
         self._path = path
         self._fields = fields
         with path.open("rb") as file:
@@ -56,7 +56,7 @@ class ArrowFile:
             if where >= stop:
                 return
             if where >= start:
-                yield from enumerate(rows(batch, self._fields), start=where)
+                yield from enumerate(iterate_rows(batch, self._fields), start=where)
             where += batch.num_rows
 
     def place(self, where: int) -> str:
@@ -64,7 +64,7 @@ class ArrowFile:
         return f"file '{self._path}', row {where}"
 
     def _open(self) -> Any:
-        ipc: Any = extra_module("pyarrow.ipc", f"the Arrow file '{self._path}'")
+        ipc: Any = import_extra("pyarrow.ipc", f"the Arrow file '{self._path}'")
         mapped = self._pyarrow.memory_map(str(self._path))
         return ipc.open_stream(mapped) if self._is_stream else ipc.open_file(mapped)
 

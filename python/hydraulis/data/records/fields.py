@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.extras import extra_module
+from hydraulis.extras import import_extra
 
 
 class BrokenRecord(NamedTuple):
@@ -25,13 +25,13 @@ class BrokenRecord(NamedTuple):
         return InvalidInputError(f"{place}{why}", code=code)
 
 
-def rows(batch: Any, fields: Sequence[str]) -> Iterator[Sequence[object]]:
+def iterate_rows(batch: Any, fields: Sequence[str]) -> Iterator[Sequence[object]]:
     """Give the wanted fields of each row of a record batch; lists of integers as arrays, not copied."""
     return zip(*(_values(batch.column(batch.schema.get_field_index(name))) for name in fields), strict=True)
 
 
 def _values(column: Any) -> Sequence[object]:
-    pyarrow: Any = extra_module("pyarrow", "reading columns")
+    pyarrow: Any = import_extra("pyarrow", "reading columns")
     kind = column.type
     is_list = pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)
     plain = is_list and pyarrow.types.is_integer(kind.value_type) and not column.null_count
@@ -54,12 +54,12 @@ def check_fields(names: Collection[str], fields: Sequence[str], place: str) -> N
         fields: that are wanted.
         place: of the file, as the message begins.
     """
-    broken = without_field(names, fields)
+    broken = find_missing_field(names, fields)
     if broken is not None:
         raise broken.error(place)
 
 
-def without_field(names: Collection[str], fields: Sequence[str]) -> BrokenRecord | None:
+def find_missing_field(names: Collection[str], fields: Sequence[str]) -> BrokenRecord | None:
     """Say which field a file or a record lacks, the same names given; None if it has all."""
     for field in fields:
         if field not in names:

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hydraulis.data.records.fields import BrokenRecord, without_field
-from hydraulis.text.paths import why_no_json
+from hydraulis.data.records.fields import BrokenRecord, find_missing_field
+from hydraulis.text.paths import describe_json_error
 
 # Large enough that starting a piece costs nothing, small enough that little is lost when a run is killed.
 PIECE_BYTES = 4 << 20
@@ -73,8 +73,8 @@ class JsonLines:
             why = f" is not UTF-8 (byte {error.start}): save the file as UTF-8 text"
             return BrokenRecord(why, code="record_syntax")
         except (ValueError, RecursionError) as error:
-            why = f" is no JSON ({why_no_json(error)}): write one object per line"
+            why = f" is no JSON ({describe_json_error(error)}): write one object per line"
             return BrokenRecord(why, code="record_syntax")
         if not isinstance(record, dict):
             return BrokenRecord(" is no JSON object: write one per line", code="record_syntax")
-        return without_field(record, self._fields) or [record[name] for name in self._fields]
+        return find_missing_field(record, self._fields) or [record[name] for name in self._fields]

@@ -5,9 +5,9 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from hydraulis.data.records.fields import check_fields, rows
+from hydraulis.data.records.fields import check_fields, iterate_rows
 from hydraulis.errors import InvalidInputError
-from hydraulis.extras import extra_module
+from hydraulis.extras import import_extra
 
 # Rows that are decoded together.
 _ROWS = 1024
@@ -27,8 +27,8 @@ class ParquetFile:
     """
 
     def __init__(self, path: Path, fields: Sequence[str]) -> None:
-        pyarrow: Any = extra_module("pyarrow", f"the Parquet file '{path}'")
-        parquet: Any = extra_module("pyarrow.parquet", f"the Parquet file '{path}'")
+        pyarrow: Any = import_extra("pyarrow", f"the Parquet file '{path}'")
+        parquet: Any = import_extra("pyarrow.parquet", f"the Parquet file '{path}'")
         try:
             self._file = parquet.ParquetFile(path)
         except pyarrow.ArrowInvalid as error:
@@ -50,7 +50,7 @@ class ParquetFile:
         groups = [number for number, (first, last) in pieces if start <= first and last <= stop]
         where = start
         for batch in self._file.iter_batches(_ROWS, row_groups=groups, columns=list(self._fields)):
-            for values in rows(batch, self._fields):
+            for values in iterate_rows(batch, self._fields):
                 yield where, values
                 where += 1
 

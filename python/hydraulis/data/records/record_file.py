@@ -9,7 +9,7 @@ from hydraulis.data.records.fields import BrokenRecord
 from hydraulis.data.records.json_lines import JsonLines
 from hydraulis.data.records.parquet import ParquetFile
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.paths import why_unreadable
+from hydraulis.text.paths import describe_read_error
 
 
 class RecordFile(Protocol):
@@ -52,5 +52,7 @@ def open_records(path: Path, fields: Sequence[str]) -> RecordFile:
     try:
         return _KINDS[path.suffix.lower()](path, fields)
     except OSError as error:
-        message = f"file '{path}' cannot be read ({why_unreadable(path, error)}); check the path and the file"
+        message = (
+            f"file '{path}' cannot be read ({describe_read_error(path, error)}); check the path and the file"
+        )
         raise InvalidInputError(message, code="source_file") from error

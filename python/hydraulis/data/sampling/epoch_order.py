@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-Documents = npt.NDArray[np.int64]
+SequenceIndices = npt.NDArray[np.int64]
 
 # Beside the seed, so that the order within a source is independent of the order of the epoch.
 _WITHIN = 0x4D4958
@@ -27,7 +27,7 @@ class Shuffle:
         self._num_sequences = num_sequences
         self._seed = seed
 
-    def __call__(self, epoch: int) -> Documents:
+    def __call__(self, epoch: int) -> SequenceIndices:
         """Give the sequences of an epoch in their order."""
         return np.random.default_rng([self._seed, epoch]).permutation(self._num_sequences)
 
@@ -48,7 +48,7 @@ class Mixture:
     """
 
     def __init__(
-        self, bounds: npt.NDArray[np.int64], lengths: Documents, weights: Sequence[float], seed: int
+        self, bounds: npt.NDArray[np.int64], lengths: SequenceIndices, weights: Sequence[float], seed: int
     ) -> None:
         tokens = np.add.reduceat(lengths, bounds[:-1], dtype=np.int64)
         share = np.array(weights, dtype=np.float64) / sum(weights)
@@ -57,13 +57,13 @@ class Mixture:
         self._per_epoch = share * float(tokens.sum()) / tokens * self._sizes
         self._seed = seed
 
-    def __call__(self, epoch: int) -> Documents:
+    def __call__(self, epoch: int) -> SequenceIndices:
         """Give the sequences of an epoch in their order; a sequence may come more than once."""
         parts = [self._of_source(source, epoch) for source in range(len(self._sizes))]
         together = np.concatenate(parts)
         return together[np.random.default_rng([self._seed, epoch]).permutation(len(together))]
 
-    def _of_source(self, source: int, epoch: int) -> Documents:
+    def _of_source(self, source: int, epoch: int) -> SequenceIndices:
         """Give what a source adds to an epoch: the next places of its endless stream of permutations."""
         size = int(self._sizes[source])
         start, stop = (int(turn * self._per_epoch[source]) for turn in (epoch, epoch + 1))
@@ -72,8 +72,8 @@ class Mixture:
             return np.zeros(0, dtype=np.int64)
         stream = np.concatenate([self._round(source, number, size) for number in rounds])
         before = rounds.start * size
-        places: Documents = self._first[source] + stream[start - before : stop - before]
+        places: SequenceIndices = self._first[source] + stream[start - before : stop - before]
         return places
 
-    def _round(self, source: int, number: int, size: int) -> Documents:
+    def _round(self, source: int, number: int, size: int) -> SequenceIndices:
         return np.random.default_rng([self._seed, _WITHIN, source, number]).permutation(size)

@@ -4,8 +4,8 @@ import dataclasses
 
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
-from hydraulis.data.sampling.run_sampler import sampler_for
-from hydraulis.text.numbers import counted
+from hydraulis.data.sampling.run_sampler import make_sampler
+from hydraulis.text.numbers import format_count
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class RunLength:
     def __str__(self) -> str:
         """Say how many steps the epochs are."""
         are = "is" if self.epochs == 1 else "are"
-        return f"{counted(self.epochs, 'epoch')} {are} {counted(self.steps, 'step')}"
+        return f"{format_count(self.epochs, 'epoch')} {are} {format_count(self.steps, 'step')}"
 
 
-def epochs_of(config: RunConfig, data: SequenceSource) -> RunLength | None:
+def run_length(config: RunConfig, data: SequenceSource) -> RunLength | None:
     """Count what the epochs of a configuration come to; None where it counts steps alone.
 
     Raises:
@@ -42,7 +42,7 @@ def epochs_of(config: RunConfig, data: SequenceSource) -> RunLength | None:
     epochs = config.train.epochs
     if epochs is None:
         return None
-    sampler = sampler_for(config.data, data, config.train.seed, epochs)
+    sampler = make_sampler(config.data, data, config.train.seed, epochs)
     steps = sampler.num_steps(epochs)
     last = sampler.batch(steps - 1).documents
     tokens = int(data.lengths[last].sum())
@@ -54,7 +54,7 @@ def with_steps(config: RunConfig, epochs: RunLength | None) -> RunConfig:
 
     Args:
         config: of a run.
-        epochs: as `epochs_of` gave it.
+        epochs: as `run_length` gave it.
     """
     if epochs is None:
         return config

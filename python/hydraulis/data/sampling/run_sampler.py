@@ -8,37 +8,37 @@ from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import Dataset, Integers, SequenceSource
 from hydraulis.data.sampling.epoch_order import Mixture
 from hydraulis.data.sampling.sampler import BatchSampler
-from hydraulis.text.numbers import counted
+from hydraulis.text.numbers import format_count
 
 # In a batch. So many of a small file may be meant, to try something out; more are a mistake as a rule.
 MOST_EPOCHS = 100
 
 
-def repeats_note(budget: str, sampler: BatchSampler, lengths: Integers) -> str:
+def describe_repeats(key: str, sampler: BatchSampler, lengths: Integers) -> str:
     """Say that a batch holds more epochs than one would mean it to; empty if it does not.
 
     Args:
-        budget: of a batch, as it is called where it is set.
-        sampler: that draws the batches.
-        lengths: of the sequences that it draws from.
+        key: Name of the key or option that sets the batch budget, for the message.
+        sampler: Sampler of the batches.
+        lengths: Tokens of each sequence, int64 [n].
     """
     if sampler.epochs_per_batch <= MOST_EPOCHS:
         return ""
-    epoch = f"{counted(len(lengths), 'sequence')} of {counted(int(lengths.sum()), 'token')} in all"
+    epoch = f"{format_count(len(lengths), 'sequence')} of {format_count(int(lengths.sum()), 'token')} in all"
     return (
-        f"{budget} = {sampler.per_batch:,}: the data, {epoch}, come about "
+        f"{key} = {sampler.per_batch:,}: the data, {epoch}, come about "
         f"{sampler.epochs_per_batch:,.0f} times in each batch: it holds the same over and over; lower it, or "
         "add data"
     )
 
 
-def repeats_of(config: RunConfig, data: SequenceSource) -> str:
-    """Say it of the batches of a run; see `repeats_note`."""
-    sampler = sampler_for(config.data, data, config.train.seed, config.train.epochs)
-    return repeats_note(f"data.{config.data.budget_key}", sampler, data.lengths)
+def describe_run_repeats(config: RunConfig, data: SequenceSource) -> str:
+    """Say it of the batches of a run; see `describe_repeats`."""
+    sampler = make_sampler(config.data, data, config.train.seed, config.train.epochs)
+    return describe_repeats(f"data.{config.data.budget_key}", sampler, data.lengths)
 
 
-def sampler_for(
+def make_sampler(
     config: DataConfig, dataset: SequenceSource, seed: int, epochs: int | None = None
 ) -> BatchSampler:
     """Make the sampler of a configuration.
@@ -53,11 +53,11 @@ def sampler_for(
     order = None
     if isinstance(dataset, Dataset) and dataset.weights is not None:
         order = Mixture(dataset.source_bounds, lengths, dataset.weights, seed)
-    sizes, per_batch = budget(config, lengths)
+    sizes, per_batch = batch_budget(config, lengths)
     return BatchSampler(sizes, per_batch, seed, order=order, epoch_end=config.epoch_end, epochs=epochs)
 
 
-def budget(config: DataConfig, lengths: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
+def batch_budget(config: DataConfig, lengths: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
     """Return what each sequence takes of a batch's budget, and the budget."""
     if config.tokens_per_batch is not None:
         return lengths, config.tokens_per_batch

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis.data.sampling.epoch_order import Documents, Shuffle
+from hydraulis.data.sampling.epoch_order import SequenceIndices, Shuffle
 from hydraulis.errors import InvalidInputError
 
 # In a batch: it would take a second to draw, and train nothing that fewer do not.
@@ -43,7 +43,7 @@ class GlobalBatch:
 
     index: int
     epoch: int
-    documents: Documents
+    documents: SequenceIndices
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class BatchSampler:
         per_batch: int,
         seed: int,
         *,
-        order: Callable[[int], Documents] | None = None,
+        order: Callable[[int], SequenceIndices] | None = None,
         epoch_end: Literal["continue", "drop"] = "continue",
         epochs: int | None = None,
     ) -> None:
@@ -147,7 +147,7 @@ class BatchSampler:
             self._starts.append(self._take(self._starts[-1])[2])
         return self._starts[index]
 
-    def _take(self, start: _Position) -> tuple[Documents, _Position, _Position]:
+    def _take(self, start: _Position) -> tuple[SequenceIndices, _Position, _Position]:
         """Take sequences from `start` on until the budget is reached.
 
         Returns:
@@ -178,13 +178,13 @@ class BatchSampler:
             raise InvalidInputError(message, code="sampler_input")
         return _Position(epoch + 1, 0, dropped + length - first)
 
-    def _make_epoch(self, epoch: int) -> tuple[Documents, npt.NDArray[np.int64]]:
+    def _make_epoch(self, epoch: int) -> tuple[SequenceIndices, npt.NDArray[np.int64]]:
         """Return an epoch's order, and how much of a budget comes before each place in it and its end."""
         order = self._order(epoch)
         return order, np.concatenate(([0], np.cumsum(self._sizes[order])))
 
 
-def batches_in_order(sizes: npt.NDArray[np.int64], per_batch: int) -> list[Documents]:
+def batches_in_order(sizes: npt.NDArray[np.int64], per_batch: int) -> list[SequenceIndices]:
     """Divide all sequences into batches once, in their own order: what evaluation goes through.
 
     Args:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hydraulis.config.data import DataConfig
 from hydraulis.data.index.job import file_stamp
-from hydraulis.data.sources.prepare import files_of
+from hydraulis.data.sources.prepare import find_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,19 +21,19 @@ class DataFile:
     bytes: int
 
 
-def data_files(config: DataConfig) -> list[DataFile]:
+def list_data_files(config: DataConfig) -> list[DataFile]:
     """List the files of all sources, in order.
 
     Raises:
         InvalidInputError: nothing bears a name (see `source_files`), or a file cannot be read (code
             `source_file`).
     """
-    by_source = (files_of(config, number) for number in range(len(config.sources)))
+    by_source = (find_files(config, number) for number in range(len(config.sources)))
     paths = (path for records, mapped in by_source for path in (*records, *mapped))
     return [DataFile(path=str(path), bytes=file_stamp(path)[1]) for path in paths]
 
 
-def what_differs(before: Sequence[DataFile], now: Sequence[DataFile]) -> str | None:
+def describe_difference(before: Sequence[DataFile], now: Sequence[DataFile]) -> str | None:
     """Say what tells that files do not hold what they held before; None if nothing does.
 
     Of the same sizes they may lie elsewhere, and bear other names.

@@ -7,7 +7,7 @@ from pathlib import Path
 from hydraulis.config.data import DataConfig, SourceConfig
 from hydraulis.data.index.builder import ensure_index
 from hydraulis.data.index.job import IndexJob
-from hydraulis.data.sources.source_files import source_files
+from hydraulis.data.sources.source_files import find_source_files
 from hydraulis.data.sources.token_files import is_token_file
 from hydraulis.errors import InvalidInputError
 
@@ -29,7 +29,7 @@ class PreparedSource:
     weight: float | None
 
 
-def prepare(config: DataConfig, progress: Progress = lambda _: None) -> list[PreparedSource]:
+def prepare_sources(config: DataConfig, progress: Progress = lambda _: None) -> list[PreparedSource]:
     """Find the files of every source, and build the indexes that are missing.
 
     Args:
@@ -37,18 +37,18 @@ def prepare(config: DataConfig, progress: Progress = lambda _: None) -> list[Pre
         progress: called with the share that is done, from 0 to 1.
 
     Raises:
-        HydraulisError: see `source_files` and `ensure_index`.
+        HydraulisError: see `find_source_files` and `ensure_index`.
     """
     prepared = []
     for number, source in enumerate(config.sources):
-        records, mapped = files_of(config, number)
+        records, mapped = find_files(config, number)
 
         def share(done: float, before: int = number) -> None:
             progress((before + done) / len(config.sources))
 
         index = (
             ensure_index(
-                index_job(config, source, records),
+                make_index_job(config, source, records),
                 Path(config.index_directory),
                 config.index_processes,
                 share,
@@ -66,15 +66,15 @@ def prepare(config: DataConfig, progress: Progress = lambda _: None) -> list[Pre
     return prepared
 
 
-def files_of(config: DataConfig, number: int) -> tuple[list[Path], list[Path]]:
+def find_files(config: DataConfig, number: int) -> tuple[list[Path], list[Path]]:
     """Find the files of a source: those that hold records, and those that hold tokens, which are mapped.
 
     Raises:
-        InvalidInputError: nothing bears a name (see `source_files`), or the files hold tokens and the source
-            is of another format (code `config_value`).
+        InvalidInputError: A name matches no file (see `find_source_files`), or the files hold tokens and the
+            source has another format (code `config_value`).
     """
     source = config.sources[number]
-    paths = source_files(source.files)
+    paths = find_source_files(source.files)
     records = [path for path in paths if not is_token_file(path)]
     mapped = [path for path in paths if is_token_file(path)]
     if mapped and source.format != "tokens":
@@ -86,7 +86,7 @@ def files_of(config: DataConfig, number: int) -> tuple[list[Path], list[Path]]:
     return records, mapped
 
 
-def index_job(config: DataConfig, source: SourceConfig, records: Sequence[Path]) -> IndexJob:
+def make_index_job(config: DataConfig, source: SourceConfig, records: Sequence[Path]) -> IndexJob:
     """Say what the index of a source is made of."""
     is_text = source.format != "tokens"
     return IndexJob(

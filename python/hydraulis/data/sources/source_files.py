@@ -10,7 +10,7 @@ from hydraulis.data.sources.token_files import MEGATRON_SUFFIXES, is_token_file
 from hydraulis.errors import InvalidInputError
 
 
-def source_files(names: Sequence[str]) -> list[Path]:
+def find_source_files(names: Sequence[str]) -> list[Path]:
     """Find the files that paths, globs and folders stand for, each once.
 
     A folder is one that Hugging Face's datasets saved; its files come in the order that it states. Those of

@@ -8,9 +8,9 @@ import numpy as np
 
 from hydraulis.config.data import DataConfig
 from hydraulis.data.index.builder import check_extent, index_folder, no_record
-from hydraulis.data.index.files import begun_extent, complete_extent
+from hydraulis.data.index.files import complete_extent, partial_extent
 from hydraulis.data.index.job import IndexJob
-from hydraulis.data.sources.prepare import PreparedSource, files_of, index_job
+from hydraulis.data.sources.prepare import PreparedSource, find_files, make_index_job
 
 # Of many files it is the kind of the records that is asked for, not each one.
 _MOST_FILES = 16
@@ -31,7 +31,7 @@ class SourceState:
     documents: int
 
 
-def source_states(config: DataConfig) -> list[SourceState]:
+def inspect_sources(config: DataConfig) -> list[SourceState]:
     """Look at the sources of a configuration; of those without an index the first records are read.
 
     Raises:
@@ -42,19 +42,19 @@ def source_states(config: DataConfig) -> list[SourceState]:
 
 def _state(config: DataConfig, number: int) -> SourceState:
     source = config.sources[number]
-    records, mapped = files_of(config, number)
+    records, mapped = find_files(config, number)
     files = len(records) + len(mapped)
     if not records:
         prepared = PreparedSource(mapped=tuple(map(str, mapped)), index=None, weight=source.weight)
         return SourceState(files=files, prepared=prepared, documents=0)
-    job = index_job(config, source, records)
+    job = make_index_job(config, source, records)
     folder = index_folder(job, Path(config.index_directory))
     extent = complete_extent(folder)
     if extent is not None:
         check_extent(job, extent)
         prepared = PreparedSource(mapped=tuple(map(str, mapped)), index=str(folder), weight=source.weight)
         return SourceState(files=files, prepared=prepared, documents=extent.documents)
-    begun = begun_extent(folder)
+    begun = partial_extent(folder)
     _read_first(job, records)
     return SourceState(files=files, prepared=None, documents=0 if begun is None else begun.documents)
 

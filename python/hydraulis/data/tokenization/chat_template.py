@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.extras import extra_module
-from hydraulis.text.nearest import meant
-from hydraulis.text.paths import why_unreadable
-from hydraulis.text.values import shortened
+from hydraulis.extras import import_extra
+from hydraulis.text.nearest import did_you_mean
+from hydraulis.text.paths import describe_read_error
+from hydraulis.text.values import as_short_json
 
 # Characters that Unicode keeps free for such uses inside of a program.
 _BEGIN, _END = "\ufdd0", "\ufdd1"
@@ -38,7 +38,7 @@ CHATML = """\
 Message = Mapping[str, Any]
 
 
-def named_template(name: str) -> str:
+def load_template(name: str) -> str:
     """Return the Jinja source of a template: `chatml`, or what a file holds.
 
     Raises:
@@ -50,10 +50,10 @@ def named_template(name: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = why_unreadable(path, error) if isinstance(error, OSError) else error
+        why = describe_read_error(path, error) if isinstance(error, OSError) else error
         message = (
             f"chat template '{path}' cannot be read ({why}); data.chat_template, or --chat-template "
-            f"of hydraulis analyze, names a Jinja file, or '{CHATML_NAME}'{meant(name, [CHATML_NAME])}"
+            f"of hydraulis analyze, names a Jinja file, or '{CHATML_NAME}'{did_you_mean(name, [CHATML_NAME])}"
         )
         raise InvalidInputError(message, code="chat_template") from error
 
@@ -87,7 +87,7 @@ class ChatTemplate:
     def __init__(
         self, source: str, special_tokens: Mapping[str, str], name: str = "the chat template"
     ) -> None:
-        self._jinja: Any = extra_module("jinja2", "a chat template")
+        self._jinja: Any = import_extra("jinja2", "a chat template")
         try:
             self._template = _environment(self._jinja).from_string(source)
         except self._jinja.TemplateSyntaxError as error:
@@ -209,7 +209,7 @@ def _where_no_text(messages: Sequence[Message]) -> str:
     """Say which message has no text as its content, which templates stumble over; empty if all have one."""
     for number, message in enumerate(messages):
         if not isinstance(message.get("content"), str):
-            value = shortened(message["content"]) if "content" in message else "absent"
+            value = as_short_json(message["content"]) if "content" in message else "absent"
             return (
                 f"the content of message {number}, counted from 0, is {value}: give it a text, or set "
                 "data.chat_template (--chat-template) to a template that takes it, such as one that writes "
@@ -263,9 +263,9 @@ def _cannot_tell(number: int) -> InvalidInputError:
 
 def _environment(jinja: Any) -> Any:
     """Make the sandbox, with what templates of Hugging Face expect in it."""
-    sandbox: Any = extra_module("jinja2.sandbox", "a chat template")
-    nodes: Any = extra_module("jinja2.nodes", "a chat template")
-    extension: Any = extra_module("jinja2.ext", "a chat template")
+    sandbox: Any = import_extra("jinja2.sandbox", "a chat template")
+    nodes: Any = import_extra("jinja2.nodes", "a chat template")
+    extension: Any = import_extra("jinja2.ext", "a chat template")
 
     class Generation(extension.Extension):  # type: ignore[misc]
         """The statement around what the assistant wrote."""

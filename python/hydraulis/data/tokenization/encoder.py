@@ -9,8 +9,8 @@ from hydraulis.data.tokenization.chat_template import ChatTemplate
 from hydraulis.data.tokenization.tokenizer import Tokenizer
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, Tokens
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.numbers import counted
-from hydraulis.text.values import shortened
+from hydraulis.text.numbers import format_count
+from hydraulis.text.values import as_short_json
 
 # As torch and transformers have it: a label that does not count.
 IGNORED_LABEL = -100
@@ -131,8 +131,8 @@ class TokensEncoder:
         labels = _integers(self._fields[1], values[1], "label")
         if len(labels) != len(tokens):
             message = (
-                f"field '{self._fields[1]}' has {counted(len(labels), 'label')} for "
-                f"{counted(len(tokens), 'token')}; give one for each"
+                f"field '{self._fields[1]}' has {format_count(len(labels), 'label')} for "
+                f"{format_count(len(tokens), 'token')}; give one for each"
             )
             raise InvalidInputError(message, code="record_value")
         return MaskedTokens(tokens, labels != IGNORED_LABEL)
@@ -190,7 +190,6 @@ def _integers(field: str, value: object, what: str) -> Tokens:
 
 
 def _value(field: str, value: object, wanted: str) -> InvalidInputError:
-    message = (
-        f"field '{field}' holds {shortened(value)} where {wanted} must be; mend the record, or leave it out"
-    )
+    held = as_short_json(value)
+    message = f"field '{field}' holds {held} where {wanted} must be; mend the record, or leave it out"
     return InvalidInputError(message, code="record_value")

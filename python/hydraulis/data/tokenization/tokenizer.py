@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from hydraulis.data.tokens import Tokens
 from hydraulis.errors import InvalidInputError
-from hydraulis.extras import extra_module
-from hydraulis.text.nearest import meant
-from hydraulis.text.paths import hub_remedy, why_unreadable
+from hydraulis.extras import import_extra
+from hydraulis.text.nearest import did_you_mean
+from hydraulis.text.paths import describe_read_error, hub_remedy
 
 Places = npt.NDArray[np.int64]
 
@@ -104,7 +104,7 @@ class JsonTokenizer:
 
     def __init__(self, path: Path) -> None:
         file = path / "tokenizer.json" if path.is_dir() else path
-        library = extra_module("tokenizers", f"the tokenizer '{file}'")
+        library = import_extra("tokenizers", f"the tokenizer '{file}'")
         content = _read(file)
         try:
             self._tokenizer: Any = library.Tokenizer.from_str(content.decode())
@@ -194,10 +194,10 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        why = why_unreadable(path, error)
+        why = describe_read_error(path, error)
         message = (
             f"tokenizer file '{path}' cannot be read ({why}); give a tokenizer.json, its folder, or '{BYTES}'"
-            f"{hub_remedy(str(path))}{meant(str(path), [BYTES])}"
+            f"{hub_remedy(str(path))}{did_you_mean(str(path), [BYTES])}"
         )
         raise InvalidInputError(message, code="tokenizer_file") from error
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from hydraulis.errors import HydraulisError
-from hydraulis.files import replaced
+from hydraulis.files import replace_file
 
 
 def write_durably(path: Path, write: Callable[[Path], object]) -> None:
@@ -20,7 +20,7 @@ def write_durably(path: Path, write: Callable[[Path], object]) -> None:
         HydraulisError: it cannot be written (code `checkpoint_write`).
     """
     try:
-        with replaced(path, durable=True) as unfinished:
+        with replace_file(path, durable=True) as unfinished:
             write(unfinished)
     # safetensors has an exception of its own for a full disk.
     except (OSError, SafetensorError) as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
 from hydraulis.runtime.records.run_directory import CHECKPOINTS, why_no_folder
-from hydraulis.text.numbers import counted
+from hydraulis.text.numbers import format_count
 
 _NAME = re.compile(r"step-(\d{8,})")
 _BEGIN_ANEW = ", or train without resuming: that begins anew in a folder of its own"
@@ -47,7 +47,7 @@ class CheckpointFolder:
         names = [path.name for path in self._all() if not (path / MANIFEST).is_file()]
         if not names:
             return ""
-        others = f" (and {counted(len(names) - 1, 'other')} before it)" if len(names) > 1 else ""
+        others = f" (and {format_count(len(names) - 1, 'other')} before it)" if len(names) > 1 else ""
         return f": {names[-1]}{others} lacks {MANIFEST}, which is written last, so it was never completed"
 
     def begin(self, step: int) -> Path:
@@ -116,6 +116,6 @@ def checkpoint_of(source: Path) -> Path:
     # Of many the newest, which are those that are looked for as a rule.
     names = ", ".join(path.name for path in complete[-_MOST_NAMED:])
     before = len(complete) - _MOST_NAMED
-    others = f" (and {counted(before, 'other')} before)" if before > 0 else ""
+    others = f" (and {format_count(before, 'other')} before)" if before > 0 else ""
     message = f"{source} is no complete checkpoint; name one of {source.parent}: {names}{others}"
     raise InvalidInputError(message, code="checkpoint_missing")

@@ -5,7 +5,7 @@ from typing import Any
 
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import Dataset
-from hydraulis.data.sampling.run_sampler import sampler_for
+from hydraulis.data.sampling.run_sampler import make_sampler
 from hydraulis.runtime.checkpoint.manifest import DataCursor
 
 
@@ -31,7 +31,7 @@ class DataPosition:
     def __init__(self, config: RunConfig, data: Dataset) -> None:
         self._config = config
         self._data = data
-        self._sampler = sampler_for(config.data, data, config.train.seed, config.train.epochs)
+        self._sampler = make_sampler(config.data, data, config.train.seed, config.train.epochs)
 
     def cursor(self, step: int) -> DataCursor:
         """Give the cursor after so many completed iterations."""

@@ -11,7 +11,7 @@ import torch
 
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import RunConfig, to_dict
-from hydraulis.data.sources.data_files import DataFile, what_differs
+from hydraulis.data.sources.data_files import DataFile, describe_difference
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.parameters import checkpoint_name
 from hydraulis.model.wide import wide_dtype
@@ -25,7 +25,7 @@ from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.records.run_directory import CORPUS
 from hydraulis.runtime.state.optimizer_shard import HomeShare
 from hydraulis.runtime.state.parameters import ModelParameters
-from hydraulis.text.values import written
+from hydraulis.text.values import as_toml
 
 LATEST = "latest"
 # The digest of a batch that has no sequences.
@@ -74,7 +74,7 @@ class ResumedRun:
         for name, now in batch_settings(config).items():
             if now != getattr(self.manifest.data, name):
                 raise self._other_data(name, now)
-        differs = what_differs(self._files(files), files)
+        differs = describe_difference(self._files(files), files)
         if differs is not None:
             message = (
                 f"checkpoint {self.checkpoint} is of other data: {differs}; put the files back as they were, "
@@ -106,9 +106,9 @@ class ResumedRun:
                 raise self._other_data(field.name, now, why)
 
     def _other_data(self, name: str, now: object, why: str = "") -> InvalidInputError:
-        before = written(getattr(self.manifest.data, name))
+        before = as_toml(getattr(self.manifest.data, name))
         message = (
-            f"checkpoint {self.checkpoint} has {_DATA_NAMES[name]} = {before} and the run {written(now)}{why}"
+            f"checkpoint {self.checkpoint} has {_DATA_NAMES[name]} = {before} and the run {as_toml(now)}{why}"
             ": its batches would be others; set it back, or begin anew without resuming"
         )
         return InvalidInputError(message, code="checkpoint_data")
@@ -132,7 +132,7 @@ class ResumedRun:
         others = [key for key in now if key not in _NOT_OF_THE_DATA and before.get(key) != now[key]]
         if not others:
             return " (of the section data nothing differs, so the files do)"
-        changes = (f"data.{key} was {written(before.get(key))} and is {written(now[key])}" for key in others)
+        changes = (f"data.{key} was {as_toml(before.get(key))} and is {as_toml(now[key])}" for key in others)
         return f" ({'; '.join(changes)})"
 
     def nothing_left(self, num_steps: int) -> str | None:
@@ -255,7 +255,7 @@ def _check_thawed(manifest: Manifest, parameters: ModelParameters) -> None:
 
 def _refuse_model(resumed: ResumedRun, name: str, before: object, now: object) -> None:
     message = (
-        f"checkpoint {resumed.checkpoint} has {name} = {written(before)} and the run has {written(now)}; "
+        f"checkpoint {resumed.checkpoint} has {name} = {as_toml(before)} and the run has {as_toml(now)}; "
         "set it back, or begin anew without resuming"
     )
     raise InvalidInputError(message, code="checkpoint_model")

@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from hydraulis.config.hugging_face.read import MODEL_CONFIG, POSITIONS, from_hugging_face, positions_of
+from hydraulis.config.hugging_face.read import MODEL_CONFIG, POSITIONS, from_hugging_face, max_positions
 from hydraulis.config.hugging_face.write import to_hugging_face
 from hydraulis.errors import HydraulisError
 from hydraulis.model.parameters import checkpoint_name
@@ -66,7 +66,7 @@ def _config(manifest: Manifest, carried: Path) -> dict[str, Any]:
     path, longest = carried / MODEL_CONFIG, manifest.data.max_tokens
     if path.is_file():
         given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if (positions_of(given) or longest) < longest:
+        if (max_positions(given) or longest) < longest:
             given[POSITIONS] = longest
         # A scaling's context may be these positions: then it is another model, unless it is written anew.
         if from_hugging_face(given) == manifest.model:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from hydraulis.config.data import DataConfig
 from hydraulis.config.hugging_face.read import MODEL_CONFIG
-from hydraulis.data.tokenization.chat_template import named_template
+from hydraulis.data.tokenization.chat_template import load_template
 from hydraulis.errors import InvalidInputError
-from hydraulis.files import unreadable
+from hydraulis.files import unreadable_error
 from hydraulis.runtime.records.run_directory import CARRIED, RunDirectory
 
 TEMPLATE = "chat_template.jinja"
@@ -40,14 +40,14 @@ def carry(model: Path, run: RunDirectory, data: DataConfig) -> None:
             folder.write(name, _content(model / name))
     if data.chat_template and any(source.format == "chat" for source in data.sources):
         # transformers prefers it to one in tokenizer_config.json.
-        folder.write(TEMPLATE, named_template(data.chat_template))
+        folder.write(TEMPLATE, load_template(data.chat_template))
 
 
 def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
 
 
 def tokenizer_note(weights: str, data: DataConfig) -> str:

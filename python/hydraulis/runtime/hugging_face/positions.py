@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hydraulis.config.hugging_face.read import MODEL_CONFIG, stated_positions
+from hydraulis.config.hugging_face.read import MODEL_CONFIG, read_max_positions
 from hydraulis.config.run import RunConfig
 
 
@@ -17,7 +17,7 @@ def positions_note(config: RunConfig) -> str:
     # Parameters alone need none.
     if not config.checkpoint.weights or not path.is_file():
         return ""
-    stated, longest = stated_positions(path), config.data.max_tokens
+    stated, longest = read_max_positions(path), config.data.max_tokens
     if stated is None or longest <= stated:
         return ""
     return (

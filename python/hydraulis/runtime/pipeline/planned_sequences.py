@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hydraulis._core import Plan
-from hydraulis.data.tokens import SequenceTokens, num_targets, plain_tokens
+from hydraulis.data.tokens import SequenceTokens, count_targets, plain_tokens
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.runtime.ranks.every_rank import raise_everywhere
 
@@ -57,7 +57,7 @@ class PlannedSequences:
                 "give Planner.plan the lengths of the sequences that are read"
             )
             raise InvalidInputError(message, code="plan_lengths")
-        targets = num_targets(read)
+        targets = count_targets(read)
         # Else the loss would be divided by another number than that of the targets that enter it.
         if targets != self._targets[sequence]:
             message = (

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from hydraulis._core import Cluster, CostProfile, Link, Plan, Planner, RankMemory, Span
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.errors import InfeasibleError
-from hydraulis.planner.compare import homogeneous
-from hydraulis.planner.profile import link_rates
+from hydraulis.planner.compare import homogeneous_strategies
+from hydraulis.planner.profile import resolve_link_rates
 from hydraulis.runtime.planning.recalibration import Recalibration
 from hydraulis.runtime.state.buffers import StrategyBuffers
 
@@ -53,7 +53,9 @@ class RunPlanner:
     def strategies(self) -> list[str]:
         """What the planner chooses from; for a search the homogeneous strategies, to compare it with."""
         return (
-            homogeneous(self._profile, self._cluster) if self._config.is_search else self._planner.strategies
+            homogeneous_strategies(self._profile, self._cluster)
+            if self._config.is_search
+            else self._planner.strategies
         )
 
     @property
@@ -146,7 +148,7 @@ def run_link(
         cluster: of the ranks.
         buffers: of a rank; their types are those that travel.
     """
-    rates = link_rates("planner.link", config.link, profile, cluster)
+    rates = resolve_link_rates("planner.link", config.link, profile, cluster)
     if rates is None:
         return None
     return Link(

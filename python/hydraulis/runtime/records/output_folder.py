@@ -11,7 +11,7 @@ import torch
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import HydraulisError, InvalidInputError
-from hydraulis.files import nearest_there, try_to_write
+from hydraulis.files import check_folder_writable, nearest_existing
 from hydraulis.model.wide import wide_dtype
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.resume import ResumedRun
@@ -70,7 +70,7 @@ def look_at_output(config: RunConfig, resumed: ResumedRun | None) -> OutputFolde
 
 def _to_go_on_in(run: Path) -> tuple[Path, Path, bool]:
     try:
-        try_to_write(run)
+        check_folder_writable(run)
     except OSError as error:
         message = (
             f"{run} cannot be written: {error.strerror or error}; change its permissions, or begin anew "
@@ -84,12 +84,12 @@ def _to_make(directory: str) -> tuple[Path, Path, bool]:
     """Give the folder that is wanted, the one in which it is made, and whether its name is taken."""
     wanted = named_folder(directory)
     try:
-        there = nearest_there(wanted)
+        there = nearest_existing(wanted)
     except (OSError, ValueError) as error:
         raise not_made(wanted, error) from error
     above = there if there != wanted else wanted.absolute().parent
     try:
-        try_to_write(above)
+        check_folder_writable(above)
     except OSError as error:
         raise not_made(wanted, f"'{above}' cannot be written ({error.strerror or error})") from error
     return wanted, above, there == wanted

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from hydraulis.errors import HydraulisError, InvalidInputError
-from hydraulis.files import replaced
+from hydraulis.files import replace_file
 
 # What a run's folder holds. Files of which every step has a line:
 METRICS = "metrics.jsonl"
@@ -72,7 +72,7 @@ class RunDirectory:
             HydraulisError: it cannot be written (code `run_directory_write`).
         """
         path = self.path / name
-        with writing(path), replaced(path) as unfinished:
+        with writing(path), replace_file(path) as unfinished:
             unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
         return path
 

@@ -18,7 +18,7 @@ from hydraulis._core import LayerSplit, Parameter, ParameterTable, Scheme
 from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.parameters import checkpoint_name, named_rows, row_of
-from hydraulis.planner.model_shape import layer_split_of
+from hydraulis.planner.model_shape import build_layer_split
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +49,7 @@ class ModelParameters:
             config: of the model.
             stage_layers: as `train.stage_layers` states them.
         """
-        return cls._of(config, _shapes_of(config), layer_split_of(config, stage_layers), trained=True)
+        return cls._of(config, _shapes_of(config), build_layer_split(config, stage_layers), trained=True)
 
     @classmethod
     def parted(

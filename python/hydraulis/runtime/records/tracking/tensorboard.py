@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
-from hydraulis.extras import extra_module
+from hydraulis.extras import import_extra
 from hydraulis.runtime.records.run_directory import writing
 
 
@@ -57,5 +57,5 @@ def require_tensorboard() -> ModuleType:
     Raises:
         HydraulisError: tensorboard is not installed (code `extra_missing`).
     """
-    extra_module("tensorboard", "output.tensorboard", "track")
-    return extra_module("torch.utils.tensorboard", "output.tensorboard", "track")
+    import_extra("tensorboard", "output.tensorboard", "track")
+    return import_extra("torch.utils.tensorboard", "output.tensorboard", "track")

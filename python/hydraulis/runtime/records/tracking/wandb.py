@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import ModuleType
 
 from hydraulis.errors import HydraulisError
-from hydraulis.extras import extra_module
+from hydraulis.extras import import_extra
 from hydraulis.runtime.records.run_directory import WANDB_ID, RunDirectory
 
 
@@ -60,7 +60,7 @@ def require_wandb() -> ModuleType:
     Raises:
         HydraulisError: it is not installed (code `extra_missing`).
     """
-    return extra_module("wandb", "output.wandb_project", "track")
+    return import_extra("wandb", "output.wandb_project", "track")
 
 
 def _identity(directory: RunDirectory) -> str:
