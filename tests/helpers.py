@@ -1,4 +1,4 @@
-"""What tests of several packages share."""
+"""Helpers that tests of several packages share."""
 
 import os
 import resource
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+
+from hydraulis.errors import HydraulisError
 
 T = TypeVar("T")
 
@@ -22,6 +24,16 @@ def at_least(n: int, items: Iterable[T]) -> list[T]:
     found = list(items)
     assert len(found) >= n, f"found {len(found)} of at least {n}: {found}"
     return found
+
+
+@contextmanager
+def refused(code: str, *parts: object) -> Iterator[None]:
+    """Expect an error with this code, whose message has each of these names and numbers."""
+    with pytest.raises(HydraulisError) as caught:
+        yield
+    assert caught.value.code == code, caught.value
+    message = str(caught.value)
+    assert [part for part in parts if str(part) not in message] == [], message
 
 
 def synced(monkeypatch: pytest.MonkeyPatch, path: Path) -> list[tuple[str, bool]]:

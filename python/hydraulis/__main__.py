@@ -1,4 +1,4 @@
-"""`python -m hydraulis`: the `hydraulis` command, for torchrun, which starts ranks by a module's name."""
+"""`python -m hydraulis` runs the `hydraulis` command; torchrun starts ranks by this module name."""
 
 from hydraulis.cli.start import command
 

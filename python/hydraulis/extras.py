@@ -1,4 +1,4 @@
-"""Libraries of the extras, imported when they are first needed."""
+"""Optional libraries: imported on first use, and refused with the extra to install."""
 
 import importlib
 import importlib.util
@@ -10,15 +10,15 @@ _TORCH = "torch"
 
 
 def import_extra(name: str, purpose: str, extra: str = "data") -> ModuleType:
-    """Import a module that an extra of the package brings.
+    """Import a module of an optional library.
 
     Args:
-        name: of the module.
-        purpose: what it is needed for.
-        extra: the extra that declares it.
+        name: Dotted name of the module.
+        purpose: The feature or file that needs it, for the message.
+        extra: The extra of the package that installs the library.
 
     Raises:
-        HydraulisError: it is not installed (code `extra_missing`).
+        HydraulisError: The library is not installed or cannot be imported (code `extra_missing`).
     """
     try:
         return importlib.import_module(name)
@@ -27,22 +27,22 @@ def import_extra(name: str, purpose: str, extra: str = "data") -> ModuleType:
 
 
 def require_torch(purpose: str) -> None:
-    """Refuse where there is no torch, without the seconds that importing it takes.
+    """Refuse to go on without torch; checks the installation without the seconds of an import.
 
     Args:
-        purpose: what it is needed for.
+        purpose: The feature that needs torch, for the message.
 
     Raises:
-        HydraulisError: it is not installed (code `extra_missing`).
+        HydraulisError: torch is not installed (code `extra_missing`).
     """
     if importlib.util.find_spec(_TORCH) is None:
         raise _missing(_TORCH, purpose, "train", "is not installed")
 
 
-def _missing(name: str, purpose: str, extra: str, why: str) -> HydraulisError:
+def _missing(name: str, purpose: str, extra: str, reason: str) -> HydraulisError:
     library = name.partition(".")[0]
     message = (
-        f"{purpose} needs the library '{library}', which {why}; install it with: "
+        f"{purpose} needs the library '{library}', which {reason}; install it with: "
         f"pip install 'hydraulis[{extra}]'"
     )
     return HydraulisError(message, code="extra_missing")

@@ -1,4 +1,4 @@
-"""Files that are read and written: one way to refuse those that cannot be, and none half-written."""
+"""Reading errors with one wording, and writing that leaves no partial file."""
 
 import os
 import tempfile
@@ -10,10 +10,9 @@ from typing import BinaryIO
 from hydraulis.errors import InvalidInputError
 from hydraulis.text.paths import describe_read_error
 
-DECOMPRESS = "expand it first, and give the file that comes out"
-_SAVE = "save it as UTF-8 text"
-# What compressed files begin with.
-_COMPRESSED = {
+DECOMPRESS = "decompress it first, and give the result"
+# The first bytes of compressed files.
+_MAGIC = {
     b"\x1f\x8b": "gzip",
     b"\x28\xb5\x2f\xfd": "zstd",
     b"\xfd7zXZ": "xz",
@@ -23,38 +22,38 @@ _COMPRESSED = {
 
 
 def unreadable_error(path: Path, error: OSError | UnicodeDecodeError) -> InvalidInputError:
-    """Make the error for a file that cannot be opened, or that is not the text it should be."""
+    """Make the error for a file that cannot be opened, or whose content is not UTF-8 text."""
     if isinstance(error, UnicodeDecodeError):
         kind = _compression(error.object)
         if kind:
-            why = f"it is compressed ({kind}); {DECOMPRESS}"
+            reason = f"it is compressed ({kind}); {DECOMPRESS}"
         elif b"\0" in error.object:
-            why = f"byte {error.start} is not UTF-8, and others are 0: it is no text; give a file that is"
+            reason = f"byte {error.start} is not UTF-8, and the file has bytes 0: give a text file"
         else:
-            why = f"byte {error.start} is not UTF-8; {_SAVE}"
+            reason = f"byte {error.start} is not UTF-8; save it as UTF-8 text"
     else:
-        why = f"{describe_read_error(path, error)}; check the path and its permissions"
-    message = f"file '{path}' cannot be read: {why}"
+        reason = f"{describe_read_error(path, error)}; check the path and its permissions"
+    message = f"file '{path}' cannot be read: {reason}"
     return InvalidInputError(message, code="file_unreadable")
 
 
-def _compression(beginning: bytes) -> str | None:
-    return next((kind for mark, kind in _COMPRESSED.items() if beginning.startswith(mark)), None)
+def _compression(content: bytes) -> str | None:
+    return next((kind for magic, kind in _MAGIC.items() if content.startswith(magic)), None)
 
 
 @contextmanager
 def replace_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
-    """Give a path to write a file to, which gets the name that it is to have when the block has ended well.
+    """Replace a file atomically: yield a temporary path, which takes the file's name after the block.
 
-    Else nothing is left of it, and what has the name stays as it is.
+    If the block fails, the temporary file is removed and the old file stays.
 
     Args:
-        path: that the file is to have, in a folder that is there.
-        durable: whether the disk has the file before it gets its name, and the name after that, so that it is
-            the old file or the whole new one even after the power went.
+        path: Path of the file, in an existing folder.
+        durable: Whether to wait until the disk has the content before the renaming, and the new name after
+            it. A power failure then leaves either the old file or the whole new one.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: The file cannot be written.
     """
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
@@ -65,7 +64,7 @@ def replace_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
         if durable:
             _sync(path.parent)
     except BaseException:
-        # What failed is told, not that its remains could not be removed either.
+        # The first failure matters more than one of the clean-up.
         with suppress(OSError):
             unfinished.unlink()
         raise
@@ -81,29 +80,30 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def write_whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that appears under its name when the block has ended well, and else not at all.
+    """Open a file that appears under its name only after the block succeeds.
 
-    A link stays one, and the file is written where it points to.
+    A symbolic link is followed: its target is replaced and the link stays.
 
     Raises:
-        InvalidInputError: it cannot be written (code `file_unwritable`); before the block if it can.
+        InvalidInputError: The file cannot be written (code `file_unwritable`); raised before the block
+            where possible.
     """
     target = _target(path)
     try:
         with replace_file(target) as unfinished, unfinished.open("wb") as file:
             yield file
     except OSError as error:
-        raise _unwritable(path, _why(path, error)) from error
+        raise _unwritable(path, _reason(path, error)) from error
 
 
 def check_files_writable(*paths: Path | None) -> None:
-    """Refuse files that cannot be written, before the work whose results they are to hold.
+    """Check that files can be written, before the work that computes their contents.
 
     Args:
-        paths: of files that `write_whole_file` is to write; None for what was not asked for.
+        paths: Paths of later results; None for a result that is not requested.
 
     Raises:
-        InvalidInputError: one of them cannot be written, or is the same as another (code `file_unwritable`).
+        InvalidInputError: A file cannot be written, or two paths are the same file (code `file_unwritable`).
     """
     targets = set()
     for path in paths:
@@ -112,34 +112,34 @@ def check_files_writable(*paths: Path | None) -> None:
                 target = _target(path)
                 check_folder_writable(target.parent)
             except OSError as error:
-                raise _unwritable(path, _why(path, error)) from error
+                raise _unwritable(path, _reason(path, error)) from error
             if target in targets:
-                raise _unwritable(path, "it is to hold two results")
+                raise _unwritable(path, "another result has the same file")
             targets.add(target)
 
 
 def nearest_existing(path: Path) -> Path:
-    """Give a path if anything has its name, else the nearest above it: where its folders are to be made.
+    """Return the path if it exists, else its nearest existing parent, in which missing folders can be made.
 
     Raises:
-        OSError: the file system takes no such name.
+        OSError: The file system does not accept the name.
     """
-    return next(one for one in (path, *path.absolute().parents) if _is_there(one))
+    return next(one for one in (path, *path.absolute().parents) if _exists(one))
 
 
 def check_folder_writable(folder: Path) -> None:
-    """Make a folder in it, and remove that again.
+    """Check that a folder is writable by making and removing a folder inside.
 
     Raises:
-        OSError: it is no folder, or nothing can be made in it.
+        OSError: The path is not a folder, or the folder is not writable.
     """
-    # Not `os.access`: to root it grants what file systems such as /proc refuse.
+    # For root, `os.access` grants writing where file systems such as /proc refuse it.
     with tempfile.TemporaryDirectory(dir=folder, prefix=".hydraulis-"):
         pass
 
 
-def _is_there(path: Path) -> bool:
-    # Not `exists`: to it a link to nowhere is nothing, and which errors it raises depends on the Python.
+def _exists(path: Path) -> bool:
+    # `Path.exists` is false for a dangling link, and its errors depend on the version of Python.
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -148,21 +148,21 @@ def _is_there(path: Path) -> bool:
 
 
 def _target(path: Path) -> Path:
-    """Follow links to the file that is to be written."""
+    """Follow links to the file to write."""
     target = Path(os.path.realpath(path))
     if os.path.lexists(target) and not target.is_file():
-        # A device or a pipe would be replaced by a file.
-        raise _unwritable(path, "it is no file")
+        # Writing would replace a device or a pipe by a file.
+        raise _unwritable(path, "it is not a regular file")
     return target
 
 
-def _why(path: Path, error: OSError) -> object:
+def _reason(path: Path, error: OSError) -> object:
     folder = path.parent
     if isinstance(error, FileNotFoundError) and not folder.exists():
-        return f"there is no folder {folder.absolute()}"
+        return f"the folder {folder.absolute()} does not exist"
     return error.strerror or error
 
 
-def _unwritable(path: Path, why: object) -> InvalidInputError:
-    message = f"file '{path}' cannot be written: {why}; name another file, make its folder, or make room"
+def _unwritable(path: Path, reason: object) -> InvalidInputError:
+    message = f"file '{path}' cannot be written: {reason}; name another file, make its folder, or make room"
     return InvalidInputError(message, code="file_unwritable")

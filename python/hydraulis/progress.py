@@ -1,11 +1,18 @@
-"""How work that takes a while tells what it is doing."""
+"""Callbacks by which long work reports its progress."""
 
 from collections.abc import Callable
 from typing import TypeAlias
 
-# What is being done, how much of it is, and of how much in all; 0 of 0 where that is not known.
 ProgressCallback: TypeAlias = Callable[[str, int, int], object]
+"""Called with the current task, its finished units and its total units; both are 0 if unknown."""
+
+ShareCallback: TypeAlias = Callable[[float], object]
+"""Called with the finished share of the work, from 0 to 1."""
 
 
-def ignore_progress(_name: str, _done: int, _of: int) -> None:
-    """Tell nobody."""
+def ignore_progress(_task: str, _done: int, _total: int) -> None:
+    """Discard a report: the callback of work without an audience."""
+
+
+def ignore_share(_share: float) -> None:
+    """Discard a report, as `ignore_progress` does."""

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers import refused
 from hydraulis import InvalidInputError
 from hydraulis.planner import map_lengths, read_lengths
 
@@ -189,13 +190,11 @@ def test_what_cannot_be_mapped_is_named(tmp_path: Path) -> None:
 def test_a_compressed_file_is_called_one(tmp_path: Path, module: str, kind: str) -> None:
     path = tmp_path / "lengths"
     path.write_bytes(importlib.import_module(module).compress(b"512\n" * 9))
-    says = f"cannot be read: it is compressed \\({kind}\\); expand it first, and give the file that comes out"
-    with pytest.raises(InvalidInputError, match=says) as refusal:
+    with refused("file_unreadable", path, f"compressed ({kind})"):
         read_lengths(path)
-    assert refusal.value.code == "file_unreadable"
 
 
 def test_a_field_of_a_compressed_file_is_not_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="by its name it is compressed; expand it first") as refusal:
-        read_lengths(tmp_path / "records.jsonl.gz", "length")
-    assert refusal.value.code == "file_unreadable"
+    path = tmp_path / "records.jsonl.gz"
+    with refused("file_unreadable", path, "compressed"):
+        read_lengths(path, "length")

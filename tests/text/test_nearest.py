@@ -1,4 +1,4 @@
-"""Which name was meant."""
+"""The known name that is closest to an unknown one."""
 
 import pytest
 
@@ -17,10 +17,10 @@ NAMES = ["laptop", "node", "nodes", "ChatML"]
         ("gpu", None),
     ],
 )
-def test_the_nearest_name_is_found_whatever_its_case(word: str, name: str | None) -> None:
+def test_the_nearest_name_ignores_case(word: str, name: str | None) -> None:
     assert nearest_name(word, NAMES) == name
     assert did_you_mean(word, NAMES) == ("" if name is None else f"; did you mean '{name}'?")
 
 
-def test_any_name_is_near_enough_where_one_has_to_be() -> None:
-    assert nearest_name("zzz", NAMES, least=0.0) in NAMES
+def test_a_cutoff_of_zero_always_finds_a_name() -> None:
+    assert nearest_name("zzz", NAMES, cutoff=0.0) in NAMES

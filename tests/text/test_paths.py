@@ -1,4 +1,4 @@
-"""Where a relative path was looked for stands in the message, whoever looked."""
+"""Messages about a relative path give the absolute path that was tried, in every command."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from hydraulis.text.paths import describe_read_error
 PLAN = ["plan", "--gpus", "8"]
 
 
-def test_an_absolute_path_says_it_itself(tmp_path: Path) -> None:
+def test_only_a_relative_path_is_made_absolute(tmp_path: Path) -> None:
     gone = FileNotFoundError(2, "No such file or directory")
     assert describe_read_error(tmp_path / "x", gone) == "No such file or directory"
     assert describe_read_error(Path("x"), gone) == f"No such file or directory: {Path.cwd() / 'x'}"
@@ -28,7 +28,7 @@ def test_an_absolute_path_says_it_itself(tmp_path: Path) -> None:
         (["analyze", "chat.jsonl", "--format", "chat", "--chat-template", "t.jinja"], "t.jinja"),
     ],
 )
-def test_a_relative_path_is_looked_for_in_the_working_directory(
+def test_a_relative_path_starts_at_the_working_directory(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

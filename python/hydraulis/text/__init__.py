@@ -1,1 +1,1 @@
-"""Words for people: counts, shares, nearest names, values and refusals in messages."""
+"""Text for people: counts, percentages, close names, values and reading errors in messages."""

@@ -1,4 +1,4 @@
-"""Why a path cannot be read, in words."""
+"""Reasons why a path cannot be read, for messages."""
 
 import json
 import re
@@ -6,13 +6,13 @@ from pathlib import Path
 
 
 def describe_read_error(path: Path, error: OSError) -> str:
-    """Say what the system says, and where a relative path was looked for."""
-    why = error.strerror or str(error)
-    return why if path.is_absolute() else f"{why}: {path.absolute()}"
+    """Return the system's reason; for a relative path also the absolute path that was tried."""
+    reason = error.strerror or str(error)
+    return reason if path.is_absolute() else f"{reason}: {path.absolute()}"
 
 
 def describe_json_error(error: ValueError | RecursionError) -> str:
-    """Say what the parser says of one line; a line number of its own would be taken for the file's."""
+    """Return the parser's reason and column; its line number counts within the text and is left out."""
     return (
         f"{error.msg.removesuffix(' at')}, column {error.colno}"
         if isinstance(error, json.JSONDecodeError)
@@ -21,15 +21,18 @@ def describe_json_error(error: ValueError | RecursionError) -> str:
 
 
 _NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
-"""What both a model of the Hub and a folder of a folder may be called."""
+"""A name that fits both a model of the Hugging Face Hub and a folder with its parent."""
 
 
 def hub_remedy(path: str) -> str:
-    """Say how what a path may name on the Hub gets here, as a list of remedies goes on; else nothing."""
+    """Return the remedy for a path that looks like a model's name on the Hub; an empty string otherwise.
+
+    The text continues a list of remedies.
+    """
     if not _NAME.fullmatch(path) or Path(path).exists():
         return ""
     own = path.partition("/")[2]
     return (
-        ", or if it is a model's name on the Hub: nothing is fetched, "
-        f"hf download {path} --local-dir {own} does it, and {own} is the folder"
+        ", or if it is a model's name on the Hub, download the model first: "
+        f"hf download {path} --local-dir {own}; {own} is then the folder"
     )

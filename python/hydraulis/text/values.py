@@ -1,4 +1,4 @@
-"""Values in messages: written as TOML or JSON has them, and shortened where they are long."""
+"""Values in messages, formatted as TOML or JSON."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def as_toml(value: object) -> str:
-    """Write a value as TOML or JSON has it, strings in single quotes as everywhere in messages.
+    """Format a value as TOML, with single quotes around strings as in all messages; None becomes null.
 
     >>> as_toml(True), as_toml(None), as_toml("a"), as_toml(0.5), as_toml({"a": [1, False]})
     ('true', 'null', "'a'", '0.5', '{ a = [1, false] }')
@@ -28,21 +28,23 @@ def as_toml(value: object) -> str:
             return repr(value)
 
 
-_MOST = 60
+_MAX_CHARACTERS = 60
 
 
 def as_short_json(value: object) -> str:
-    """Write a value as JSON does, or its beginning where it is long.
+    """Format a value as JSON, cut after 60 characters.
 
     >>> as_short_json({"a": [None, True]}), as_short_json("b" * 99)[-5:]
     ('{"a": [null, true]}', 'bb...')
     """
-    text = json.dumps(value, ensure_ascii=False, default=_plain)
-    # What a terminal would not show, or obey: JSON alone escapes a part of it.
-    shown = "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text[: _MOST + 1])
-    return shown if len(shown) <= _MOST else f"{shown[:_MOST]}..."
+    text = json.dumps(value, ensure_ascii=False, default=_as_json_value)
+    # JSON escapes only some of the characters that a terminal would hide or interpret.
+    shown = "".join(
+        one if one.isprintable() else json.dumps(one)[1:-1] for one in text[: _MAX_CHARACTERS + 1]
+    )
+    return shown if len(shown) <= _MAX_CHARACTERS else f"{shown[:_MAX_CHARACTERS]}..."
 
 
-def _plain(value: object) -> object:
-    """Turn what columns hold beside the values of JSON into one of these, and say what it is."""
+def _as_json_value(value: object) -> object:
+    """Convert a column's value that JSON lacks: an array to a list, others to their type and text."""
     return value.tolist() if isinstance(value, np.ndarray) else f"{type(value).__name__} {value}"

@@ -34,8 +34,8 @@ def test_a_tokenizer_json_gives_what_its_library_gives(tmp_path: Path) -> None:
     assert places[0] == 0
 
 
-def test_a_name_on_the_hub_is_told_that_nothing_is_fetched() -> None:
-    says = r"hf download Qwen/Qwen3-0\.6B --local-dir Qwen3-0\.6B does it"
+def test_a_name_on_the_hub_gets_the_command_that_downloads_it() -> None:
+    says = r"hf download Qwen/Qwen3-0\.6B --local-dir Qwen3-0\.6B"
     with pytest.raises(InvalidInputError, match=says):
         load_tokenizer("Qwen/Qwen3-0.6B")
     with pytest.raises(InvalidInputError) as refusal:

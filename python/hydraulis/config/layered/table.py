@@ -125,7 +125,7 @@ def _unknown_key(
     key: str, own: Sequence[str], section: str, kind: str, beside: SectionHints
 ) -> InvalidInputError:
     choices = own if kind == "section" else [*beside.keys, *own]
-    near, other = nearest_name(key, choices, least=0.0), beside.elsewhere.get(key)
+    near, other = nearest_name(key, choices, cutoff=0.0), beside.elsewhere.get(key)
     remedy = f"did you mean '{near}'?" if other is None else f"it belongs to [{other}]"
     message = (
         f"{kind} '{key}' in {_title(section)} is unknown; {remedy} (the {kind}s are {', '.join(choices)})"
