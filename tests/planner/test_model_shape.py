@@ -3,33 +3,38 @@ from pathlib import Path
 
 import pytest
 
+from helpers import at_least
 from hydraulis import CostProfile, InvalidInputError, LayerSplit, ModelShape, Scheme
+from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import RunConfig, load
 from hydraulis.planner.model_shape import build_layer_split, build_model_shape, check_profile
 from profiles import made_up_profile
 from small_model import FAMILIES, build_decoder, small_config
 
 
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "every bias"])
-def test_parameters_are_counted_but_for_norms_of_heads_and_biases(family: str) -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_parameter_is_counted(family: str) -> None:
     config = small_config(**FAMILIES[family])
-    matrices_and_norms = sum(
-        parameter.numel()
-        for name, parameter in build_decoder(config).named_parameters()
-        if not name.endswith("bias") and "q_norm" not in name and "k_norm" not in name
-    )
-    assert build_model_shape(config).parameters == matrices_and_norms
+    elements = sum(parameter.numel() for parameter in build_decoder(config).parameters())
+    assert build_model_shape(config).parameters == elements
 
 
-def test_what_does_not_change_the_cost_does_not_change_the_shape() -> None:
+@pytest.mark.parametrize("name", at_least(4, CostProfile.presets()))
+def test_the_table_of_a_shipped_profile_is_the_one_that_its_sizes_give(name: str) -> None:
+    model = CostProfile.preset(name).model
+    assert model is not None
+    document = json.loads(model.to_json())
+    sizes = {field: value for field, value in document.items() if field != "parameters"}
+    assert build_model_shape(ModelConfig(**sizes)) == model
+
+
+def test_facts_without_a_cost_do_not_change_the_shape() -> None:
     same = small_config(initializer_range=0.5, rope_theta=5e5, rms_norm_eps=1e-6)
     assert build_model_shape(same) == build_model_shape(small_config())
-    assert build_model_shape(small_config()).difference(build_model_shape(small_config(qk_norm=True))) == (
-        "switches",
-        "",
-        "qk_norm",
-    )
     assert build_model_shape(small_config()).difference(build_model_shape(same)) is None
+    difference = build_model_shape(small_config()).difference(build_model_shape(small_config(qk_norm=True)))
+    assert difference is not None
+    assert (difference[0], "q_norm" in difference[2]) == ("parameters", True)
 
 
 def test_a_shape_that_is_none_is_refused_by_field() -> None:

@@ -84,16 +84,6 @@ pub enum Error {
         /// The file.
         path: String,
     },
-    /// A profile of a model whose parameters are not known.
-    #[error(
-        "the parameters of the model behind profile '{profile}' are not known, so its transfers have no volume: leave out --link, or use one of {known}"
-    )]
-    ModelUnknown {
-        /// The profile's name.
-        profile: String,
-        /// The names there are.
-        known: String,
-    },
     /// A window that breaks a promise.
     #[error("a planned window breaks a promise ({code}): {detail}; this is a fault of the planner")]
     WindowBroken {
@@ -145,7 +135,6 @@ impl Error {
             Error::TooFewLengths { .. } => "too_few_lengths",
             Error::WorkloadEmpty => "workload_empty",
             Error::SeedUnused { .. } => "seed_unused",
-            Error::ModelUnknown { .. } => "model_unknown",
             Error::WindowBroken { .. } => "window_broken",
             Error::NoStatic { .. } => "no_static",
             Error::NotAdmitted { .. } => "not_admitted",

@@ -39,8 +39,6 @@ mod clock;
 mod error;
 mod numbers;
 
-pub mod model;
-
 pub mod link;
 
 pub mod workload;

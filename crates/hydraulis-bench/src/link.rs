@@ -2,22 +2,27 @@
 
 use hydraulis_core::Millis;
 use hydraulis_core::cost::CostModel;
-use hydraulis_core::layout::Position;
+use hydraulis_core::layout::{ParameterTable, Position};
 use hydraulis_core::pipeline::MakespanBuffers;
 use hydraulis_core::plan::{Plan, ReplicaPlan};
-use hydraulis_core::spec::LinkRates;
+use hydraulis_core::spec::{LayerSplit, LinkRates};
 use hydraulis_core::timing;
 use hydraulis_core::timing::{ReplicaWork, StepTimeline, Traffic, TransferTimes};
 
 use crate::error::Result;
-use crate::model::ModelShape;
 
 /// The links of these rates for the profile's model.
 ///
 /// Gradients travel in bf16 too: that is what the methods compared with do.
 pub fn link(rates: LinkRates, cost: &CostModel) -> Result<timing::Link> {
-    let table = ModelShape::of_profile(&cost.profile().name)?.table()?;
-    Ok(timing::Link::new(table, Traffic { rates, parameter_bytes: 2, gradient_bytes: 2 })?)
+    Ok(timing::Link::new(table(cost)?, Traffic { rates, parameter_bytes: 2, gradient_bytes: 2 })?)
+}
+
+/// The parameters of the profile's model, over even stages: the shipped profiles were measured with these.
+fn table(cost: &CostModel) -> Result<ParameterTable> {
+    let model = cost.profile().travelling_model()?;
+    let split = LayerSplit::even(LayerSplit::of(model).layers());
+    Ok(ParameterTable::with_split(model, split)?)
 }
 
 /// What transfers add to an answer.
@@ -108,7 +113,7 @@ mod tests {
         let link = link("200,1e9,0".parse().unwrap(), &cost()).unwrap();
         let alone = of_phases(&[plan(strategy)], &cost(), &link).unwrap().alone_ms;
         // 32.5 billion parameters of two bytes at 200 gigabytes a second: 325 ms each way.
-        let table = ModelShape::of_profile("llama-32b-a800").unwrap().table().unwrap();
+        let table = table(&cost()).unwrap();
         let elements: u64 = table.parameters().iter().map(hydraulis_core::layout::Parameter::elements).sum();
         let whole = 4.0 * count(elements) / 200e6;
         assert!((whole / 650.0 - 1.0).abs() < 0.01, "{whole}");

@@ -7,6 +7,7 @@ from hydraulis._core import CostProfile, LayerSplit, ModelShape, Scheme
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InvalidInputError
+from hydraulis.model.parameters import parameter_rows
 
 _NUMBERS = (
     "vocab_size",
@@ -17,8 +18,6 @@ _NUMBERS = (
     "num_key_value_heads",
     "head_dim",
 )
-# In alphabetical order, so that two equal shapes are written alike.
-_SWITCHES = ("attention_bias", "attention_output_bias", "mlp_bias", "qk_norm", "tie_word_embeddings")
 
 
 def build_model_shape(config: ModelConfig) -> ModelShape:
@@ -28,7 +27,16 @@ def build_model_shape(config: ModelConfig) -> ModelShape:
         InvalidInputError: a number is beyond what the core takes (code `model_shape`).
     """
     fields: dict[str, object] = {name: getattr(config, name) for name in _NUMBERS}
-    fields["switches"] = [name for name in _SWITCHES if getattr(config, name)]
+    fields["parameters"] = [
+        {
+            "name": row.name,
+            "rows": row.rows,
+            "row_elements": row.row_elements,
+            "units": row.split_units,
+            "parts": row.parts,
+        }
+        for row in parameter_rows(config)
+    ]
     return ModelShape.from_json(json.dumps(fields))
 
 

@@ -36,7 +36,7 @@ def test_the_table_of_a_models_shape_is_the_models(family: str) -> None:
     fields = ("name", "rows", "row_elements", "units", "blocks")
     of_model, of_shape = (
         [[getattr(entry, field) for field in fields] for entry in at_least(20, table.parameters)]
-        for table in (ModelParameters.of(config).table, ParameterTable.of_model(build_model_shape(config)))
+        for table in (ModelParameters.of(config).table, ParameterTable.from_model(build_model_shape(config)))
     )
     assert of_shape == of_model
 

@@ -128,7 +128,9 @@ fn what_is_wrong_is_named_and_ends_with_two() {
     let long = file("long_batches.json", "[[500], [20, 50000]]");
     let planner = ["--planner", "hydraulis"];
     let profile = hydraulis_core::cost::preset("llama-32b-a800").unwrap().to_json();
-    let measured = file("measured.json", &profile.replacen("llama-32b-a800", "measured", 1));
+    let start = profile.find("  \"model\": {").expect("the profile has its model");
+    let end = profile.find("  \"dtype\"").expect("the type follows the model");
+    let without_model = file("without_model.json", &[&profile[..start], &profile[end..]].concat());
     let from_lengths = |path| [&CLUSTER[..], &["--lengths", path, "--tokens-per-batch", "9000"], &planner].concat();
     let from_batches = |path| [&CLUSTER[..], &["--batches", path], &planner].concat();
     let with = |more: &'static [&'static str]| [&CLUSTER[..], &DRAWN, &planner, more].concat();
@@ -146,7 +148,10 @@ fn what_is_wrong_is_named_and_ends_with_two() {
         ("strategy_syntax", with(&["--strategies", "4x<tp16>;5y<tp4>"])),
         ("strategy_too_large", with(&["--strategies", "5x<tp16>"])),
         ("output_unwritable", with(&["--json", "no/such/folder/out"])),
-        ("model_unknown", [&["--profile", &measured, "--gpus", "64", "--link", "200"][..], &DRAWN, &planner].concat()),
+        (
+            "link_model",
+            [&["--profile", &without_model, "--gpus", "64", "--link", "200"][..], &DRAWN, &planner].concat(),
+        ),
         ("Usage", with(&["--link", "0"])),
         ("Usage", with(&["--planner", "the-best"])),
         ("Usage", [&CLUSTER[..], &planner].concat()),

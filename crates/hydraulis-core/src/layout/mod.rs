@@ -17,7 +17,6 @@
 //! key/value head that several of them hold each saw its own query heads; hence all are added.
 
 mod bucket_home;
-mod decoder;
 mod held;
 mod home;
 mod movement;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::{LayoutError, Result};
-use crate::spec::{LayerSplit, MOST_PARAMETERS};
+use crate::spec::{LayerSplit, MOST_PARAMETERS, ModelPart, ModelShape, ParameterRow};
 
 /// A table has a bucket for each layer; the deepest models have a few hundred.
 const MAX_LAYERS: u32 = 1 << 14;
@@ -76,6 +76,29 @@ impl ParameterTable {
         Ok(ParameterTable { parameters, split, starts })
     }
 
+    /// The table of a model of this shape, its layers split over stages by cost.
+    pub fn from_model(model: &ModelShape) -> Result<ParameterTable> {
+        ParameterTable::with_split(model, LayerSplit::of(model))
+    }
+
+    /// The table of a model of this shape, its layers split over stages by `split`.
+    pub fn with_split(model: &ModelShape, split: LayerSplit) -> Result<ParameterTable> {
+        let layers = split.layers();
+        let expand = |row: &ParameterRow| -> Vec<Parameter> {
+            if row.is_of_layers() {
+                return (0..layers).map(|layer| entry(row, row.name_in(layer), vec![layer + 1])).collect();
+            }
+            let group = |part: &ModelPart| if *part == ModelPart::Embedding { 0 } else { layers + 1 };
+            vec![entry(row, row.name.clone(), row.parts.iter().map(group).collect())]
+        };
+        // Before expansion: a shape may state more layers than any table takes.
+        check_size(&[], layers)?;
+        // In the order of the model: the parameters of a layer stand together.
+        let mut parameters: Vec<Parameter> = model.fields().parameters.iter().flat_map(expand).collect();
+        parameters.sort_by_key(|parameter| parameter.blocks[0]);
+        ParameterTable::new(parameters, split)
+    }
+
     /// The parameters, in bucket order.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
@@ -112,6 +135,10 @@ impl ParameterTable {
         }
         elements
     }
+}
+
+fn entry(row: &ParameterRow, name: String, blocks: Vec<u32>) -> Parameter {
+    Parameter { name, rows: row.rows, row_elements: row.row_elements, units: row.units, blocks }
 }
 
 fn check_size(parameters: &[Parameter], layers: u32) -> Result<()> {
@@ -160,6 +187,7 @@ fn check(parameter: &Parameter, layers: u32) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::preset;
 
     fn parameter(rows: u64, units: u64, blocks: &[u32]) -> Parameter {
         Parameter { name: "w".into(), rows, row_elements: 3, units, blocks: blocks.to_vec() }
@@ -167,6 +195,19 @@ mod tests {
 
     fn parts(rows: u64, units: u64, parts: u32) -> Vec<Range<u64>> {
         (0..parts).map(|index| parameter(rows, units, &[1]).rows_of(index, parts)).collect()
+    }
+
+    /// Llama 32B: 60 layers of nine parameters, embedding, last norm and head.
+    #[test]
+    fn a_models_rows_are_expanded_over_its_layers() {
+        let model = preset("llama-32b-a800").unwrap().model.unwrap();
+        let table = ParameterTable::from_model(&model).unwrap();
+        assert_eq!(table.parameters().len(), 60 * 9 + 3);
+        assert_eq!(table.parameters().iter().map(Parameter::elements).sum::<u64>(), model.parameters());
+        let of_layer =
+            |layer: u32| table.parameters().iter().filter(|one| one.blocks == [layer + 1]).collect::<Vec<_>>();
+        assert!(of_layer(7).iter().all(|one| one.name.starts_with("layers.7.")) && of_layer(7).len() == 9);
+        assert_eq!(table.buckets(), 62);
     }
 
     #[test]

@@ -22,6 +22,6 @@ pub use layer_split::LayerSplit;
 pub use link_rates::LinkRates;
 pub use memory_rule::MemoryRule;
 pub(crate) use model_shape::MOST_PARAMETERS;
-pub use model_shape::{ModelShape, ShapeFields};
+pub use model_shape::{ModelPart, ModelShape, ParameterRow, ShapeFields};
 pub use scheme::Scheme;
 pub use strategy::Strategy;

@@ -1,18 +1,23 @@
-//! What decides about the cost of a decoder: its shape.
+//! The shape of a decoder: the facts about a model that decide its cost.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Grouped, ProfileError, Result};
 use crate::units::count;
 
-/// No model is near it; the product of all of them is counted in 128 bits.
+/// The largest value of one field. No model is near it, and the product of all fields fits into 128 bits.
 const MOST: u64 = 1 << 24;
-/// No model is near it, and bytes of so many, sent to every node that a cluster may have, are still counted in 64 bits.
+/// The most parameters of a model. No model is near it, and their bytes, sent to every node of a cluster, fit into 64 bits.
 pub(crate) const MOST_PARAMETERS: u64 = 1 << 43;
+/// The most rows of a parameter table: several times those of any decoder.
+const MOST_ROWS: usize = 256;
+/// Stands for the index of every layer in the name of a row.
+const ANY_LAYER: &str = "*";
 
-/// The shape of a decoder with grouped-query attention and a gated MLP, under the names of a Hugging Face `config.json`.
+/// The shape of a decoder with grouped-query attention and a gated MLP, under the names of a Hugging Face `config.json`,
+/// and its parameter table.
 ///
-/// Two models of equal shape cost the same, whatever their weights; so the shape is what a cost profile is measured for.
+/// Two models of equal shape cost the same, whatever their weights; so a cost profile is measured for a shape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "ShapeFields", into = "ShapeFields")]
 pub struct ModelShape(ShapeFields);
@@ -35,9 +40,76 @@ pub struct ShapeFields {
     pub num_key_value_heads: u64,
     /// Width of one head.
     pub head_dim: u64,
-    /// What it has beside that, by the names of its switches: `qk_norm`, `tie_word_embeddings`, biases.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub switches: Vec<String>,
+    /// The parameter table, one row for all layers. Python makes it (`model/parameters.py`); the core only reads it.
+    pub parameters: Vec<ParameterRow>,
+}
+
+/// One parameter of the model, or one of every layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ParameterRow {
+    /// Name of the parameter; `*` stands for the index of every layer.
+    pub name: String,
+    /// Size of the dimension that tensor parallelism splits, or of the first where it splits none.
+    pub rows: u64,
+    /// Elements of one row.
+    pub row_elements: u64,
+    /// Equal runs of rows between which tensor parallelism may split; 1 where each rank holds the whole parameter.
+    pub units: u64,
+    /// Parts of the model that use the parameter: two for a tied embedding.
+    pub parts: Vec<ModelPart>,
+}
+
+/// A part of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelPart {
+    /// The embedding.
+    Embedding,
+    /// Each layer.
+    Layer,
+    /// The last norm and the head.
+    Head,
+}
+
+impl ParameterRow {
+    /// The name of the parameter in one layer.
+    pub(crate) fn name_in(&self, layer: u32) -> String {
+        self.name.replacen(ANY_LAYER, &layer.to_string(), 1)
+    }
+
+    /// Whether every layer has such a parameter.
+    pub(crate) fn is_of_layers(&self) -> bool {
+        self.parts == [ModelPart::Layer]
+    }
+
+    fn elements(&self) -> u128 {
+        u128::from(self.rows) * u128::from(self.row_elements)
+    }
+
+    /// The first field that is out of its range: its name, value and limit.
+    fn wrong(&self) -> Option<(&'static str, u64, String)> {
+        let fields = [
+            ("parameters.rows", self.rows),
+            ("parameters.row_elements", self.row_elements),
+            ("parameters.units", self.units),
+        ];
+        let outside = fields.into_iter().find(|(_, value)| !(1..=MOST).contains(value));
+        if let Some((field, value)) = outside {
+            return Some((field, value, format!("from 1 to {}", Grouped(MOST))));
+        }
+        if !self.rows.is_multiple_of(self.units) {
+            return Some(("parameters.units", self.units, format!("a divisor of the {} rows", Grouped(self.rows))));
+        }
+        let layers = self.name.matches(ANY_LAYER).count();
+        match self.parts.as_slice() {
+            [ModelPart::Layer] if layers != 1 => {
+                Some(("parameters.name", layers as u64, "1, the number of * in the name".into()))
+            }
+            [_] | [ModelPart::Embedding, ModelPart::Head] => None,
+            parts => Some(("parameters.parts", parts.len() as u64, "1, or embedding and head".into())),
+        }
+    }
 }
 
 impl TryFrom<ShapeFields> for ModelShape {
@@ -55,6 +127,7 @@ impl TryFrom<ShapeFields> for ModelShape {
             let value = fields.num_key_value_heads.to_string();
             return Err(Error::ModelShape { field: "num_key_value_heads", value, limit });
         }
+        fields.check_rows()?;
         let parameters = fields.parameters();
         if parameters > MOST_PARAMETERS.into() {
             let limit = format!("at most {}", Grouped(MOST_PARAMETERS));
@@ -83,19 +156,38 @@ impl ShapeFields {
         ]
     }
 
-    fn is_tied(&self) -> bool {
-        self.switches.iter().any(|switch| switch == "tie_word_embeddings")
+    fn check_rows(&self) -> Result<()> {
+        let refuse = |field, value: u64, limit| Err(Error::ModelShape { field, value: value.to_string(), limit });
+        if self.parameters.len() > MOST_ROWS {
+            return refuse("parameters", self.parameters.len() as u64, format!("at most {MOST_ROWS} rows"));
+        }
+        for row in &self.parameters {
+            if let Some((field, value, limit)) = row.wrong() {
+                return refuse(field, value, format!("{limit}, in '{}'", row.name));
+            }
+        }
+        if self.layer_matrices() == 0 {
+            return refuse("parameters", 0, "at least one matrix in each layer".into());
+        }
+        Ok(())
     }
 
-    /// Counts here have 128 bits: what is not validated yet may have more parameters than 64 hold.
+    fn is_tied(&self) -> bool {
+        self.parameters.iter().any(|row| row.parts.len() > 1)
+    }
+
+    /// The elements of the rows that `select` takes. Counts here have 128 bits: before validation a model may have more
+    /// parameters than 64 hold.
+    fn elements(&self, select: impl Fn(&ParameterRow) -> bool) -> u128 {
+        self.parameters.iter().filter(|row| select(row)).map(ParameterRow::elements).sum()
+    }
+
     fn layer_matrices(&self) -> u128 {
-        let heads = u128::from(self.num_attention_heads) + u128::from(self.num_key_value_heads);
-        let attention = 2 * heads * u128::from(self.head_dim);
-        u128::from(self.hidden_size) * (attention + 3 * u128::from(self.intermediate_size))
+        self.elements(|row| row.is_of_layers() && row.row_elements > 1)
     }
 
     fn layer_parameters(&self) -> u128 {
-        self.layer_matrices() + 2 * u128::from(self.hidden_size)
+        self.elements(ParameterRow::is_of_layers)
     }
 
     fn vocabulary_parameters(&self) -> u128 {
@@ -103,8 +195,20 @@ impl ShapeFields {
     }
 
     fn parameters(&self) -> u128 {
-        let ends = if self.is_tied() { 1 } else { 2 } * self.vocabulary_parameters();
-        u128::from(self.num_hidden_layers) * self.layer_parameters() + ends + u128::from(self.hidden_size)
+        let of_layers = u128::from(self.num_hidden_layers) * self.layer_parameters();
+        of_layers + self.elements(|row| !row.is_of_layers())
+    }
+
+    /// The first rows that differ in another table, the names of a missing one or the rows themselves.
+    fn row_difference(&self, other: &ShapeFields) -> Option<(String, String)> {
+        let rows = self.parameters.len().max(other.parameters.len());
+        let row = |fields: &ShapeFields, index: usize| {
+            let row = fields.parameters.get(index);
+            row.map_or("no further parameter".into(), |row| {
+                format!("{} [{}, {}]", row.name, row.rows, row.row_elements)
+            })
+        };
+        (0..rows).map(|index| (row(self, index), row(other, index))).find(|(here, there)| here != there)
     }
 }
 
@@ -133,8 +237,8 @@ impl ModelShape {
     pub fn difference(&self, other: &ModelShape) -> Option<(&'static str, String, String)> {
         let pairs = self.0.numbers().into_iter().zip(other.0.numbers());
         let numbers = pairs.map(|((field, here), (_, there))| (field, here.to_string(), there.to_string()));
-        let switches = ("switches", self.0.switches.join(" "), other.0.switches.join(" "));
-        numbers.chain([switches]).find(|(_, here, there)| here != there)
+        let rows = self.0.row_difference(&other.0).map(|(here, there)| ("parameters", here, there));
+        numbers.chain(rows).find(|(_, here, there)| here != there)
     }
 
     /// Width of all query heads.
@@ -152,12 +256,12 @@ impl ModelShape {
         self.0.is_tied()
     }
 
-    /// Parameters of the matrices of one layer: queries and output, keys and values, the three of the MLP.
+    /// Parameters of the matrices of one layer.
     pub fn layer_matrices(&self) -> u64 {
         validated(self.0.layer_matrices())
     }
 
-    /// Parameters of one layer: its matrices and both norms.
+    /// Parameters of one layer: matrices, biases and norms.
     pub fn layer_parameters(&self) -> u64 {
         validated(self.0.layer_parameters())
     }
@@ -192,15 +296,23 @@ mod tests {
     }
 
     const SMALL: &str = r#"{"vocab_size":37,"hidden_size":24,"intermediate_size":42,"num_hidden_layers":3,
-        "num_attention_heads":8,"num_key_value_heads":4,"head_dim":6,"switches":["tie_word_embeddings"]}"#;
+        "num_attention_heads":8,"num_key_value_heads":4,"head_dim":6,"parameters":[
+            {"name":"embed_tokens.weight","rows":37,"row_elements":24,"units":37,"parts":["embedding","head"]},
+            {"name":"layers.*.norm.weight","rows":24,"row_elements":1,"units":1,"parts":["layer"]},
+            {"name":"layers.*.q_proj.weight","rows":48,"row_elements":24,"units":8,"parts":["layer"]},
+            {"name":"layers.*.q_proj.bias","rows":48,"row_elements":1,"units":8,"parts":["layer"]},
+            {"name":"layers.*.up_proj.weight","rows":42,"row_elements":24,"units":42,"parts":["layer"]},
+            {"name":"norm.weight","rows":24,"row_elements":1,"units":1,"parts":["head"]}]}"#;
 
     #[test]
     fn parameters_are_counted() {
         let small = shape(SMALL).unwrap();
-        // 24 x (2 x 48 + 2 x 24 + 3 x 42) and two norms.
-        assert_eq!(small.layer_parameters(), 6_480 + 48);
-        assert_eq!(small.parameters(), 3 * 6_528 + 37 * 24 + 24);
-        assert!((small.head_layers() - 37.0 * 24.0 / 6_480.0).abs() < 1e-15);
+        // Matrices of 24 x 48 and 24 x 42, a norm and a bias; the tied embedding counts once.
+        assert_eq!(small.layer_matrices(), 2_160);
+        assert_eq!(small.layer_parameters(), 2_160 + 24 + 48);
+        assert_eq!(small.parameters(), 3 * 2_232 + 37 * 24 + 24);
+        assert!((small.head_layers() - 37.0 * 24.0 / 2_160.0).abs() < 1e-15);
+        assert!(small.is_tied());
         assert_eq!(shape(&serde_json::to_string(&small).unwrap()).unwrap(), small);
     }
 
@@ -210,8 +322,9 @@ mod tests {
             (shape(SMALL).unwrap(), shape(&SMALL.replace("\"head_dim\":6", "\"head_dim\":8")).unwrap());
         assert_eq!(small.difference(&small), None);
         assert_eq!(small.difference(&other), Some(("head_dim", "6".into(), "8".into())));
-        let untied = shape(&SMALL.replace(",\"switches\":[\"tie_word_embeddings\"]", "")).unwrap();
-        assert_eq!(small.difference(&untied).map(|(field, ..)| field), Some("switches"));
+        let wider = shape(&SMALL.replace("\"rows\":42,", "\"rows\":84,")).unwrap();
+        let named = ["layers.*.up_proj.weight [42, 24]", "layers.*.up_proj.weight [84, 24]"].map(String::from);
+        assert_eq!(small.difference(&wider), Some(("parameters", named[0].clone(), named[1].clone())));
     }
 
     #[test]
@@ -225,16 +338,47 @@ mod tests {
     }
 
     #[test]
-    fn more_parameters_than_any_model_has_are_refused() {
-        let most = "16777216";
-        for widest in [["hidden_size\":24", "intermediate_size\":42"], ["num_attention_heads\":8", "head_dim\":6"]] {
-            let text = widest.iter().fold(SMALL.to_owned(), |text, field| {
-                text.replace(field, &format!("{}:{most}", field.split(':').next().unwrap()))
-            });
+    fn rows_out_of_range_are_refused_by_name() {
+        for (good, bad, part) in [
+            ("\"rows\":42,", "\"rows\":0,", "rows is 0"),
+            ("\"row_elements\":1,", "\"row_elements\":16777217,", "row_elements is 16,777,217"),
+            ("\"units\":8,", "\"units\":7,", "units is 7"),
+            ("[\"embedding\",\"head\"]", "[\"head\",\"embedding\"]", "parts"),
+            ("[\"embedding\",\"head\"]", "[]", "parts"),
+            ("layers.*.norm", "layers.norm", "'layers.norm.weight'"),
+            ("\"row_elements\":24,\"units\":8,", "\"row_elements\":1,\"units\":8,", ""),
+        ] {
+            let text = SMALL.replace(good, bad);
+            assert_ne!(text, SMALL, "{good}");
+            if part.is_empty() {
+                // One matrix is left.
+                assert!(shape(&text).is_ok());
+                continue;
+            }
             let error = ModelShape::from_json(&text).unwrap_err();
-            assert_eq!(error.code(), "model_shape");
-            assert!(error.to_string().contains("at most 8,796,093,022,208"), "{error}");
+            assert!(error.code() == "model_shape" && error.to_string().contains(part), "{error}");
         }
+        let without = SMALL.replace("\"row_elements\":24,\"units\":8,", "\"row_elements\":1,\"units\":8,");
+        let without = without.replace("\"row_elements\":24,\"units\":42,", "\"row_elements\":1,\"units\":42,");
+        assert!(ModelShape::from_json(&without).unwrap_err().to_string().contains("one matrix in each layer"));
+    }
+
+    #[test]
+    fn more_parameters_than_any_model_has_are_refused() {
+        let widest = SMALL.replace(
+            "\"rows\":42,\"row_elements\":24,\"units\":42",
+            "\"rows\":16777216,\"row_elements\":16777216,\"units\":1",
+        );
+        let error = ModelShape::from_json(&widest).unwrap_err();
+        assert_eq!(error.code(), "model_shape");
+        assert!(error.to_string().contains("at most 8,796,093,022,208"), "{error}");
+        let row = |name: &str, part| ParameterRow {
+            name: name.into(),
+            rows: MOST,
+            row_elements: MOST,
+            units: MOST,
+            parts: vec![part],
+        };
         let everything = ShapeFields {
             vocab_size: MOST,
             hidden_size: MOST,
@@ -243,7 +387,7 @@ mod tests {
             num_attention_heads: MOST,
             num_key_value_heads: MOST,
             head_dim: MOST,
-            switches: Vec::new(),
+            parameters: vec![row("layers.*.w", ModelPart::Layer); MOST_ROWS],
         };
         assert_eq!(ModelShape::try_from(everything).unwrap_err().code(), "model_shape");
     }

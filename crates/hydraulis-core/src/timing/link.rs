@@ -49,7 +49,7 @@ impl Link {
     ///
     /// Refused with `link_model` where the profile does not say of which model it is, and as [`Link::new`].
     pub fn of_profile(profile: &CostProfile, rates: LinkRates) -> Result<Link> {
-        let table = ParameterTable::of_model(profile.travelling_model()?)?;
+        let table = ParameterTable::from_model(profile.travelling_model()?)?;
         let dtype = profile.travelling_dtype();
         let bytes = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
         Link::new(

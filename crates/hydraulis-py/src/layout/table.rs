@@ -89,8 +89,8 @@ impl ParameterTable {
 
     /// The table of a model of this shape, without its weights: what each rank would hold of it.
     #[staticmethod]
-    fn of_model(py: Python<'_>, model: &ModelShape) -> PyResult<ParameterTable> {
-        detached(py, || layout::ParameterTable::of_model(&model.0)).map(ParameterTable)
+    fn from_model(py: Python<'_>, model: &ModelShape) -> PyResult<ParameterTable> {
+        detached(py, || layout::ParameterTable::from_model(&model.0)).map(ParameterTable)
     }
 
     /// The parameters, in bucket order.
