@@ -1,14 +1,16 @@
-//! What no plan can beat: over the strategies given, and over any strategy at all.
+//! Lower bounds: over the given strategies, and over any strategy.
 //!
-//! Two arguments, the greater of which holds:
-//! - the longest way: each sequence passes all stages of some replica that admits it, in a micro-batch that costs at
+//! Two arguments; the greater bound holds:
+//! - the longest path: each sequence passes all stages of some replica that admits it, in a micro-batch that costs at
 //!   least `a s^2 + b s + c`;
-//! - the work: by an impossible time, all replicas together cannot hold what the sequences ask for, whoever takes
-//!   which (`market`). What a pipeline holds is exact over all its micro-batches ([`crate::capacity::Fill`]).
+//! - the work: by an impossible time, all replicas together cannot hold the batch, for any assignment (`market`).
+//!   The capacity of a pipeline is exact over all its micro-batches ([`crate::capacity::Fill`]).
 //!
-//! The prices that prove it come from a linear program (`relaxation`), the dual of sharing sequences out in
-//! fractions (Lenstra, Shmoys and Tardos 1990); whole numbers of replicas and micro-batches from branching
-//! (`branch`).
+//! Dual prices cover work, tokens, micro-batches and slots for large sequences; a given strategy's largest group has
+//! prices of its own for replicas with few and with many micro-batches. For any prices, a time is impossible by which
+//! the sequences cost more than all replicas are worth. The best prices come from a linear program (`relaxation`),
+//! the dual of dividing sequences (Lenstra, Shmoys and Tardos 1990). Branching (`branch`) makes replicas and
+//! micro-batches whole.
 
 mod branch;
 mod climb;

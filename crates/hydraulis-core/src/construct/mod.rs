@@ -1,4 +1,4 @@
-//! How a plan is made for one strategy: candidates and their neighbours, dispatch to replicas, packing into micro-batches.
+//! A plan for one strategy: candidates and their neighbours, dispatch to replicas, packing into micro-batches.
 
 mod candidates;
 pub mod dispatch;

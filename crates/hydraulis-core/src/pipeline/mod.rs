@@ -1,9 +1,11 @@
-//! The instruction lists that carry a replica's micro-batches through its pipeline.
+//! The instruction lists that run a replica's micro-batches through its pipeline.
 //!
-//! The order is PipeDream-flush, also called 1F1B (Narayanan et al. 2021, "Memory-Efficient
-//! Pipeline-Parallel DNN Training"): stage `j` of `p` runs `p - 1 - j` forwards ahead, then one forward and one
-//! backward in turn. It is stated once, in `one_f_one_b`; the makespan that the packer minimises, the
-//! simulator and the executor all follow it.
+//! The order is PipeDream-flush, also called 1F1B (Narayanan et al. 2021, "Memory-Efficient Pipeline-Parallel DNN
+//! Training"): stage `j` of `p` runs `p - 1 - j` forwards ahead, then one forward and one backward in turn.
+//! `one_f_one_b` states it once; the packer's makespan, the simulator and the executor all follow it.
+//!
+//! The lists finish even if every rank had one channel and every exchange were a rendezvous in list order. A measured
+//! timeline is the same lists with measured durations.
 
 mod critical_path;
 mod instruction;

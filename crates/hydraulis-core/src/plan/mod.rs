@@ -1,4 +1,13 @@
 //! The plan: a value, its JSON form, and the timelines that follow from it.
+//!
+//! A plan holds strategy, placement, assignment, packing, prediction, a proven lower bound, and the outcome of every
+//! strategy evaluated. The same lengths, targets, profile, cluster and strategies give the same bytes.
+//!
+//! With a link, a plan has the shortest step found, and among steps within 0.1 % the one that moves the fewest bytes.
+//! The bound stays on the iteration, which no step is shorter than.
+//!
+//! For each replica the plan states the profile's error, and how far its times extrapolate beyond the measured points.
+//! Every command that predicts reports extrapolation.
 
 mod bound;
 mod document;

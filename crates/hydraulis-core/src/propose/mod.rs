@@ -1,8 +1,9 @@
-//! Offline: a short list of strategies for a whole run, chosen for a distribution of lengths.
+//! A short list of strategies for a whole run, chosen offline for a distribution of lengths.
 //!
-//! [`propose()`] finds strategies for sampled batches by search and chooses the few that together keep the expected
-//! iteration shortest. [`paper_list`] is the Hydraulis paper's own method, a dynamic program over ranks and lengths,
-//! for comparison.
+//! [`propose()`] searches strategies for the given batches, and for more batches drawn from their sequences. It chooses
+//! the few whose fastest keeps the mean iteration shortest: greedily, then by exchanges. One of them admits the longest
+//! sequence, so every batch of a run has a strategy. [`paper_list`] is the Hydraulis paper's own method, a dynamic
+//! program over ranks and lengths, for comparison.
 
 mod choose;
 mod paper;

@@ -1,4 +1,16 @@
 //! The best of the strategies, dispatched, packed, bounded and checked.
+//!
+//! The planner chooses from a list or searches. Counted work limits it, not time; without any budget there still is a
+//! valid plan.
+//!
+//! - **Sizing** (`sizing.rs`) opens replicas for the sequences, longest first, by the dual prices of the bound, until
+//!   they just fit the cluster.
+//! - **Local search** (`local_search.rs`) moves to neighbouring strategies to which the batch is assigned in less time.
+//!   Where the step stays 2 % above the bound, it also evaluates the strategies of a list.
+//! - **Dispatch** assigns twice, the second time with the excess of packing over the estimates, then moves and swaps.
+//!   Without a pipeline it then assigns again with one micro-batch less, as long as that is shorter.
+//! - **Large batches**, beyond local search: long sequences keep the replica of the sizing, and the shortest are
+//!   assigned again by the excess of packing.
 
 mod attempt;
 mod effort;

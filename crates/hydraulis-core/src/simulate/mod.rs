@@ -1,9 +1,18 @@
-//! A plan's iteration under stated conditions: slow ranks, links that take time; and where its time goes.
+//! A plan's iteration under stated conditions, slow ranks and links that take time, and the use of all ranks' time.
 //!
-//! The instruction lists are those that the runtime executes, their times those of the cost model. A stage computes as
-//! slowly as the slowest of its ranks, which meet in every layer. Activations and gradients travel between stages while
-//! stages compute. By a [`Link`](crate::timing::Link) parameters and gradients travel between home and replicas as plans count
-//! them, behind what is then computed; activations and these are not in each other's way. The optimizer is not part of it.
+//! The instruction lists are those that the runtime executes, with the times of the cost model.
+//!
+//! - A stage computes as slowly as its slowest rank, because its ranks meet in every layer.
+//! - Between stages each rank sends its share of the tokens: inside a node over its own wire, between nodes over the
+//!   node's wire, of which every message that leaves the node has an even share. Each wire carries one message after
+//!   another each way.
+//! - By a [`Link`](crate::timing::Link), transfers are placed on the simulated timeline as in a plan. Where ranks or
+//!   links are slow, the step is simulated instead of repeated from the plan. Transfers and messages between stages do
+//!   not slow each other. The optimizer is not simulated.
+//! - The time of all ranks splits into computing, waiting for a slower rank, for another stage and for the slowest
+//!   replica, ranks without work, and exposed transfers.
+//! - A stage holds a micro-batch from the start of its forward to the end of its backward, each token
+//!   `activation_bytes_per_token / pp` bytes.
 
 mod conditions;
 mod gpu_time;

@@ -1,4 +1,8 @@
-//! Which activations a rank computes again for the backward pass instead of keeping them.
+//! The activations that a rank computes again for the backward instead of saving them.
+//!
+//! Part of a scheme: one kind for all layers of a replica. `none` saves all activations, `full` a layer's input,
+//! `selective` attention and the results of matrix products. Times, the forward's share and caps depend on the kind,
+//! so in a profile the same degrees under another kind are another scheme. Gradients do not depend on it.
 
 use std::fmt;
 

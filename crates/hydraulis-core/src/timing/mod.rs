@@ -1,7 +1,13 @@
-//! How long an iteration's transfers take, and what of them it waits for.
+//! The time of an iteration's transfers, and their exposed part.
 //!
-//! A [`Link`] turns the bytes of a layout's transfers into times, a [`HomeLink`] does so for many iterations of one run, and
-//! a [`StepTimeline`] lays them out beside what the replicas compute.
+//! A step lasts from updated parameters at their owners to all gradients at their owners: the iteration, which takes as
+//! long as its slowest replica, and the exposed time of transfers. `transfer_ms` is the step less the iteration. The
+//! optimizer is part of neither.
+//!
+//! A [`Link`] turns the bytes of a layout's transfers into times, a [`HomeLink`] does so for many iterations of one run,
+//! and a [`StepTimeline`] places them on the simulated iteration, which waits for them only where it must: parameters
+//! arrive layer group by layer group in the order of the first forwards; gradients leave in the opposite order after
+//! the last backwards.
 
 mod home_link;
 mod link;

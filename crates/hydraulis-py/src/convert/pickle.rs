@@ -1,7 +1,8 @@
-//! How values are copied, and pass to other processes: each by what makes it again.
+//! Copies and pickles of values.
 //!
-//! A class with a constructor gives its arguments (`__getnewargs__`), one with a JSON form that, and what a function gave
-//! its fields, to `_of`: a class method for this alone, which takes them as they are.
+//! The core's values never change, so they can be copied and sent to other processes. A class with a constructor gives
+//! its arguments (`__getnewargs__`; a planner too), a class with a JSON form gives that, and a result of a function gives
+//! its fields to `_of`, a class method for this purpose alone. Values of one rank's buffers are not pickled.
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
