@@ -8,7 +8,7 @@
 //! **Local shards.** Under a strategy a rank holds slices of the layer groups of its stage (embedding, layers, head).
 //! Stages get layers so that the slowest stage, the head included, is as fast as possible, or as
 //! `train.stage_layers` states. Replicas without work hold nothing. Neighbouring tensor ranks hold slices far apart:
-//! the ranks of <tp4> quarters 0, 2, 1 and 3, those of <tp2> halves 0, 1, 0 and 1, so that the shard under a wide
+//! the ranks of `<tp4>` quarters 0, 2, 1 and 3, those of `<tp2>` halves 0, 1, 0 and 1, so that the shard under a wide
 //! degree is a part of the shard under each degree that divides it.
 //!
 //! **Owners.** Each element has exactly one owner, fixed for the run. Where a rank's shard under one scheme is a part
@@ -30,8 +30,8 @@
 //!
 //! **Volume.** Of `D` equal replicas, `D - 1` models travel each way, as in ZeRO-1, if replicas are single ranks or
 //! owners hold their elements. Other schemes move up to one model more, because owners are the same for every
-//! strategy. No owner could serve all of them: with one replica, a rank of <tp8> holds an eighth of every layer and a
-//! rank of <pp8> an eighth of the layers. [`bucket_volumes`] computes the least bytes that leave each node;
+//! strategy. No owner could serve all of them: with one replica, a rank of `<tp8>` holds an eighth of every layer and a
+//! rank of `<pp8>` an eighth of the layers. [`bucket_volumes`] computes the least bytes that leave each node;
 //! [`timing`](crate::timing) turns them into times.
 
 mod bucket_home;
