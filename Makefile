@@ -40,7 +40,7 @@ export TORCHINDUCTOR_CACHE_DIR := $(CURDIR)/target/torchinductor
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-gpu check bench bench-gpu bench-ddp scale simulate-rate check-report fuzz wheel clean set-up format
+.PHONY: help demo test test-gpu check bench bench-gpu bench-ddp scale simulate-rate check-report errors-page fuzz wheel clean set-up format
 
 help: ## list the commands
 	@echo "Usage: make COMMAND [PYTHON=python3.x] [TORCH_INDEX=URL]"
@@ -79,6 +79,9 @@ check: set-up ## run every check that is no test: formats, lints, types, stub, i
 
 check-report: set-up ## open a report in a headless browser, if one is there (RUN=folder of a run)
 	@PYTHONPATH=tests $(BIN)/python tools/check_report.py $(RUN)
+
+errors-page: set-up ## write docs/errors.md from the error codes of the core and of the Python package
+	@$(BIN)/python tools/write_errors_page.py
 
 format: set-up ## write Rust and Python in their one format
 	cargo fmt --all

@@ -49,6 +49,7 @@ __all__ = [
     "WindowPlan",
     "Windows",
     "balance",
+    "error_codes",
     "fit_costs",
     "held_slices",
     "micro_batches_to_measure",
@@ -210,6 +211,7 @@ class CostFit:
     def quality_json(self) -> str: ...
     def uncertainty(self, lengths: Sequence[int]) -> float: ...
 
+def error_codes() -> list[tuple[str, str, str]]: ...
 def fit_costs(
     measured: Sequence[tuple[Scheme, Sequence[tuple[Sequence[int], float]]]],
 ) -> list[CostFit]: ...

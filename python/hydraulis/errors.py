@@ -1,20 +1,22 @@
-"""The exceptions of the package: one tree, each with a stable code.
+"""The exceptions of the package, and the table of its error codes.
 
-`docs/errors.md` lists every code with its cause and what to do about it.
+A code names a case that a program can handle in its own way; the message carries the field, the value and
+the limit. The core defines the codes that it raises (`hydraulis._core.error_codes`), and this module defines
+the others. `make errors-page` generates `docs/errors.md` from both tables.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Self
+from typing import Final, NamedTuple, Self
 
 
 class HydraulisError(Exception):
-    """Anything that Hydraulis refuses; `code` is stable, the message may be reworded.
+    """A refused input or a failed run. The code is stable; the message may change.
 
     Attributes:
-        code: of the kind of refusal.
-        is_everywhere: whether every rank of a run raises it at the same place, so that they may meet again;
-            false where that is not certain.
+        code: Stable name of the case, a heading of `docs/errors.md`.
+        is_everywhere: Whether every rank of a run raises the error at the same place, so that the ranks can
+            still communicate; false where this is not certain.
     """
 
     def __init__(self, message: str, *, code: str) -> None:
@@ -28,8 +30,232 @@ class HydraulisError(Exception):
 
 
 class InvalidInputError(HydraulisError, ValueError):
-    """A field, a length or a file is not what it must be."""
+    """A field, a sequence or a file is invalid: correct it."""
 
 
 class InfeasibleError(HydraulisError, ValueError):
-    """The input is well-formed, and no plan exists for it on this cluster under this memory."""
+    """The input is valid, and no plan exists for it: change the cluster, the memory or the batch."""
+
+
+class ErrorCode(NamedTuple):
+    """One paragraph about the cases of a code, and one about their remedy.
+
+    Attributes:
+        meaning: The cases that the code covers.
+        remedy: The ways to correct them.
+    """
+
+    meaning: str
+    remedy: str
+
+
+# The codes that Python raises and the core does not, in alphabetical order.
+CODES: Final[Mapping[str, ErrorCode]] = {
+    "attention_unsupported": ErrorCode(
+        "The attention kernel of `train.attention` does not compute heads of this dimension or type on this "
+        "device. The message gives the kernel's limits.",
+        'Set `train.attention = "auto"`, which selects a kernel for any heads, or change the head dimension,'
+        " the type or the device.",
+    ),
+    "chat_template_invalid": ErrorCode(
+        "A chat template cannot be read or compiled, refuses the messages of a record, or does not mark the "
+        "assistant's tokens.",
+        "Correct the record or the template that the message names. Content that is `null` needs a template "
+        "that accepts it. Mark the assistant's text by `{% generation %}` and `{% endgeneration %}`. If the "
+        "tokenizer has no template, set `data.chat_template` to a file or to `chatml`, which writes texts "
+        "alone.",
+    ),
+    "checkpoint_damaged": ErrorCode(
+        "A file of a checkpoint is missing or has another size than the manifest says, or the manifest is "
+        "malformed.",
+        "Copy the checkpoint again, or remove its folder; the message names the next older checkpoint.",
+    ),
+    "checkpoint_mismatch": ErrorCode(
+        "A resumed run differs from its checkpoint in a way that would change the training: other data, "
+        "another order of batches, another model, another type of the master parameters, or a frozen "
+        "parameter that is trained now. Files of data are compared by size before they are indexed and by "
+        "content afterwards.",
+        "Set back the values that the message names, or start a new run. To train on from the checkpoint's "
+        "parameters, export them and set `model.path`. A run that reached the end of its data cannot resume "
+        "with a larger `train.epochs`, because its last batch was a smaller one. If the batches alone "
+        "differ, install the NumPy version of the first run, because NumPy versions can draw other "
+        "permutations.",
+    ),
+    "checkpoint_missing": ErrorCode(
+        "The folder to resume or export has no complete checkpoint. A checkpoint without `manifest.json`, "
+        "which is written last, is incomplete.",
+        "Name the folder of a run that has a complete checkpoint, or one of the checkpoints in the message. "
+        "A relative path starts at the working directory.",
+    ),
+    "config_missing_key": ErrorCode(
+        "A run configuration lacks a key without a default.",
+        "Set the key in its section, by `--set section.key=value` or by a preset. `model.path` or "
+        "`model.hf_config` sets all keys of `[model]`.",
+    ),
+    "config_syntax": ErrorCode(
+        "A run configuration or an override is not TOML, or a model's `config.json` is not JSON.",
+        "Correct the line that the message names. Write an override as `section.key=value`: a string needs "
+        "no quotes there, and a list of strings no brackets (`--set 'planner.strategies=2x<1>;1x<tp2>'`).",
+    ),
+    "config_unknown_key": ErrorCode(
+        "A run configuration has an unknown key or section. The message gives the nearest name and all valid"
+        " ones.",
+        "Correct the spelling.",
+    ),
+    "config_value": ErrorCode(
+        "A value of a run configuration has the wrong type, is outside its range, or contradicts another "
+        "value. All unknown keys, missing keys and wrong types are reported in one message, joined by `; "
+        "also: `, with the code of the first.",
+        "Set the key to a value of the type and range in the message. An integer is accepted for a float; no"
+        " other type is converted.",
+    ),
+    "corpus_empty": ErrorCode(
+        "A source has no sequence with a target token: every record is empty, has a single token, or has no "
+        "token that counts in the loss.",
+        "Check the source's files and fields; for conversations, check that a message is the assistant's. "
+        "Some Python distributions lack the sources of the standard library: use another interpreter or "
+        "other files.",
+    ),
+    "data_file_invalid": ErrorCode(
+        "A file of sequences or lengths has an unknown ending, or its content does not match its format: "
+        "text, JSON Lines, Parquet, Arrow, NumPy, or Megatron's indexed format, version 1. Offsets that do "
+        "not cover the tokens are such a case.",
+        "Correct the line, field or element that the message names, or convert the file. A file of lengths "
+        "has one whole number of at least 1 per line, array element or JSON field.",
+    ),
+    "device_missing": ErrorCode(
+        "The run needs CUDA devices, and torch finds none, or a node has fewer devices than ranks.",
+        "Install a torch build for CUDA and its driver, check `CUDA_VISIBLE_DEVICES`, start at most one rank"
+        ' per device, or set `train.device = "cpu"`.',
+    ),
+    "extra_missing": ErrorCode(
+        "A library of an optional extra is not installed or cannot be imported.",
+        "Install the extra that the message names, or leave out the option that needs it.",
+    ),
+    "file_unreadable": ErrorCode(
+        "A file, a folder or a pattern of names matches nothing, or the file cannot be opened or decoded as "
+        "UTF-8 text.",
+        "Check the path and its permissions: a relative path starts at the working directory. Decompress "
+        "compressed files and save text as UTF-8. Models are read from local folders; nothing is downloaded.",
+    ),
+    "file_unwritable": ErrorCode(
+        "A file or folder of a result, a run or an export cannot be written, already exists where a new one "
+        "is needed, or its disk has too little room.",
+        "Make room, name another file or folder (`output.directory` for a run), or lower `checkpoint.keep`.",
+    ),
+    "folder_busy": ErrorCode(
+        "Another process is training in the run's folder, or is building the same index.",
+        "Wait for that process or end it, or use another folder. The lock ends with its process.",
+    ),
+    "folder_not_shared": ErrorCode(
+        "A rank does not see the files that rank 0 writes into the run's folder. Every rank writes its part "
+        "of a checkpoint there.",
+        "Set `output.directory` to a folder on a file system that all nodes mount.",
+    ),
+    "gradient_not_finite": ErrorCode(
+        "The norm of a step's gradient is infinite or not a number. The step updated no parameter.",
+        "Lower `optimizer.learning_rate` or lengthen the warm-up, and resume from the last checkpoint.",
+    ),
+    "index_damaged": ErrorCode(
+        "A file of an index cannot be written or read, is incomplete, or differs between nodes.",
+        "Make room, put `data.index_directory` on a disk that all nodes share, or remove the damaged folder,"
+        " which is then built again.",
+    ),
+    "index_process_failed": ErrorCode(
+        "A process that tokenizes ended before its work was complete. Lack of memory is the usual cause.",
+        "Run the same command again: complete parts are kept. If memory was short, lower "
+        "`data.index_processes`.",
+    ),
+    "loss_not_finite": ErrorCode(
+        "The loss of a step is infinite or not a number. Before the first update, the initial parameters are"
+        " the cause.",
+        "Lower `optimizer.learning_rate` or lengthen `optimizer.warmup_steps`, and resume from the last "
+        "checkpoint. If the message says that no update was made, check the files of `model.path` and the "
+        "range of `train.dtype`.",
+    ),
+    "lost_rank": ErrorCode(
+        "Another rank ended, or did not answer within `train.timeout_s`. One remaining rank reports the "
+        "missing ranks and their hosts, and all remaining ranks end with exit code 3.",
+        "Read the reports of the missing ranks and of torchrun on their hosts: they have the cause. Then "
+        "resume from the checkpoint that the message names. If all ranks answer again, one was slow (raise "
+        "`train.timeout_s`) or a connection failed.",
+    ),
+    "measurements_invalid": ErrorCode(
+        "A file of measurements has another format, a malformed line, or measurements of other conditions, "
+        "such as another number of ranks.",
+        "Remove the file or the line that the message names, or write the profile to another file.",
+    ),
+    "micro_batch_invalid": ErrorCode(
+        "The tensors of a micro-batch do not match each other, their segments or the ranks of their group: a"
+        " sequence is empty, a mask has another length, a last dimension is not contiguous, or the tokens "
+        "are no multiple of the group's ranks.",
+        "Leave out empty sequences, pass the `PackedSequences` of the same micro-batch, call `contiguous()`,"
+        " or pad the micro-batch to the multiple in the message; padding never counts in the loss.",
+    ),
+    "model_unsupported": ErrorCode(
+        "A model's `config.json` describes a model that the decoder does not compute, or no family of "
+        "transformers has the trained model's options together.",
+        "Use a Llama, Mistral, Qwen2 or Qwen3 (dense) model. A sliding window is supported if no sequence is"
+        " longer. For an export, the shards of a checkpoint are safetensors files (see "
+        "[checkpoints.md](checkpoints.md)).",
+    ),
+    "not_torchrun": ErrorCode(
+        "Training or measuring was started without the environment variables of torchrun.",
+        "Start it as the message says, or by `make demo`. `hydraulis profile --ranks N` starts its own "
+        "ranks.",
+    ),
+    "option_invalid": ErrorCode(
+        "A command has an unknown option, lacks a required one, cannot read the value of one, or got options"
+        " that contradict each other.",
+        "Correct the option that the message names; `--help` lists all options. Options cannot be "
+        "abbreviated.",
+    ),
+    "plan_broken": ErrorCode(
+        "The checker found that a plan breaks its promises. This is a defect of the planner; the input is "
+        "valid.",
+        "Report it with the run's folder.",
+    ),
+    "profile_mismatch": ErrorCode(
+        "A saved cost profile was measured for another model, type or split of layers than the run's.",
+        "Measure a profile of this run (`hydraulis profile RUN.toml`), or leave `planner.profile` empty. If "
+        "`stage_layers` alone differs, set `train.stage_layers` to the profile's.",
+    ),
+    "rank_zero_failed": ErrorCode(
+        "Rank 0 failed in work for all ranks with an exception that has no code.",
+        "Read the traceback that rank 0 printed.",
+    ),
+    "record_malformed": ErrorCode(
+        "A record is not JSON, lacks a field, or has a field of another type, or an index was built without "
+        "such records and they are now refused. The message lists the first ten records and counts the "
+        "others for up to ten seconds.",
+        "Correct the records or leave them out, name other fields (`data.sources.fields`, `--field`), or set"
+        ' `data.broken = "skip"` (`--broken skip`).',
+    ),
+    "run_unreadable": ErrorCode(
+        "A folder is not the folder of a run, its files do not match its plans, or they have the format of "
+        "another release.",
+        "Name the folder that `output.directory` of the run names, and read it with the release that wrote "
+        "it.",
+    ),
+    "token_out_of_range": ErrorCode(
+        "A sequence has a token at or above `model.vocab_size`, or a negative one.",
+        "Tokenize with the model's own tokenizer, or raise `model.vocab_size`.",
+    ),
+    "tokenizer_invalid": ErrorCode(
+        "A tokenizer's file cannot be read or parsed, or lacks a special token.",
+        "Give a `tokenizer.json`, the folder of one, or `bytes`. Set `data.eos_token` to a token of the "
+        "vocabulary, or leave it empty for the tokenizer's own.",
+    ),
+    "tracker_unavailable": ErrorCode(
+        "Weights & Biases refuses the run: the machine of rank 0 is not logged in, or the service cannot be "
+        "reached.",
+        "Run `wandb login` there, or set `WANDB_MODE=offline` and upload the run later by `wandb sync`.",
+    ),
+    "weights_invalid": ErrorCode(
+        "A file of a Hugging Face model is missing or incomplete, or a tensor is missing, unknown, or of "
+        "another shape or type than `config.json` requires.",
+        "Download the model again, or give the folder of one whole model, saved by `save_pretrained` as "
+        "safetensors. Merge adapters and convert quantized parameters first. To train from random "
+        "parameters, set `model.hf_config` instead of `model.path`.",
+    ),
+}

@@ -1,40 +1,88 @@
+"""Every code is defined once and raised somewhere, and docs/errors.md is generated from the codes."""
+
 import ast
+import importlib.util
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 from helpers import ROOT, at_least
 from hydraulis import errors
+from hydraulis._core import error_codes
 
-CORE = re.compile(r'=> "([a-z_]+)"')
-BINDING = re.compile(r'invalid\(py, &?message, "([a-z_]+)"\)')
-PACKAGE = re.compile(r'\bcode="([a-z_]+)"')
-LITERAL = re.compile(r"'[a-z_]+'")
-HEADING = re.compile(r"^## `([a-z_]+)`$", re.MULTILINE)
+MOST_CODES = 60
+CORE = ROOT / "crates/hydraulis-core/src/error"
+DEFINED = re.compile(r"^pub const ([A-Z_]+): ErrorCode = ErrorCode \{\n    name: \"([a-z_]+)\"", re.MULTILINE)
+RAISED = re.compile(r"\bcodes::([A-Z_]+)\b")
+BENCH = re.compile(r'=> "([a-z_]+)"')
 
 
-def codes(pattern: re.Pattern[str], files: list[Path]) -> set[str]:
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("write_errors_page", ROOT / "tools/write_errors_page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def found(pattern: re.Pattern[str], files: list[Path]) -> set[str]:
     return {code for file in files for code in pattern.findall(file.read_text(encoding="utf-8"))}
 
 
-def test_every_code_has_one_heading_and_every_heading_a_code() -> None:
-    core = codes(CORE, [ROOT / "crates/hydraulis-core/src/error/code.rs"])
-    binding = codes(BINDING, at_least(5, (ROOT / "crates/hydraulis-py/src").rglob("*.rs")))
-    package = codes(PACKAGE, at_least(20, (ROOT / "python/hydraulis").rglob("*.py")))
-    at_least(20, core)
-    at_least(1, binding)
-    at_least(20, package)
-    headings = at_least(45, HEADING.findall((ROOT / "docs/errors.md").read_text(encoding="utf-8")))
-    assert [code for code, times in Counter(headings).items() if times > 1] == []
-    assert headings == sorted(headings)
-    known = core | binding | package
-    assert sorted(known - set(headings)) == [], "codes without a heading in docs/errors.md"
-    assert sorted(set(headings) - known) == [], "headings in docs/errors.md without a code"
+def python_codes() -> Iterator[tuple[str, str]]:
+    """Give the place and the source text of each `code=` argument in the package."""
+    for file in at_least(20, (ROOT / "python/hydraulis").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                for keyword in node.keywords:
+                    if keyword.arg == "code":
+                        place = f"{file.relative_to(ROOT)}:{node.lineno}"
+                        yield place, ast.unparse(keyword.value)
+
+
+def test_the_page_is_generated_from_the_codes(tool: ModuleType) -> None:
+    at_least(45, tool.all_codes())
+    committed = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
+    assert committed == tool.page(), "docs/errors.md differs from the codes; run make errors-page"
+
+
+def test_there_are_few_codes_in_order(tool: ModuleType) -> None:
+    assert len(at_least(45, tool.all_codes())) <= MOST_CODES
+    assert list(errors.CODES) == sorted(errors.CODES)
+    for name, code in tool.all_codes().items():
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", name)
+        assert code.meaning.endswith("."), name
+        assert code.remedy.endswith("."), name
+
+
+def test_every_code_of_the_core_is_exported_and_raised() -> None:
+    defined = dict(DEFINED.findall((CORE / "codes.rs").read_text(encoding="utf-8")))
+    at_least(15, defined)
+    assert sorted(defined.values()) == [name for name, _, _ in error_codes()]
+    assert {constant.lower() for constant in defined} == set(defined.values())
+    assert found(RAISED, [CORE / "code.rs"]) - {"ALL"} == set(defined)
+
+
+def test_every_code_of_the_package_is_defined_and_raised(tool: ModuleType) -> None:
+    raised = at_least(190, python_codes())
+    literals = {(place, text[1:-1]) for place, text in raised if text.startswith("'")}
+    unknown = {(place, code) for place, code in literals if code not in tool.all_codes()}
+    assert unknown == set()
+    assert sorted(errors.CODES.keys() - {code for _, code in literals}) == [], "codes that are never raised"
+
+
+def test_every_code_of_the_bench_is_defined(tool: ModuleType) -> None:
+    codes = at_least(4, found(BENCH, [ROOT / "crates/hydraulis-bench/src/error.rs"]))
+    assert sorted(codes - tool.all_codes().keys()) == []
 
 
 def calls(files: list[Path]) -> Iterator[tuple[str, str | None]]:
-    """Give the name of each thing that is called, without what it is of, and the code that it is given."""
+    """Give the last name of each called function, and the source text of its code argument."""
     for file in files:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
@@ -43,11 +91,11 @@ def calls(files: list[Path]) -> Iterator[tuple[str, str | None]]:
 
 
 def test_every_exception_that_is_raised_has_a_literal_code() -> None:
-    """A code put together at run time would escape the scan above."""
+    """The scan above cannot see a code that is computed at run time."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     exceptions = {kind.__name__ for kind in kinds if issubclass(kind, errors.HydraulisError)}
     passed_on = {"code", "error.code"}
     files = at_least(20, (ROOT / "python/hydraulis").rglob("*.py"))
-    found = at_least(190, (code for name, code in calls(files) if name in exceptions))
+    codes = at_least(190, (code for name, code in calls(files) if name in exceptions))
     assert len(exceptions) == 3
-    assert {code for code in found if code is None or not LITERAL.fullmatch(code)} <= passed_on
+    assert {code for code in codes if code is None or not code.startswith("'")} <= passed_on

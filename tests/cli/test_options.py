@@ -29,7 +29,7 @@ def test_a_file_that_is_written_ends_as_what_it_is(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main([*words, "out.txt"]) == 2
-    said = f"hydraulis: error [arguments]: {words[-1]}: 'out.txt' must end with {ending}: "
+    said = f"hydraulis: error [option_invalid]: {words[-1]}: 'out.txt' must end with {ending}: "
     assert capsys.readouterr().err.startswith(said)
     # Capitals are the same ending: what is missed then is what is read.
     assert main([*words, f"out{ending.split()[0].upper()}"]) == 2

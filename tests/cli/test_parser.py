@@ -43,16 +43,16 @@ def test_what_is_no_command_line_is_refused_on_one_line(
     assert main(words) == EXIT_REFUSED
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err.startswith("hydraulis: error [arguments]: ")
+    assert told.err.startswith("hydraulis: error [option_invalid]: ")
     assert says in told.err
-    assert told.err.endswith(f"{helps} --help says what it takes\n")
+    assert told.err.endswith(f"{helps} --help lists the options\n")
     assert told.err.count("\n") == 1
     assert "argument --" not in told.err
 
 
 def test_what_follows_two_dashes_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "--json", "--", "--run.toml"]) == EXIT_REFUSED
-    assert "[config_file]: run configuration '--run.toml'" in capsys.readouterr().err
+    assert "[file_unreadable]: run configuration '--run.toml'" in capsys.readouterr().err
 
 
 def test_no_command_takes_an_abbreviated_option(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,6 +74,6 @@ def test_options_of_ranks_are_refused_once_on_a_node(
     assert capsys.readouterr().err.count("hydraulis profile has no option --outptu") == lines
     assert command.main(["run.toml", "--res", "latest"]) == EXIT_REFUSED
     assert capsys.readouterr().err == lines * (
-        "hydraulis.train: error [arguments]: python -m hydraulis.train has no option --res (did you mean "
-        "--resume?); python -m hydraulis.train --help says what it takes\n"
+        "hydraulis.train: error [option_invalid]: python -m hydraulis.train has no option --res (did you "
+        "mean --resume?); python -m hydraulis.train --help lists the options\n"
     )

@@ -47,7 +47,7 @@ def test_a_real_may_be_written_as_an_integer() -> None:
 def test_every_field_refuses_what_it_cannot_be(field: str, value: Any) -> None:
     with pytest.raises(InvalidInputError, match=f"{field} = {value!r}") as caught:
         ModelConfig(**SHAPE | {field: value})
-    assert caught.value.code == "model_config"
+    assert caught.value.code == "model_invalid"
 
 
 @pytest.mark.parametrize("field", at_least(9, (name for name in NUMBERS if name != "head_dim")))

@@ -109,8 +109,7 @@ def test_refuses_a_bad_value_in_every_field(tmp_path: Path, name: str) -> None:
 def test_refuses_another_type_in_every_field(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInputError) as refusal:
         load(write(tmp_path), [f"{name}=3" if name == "data.sources" else f"{name}=[{{}}]"])
-    # The choices of a field say its type as well.
-    assert refusal.value.code == ("config_value" if "must be one of" in str(refusal.value) else "config_type")
+    assert refusal.value.code == "config_value"
     assert str(refusal.value).startswith(name)
 
 
@@ -134,8 +133,7 @@ def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: s
         ("optimizer.betas=[nan, 0.9]", r"optimizer.betas\[0\] = nan"),
         (
             "train.evaluate_every=5",
-            r"^train.evaluate_every = 5 evaluates on what is held out, and data.held_out = 0 holds nothing "
-            r"out: set it above 0 \(0.01, say\), or train.evaluate_every to 0$",
+            r"^train.evaluate_every = 5 .* data.held_out = 0 .* or train.evaluate_every to 0$",
         ),
         ("optimizer.min_learning_rate=1.0", "optimizer.min_learning_rate = 1.0 must be at most"),
         (
@@ -144,14 +142,14 @@ def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: s
         ),
         (
             "optimizer.decay_steps=5",
-            "optimizer.decay_steps = 5 is of the schedule 'wsd', .* = 'constant': leave one of them out",
+            "optimizer.decay_steps = 5 belongs to the schedule 'wsd', .* = 'constant': leave one of them out",
         ),
         (
             "planner.strategies=",
             r"^planner.strategies = \[\] must be more than nothing, such as \['2x<tp2>'\] or \['search'\];",
         ),
         ('planner.strategies=["a", " "]', r"planner.strategies\[1\] = ' '"),
-        ('planner.schemes=["<1>"]', r"planner.schemes = \['<1>'\] says what a search may use"),
+        ('planner.schemes=["<1>"]', r"planner.schemes = \['<1>'\] lists the schemes of a search"),
         ('planner.checkpointing=["full"]', r"planner.strategies names schemes, each with its own kind"),
         ('data.sources=[{files=[""]}]', r"data.sources\[0\].files\[0\] = ''"),
         (
@@ -166,7 +164,7 @@ def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: s
         ("model.vocab_size=255", "model.vocab_size = 255 must be a whole number of at least 256"),
         (
             'planner.strategies=["search", "4x<tp1>"]',
-            r"'search' looks for strategies itself and stands alone",
+            r"'search' .* cannot be combined",
         ),
     ],
 )
@@ -179,7 +177,7 @@ def test_refuses_values_that_do_not_go_together(tmp_path: Path, override: str, m
 def test_the_model_checks_itself(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="num_key_value_heads = 3") as refusal:
         load(write(tmp_path), ["model.num_key_value_heads=3"])
-    assert refusal.value.code == "model_config"
+    assert refusal.value.code == "model_invalid"
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_stated_layers_of_stages_must_be_a_split_of_the_models(tmp_path: Path) -
     ):
         with pytest.raises(InvalidInputError, match=says) as refusal:
             load(write(tmp_path), [f"train.stage_layers={lists}"])
-        assert refusal.value.code == "layer_split"
+        assert refusal.value.code == "scheme_model_mismatch"
     with pytest.raises(InvalidInputError, match="num_hidden_layers is 1,099,511,627,776") as refusal:
         load(write(tmp_path), ["train.stage_layers=[[1, 1]]", f"model.num_hidden_layers={2**40}"])
-    assert refusal.value.code == "model_shape"
+    assert refusal.value.code == "model_invalid"

@@ -48,10 +48,10 @@ def test_what_is_left_out_is_that_of_online() -> None:
 def test_no_limit_is_negative(field: str) -> None:
     with pytest.raises(InvalidInputError, match=f"{field} is -1") as refusal:
         Effort(**{field: -1})
-    assert refusal.value.code == "count_negative"
+    assert refusal.value.code == "argument_invalid"
 
 
 def test_effort_and_prove_are_not_given_together() -> None:
     with pytest.raises(InvalidInputError, match="give one of them") as refusal:
         Planner(PROFILE, CLUSTER, effort=NOTHING, prove=True)
-    assert refusal.value.code == "effort_given_twice"
+    assert refusal.value.code == "argument_invalid"

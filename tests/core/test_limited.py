@@ -44,10 +44,10 @@ def test_a_proposal_may_come_first() -> None:
 @pytest.mark.parametrize(
     ("planner", "used", "code"),
     [
-        (limited(2), None, "strategies_used"),
-        (Planner(PROFILE, CLUSTER), [], "strategies_used"),
-        (limited(1), ["16x<tp4>", "4x<tp16>"], "strategy_limit"),
-        (limited(1), ["16x<tp4"], "strategy_syntax"),
+        (limited(2), None, "argument_invalid"),
+        (Planner(PROFILE, CLUSTER), [], "argument_invalid"),
+        (limited(1), ["16x<tp4>", "4x<tp16>"], "argument_invalid"),
+        (limited(1), ["16x<tp4"], "strategy_invalid"),
     ],
 )
 def test_what_does_not_go_together_is_refused(planner: Planner, used: list[str] | None, code: str) -> None:
@@ -59,4 +59,4 @@ def test_what_does_not_go_together_is_refused(planner: Planner, used: list[str] 
 def test_a_limit_is_at_least_one() -> None:
     with pytest.raises(InvalidInputError, match="max_strategies is 0") as refusal:
         limited(0)
-    assert refusal.value.code == "not_positive"
+    assert refusal.value.code == "argument_invalid"

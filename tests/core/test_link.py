@@ -51,22 +51,22 @@ def test_slow_links_favour_strategies_that_move_less() -> None:
 @pytest.mark.parametrize(
     ("call", "code", "message"),
     [
-        (lambda: link(0), "link_rate", "gigabytes_per_s is 0"),
+        (lambda: link(0), "argument_invalid", "gigabytes_per_s is 0"),
         (
             lambda: Link(table(), gigabytes_per_s=1, gpu_gigabytes_per_s=-1),
-            "link_rate",
+            "argument_invalid",
             "gpu_gigabytes_per_s is -1",
         ),
-        (lambda: Link(table(), gigabytes_per_s=1, message_us=-1), "message_time", "message_us is -1"),
+        (lambda: Link(table(), gigabytes_per_s=1, message_us=-1), "argument_invalid", "message_us is -1"),
         (
             lambda: Link(table(), gigabytes_per_s=1, parameter_bytes=9),
-            "element_bytes",
+            "argument_invalid",
             "parameter_bytes of a link is 9",
         ),
-        (lambda: table(1 << 20), "table_size", "1,048,576 layers"),
+        (lambda: table(1 << 20), "model_invalid", "1,048,576 layers"),
         (
             lambda: Planner(PROFILE, CLUSTER, link=Link(table(1), gigabytes_per_s=1)),
-            "too_many_stages",
+            "scheme_model_mismatch",
             "1 layers",
         ),
     ],

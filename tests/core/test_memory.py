@@ -37,4 +37,4 @@ def test_another_rule_is_refused() -> None:
     unknown: Any = "all"
     with pytest.raises(InvalidInputError, match="'cap' or 'exact'") as refused:
         Planner(PROFILE, CLUSTER, memory=unknown)
-    assert refused.value.code == "memory_rule"
+    assert refused.value.code == "argument_invalid"

@@ -10,7 +10,7 @@ from hydraulis import Cluster, HydraulisError, LengthHistogram, Scheme, Strategy
 @pytest.mark.parametrize(
     ("refused", "says"),
     [
-        (lambda: Cluster(gpus=2_097_152, gpus_per_node=8), "2,097,152 GPUs .* are 1 to 1,048,576 GPUs"),
+        (lambda: Cluster(gpus=2_097_152, gpus_per_node=8), "2,097,152 GPUs .* 1 to 1,048,576 GPUs"),
         (lambda: Strategy("1048577x<1>"), "the count 1,048,577 is outside 1 to 1,048,576"),
         (lambda: Scheme("<tp70000>"), "degrees from 1 to 65,535"),
         (lambda: LengthHistogram([1 << 27]), "has length 134,217,728: .* from 1 to 67,108,864"),

@@ -78,43 +78,47 @@ def test_the_papers_list_ends_with_the_context() -> None:
 @pytest.mark.parametrize(
     ("call", "code", "message"),
     [
-        (lambda: propose(PROFILE, CLUSTER, [], 1), "no_batches", "at least one"),
+        (lambda: propose(PROFILE, CLUSTER, [], 1), "batch_empty", "at least one"),
         (
             lambda: propose(PROFILE, CLUSTER, NO_BATCHES, 1),
-            "length_not_integer",
+            "lengths_invalid",
             "batches: it is no sequence",
         ),
         (
             lambda: propose(PROFILE, CLUSTER, [[5], [1.5]], 1),
-            "length_not_integer",
+            "lengths_invalid",
             "batch 1: sequence 0 is 1.5",
         ),
-        (lambda: propose(PROFILE, CLUSTER, [[5], [0]], 1), "length_out_of_range", "batch 1: sequence 0"),
-        (lambda: propose(PROFILE, CLUSTER, BATCHES, 0), "not_positive", "k is 0"),
-        (lambda: propose(PROFILE, CLUSTER, BATCHES, 1, context=-4), "not_positive", "context is -4"),
+        (lambda: propose(PROFILE, CLUSTER, [[5], [0]], 1), "lengths_invalid", "batch 1: sequence 0"),
+        (lambda: propose(PROFILE, CLUSTER, BATCHES, 0), "argument_invalid", "k is 0"),
+        (lambda: propose(PROFILE, CLUSTER, BATCHES, 1, context=-4), "argument_invalid", "context is -4"),
         (lambda: LengthHistogram([]), "batch_empty", "at least one"),
-        (lambda: LengthHistogram([5], counts=[1, 2]), "counts_mismatch", "2 counts were given for 1"),
-        (lambda: LengthHistogram([5], counts=[-1]), "count_out_of_range", "count -1"),
+        (lambda: LengthHistogram([5], counts=[1, 2]), "lengths_invalid", "2 counts were given for 1"),
+        (lambda: LengthHistogram([5], counts=[-1]), "lengths_invalid", "count -1"),
         (
             lambda: LengthHistogram([5, 6], [1.5, 2]),
-            "count_not_integer",
+            "lengths_invalid",
             "counts: entry 0 is 1.5, which is no whole number; give for each length how often",
         ),
-        (lambda: LengthHistogram([5], [2**64]), "count_out_of_range", "counts: entry 0 has count 18446"),
+        (lambda: LengthHistogram([5], [2**64]), "lengths_invalid", "counts: entry 0 has count 18446"),
         (
             lambda: LengthHistogram([5]).sample(tokens_per_batch=0, count=1),
-            "not_positive",
+            "argument_invalid",
             "tokens_per_batch is 0",
         ),
-        (lambda: LengthHistogram([5]).sample(tokens_per_batch=1, count=-1), "not_positive", "count is -1"),
+        (
+            lambda: LengthHistogram([5]).sample(tokens_per_batch=1, count=-1),
+            "argument_invalid",
+            "count is -1",
+        ),
         (
             lambda: propose_paper(PROFILE, CLUSTER, LengthHistogram([5]), gpu_step=65),
-            "paper_grid",
+            "argument_invalid",
             "gpu_step is 65",
         ),
         (
             lambda: propose_paper(PROFILE, CLUSTER, LengthHistogram([5]), token_step=0),
-            "not_positive",
+            "argument_invalid",
             "token_step is 0",
         ),
     ],
@@ -128,9 +132,9 @@ def test_what_is_no_input_is_refused(call: Callable[[], Any], code: str, message
 @pytest.mark.parametrize(
     ("call", "code"),
     [
-        (lambda: propose(PROFILE, CLUSTER, BATCHES, 1, context=50_000), "context_too_long"),
+        (lambda: propose(PROFILE, CLUSTER, BATCHES, 1, context=50_000), "sequence_too_long"),
         (lambda: propose(PROFILE, CLUSTER, [[5], [50_000]], 1), "sequence_too_long"),
-        (lambda: propose_paper(PROFILE, CLUSTER, LengthHistogram([50_000])), "context_too_long"),
+        (lambda: propose_paper(PROFILE, CLUSTER, LengthHistogram([50_000])), "sequence_too_long"),
     ],
 )
 def test_what_nothing_can_serve_is_infeasible(call: Callable[[], Any], code: str) -> None:

@@ -120,10 +120,10 @@ def test_a_step_is_simulated_with_its_transfers(plan: Plan) -> None:
 def test_what_is_no_condition_is_refused(plan: Plan) -> None:
     with pytest.raises(InvalidInputError, match="rank 8 has slowdown 2: ranks are 0 to 7") as error:
         PLANNER.simulate(plan, slowdowns={8: 2.0})
-    assert error.value.code == "slowdown"
+    assert error.value.code == "argument_invalid"
     with pytest.raises(InvalidInputError, match="inside gigabytes_per_s of the network is 0") as error:
         Network(token_bytes=1, inside_gigabytes_per_s=0, between_gigabytes_per_s=1)
-    assert error.value.code == "network_value"
+    assert error.value.code == "argument_invalid"
 
 
 def test_a_plan_of_another_profile_is_refused(plan: Plan) -> None:
@@ -137,8 +137,6 @@ def test_a_plan_for_another_cluster_is_refused(plan: Plan) -> None:
     larger = Cluster(gpus=16 * plan.cluster.gpus, gpus_per_node=8)
     other = Planner(CostProfile.preset("llama-32b-a800"), larger)
     for refuse in (other.simulate, other.rank_memory):
-        with pytest.raises(
-            InvalidInputError, match=f"and the planner for {larger.gpus} in nodes of 8"
-        ) as error:
+        with pytest.raises(InvalidInputError, match=f"{larger.gpus} GPUs in nodes of 8") as error:
             refuse(plan)
-        assert error.value.code == "other_cluster"
+        assert error.value.code == "plan_mismatch"

@@ -25,4 +25,4 @@ def test_strategies_are_texts_or_values() -> None:
         assert free.check_window(window, [LENGTHS], switch_ms=1e9, previous=previous) == []
     with pytest.raises(InvalidInputError, match="give 'search', or a list") as refusal:
         Planner(profile, cluster, strategies=[texts[0], 5])  # type: ignore[list-item]
-    assert refusal.value.code == "strategy_syntax"
+    assert refusal.value.code == "strategy_invalid"

@@ -77,17 +77,17 @@ def test_the_packing_can_be_ended(progress: Callable[[float], None], error: type
     ("lengths", "window", "code", "message"),
     [
         ([], 10, "batch_empty", "empty"),
-        ([3, 0], 10, "length_out_of_range", "sequence 1 has length 0"),
-        ([3, -2], 10, "length_out_of_range", "sequence 1 has length -2"),
-        ([3, 4.5], 10, "length_not_integer", "sequence 1 is 4.5"),
-        ([[3, 4]], 10, "length_not_integer", "2 dimensions"),
+        ([3, 0], 10, "lengths_invalid", "sequence 1 has length 0"),
+        ([3, -2], 10, "lengths_invalid", "sequence 1 has length -2"),
+        ([3, 4.5], 10, "lengths_invalid", "sequence 1 is 4.5"),
+        ([[3, 4]], 10, "lengths_invalid", "2 dimensions"),
         (
             np.array([3, 2**63], dtype=np.uint64),
             10,
-            "length_out_of_range",
+            "lengths_invalid",
             "sequence 1 has length 9223372036854775808",
         ),
-        ([3], 0, "token_limit", "window_tokens is 0"),
+        ([3], 0, "argument_invalid", "window_tokens is 0"),
     ],
 )
 def test_bad_input_is_named(lengths: object, window: int, code: str, message: str) -> None:
@@ -106,7 +106,7 @@ def test_a_sequence_is_named_by_its_place_in_all_pieces(place: int, dtype: str) 
         match=f"^1 of {PIECE + 10:,} sequences are .* 10 tokens; the longest is sequence {place}, of 11: ",
     ) as refusal:
         pack_windows(lengths, window_tokens=10)
-    assert refusal.value.code == "longer_than_window"
+    assert refusal.value.code == "sequence_too_long"
 
 
 def test_a_length_beyond_int64_is_named_by_its_place_too() -> None:
@@ -123,6 +123,6 @@ def test_lengths_that_change_meanwhile_are_refused() -> None:
         if share > 0.6:
             lengths[5] += 1
 
-    with pytest.raises(InvalidInputError, match="let nothing write to the lengths") as refusal:
+    with pytest.raises(InvalidInputError, match="keep the lengths unchanged") as refusal:
         pack_windows(lengths, window_tokens=9000, progress=change)
-    assert refusal.value.code == "lengths_changed"
+    assert refusal.value.code == "lengths_invalid"

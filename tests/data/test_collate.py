@@ -125,13 +125,13 @@ def test_a_mask_says_which_tokens_are_targets() -> None:
 def test_a_mask_of_another_length_is_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"documents\[0\] has 2 tokens and a mask of 3") as refusal:
         collate([MaskedTokens(np.array([1, 2]), np.ones(3, dtype=bool))], multiple=1)
-    assert refusal.value.code == "collate_input"
+    assert refusal.value.code == "micro_batch_invalid"
 
 
 @pytest.mark.parametrize(
     ("documents", "multiple", "message"),
     [
-        ([], 1, "documents holds 0"),
+        ([], 1, "documents has 0"),
         ([b"a", b""], 1, r"documents\[1\] has 0 tokens"),
         ([b"a"], 0, "multiple = 0 must be at least 1"),
     ],
@@ -139,4 +139,4 @@ def test_a_mask_of_another_length_is_refused() -> None:
 def test_refuses_what_makes_no_micro_batch(documents: list[bytes], multiple: int, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as refusal:
         collate(arrays_of(documents), multiple=multiple)
-    assert refusal.value.code == "collate_input"
+    assert refusal.value.code == "micro_batch_invalid"

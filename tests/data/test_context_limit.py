@@ -75,4 +75,4 @@ def test_too_long_documents_are_refused_if_so_wanted() -> None:
         InvalidInputError, match=r"2 documents are longer .* = 4, the longest has 7"
     ) as refusal:
         slice_documents(corpus_of([5, 3, 7]), 4, "refuse")
-    assert refusal.value.code == "data_too_long"
+    assert refusal.value.code == "sequence_too_long"

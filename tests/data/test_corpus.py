@@ -64,7 +64,7 @@ def test_a_mask_of_another_length_or_kind_is_refused() -> None:
     for counts, message in given:
         with pytest.raises(InvalidInputError, match=message) as refusal:
             Corpus(token_T=np.zeros(4, dtype=np.uint8), offset=np.array([0, 4]), counts_T=counts)
-        assert refusal.value.code == "corpus_arrays"
+        assert refusal.value.code == "data_file_invalid"
 
 
 def test_fingerprint_covers_the_tokens_and_the_cuts() -> None:
@@ -102,13 +102,18 @@ def test_a_mask_goes_with_its_tokens() -> None:
 @pytest.mark.parametrize(
     ("tokens", "offset", "code", "message"),
     [
-        (np.zeros(2), np.array([0, 2]), "corpus_arrays", "token_T is 1-dimensional float64"),
-        (np.zeros((1, 2), np.uint8), np.array([0, 2]), "corpus_arrays", "token_T is 2-dimensional uint8"),
-        (np.zeros(2, np.uint8), np.array([0, 2], np.int32), "corpus_arrays", "offset is 1-dimensional int32"),
+        (np.zeros(2), np.array([0, 2]), "data_file_invalid", "token_T is 1-dimensional float64"),
+        (np.zeros((1, 2), np.uint8), np.array([0, 2]), "data_file_invalid", "token_T is 2-dimensional uint8"),
+        (
+            np.zeros(2, np.uint8),
+            np.array([0, 2], np.int32),
+            "data_file_invalid",
+            "offset is 1-dimensional int32",
+        ),
         (np.zeros(0, np.uint8), np.array([0]), "corpus_empty", "describes 0 documents"),
-        (np.zeros(2, np.uint8), np.array([1, 2]), "corpus_arrays", "from 1 to 2 and must go from 0 to 2"),
-        (np.zeros(2, np.uint8), np.array([0, 3]), "corpus_arrays", "from 0 to 3"),
-        (np.zeros(2, np.uint8), np.array([0, 1, 1, 2]), "corpus_arrays", "document 1 has no token"),
+        (np.zeros(2, np.uint8), np.array([1, 2]), "data_file_invalid", "from 1 to 2 and must go from 0 to 2"),
+        (np.zeros(2, np.uint8), np.array([0, 3]), "data_file_invalid", "from 0 to 3"),
+        (np.zeros(2, np.uint8), np.array([0, 1, 1, 2]), "data_file_invalid", "document 1 has no token"),
     ],
 )
 def test_refuses_arrays_that_do_not_fit(

@@ -165,7 +165,7 @@ def test_held_out_documents_are_read_nowhere_else_and_whole(tmp_path: Path) -> N
 def test_nothing_to_hold_out_is_refused_and_a_source_of_one_document_is_not_divided(tmp_path: Path) -> None:
     np.save(tmp_path / "one.npy", np.arange(9))
     one = {"files": [str(tmp_path / "one.npy")], "format": "tokens"}
-    with pytest.raises(InvalidInputError, match=r"data\.held_out = 0\.5: no document") as refusal:
+    with pytest.raises(InvalidInputError, match=r"data\.held_out = 0\.5: no held-out document") as refusal:
         load(config_of(tmp_path, one, held_out=0.5))
     assert refusal.value.code == "corpus_empty"
     data = load(config_of(tmp_path, one, {"files": [ids_lines(tmp_path)], "format": "tokens"}, held_out=0.5))

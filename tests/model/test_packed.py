@@ -19,4 +19,4 @@ def test_positions_go_to_the_device() -> None:
 def test_empty_segments_are_refused(lengths: list[int]) -> None:
     with pytest.raises(InvalidInputError, match="at least one segment") as caught:
         PackedSequences.from_lengths(lengths, "cpu")
-    assert caught.value.code == "segment_lengths"
+    assert caught.value.code == "micro_batch_invalid"

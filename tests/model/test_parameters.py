@@ -56,7 +56,7 @@ def test_layer_groups_are_numbered_from_the_embedding_to_the_head() -> None:
 def test_an_unknown_parameter_is_refused_by_name() -> None:
     with pytest.raises(InvalidInputError, match=r"'layers\.0\.self_attn\.gate\.weight'") as caught:
         row_of("layers.0.self_attn.gate.weight", BIASED)
-    assert caught.value.code == "parameter_name"
+    assert caught.value.code == "argument_invalid"
 
 
 def test_the_table_needs_no_torch() -> None:

@@ -44,4 +44,4 @@ def test_without_a_group_nothing_happens() -> None:
 
 def test_tokens_that_do_not_split_are_refused() -> None:
     for message in run_ranks(2, scatter_uneven):
-        assert message.startswith("token_split: 5 tokens do not split evenly over 2 ranks")
+        assert message.startswith("micro_batch_invalid: 5 tokens do not split evenly over 2 ranks")

@@ -70,4 +70,4 @@ def test_a_stage_that_is_first_and_last_stays_tied() -> None:
 def test_a_layer_that_is_not_there_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="names layer 3, but the model holds 0, 1, 2") as caught:
         cut(range(2, 4))
-    assert caught.value.code == "stage_layers"
+    assert caught.value.code == "argument_invalid"

@@ -100,7 +100,7 @@ def test_split_ranges_are_even_and_cover_all_rows(rows: int, parts: int) -> None
 def test_degrees_that_do_not_fit_are_refused(changes: dict[str, int], tp: int, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as caught:
         check_tensor_degree(small_config(**changes), tp)
-    assert caught.value.code == "tensor_degree"
+    assert caught.value.code == "scheme_model_mismatch"
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])

@@ -119,7 +119,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
     long = ComparisonSetup(profile=PROFILE, cluster=CLUSTER, batches=[np.array([401])])
     with pytest.raises(InfeasibleError, match="no homogeneous strategy on 8 GPUs admits 401 tokens") as error:
         compare(long, ["static"])
-    assert error.value.code == "no_static"
+    assert error.value.code == "sequence_too_long"
     with pytest.raises(InvalidInputError) as refused:
         compare(SETTING, ["fastest"])
-    assert refused.value.code == "strategy_syntax"
+    assert refused.value.code == "strategy_invalid"

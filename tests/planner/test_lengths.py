@@ -41,11 +41,11 @@ def test_jsonl_field_is_a_length_or_a_list_of_tokens(tmp_path: Path) -> None:
         ("١٢\n", r"line 1 is"),
         ("3 4\n", r"line 1 is '3 4'"),
         ("nan\n", r"line 1 is 'nan'"),
-        ("0\n", r"line 1 has length 0: the least is 1"),
+        ("0\n", r"line 1 has length 0: "),
         ("-7\n", r"line 1 has length -7"),
         (
             "67108864\n67108865\n",
-            "line 2 has length 67108865: the least is 1 and the most 67,108,864; mend it",
+            "line 2 has length 67108865: it must be between 1 and 67,108,864; correct it",
         ),
         ("9223372036854775808\n", r"line 1 has length 9223372036854775808"),
         ("1" * 5000, r"line 1 is '1{40}\.\.\.'"),
@@ -58,7 +58,7 @@ def test_a_wrong_line_of_text_is_named(tmp_path: Path, text: str, message: str) 
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InvalidInputError, match=rf"file '.*lengths\.txt',? {message}") as refusal:
         read_lengths(path)
-    assert refusal.value.code == "lengths_file"
+    assert refusal.value.code == "data_file_invalid"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_wrong_array_is_named(tmp_path: Path, array: np.ndarray, message: str)
     np.save(path, array)
     with pytest.raises(InvalidInputError, match=rf"file '.*lengths\.npy',? {message}") as refusal:
         read_lengths(path)
-    assert refusal.value.code == "lengths_file"
+    assert refusal.value.code == "data_file_invalid"
 
 
 @pytest.mark.parametrize("cut", [0, 5, 40, 130])
@@ -90,26 +90,26 @@ def test_a_broken_npy_is_refused(tmp_path: Path, cut: int) -> None:
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(InvalidInputError, match=r"is no \.npy array") as refusal:
         read_lengths(path)
-    assert refusal.value.code == "lengths_file"
+    assert refusal.value.code == "data_file_invalid"
 
 
 @pytest.mark.parametrize(
     ("text", "code", "message"),
     [
-        ('{"n": 3}\n{"m": 4}\n', "lengths_field", r"line 2 has no field 'n', its fields are m: name"),
-        ("{}\n", "lengths_field", r"line 1 has no field 'n', its fields are none"),
-        ('{"n": "abc"}\n', "lengths_field", r"line 1, field 'n' is \"abc\": a length is a whole number"),
-        ('{"n": 3.0}\n', "lengths_field", r"field 'n' is 3\.0"),
-        ('{"n": NaN}\n', "lengths_field", r"field 'n' is NaN"),
-        ('{"n": true}\n', "lengths_field", r"field 'n' is true"),
-        ('{"n": null}\n', "lengths_field", r"field 'n' is null"),
-        ('{"n": []}\n', "lengths_field", r"field 'n' has length 0"),
-        ('{"n": -1}\n', "lengths_field", r"field 'n' has length -1"),
-        ('{"n": 9223372036854775808}\n', "lengths_field", r"field 'n' has length 9223372036854775808"),
-        ("[3]\n", "lengths_file", r"line 1 is no JSON object"),
-        ('\n{"n":\n', "lengths_file", r"line 2 is no JSON \(Expecting value, column 6\)"),
-        ("[" * 100_000, "lengths_file", r"line 1 is no JSON \("),
-        ("\n", "lengths_file", "holds 0 lengths"),
+        ('{"n": 3}\n{"m": 4}\n', "data_file_invalid", r"line 2 has no field 'n', its fields are m: name"),
+        ("{}\n", "data_file_invalid", r"line 1 has no field 'n', its fields are none"),
+        ('{"n": "abc"}\n', "data_file_invalid", r"line 1, field 'n' is \"abc\": a length is a whole number"),
+        ('{"n": 3.0}\n', "data_file_invalid", r"field 'n' is 3\.0"),
+        ('{"n": NaN}\n', "data_file_invalid", r"field 'n' is NaN"),
+        ('{"n": true}\n', "data_file_invalid", r"field 'n' is true"),
+        ('{"n": null}\n', "data_file_invalid", r"field 'n' is null"),
+        ('{"n": []}\n', "data_file_invalid", r"field 'n' has length 0"),
+        ('{"n": -1}\n', "data_file_invalid", r"field 'n' has length -1"),
+        ('{"n": 9223372036854775808}\n', "data_file_invalid", r"field 'n' has length 9223372036854775808"),
+        ("[3]\n", "data_file_invalid", r"line 1 is no JSON object"),
+        ('\n{"n":\n', "data_file_invalid", r"line 2 is no JSON \(Expecting value, column 6\)"),
+        ("[" * 100_000, "data_file_invalid", r"line 1 is no JSON \("),
+        ("\n", "data_file_invalid", "holds 0 lengths"),
     ],
 )
 def test_a_wrong_record_is_named(tmp_path: Path, text: str, code: str, message: str) -> None:
@@ -127,7 +127,7 @@ def test_a_field_goes_with_jsonl_and_nothing_else(tmp_path: Path, name: str, fie
     path.write_text("{}\n", encoding="utf-8")
     with pytest.raises(InvalidInputError, match=name) as refusal:
         read_lengths(path, field)
-    assert refusal.value.code == "lengths_field"
+    assert refusal.value.code == "data_file_invalid"
 
 
 @pytest.mark.parametrize(("name", "field"), [("a.jsonl", "n"), ("a.txt", None), ("a.npy", None), (".", None)])
@@ -174,7 +174,7 @@ def test_a_wrong_array_is_not_mapped(tmp_path: Path, array: np.ndarray, message:
     np.save(path, array)
     with pytest.raises(InvalidInputError, match=message) as refusal:
         map_lengths(path)
-    assert refusal.value.code == "lengths_file"
+    assert refusal.value.code == "data_file_invalid"
 
 
 def test_what_cannot_be_mapped_is_named(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_what_cannot_be_mapped_is_named(tmp_path: Path) -> None:
     assert refusal.value.code == "file_unreadable"
     with pytest.raises(InvalidInputError, match="no fields") as refusal:
         map_lengths(tmp_path / "lengths.npy", "n")
-    assert refusal.value.code == "lengths_field"
+    assert refusal.value.code == "data_file_invalid"
 
 
 @pytest.mark.parametrize(("module", "kind"), [("gzip", "gzip"), ("bz2", "bzip2"), ("lzma", "xz")])

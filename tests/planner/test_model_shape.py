@@ -41,10 +41,10 @@ def test_a_shape_that_is_none_is_refused_by_field() -> None:
     document = json.loads(build_model_shape(small_config()).to_json())
     with pytest.raises(InvalidInputError, match="num_key_value_heads is 3") as caught:
         ModelShape.from_json(json.dumps(document | {"num_key_value_heads": 3}))
-    assert caught.value.code == "model_shape"
+    assert caught.value.code == "model_invalid"
     with pytest.raises(InvalidInputError, match=r"model\.hidden_size") as caught:
         ModelShape.from_json(json.dumps(document | {"hidden_size": "wide"}))
-    assert caught.value.code == "profile_syntax"
+    assert caught.value.code == "profile_invalid"
 
 
 def test_layers_are_shared_out_by_cost_or_as_stated() -> None:
@@ -61,10 +61,10 @@ def test_layers_are_shared_out_by_cost_or_as_stated() -> None:
     assert stated == build_layer_split(config, [[6, 1], [1, 5, 1]])
     with pytest.raises(InvalidInputError, match="8 layers") as caught:
         LayerSplit(7, stated=[[4, 4]])
-    assert caught.value.code == "layer_split"
+    assert caught.value.code == "scheme_model_mismatch"
     with pytest.raises(InvalidInputError) as caught:
         LayerSplit(4).stage_layers(Scheme("<pp8>"))
-    assert caught.value.code == "too_many_stages"
+    assert caught.value.code == "scheme_model_mismatch"
 
 
 CONFIG = """
@@ -122,4 +122,4 @@ def test_that_of_another_split_is_refused(
 ) -> None:
     with pytest.raises(InvalidInputError, match=says) as caught:
         check_profile(config_with(tmp_path, stated), profile_under(measured))
-    assert caught.value.code == "profile_differs"
+    assert caught.value.code == "profile_mismatch"

@@ -110,14 +110,14 @@ def test_broken_records_are_left_out_and_counted_if_so_wanted(made: Path, tmp_pa
     (tmp_path / "text.jsonl").write_text(f"no JSON\n{text}")
     sources = f'data.sources=[{{files=["{tmp_path}/text.jsonl"]}}]'
     config = read(made, f"data.index_directory={tmp_path}/index", sources)
-    assert looks(config)["data"].code == "record_syntax"
+    assert looks(config)["data"].code == "record_malformed"
     config = replace(config, data=replace(config.data, broken="skip"))
     assert looks(config)["data"].status == "later"
     prepare_sources(config.data)
     found = looks(config)["data"]
     assert (found.status, found.text.rpartition(", ")[2]) == ("ok", "1 broken record left out")
     config = replace(config, data=replace(config.data, broken="refuse"))
-    assert looks(config)["data"].code == "records_left_out"
+    assert looks(config)["data"].code == "record_malformed"
 
 
 def test_batches_that_repeat_what_there_is_are_said(made: Path, tmp_path: Path) -> None:
@@ -218,28 +218,28 @@ TWO_HEADS = ("model.num_attention_heads=2", "model.num_key_value_heads=2")
 HUGE = ("model.hidden_size=524288", "model.intermediate_size=1048576")
 NO_ROOM = ("planner.memory_mib=1", "model.hidden_size=256")
 REFUSALS = (
-    (["train.frozen=*.absent"], "model", "frozen_parameters"),
-    (["data.tokenizer=FOLDER/nowhere"], "tokenizer", "tokenizer_file"),
+    (["train.frozen=*.absent"], "model", "config_value"),
+    (["data.tokenizer=FOLDER/nowhere"], "tokenizer", "tokenizer_invalid"),
     (["model.vocab_size=255"], "tokenizer", "token_out_of_range"),
-    (["model.vocab_size=255"], "model", "weights_tensors"),
-    (['data.sources=[{files=["FOLDER/*.parquet"]}]'], "data", "source_missing"),
-    (['data.sources=[{files=["FOLDER/documents.jsonl"], fields=["body"]}]'], "data", "record_field"),
-    (["planner.strategies=1x<tp8>"], "strategies", "strategy_too_large"),
-    (["planner.strategies=1x<tp3>"], "strategies", "tensor_degree"),
-    (["planner.strategies=1x<pp4>", "planner.profile="], "strategies", "too_many_stages"),
-    (["planner.strategies=1x<cp4>", "planner.profile=", *TWO_HEADS], "strategies", "context_degree"),
+    (["model.vocab_size=255"], "model", "weights_invalid"),
+    (['data.sources=[{files=["FOLDER/*.parquet"]}]'], "data", "file_unreadable"),
+    (['data.sources=[{files=["FOLDER/documents.jsonl"], fields=["body"]}]'], "data", "record_malformed"),
+    (["planner.strategies=1x<tp8>"], "strategies", "strategy_unplaceable"),
+    (["planner.strategies=1x<tp3>"], "strategies", "scheme_model_mismatch"),
+    (["planner.strategies=1x<pp4>", "planner.profile="], "strategies", "scheme_model_mismatch"),
+    (["planner.strategies=1x<cp4>", "planner.profile=", *TWO_HEADS], "strategies", "scheme_model_mismatch"),
     (["planner.strategies=1x<tp2,pp2>"], "strategies", "scheme_unknown"),
-    (["planner.strategies=search", "planner.profile=", *NO_ROOM], "strategies", "no_schemes"),
+    (["planner.strategies=search", "planner.profile=", *NO_ROOM], "strategies", "no_strategies"),
     (["planner.profile=FOLDER/absent.json"], "profile", "file_unreadable"),
     (["planner.strategies=1x<1,full>"], "strategies", "scheme_unknown"),
     (["planner.profile=", *NO_ROOM], "memory", "scheme_too_large"),
     (["checkpoint.resume=FOLDER/base"], "resume", "checkpoint_missing"),
-    (["output.directory=FOLDER/documents.jsonl/run"], "output", "run_directory"),
-    (["output.directory=.."], "output", "run_directory"),
+    (["output.directory=FOLDER/documents.jsonl/run"], "output", "file_unwritable"),
+    (["output.directory=.."], "output", "file_unwritable"),
     # Root may write anywhere, as permissions have it; this file system takes nothing all the same.
-    (["output.directory=/proc/run"], "output", "run_directory"),
-    ([*HUGE], "output", "run_directory"),
-    ([f"output.directory=FOLDER/{'long' * 99}/run"], "output", "run_directory"),
+    (["output.directory=/proc/run"], "output", "file_unwritable"),
+    ([*HUGE], "output", "file_unwritable"),
+    ([f"output.directory=FOLDER/{'long' * 99}/run"], "output", "file_unwritable"),
 )
 
 
@@ -274,7 +274,7 @@ def test_a_sequence_that_no_strategy_admits_is_refused_once_it_is_known(made: Pa
     config = read(made, *overrides, "planner.strategies=4x<1>")
     assert looks(config)["longest"].status == "later"
     prepare_sources(config.data)
-    assert looks(config)["longest"].code == "document_too_long"
+    assert looks(config)["longest"].code == "sequence_too_long"
 
 
 def test_a_parent_that_cannot_be_looked_into_is_refused(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +288,7 @@ def test_a_parent_that_cannot_be_looked_into_is_refused(made: Path, monkeypatch:
     found = FolderLook(config)
     with pytest.raises(InvalidInputError, match=r"runs/one' cannot be made: \[Errno 13\]") as refusal:
         found.output(None)
-    assert refusal.value.code == "run_directory"
+    assert refusal.value.code == "file_unwritable"
 
 
 def test_room_for_all_checkpoints_is_counted_once_the_data_are_indexed(
@@ -307,7 +307,7 @@ def test_room_for_all_checkpoints_is_counted_once_the_data_are_indexed(
     needed = look_at_output(ended, None).needed
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3 * needed))
     found = looks(config)["output"]
-    assert (found.status, found.code) == ("refused", "run_directory")
+    assert (found.status, found.code) == ("refused", "file_unwritable")
     steps = int(looks(config)["length"].text.split()[0])
     assert f"{steps} checkpoints at once take" in found.text
     assert looks(ended)["output"].status == "ok"
@@ -392,7 +392,7 @@ def test_the_command_prints_a_line_for_each_look(
     document = json.loads(capsys.readouterr().out)
     assert [one["name"] for one in document["findings"]] == NAMES
     assert not document["ready"]
-    assert [one["code"] for one in document["findings"] if one["code"]] == ["strategy_too_large"]
+    assert [one["code"] for one in document["findings"] if one["code"]] == ["strategy_unplaceable"]
 
 
 def test_a_warning_is_a_line_and_refuses_nothing(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -434,6 +434,6 @@ def test_a_configuration_that_is_refused_is_one_line(made: Path, capsys: pytest.
 def test_where_no_index_can_be_made_the_data_are_refused(made: Path) -> None:
     # Not even root makes a folder there.
     finding = looks(read(made, "data.index_directory='/proc/index'"))["data"]
-    assert (finding.status, finding.code) == ("refused", "index_files")
+    assert (finding.status, finding.code) == ("refused", "index_damaged")
     assert finding.text.startswith("index '/proc/index' cannot be written")
     assert finding.text.endswith("): set data.index_directory to another place")

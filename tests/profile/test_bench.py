@@ -31,4 +31,4 @@ def test_replicas_are_measured_where_plans_place_them(
 def test_a_scheme_without_a_place_is_refused() -> None:
     with pytest.raises(InvalidInputError) as refusal:
         side_by_side(Scheme("<tp12>"), Cluster(gpus=16, gpus_per_node=8))
-    assert refusal.value.code == "placement_failed"
+    assert refusal.value.code == "strategy_unplaceable"

@@ -136,13 +136,13 @@ def test_the_cap_is_what_is_left_for_activations() -> None:
 def test_a_measurement_out_of_range_is_refused(field: str, value: Any) -> None:
     with pytest.raises(InvalidInputError, match=field) as caught:
         build(**{field: value})
-    assert caught.value.code == "profile_value"
+    assert caught.value.code == "profile_invalid"
 
 
 def test_as_many_stages_as_the_scheme_has_are_measured() -> None:
     with pytest.raises(InvalidInputError, match="held_bytes") as caught:
         build(held=(100_000,) * 3)
-    assert caught.value.code == "profile_value"
+    assert caught.value.code == "profile_invalid"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -65,7 +65,7 @@ def test_other_conditions_are_refused_by_name(tmp_path: Path, name: str) -> None
     path = written(tmp_path / "m.jsonl")
     value = 3 if name == "ranks" else "other"
     error = refusal(path, dataclasses.replace(CONDITIONS, **{name: value}))  # type: ignore[arg-type]
-    assert error.code == "measurements_differ"
+    assert error.code == "measurements_invalid"
     assert f"{name} = {getattr(CONDITIONS, name)}, and now it is {value}" in str(error)
     assert ObservationFile(path, CONDITIONS).observations == [ONE, OTHER, OTHER]
 
@@ -74,7 +74,7 @@ def test_other_conditions_are_refused_by_name(tmp_path: Path, name: str) -> None
 def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "m.jsonl"
     path.write_text(content)
-    assert refusal(path).code == "measurements_file"
+    assert refusal(path).code == "measurements_invalid"
     assert path.read_text() == content
 
 
@@ -85,7 +85,7 @@ def test_a_line_that_is_no_observation_is_refused_by_its_number(tmp_path: Path, 
     path = written(tmp_path / "m.jsonl")
     path.write_text(path.read_text() + line + "\n")
     error = refusal(path)
-    assert error.code == "measurements_file"
+    assert error.code == "measurements_invalid"
     assert "line 5" in str(error)
 
 

@@ -114,14 +114,14 @@ def test_times_that_do_not_go_with_the_plan_are_refused(run: Path, line: str) ->
     (run / "times.jsonl").write_text("\n".join([times[0], line, *times[2:]]) + "\n")
     with pytest.raises(InvalidInputError, match="line 2") as caught:
         refine(run)
-    assert caught.value.code == "run_records"
+    assert caught.value.code == "run_unreadable"
 
 
 def test_a_run_that_is_too_short_or_not_there_is_refused(run: Path) -> None:
     (run / "times.jsonl").write_text((run / "times.jsonl").read_text().splitlines()[0] + "\n")
     with pytest.raises(InvalidInputError) as caught:
         refine(run)
-    assert caught.value.code == "fit_points"
+    assert caught.value.code == "fit_underdetermined"
     with pytest.raises(InvalidInputError) as caught:
         refine(run / "missing")
     assert caught.value.code == "run_unreadable"

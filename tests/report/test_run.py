@@ -112,7 +112,7 @@ def test_a_file_that_is_something_else_is_named(
     path = tmp_path / "run"
     shutil.copytree(folder, path)
     (path / name).write_text(content)
-    with pytest.raises(InvalidInputError, match="is not what a run of this version writes") as error:
+    with pytest.raises(InvalidInputError, match="was not written by a run of this version") as error:
         read_run(path)
     assert error.value.code == "run_unreadable"
     assert str(path) in str(error.value)

@@ -15,7 +15,7 @@ class TornOnTheLastRank:
     def read(self, _name: str, start: int, end: int) -> Tensor:
         if dist.get_rank() == dist.get_world_size() - 1:
             message = "a shard is not whole"
-            raise HydraulisError(message, code="checkpoint_torn")
+            raise HydraulisError(message, code="checkpoint_damaged")
         return ones(end - start)
 
 

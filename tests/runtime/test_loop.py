@@ -118,6 +118,6 @@ def test_a_loss_that_is_no_number_is_refused(loss: float) -> None:
         check_loss(7, loss)
     assert caught.value.code == "loss_not_finite"
     # Before any update no learning rate is the cause.
-    with pytest.raises(HydraulisError, match="before any update: parameters that it began with"):
+    with pytest.raises(HydraulisError, match="before any update: the initial parameters"):
         check_loss(1, loss)
     check_loss(7, 1e30)

@@ -481,11 +481,11 @@ def test_two_runs_are_equal_to_the_bit(dtype: torch.dtype, kind: ContextKind) ->
 
 
 def test_a_plan_that_does_not_go_with_ranks_model_or_sequences_is_refused_on_every_rank() -> None:
-    codes = ["plan_cluster", "context_degree", "plan_scheme", "no_targets"]
+    codes = ["plan_mismatch", "scheme_model_mismatch", "plan_mismatch", "batch_empty"]
     # What one rank alone finds out when it reads.
     codes += [
-        "plan_targets",
-        "plan_lengths",
+        "plan_mismatch",
+        "plan_mismatch",
         "token_out_of_range",
         "token_out_of_range",
         "sequence_unreadable",

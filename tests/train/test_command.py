@@ -318,7 +318,7 @@ def test_a_rank_that_is_killed_is_told_by_the_one_that_is_left(
     (told,) = (line for line in err.splitlines() if line.startswith("hydraulis.train: error "))
     assert told.startswith(
         f"hydraulis.train: error [lost_rank]: no answer from rank {killed} ({socket.gethostname()}): "
-        "another rank ended, or does not answer within"
+        "another rank ended, or did not answer within"
     )
     newest = CheckpointFolder.of_run(directory).newest()
     assert f"; newest checkpoint: {newest}; to go on: the same command with --resume {directory}" in told

@@ -29,28 +29,30 @@ class Refusal(NamedTuple):
 PROFILED = 'planner.profile="PROFILE"'
 MEASURED = 'planner.profile="MEASURED"'
 REFUSALS = (
-    Refusal('planner.strategies=["1x<tp2>+1x<1>"]', "strategy_too_large", "needs 3 GPUs, the cluster has 2"),
-    Refusal('planner.strategies=["1x<tp3>"]', "strategy_too_large", "needs 3 GPUs"),
-    Refusal('planner.strategies=["two of them"]', "strategy_syntax", "two of them"),
+    Refusal(
+        'planner.strategies=["1x<tp2>+1x<1>"]', "strategy_unplaceable", "needs 3 GPUs, the cluster has 2"
+    ),
+    Refusal('planner.strategies=["1x<tp3>"]', "strategy_unplaceable", "needs 3 GPUs"),
+    Refusal('planner.strategies=["two of them"]', "strategy_invalid", "two of them"),
     Refusal(
         'planner.strategies=["1x<tp2>"]\0model.num_attention_heads=1\0model.num_key_value_heads=1',
-        "tensor_degree",
+        "scheme_model_mismatch",
         "'1x<tp2>' of planner.strategies: tensor degree tp = 2 does not divide num_attention_heads = 1",
     ),
     Refusal(
         'planner.strategies=["1x<cp2>"]\0model.num_attention_heads=1\0model.num_key_value_heads=1',
-        "context_degree",
+        "scheme_model_mismatch",
         "cp = 2 of scheme <cp2> is above its limit of 1",
     ),
     Refusal(
         'planner.strategies=["1x<cp2>"]\0planner.profile=""\0planner.context="ulysses"\0'
         "model.num_attention_heads=1\0model.num_key_value_heads=1",
-        "context_degree",
+        "scheme_model_mismatch",
         "or ring attention",
     ),
     Refusal('planner.context="both"', "config_value", "planner.context"),
-    Refusal('planner.strategies=["1x<pp2>"]\0model.num_hidden_layers=1', "too_many_stages", "1 layers"),
-    Refusal("data.max_tokens=90", "document_too_long", "90 tokens, and no strategy admits more than 64"),
+    Refusal('planner.strategies=["1x<pp2>"]\0model.num_hidden_layers=1', "scheme_model_mismatch", "1 layers"),
+    Refusal("data.max_tokens=90", "sequence_too_long", "90 tokens, and no strategy admits more than 64"),
     Refusal(
         'planner.strategies=["1x<tp2,selective>"]',
         "scheme_unknown",
@@ -58,30 +60,30 @@ REFUSALS = (
     ),
     Refusal(
         'planner.profile="MEASURED"\0model.hidden_size=64',
-        "profile_differs",
+        "profile_mismatch",
         "hidden_size 32, and the run has 64",
     ),
     Refusal(
         'planner.profile="MEASURED"\0train.dtype="bfloat16"',
-        "profile_differs",
+        "profile_mismatch",
         "dtype float32, and the run has bfloat16",
     ),
     Refusal('planner.profile="nowhere.json"', "file_unreadable", "nowhere.json"),
     Refusal('planner.strategies=["2x<1>"]\0planner.profile="WITHOUT"', "scheme_unknown", "<1>"),
-    Refusal('output.directory="FILE/run"', "run_directory", "FILE/run"),
-    Refusal('output.directory="/proc/run"', "run_directory", "'/proc' cannot be written"),
+    Refusal('output.directory="FILE/run"', "file_unwritable", "FILE/run"),
+    Refusal('output.directory="/proc/run"', "file_unwritable", "'/proc' cannot be written"),
     # Terabytes, tens of them, which are counted before anything is made of them.
     Refusal(
         "model.hidden_size=524288\0model.intermediate_size=1048576",
-        "run_directory",
+        "file_unwritable",
         "MiB of room, and a checkpoint takes",
     ),
-    Refusal('output.directory="."', "run_directory", "name a new folder"),
+    Refusal('output.directory="."', "file_unwritable", "name a new folder"),
     Refusal('planner.profile=""\0planner.memory_mib=1\0model.hidden_size=256', "scheme_too_large", "<1>"),
     # Told before any time is measured: there is more of it than ranks are waited for here.
     Refusal(
         'planner.profile=""\0planner.memory_mib=1\0planner.profile_seconds=10000\0data.max_tokens=4096',
-        "document_too_long",
+        "sequence_too_long",
         "and no strategy admits more than",
     ),
 )
@@ -134,7 +136,7 @@ def test_room_for_all_checkpoints_of_all_epochs_is_asked_for_once_the_data_are_k
     ((first,), (second,)) = run_ranks(2, run_commands, [[str(path), *larger]])
     assert (first.code, second.code) == (2, 2)
     refusal = first.err.splitlines()[-1]
-    assert refusal.startswith("hydraulis.train: error [run_directory]: ")
+    assert refusal.startswith("hydraulis.train: error [file_unwritable]: ")
     assert refusal.endswith(
         "make room, set checkpoint.keep to 1 or more, or set output.directory to another disk"
     )
@@ -212,8 +214,8 @@ def test_files_that_fail_end_every_rank(tmp_path: Path) -> None:
     options = [part for override in overrides for part in ("--set", override)]
     ended = run_ranks(2, run_where_files_fail, tmp_path, [str(write_config(tmp_path)), *options])
     says = (
-        "[checkpoint_not_shared]: rank 1 on ",
-        "[run_directory_write]: no space left",
+        "[folder_not_shared]: rank 1 on ",
+        "[file_unwritable]: no space left",
     )
     for first, second, said in zip(*ended, says, strict=True):
         assert (first.code, second.code) == (2, 2)

@@ -67,7 +67,7 @@ def _run_on_a_full_disk(arguments: Sequence[str]) -> Ended:
 
     def refuse(*_: object) -> None:
         message = "no space left on device"
-        raise HydraulisError(message, code="run_directory_write")
+        raise HydraulisError(message, code="file_unwritable")
 
     setattr(RunDirectory, "append", refuse)  # noqa: B010
     (ended,) = run_commands([arguments])

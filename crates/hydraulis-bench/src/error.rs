@@ -1,7 +1,6 @@
 //! Everything the comparison can refuse, each with a stable code.
 
-use hydraulis_core::Error as CoreError;
-use hydraulis_core::Tokens;
+use hydraulis_core::{Error as CoreError, Tokens, codes};
 use thiserror::Error;
 
 /// An error of the comparison.
@@ -123,21 +122,17 @@ pub enum Error {
 }
 
 impl Error {
-    /// The stable code; that of the core where the core refuses.
+    /// Stable code of the error; the core's own code for an error of the core.
     pub fn code(&self) -> &'static str {
         match self {
             Error::Core(error) | Error::Batch { error, .. } => error.code(),
             Error::FileUnreadable { .. } => "file_unreadable",
-            Error::OutputUnwritable { .. } => "output_unwritable",
-            Error::LengthsFile { .. } => "lengths_file",
-            Error::BatchesFile { .. } => "batches_file",
-            Error::Distribution { .. } => "distribution",
-            Error::TooFewLengths { .. } => "too_few_lengths",
-            Error::WorkloadEmpty => "workload_empty",
-            Error::SeedUnused { .. } => "seed_unused",
-            Error::WindowBroken { .. } => "window_broken",
-            Error::NoStatic { .. } => "no_static",
-            Error::NotAdmitted { .. } => "not_admitted",
+            Error::OutputUnwritable { .. } => "file_unwritable",
+            Error::LengthsFile { .. } | Error::BatchesFile { .. } => "data_file_invalid",
+            Error::Distribution { .. } | Error::TooFewLengths { .. } | Error::SeedUnused { .. } => "option_invalid",
+            Error::WorkloadEmpty => codes::BATCH_EMPTY.name,
+            Error::WindowBroken { .. } => "plan_broken",
+            Error::NoStatic { .. } | Error::NotAdmitted { .. } => codes::SEQUENCE_TOO_LONG.name,
         }
     }
 }

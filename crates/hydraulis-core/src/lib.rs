@@ -89,6 +89,9 @@ pub mod propose;
 
 pub mod lookahead;
 
-pub use error::{Error, ErrorKind, FitError, LayoutError, LinkError, ProfileError, Result, StrategyError, WindowError};
+pub use error::{
+    Error, ErrorCode, ErrorKind, FitError, LayoutError, LinkError, ProfileError, Result, StrategyError, WindowError,
+    codes,
+};
 pub use units::{Millis, Tokens};
 pub use watch::Watch;

@@ -12,27 +12,18 @@ use hydraulis_core::{Error, Result};
 use crate::input::{Input, LimitInput};
 use crate::link::LinkInput;
 
-/// What each step of making a planner may refuse; that anything else is refused there is a fault.
-const PROFILE: [&str; 2] = ["profile_syntax", "profile_value"];
-const CLUSTER: [&str; 1] = ["cluster_shape"];
-const STRATEGY: [&str; 2] = ["strategy_syntax", "context_parallelism"];
-const BATCH: [&str; 5] =
-    ["batch_empty", "length_out_of_range", "targets_mismatch", "target_out_of_range", "no_targets"];
-const PLANNER: [&str; 5] =
-    ["no_strategies", "strategy_too_large", "placement_failed", "scheme_unknown", "scheme_too_large"];
-
-const MEMORY: [&str; 1] = ["memory_rule"];
-const LINK: [&str; 6] = ["head_layers", "parameter_table", "table_size", "link_rate", "message_time", "element_bytes"];
-const LINKED: [&str; 1] = ["too_many_stages"];
-/// Strategies used so far are a list of a planner of its own, which may not admit the batch.
-const LIMIT: [&str; 6] = [
-    "strategy_limit",
-    "sequence_too_long",
-    "strategy_too_large",
-    "placement_failed",
-    "scheme_unknown",
-    "scheme_too_large",
-];
+/// The codes that each step of making a planner may raise; any other code there is a defect.
+const PROFILE: [&str; 1] = ["profile_invalid"];
+const CLUSTER: [&str; 1] = ["argument_invalid"];
+const STRATEGY: [&str; 1] = ["strategy_invalid"];
+const BATCH: [&str; 2] = ["batch_empty", "lengths_invalid"];
+const PLANNER: [&str; 4] = ["no_strategies", "strategy_unplaceable", "scheme_unknown", "scheme_too_large"];
+const MEMORY: [&str; 1] = ["argument_invalid"];
+const LINK: [&str; 2] = ["argument_invalid", "model_invalid"];
+const LINKED: [&str; 1] = ["scheme_model_mismatch"];
+/// The strategies used so far are the list of a planner that may not admit the batch.
+const LIMIT: [&str; 5] =
+    ["argument_invalid", "sequence_too_long", "strategy_unplaceable", "scheme_unknown", "scheme_too_large"];
 
 /// Makes a planner of these bytes, plans with it, and panics if a promise is broken.
 pub fn probe(bytes: &[u8]) {

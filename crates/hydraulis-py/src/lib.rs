@@ -29,6 +29,8 @@ mod _core {
     #[pymodule_export]
     use crate::batching::windows::{Windows, pack_windows};
     #[pymodule_export]
+    use crate::convert::errors::error_codes;
+    #[pymodule_export]
     use crate::cost::fit::{CostFit, fit_costs, micro_batches_to_measure};
     #[pymodule_export]
     use crate::cost::profile::{CostProfile, Efficiency, ModelShape};

@@ -4,7 +4,7 @@ use hydraulis_core::batch::Batch;
 use hydraulis_core::lookahead::{self, Member, Progress, Window};
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::Strategy;
-use hydraulis_core::{Millis, Result};
+use hydraulis_core::{Millis, Result, codes};
 use numpy::PyArray2;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -146,7 +146,7 @@ impl Request {
                 targets.len(),
                 lengths.len()
             );
-            return Err(invalid(py, &message, "targets_mismatch"));
+            return Err(invalid(py, &message, &codes::LENGTHS_INVALID));
         }
         let max_delay = from_zero(py, "max_delay", max_delay)?;
         Ok(Request { lengths, targets, max_delay, switch_ms, previous })

@@ -1,7 +1,6 @@
 //! `Cluster`, `Scheme` and `Strategy`.
 
-use hydraulis_core::{Error, Result};
-use hydraulis_core::{layout, spec};
+use hydraulis_core::{Error, Result, codes, layout, spec};
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -217,7 +216,7 @@ impl GivenStrategy {
 pub(crate) fn checkpointing_kind(py: Python<'_>, text: &str) -> PyResult<spec::CheckpointingKind> {
     spec::CheckpointingKind::named(text).ok_or_else(|| {
         let message = format!("checkpointing is '{text}', it must be 'none', 'selective' or 'full'; give one of them");
-        invalid(py, &message, "config_value")
+        invalid(py, &message, &codes::ARGUMENT_INVALID)
     })
 }
 

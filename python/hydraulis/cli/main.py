@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         discard(sys.stdout)
         why = error.strerror or error
-        message = f"standard output cannot be written: {why}; make room, or send it elsewhere"
+        message = f"standard output cannot be written: {why}; make room, or redirect it"
         return _report(InvalidInputError(message, code="file_unwritable"))
     return code
 
@@ -86,7 +86,8 @@ def _report(error: HydraulisError) -> int:
 def _run(words: Sequence[str]) -> int:
     if words[:1] == ["train"]:
         message = (
-            "training starts as ranks: torchrun --standalone --nproc-per-node N -m hydraulis.train RUN.toml"
+            "training runs under torchrun: start it as torchrun --standalone --nproc-per-node N -m "
+            "hydraulis.train RUN.toml"
         )
         raise InvalidInputError(message, code="not_torchrun")
     parsed = make_parser().parse_args(words)

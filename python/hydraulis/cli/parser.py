@@ -44,10 +44,10 @@ class Parser(argparse.ArgumentParser):
         """Refuse the command line.
 
         Raises:
-            InvalidInputError: always (code `arguments`).
+            InvalidInputError: always (code `option_invalid`).
         """
-        text = f"{message.removeprefix('argument ')}; {self.prog} --help says what it takes"
-        raise InvalidInputError(text, code="arguments")
+        text = f"{message.removeprefix('argument ')}; {self.prog} --help lists the options"
+        raise InvalidInputError(text, code="option_invalid")
 
     def _refuse_unknown(self, words: Sequence[str]) -> None:
         # What follows a command is for its own parser to judge, and what follows -- is no option.

@@ -134,8 +134,8 @@ class DataConfig:
             given = f"{self.tokens_per_batch} and {self.sequences_per_batch}"
             are = "both absent" if self.tokens_per_batch is None else given
             message = (
-                f"data.tokens_per_batch and data.sequences_per_batch are {are}: exactly one of them says "
-                "when a batch is full; set one"
+                f"data.tokens_per_batch and data.sequences_per_batch are {are}: exactly one of them sets "
+                "the size of a batch; set one"
             )
             raise InvalidInputError(message, code="config_value")
         for name in ("tokens_per_batch", "sequences_per_batch"):

@@ -53,7 +53,7 @@ class RopeScaling:
             message = (
                 "rope_scaling.original_max_position_embeddings is missing, and "
                 f"rope_type = {self.rope_type!r} needs it; "
-                "give the tokens of the context that the model was trained with before"
+                "give the context in tokens that the model was first trained with"
             )
             raise InvalidInputError(message, code="config_value")
 
@@ -95,7 +95,7 @@ class ModelConfig:
             sees whole sequences, so a run's may not be longer: then both are the same.
 
     Raises:
-        InvalidInputError: a field is out of its range (code `model_config`).
+        InvalidInputError: a field is out of its range (code `model_invalid`).
     """
 
     vocab_size: int
@@ -146,7 +146,7 @@ class ModelConfig:
                 f"hidden_size = {self.hidden_size} is not a multiple of num_attention_heads = "
                 f"{self.num_attention_heads}; change one of them or give head_dim"
             )
-            raise InvalidInputError(message, code="model_config")
+            raise InvalidInputError(message, code="model_invalid")
 
     def _check_heads(self) -> None:
         if self.head_dim % 2:
@@ -154,33 +154,33 @@ class ModelConfig:
                 f"head_dim = {self.head_dim} must be even, because rotary positions turn pairs; "
                 "choose an even head_dim"
             )
-            raise InvalidInputError(message, code="model_config")
+            raise InvalidInputError(message, code="model_invalid")
         if self.num_attention_heads % self.num_key_value_heads:
             message = (
                 f"num_key_value_heads = {self.num_key_value_heads} must divide num_attention_heads = "
                 f"{self.num_attention_heads}; choose a divisor"
             )
-            raise InvalidInputError(message, code="model_config")
+            raise InvalidInputError(message, code="model_invalid")
 
     def _check_rope_scaling(self) -> None:
         if not isinstance(self.rope_scaling, RopeScaling | None):
             message = f"rope_scaling = {self.rope_scaling!r} must be a RopeScaling or None; give one"
-            raise InvalidInputError(message, code="model_config")
+            raise InvalidInputError(message, code="model_invalid")
 
 
 def _check_count(name: str, value: object) -> None:
     if type(value) is not int or value < 1:
         message = f"{name} = {as_toml(value)} must be a whole number of at least 1; give a positive integer"
-        raise InvalidInputError(message, code="model_config")
+        raise InvalidInputError(message, code="model_invalid")
 
 
 def _check_real(name: str, value: object) -> None:
     if type(value) is not float or not math.isfinite(value) or value <= 0.0:
         message = f"{name} = {as_toml(value)} must be a finite number above 0; give a positive number"
-        raise InvalidInputError(message, code="model_config")
+        raise InvalidInputError(message, code="model_invalid")
 
 
 def _check_switch(name: str, value: object) -> None:
     if type(value) is not bool:
         message = f"{name} = {as_toml(value)} must be true or false; give one"
-        raise InvalidInputError(message, code="model_config")
+        raise InvalidInputError(message, code="model_invalid")

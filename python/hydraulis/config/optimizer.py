@@ -69,7 +69,7 @@ class OptimizerConfig:
             raise InvalidInputError(message, code="config_value")
         if self.schedule != "wsd" and self.decay_steps:
             message = (
-                f"optimizer.decay_steps = {self.decay_steps} is of the schedule 'wsd', and "
+                f"optimizer.decay_steps = {self.decay_steps} belongs to the schedule 'wsd', and "
                 f"optimizer.schedule = {self.schedule!r}: leave one of them out"
             )
             raise InvalidInputError(message, code="config_value")

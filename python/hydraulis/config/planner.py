@@ -17,17 +17,17 @@ def check_strategy_names(names: Iterable[str]) -> None:
     """Refuse what was meant to be several strategies, or the search.
 
     Raises:
-        InvalidInputError: one is either (code `strategy_syntax`).
+        InvalidInputError: one is either (code `strategy_invalid`).
     """
     for name in names:
         # Inside of a scheme's brackets a comma separates its degrees.
         if "," in re.sub(r"<[^>]*>", "", name):
             message = f"{name!r} holds a comma between strategies: separate them by ';'"
-            raise InvalidInputError(message, code="strategy_syntax")
+            raise InvalidInputError(message, code="strategy_invalid")
         near = did_you_mean(name, [SEARCH_NAME])
         if near and name != SEARCH_NAME:
             message = f"{name!r} is no strategy, such as 2x<tp4>{near}"
-            raise InvalidInputError(message, code="strategy_syntax")
+            raise InvalidInputError(message, code="strategy_invalid")
 
 
 def parse_link_rates(field: str, text: str) -> LinkRates:
@@ -109,22 +109,22 @@ class PlannerConfig:
         check_strategy_names(self.strategies)
         if SEARCH_NAME in self.strategies and not self.is_search:
             message = (
-                f"planner.strategies = {list(self.strategies)}: {SEARCH_NAME!r} looks for strategies itself "
-                "and stands alone; leave the others out, or it"
+                f"planner.strategies = {list(self.strategies)}: {SEARCH_NAME!r} searches for strategies "
+                "itself and cannot be combined with others; leave the others or it out"
             )
             raise InvalidInputError(message, code="config_value")
         check_not_empty("planner.checkpointing", self.checkpointing)
         if self.schemes and not self.is_search:
             message = (
-                f"planner.schemes = {list(self.schemes)} says what a search may use, but planner.strategies "
-                'is a list; leave it out, or set planner.strategies = ["search"]'
+                f"planner.schemes = {list(self.schemes)} lists the schemes of a search, but "
+                'planner.strategies is a list; leave it out, or set planner.strategies = ["search"]'
             )
             raise InvalidInputError(message, code="config_value")
         if self.checkpointing != ("none",) and (self.schemes or not self.is_search):
             naming = "schemes" if self.schemes else "strategies"
             message = (
-                f"planner.checkpointing = {list(self.checkpointing)} says what a search measures, but "
-                f"planner.{naming} names schemes, each with its own kind; write it there, such as "
+                f"planner.checkpointing = {list(self.checkpointing)} lists the kinds that a search measures, "
+                f"but planner.{naming} names schemes, each with its own kind; write it there, such as "
                 '<tp2,full>, and set planner.checkpointing = ["none"]'
             )
             raise InvalidInputError(message, code="config_value")

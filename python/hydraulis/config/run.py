@@ -51,8 +51,8 @@ class RunConfig:
         if self.train.evaluate_every is not None and not self.data.held_out:
             # Nothing else says what to evaluate on.
             message = (
-                f"train.evaluate_every = {self.train.evaluate_every} evaluates on what is held out, and "
-                "data.held_out = 0 holds nothing out: set it above 0 (0.01, say), or "
+                f"train.evaluate_every = {self.train.evaluate_every} evaluates on held-out data, and "
+                "data.held_out = 0 leaves none: set it above 0, such as 0.01, or "
                 "train.evaluate_every to 0"
             )
             raise InvalidInputError(message, code="config_value")
@@ -109,9 +109,9 @@ def load(path: str | Path, overrides: Sequence[str] = (), preset: str | None = N
         The validated configuration.
 
     Raises:
-        InvalidInputError: the file cannot be read (code `config_file`), it or an override is not TOML
+        InvalidInputError: the file cannot be read (code `file_unreadable`), it or an override is not TOML
             (`config_syntax`), or a key or a value is refused (see `from_table`, `from_hugging_face` and the
-            sections), or `train.stage_layers` is no split of the model's layers (`layer_split`).
+            sections), or `train.stage_layers` is no split of the model's layers (`scheme_model_mismatch`).
     """
     return load_with_origins(path, overrides, preset).config
 

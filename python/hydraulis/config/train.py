@@ -52,7 +52,9 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         if self.steps is None and self.epochs is None:
-            message = "train.steps and train.epochs are absent: one of them says how long the run is; set one"
+            message = (
+                "train.steps and train.epochs are absent: one of them sets the length of the run; set one"
+            )
             raise InvalidInputError(message, code="config_value")
         for name, length in (("steps", self.steps), ("epochs", self.epochs)):
             if length is not None:

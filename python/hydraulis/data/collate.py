@@ -75,7 +75,7 @@ def collate(
 
     Raises:
         InvalidInputError: there is no document, one of them is empty or has a mask of another length, or
-            `multiple` is less than 1 (code `collate_input`).
+            `multiple` is less than 1 (code `micro_batch_invalid`).
     """
     _check(documents, multiple)
     lengths = [len(document) for document in documents]
@@ -111,18 +111,18 @@ def _targets(
 
 def _check(documents: Sequence[SequenceTokens], multiple: int) -> None:
     if not documents:
-        message = "documents holds 0 of them and must hold at least 1; leave empty micro-batches out"
-        raise InvalidInputError(message, code="collate_input")
+        message = "documents has 0 entries and must have at least 1; leave empty micro-batches out"
+        raise InvalidInputError(message, code="micro_batch_invalid")
     for index, document in enumerate(documents):
         if len(document) == 0:
             message = f"documents[{index}] has 0 tokens and must have at least 1; leave the document out"
-            raise InvalidInputError(message, code="collate_input")
+            raise InvalidInputError(message, code="micro_batch_invalid")
         if isinstance(document, MaskedTokens) and len(document.counts) != len(document):
             message = (
                 f"documents[{index}] has {len(document)} tokens and a mask of {len(document.counts)}; "
                 "give one value for each token"
             )
-            raise InvalidInputError(message, code="collate_input")
+            raise InvalidInputError(message, code="micro_batch_invalid")
     if multiple < 1:
         message = f"multiple = {multiple} must be at least 1; use 1 for no padding"
-        raise InvalidInputError(message, code="collate_input")
+        raise InvalidInputError(message, code="micro_batch_invalid")

@@ -54,7 +54,7 @@ def slice_documents(
         documents: which of them, in rising order; None for all.
 
     Raises:
-        InvalidInputError: a document is too long, and that is to be refused (code `data_too_long`).
+        InvalidInputError: a document is too long, and that is to be refused (code `sequence_too_long`).
     """
     start, lengths, targets = corpus.offset[:-1], corpus.lengths, corpus.target_counts
     if documents is not None:
@@ -111,4 +111,4 @@ def _refusal(long: Integers, lengths: Integers, max_tokens: int) -> InvalidInput
         f"{len(long)} documents are longer than data.max_tokens = {max_tokens}, the longest has "
         f'{lengths[long].max()} tokens: set data.too_long to "split" or "truncate", or raise data.max_tokens'
     )
-    return InvalidInputError(message, code="data_too_long")
+    return InvalidInputError(message, code="sequence_too_long")

@@ -37,7 +37,7 @@ class Corpus:
 
     Raises:
         InvalidInputError: there is no document (code `corpus_empty`), or the arrays do not fit together
-            (`corpus_arrays`).
+            (`data_file_invalid`).
     """
 
     token_T: Tokens
@@ -63,7 +63,7 @@ class Corpus:
                     f"counts_T has {len(self.counts_T)} values for {len(self.token_T)} tokens; "
                     "give one for each"
                 )
-                raise InvalidInputError(message, code="corpus_arrays")
+                raise InvalidInputError(message, code="data_file_invalid")
             object.__setattr__(self, "counts_T", _read_only(self.counts_T))
 
     def __len__(self) -> int:
@@ -129,7 +129,7 @@ def _check_array(name: str, array: npt.NDArray[Any], dtype: type[Any]) -> None:
             f"{name} is {array.ndim}-dimensional {array.dtype} and must be "
             f"1-dimensional {dtype.__name__}; convert it first"
         )
-        raise InvalidInputError(message, code="corpus_arrays")
+        raise InvalidInputError(message, code="data_file_invalid")
 
 
 def _check_offset(offset: npt.NDArray[np.int64], num_tokens: int) -> None:
@@ -143,11 +143,11 @@ def _check_offset(offset: npt.NDArray[np.int64], num_tokens: int) -> None:
             f"offset goes from {offset[0]} to {offset[-1]} and must go from 0 to {num_tokens}, the number "
             f"of tokens; give every token to one document"
         )
-        raise InvalidInputError(message, code="corpus_arrays")
+        raise InvalidInputError(message, code="data_file_invalid")
     empty = np.flatnonzero(np.diff(offset) <= 0)
     if len(empty):
         message = f"document {empty[0]} has no token and must have at least 1; leave empty documents out"
-        raise InvalidInputError(message, code="corpus_arrays")
+        raise InvalidInputError(message, code="data_file_invalid")
 
 
 def _read_only(array: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:

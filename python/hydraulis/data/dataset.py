@@ -70,7 +70,7 @@ class Dataset:
             if len(cut.lengths) == 0:
                 message = (
                     f"data.sources[{self.sources[number]}] has {len(self.corpora[number])} documents and no "
-                    "sequence with a target; check its files, and what counts in the loss"
+                    "sequence with a target; check its files and the tokens that count in the loss"
                 )
                 raise InvalidInputError(message, code="corpus_empty")
 
@@ -207,7 +207,7 @@ def _check_tokens(corpus: Corpus, file: str, vocab_size: int) -> None:
             document = int(np.searchsorted(corpus.offset, place, side="right")) - 1
             message = (
                 f"document {document:,} of {file}, both counted from 0, holds token {token}, and the limits "
-                f"are 0 and {vocab_size - 1}: use the tokenizer of the model, mend the file, or raise "
+                f"are 0 and {vocab_size - 1}: use the tokenizer of the model, correct the file, or raise "
                 "model.vocab_size, unless model.path gives it"
             )
             raise InvalidInputError(message, code="token_out_of_range")

@@ -92,8 +92,8 @@ def make_datasets(
     held_out = dataset(kept, "held out") if config.held_out else None
     if held_out is not None and not held_out.corpora:
         message = (
-            f"data.held_out = {config.held_out}: no document that is held out has a target within "
-            f"data.max_tokens = {config.max_tokens}; raise either, or hold nothing out"
+            f"data.held_out = {config.held_out}: no held-out document has a target within "
+            f"data.max_tokens = {config.max_tokens}; raise either, or set data.held_out to 0"
         )
         raise InvalidInputError(message, code="corpus_empty")
     return Datasets(train=dataset(trained, "train"), held_out=held_out)

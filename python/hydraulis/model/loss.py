@@ -7,10 +7,10 @@ IGNORE_INDEX = -100
 
 
 def check_denominator(denominator: int) -> None:
-    """Raise `InvalidInputError` (code `loss_denominator`) unless the denominator is at least 1."""
+    """Raise `InvalidInputError` (code `batch_empty`) unless the denominator is at least 1."""
     if denominator < 1:
         message = (
             f"denominator = {denominator} must be at least 1; "
             "it is the number of target tokens of the global batch, and a batch without any has no loss"
         )
-        raise InvalidInputError(message, code="loss_denominator")
+        raise InvalidInputError(message, code="batch_empty")

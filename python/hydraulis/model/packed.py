@@ -46,11 +46,12 @@ class PackedSequences:
             attention: the kernel by which they attend.
 
         Raises:
-            InvalidInputError: there is no segment, or one is shorter than 1 token (code `segment_lengths`).
+            InvalidInputError: there is no segment, or one is shorter than 1 token (code
+                `micro_batch_invalid`).
         """
         if not lengths or min(lengths) < 1:
             message = f"lengths = {tuple(lengths)} must hold at least one segment, each of 1 token or more"
-            raise InvalidInputError(message, code="segment_lengths")
+            raise InvalidInputError(message, code="micro_batch_invalid")
         # Made on the host and copied once: a kernel launch per segment would cost more than the copy.
         position_T = torch.cat([torch.arange(length) for length in lengths])
         return cls(Segments.from_lengths(lengths, device), on_device(position_T, device), attention)

@@ -98,13 +98,13 @@ def row_of(name: str, config: ModelConfig) -> ParameterRow:
     """Look up one parameter.
 
     Raises:
-        InvalidInputError: the decoder has no parameter of this name (code `parameter_name`).
+        InvalidInputError: the decoder has no parameter of this name (code `argument_invalid`).
     """
     rows = named_rows(config)
     if name not in rows:
         known = ", ".join(row.name for row in parameter_rows(config))
         message = f"{name!r} is no parameter of the decoder; its parameters are {known}"
-        raise InvalidInputError(message, code="parameter_name")
+        raise InvalidInputError(message, code="argument_invalid")
     return rows[name]
 
 

@@ -42,7 +42,7 @@ def reduce_scatter_tokens(x_TH: Tensor, group: dist.ProcessGroup | None) -> Tens
         group: the tensor group, or None for one rank, which returns its input.
 
     Raises:
-        InvalidInputError: T is not a multiple of the group's size (code `token_split`).
+        InvalidInputError: T is not a multiple of the group's size (code `micro_batch_invalid`).
     """
     if group is None:
         return x_TH
@@ -106,4 +106,4 @@ def _check_tokens(num_tokens: int, num_ranks: int) -> None:
             f"{num_tokens} tokens do not split evenly over {num_ranks} ranks of a tensor group; "
             f"pad the micro-batch to a multiple of {num_ranks}"
         )
-        raise InvalidInputError(message, code="token_split")
+        raise InvalidInputError(message, code="micro_batch_invalid")

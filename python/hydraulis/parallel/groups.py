@@ -36,7 +36,7 @@ class ProcessGroups:
             rank_sets: the ranks of each group; repeats and single ranks are fine.
 
         Raises:
-            InvalidInputError: a set names no rank, or one twice (code `process_group`).
+            InvalidInputError: a set names no rank, or one twice (code `argument_invalid`).
         """
         wanted = {_key(ranks) for ranks in rank_sets}
         missing = sorted(ranks for ranks in wanted if len(ranks) > 1 and ranks not in self._groups)
@@ -55,7 +55,7 @@ class ProcessGroups:
 
         Raises:
             InvalidInputError: the group was never ensured, or this rank is not in it
-                (code `process_group`).
+                (code `argument_invalid`).
         """
         key = _key(ranks)
         if len(key) == 1:
@@ -64,7 +64,7 @@ class ProcessGroups:
         if group is None:
             cause = "this rank is not in it" if key in self._groups else "it was not made"
             message = f"no process group of ranks {key}: {cause}; name it to ensure() on every rank first"
-            raise InvalidInputError(message, code="process_group")
+            raise InvalidInputError(message, code="argument_invalid")
         return group
 
     @property
@@ -125,5 +125,5 @@ def _key(ranks: Iterable[int]) -> tuple[int, ...]:
     key = tuple(sorted(ranks))
     if not key or len(set(key)) < len(key):
         message = f"ranks = {key} must name at least one rank, and each once; correct the list"
-        raise InvalidInputError(message, code="process_group")
+        raise InvalidInputError(message, code="argument_invalid")
     return key

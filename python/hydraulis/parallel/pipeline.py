@@ -14,7 +14,7 @@ def cut_stage(model: Decoder, layers: range, *, first: bool, last: bool) -> None
         last: whether the stage holds the final norm and the head, and so has a loss.
 
     Raises:
-        InvalidInputError: the model lacks one of the layers (code `stage_layers`).
+        InvalidInputError: the model lacks one of the layers (code `argument_invalid`).
     """
     kept = [str(index) for index in layers]
     missing = [name for name in kept if name not in model.layers]
@@ -23,7 +23,7 @@ def cut_stage(model: Decoder, layers: range, *, first: bool, last: bool) -> None
             f"layers = {layers} names layer {missing[0]}, but the model holds {', '.join(model.layers)}; "
             "cut a stage from a model that has its layers"
         )
-        raise InvalidInputError(message, code="stage_layers")
+        raise InvalidInputError(message, code="argument_invalid")
     for name in set(model.layers) - set(kept):
         del model.layers[name]
     if not first:

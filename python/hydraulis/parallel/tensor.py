@@ -45,7 +45,7 @@ def check_tensor_degree(config: ModelConfig, tp: int) -> None:
     """Check that the model can be split over `tp` ranks.
 
     Raises:
-        InvalidInputError: it cannot; the message names the field (code `tensor_degree`).
+        InvalidInputError: it cannot; the message names the field (code `scheme_model_mismatch`).
     """
     if tp < 1:
         _refuse(tp, "is below its limit of 1", "choose a positive degree")
@@ -82,7 +82,7 @@ def apply_tensor_parallel(
         A handle per hook; removing them all undoes this call. Empty if tp is 1.
 
     Raises:
-        InvalidInputError: the model cannot be split so (code `tensor_degree`).
+        InvalidInputError: the model cannot be split so (code `scheme_model_mismatch`).
     """
     check_tensor_degree(model.config, tp)
     if tp == 1:
@@ -161,4 +161,4 @@ class _VocabularyHooks:
 
 def _refuse(tp: int, cause: str, remedy: str) -> None:
     message = f"tensor degree tp = {tp} {cause}; {remedy}"
-    raise InvalidInputError(message, code="tensor_degree")
+    raise InvalidInputError(message, code="scheme_model_mismatch")

@@ -71,7 +71,7 @@ def vocab_parallel_loss(
         A scalar in at least float32; 0 if no target counts.
 
     Raises:
-        InvalidInputError: the denominator is below 1 (code `loss_denominator`).
+        InvalidInputError: the denominator is below 1 (code `batch_empty`).
     """
     check_denominator(denominator)
     hidden_TH = all_gather_tokens(hidden_tH, share.group)

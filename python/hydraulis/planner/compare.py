@@ -160,9 +160,9 @@ def compare(
 
     Raises:
         InvalidInputError: a strategy is none, or does not fit (as `Planner`); a rank or factor is out of
-            range (code `slowdown`).
-        InfeasibleError: a batch has a sequence that the planner's strategies do not admit
-            (`sequence_too_long`), or no homogeneous strategy admits the longest (`no_static`).
+            range (code `argument_invalid`).
+        InfeasibleError: The planner's strategies do not admit a sequence of a batch, or no homogeneous
+            strategy admits the longest sequence (code `sequence_too_long`).
     """
     return [_run(name, setting, progress) for name in names]
 
@@ -228,7 +228,7 @@ def best_static(setting: ComparisonSetup, progress: ProgressCallback = ignore_pr
     """Return the homogeneous strategy under which all batches together are planned to take least.
 
     Raises:
-        InfeasibleError: none admits the longest sequence (code `no_static`).
+        InfeasibleError: none admits the longest sequence (code `sequence_too_long`).
     """
     candidates = homogeneous_strategies(setting.profile, setting.cluster)
     comparison = StaticComparison.over(
@@ -243,7 +243,7 @@ def best_static(setting: ComparisonSetup, progress: ProgressCallback = ignore_pr
             f"no homogeneous strategy on {setting.cluster.gpus} GPUs admits {setting.longest} tokens, the "
             "longest sequence: leave static out, or drop that sequence"
         )
-        raise InfeasibleError(message, code="no_static")
+        raise InfeasibleError(message, code="sequence_too_long")
     return best.strategy
 
 

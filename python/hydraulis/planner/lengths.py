@@ -45,9 +45,9 @@ def read_lengths(
         The lengths, at least one, each at least 1.
 
     Raises:
-        InvalidInputError: the file cannot be read (code `file_unreadable`) or holds something else than
-            lengths (`lengths_file`), or `field` is missing, or given for another kind of file, or not a
-            length in some record (`lengths_field`).
+        InvalidInputError: The file cannot be read (code `file_unreadable`), its content is no list of
+            lengths, or `field` is missing, given for another kind of file, or no length in some record
+            (`data_file_invalid`).
     """
     path = Path(path)
     kind = path.suffix.lower()
@@ -58,7 +58,7 @@ def read_lengths(
         message = (
             f"field '{field}' is given for '{path}', which has no fields: leave it out, or give a .jsonl file"
         )
-        raise InvalidInputError(message, code="lengths_field")
+        raise InvalidInputError(message, code="data_file_invalid")
     try:
         lengths = _array(path) if kind == ".npy" else _from_lines(path, field, progress)
     except (OSError, UnicodeDecodeError) as error:
@@ -125,16 +125,16 @@ def _numbers(path: Path, lines: Iterable[str]) -> Iterator[int]:
         if text:
             place = f"file '{path}', line {number}"
             if not _INTEGER.fullmatch(text):
-                raise _no_length(place, f"'{_shortened(text)}'", "lengths_file")
-            yield _in_range(int(text), place, "lengths_file")
+                raise _no_length(place, f"'{_shortened(text)}'")
+            yield _in_range(int(text), place)
 
 
 def _records(path: Path, lines: Iterable[str], field: str | None) -> Iterator[int]:
     if field is None:
         message = (
-            f"file '{path}' holds records: name the field (--field) that is the length, or the list of tokens"
+            f"file '{path}' holds records: name the field (--field) with the length or the list of tokens"
         )
-        raise InvalidInputError(message, code="lengths_field")
+        raise InvalidInputError(message, code="data_file_invalid")
     for number, line in enumerate(lines, start=1):
         if line.strip():
             yield _record_length(line, field, f"file '{path}', line {number}")
@@ -146,22 +146,22 @@ def _record_length(line: str, field: str, place: str) -> int:
     except (ValueError, RecursionError) as error:
         why = describe_json_error(error)
         message = f'{place} is no JSON ({why}): write one object per line, such as {{"{field}": 512}}'
-        raise InvalidInputError(message, code="lengths_file") from None
+        raise InvalidInputError(message, code="data_file_invalid") from None
     if not isinstance(record, dict):
         message = f'{place} is no JSON object: write one per line, such as {{"{field}": 512}}'
-        raise InvalidInputError(message, code="lengths_file")
+        raise InvalidInputError(message, code="data_file_invalid")
     if field not in record:
         fields = ", ".join(record) or "none"
         message = f"{place} has no field '{field}', its fields are {fields}: name one that every line has"
-        raise InvalidInputError(message, code="lengths_field")
+        raise InvalidInputError(message, code="data_file_invalid")
     value = record[field]
     place = f"{place}, field '{field}'"
     if isinstance(value, list):
-        return _in_range(len(value), place, "lengths_field")
+        return _in_range(len(value), place)
     # Not isinstance: to Python a bool is an int.
     if type(value) is not int:
-        raise _no_length(place, _shortened(json.dumps(value)), "lengths_field")
-    return _in_range(value, place, "lengths_field")
+        raise _no_length(place, _shortened(json.dumps(value)))
+    return _in_range(value, place)
 
 
 def _array(path: Path) -> NDArray[np.int64]:
@@ -173,7 +173,7 @@ def _array(path: Path) -> NDArray[np.int64]:
     _check_kind(path, array)
     outside = np.flatnonzero((array < 1) | (array > LONGEST_SEQUENCE))
     if outside.size:
-        _in_range(int(array[outside[0]]), f"file '{path}', element {outside[0]}", "lengths_file")
+        _in_range(int(array[outside[0]]), f"file '{path}', element {outside[0]}")
     return array.astype(np.int64)
 
 
@@ -183,36 +183,36 @@ def _check_kind(path: Path, array: NDArray[Any]) -> None:
             f"file '{path}' has shape {array.shape} and dtype {array.dtype}: lengths have one dimension "
             "and an integer dtype, so that nothing is rounded; convert it first"
         )
-        raise InvalidInputError(message, code="lengths_file")
+        raise InvalidInputError(message, code="data_file_invalid")
 
 
 def _check_any(path: Path, array: NDArray[Any]) -> None:
     if array.size == 0:
         message = f"file '{path}' holds 0 lengths, at least 1 is needed: give one for each sequence"
-        raise InvalidInputError(message, code="lengths_file")
+        raise InvalidInputError(message, code="data_file_invalid")
 
 
 def _no_array(path: Path, error: Exception) -> InvalidInputError:
     message = f"file '{path}' is no .npy array of integers ({error}): write it with numpy.save"
-    return InvalidInputError(message, code="lengths_file")
+    return InvalidInputError(message, code="data_file_invalid")
 
 
-def _in_range(length: int, place: str, code: str) -> int:
+def _in_range(length: int, place: str) -> int:
     if not 1 <= length <= LONGEST_SEQUENCE:
         message = (
-            f"{place} has length {length}: the least is 1 and the most {LONGEST_SEQUENCE:,}; "
-            "mend it or leave it out"
+            f"{place} has length {length}: it must be between 1 and {LONGEST_SEQUENCE:,}; "
+            "correct it or leave it out"
         )
-        raise InvalidInputError(message, code=code)
+        raise InvalidInputError(message, code="data_file_invalid")
     return length
 
 
-def _no_length(place: str, value: str, code: str) -> InvalidInputError:
+def _no_length(place: str, value: str) -> InvalidInputError:
     message = (
         f"{place} is {value}: a length is a whole number from 1 to {LONGEST_SEQUENCE:,}; "
-        "mend it or leave it out"
+        "correct it or leave it out"
     )
-    return InvalidInputError(message, code=code)
+    return InvalidInputError(message, code="data_file_invalid")
 
 
 def _shortened(text: str) -> str:

@@ -24,7 +24,7 @@ def build_model_shape(config: ModelConfig) -> ModelShape:
     """Take from a model's configuration what decides about its cost.
 
     Raises:
-        InvalidInputError: a number is beyond what the core takes (code `model_shape`).
+        InvalidInputError: a number is beyond what the core takes (code `model_invalid`).
     """
     fields: dict[str, object] = {name: getattr(config, name) for name in _NUMBERS}
     fields["parameters"] = [
@@ -44,8 +44,8 @@ def build_layer_split(config: ModelConfig, stage_layers: Sequence[Sequence[int]]
     """Give how a model's layers are shared out over stages: by cost, or for some numbers of stages as stated.
 
     Raises:
-        InvalidInputError: what is stated is no split of the model's layers (code `layer_split`), or the model
-            is beyond what the core takes (`model_shape`).
+        InvalidInputError: what is stated is no split of the model's layers (code `scheme_model_mismatch`), or
+            the model is beyond what the core takes (`model_invalid`).
     """
     head_layers = build_model_shape(config).head_layers
     return LayerSplit(config.num_hidden_layers, head_layers=head_layers, stated=stage_layers)
@@ -56,7 +56,7 @@ def check_profile(config: RunConfig, profile: CostProfile) -> None:
 
     Raises:
         InvalidInputError: it was measured with another model, type or split of the layers over stages (code
-            `profile_differs`).
+            `profile_mismatch`).
     """
     differing = profile.model and profile.model.difference(build_model_shape(config.model))
     differing = differing or find_split_difference(config, profile)
@@ -69,7 +69,7 @@ def check_profile(config: RunConfig, profile: CostProfile) -> None:
             f"{name} {measured or 'none'}, and the run has {wanted or 'none'}; measure a profile of this run "
             "(hydraulis profile RUN.toml), or leave planner.profile out"
         )
-        raise InvalidInputError(message, code="profile_differs")
+        raise InvalidInputError(message, code="profile_mismatch")
 
 
 def find_split_difference(config: RunConfig, profile: CostProfile) -> tuple[str, str, str] | None:

@@ -31,10 +31,10 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
         The profile, checked.
 
     Raises:
-        InvalidInputError: neither a preset nor a file bears the name (code `preset_unknown`), the file cannot
-            be read (`file_unreadable`), it holds no sound profile (`profile_syntax`, `profile_value`), or the
-            model, the device or a kind of an analytic one is refused (`analytic_syntax`,
-            `model_unsupported`, `device_unknown`, `config_value`).
+        InvalidInputError: The name is neither a preset nor a file (code `profile_unknown`), the file cannot
+            be read (`file_unreadable`), its profile is invalid (`profile_invalid`), or the model, the device
+            or a kind of an analytic profile is refused (`profile_unknown`, `model_unsupported`,
+            `config_value`, `argument_invalid`).
 
     >>> load_profile("llama-32b-a800").gpus_per_node
     8
@@ -62,7 +62,7 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
         # The core knows the field but not the file.
         message = f"file '{path}': {error}"
         if path.suffix == ".toml":
-            message = f"file '{path}' is no cost profile; hydraulis profile measures one of a configuration"
+            message = f"file '{path}' is no cost profile; measure one with hydraulis profile"
         raise InvalidInputError(message, code=error.code) from None
 
 
@@ -98,7 +98,7 @@ def _analytic(text: str) -> CostProfile:
 
 def _no_name(text: str, why: str) -> InvalidInputError:
     message = f"profile '{text}' {why}; write {_ANALYTIC}MODEL:DEVICE[,KIND...]"
-    return InvalidInputError(message, code="analytic_syntax")
+    return InvalidInputError(message, code="profile_unknown")
 
 
 def _name_of(name_or_path: str) -> str:
@@ -124,8 +124,8 @@ def _model(name_or_path: str) -> ModelShape:
     if model.sliding_window is not None:
         message = (
             f"sliding_window = {model.sliding_window} in the model's config.json is not predicted: profiles "
-            "are of attention to whole sequences, and up to that length both are the same; write null there, "
-            "in a copy of the file"
+            "assume attention to whole sequences, which is the same up to that length; write null in a copy "
+            "of the file"
         )
         raise InvalidInputError(message, code="model_unsupported")
     return build_model_shape(model)
@@ -144,8 +144,8 @@ def resolve_link_rates(field: str, text: str, profile: CostProfile, cluster: Clu
         The rates; None for `none`, for one rank alone, and where the profile has none for the cluster.
 
     Raises:
-        InvalidInputError: the text is none of these (code `config_value`), or what the profile has measured
-            is beyond the limits (`link_rate`, `message_time`).
+        InvalidInputError: The text is none of these (code `config_value`), or the rates that the profile
+            measured are beyond the limits (`argument_invalid`).
     """
     if text == NO_LINK:
         return None
@@ -168,7 +168,7 @@ def resolve_network(text: str, profile: CostProfile, rates: LinkRates) -> Networ
         wires of the links' rates.
 
     Raises:
-        InvalidInputError: the profile does not say of which model it is (code `link_model`), or what it has
-            measured is no rate or latency (`network_value`).
+        InvalidInputError: the profile does not say of which model it is (code `profile_invalid`), or what it
+            has measured is no rate or latency (`argument_invalid`).
     """
     return (Network.measured if text == LINK_FROM_PROFILE else Network.of_profile)(profile, rates)

@@ -16,7 +16,7 @@ from hydraulis.runtime.planning.run_schemes import named_strategies, restricted,
 from hydraulis.text.numbers import format_count
 
 # What the machine at hand lacks the ranks may have.
-_OF_THE_RANKS = ("no_cuda_device", "too_few_devices", "attention_kernel")
+_OF_THE_RANKS = ("device_missing", "attention_unsupported")
 
 
 class ClusterLook:
@@ -44,7 +44,7 @@ class ClusterLook:
 
         Raises:
             HydraulisError: a strategy has no place, the model cannot be cut, the profile lacks a scheme, or a
-                search finds none (see `run_schemes`; code `too_many_stages`).
+                search finds none (see `run_schemes`; code `scheme_model_mismatch`).
         """
         schemes = run_schemes(self.config, self.cluster, self.profile)
         held_memory(self.config, schemes, self.cluster)
@@ -136,7 +136,7 @@ class ClusterLook:
             longest: of the data; None if it is not known yet.
 
         Raises:
-            InfeasibleError: no strategy admits it (code `document_too_long`).
+            InfeasibleError: no strategy admits it (code `sequence_too_long`).
         """
         most = self.config.data.max_tokens
         has = f"the longest has {longest:,} tokens" if longest else f"up to {most:,} tokens may come"

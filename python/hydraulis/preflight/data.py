@@ -79,7 +79,7 @@ class DataLook:
         """Count the iterations, and name what is never reached in so few.
 
         Raises:
-            InvalidInputError: no epoch fills a batch, and its end is to be dropped (code `sampler_input`).
+            InvalidInputError: no epoch fills a batch, and its end is to be dropped (code `argument_invalid`).
         """
         steps, epochs = self.config.train.steps, self.config.train.epochs
         if epochs is None:

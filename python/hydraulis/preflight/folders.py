@@ -68,8 +68,8 @@ class FolderLook:
         """See whether the run's folder can be made, or gone on in, and has room for its checkpoints.
 
         Raises:
-            HydraulisError: it cannot be made or has no room (code `run_directory`), or that of a resumed run
-                cannot be written (`run_directory_write`), or the epochs are refused (see `run_length`).
+            HydraulisError: The folder cannot be made or written, or has no room (code `file_unwritable`), or
+                `run_length` refuses the epochs.
         """
         # Where all checkpoints stay, the number of steps says how many there will be.
         config = self.config if data is None else with_steps(self.config, run_length(self.config, data.train))

@@ -19,8 +19,8 @@ def look_at_model(config: RunConfig, *, goes_on: bool) -> tuple[Status, str]:
         goes_on: whether the parameters are those of a checkpoint: then no other files are opened.
 
     Raises:
-        InvalidInputError: what is frozen is no parameter (code `frozen_parameters`), or the files are not
-            those of the model (`weights_file`, `weights_tensors`).
+        InvalidInputError: what is frozen is no parameter (code `config_value`), or the files are not
+            those of the model (`weights_invalid`).
     """
     trained, frozen = ModelParameters.parted(config.model, config.train.frozen)
     still = 0 if frozen is None else frozen.num_elements

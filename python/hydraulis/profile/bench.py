@@ -36,7 +36,7 @@ class SchemeBench:
         position: of this rank; None if it is left over.
 
     Raises:
-        InvalidInputError: the scheme has no place on the nodes that there are (code `placement_failed`).
+        InvalidInputError: the scheme has no place on the nodes that there are (code `strategy_unplaceable`).
     """
 
     def __init__(self, worker: Worker, scheme: Scheme, context: ContextKind | None) -> None:
@@ -143,7 +143,7 @@ def side_by_side(scheme: Scheme, cluster: Cluster) -> list[list[int]]:
         The ranks of each.
 
     Raises:
-        InvalidInputError: not even one has a place (code `placement_failed`).
+        InvalidInputError: not even one has a place (code `strategy_unplaceable`).
     """
     for count in range(cluster.gpus // scheme.ranks, 1, -1):
         with suppress(InvalidInputError):

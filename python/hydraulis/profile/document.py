@@ -141,7 +141,7 @@ def cost_profile(
         workload: what was measured.
 
     Raises:
-        InvalidInputError: a measurement is out of its range (code `profile_value`).
+        InvalidInputError: a measurement is out of its range (code `profile_invalid`).
     """
     entries = [
         {"scheme": str(scheme)}

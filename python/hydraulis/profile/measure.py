@@ -104,8 +104,8 @@ def measure_profile(
         The profile, the same on every rank; None if the measurement was stopped.
 
     Raises:
-        InvalidInputError: the model does not admit a scheme's context degree (code `context_degree`), or
-            times follow no law (code `fit_unexplained`; see `fit_costs`).
+        InvalidInputError: the model does not admit a scheme's context degree (code `scheme_model_mismatch`),
+            or times follow no law (code `fit_unexplained`; see `fit_costs`).
         InfeasibleError: a scheme leaves no memory for a single token (code `scheme_too_large`).
     """
     contexts = {scheme: limits.context if scheme.cp > 1 else None for scheme in schemes}

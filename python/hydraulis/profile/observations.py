@@ -128,9 +128,8 @@ class ObservationFile:
         observations: those of the file.
 
     Raises:
-        InvalidInputError: the file cannot be read or written (codes `file_unreadable`, `file_unwritable`), is
-            none of observations (`measurements_file`), or was measured under other conditions
-            (`measurements_differ`).
+        InvalidInputError: The file cannot be read or written (codes `file_unreadable`, `file_unwritable`), or
+            is no file of observations or was measured under other conditions (`measurements_invalid`).
     """
 
     def __init__(self, path: Path, conditions: Conditions) -> None:
@@ -184,15 +183,15 @@ def _check_header(path: Path, line: str, expected: dict[str, object]) -> None:
     except ValueError:
         header = None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        message = f"file '{path}' does not begin as measurements do; name another file, or remove it"
-        raise InvalidInputError(message, code="measurements_file")
+        message = f"file '{path}' has no header of measurements; name another file, or remove it"
+        raise InvalidInputError(message, code="measurements_invalid")
     for name, value in expected.items():
         if header.get(name) != value:
             message = (
                 f"file '{path}' was measured with {name} = {header.get(name)}, and now it is {value}; "
-                "remove it to begin anew, or write the profile to another file"
+                "remove it to start again, or write the profile to another file"
             )
-            raise InvalidInputError(message, code="measurements_differ")
+            raise InvalidInputError(message, code="measurements_invalid")
 
 
 def _observation(path: Path, number: int, line: str) -> Observation:
@@ -200,4 +199,4 @@ def _observation(path: Path, number: int, line: str) -> Observation:
         return Observation.from_json(line)
     except (KeyError, TypeError, ValueError) as error:
         message = f"file '{path}', line {number} is no measurement ({error!r}); remove the line, or the file"
-        raise InvalidInputError(message, code="measurements_file") from error
+        raise InvalidInputError(message, code="measurements_invalid") from error

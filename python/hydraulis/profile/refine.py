@@ -74,8 +74,8 @@ def refine(run_directory: Path, progress: ProgressCallback = ignore_progress) ->
 
     Raises:
         InvalidInputError: a file cannot be read (code `file_unreadable`), is not what a run writes
-            (`run_unreadable`, `run_records`, `profile_syntax`, `plan_syntax`), or no scheme ran often enough
-            (`fit_points`).
+            (`run_unreadable`, `profile_invalid`, `plan_invalid`), or no scheme ran often enough
+            (`fit_underdetermined`).
     """
     require_run(run_directory)
     profile = load_profile(run_directory / PROFILE)
@@ -93,7 +93,7 @@ def refine(run_directory: Path, progress: ProgressCallback = ignore_progress) ->
             f"run '{run_directory}' has no scheme with {LEAST_MICRO_BATCHES} micro-batches to fit; "
             "refine a longer run"
         )
-        raise InvalidInputError(message, code="fit_points")
+        raise InvalidInputError(message, code="fit_underdetermined")
     points = [
         (scheme, [(lengths, statistics.fmean(stages)) for lengths, stages in runs])
         for scheme, runs in used.items()
@@ -134,8 +134,8 @@ def _iterations(run_directory: Path, progress: ProgressCallback) -> Iterator[tup
         except (TypeError, ValueError):
             shape = []
         if shape != [[replica.scheme.pp] * len(replica.micro_batches) for replica in plan.replicas]:
-            message = f"file '{path}', line {number} does not go with its plan; refine another run"
-            raise InvalidInputError(message, code="run_records")
+            message = f"file '{path}', line {number} does not match its plan; refine another run"
+            raise InvalidInputError(message, code="run_unreadable")
         yield plan, times
 
 

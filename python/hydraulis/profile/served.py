@@ -26,7 +26,7 @@ def write_profile(directory: RunDirectory, profile: CostProfile, completed: int)
         completed: how many steps are done; 0 where the run begins.
 
     Raises:
-        HydraulisError: a file cannot be written (code `run_directory_write`).
+        HydraulisError: a file cannot be written (code `file_unwritable`).
     """
     kept, text = f"profile-{completed:08}.json", profile.to_json() + "\n"
     later = sorted(path for path in directory.path.glob("profile-*.json") if path.name >= kept)

@@ -219,8 +219,8 @@ def check_loss(step: int, loss: float) -> None:
     """
     if not math.isfinite(loss):
         why = (
-            "before any update: parameters that it began with are not finite, or too large for train.dtype; "
-            "mend the files of model.path"
+            "before any update: the initial parameters are not finite, or too large for train.dtype; "
+            "correct the files of model.path"
             if step == 1
             else "training diverged; lower optimizer.learning_rate"
         )

@@ -28,7 +28,7 @@ def load_data(
 
     Raises:
         HydraulisError: a file, a record or the configuration is refused (see `prepare_sources` and
-            `open_sources`), or a rank sees other data than rank 0 (code `index_files`); on every rank.
+            `open_sources`), or a rank sees other data than rank 0 (code `index_damaged`); on every rank.
     """
     if not config.sources:
         corpus = corpus_from_rank_zero(lambda: StandardLibrary.load(lambda done, of: progress(done / of)))
@@ -54,7 +54,7 @@ def load_data(
 def _check_fingerprint(seen: str, wanted: str) -> None:
     if seen != wanted:
         message = (
-            f"this node sees data of fingerprint {seen[:16]}, and rank 0 of {wanted[:16]}: put the files and "
-            "data.index_directory where every node sees the same ones"
+            f"the data of this node have fingerprint {seen[:16]}, and those of rank 0 {wanted[:16]}: put the "
+            "files and data.index_directory where every node sees the same ones"
         )
-        raise HydraulisError(message, code="index_files")
+        raise HydraulisError(message, code="index_damaged")

@@ -63,10 +63,10 @@ class Worker:
         values: of the parameters at the start; None draws them by the seed.
 
     Raises:
-        InvalidInputError: the model cannot be cut by one of the schemes (codes `tensor_degree`,
-            `too_many_stages`), the layers of stages are no split of it (`layer_split`), what is frozen is not
-            (`frozen_parameters`), or the device is not there (see `choose_device`), or no kernel attends
-            there (`attention_kernel`).
+        InvalidInputError: A scheme or the layers of its stages do not divide the model (code
+            `scheme_model_mismatch`), a frozen pattern names no parameter (`config_value`), the device is
+            missing (see `choose_device`), or it has no attention kernel for these heads
+            (`attention_unsupported`).
         HydraulisError: what reading the values raised; on every rank.
     """
 
@@ -162,10 +162,10 @@ class Worker:
             tokens: gives the tokens of a sequence of the batch, by its id; asked for this rank's alone.
 
         Raises:
-            InvalidInputError: the plan is for another number of ranks (code `plan_cluster`), has a context
-                degree that the model does not admit (`context_degree`), uses another scheme than the worker's
-                (`plan_scheme`), or does not go with the sequences that are read (see
-                `PlannedSequences.check`); on every rank.
+            InvalidInputError: The plan is for another number of ranks or uses another scheme than the
+                worker's (code `plan_mismatch`), has a context degree that the model does not admit
+                (`scheme_model_mismatch`), or does not match the sequences (see `PlannedSequences.check`); on
+                every rank.
         """
         _check_plan(plan, self.parameters.config, self._schemes)
         # What measurements and evaluations took is not this iteration's.
@@ -278,7 +278,7 @@ def _check_plan(plan: Plan, config: ModelConfig, schemes: frozenset[Scheme]) -> 
             f"the plan is for {plan.cluster.gpus} GPUs, {dist.get_world_size()} ranks run; "
             "plan for a cluster of as many GPUs as there are ranks"
         )
-        raise InvalidInputError(message, code="plan_cluster")
+        raise InvalidInputError(message, code="plan_mismatch")
     for replica in plan.replicas:
         check_context_degree(config, replica.scheme, replica.context)
         if replica.scheme not in schemes:
@@ -288,7 +288,7 @@ def _check_plan(plan: Plan, config: ModelConfig, schemes: frozenset[Scheme]) -> 
                 f"the plan uses scheme {replica.scheme}, and the ranks hold memory for {known}; plan with "
                 "the schemes of the run alone"
             )
-            raise InvalidInputError(message, code="plan_scheme")
+            raise InvalidInputError(message, code="plan_mismatch")
 
 
 def _whole_loss(plan: Plan, share: float) -> float:

@@ -148,7 +148,7 @@ def test_no_more_replicas_than_batches_have_sequences(capsys: pytest.CaptureFixt
     )
     assert main(["analyze", *small, "--replicas", "5"]) == 2
     assert capsys.readouterr().err == (
-        "hydraulis: error [analyze_arguments]: --replicas 5 would leave replicas empty: half of the batches "
+        "hydraulis: error [option_invalid]: --replicas 5 would leave replicas empty: half of the batches "
         "have at most 4 sequences; give no more than that, or draw larger batches by --tokens-per-batch\n"
     )
 
@@ -249,22 +249,22 @@ def test_a_figure_is_drawn(capsys: pytest.CaptureFixture[str], name: str) -> Non
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        ([], "analyze_arguments"),
-        ([TEXT, "--lengths", "x"], "analyze_arguments"),
-        ([TEXT, "--gpus", "8"], "analyze_arguments"),
-        ([TEXT, "--gpus", "8", "--profile", "llama-7b-a800"], "analyze_arguments"),
-        (["--lengths", "x", "--gpus", "8", "--profile", "llama-7b-a800"], "analyze_arguments"),
-        ([TEXT, "--set", "data.max_tokens=9"], "analyze_arguments"),
-        (["--lengths", "x", "--preset", "laptop"], "analyze_arguments"),
-        ([TEXT, "--replicas", "2"], "analyze_arguments"),
-        ([str(ROOT / "examples/demo.toml")], "analyze_arguments"),
+        ([], "option_invalid"),
+        ([TEXT, "--lengths", "x"], "option_invalid"),
+        ([TEXT, "--gpus", "8"], "option_invalid"),
+        ([TEXT, "--gpus", "8", "--profile", "llama-7b-a800"], "option_invalid"),
+        (["--lengths", "x", "--gpus", "8", "--profile", "llama-7b-a800"], "option_invalid"),
+        ([TEXT, "--set", "data.max_tokens=9"], "option_invalid"),
+        (["--lengths", "x", "--preset", "laptop"], "option_invalid"),
+        ([TEXT, "--replicas", "2"], "option_invalid"),
+        ([str(ROOT / "examples/demo.toml")], "option_invalid"),
         ([str(ROOT / "examples/demo.toml"), "--set", "dta.max_tokens=9"], "config_unknown_key"),
-        *(([RUN, option, "5"], "analyze_arguments") for option in OF_RECORDS),
-        *((["--lengths", "x", option, "5"], "analyze_arguments") for option in OF_RECORDS[1:]),
-        ([RUN, "--format", "chat"], "analyze_arguments"),
-        (["missing.jsonl"], "source_missing"),
-        ([TEXT, "--field", "body"], "record_field"),
-        ([TEXT, "--tokenizer", "missing"], "tokenizer_file"),
+        *(([RUN, option, "5"], "option_invalid") for option in OF_RECORDS),
+        *((["--lengths", "x", option, "5"], "option_invalid") for option in OF_RECORDS[1:]),
+        ([RUN, "--format", "chat"], "option_invalid"),
+        (["missing.jsonl"], "file_unreadable"),
+        ([TEXT, "--field", "body"], "record_malformed"),
+        ([TEXT, "--tokenizer", "missing"], "tokenizer_invalid"),
         (["--lengths", "missing.txt"], "file_unreadable"),
     ],
 )

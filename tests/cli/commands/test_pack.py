@@ -63,11 +63,11 @@ def test_reads_text_and_records_too(
 @pytest.mark.parametrize(
     ("more", "code"),
     [
-        (["--window", "999"], "longer_than_window"),
-        (["--window", "0"], "token_limit"),
-        (["--field", "n"], "lengths_field"),
+        (["--window", "999"], "sequence_too_long"),
+        (["--window", "0"], "argument_invalid"),
+        (["--field", "n"], "data_file_invalid"),
         (["--output", "no/such/folder/windows.npz"], "file_unwritable"),
-        (["--output", "windows.txt"], "arguments"),
+        (["--output", "windows.txt"], "option_invalid"),
     ],
 )
 def test_what_is_refused_leaves_nothing_behind(

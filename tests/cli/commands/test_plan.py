@@ -56,7 +56,7 @@ def test_strategies_are_not_separated_by_commas(lengths: Path, capsys: pytest.Ca
     assert main(options(lengths, "--strategies", "1x<tp16>+12x<tp4>,8x<tp4,pp2>")) == EXIT_REFUSED
     said = capsys.readouterr().err
     assert said.startswith(
-        "hydraulis: error [strategy_syntax]: '1x<tp16>+12x<tp4>,8x<tp4,pp2>' holds a comma"
+        "hydraulis: error [strategy_invalid]: '1x<tp16>+12x<tp4>,8x<tp4,pp2>' holds a comma"
     )
     assert "separate them by ';'" in said
 
@@ -152,15 +152,15 @@ def test_transfers_by_links_are_planned_traced_and_drawn(
     [
         (["--link", "0"], "config_value"),
         (["--lengths", "missing.txt"], "file_unreadable"),
-        (["--field", "n"], "lengths_field"),
-        (["--profile", "llama-1t"], "preset_unknown"),
+        (["--field", "n"], "data_file_invalid"),
+        (["--profile", "llama-1t"], "profile_unknown"),
         (["--profile", "missing.json"], "file_unreadable"),
-        (["--gpus", "12"], "cluster_shape"),
+        (["--gpus", "12"], "argument_invalid"),
         (["--strategies", ";"], "no_strategies"),
-        (["--strategies", "12x"], "strategy_syntax"),
+        (["--strategies", "12x"], "strategy_invalid"),
         (["--strategies", "1x<tp2>"], "scheme_unknown"),
-        (["--strategies", "8x<tp16>"], "strategy_too_large"),
-        (["--gpus", "2"], "strategy_too_large"),
+        (["--strategies", "8x<tp16>"], "strategy_unplaceable"),
+        (["--gpus", "2"], "strategy_unplaceable"),
         (["--strategies", "1x<cp2>"], "scheme_unknown"),
         (["--strategies", "8x<tp4,pp2>"], "sequence_too_long"),
     ],
@@ -181,7 +181,7 @@ def test_wrong_lengths_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     path.write_text(text, encoding="utf-8")
     assert main(options(path)) == 2
     error = capsys.readouterr().err
-    assert error.startswith("hydraulis: error [lengths_file]: ")
+    assert error.startswith("hydraulis: error [data_file_invalid]: ")
     assert error.count("\n") == 1
 
 
@@ -199,7 +199,7 @@ def test_wrong_lengths_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture
 )
 def test_wrong_arguments_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
-    assert "error [arguments]: " in capsys.readouterr().err
+    assert "error [option_invalid]: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_ranks_measure_a_profile_that_plans(config: Path, capfd: pytest.CaptureF
 )
 def test_one_source_is_needed(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", *words]) == EXIT_REFUSED
-    assert "[profile_source]" in capsys.readouterr().err
+    assert "[option_invalid]" in capsys.readouterr().err
 
 
 def test_without_ranks_it_says_how_to_start_some(
@@ -101,11 +101,11 @@ def test_without_ranks_it_says_how_to_start_some(
 @pytest.mark.parametrize(
     ("more", "code"),
     [
-        (["--schemes", " ; "], "scheme_syntax"),
-        (["--schemes", "<1>;<tp2"], "scheme_syntax"),
+        (["--schemes", " ; "], "strategy_invalid"),
+        (["--schemes", "<1>;<tp2"], "strategy_invalid"),
         (["--set", "train.steps=0"], "config_value"),
         (["--output", "missing/p.json"], "file_unwritable"),
-        (["--output", "p.txt"], "arguments"),
+        (["--output", "p.txt"], "option_invalid"),
     ],
 )
 def test_what_is_refused_is_said_once_and_no_rank_is_started(
@@ -126,7 +126,7 @@ def test_what_is_refused_is_said_once_and_no_rank_is_started(
     ("more", "code"),
     [
         (["--set", "train.stepss=3"], "config_unknown_key"),
-        (["--set", "planner.strategies=3x<1>"], "strategy_too_large"),
+        (["--set", "planner.strategies=3x<1>"], "strategy_unplaceable"),
     ],
 )
 def test_under_torchrun_a_refusal_is_said_once(config: Path, more: list[str], code: str) -> None:
@@ -146,7 +146,7 @@ def test_under_torchrun_a_refusal_is_said_once(config: Path, more: list[str], co
     assert ended.returncode == 1
     assert ended.stderr.count(f"hydraulis: error [{code}]: ") == 1, ended.stderr
     assert f"refused [{code}]: " in ended.stderr.partition("Root Cause")[2]
-    assert ("or name schemes to measure by --schemes" in ended.stderr) == (code == "strategy_too_large")
+    assert ("or name schemes to measure by --schemes" in ended.stderr) == (code == "strategy_unplaceable")
 
 
 def test_an_interrupt_says_what_is_kept(config: Path) -> None:
@@ -172,7 +172,7 @@ def test_an_interrupt_says_what_is_kept(config: Path) -> None:
         first = measuring.stderr.readline()
         measuring.terminate()
         measuring.stderr.read()
-    assert first == f"going on from {number:,} measurements in {kept}: remove it to begin anew\n"
+    assert first == f"going on from {number:,} measurements in {kept}: remove it to start again\n"
 
 
 def test_ranks_that_torchrun_has_started_start_none(
@@ -180,7 +180,7 @@ def test_ranks_that_torchrun_has_started_start_none(
 ) -> None:
     monkeypatch.setenv("RANK", "0")
     assert main(options(config, "--ranks", "2")) == EXIT_REFUSED
-    assert "[arguments]: --ranks starts ranks, and this is one" in capsys.readouterr().err
+    assert "[option_invalid]: --ranks starts ranks, and torchrun has already" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("word", ["0", "-1", "inf", "nan", "soon"])
@@ -192,6 +192,6 @@ def test_a_run_that_is_not_there_is_not_refined(tmp_path: Path, capsys: pytest.C
     output = tmp_path / "p.json"
     assert main(["profile", "--refine", str(tmp_path / "run"), "--output", str(output)]) == EXIT_REFUSED
     said = capsys.readouterr().err
-    assert f"[run_unreadable]: '{tmp_path / 'run'}' is not what a run" in said
+    assert f"[run_unreadable]: '{tmp_path / 'run'}' was not written by a run" in said
     assert f"there is no folder {tmp_path / 'run'}; name the folder of a run" in said
     assert not output.exists()

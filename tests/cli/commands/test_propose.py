@@ -133,7 +133,7 @@ def test_a_list_for_the_exact_rule_says_so(
     longer = tmp_path / "longer.npy"
     np.save(longer, np.append(np.load(lengths)[:80], [60_000] * 20))
     assert main(options(longer)) == 2
-    assert "[context_too_long]" in capsys.readouterr().err
+    assert "[sequence_too_long]" in capsys.readouterr().err
     exact = options(longer, "--memory", "exact")
     assert main(exact) == 0
     text = capsys.readouterr().out
@@ -193,11 +193,11 @@ def test_the_context_is_admitted(lengths: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("more", "code"),
     [
-        (["--context", "50000"], "context_too_long"),
-        (["--context", "50000", "--method", "paper"], "context_too_long"),
-        (["-k", "3", "--method", "paper"], "propose_arguments"),
+        (["--context", "50000"], "sequence_too_long"),
+        (["--context", "50000", "--method", "paper"], "sequence_too_long"),
+        (["-k", "3", "--method", "paper"], "option_invalid"),
         (["--lengths", "missing.txt"], "file_unreadable"),
-        (["--profile", "llama-1t"], "preset_unknown"),
+        (["--profile", "llama-1t"], "profile_unknown"),
     ],
 )
 def test_what_is_refused_is_one_line(

@@ -82,7 +82,7 @@ def test_what_cannot_be_written_is_refused_before_the_work(
 
 def test_a_page_is_html(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path), "--output", "page.pdf"]) == 2
-    assert "error [arguments]: --output: 'page.pdf' must end with .html: " in capsys.readouterr().err
+    assert "error [option_invalid]: --output: 'page.pdf' must end with .html: " in capsys.readouterr().err
 
 
 def test_a_link_to_nowhere_is_no_folder_for_pictures(
@@ -112,7 +112,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "config.json").touch()
     assert main(["report", str(tmp_path), "--png", str(tmp_path / "pictures")]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"hydraulis: error [run_unreadable]: '{tmp_path}' is not what a run")
+    assert said.startswith(f"hydraulis: error [run_unreadable]: '{tmp_path}' was not written by a run")
     assert "it has no profile.json; name the folder of a run" in said
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 

@@ -180,7 +180,7 @@ def test_every_planner_plans_by_the_rule_that_is_asked_for(
     np.save(longer, np.append(np.load(lengths)[:80], [60_000] * 20))
     names = ["--compare", "static;search;2x<tp8,pp4>"]
     assert main(options(longer, *names)) == 2
-    assert "[no_static]" in capsys.readouterr().err
+    assert "[sequence_too_long]" in capsys.readouterr().err
     found = planners(capsys, options(longer, *names, "--memory", "exact"))
     assert [len(one["step_ms"]) for one in found] == [3, 3, 3]
     assert main(options(longer, *names, "--memory", "exact")) == 0
@@ -268,18 +268,18 @@ def test_a_figure_without_matplotlib_is_refused_before_the_work(
 @pytest.mark.parametrize(
     ("more", "code"),
     [
-        (["--slow", "64=2"], "slowdown"),
-        (["--slow", "3=0.0"], "slowdown"),
-        (["--messages"], "link_missing"),
-        (["--slow-link", "5"], "link_missing"),
-        (["--link", "25", "--slow-link", "none"], "link_missing"),
-        (["--link", "25", "--slow-link", "profile"], "link_missing"),
+        (["--slow", "64=2"], "argument_invalid"),
+        (["--slow", "3=0.0"], "argument_invalid"),
+        (["--messages"], "option_invalid"),
+        (["--slow-link", "5"], "option_invalid"),
+        (["--link", "25", "--slow-link", "none"], "option_invalid"),
+        (["--link", "25", "--slow-link", "profile"], "option_invalid"),
         (["--link", "1e-12"], "config_value"),
         (["--link", "fast"], "config_value"),
         (["--link", "25", "--slow-link", "0"], "config_value"),
-        (["--compare", "12x"], "strategy_syntax"),
-        (["--compare", "static;nope"], "strategy_syntax"),
-        (["--compare", "2x<tp4"], "strategy_syntax"),
+        (["--compare", "12x"], "strategy_invalid"),
+        (["--compare", "static;nope"], "strategy_invalid"),
+        (["--compare", "2x<tp4"], "strategy_invalid"),
         (["--compare", ""], "config_value"),
         (["--compare", " ; "], "config_value"),
         (["--compare", "8x<tp4>", "--count", "50"], "sequence_too_long"),

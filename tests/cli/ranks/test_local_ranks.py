@@ -53,7 +53,7 @@ def test_all_that_end_well_are_no_failure(capfd: pytest.CaptureFixture[str]) -> 
 
 def test_what_all_refuse_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
     assert run_local_ranks(2, ["config", "missing.toml"]) == EXIT_REFUSED
-    assert capfd.readouterr().err.count("[config_file]") == 1
+    assert capfd.readouterr().err.count("[file_unreadable]") == 1
 
 
 def test_what_rank_zero_cannot_know_is_said_too(act: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -126,8 +126,8 @@ def test_what_the_decoder_does_not_compute_is_refused_by_name(changes: dict[str,
             "config_value",
             "rope_type = 'llama3' needs it",
         ),
-        ({"vocab_size": "320"}, "model_config", "vocab_size = '320'"),
-        ({"num_key_value_heads": None}, "model_config", "num_key_value_heads = null"),
+        ({"vocab_size": "320"}, "model_invalid", "vocab_size = '320'"),
+        ({"num_key_value_heads": None}, "model_invalid", "num_key_value_heads = null"),
     ],
 )
 def test_values_are_checked_as_those_of_a_run(changes: dict[str, Any], code: str, message: str) -> None:
@@ -140,11 +140,11 @@ def test_values_are_checked_as_those_of_a_run(changes: dict[str, Any], code: str
 def test_a_missing_field_is_named(name: str) -> None:
     with pytest.raises(InvalidInputError, match=f"{name} is missing") as caught:
         from_hugging_face({key: value for key, value in LLAMA.items() if key != name})
-    assert caught.value.code == "model_config"
+    assert caught.value.code == "model_invalid"
 
 
 @pytest.mark.parametrize(
-    ("text", "code"), [(None, "config_file"), ("{", "config_syntax"), ("[]", "config_syntax")]
+    ("text", "code"), [(None, "file_unreadable"), ("{", "config_syntax"), ("[]", "config_syntax")]
 )
 def test_files_that_hold_no_model_are_refused(text: str | None, code: str, tmp_path: Path) -> None:
     path = tmp_path / "config.json"

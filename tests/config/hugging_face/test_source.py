@@ -40,7 +40,7 @@ def test_a_model_may_be_that_of_a_config_json_and_keys_beside_it_count(tmp_path:
 def test_a_model_whose_config_json_is_not_a_path_or_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"model\.hf_config = 3 must be the path") as refusal:
         load(write(tmp_path, MINIMAL.replace("[model]", "[model]\nhf_config = 3")))
-    assert refusal.value.code == "config_type"
+    assert refusal.value.code == "config_value"
     path = write_model(tmp_path, model_type="gemma")
     with pytest.raises(InvalidInputError) as refusal:
         load(write(tmp_path), [f"model.hf_config='{path}'"])
@@ -56,7 +56,7 @@ def test_a_name_on_the_hub_gets_the_command_that_downloads_it(
     def refused(*overrides: str) -> str:
         with pytest.raises(InvalidInputError) as refusal:
             load(file, overrides)
-        assert refusal.value.code == "config_file"
+        assert refusal.value.code == "file_unreadable"
         return str(refusal.value)
 
     said = refused()
@@ -101,8 +101,8 @@ def test_a_model_folder_gives_the_shape_and_where_the_parameters_are(tmp_path: P
 @pytest.mark.parametrize(
     ("override", "code", "message"),
     [
-        ("model.path=[]", "config_type", r"model.path = \[\]"),
-        ("model.path=nowhere", "config_file", "nowhere/config.json"),
+        ("model.path=[]", "config_value", r"model.path = \[\]"),
+        ("model.path=nowhere", "file_unreadable", "nowhere/config.json"),
     ],
 )
 def test_a_model_folder_is_named_once(tmp_path: Path, override: str, code: str, message: str) -> None:
@@ -132,7 +132,7 @@ def test_a_later_layer_says_where_the_parameters_are(tmp_path: Path) -> None:
     assert load(path, [f"model.path={tmp_path}"]).checkpoint.weights == str(tmp_path)
 
     path.write_text(text + WEIGHTS)
-    with pytest.raises(InvalidInputError, match="weights = 'before' both say") as refusal:
+    with pytest.raises(InvalidInputError, match="weights = 'before' both describe") as refusal:
         load(path)
     assert refusal.value.code == "config_value"
 
@@ -140,7 +140,7 @@ def test_a_later_layer_says_where_the_parameters_are(tmp_path: Path) -> None:
 def test_a_model_folder_and_a_config_json_in_one_file_are_refused(tmp_path: Path) -> None:
     path = without_shape(tmp_path)
     path.write_text(path.read_text().replace("[model]", "[model]\nhf_config = 'config.json'"))
-    with pytest.raises(InvalidInputError, match=r"hf_config = 'config\.json' both say") as refusal:
+    with pytest.raises(InvalidInputError, match=r"hf_config = 'config\.json' both describe") as refusal:
         load(path)
     assert refusal.value.code == "config_value"
     # An override says what is meant.

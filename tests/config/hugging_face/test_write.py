@@ -72,4 +72,4 @@ def test_a_model_of_no_family_is_refused(changes: dict[str, Any]) -> None:
         match=r"no family of transformers .* = (true|false), .* and sliding_window = (null|[0-9]+) together",
     ) as refusal:
         to_hugging_face(small_config(**changes), 64)
-    assert refusal.value.code == "export_unsupported"
+    assert refusal.value.code == "model_unsupported"

@@ -14,7 +14,7 @@ def test_a_section_that_is_no_table_is_refused_even_with_an_override(tmp_path: P
     text = "train = 3\n" + MINIMAL.replace("[train]\nsteps = 10\n", "")
     with pytest.raises(InvalidInputError, match=r"train = 3 .* must be a table") as refusal:
         load(write(tmp_path, text), ["train.steps=1"])
-    assert refusal.value.code == "config_type"
+    assert refusal.value.code == "config_value"
 
 
 def test_a_syntax_error_names_the_file_and_the_line(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     with pytest.raises(InvalidInputError, match="must be a file that can be read") as refusal:
         load(path, [])
-    assert refusal.value.code == "config_file"
+    assert refusal.value.code == "file_unreadable"
     assert str(path) in str(refusal.value)
 
 

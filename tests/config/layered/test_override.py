@@ -59,7 +59,7 @@ def test_a_word_in_place_of_another_type_is_refused_with_the_type(
     key, _, value = override.partition("=")
     with pytest.raises(InvalidInputError, match=f"^{key} = '{value}' is .* must be {wanted};") as refusal:
         load(write(tmp_path), [override])
-    assert refusal.value.code == "config_type"
+    assert refusal.value.code == "config_value"
 
 
 @pytest.mark.parametrize(

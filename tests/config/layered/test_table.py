@@ -77,31 +77,31 @@ def test_none_stands_for_an_absent_optional_value() -> None:
         ({"cuont": 3}, "config_unknown_key", r"'cuont' in section \[tree\] .* did you mean 'count'"),
         ({"zzz": 3}, "config_unknown_key", "the keys are count, flag, ratio"),
         ({"leaf": {"txt": 3}}, "config_unknown_key", r"section \[tree.leaf\] .* did you mean 'text'"),
-        ({"count": 3.0}, "config_type", "tree.count = 3.0 is a float and must be an integer"),
-        ({"count": True}, "config_type", "tree.count = true is a boolean and must be an integer"),
+        ({"count": 3.0}, "config_value", "tree.count = 3.0 is a float and must be an integer"),
+        ({"count": True}, "config_value", "tree.count = true is a boolean and must be an integer"),
         (
             {"count": "3"},
-            "config_type",
+            "config_value",
             "tree.count = '3' is a string and must be an integer; leave the quotes out",
         ),
-        ({"flag": 1}, "config_type", "tree.flag = 1 is an integer and must be a boolean"),
+        ({"flag": 1}, "config_value", "tree.flag = 1 is an integer and must be a boolean"),
         (
             {"ratio": "1"},
-            "config_type",
+            "config_value",
             "tree.ratio = '1' is a string and must be a float; leave the quotes out",
         ),
-        ({"ratio": False}, "config_type", "tree.ratio = false is a boolean"),
+        ({"ratio": False}, "config_value", "tree.ratio = false is a boolean"),
         ({"choice": "up"}, "config_value", "tree.choice = 'up' must be one of 'left', 'right'"),
         ({"choice": 1}, "config_value", "tree.choice = 1"),
-        ({"pair": 0.5}, "config_type", "tree.pair = 0.5 .* must be an array of 2 values; write"),
-        ({"pair": [0.5]}, "config_type", "tree.pair = .* must be an array of 2 values"),
-        ({"pair": [0.5, "x"]}, "config_type", r"tree.pair\[1\] = 'x'"),
-        ({"names": ["a", 2]}, "config_type", r"tree.names\[1\] = 2 .* must be a string"),
-        ({"names": "ab"}, "config_type", "tree.names = 'ab' .* must be an array"),
-        ({"limit": "x"}, "config_type", "tree.limit = 'x' is a string and must be an integer; write it so"),
-        ({"count": {"a": [True]}}, "config_type", r"tree.count = { a = \[true\] } is a table"),
-        ({"count": date(2026, 1, 2)}, "config_type", "tree.count = 2026-01-02 is a date and"),
-        ({"leaf": 3}, "config_type", "tree.leaf = 3 .* must be a table"),
+        ({"pair": 0.5}, "config_value", "tree.pair = 0.5 .* must be an array of 2 values; write"),
+        ({"pair": [0.5]}, "config_value", "tree.pair = .* must be an array of 2 values"),
+        ({"pair": [0.5, "x"]}, "config_value", r"tree.pair\[1\] = 'x'"),
+        ({"names": ["a", 2]}, "config_value", r"tree.names\[1\] = 2 .* must be a string"),
+        ({"names": "ab"}, "config_value", "tree.names = 'ab' .* must be an array"),
+        ({"limit": "x"}, "config_value", "tree.limit = 'x' is a string and must be an integer; write it so"),
+        ({"count": {"a": [True]}}, "config_value", r"tree.count = { a = \[true\] } is a table"),
+        ({"count": date(2026, 1, 2)}, "config_value", "tree.count = 2026-01-02 is a date and"),
+        ({"leaf": 3}, "config_value", "tree.leaf = 3 .* must be a table"),
     ],
 )
 def test_refuses_what_does_not_match(table: dict[str, object], code: str, message: str) -> None:
@@ -128,7 +128,7 @@ def test_refuses_a_table_without_a_required_key(table: dict[str, object], messag
 def test_refuses_what_is_no_table(section: str, name: str) -> None:
     with pytest.raises(InvalidInputError, match=rf"^{name} = 3 .* must be a table") as refusal:
         from_table(Tree, 3, section)
-    assert refusal.value.code == "config_type"
+    assert refusal.value.code == "config_value"
 
 
 def test_names_the_top_of_the_file() -> None:

@@ -26,7 +26,7 @@ def test_a_record_that_is_refused_is_named_by_file_and_line(tmp_path: Path, proc
     says = r"b\.jsonl', line 101: field 'text' holds 3 where a string"
     with pytest.raises(InvalidInputError, match=says) as refusal:
         ensure_index(job_of(tmp_path), tmp_path / "index", processes)
-    assert refusal.value.code == "record_value"
+    assert refusal.value.code == "record_malformed"
     # What was done of it is kept.
     (folder,) = (tmp_path / "index").iterdir()
     begun = partial_extent(folder)
@@ -46,12 +46,12 @@ def test_records_that_are_refused_are_told_together(tmp_path: Path, processes: i
     (tmp_path / "b.jsonl").write_text("no JSON\n")
     with pytest.raises(InvalidInputError) as refusal:
         ensure_index(job_of(tmp_path), tmp_path / "index", processes)
-    assert refusal.value.code == "record_value"
+    assert refusal.value.code == "record_malformed"
     lines = ((103 + 3 * n, 104 + 2 * n) for n in range(10))
     listed = [f"line {line}: field 'text' holds {value} where a string must be" for line, value in lines]
     assert str(refusal.value) == (
         f"file '{tmp_path}/a.jsonl' has 22 records that are refused: {'; '.join(listed)}; and 12 more; "
-        f"mend the record, or leave it out{OR_SKIP}"
+        f"correct the record, or leave it out{OR_SKIP}"
     )
 
 
@@ -110,7 +110,7 @@ def test_each_remedy_is_told_once(tmp_path: Path) -> None:
     assert str(refusal.value) == (
         f"file '{path}' has 4 records that are refused: line 2: field 'text' holds 3 where a string must be; "
         "line 3 is no JSON object; line 4: field 'text' holds 4 where a string must be; "
-        "line 5 is no JSON (Unterminated string starting, column 2); mend the record, or leave it out; "
+        "line 5 is no JSON (Unterminated string starting, column 2); correct the record, or leave it out; "
         f"write one per line; write one object per line{OR_SKIP}"
     )
 
@@ -179,7 +179,7 @@ def test_an_index_that_leaves_records_out_is_refused_where_they_are(tmp_path: Pa
         says = r"^15 broken records left out: file '.*a\.jsonl', line 41 is .*; and 5 more; .*set it again"
         with pytest.raises(InvalidInputError, match=says) as refusal:
             ensure_index(job, tmp_path / "index", 1)
-        assert refusal.value.code == "records_left_out"
+        assert refusal.value.code == "record_malformed"
 
     def interrupted(share: float) -> None:
         if share > 0.99:
@@ -205,7 +205,7 @@ def test_files_of_broken_records_alone_are_refused(tmp_path: Path) -> None:
     says = r"^none of the first 100 records can be read: file '.*', line 1 has no field 'text'"
     with pytest.raises(InvalidInputError, match=says) as refusal:
         job.encode_first(0, job.encoder())
-    assert refusal.value.code == "record_field"
+    assert refusal.value.code == "record_malformed"
     with path.open("a") as file:
         file.write('{"text": "a"}\n')
     with pytest.raises(InvalidInputError, match="none of the first 100"):

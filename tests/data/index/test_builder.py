@@ -185,7 +185,7 @@ def test_a_template_that_is_none_is_named_with_its_line(tmp_path: Path) -> None:
     template.write_text("x\n{% for %}")
     with pytest.raises(InvalidInputError, match=rf"^chat template '{template}', line 2: ") as refusal:
         job_of(tmp_path, format="chat", fields=("text",), chat_template=str(template)).encoder()
-    assert refusal.value.code == "chat_template"
+    assert refusal.value.code == "chat_template_invalid"
 
 
 def test_a_complete_index_is_not_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +268,7 @@ def test_a_process_that_dies_ends_the_build(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("hydraulis.data.index.worker.sys.executable", "/bin/false")
     with pytest.raises(HydraulisError, match="ended with code 1") as refusal:
         ensure_index(job_of(tmp_path), tmp_path / "index", 2)
-    assert refusal.value.code == "index_process"
+    assert refusal.value.code == "index_process_failed"
 
 
 def test_two_programs_do_not_build_the_same_index(tmp_path: Path) -> None:
@@ -279,14 +279,14 @@ def test_two_programs_do_not_build_the_same_index(tmp_path: Path) -> None:
 
     with pytest.raises(HydraulisError, match="another program is building") as refusal:
         ensure_index(job_of(tmp_path), tmp_path / "index", 1, again)
-    assert refusal.value.code == "index_busy"
+    assert refusal.value.code == "folder_busy"
 
 
 def test_files_that_are_not_those_of_the_index_are_refused(tmp_path: Path) -> None:
     write_documents(tmp_path)
     with pytest.raises(HydraulisError, match="is not complete on this machine") as refusal:
         open_index(tmp_path / "elsewhere")
-    assert refusal.value.code == "index_files"
+    assert refusal.value.code == "index_damaged"
     folder = ensure_index(job_of(tmp_path), tmp_path / "index", 1)
     with (folder / "tokens.bin").open("ab") as file:
         file.write(b"x")
@@ -302,4 +302,4 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(HydraulisError, match=r"set data\.index_directory") as refusal:
         ensure_index(job_of(tmp_path), tmp_path / "file" / "index", 1)
-    assert refusal.value.code == "index_files"
+    assert refusal.value.code == "index_damaged"

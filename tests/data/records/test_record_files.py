@@ -101,14 +101,14 @@ def test_a_field_that_is_not_there_is_named_with_those_that_are(tmp_path: Path, 
         InvalidInputError, match=r"(rows|feather).* has no field 'txt', its fields are text, ids"
     ) as no:
         read(open_records(write(tmp_path), ("txt",)))
-    assert no.value.code == "record_field"
-    assert str(no.value).endswith("what every record has, or its format to 'chat' (--format chat)")
+    assert no.value.code == "record_malformed"
+    assert str(no.value).endswith("every record has, or its format to 'chat' (--format chat)")
 
 
 def test_the_format_of_conversations_is_named_where_there_are_some_alone(tmp_path: Path) -> None:
     path = tmp_path / "body.jsonl"
     path.write_text('{"body": "x"}\n')
-    with pytest.raises(InvalidInputError, match=r"hydraulis analyze\) to what every record has$"):
+    with pytest.raises(InvalidInputError, match=r"hydraulis analyze\) to fields that every record has$"):
         read(open_records(path, ("text",)))
 
 
@@ -150,7 +150,7 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str, says: str)
     path.write_text(f'{{"a": 1}}\n\n{line}\n', errors="surrogateescape")
     with pytest.raises(InvalidInputError, match=says) as refusal:
         read(open_records(path, ("a",)))
-    assert refusal.value.code == "record_syntax"
+    assert refusal.value.code == "record_malformed"
 
 
 def test_integers_with_nulls_among_them_do_not_become_floats(tmp_path: Path) -> None:
@@ -164,12 +164,12 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     with pytest.raises(InvalidInputError, match=name) as refusal:
         open_records(path, ("a",))
-    assert refusal.value.code == "source_file"
+    assert refusal.value.code == "data_file_invalid"
     path.write_bytes(b"this is none of them")
     if name != "x.jsonl":
         with pytest.raises(InvalidInputError, match=f"{name}' is no (Parquet|Arrow) file") as refusal:
             open_records(path, ("a",))
-        assert refusal.value.code == "source_file"
+        assert refusal.value.code == "data_file_invalid"
 
 
 def test_the_extra_is_named_where_pyarrow_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

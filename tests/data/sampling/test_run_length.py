@@ -69,4 +69,4 @@ def test_epochs_without_end_are_refused_at_once() -> None:
         InvalidInputError, match="epochs = 1,000,000,000 are about 2,500,000,000 steps"
     ) as caught:
         run_length(config(None, 10**9), Ten())
-    assert caught.value.code == "sampler_input"
+    assert caught.value.code == "argument_invalid"

@@ -146,13 +146,13 @@ def test_how_many_epochs_a_batch_holds(epochs: int | None, holds: float) -> None
 def test_refuses_what_makes_no_batches(lengths: list[int], budget: int, seed: int, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as refusal:
         sampler_of(lengths, budget, seed)
-    assert refusal.value.code == "sampler_input"
+    assert refusal.value.code == "argument_invalid"
 
 
 def test_refuses_a_negative_step() -> None:
     with pytest.raises(InvalidInputError, match="batch -1 must be at least 0") as refusal:
         sampler_of([1], 1, 0).batch(-1)
-    assert refusal.value.code == "sampler_input"
+    assert refusal.value.code == "argument_invalid"
 
 
 @no_deadline
@@ -165,7 +165,7 @@ def test_an_end_that_does_not_fill_a_batch_is_dropped_and_counted(
     if sum(lengths) < budget:
         with pytest.raises(InvalidInputError, match="do not reach it") as refusal:
             sampler.batch(0)
-        assert refusal.value.code == "sampler_input"
+        assert refusal.value.code == "argument_invalid"
         return
     seen: dict[int, list[int]] = {0: []}
     for step in range(STEPS):

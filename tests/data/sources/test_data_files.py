@@ -16,7 +16,7 @@ def test_they_are_those_of_all_sources_in_order(tmp_path: Path) -> None:
     found = list_data_files(DataConfig(tokens_per_batch=8, sources=sources))
     assert [(Path(file.path).stem, file.bytes) for file in found] == [("b", 3), ("a", 5), ("c", 7)]
     (tmp_path / "b.jsonl").unlink()
-    with pytest.raises(InvalidInputError, match=r"nothing bears the name '.*b\.jsonl'"):
+    with pytest.raises(InvalidInputError, match=r"no file or folder matches '.*b\.jsonl'"):
         list_data_files(DataConfig(tokens_per_batch=8, sources=sources))
 
 

@@ -32,16 +32,16 @@ def test_a_saved_data_set_gives_its_files_in_its_order(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text(json.dumps(state | {"_indices_files": [{"filename": "i.arrow"}]}))
     with pytest.raises(InvalidInputError, match=r"flatten_indices\(\)") as refusal:
         find_source_files([str(tmp_path)])
-    assert refusal.value.code == "source_file"
+    assert refusal.value.code == "data_file_invalid"
 
 
 @pytest.mark.parametrize(
     ("name", "code", "says"),
     [
-        ("*.jsonl", "source_missing", "nothing bears the name"),
-        ("notes.txt", "source_file", r"notes\.txt' is of no known kind"),
-        ("splits", "source_file", r"several splits \(train, test\)"),
-        ("folder", "source_file", "is no data set that Hugging Face's datasets saved"),
+        ("*.jsonl", "file_unreadable", "no file or folder matches"),
+        ("notes.txt", "data_file_invalid", r"notes\.txt' is of no known kind"),
+        ("splits", "data_file_invalid", r"several splits \(train, test\)"),
+        ("folder", "data_file_invalid", "is no data set that Hugging Face's datasets saved"),
     ],
 )
 def test_what_is_no_source_is_refused(tmp_path: Path, name: str, code: str, says: str) -> None:

@@ -86,7 +86,7 @@ def test_an_index_that_is_none_is_refused(tmp_path: Path, place: int, value: byt
     damaged(path, place, value)
     with pytest.raises(InvalidInputError, match=says) as refusal:
         open_megatron(path)
-    assert refusal.value.code == "megatron_files"
+    assert refusal.value.code == "data_file_invalid"
 
 
 def test_files_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_files_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     path.with_suffix(".bin").write_bytes(b"\x00" * 18)
     with pytest.raises(InvalidInputError, match=r"the \.bin has 18 bytes, the \.idx says 20") as refusal:
         open_megatron(path)
-    assert refusal.value.code == "megatron_files"
+    assert refusal.value.code == "data_file_invalid"
     path.with_suffix(".bin").unlink()
     with pytest.raises(InvalidInputError, match=r"x\.bin cannot be read"):
         open_megatron(path)
@@ -134,4 +134,4 @@ def test_the_fingerprint_covers_the_tokens(tmp_path: Path) -> None:
 def test_anything_else_is_refused(tmp_path: Path, array: np.ndarray[Any, Any], says: str) -> None:
     with pytest.raises(InvalidInputError, match=says) as refusal:
         open_numpy_tokens(saved(tmp_path, array))
-    assert refusal.value.code == "source_file"
+    assert refusal.value.code == "data_file_invalid"

@@ -112,7 +112,7 @@ def test_tools_and_the_helpers_of_hugging_face_are_there() -> None:
 def test_what_is_refused(source: str, says: str) -> None:
     with pytest.raises(InvalidInputError, match=says) as refusal:
         ChatTemplate(source, {}).render(messages(*TALK))
-    assert refusal.value.code == "chat_template"
+    assert refusal.value.code == "chat_template_invalid"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_calls_of_tools_that_a_template_would_leave_out_are_refused() -> None:
     talk = [*messages(("user", "weather?")), {"role": "assistant", "content": "", "tool_calls": calls}]
     with pytest.raises(InvalidInputError, match=r"^message 1, .* has tool_calls, which") as refusal:
         ChatTemplate(CHATML, {}).render(talk)
-    assert refusal.value.code == "chat_template"
+    assert refusal.value.code == "chat_template_invalid"
     writing = CHATML.replace("message.content", "(message.content or message.tool_calls | string)")
     assert "weather" in ChatTemplate(writing, {}).render(talk).text.partition("weather?")[2]
     # None were made.
@@ -147,7 +147,7 @@ def test_nobody_can_forge_a_mark() -> None:
     for text in ("a\ufdd1b", "a\ufdd0"):
         with pytest.raises(InvalidInputError, match="U\\+FDD0") as refusal:
             counted(MARKED, ("assistant", text))
-        assert refusal.value.code == "record_value"
+        assert refusal.value.code == "record_malformed"
 
 
 def test_content_that_is_no_text_goes_with_a_template_that_keeps_to_its_beginnings() -> None:
@@ -168,4 +168,4 @@ def test_a_name_of_no_file_is_compared_with_that_of_the_template_that_is_here(na
     with pytest.raises(InvalidInputError, match="names a Jinja file, or 'chatml'") as refusal:
         load_template(name)
     assert str(refusal.value).endswith(meant)
-    assert refusal.value.code == "chat_template"
+    assert refusal.value.code == "chat_template_invalid"

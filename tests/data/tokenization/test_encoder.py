@@ -86,7 +86,7 @@ def test_labels_say_which_tokens_count() -> None:
         (TEXT, [3], "field 'text' holds 3 where a string"),
         (PAIRS, ["a", None], "field 'completion' holds null where a string"),
         (CHAT, ["a"], "field 'messages' holds \"a\" where a list of messages"),
-        (CHAT, [[]], "^field 'messages' holds no message, and a conversation has at least 1; mend"),
+        (CHAT, [[]], "^field 'messages' holds no message, and a conversation has at least 1; correct"),
         (CHAT, [{"a": True}], 'holds {"a": true} where a list of messages'),
         (CHAT, [[*TALK[:1], {"from": "x"}]], r"field 'messages\[1\]' holds .* where a message such as"),
         (
@@ -113,4 +113,4 @@ def test_a_value_that_is_not_what_it_must_be_is_refused(
 ) -> None:
     with pytest.raises(InvalidInputError, match=says) as refusal:
         encoder.encode(values)
-    assert refusal.value.code == "record_value"
+    assert refusal.value.code == "record_malformed"

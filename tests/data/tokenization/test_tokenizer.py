@@ -75,10 +75,10 @@ def test_files_that_are_no_tokenizer_are_refused_by_name(tmp_path: Path) -> None
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(InvalidInputError, match=r"tokenizer\.json' cannot be read") as refusal:
         load_tokenizer(str(tmp_path))
-    assert refusal.value.code == "tokenizer_file"
+    assert refusal.value.code == "tokenizer_invalid"
     with pytest.raises(InvalidInputError, match="No such file") as refusal:
         load_tokenizer(str(tmp_path / "missing.json"))
-    assert refusal.value.code == "tokenizer_file"
+    assert refusal.value.code == "tokenizer_invalid"
     assert "did you mean" not in str(refusal.value)
     with pytest.raises(InvalidInputError, match=r"its folder, or 'bytes'; did you mean 'bytes'\?$"):
         load_tokenizer("byte")
@@ -92,7 +92,7 @@ def test_a_token_that_is_not_in_the_vocabulary_is_refused(tmp_path: Path) -> Non
     for tokenizer in (ByteTokenizer(), load_tokenizer(str(write_tokenizer(tmp_path)))):
         with pytest.raises(InvalidInputError, match="has no token '<end>'") as refusal:
             tokenizer.token("<end>")
-        assert refusal.value.code == "tokenizer_token"
+        assert refusal.value.code == "tokenizer_invalid"
     assert ByteTokenizer().token("\n") == 10
 
 
@@ -101,7 +101,7 @@ def test_half_a_surrogate_pair_is_no_text(tmp_path: Path) -> None:
         for encode in (lambda text, t=tokenizer: t.encode(text, special=True), tokenizer.encode_with_places):
             with pytest.raises(InvalidInputError, match="character 2 is half") as refusal:
                 encode("ab\ud800")
-            assert refusal.value.code == "record_value"
+            assert refusal.value.code == "record_malformed"
 
 
 def test_a_library_that_is_missing_is_named_with_its_extra(

@@ -177,7 +177,7 @@ def test_head_dims_that_flash_cannot_take_are_computed_plainly(head_dim: int) ->
         assert choose_kernel(q_TND).kind == "plain"
         with pytest.raises(InvalidInputError, match="multiples of 8 up to 256") as caught:
             choose_kernel(q_TND, "torch-flash")
-    assert caught.value.code == "attention_kernel"
+    assert caught.value.code == "attention_unsupported"
     assert "train.attention = 'torch-flash'" in str(caught.value)
 
 

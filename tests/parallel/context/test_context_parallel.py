@@ -80,5 +80,5 @@ def test_two_runs_are_equal_to_the_bit(kind: ContextKind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokens_that_do_not_split_are_refused(kind: ContextKind) -> None:
     for code, message in run_ranks(2, refuse, kind, 5):
-        assert code == "token_split"
+        assert code == "micro_batch_invalid"
         assert message.startswith("5 tokens do not split evenly over 2 ranks of a context group")

@@ -12,7 +12,7 @@ def test_ulysses_shares_out_the_query_heads_of_a_tensor_rank() -> None:
         check_context_degree(config, Scheme(scheme), "ulysses")
     with pytest.raises(InvalidInputError, match="<tp2,cp5> is above its limit of 4") as caught:
         check_context_degree(config, Scheme("<tp2,cp5>"), "ulysses")
-    assert caught.value.code == "context_degree"
+    assert caught.value.code == "scheme_model_mismatch"
 
 
 def test_ring_attention_has_no_limit() -> None:

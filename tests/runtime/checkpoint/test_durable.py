@@ -30,7 +30,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, error: Exception
 
     with pytest.raises(HydraulisError, match="no space left") as refusal:
         write_durably(path, fail_half_way)
-    assert refusal.value.code == "checkpoint_write"
+    assert refusal.value.code == "file_unwritable"
     assert path.read_text() == "old"
 
 

@@ -57,8 +57,8 @@ def test_what_is_no_checkpoint_is_named_with_a_way_on(folder: CheckpointFolder) 
         return str(refusal.value)
 
     on = (
-        "name the folder of a run that wrote one, or train without resuming: that begins anew in a folder of "
-        "its own"
+        "name the folder of a run that wrote one, or train without resuming, which starts a new run in its "
+        "own folder"
     )
     assert refused() == f"there is no folder {run}; {on}"
     run.mkdir()

@@ -46,17 +46,17 @@ def intervals(*of_w: tuple[int, int, int]) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "code", "says"),
     [
-        (lambda document: document.update(format="hydraulis.checkpoint/2"), "checkpoint_format", "/2'"),
-        (lambda document: document.pop("format"), "checkpoint_format", "None"),
-        (lambda document: document.pop("step"), "checkpoint_torn", "'step'"),
-        (lambda document: document.update(step="20"), "checkpoint_torn", "manifest.step = '20'"),
-        (lambda document: document.update(more=1), "checkpoint_torn", "'more'"),
-        (lambda document: document["model"].update(hidden_size=-1), "checkpoint_torn", "hidden_size"),
-        (intervals((0, 0, 7)), "checkpoint_torn", "intervals of w do not cover its 12 elements"),
-        (intervals((0, 0, 7), (1, 6, 12)), "checkpoint_torn", "intervals of w"),
-        (intervals((0, 0, 7), (1, 8, 12)), "checkpoint_torn", "intervals of w"),
-        (intervals((0, 1, 12)), "checkpoint_torn", "intervals of w"),
-        (intervals((2, 0, 12)), "checkpoint_torn", "w is in a shard beyond the 2"),
+        (lambda document: document.update(format="hydraulis.checkpoint/2"), "run_unreadable", "/2'"),
+        (lambda document: document.pop("format"), "run_unreadable", "None"),
+        (lambda document: document.pop("step"), "checkpoint_damaged", "'step'"),
+        (lambda document: document.update(step="20"), "checkpoint_damaged", "manifest.step = '20'"),
+        (lambda document: document.update(more=1), "checkpoint_damaged", "'more'"),
+        (lambda document: document["model"].update(hidden_size=-1), "checkpoint_damaged", "hidden_size"),
+        (intervals((0, 0, 7)), "checkpoint_damaged", "intervals of w do not cover its 12 elements"),
+        (intervals((0, 0, 7), (1, 6, 12)), "checkpoint_damaged", "intervals of w"),
+        (intervals((0, 0, 7), (1, 8, 12)), "checkpoint_damaged", "intervals of w"),
+        (intervals((0, 1, 12)), "checkpoint_damaged", "intervals of w"),
+        (intervals((2, 0, 12)), "checkpoint_damaged", "w is in a shard beyond the 2"),
     ],
 )
 def test_what_is_no_whole_manifest_is_refused(
@@ -74,7 +74,7 @@ def test_what_is_no_whole_manifest_is_refused(
 def test_a_manifest_that_was_cut_off_is_torn(length: int) -> None:
     with pytest.raises(HydraulisError, match="remove it") as refusal:
         Manifest.from_json(MANIFEST.to_json()[:length], "here")
-    assert refusal.value.code == "checkpoint_torn"
+    assert refusal.value.code == "checkpoint_damaged"
 
 
 def test_what_to_remove_of_a_run_and_what_is_left_is_told(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_what_to_remove_of_a_run_and_what_is_left_is_told(tmp_path: Path) -> Non
     (cut / "manifest.json").touch()
     for path in (cut, cut / "manifest.json", cut / "state-00001-of-00002.safetensors"):
         assert says(path) == (
-            f"copy the checkpoint again, or remove it (rm -r '{cut}'): none is left then, so begin anew "
+            f"copy the checkpoint again, or remove it (rm -r '{cut}'): none is left then, so start "
             "without resuming"
         )
     assert f"(rm -r {tmp_path}/step.v2)" in says(tmp_path / "step.v2")
@@ -102,7 +102,7 @@ def test_what_to_remove_of_a_run_and_what_is_left_is_told(tmp_path: Path) -> Non
 def test_a_list_is_no_manifest() -> None:
     with pytest.raises(HydraulisError) as refusal:
         Manifest.from_json("[]", "here")
-    assert refusal.value.code == "checkpoint_torn"
+    assert refusal.value.code == "checkpoint_damaged"
 
 
 def test_every_field_is_needed() -> None:

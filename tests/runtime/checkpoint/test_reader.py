@@ -100,7 +100,7 @@ def test_a_shard_that_is_not_whole_is_refused_by_name(tmp_path: Path, damage: st
         pytest.raises(HydraulisError, match=r"1\.safetensors") as refusal,
     ):
         reader.read("w", 0, ELEMENTS)
-    assert refusal.value.code == "checkpoint_torn"
+    assert refusal.value.code == "checkpoint_damaged"
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b"{}"])
@@ -109,4 +109,4 @@ def test_a_manifest_that_is_not_there_or_not_whole_is_refused(tmp_path: Path, co
         (tmp_path / MANIFEST).write_bytes(content)
     with pytest.raises(HydraulisError, match=r"manifest\.json") as refusal:
         read_manifest(tmp_path)
-    assert refusal.value.code == ("checkpoint_format" if content == b"{}" else "checkpoint_torn")
+    assert refusal.value.code == ("run_unreadable" if content == b"{}" else "checkpoint_damaged")

@@ -133,8 +133,7 @@ def test_check_looks_at_the_folder_and_the_profile_of_the_run_to_go_on_with(
     monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
     assert looks()["output"] == (
         "refused",
-        f"{stopped} cannot be written: Permission denied; change its permissions, or begin anew without "
-        "resuming",
+        f"{stopped} cannot be written: Permission denied; change its permissions, or start without resuming",
     )
 
 
@@ -149,7 +148,7 @@ def test_check_opens_no_model_where_the_run_begins_from_a_checkpoint(runs: Runs,
     assert status == "ok"
     assert text.endswith("; those of the checkpoint that the run goes on with")
     for begins in ("", "latest"):
-        assert model(begins)[:2] == ("refused", "weights_file")
+        assert model(begins)[:2] == ("refused", "weights_invalid")
     # Refused in the line of the checkpoint alone.
     assert model(str(tmp_path))[0] == "ok"
 
@@ -261,21 +260,21 @@ class Refusal(NamedTuple):
 
 
 REFUSALS = {
-    "seed": Refusal(["train.seed=5"], "checkpoint_data", "train.seed = 0 and the run 5"),
-    "batch": Refusal(["data.tokens_per_batch=60"], "checkpoint_data", "data.tokens_per_batch = 120"),
-    "longest": Refusal(["data.max_tokens=63"], "checkpoint_data", "data.max_tokens = 64 and the run 63"),
-    "corpus": Refusal(["data.held_out=0.1"], "checkpoint_data", "(data.held_out was 0.0 and is 0.1)"),
-    "model": Refusal(["model.hidden_size=32"], "checkpoint_model", "model.hidden_size = 16"),
-    "tied": Refusal(["model.tie_word_embeddings=true"], "checkpoint_model", "tie_word_embeddings = false"),
-    "dtype": Refusal(['train.dtype="float64"'], "checkpoint_model", "train.dtype) = 'float32'"),
+    "seed": Refusal(["train.seed=5"], "checkpoint_mismatch", "train.seed = 0 and the run 5"),
+    "batch": Refusal(["data.tokens_per_batch=60"], "checkpoint_mismatch", "data.tokens_per_batch = 120"),
+    "longest": Refusal(["data.max_tokens=63"], "checkpoint_mismatch", "data.max_tokens = 64 and the run 63"),
+    "corpus": Refusal(["data.held_out=0.1"], "checkpoint_mismatch", "(data.held_out was 0.0 and is 0.1)"),
+    "model": Refusal(["model.hidden_size=32"], "checkpoint_mismatch", "model.hidden_size = 16"),
+    "tied": Refusal(["model.tie_word_embeddings=true"], "checkpoint_mismatch", "tie_word_embeddings = false"),
+    "dtype": Refusal(['train.dtype="float64"'], "checkpoint_mismatch", "train.dtype) = 'float32'"),
     # By the name that train.frozen takes, which the manifest's is not.
-    "thawed": Refusal([], "checkpoint_model", "model.norm.weight is trained and was frozen"),
+    "thawed": Refusal([], "checkpoint_mismatch", "model.norm.weight is trained and was frozen"),
     "nowhere": Refusal([], "checkpoint_missing", "there is no folder "),
-    "newer": Refusal([], "checkpoint_format", "hydraulis.checkpoint/9"),
-    "torn": Refusal([], "checkpoint_torn", "state-00001-of-00002.safetensors is not whole"),
-    "order": Refusal([], "checkpoint_data", "the next batch's digest"),
-    "ended": Refusal([], "checkpoint_data", "trained all its data (train.epochs)"),
-    "busy": Refusal([], "run_busy", f"is being trained by process {os.getpid()} on "),
+    "newer": Refusal([], "run_unreadable", "hydraulis.checkpoint/9"),
+    "torn": Refusal([], "checkpoint_damaged", "state-00001-of-00002.safetensors is not whole"),
+    "order": Refusal([], "checkpoint_mismatch", "the next batch's digest"),
+    "ended": Refusal([], "checkpoint_mismatch", "trained all its data (train.epochs)"),
+    "busy": Refusal([], "folder_busy", f"is being trained by process {os.getpid()} on "),
 }
 
 
@@ -355,23 +354,26 @@ def test_files_that_changed_are_refused_before_they_are_read(tmp_path: Path) -> 
     before = text.stat().st_size
     with text.open("a") as file:
         file.write(json.dumps({"text": "more"}) + "\n")
-    says = f"is of other data: file '{text}' has {before + 17:,} bytes and had {before:,}; put the files back"
+    says = (
+        f"was trained on other data: file '{text}' has {before + 17:,} bytes and had {before:,}; put the "
+        "files back"
+    )
     run = str(tmp_path / "run")
     ((refused,),) = run_ranks(1, run_commands, [command(config, *overrides, "train.steps=3", resume=run)])
     assert refused.code == 2
-    assert refused.err.startswith("hydraulis.train: error [checkpoint_data]: ")
+    assert refused.err.startswith("hydraulis.train: error [checkpoint_mismatch]: ")
     assert says in refused.err
     assert list((tmp_path / "index").iterdir()) == [index]
     # As the look at it says, which reads no more of it either.
     loaded = load(config, [*overrides, f'checkpoint.resume="{run}"'])
     (resume,) = (one for one in preflight(loaded, Cluster(1, 1)) if one.name == "resume")
-    assert (resume.status, resume.code) == ("refused", "checkpoint_data")
+    assert (resume.status, resume.code) == ("refused", "checkpoint_mismatch")
     assert says in resume.text
     # Settings that make other batches are known without the data too.
     loaded = load(config, [*overrides, "train.seed=9", f'checkpoint.resume="{run}"'])
     (resume,) = (one for one in preflight(loaded, Cluster(1, 1)) if one.name == "resume")
-    assert (resume.status, resume.code) == ("refused", "checkpoint_data")
-    assert "has train.seed = 0 and the run 9: its batches would be others" in resume.text
+    assert (resume.status, resume.code) == ("refused", "checkpoint_mismatch")
+    assert "has train.seed = 0 and the run 9: its batches would differ" in resume.text
     # Where the run does not say which they were, they are compared once they are read.
     (tmp_path / "run" / "corpus.json").write_text("{}")
     ((refused,),) = run_ranks(1, run_commands, [command(config, *overrides, "train.steps=3", resume=run)])

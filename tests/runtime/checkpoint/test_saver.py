@@ -71,7 +71,7 @@ def test_one_is_written_at_a_time_and_the_oldest_go(written: list[Written]) -> N
 
 def test_a_rank_that_cannot_write_ends_all_and_the_last_checkpoint_stays(written: list[Written]) -> None:
     assert written[0].failure == written[1].failure
-    assert written[0].failure.startswith("checkpoint_write: ")
+    assert written[0].failure.startswith("file_unwritable: ")
     assert "state-00001-of-00002.safetensors cannot be written: no space left" in written[0].failure
     for rank in written:
         assert rank.after_failure == rank.at_the_end
@@ -88,7 +88,7 @@ def test_a_folder_that_a_rank_does_not_see_is_refused_on_all(tmp_path: Path) -> 
     first, second = run_ranks(2, look_at, folders)
     assert first == second
     assert first[0] == ""
-    assert first[1].startswith("checkpoint_not_shared: rank 1 on ")
+    assert first[1].startswith("folder_not_shared: rank 1 on ")
     assert str(folders[0]) in first[1]
     assert list(folders[0].iterdir()) == []
 

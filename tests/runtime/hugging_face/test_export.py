@@ -220,7 +220,7 @@ def test_arguments_are_refused_before_torch_is_loaded(tmp_path: Path) -> None:
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     codes = re.findall(r"^hydraulis: error \[(\w+)\]: ", ended.stderr, re.MULTILINE)
-    assert codes == ["checkpoint_missing", "export_output"]
+    assert codes == ["checkpoint_missing", "file_unwritable"]
     assert ended.stderr.splitlines()[-1] == "4 False"
 
 
@@ -242,8 +242,8 @@ def test_what_cannot_be_exported_is_refused(
     (tmp_path / "file").write_text("")
     for source, output, code in (
         (tmp_path, tmp_path / "model", "checkpoint_missing"),
-        (run, tmp_path, "export_output"),
-        (run, tmp_path / "file" / "model", "export_output"),
+        (run, tmp_path, "file_unwritable"),
+        (run, tmp_path / "file" / "model", "file_unwritable"),
     ):
         assert main(["export", str(source), "--output", str(output)]) == 2
         assert capsys.readouterr().err.startswith(f"hydraulis: error [{code}]: ")
@@ -261,5 +261,5 @@ def test_a_torn_checkpoint_leaves_no_folder(folder: Path, tmp_path: Path) -> Non
             export(checkpoint, tmp_path / "model", torch.float32)
     finally:
         shard.write_bytes(content)
-    assert refusal.value.code == "checkpoint_torn"
+    assert refusal.value.code == "checkpoint_damaged"
     assert list(tmp_path.iterdir()) == []

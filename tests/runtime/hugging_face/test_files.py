@@ -29,7 +29,7 @@ def test_what_is_carried_twice_is_the_new_one_or_stays_whole(model: Path, tmp_pa
     (model / "tokenizer.json").write_text("newer " * 100)
     with file_sizes_below(300), pytest.raises(HydraulisError, match=r"tokenizer\.json cannot be") as refusal:
         carry(model, run, DATA)
-    assert refusal.value.code == "run_directory_write"
+    assert refusal.value.code == "file_unwritable"
     assert (run.path / CARRIED / "tokenizer.json").read_text() == "tokenizer.json, the new one"
     assert len(list((run.path / CARRIED).iterdir())) == 2
 
@@ -46,7 +46,7 @@ def test_a_chat_template_that_does_not_fit_is_refused_as_a_file_of_the_run(
     run = RunDirectory.create(tmp_path / "run")
     with file_sizes_below(50), pytest.raises(HydraulisError, match=r"template\.jinja cannot be") as refusal:
         carry(model, run, chat)
-    assert refusal.value.code == "run_directory_write"
+    assert refusal.value.code == "file_unwritable"
 
 
 def test_a_file_of_the_model_that_cannot_be_read_is_named(

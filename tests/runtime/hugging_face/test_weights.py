@@ -112,7 +112,7 @@ def test_tensors_of_another_model_are_refused(
         pytest.raises(InvalidInputError, match=says) as refusal,
     ):
         weights.check()
-    assert refusal.value.code == "weights_tensors"
+    assert refusal.value.code == "weights_invalid"
 
 
 def test_tables_that_old_checkpoints_carry_are_no_parameters(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_part_that_cannot_be_read_is_refused_by_the_name_of_its_file(
         pytest.raises(InvalidInputError, match=rf"{SINGLE} cannot be read: ") as refusal,
     ):
         ask(weights)
-    assert refusal.value.code == "weights_file"
+    assert refusal.value.code == "weights_invalid"
 
 
 def test_a_rank_does_not_read_a_file_that_was_cut(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_rank_does_not_read_a_file_that_was_cut(tmp_path: Path) -> None:
         for name in PARAMETERS.names:
             with pytest.raises(InvalidInputError, match=r"\d\.safetensors cannot be read") as refusal:
                 weights.read(name, 0, 1)
-            assert refusal.value.code == "weights_file"
+            assert refusal.value.code == "weights_invalid"
 
 
 @pytest.mark.parametrize("damage", ["nothing", "cut", "index", "no map", "shard"])
@@ -198,8 +198,8 @@ def test_files_that_are_not_whole_are_refused_by_name(tmp_path: Path, damage: st
         HuggingFaceWeights(tmp_path, PARAMETERS) as weights,
     ):
         weights.check()
-    assert refusal.value.code == "weights_file"
-    assert "or set model.hf_config to its config.json in place of model.path" in str(refusal.value)
+    assert refusal.value.code == "weights_invalid"
+    assert "or set model.hf_config to its config.json instead of model.path" in str(refusal.value)
     assert {"index": INDEX, "no map": INDEX, "shard": "1.safetensors"}.get(damage, SINGLE) in str(
         refusal.value
     )

@@ -68,12 +68,12 @@ def test_without_a_profile_it_takes_powers_of_two_that_leave_room() -> None:
 @pytest.mark.parametrize(
     ("strategies", "settings", "code"),
     [
-        (["1x<tp8>"], {}, "strategy_too_large"),
-        (["1x<tp3>"], {}, "tensor_degree"),
-        (["search"], {"schemes": ["<tp8>"]}, "strategy_too_large"),
+        (["1x<tp8>"], {}, "strategy_unplaceable"),
+        (["1x<tp3>"], {}, "scheme_model_mismatch"),
+        (["search"], {"schemes": ["<tp8>"]}, "strategy_unplaceable"),
         (["search"], {"schemes": ["<tp4>"]}, "scheme_unknown"),
-        (["search"], {"schemes": ["tp4"]}, "scheme_syntax"),
-        (["4x<pp3>"], {}, "strategy_too_large"),
+        (["search"], {"schemes": ["tp4"]}, "strategy_invalid"),
+        (["4x<pp3>"], {}, "strategy_unplaceable"),
         (["1x<pp3>"], {}, "scheme_unknown"),
     ],
 )
@@ -87,7 +87,7 @@ def test_a_search_among_nothing_is_refused() -> None:
     wide = made_up_profile({"<tp8>": 64})
     with pytest.raises(HydraulisError, match=r"no scheme .* on 4 ranks") as refusal:
         run_schemes(config(["search"]), CLUSTER, wide)
-    assert refusal.value.code == "no_schemes"
+    assert refusal.value.code == "no_strategies"
 
 
 def test_a_profile_is_cut_to_what_the_buffers_are_made_for() -> None:

@@ -13,7 +13,7 @@ from runtime.tiny import made_up_corpus
 TEXTS = ("", "plain", 'ÄÖ 水 🚰 \x00 \n " \\ </error>', '{"error": "HydraulisError"}', "x" * 300_000)
 ERRORS = (
     HydraulisError("a plain one", code="plan_broken"),
-    InvalidInputError("field 'ü' = \"水\"\nsecond line", code="profile_value"),
+    InvalidInputError("field 'ü' = \"水\"\nsecond line", code="profile_invalid"),
     InfeasibleError("too long", code="sequence_too_long"),
 )
 Caught = tuple[str, str, str]
@@ -46,7 +46,7 @@ def acts() -> tuple[int, Caught, Caught]:
     calls = []
     on_rank_zero(lambda: calls.append("done"))
     caught = []
-    for error in (HydraulisError("disk full", code="run_directory_write"), ZeroDivisionError("oh")):
+    for error in (HydraulisError("disk full", code="file_unwritable"), ZeroDivisionError("oh")):
         try:
             on_rank_zero(partial(_refuse, error))
         except HydraulisError as received:
@@ -103,7 +103,7 @@ def is_everywhere() -> list[bool]:
     for fail in (
         partial(on_rank_zero, partial(_refuse, refusal)),
         partial(
-            raise_everywhere, HydraulisError("torn", code="index_files") if dist.get_rank() == 1 else None
+            raise_everywhere, HydraulisError("torn", code="index_damaged") if dist.get_rank() == 1 else None
         ),
         partial(on_rank_zero, partial(_refuse, ZeroDivisionError())),
     ):

@@ -32,7 +32,7 @@ def test_an_error_of_rank_zero_is_the_same_error_everywhere_and_the_ranks_stay_i
 
 def test_an_act_happens_on_rank_zero_alone_and_its_failure_reaches_all() -> None:
     first, *others = run_ranks(3, acts)
-    refused = ("HydraulisError", "run_directory_write", "disk full")
+    refused = ("HydraulisError", "file_unwritable", "disk full")
     # What nobody foresaw keeps its own type, and traceback, where it happened.
     assert first == (1, refused, ("ZeroDivisionError", "", "oh"))
     for num_calls, caught, unforeseen in others:

@@ -84,7 +84,7 @@ def test_too_little_room_is_refused_with_what_is_needed(
         HydraulisError, match=r"3 checkpoints at once take .* lower checkpoint.keep"
     ) as refusal:
         look_at_output(config, None)
-    assert refusal.value.code == "run_directory"
+    assert refusal.value.code == "file_unwritable"
     # A byte too little is not as much.
     whole = math.ceil(needed / MIB)
     assert f"has {whole - 1} MiB of room, and 3 checkpoints at once take {whole}: " in str(refusal.value)
@@ -114,12 +114,12 @@ def test_fewer_checkpoints_are_a_remedy_where_they_can_be(
 def test_a_folder_that_cannot_be_written_is_refused() -> None:
     with pytest.raises(HydraulisError, match="'/proc' cannot be written") as refusal:
         look_at_output(config_of(Path("/proc/run")), None)
-    assert refusal.value.code == "run_directory"
-    with pytest.raises(HydraulisError, match=r"/proc cannot be written: .* begin anew") as refusal:
+    assert refusal.value.code == "file_unwritable"
+    with pytest.raises(HydraulisError, match=r"/proc cannot be written: .* start without") as refusal:
         look_at_output(
             config_of(Path("run")), ResumedRun(Path("/proc"), Path("/proc"), cast("Manifest", None))
         )
-    assert refusal.value.code == "run_directory_write"
+    assert refusal.value.code == "file_unwritable"
 
 
 def test_a_folder_that_is_there_is_told(tmp_path: Path) -> None:

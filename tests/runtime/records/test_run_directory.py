@@ -36,7 +36,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path, name: str) -> N
     (tmp_path / "link").symlink_to(tmp_path / "gone" / "away")
     with pytest.raises(InvalidInputError, match=r"output\.directory") as caught:
         RunDirectory.create(f"{tmp_path}/{name}")
-    assert caught.value.code == "run_directory"
+    assert caught.value.code == "file_unwritable"
 
 
 @pytest.mark.parametrize("name", [".", "/", "..", "../.."])
@@ -47,7 +47,7 @@ def test_a_folder_without_a_name_of_its_own_is_refused(
     monkeypatch.chdir(tmp_path / "work")
     with pytest.raises(InvalidInputError, match="name a new folder") as caught:
         RunDirectory.create(name)
-    assert caught.value.code == "run_directory"
+    assert caught.value.code == "file_unwritable"
     assert [path.name for path in tmp_path.iterdir()] == ["work"]
 
 
@@ -77,7 +77,7 @@ def test_a_write_that_fails_leaves_the_old_file_whole(
     for name in ("a.json", "new.json"):
         with pytest.raises(HydraulisError, match="no space left") as refusal:
             directory.write(name, "a longer new content")
-        assert refusal.value.code == "run_directory_write"
+        assert refusal.value.code == "file_unwritable"
     assert (directory.path / "a.json").read_text() == "old"
     assert [path.name for path in directory.path.iterdir()] == ["a.json"]
 
@@ -89,7 +89,7 @@ def test_a_folder_in_it_is_written_as_it_is(tmp_path: Path) -> None:
         assert (directory.path / "model" / "a.json").read_text() == text
     with pytest.raises(HydraulisError, match=r"a\.json cannot be written") as refusal:
         directory.folder("model").folder("a.json")
-    assert refusal.value.code == "run_directory_write"
+    assert refusal.value.code == "file_unwritable"
 
 
 def test_a_line_that_does_not_fit_leaves_the_lines_before_it_whole(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_line_that_does_not_fit_leaves_the_lines_before_it_whole(tmp_path: Pat
     directory.append("log", "first")
     with file_sizes_below(100_000), pytest.raises(HydraulisError, match="log cannot be written") as refusal:
         directory.append("log", "x" * 200_000)
-    assert refusal.value.code == "run_directory_write"
+    assert refusal.value.code == "file_unwritable"
     directory.append("log", "last")
     assert (directory.path / "log").read_text() == "first\nlast\n"
 

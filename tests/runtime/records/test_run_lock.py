@@ -21,7 +21,7 @@ def test_the_second_one_is_refused_until_the_first_lets_go(tmp_path: Path) -> No
         says = f"^'{tmp_path}' is being trained by process {os.getpid()} on "
         with pytest.raises(InvalidInputError, match=says) as refusal:
             attempt(tmp_path)
-        assert refusal.value.code == "run_busy"
+        assert refusal.value.code == "folder_busy"
     first.release()
     check_unclaimed(tmp_path)
     RunClaim(tmp_path).release()

@@ -65,6 +65,6 @@ def test_gradients_are_kept_in_at_least_float32(dtype: torch.dtype, gradient: to
 
 
 def test_more_stages_than_layers_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="4 pipeline stages, the model has 3") as caught:
+    with pytest.raises(InvalidInputError, match="4 pipeline stages and the model has 3") as caught:
         StrategyBuffers.for_schemes(ModelParameters.of(small_config()), [Scheme("<pp4>")], torch.float32)
-    assert caught.value.code == "too_many_stages"
+    assert caught.value.code == "scheme_model_mismatch"

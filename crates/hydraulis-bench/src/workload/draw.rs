@@ -74,7 +74,7 @@ mod tests {
         let lognormal: Lognormal = "lognormal:6.2, 1.2,32768".parse().unwrap();
         assert_eq!(lognormal, Lognormal { mu: 6.2, sigma: 1.2, longest: 32_768 });
         for text in ["uniform:1,2,3", "lognormal:1,2", "lognormal:a,1,9", "lognormal:1,-1,9", "lognormal:1,1,0"] {
-            assert_eq!(text.parse::<Lognormal>().unwrap_err().code(), "distribution", "{text}");
+            assert_eq!(text.parse::<Lognormal>().unwrap_err().code(), "option_invalid", "{text}");
         }
     }
 

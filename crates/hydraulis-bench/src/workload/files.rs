@@ -81,9 +81,9 @@ mod tests {
         let code = |lengths: &[i64], tokens, count| {
             cut_into_batches(lengths.iter().copied(), tokens, count).unwrap_err().code()
         };
-        assert_eq!(code(&[5, 4], 8, 2), "too_few_lengths");
-        assert_eq!(code(&[5, 4], 0, 1), "workload_empty");
-        assert_eq!(code(&[5, 4], 8, 0), "workload_empty");
-        assert_eq!(code(&[i64::MAX], 8, 1), "length_out_of_range");
+        assert_eq!(code(&[5, 4], 8, 2), "option_invalid");
+        assert_eq!(code(&[5, 4], 0, 1), "batch_empty");
+        assert_eq!(code(&[5, 4], 8, 0), "batch_empty");
+        assert_eq!(code(&[i64::MAX], 8, 1), "lengths_invalid");
     }
 }

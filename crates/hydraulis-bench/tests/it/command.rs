@@ -135,21 +135,21 @@ fn what_is_wrong_is_named_and_ends_with_two() {
     let from_batches = |path| [&CLUSTER[..], &["--batches", path], &planner].concat();
     let with = |more: &'static [&'static str]| [&CLUSTER[..], &DRAWN, &planner, more].concat();
     let cases: [(&str, Vec<&str>); 17] = [
-        ("lengths_file", from_lengths(&lengths)),
-        ("too_few_lengths", from_lengths(&few)),
+        ("data_file_invalid", from_lengths(&lengths)),
+        ("option_invalid", from_lengths(&few)),
         ("file_unreadable", from_lengths("no/such/file")),
-        ("seed_unused", [&from_lengths(&few)[..], &["--seed", "1"]].concat()),
-        ("batches_file", from_batches(&nested)),
-        ("workload_empty", from_batches(&empty)),
-        ("not_admitted", from_batches(&long)),
-        ("no_static", [&CLUSTER[..], &["--batches", &long, "--planner", "static-sorted"]].concat()),
-        ("preset_unknown", [&["--profile", "llama-1t", "--gpus", "64"][..], &DRAWN, &planner].concat()),
-        ("cluster_shape", [&["--profile", "llama-32b-a800", "--gpus", "60"][..], &DRAWN, &planner].concat()),
-        ("strategy_syntax", with(&["--strategies", "4x<tp16>;5y<tp4>"])),
-        ("strategy_too_large", with(&["--strategies", "5x<tp16>"])),
-        ("output_unwritable", with(&["--json", "no/such/folder/out"])),
+        ("option_invalid", [&from_lengths(&few)[..], &["--seed", "1"]].concat()),
+        ("data_file_invalid", from_batches(&nested)),
+        ("batch_empty", from_batches(&empty)),
+        ("sequence_too_long", from_batches(&long)),
+        ("sequence_too_long", [&CLUSTER[..], &["--batches", &long, "--planner", "static-sorted"]].concat()),
+        ("profile_unknown", [&["--profile", "llama-1t", "--gpus", "64"][..], &DRAWN, &planner].concat()),
+        ("argument_invalid", [&["--profile", "llama-32b-a800", "--gpus", "60"][..], &DRAWN, &planner].concat()),
+        ("strategy_invalid", with(&["--strategies", "4x<tp16>;5y<tp4>"])),
+        ("strategy_unplaceable", with(&["--strategies", "5x<tp16>"])),
+        ("file_unwritable", with(&["--json", "no/such/folder/out"])),
         (
-            "link_model",
+            "profile_invalid",
             [&["--profile", &without_model, "--gpus", "64", "--link", "200"][..], &DRAWN, &planner].concat(),
         ),
         ("Usage", with(&["--link", "0"])),
@@ -187,7 +187,7 @@ fn scale_measures_each_cluster_with_each_batch() {
     assert!(text.contains("plan CPU ms ~ GPUs^"), "{text}");
     let refused = plan_scale(&["--gpus", "12"]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(String::from_utf8(refused.stderr).unwrap().contains("[cluster_shape]"));
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("[argument_invalid]"));
 }
 
 #[test]

@@ -106,16 +106,19 @@ mod tests {
 
     #[test]
     fn bad_input_is_named() {
-        let code = |lengths: &[i64], counts: Option<&[i64]>| LengthHistogram::new(lengths, counts).unwrap_err().code();
-        assert_eq!(code(&[], None), "batch_empty");
-        assert_eq!(code(&[5], Some(&[0])), "batch_empty");
-        assert_eq!(code(&[5, 0], None), "length_out_of_range");
-        assert_eq!(code(&[5, 6], Some(&[1])), "counts_mismatch");
-        assert_eq!(code(&[5, 6], Some(&[1, -1])), "count_out_of_range");
-        assert_eq!(code(&[5, 6], Some(&[1, i64::MAX])), "count_out_of_range");
+        let error = |lengths: &[i64], counts: Option<&[i64]>| LengthHistogram::new(lengths, counts).unwrap_err();
+        assert_eq!(error(&[], None), Error::BatchEmpty);
+        assert_eq!(error(&[5], Some(&[0])), Error::BatchEmpty);
+        assert!(matches!(error(&[5, 0], None), Error::LengthOutOfRange { sequence: 1, length: 0, .. }));
+        assert_eq!(error(&[5, 6], Some(&[1])), Error::CountsMismatch { counts: 1, lengths: 2 });
+        for count in [-1, i64::MAX] {
+            let refused = Error::CountOutOfRange { entry: 1, count, limit: i64::MAX - 1 };
+            assert_eq!(error(&[5, 6], Some(&[1, count])), refused);
+            assert_eq!(refused.code(), "lengths_invalid");
+        }
         let histogram = LengthHistogram::new(&[5], None).unwrap();
-        assert_eq!(histogram.sample(Tokens(0), 1, 0).unwrap_err().code(), "no_batches");
-        assert_eq!(histogram.sample(Tokens(9), 0, 0).unwrap_err().code(), "no_batches");
+        assert_eq!(histogram.sample(Tokens(0), 1, 0).unwrap_err(), Error::NoBatches);
+        assert_eq!(histogram.sample(Tokens(9), 0, 0).unwrap_err(), Error::NoBatches);
     }
 
     #[test]

@@ -136,28 +136,33 @@ mod tests {
 
     #[test]
     fn bad_input_is_named() {
-        let code = |lengths: &[i64], targets: Option<&[i64]>| Batch::new(lengths, targets).unwrap_err().code();
-        assert_eq!(code(&[], None), "batch_empty");
-        assert_eq!(code(&[5, 0], None), "length_out_of_range");
-        assert_eq!(code(&[-1], None), "length_out_of_range");
-        assert_eq!(code(&[i64::MAX], None), "length_out_of_range");
-        assert_eq!(code(&[5, 6], Some(&[5])), "targets_mismatch");
-        assert_eq!(code(&[5], Some(&[6])), "target_out_of_range");
-        assert_eq!(code(&[5], Some(&[-1])), "target_out_of_range");
-        assert_eq!(code(&[5, 1], Some(&[0, 0])), "no_targets");
+        let error = |lengths: &[i64], targets: Option<&[i64]>| Batch::new(lengths, targets).unwrap_err();
+        let out_of_range = |sequence, length| Error::LengthOutOfRange { sequence, length, limit: LONGEST_SEQUENCE };
+        assert_eq!(error(&[], None), Error::BatchEmpty);
+        assert_eq!(error(&[5, 0], None), out_of_range(1, 0));
+        assert_eq!(error(&[-1], None), out_of_range(0, -1));
+        assert_eq!(error(&[i64::MAX], None), out_of_range(0, i64::MAX));
+        assert_eq!(error(&[5, 6], Some(&[5])), Error::TargetsMismatch { targets: 1, sequences: 2 });
+        for targets in [6, -1] {
+            let refused = Error::TargetOutOfRange { sequence: 0, targets, length: 5 };
+            assert_eq!(error(&[5], Some(&[targets])), refused);
+            assert_eq!(refused.code(), "lengths_invalid");
+        }
+        assert_eq!(error(&[5, 1], Some(&[0, 0])), Error::NoTargets);
     }
 
     #[test]
     fn of_several_batches_the_wrong_one_is_named() {
         let error = Batch::several(&[vec![5], vec![7, 0]], None).unwrap_err();
-        assert_eq!(error.code(), "length_out_of_range");
+        assert_eq!(error.code(), "lengths_invalid");
         assert!(error.to_string().starts_with("batch 1: sequence 1 has length 0"), "{error}");
         let lengths = [vec![5], vec![7, 2]];
         assert_eq!(Batch::several(&lengths, None).unwrap()[1], Batch::new(&[7, 2], None).unwrap());
         let with_targets = Batch::several(&lengths, Some(&[vec![4], vec![7, 0]])).unwrap();
         assert_eq!(with_targets[1], Batch::new(&[7, 2], Some(&[7, 0])).unwrap());
         let missing = Batch::several(&lengths, Some(&[vec![4]])).unwrap_err();
-        assert_eq!(missing.code(), "targets_mismatch");
+        assert_eq!(missing.code(), "lengths_invalid");
+        assert!(missing.to_string().contains("target counts were given for"), "{missing}");
     }
 
     #[test]
@@ -165,8 +170,8 @@ mod tests {
         let batches = [Batch::new(&[5, 6], Some(&[0, 3])).unwrap(), Batch::new(&[7], None).unwrap()];
         let gathered = |sequences: &[(usize, usize)]| Batch::gathered(&batches, sequences.iter().copied());
         assert_eq!(gathered(&[(1, 0), (0, 0)]).unwrap(), Batch::new(&[7, 5], Some(&[7, 0])).unwrap());
-        assert_eq!(gathered(&[]).unwrap_err().code(), "batch_empty");
-        assert_eq!(gathered(&[(0, 0)]).unwrap_err().code(), "no_targets");
+        assert_eq!(gathered(&[]).unwrap_err(), Error::BatchEmpty);
+        assert_eq!(gathered(&[(0, 0)]).unwrap_err(), Error::NoTargets);
     }
 
     #[test]

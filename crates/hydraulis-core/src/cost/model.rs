@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(again.scheme(scheme.under(CheckpointingKind::Full)).unwrap().longest(), Tokens(19_968));
         let full = with(&mut profile, [22_881_075_200, 62_881_075_200], [2e6, 1e6]);
         let error = full.scheme(scheme).unwrap_err().to_string();
-        assert!(error.contains("need 81,252 of 81,252 MiB"), "{error}");
+        assert!(error.contains("81,252 of 81,252 MiB"), "{error}");
     }
 
     /// The first stage has three quarters of the home state, or an even share beside another scheme or idle ranks.

@@ -1,191 +1,144 @@
-//! What each error is to a caller: its stable code, and what can be done about it.
+//! The code and the kind of each error.
 
+use crate::error::codes::{self, ErrorCode};
 use crate::error::{Error, FitError, LayoutError, LinkError, ProfileError, StrategyError, WindowError};
 
-/// What a caller can do about an error.
+/// The way in which a caller can respond to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// A value is not what it must be: correct it.
+    /// A value is invalid: correct it.
     InvalidInput,
-    /// The input is well-formed and nothing can serve it: change the cluster, the memory or the batch.
+    /// The input is valid and no plan exists for it: change the cluster, the memory or the batch.
     Infeasible,
-    /// Nothing is wrong: whoever watched the work ended it.
+    /// The caller cancelled the computation.
     Stopped,
 }
 
 impl Error {
-    /// The stable code, as `docs/errors.md` lists it.
+    /// Stable code of the error, one of [`codes::ALL`].
     pub fn code(&self) -> &'static str {
-        match self {
-            Error::BatchEmpty => "batch_empty",
-            Error::LengthOutOfRange { .. } => "length_out_of_range",
-            Error::TargetsMismatch { .. } => "targets_mismatch",
-            Error::TargetOutOfRange { .. } => "target_out_of_range",
-            Error::NoTargets => "no_targets",
-            Error::CountsMismatch { .. } => "counts_mismatch",
-            Error::CountOutOfRange { .. } => "count_out_of_range",
-            Error::NoBatches => "no_batches",
-            Error::InBatch { error, .. } => error.code(),
-            Error::ContextTooLong { .. } => "context_too_long",
-            Error::MemoryRule { .. } => "memory_rule",
-            Error::PaperGrid { .. } => "paper_grid",
-            Error::Stopped => "stopped",
-            Error::SequenceCost { .. } => "sequence_cost",
-            Error::Window(error) => error.code(),
-            Error::TokenLimit { .. } => "token_limit",
-            Error::ReplicaCount { .. } => "replica_count",
-            Error::ClusterShape { .. } => "cluster_shape",
-            Error::ModelShape { .. } => "model_shape",
-            Error::DeviceUnknown { .. } => "device_unknown",
-            Error::PlanSyntax { .. } => "plan_syntax",
-            Error::OtherCluster { .. } => "other_cluster",
-            Error::DurationsMismatch { .. } => "durations_mismatch",
-            Error::SequenceTooLong { .. } | Error::SequenceAboveCap { .. } => "sequence_too_long",
-            Error::SchemeTooLarge { .. } | Error::SchemesTooLarge { .. } => "scheme_too_large",
-            Error::Layout(error) => error.code(),
-            Error::Strategy(error) => error.code(),
-            Error::Profile(error) => error.code(),
-            Error::Fit(error) => error.code(),
-            Error::Link(error) => error.code(),
-            Error::Slowdown { .. } => "slowdown",
-            Error::SwitchCost { .. } => "switch_cost",
-            Error::HeadLayers { .. } => "head_layers",
-            Error::LayerSplit { .. } => "layer_split",
-            Error::TooManyStages { .. } => "too_many_stages",
-        }
+        self.error_code().name
     }
 
-    /// Whether the caller must correct a value, or ask for something else.
-    pub fn kind(&self) -> ErrorKind {
+    fn error_code(&self) -> &'static ErrorCode {
         match self {
-            Error::InBatch { error, .. } => error.kind(),
-            Error::Window(error) => error.kind(),
-            Error::Strategy(error) => error.kind(),
-            Error::SequenceTooLong { .. }
-            | Error::SequenceAboveCap { .. }
-            | Error::SchemeTooLarge { .. }
-            | Error::SchemesTooLarge { .. }
-            | Error::ContextTooLong { .. } => ErrorKind::Infeasible,
-            Error::Stopped => ErrorKind::Stopped,
-            Error::BatchEmpty
-            | Error::LengthOutOfRange { .. }
+            Error::BatchEmpty | Error::NoTargets | Error::NoBatches => &codes::BATCH_EMPTY,
+            Error::LengthOutOfRange { .. }
             | Error::TargetsMismatch { .. }
             | Error::TargetOutOfRange { .. }
-            | Error::NoTargets
             | Error::CountsMismatch { .. }
-            | Error::CountOutOfRange { .. }
-            | Error::NoBatches
-            | Error::MemoryRule { .. }
+            | Error::CountOutOfRange { .. } => &codes::LENGTHS_INVALID,
+            Error::InBatch { error, .. } => error.error_code(),
+            Error::ContextTooLong { .. } | Error::SequenceTooLong { .. } | Error::SequenceAboveCap { .. } => {
+                &codes::SEQUENCE_TOO_LONG
+            }
+            Error::MemoryRule { .. }
             | Error::PaperGrid { .. }
             | Error::SequenceCost { .. }
             | Error::TokenLimit { .. }
             | Error::ReplicaCount { .. }
             | Error::ClusterShape { .. }
-            | Error::ModelShape { .. }
-            | Error::DeviceUnknown { .. }
-            | Error::PlanSyntax { .. }
-            | Error::OtherCluster { .. }
-            | Error::DurationsMismatch { .. }
-            | Error::Layout(_)
-            | Error::Profile(_)
-            | Error::Fit(_)
-            | Error::Link(_)
             | Error::Slowdown { .. }
             | Error::SwitchCost { .. }
-            | Error::HeadLayers { .. }
-            | Error::LayerSplit { .. }
-            | Error::TooManyStages { .. } => ErrorKind::InvalidInput,
+            | Error::HeadLayers { .. } => &codes::ARGUMENT_INVALID,
+            Error::Stopped => &codes::STOPPED,
+            Error::ModelShape { .. } => &codes::MODEL_INVALID,
+            Error::DeviceUnknown { .. } => &codes::PROFILE_UNKNOWN,
+            Error::PlanSyntax { .. } => &codes::PLAN_INVALID,
+            Error::OtherCluster { .. } | Error::DurationsMismatch { .. } => &codes::PLAN_MISMATCH,
+            Error::SchemeTooLarge { .. } | Error::SchemesTooLarge { .. } => &codes::SCHEME_TOO_LARGE,
+            Error::LayerSplit { .. } | Error::TooManyStages { .. } => &codes::SCHEME_MODEL_MISMATCH,
+            Error::Window(error) => error.error_code(),
+            Error::Layout(error) => error.error_code(),
+            Error::Strategy(error) => error.error_code(),
+            Error::Profile(error) => error.error_code(),
+            Error::Fit(error) => error.error_code(),
+            Error::Link(error) => error.error_code(),
+        }
+    }
+
+    /// Kind of the error: invalid input, infeasible, or stopped.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::InBatch { error, .. } => error.kind(),
+            Error::SequenceTooLong { .. }
+            | Error::SequenceAboveCap { .. }
+            | Error::SchemeTooLarge { .. }
+            | Error::SchemesTooLarge { .. }
+            | Error::ContextTooLong { .. }
+            | Error::Window(WindowError::LongerThanWindow { .. })
+            // A single strategy can be written smaller; if every scheme is too wide, there is none to write.
+            | Error::Strategy(StrategyError::SchemesTooWide { .. }) => ErrorKind::Infeasible,
+            Error::Stopped => ErrorKind::Stopped,
+            _ => ErrorKind::InvalidInput,
         }
     }
 }
 
 impl WindowError {
-    fn code(&self) -> &'static str {
+    fn error_code(&self) -> &'static ErrorCode {
         match self {
-            WindowError::LongerThanWindow { .. } => "longer_than_window",
-            WindowError::TooManySequences { .. } => "too_many_sequences",
-            WindowError::LengthsChanged { .. } => "lengths_changed",
-        }
-    }
-
-    fn kind(&self) -> ErrorKind {
-        match self {
-            WindowError::LongerThanWindow { .. } => ErrorKind::Infeasible,
-            WindowError::TooManySequences { .. } | WindowError::LengthsChanged { .. } => ErrorKind::InvalidInput,
+            WindowError::LongerThanWindow { .. } => &codes::SEQUENCE_TOO_LONG,
+            WindowError::TooManySequences { .. } | WindowError::LengthsChanged { .. } => &codes::LENGTHS_INVALID,
         }
     }
 }
 
 impl LayoutError {
-    fn code(&self) -> &'static str {
+    fn error_code(&self) -> &'static ErrorCode {
         match self {
-            LayoutError::ParameterTable { .. } => "parameter_table",
-            LayoutError::TableSize { .. } => "table_size",
-            LayoutError::PositionOutOfRange { .. } => "position_out_of_range",
-            LayoutError::RankOutOfBlock { .. } => "rank_out_of_block",
-            LayoutError::RanksMismatch { .. } => "ranks_mismatch",
-            LayoutError::ElementUnheld { .. } => "element_unheld",
+            LayoutError::ParameterTable { .. } | LayoutError::TableSize { .. } => &codes::MODEL_INVALID,
+            LayoutError::PositionOutOfRange { .. }
+            | LayoutError::RankOutOfBlock { .. }
+            | LayoutError::ElementUnheld { .. } => &codes::ARGUMENT_INVALID,
+            LayoutError::RanksMismatch { .. } => &codes::PLAN_MISMATCH,
         }
     }
 }
 
 impl StrategyError {
-    fn code(&self) -> &'static str {
+    fn error_code(&self) -> &'static ErrorCode {
         match self {
-            StrategyError::SchemeSyntax { .. } => "scheme_syntax",
-            StrategyError::Syntax { .. } => "strategy_syntax",
-            StrategyError::NoneGiven => "no_strategies",
-            StrategyError::TooLarge { .. } | StrategyError::SchemesTooWide { .. } => "strategy_too_large",
-            StrategyError::PlacementFailed { .. } => "placement_failed",
-            StrategyError::Limit { .. } => "strategy_limit",
-        }
-    }
-
-    /// A strategy that is too large can be written smaller; where every scheme is, there is none to write.
-    fn kind(&self) -> ErrorKind {
-        match self {
-            StrategyError::SchemesTooWide { .. } => ErrorKind::Infeasible,
-            StrategyError::SchemeSyntax { .. }
-            | StrategyError::Syntax { .. }
-            | StrategyError::NoneGiven
-            | StrategyError::TooLarge { .. }
-            | StrategyError::PlacementFailed { .. }
-            | StrategyError::Limit { .. } => ErrorKind::InvalidInput,
+            StrategyError::SchemeSyntax { .. } | StrategyError::Syntax { .. } => &codes::STRATEGY_INVALID,
+            StrategyError::NoneGiven => &codes::NO_STRATEGIES,
+            StrategyError::TooLarge { .. }
+            | StrategyError::SchemesTooWide { .. }
+            | StrategyError::PlacementFailed { .. } => &codes::STRATEGY_UNPLACEABLE,
+            StrategyError::Limit { .. } => &codes::ARGUMENT_INVALID,
         }
     }
 }
 
 impl ProfileError {
-    fn code(&self) -> &'static str {
+    fn error_code(&self) -> &'static ErrorCode {
         match self {
-            ProfileError::Syntax { .. } => "profile_syntax",
-            ProfileError::Value { .. } => "profile_value",
-            ProfileError::PresetUnknown { .. } => "preset_unknown",
-            ProfileError::SchemeUnknown { .. } => "scheme_unknown",
-            ProfileError::ModelUnknown { .. } => "profile_model",
+            ProfileError::Syntax { .. } | ProfileError::Value { .. } | ProfileError::ModelUnknown { .. } => {
+                &codes::PROFILE_INVALID
+            }
+            ProfileError::PresetUnknown { .. } => &codes::PROFILE_UNKNOWN,
+            ProfileError::SchemeUnknown { .. } => &codes::SCHEME_UNKNOWN,
         }
     }
 }
 
 impl FitError {
-    fn code(&self) -> &'static str {
+    fn error_code(&self) -> &'static ErrorCode {
         match self {
-            FitError::Unusable { .. } => "fit_points",
-            FitError::Unidentified { .. } => "fit_unidentified",
-            FitError::Unexplained { .. } => "fit_unexplained",
+            FitError::Unusable { .. } | FitError::Unidentified { .. } => &codes::FIT_UNDERDETERMINED,
+            FitError::Unexplained { .. } => &codes::FIT_UNEXPLAINED,
         }
     }
 }
 
 impl LinkError {
-    fn code(&self) -> &'static str {
+    fn error_code(&self) -> &'static ErrorCode {
         match self {
-            LinkError::Rate { .. } => "link_rate",
-            LinkError::Syntax { .. } => "link_syntax",
-            LinkError::ModelUnknown { .. } => "link_model",
-            LinkError::ElementBytes { .. } => "element_bytes",
-            LinkError::MessageTime { .. } => "message_time",
-            LinkError::NetworkValue { .. } => "network_value",
+            LinkError::ModelUnknown { .. } => &codes::PROFILE_INVALID,
+            LinkError::Rate { .. }
+            | LinkError::Syntax { .. }
+            | LinkError::ElementBytes { .. }
+            | LinkError::MessageTime { .. }
+            | LinkError::NetworkValue { .. } => &codes::ARGUMENT_INVALID,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What measured times are refused for when costs are fitted to them.
+//! Errors of fitting costs to measured times.
 
 use thiserror::Error;
 
@@ -6,38 +6,38 @@ use thiserror::Error;
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum FitError {
-    /// Too few or unusable measurements.
+    /// The measurements are too few or unusable.
     #[error("cannot fit the cost{of}: {why}; measure at least four micro-batches of different lengths and mixes")]
     Unusable {
-        /// Of which scheme, if it is known.
+        /// The scheme, as the message names it; empty if it is unknown.
         of: String,
-        /// What is wrong with the points.
+        /// Cause of the refusal.
         why: String,
     },
-    /// Points that leave a coefficient open.
+    /// The measurements leave a coefficient open.
     #[error(
-        "cannot fit the cost{of}: {points} timed micro-batches with {totals} different totals do not tell a, b and c apart, which takes three that are no mixture of one another; measure single sequences of several lengths, packs of short ones, or more schemes together"
+        "cannot fit the cost{of}: {points} timed micro-batches with {totals} different totals do not determine a, b and c, which needs three linearly independent micro-batches; measure single sequences of several lengths, packs of short sequences, or more schemes together"
     )]
     Unidentified {
-        /// Of which scheme, if it is known.
+        /// The scheme, as the message names it; empty if it is unknown.
         of: String,
-        /// Micro-batches measured.
+        /// Measured micro-batches.
         points: usize,
-        /// Different numbers of tokens among them.
+        /// Different token counts among them.
         totals: usize,
     },
-    /// Times that follow another law.
+    /// The times do not follow the cost model.
     #[error(
-        "cannot fit the cost{of}: measured times differ from a s^2 + b s + c by {:.0} % (root mean square), the limit is {:.0} %; measure again on quieter ranks, with more passes",
+        "cannot fit the cost{of}: measured times differ from a s^2 + b s + c by {:.0} % (root mean square), the limit is {:.0} %; measure again on idle ranks, with more passes",
         100.0 * error,
         100.0 * limit
     )]
     Unexplained {
-        /// Of which scheme, if it is known.
+        /// The scheme, as the message names it; empty if it is unknown.
         of: String,
-        /// The relative error.
+        /// Relative error of the fit.
         error: f64,
-        /// The greatest that is accepted.
+        /// Largest accepted error.
         limit: f64,
     },
 }

@@ -1,8 +1,8 @@
-//! Numbers as messages write them.
+//! Numbers in messages.
 
 use std::fmt;
 
-/// A whole number with a comma between every three digits, as everything that people read writes them; ids stay as they are.
+/// A whole number with a comma between every three digits.
 pub(crate) struct Grouped<T>(pub(crate) T);
 
 impl<T: fmt::Display> fmt::Display for Grouped<T> {
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_three_digits_are_apart() {
+    fn a_comma_separates_every_three_digits() {
         for (number, written) in
             [(0, "0"), (999, "999"), (-999, "-999"), (1_000, "1,000"), (-1_048_576, "-1,048,576"), (100_000, "100,000")]
         {

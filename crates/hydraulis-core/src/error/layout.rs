@@ -1,4 +1,4 @@
-//! What layouts and their transfers refuse.
+//! Errors of layouts and their transfers.
 
 use thiserror::Error;
 
@@ -9,78 +9,76 @@ use crate::spec::Scheme;
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LayoutError {
-    /// A table of parameters that does not describe a model.
+    /// An entry of a parameter table is invalid.
     #[error("parameter '{name}': {field} is {value}, it must be {limit}; correct the parameter's entry")]
     ParameterTable {
-        /// The parameter.
+        /// Name of the parameter.
         name: String,
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: String,
-        /// Its range.
+        /// Range of the field.
         limit: String,
     },
-    /// A table of parameters that is larger than any model.
+    /// A parameter table is larger than the arithmetic on it allows.
     #[error(
         "the parameter table has {value} {field}: the limit is {limit}; correct its sizes",
         value = Grouped(.value),
         limit = Grouped(.limit)
     )]
     TableSize {
-        /// What there are too many of.
+        /// The counted things.
         field: &'static str,
-        /// How many.
+        /// Their number.
         value: String,
-        /// Most that are counted with.
+        /// Largest number.
         limit: u64,
     },
-    /// A place that a replica of the scheme does not have.
+    /// A position does not exist in a replica of the scheme.
     #[error(
-        "stage {stage}, context rank {context_rank}, tensor rank {tensor_rank} is no place in a replica of {scheme}: each counts from 0 to below its degree; correct the position"
+        "stage {stage}, context rank {context_rank}, tensor rank {tensor_rank} is no position in a replica of {scheme}: each is at least 0 and below its degree; correct the position"
     )]
     PositionOutOfRange {
         /// The scheme.
         scheme: Scheme,
-        /// The stage asked.
+        /// Requested stage.
         stage: u16,
-        /// The context rank asked.
+        /// Requested context rank.
         context_rank: u16,
-        /// The tensor rank asked.
+        /// Requested tensor rank.
         tensor_rank: u16,
     },
-    /// A rank whose block would begin below rank 0.
+    /// A rank's stage group would begin below rank 0.
     #[error(
-        "rank {rank} cannot be the one of place {place} in a block of {block} consecutive ranks, which are numbered from 0; give the position of this rank, as Plan.position does"
+        "rank {rank} cannot be number {place} of {block} consecutive ranks, because ranks begin at 0; give the position of this rank, as Plan.position does"
     )]
     RankOutOfBlock {
-        /// The rank asked.
+        /// The rank.
         rank: u32,
-        /// Its place in the block, from 0.
+        /// Its position in the group, from 0.
         place: u32,
-        /// Ranks of the block.
+        /// Ranks of the group.
         block: u32,
     },
-    /// A home layout, a plan and a rank that do not go together.
+    /// Optimizer shards, a plan and a rank do not match.
     #[error(
-        "rank {rank} of a plan for {gpus} ranks, with a home layout over {home}: both are over the same ranks, at least 1, and the rank is one of them; make the home layout for the plan's cluster"
+        "rank {rank} of a plan for {gpus} ranks, with optimizer shards on {home} ranks: the plan and the shards must have the same number of ranks, at least 1, and include the rank; make the optimizer shards for the plan's cluster"
     )]
     RanksMismatch {
-        /// The rank asked.
+        /// The rank.
         rank: u64,
         /// Ranks of the plan.
         gpus: u64,
-        /// Ranks of the home layout.
+        /// Ranks of the optimizer shards.
         home: u64,
     },
-    /// Elements to be moved that nobody has.
-    #[error(
-        "rank {rank} needs element {element}, which no rank holds: the limit is what the sources hold together; give the holdings of all ranks"
-    )]
+    /// An element to be moved has no source.
+    #[error("rank {rank} needs element {element}, which no source has; list the slices of all ranks as sources")]
     ElementUnheld {
-        /// Who needs it.
+        /// Rank that needs the element.
         rank: u32,
-        /// The first that is missing.
+        /// First missing element.
         element: u64,
     },
 }

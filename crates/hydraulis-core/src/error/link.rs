@@ -1,68 +1,68 @@
-//! What links, and what travels over them, are refused for.
+//! Errors of links and of the traffic over them.
 
 use thiserror::Error;
 
 use crate::spec::LinkRates;
 
-/// An error of links, or of what travels over them.
+/// An error of links or of the traffic over them.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum LinkError {
-    /// Links that carry nothing, or whatever one likes.
+    /// A rate is outside its range.
     #[error(
-        "{field} is {value}: the limits are {:e} and {:e}; give what is sent a second, in 1e9 bytes, from each node (gigabytes_per_s) and from each GPU inside one (gpu_gigabytes_per_s)",
+        "{field} is {value}: it must be between {:e} and {:e}; give the rate in GB/s (1e9 bytes a second) from each node (gigabytes_per_s) and from each GPU inside a node (gpu_gigabytes_per_s)",
         LinkRates::LEAST,
         LinkRates::MOST
     )]
     Rate {
-        /// Which rate.
+        /// Name of the rate.
         field: &'static str,
-        /// The rate given.
+        /// The rate.
         value: String,
     },
-    /// Rates of links that are not written as such.
+    /// A text does not have the form of link rates.
     #[error(
-        "{value:?} is not written as rates of links: NODE[,GPU[,MESSAGE]], up to three numbers in GB/s, GB/s and microseconds; write it so"
+        "{value:?} does not have the form of link rates: write NODE[,GPU[,MESSAGE]], up to three numbers in GB/s, GB/s and microseconds"
     )]
     Syntax {
-        /// The text given.
+        /// The text.
         value: String,
     },
-    /// Links of a model that nobody knows.
+    /// A profile does not name its model, so the volume of its transfers is unknown.
     #[error(
-        "cost profile '{profile}' does not say of which model it is, so what travels over links is not known: add 'model' to it, or leave links out"
+        "cost profile '{profile}' does not name its model, so the volume of its transfers is unknown: add 'model' to it, or leave links out"
     )]
     ModelUnknown {
         /// Name of the profile.
         profile: String,
     },
-    /// Elements that nothing is computed in.
-    #[error("{field} of a link is {value}: the limits are 0 and {limit}; give the bytes of one element")]
+    /// The bytes of an element are outside their range.
+    #[error("{field} of a link is {value}: it must be between 0 and {limit}; give the bytes of one element")]
     ElementBytes {
-        /// Whose elements.
+        /// Name of the field.
         field: &'static str,
-        /// The bytes given.
+        /// Bytes of an element.
         value: u32,
-        /// Most bytes of an element.
+        /// Largest number of bytes.
         limit: u32,
     },
-    /// A time of a message that is none.
+    /// The time of a message is outside its range.
     #[error(
-        "message_us is {value}: the limits are 0 and {:e}; give what a message takes beside its bytes",
+        "message_us is {value}: it must be between 0 and {:e}; give the time of a message without its bytes, in microseconds",
         LinkRates::LONGEST_MESSAGE_US
     )]
     MessageTime {
-        /// The time given.
+        /// The time.
         value: String,
     },
-    /// A value of a network that no wire has.
+    /// A value of a network is outside its range.
     #[error("{field} of the network is {value}: it must be finite and {limit}; correct it, or leave the network out")]
     NetworkValue {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// The value given.
+        /// Value of the field.
         value: String,
-        /// What it must be.
+        /// Range of the field.
         limit: &'static str,
     },
 }

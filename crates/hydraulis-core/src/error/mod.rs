@@ -1,10 +1,10 @@
-//! Everything the core can refuse: one enum with the offending values, and one inside it for each part that has many; one
-//! stable code each.
+//! The core's errors: one enum with the offending values, and one enum for each part with many cases.
 //!
-//! Errors are data until the last moment: the sentence is made here and nowhere else, and says what is
-//! wrong, the value, the limit, and what to do. `docs/errors.md` has one heading per code.
+//! An error is data. Its message is written here alone and says which field or sequence is wrong, its value, the limit and
+//! the remedy. `codes` defines the stable codes, from which `docs/errors.md` is generated.
 
 mod code;
+pub mod codes;
 mod fit;
 mod grouped;
 mod layout;
@@ -19,6 +19,7 @@ use crate::spec::{Cluster, MAX_GPUS, Scheme};
 use crate::units::Tokens;
 
 pub use code::ErrorKind;
+pub use codes::ErrorCode;
 pub use fit::FitError;
 pub(crate) use grouped::Grouped;
 pub use layout::LayoutError;
@@ -33,26 +34,26 @@ const MIB: u64 = 1 << 20;
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum Error {
-    /// A batch without sequences.
+    /// A batch has no sequence.
     #[error("the batch is empty: give at least one sequence length")]
     BatchEmpty,
-    /// A length below one, or beyond what arithmetic on a batch allows.
+    /// A length is below one, or above the limit of exact arithmetic on a batch.
     #[error(
-        "sequence {sequence} has length {length}: lengths are whole numbers from 1 to {limit}; drop the sequence or mend its length",
+        "sequence {sequence} has length {length}: a length is a whole number from 1 to {limit}; correct the length or leave the sequence out",
         length = Grouped(.length),
         limit = Grouped(.limit)
     )]
     LengthOutOfRange {
         /// Position in the batch.
         sequence: usize,
-        /// The length given.
+        /// Length of the sequence.
         length: i64,
-        /// The greatest length.
+        /// Largest length.
         limit: i64,
     },
-    /// Target counts that do not go with the lengths.
+    /// The target counts and the lengths differ in number.
     #[error(
-        "{targets} target counts were given for {sequences} sequences: give one for each, or none to take the lengths",
+        "{targets} target counts were given for {sequences} sequences: give one count per sequence, or none to use the lengths",
         targets = Grouped(.targets),
         sequences = Grouped(.sequences)
     )]
@@ -62,26 +63,28 @@ pub enum Error {
         /// Number of sequences.
         sequences: usize,
     },
-    /// A target count below zero or above the length.
+    /// A target count is below zero or above the length.
     #[error(
-        "sequence {sequence} has {targets} target tokens: the limit is 0 to its length of {length}; mend the count",
+        "sequence {sequence} has {targets} target tokens: the count must be between 0 and its length of {length}; correct the count",
         targets = Grouped(.targets),
         length = Grouped(.length)
     )]
     TargetOutOfRange {
         /// Position in the batch.
         sequence: usize,
-        /// The count given.
+        /// Target count of the sequence.
         targets: i64,
-        /// The length of the sequence.
+        /// Length of the sequence.
         length: u64,
     },
-    /// No target token in the whole batch: its mean loss would be 0/0.
-    #[error("no sequence of the batch has a target token, so its mean loss is undefined: add a sequence that has one")]
-    NoTargets,
-    /// Counts that do not go with the lengths of a histogram.
+    /// The whole batch has no target token: its mean loss would be 0/0.
     #[error(
-        "{counts} counts were given for {lengths} lengths: give one for each, or none to count each length once",
+        "no sequence of the batch has a target token, so its mean loss is undefined: add a sequence with a target token"
+    )]
+    NoTargets,
+    /// The counts and the lengths of a histogram differ in number.
+    #[error(
+        "{counts} counts were given for {lengths} lengths: give one count per length, or none to count each length once",
         counts = Grouped(.counts),
         lengths = Grouped(.lengths)
     )]
@@ -91,183 +94,183 @@ pub enum Error {
         /// Number of lengths.
         lengths: usize,
     },
-    /// A count below zero, or too many sequences.
+    /// A count of a histogram is below zero, or the sum of the counts is too large.
     #[error(
-        "entry {entry} of the histogram has count {count}: the limit is 0 to {limit}; mend the count",
+        "entry {entry} of the histogram has count {count}: the count must be between 0 and {limit}; correct the count",
         count = Grouped(.count),
         limit = Grouped(.limit)
     )]
     CountOutOfRange {
         /// Position among the lengths.
         entry: usize,
-        /// The count given.
+        /// Count of the entry.
         count: i64,
-        /// Most sequences there may be beside those of shorter lengths.
+        /// Largest count that the counts before it leave.
         limit: i64,
     },
-    /// Nothing to learn from.
+    /// A list of batches is empty.
     #[error("no batches were given, or batches of 0 tokens: give at least one batch of at least one token")]
     NoBatches,
-    /// An error in one batch of several.
+    /// One batch of several has an error.
     #[error("batch {batch}: {error}")]
     InBatch {
         /// Position among the batches.
         batch: usize,
-        /// What is wrong with it.
+        /// Error of the batch.
         error: Box<Error>,
     },
-    /// A stated context that no replica may hold.
+    /// The requested context is longer than every strategy admits.
     #[error(
-        "a context of {context} tokens was asked for; the longest sequence that any strategy admits is {limit}: lower the context, allow a wider scheme, or give the ranks more memory",
+        "the requested context has {context} tokens; the longest sequence that any strategy admits has {limit}: lower the context, allow a wider scheme, or give the ranks more memory",
         context = Grouped(.context),
         limit = Grouped(.limit)
     )]
     ContextTooLong {
-        /// The context.
+        /// Requested context.
         context: Tokens,
-        /// The longest admissible length.
+        /// Longest admissible length.
         limit: Tokens,
     },
-    /// A text that names no memory rule.
-    #[error("memory is '{text}': it is 'cap' or 'exact'; give one of them")]
+    /// A text is no memory rule.
+    #[error("memory is '{text}': it must be 'cap' or 'exact'; use one of them")]
     MemoryRule {
         /// The text.
         text: String,
     },
-    /// Steps of a dynamic program that are no steps.
+    /// A step of the dynamic program's grid is outside its range.
     #[error(
-        "{field} is {value}, it must be {limit}: correct the grid of the dynamic program",
+        "{field} is {value}: it must be {limit}; correct the grid of the dynamic program",
         value = Grouped(.value)
     )]
     PaperGrid {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: u64,
-        /// Its range.
+        /// Range of the field.
         limit: String,
     },
-    /// The caller's word.
-    #[error("stopped by the caller before it was done: nothing was decided, ask again")]
+    /// The caller cancelled the computation.
+    #[error("the caller stopped the computation before its end, so it has no result; repeat the call to get one")]
     Stopped,
-    /// A cost of a sequence that is no time.
+    /// A coefficient of a sequence's time is outside its range.
     #[error(
-        "{field} is {value}: the limits are 0 and any finite number, and one of both coefficients is above 0; give what a token and its square take"
+        "{field} is {value}: both coefficients must be finite and at least 0, and one of them above 0; give the time of a token and of a squared token"
     )]
     SequenceCost {
-        /// The coefficient.
+        /// Name of the coefficient.
         field: &'static str,
-        /// Its value.
+        /// Value of the coefficient.
         value: String,
     },
-    /// A number of equal replicas that cannot be.
+    /// The number of equal replicas is outside its range.
     #[error(
-        "replicas is {replicas}: the limits are 1 and {limit}; give the number of data-parallel replicas",
+        "replicas is {replicas}: it must be between 1 and {limit}; give the number of data-parallel replicas",
         replicas = Grouped(.replicas),
         limit = Grouped(.limit)
     )]
     ReplicaCount {
-        /// The number asked.
+        /// Requested number of replicas.
         replicas: i64,
-        /// The greatest number.
+        /// Largest number of replicas.
         limit: i64,
     },
-    /// What cannot be packed offline.
+    /// An error of offline packing.
     #[error(transparent)]
     Window(#[from] WindowError),
-    /// A layout that cannot be, or ranks that have no place in it.
+    /// An error of a layout.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// A limit on tokens that cannot be one.
+    /// A limit on tokens is outside its range.
     #[error(
-        "{field} is {value}: the limits are 1 and {limit}; give the most tokens that may stand together",
+        "{field} is {value}: it must be between 1 and {limit}; give a number of tokens in this range",
         value = Grouped(.value),
         limit = Grouped(.limit)
     )]
     TokenLimit {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: i64,
-        /// The greatest value.
+        /// Largest value.
         limit: i64,
     },
-    /// A cluster that cannot exist.
+    /// The GPUs do not fill whole nodes or a part of one.
     #[error(
-        "a cluster of {gpus} GPUs in nodes of {gpus_per_node}: the limits are 1 to {} GPUs, which fill whole nodes or a part of one; change either number",
+        "a cluster of {gpus} GPUs in nodes of {gpus_per_node}: a cluster has 1 to {} GPUs, which fill whole nodes or a part of one; change either number",
         Grouped(MAX_GPUS),
         gpus = Grouped(.gpus),
         gpus_per_node = Grouped(.gpus_per_node)
     )]
     ClusterShape {
-        /// GPUs asked.
+        /// GPUs of the cluster.
         gpus: i64,
         /// GPUs of a node.
         gpus_per_node: i64,
     },
-    /// A strategy that cannot be, or has no place.
+    /// An error of a strategy.
     #[error(transparent)]
     Strategy(#[from] StrategyError),
-    /// A cost profile that cannot be read, or lacks what is asked of it.
+    /// An error of a cost profile.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// Measured times that no costs can be learnt from.
+    /// An error of fitting costs to measured times.
     #[error(transparent)]
     Fit(#[from] FitError),
-    /// Links that cannot be, or of which too little is known.
+    /// An error of links.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// A shape that no model has.
+    /// A field of a model's shape is outside its range.
     #[error("model: {field} is {value}, it must be {limit}; correct the model's shape", value = Grouped(.value))]
     ModelShape {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: String,
-        /// Its range.
+        /// Range of the field.
         limit: String,
     },
-    /// A device without a data sheet.
-    #[error("there is no device '{name}': use one of {known}, or measure a profile on yours")]
+    /// A device has no data sheet.
+    #[error("there is no data sheet for device '{name}': use one of {known}, or measure a profile on the device")]
     DeviceUnknown {
-        /// The name asked.
+        /// Name of the device.
         name: String,
-        /// The names there are.
+        /// Names of the devices with a data sheet.
         known: String,
     },
-    /// A plan that cannot be read.
-    #[error("plan: {field}: {why}; it must be the JSON that Plan.to_json wrote")]
+    /// A plan document cannot be read.
+    #[error("plan: {field}: {why}; give the unchanged JSON that Plan.to_json wrote")]
     PlanSyntax {
         /// Path of the field inside the document.
         field: String,
-        /// What is wrong.
+        /// Cause of the refusal.
         why: String,
     },
-    /// A plan for other GPUs than those it is to run on.
+    /// A plan and a planner are for different clusters.
     #[error(
-        "the plan is for a cluster of {} GPUs in nodes of {}, and the planner for {} in nodes of {}: give it to a planner for its own",
+        "the plan is for a cluster of {} GPUs in nodes of {}, and the planner is for {} GPUs in nodes of {}: use a planner for the plan's cluster",
         Grouped(.plan.gpus()),
         .plan.gpus_per_node(),
         Grouped(.planner.gpus()),
         .planner.gpus_per_node()
     )]
     OtherCluster {
-        /// The plan's cluster.
+        /// Cluster of the plan.
         plan: Cluster,
-        /// The planner's.
+        /// Cluster of the planner.
         planner: Cluster,
     },
-    /// Measured durations that do not go with the plan.
+    /// Measured durations and a plan's computations differ in number.
     #[error(
-        "durations were given in numbers {given:?} (by replica, by stage), the plan computes {expected:?} times: give one for each forward and backward, in order"
+        "{given:?} durations were given (by replica, by stage) and the plan has {expected:?} computations: give one duration for each forward and backward, in order"
     )]
     DurationsMismatch {
-        /// Durations given, by replica and stage.
+        /// Numbers of given durations, by replica and stage.
         given: Vec<Vec<usize>>,
-        /// Durations needed.
+        /// Numbers of computations, by replica and stage.
         expected: Vec<Vec<usize>>,
     },
-    /// A sequence that no replica may hold.
+    /// A sequence is longer than every replica admits.
     #[error(
         "sequence {sequence} has {tokens} tokens; the longest that {subject} admits is {limit}{on}: cut the sequence, allow a wider scheme, or give the ranks more memory",
         tokens = Grouped(.tokens),
@@ -276,50 +279,50 @@ pub enum Error {
     SequenceTooLong {
         /// Position in the batch.
         sequence: usize,
-        /// Its tokens.
+        /// Length of the sequence.
         tokens: Tokens,
-        /// What was searched: a strategy, or a list of them.
+        /// The strategy, or the list of strategies, as the message names it.
         subject: String,
-        /// The longest admissible length.
+        /// Longest admissible length.
         limit: Tokens,
-        /// The scheme that sets the limit.
+        /// The scheme with that limit, as the message names it.
         on: String,
     },
-    /// A sequence that no micro-batch of equal replicas may hold.
+    /// A sequence is longer than the token cap of equal replicas.
     #[error(
-        "sequence {sequence} has {tokens} tokens, more than cap_tokens = {cap}, which a micro-batch holds: cut the sequence, or raise cap_tokens",
+        "sequence {sequence} has {tokens} tokens, and a micro-batch has at most cap_tokens = {cap}: cut the sequence, or raise cap_tokens",
         tokens = Grouped(.tokens),
         cap = Grouped(.cap)
     )]
     SequenceAboveCap {
         /// Position in the batch.
         sequence: usize,
-        /// Its tokens.
+        /// Length of the sequence.
         tokens: Tokens,
-        /// The cap.
+        /// The token cap.
         cap: Tokens,
     },
-    /// No scheme of a profile that has a place on the cluster fits into memory.
+    /// No scheme of a profile that can be placed on the cluster fits into memory.
     #[error(
-        "no scheme of cost profile '{profile}' that has a place on {gpus} GPUs leaves memory for a token: {least} takes the least, and its weights, gradients, share of the optimizer state and margin need {} of {} MiB; plan for a larger cluster, or take a profile that has wider schemes or more memory",
+        "no scheme of cost profile '{profile}' that can be placed on {gpus} GPUs leaves memory for a token: {least} needs the least memory, and its weights, gradients, optimizer shard and margin take {} of {} MiB; use a larger cluster, or a profile with wider schemes or more memory",
         Grouped(.needed.div_ceil(MIB)),
         Grouped(.available / MIB)
     )]
     SchemesTooLarge {
-        /// The profile.
+        /// Name of the profile.
         profile: String,
         /// GPUs of the cluster.
         gpus: u32,
-        /// The scheme that takes least memory.
+        /// Scheme that needs the least memory.
         least: Scheme,
-        /// Bytes that it takes before the first token.
+        /// Bytes of that scheme before the first token.
         needed: u64,
         /// Bytes of a GPU.
         available: u64,
     },
     /// A scheme does not fit into memory.
     #[error(
-        "scheme {scheme} leaves no memory for {multiple} tokens, the least micro-batch, on {gpus} GPUs: its weights, gradients, share of the optimizer state and margin need {} of {} MiB; use a wider scheme, more GPUs or more memory",
+        "scheme {scheme} leaves no memory for {multiple} tokens, the smallest micro-batch, on {gpus} GPUs: its weights, gradients, optimizer shard and margin take {} of {} MiB; use a wider scheme, more GPUs or more memory",
         Grouped(.needed.div_ceil(MIB)),
         Grouped(.available / MIB)
     )]
@@ -328,59 +331,56 @@ pub enum Error {
         scheme: Scheme,
         /// GPUs of the cluster.
         gpus: u32,
-        /// Bytes that are taken before the first token.
+        /// Bytes of the scheme before the first token.
         needed: u64,
-        /// Tokens that a cap is a multiple of.
+        /// Divisor of every token cap, in tokens.
         multiple: u64,
         /// Bytes of a GPU.
         available: u64,
     },
-    /// A slowdown of a rank that does not exist, or that is no factor.
+    /// A slowdown names no rank of the cluster, or has an invalid factor.
     #[error(
-        "rank {rank} has slowdown {factor}: ranks are 0 to {}, factors finite and above 0; mend the one that is not", .gpus - 1
+        "rank {rank} has slowdown {factor}: ranks are 0 to {}, and factors are finite and above 0; correct the rank or the factor",
+        .gpus - 1
     )]
     Slowdown {
-        /// The rank given.
+        /// The rank.
         rank: u32,
-        /// The factor given.
+        /// Factor of its times.
         factor: String,
         /// Ranks of the cluster.
         gpus: u32,
     },
-    /// A cost of a switch that is no time.
-    #[error("switch_ms is {value}: the limits are 0 and any finite number; give what a change of strategy takes")]
+    /// The cost of a change of strategy is outside its range.
+    #[error("switch_ms is {value}: it must be finite and at least 0; give the time of a change of strategy in ms")]
     SwitchCost {
-        /// The cost given.
+        /// The cost.
         value: String,
     },
-    /// A cost of the head that is none.
-    #[error(
-        "head_layers is {value}: the limits are 0 and any finite number; give how many layers the head costs as much as"
-    )]
+    /// The cost of the head is outside its range.
+    #[error("head_layers is {value}: it must be finite and at least 0; give the cost of the head in layers")]
     HeadLayers {
-        /// The cost given.
+        /// The cost.
         value: String,
     },
-    /// Layers of stages that are no split of the model's.
-    #[error(
-        "stage_layers[{index}] = {value}: {why}; give the layers of each stage, one list for each number of stages"
-    )]
+    /// A list of layers per stage is no split of the model's layers.
+    #[error("stage_layers[{index}] = {value}: {why}; give the layers of each stage, one list per number of stages")]
     LayerSplit {
-        /// Place of the list.
+        /// Position of the list.
         index: usize,
         /// The list.
         value: String,
-        /// What is wrong with it.
+        /// Cause of the refusal.
         why: String,
     },
-    /// More stages than layers.
+    /// A scheme has more stages than the model has layers.
     #[error(
-        "scheme {scheme} has {stages} pipeline stages, the model has {layers} layers: the limit is one layer a stage; use a smaller pp"
+        "scheme {scheme} has {stages} pipeline stages and the model has {layers} layers: a stage needs at least one layer; use a smaller pp"
     )]
     TooManyStages {
         /// The scheme.
         scheme: Scheme,
-        /// Its stages.
+        /// Stages of the scheme.
         stages: u16,
         /// Layers of the model.
         layers: u32,
@@ -388,7 +388,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The same error, with the place of its batch among several.
+    /// The same error with the position of its batch.
     pub(crate) fn in_batch(self, batch: usize) -> Error {
         Error::InBatch { batch, error: Box::new(self) }
     }

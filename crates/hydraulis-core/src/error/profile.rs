@@ -1,4 +1,4 @@
-//! What cost profiles are refused for, and what they do not have.
+//! Errors of cost profiles.
 
 use thiserror::Error;
 
@@ -8,15 +8,15 @@ use crate::spec::Scheme;
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum ProfileError {
-    /// A profile that cannot be read.
+    /// A profile cannot be read.
     #[error("cost profile: {field}: {why}; see docs/cost-profile.md for the format")]
     Syntax {
         /// Path of the field inside the document.
         field: String,
-        /// What is wrong.
+        /// Cause of the refusal.
         why: String,
     },
-    /// A profile field out of its range.
+    /// A field of a profile is outside its range.
     #[error(
         "cost profile '{profile}': {field} is {value}, it must be {limit}: correct it, or measure the profile again"
     )]
@@ -25,33 +25,33 @@ pub enum ProfileError {
         profile: String,
         /// Path of the field.
         field: String,
-        /// Its value.
+        /// Value of the field.
         value: String,
-        /// Its range.
+        /// Range of the field.
         limit: String,
     },
-    /// A name that is no preset.
+    /// A name is no preset.
     #[error("there is no preset profile '{name}': use one of {known}, or the path of a profile's JSON file")]
     PresetUnknown {
-        /// The name asked.
+        /// The name.
         name: String,
-        /// The names there are.
+        /// Names of the presets.
         known: String,
     },
-    /// A scheme the profile has no coefficients for.
+    /// The profile has no coefficients for a scheme.
     #[error("scheme {scheme} is not in cost profile '{profile}'{reason}: use one of {known}, or measure it")]
     SchemeUnknown {
         /// The scheme.
         scheme: Scheme,
         /// Name of the profile.
         profile: String,
-        /// Why it was left out, if the profile says so.
+        /// The profile's reason for leaving the scheme out, if it has one.
         reason: String,
-        /// The schemes there are.
+        /// Schemes of the profile.
         known: String,
     },
-    /// A profile that nothing can be learnt from.
-    #[error("cost profile '{profile}' does not say of which model it is: add its 'model', or learn from another")]
+    /// A profile does not name its model, so efficiencies cannot be learnt from it.
+    #[error("cost profile '{profile}' does not name its model: add its 'model', or learn from another profile")]
     ModelUnknown {
         /// Name of the profile.
         profile: String,

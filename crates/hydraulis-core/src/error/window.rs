@@ -1,4 +1,4 @@
-//! What offline packing refuses.
+//! Errors of offline packing.
 
 use thiserror::Error;
 
@@ -8,41 +8,41 @@ use crate::error::Grouped;
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WindowError {
-    /// Sequences that no window holds.
+    /// Sequences are longer than a context window.
     #[error(
-        "{too_long} of {sequences} sequences are longer than a window of {limit} tokens; the longest is sequence {sequence}, of {length}: cut them, leave them out, or take a longer window",
+        "{too_long} of {sequences} sequences are longer than a window of {limit} tokens; the longest is sequence {sequence}, of {length}: cut them, leave them out, or use a longer window",
         too_long = Grouped(.too_long),
         sequences = Grouped(.sequences),
         limit = Grouped(.limit),
         length = Grouped(.length)
     )]
     LongerThanWindow {
-        /// How many there are.
+        /// Number of sequences above the limit.
         too_long: u64,
-        /// Of so many.
+        /// Number of all sequences.
         sequences: u64,
-        /// Position of the longest in the data set.
+        /// Position of the longest sequence in the data set.
         sequence: u64,
-        /// Its tokens.
+        /// Length of the longest sequence.
         length: i64,
         /// Tokens of a window.
         limit: i64,
     },
-    /// A data set with more sequences than have a place.
+    /// The data set has too many sequences.
     #[error(
         "the data set has {sequences} sequences: the limit is {limit}; pack it in parts",
         sequences = Grouped(.sequences),
         limit = Grouped(.limit)
     )]
     TooManySequences {
-        /// Sequences so far.
+        /// Sequences counted so far.
         sequences: u64,
-        /// The greatest number.
+        /// Largest number of sequences.
         limit: u64,
     },
-    /// Lengths that differ between two readings.
+    /// The lengths differ between two readings.
     #[error(
-        "sequence {sequence} has another length than when it was first read, or there are more or fewer sequences: let nothing write to the lengths while they are packed"
+        "sequence {sequence} differs in length from the first reading, or the number of sequences does: keep the lengths unchanged while they are packed"
     )]
     LengthsChanged {
         /// Position in the data set.

@@ -234,10 +234,10 @@ mod tests {
             ParameterTable::new(parameters, LayerSplit::even(layers)).map_err(|error| (error.code(), error.to_string()))
         };
         let (code, text) = refused(1, u32::MAX).unwrap_err();
-        assert!(code == "table_size" && text.contains("4,294,967,295 layers"), "{text}");
+        assert!(code == "model_invalid" && text.contains("4,294,967,295 layers"), "{text}");
         for rows in [MAX_ELEMENTS, u64::MAX] {
             let (code, text) = refused(rows, 4).unwrap_err();
-            assert!(code == "table_size" && text.contains("elements"), "{text}");
+            assert!(code == "model_invalid" && text.contains("elements"), "{text}");
         }
         assert!(refused(MAX_ELEMENTS / 6, MAX_LAYERS).is_ok());
     }
@@ -247,7 +247,7 @@ mod tests {
         let of_rows = |rows, blocks| parameter(rows, rows.max(1), blocks);
         let blocks = [of_rows(0, &[1]), of_rows(2, &[]), of_rows(2, &[2, 1]), of_rows(2, &[9])];
         for bad in blocks.into_iter().chain([parameter(2, 0, &[1]), parameter(3, 2, &[1])]) {
-            assert_eq!(ParameterTable::new(vec![bad], LayerSplit::even(4)).unwrap_err().code(), "parameter_table");
+            assert_eq!(ParameterTable::new(vec![bad], LayerSplit::even(4)).unwrap_err().code(), "model_invalid");
         }
     }
 }

@@ -73,6 +73,7 @@ impl FreeRanks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
 
     fn placed(strategy: &str, gpus: u32, node: u32) -> Result<Vec<Vec<u32>>> {
         place(&strategy.parse().unwrap(), Cluster::new(gpus, node).unwrap())
@@ -93,10 +94,16 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_named() {
-        assert_eq!(placed("3x<tp4>", 8, 8).unwrap_err().code(), "strategy_too_large");
-        assert_eq!(placed("1x<tp12>", 16, 8).unwrap_err().code(), "placement_failed");
-        assert_eq!(placed("1x<tp3,cp4>", 16, 8).unwrap_err().code(), "placement_failed");
-        assert_eq!(placed("5x<tp3>", 16, 8).unwrap_err().code(), "placement_failed");
+        assert_eq!(placed("3x<tp4>", 8, 8).unwrap_err().code(), "strategy_unplaceable");
+        assert!(matches!(
+            placed("3x<tp4>", 8, 8),
+            Err(Error::Strategy(StrategyError::TooLarge { needed: 12, gpus: 8, .. }))
+        ));
+        for (strategy, group) in [("1x<tp12>", 12), ("1x<tp3,cp4>", 12), ("5x<tp3>", 3)] {
+            let error = placed(strategy, 16, 8).unwrap_err();
+            assert_eq!(error.code(), "strategy_unplaceable");
+            assert!(matches!(error, Error::Strategy(StrategyError::PlacementFailed { block, .. }) if block == group));
+        }
     }
 
     #[test]

@@ -61,7 +61,7 @@ mod tests {
     fn ranks_and_factors_have_their_limits() {
         for bad in [(8, 1.2), (0, 0.0), (0, -1.0), (0, f64::NAN), (0, f64::INFINITY)] {
             let error = Slowdowns::new(Cluster::new(8, 8).unwrap(), &[(3, 1.1), bad]).unwrap_err();
-            assert_eq!(error.code(), "slowdown");
+            assert_eq!(error.code(), "argument_invalid");
             assert!(error.to_string().contains(&format!("rank {} has slowdown {}", bad.0, bad.1)), "{error}");
         }
     }

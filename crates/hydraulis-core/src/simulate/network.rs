@@ -239,7 +239,7 @@ mod tests {
         let network = Network::measured(&profile, rates).unwrap();
         assert_eq!((network.inside, network.between), (stated_inside, wire(3.0, 0.1)));
         profile.hardware.links = vec![send(2, 0.1, 0.0)];
-        assert_eq!(Network::measured(&profile, rates).unwrap_err().code(), "network_value");
+        assert_eq!(Network::measured(&profile, rates).unwrap_err().code(), "argument_invalid");
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
             (1.0, INSIDE, wire(1.0, f64::NAN), "between latency_ms"),
         ] {
             let error = Network::new(token_bytes, inside, between).unwrap_err();
-            assert_eq!(error.code(), "network_value");
+            assert_eq!(error.code(), "argument_invalid");
             assert!(error.to_string().contains(field), "{error}");
         }
     }

@@ -61,7 +61,7 @@ mod tests {
         assert!(Cluster::new(64, 8).is_ok());
         assert!(Cluster::new(4, 8).is_ok());
         for (gpus, per_node) in [(0, 8), (8, 0), (12, 8), (MAX_GPUS + 8, 8)] {
-            assert_eq!(Cluster::new(gpus, per_node).unwrap_err().code(), "cluster_shape");
+            assert_eq!(Cluster::new(gpus, per_node).unwrap_err().code(), "argument_invalid");
         }
     }
 }

@@ -171,9 +171,9 @@ mod tests {
     #[test]
     fn what_cannot_be_shared_out_is_refused() {
         let deep = Scheme::new(1, 1, 5).unwrap();
-        assert_eq!(LayerSplit::even(4).stage(deep, 0).unwrap_err().code(), "too_many_stages");
+        assert_eq!(LayerSplit::even(4).stage(deep, 0).unwrap_err().code(), "scheme_model_mismatch");
         for bad in [-1.0, f64::NAN, f64::INFINITY] {
-            assert_eq!(LayerSplit::new(4, bad).unwrap_err().code(), "head_layers");
+            assert_eq!(LayerSplit::new(4, bad).unwrap_err().code(), "argument_invalid");
         }
     }
 
@@ -204,7 +204,7 @@ mod tests {
         ] {
             let error = LayerSplit::even(7).with_stated(lists).unwrap_err();
             let message = error.to_string();
-            assert_eq!(error.code(), "layer_split");
+            assert_eq!(error.code(), "scheme_model_mismatch");
             assert!(message.contains(place) && message.contains(why), "{message}");
         }
     }

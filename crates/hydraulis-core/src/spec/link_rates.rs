@@ -73,21 +73,22 @@ mod tests {
         assert_eq!(rates("100,300,0"), Ok([100.0, 300.0, 0.0]));
         assert_eq!(rates("1e-9,1e9,1e9"), Ok([1e-9, 1e9, 1e9]));
         for bad in ["", "1,2,3,4", "fast", "1,,2"] {
-            assert_eq!(rates(bad).unwrap_err().code(), "link_syntax", "{bad}");
+            assert!(matches!(rates(bad), Err(Error::Link(LinkError::Syntax { .. }))), "{bad}");
         }
         for bad in ["0", "-1", "100,0", "NaN", "inf", "1e10", "1e-12", "100,1e-300"] {
-            assert_eq!(rates(bad).unwrap_err().code(), "link_rate", "{bad}");
+            assert!(matches!(rates(bad), Err(Error::Link(LinkError::Rate { .. }))), "{bad}");
         }
         for bad in ["100,200,-1", "1,1,inf", "1,1,NaN", "1,1,1e10"] {
-            assert_eq!(rates(bad).unwrap_err().code(), "message_time", "{bad}");
+            assert!(matches!(rates(bad), Err(Error::Link(LinkError::MessageTime { .. }))), "{bad}");
         }
+        assert_eq!(rates("0").unwrap_err().code(), "argument_invalid");
     }
 
     #[test]
     fn what_is_refused_says_the_limits() {
         let slow = "1e-12".parse::<LinkRates>().unwrap_err().to_string();
-        assert!(slow.starts_with("gigabytes_per_s is 0.000000000001: the limits are 1e-9 and 1e9;"), "{slow}");
+        assert!(slow.starts_with("gigabytes_per_s is 0.000000000001: ") && slow.contains("1e-9 and 1e9;"), "{slow}");
         let long = "1,1,1e10".parse::<LinkRates>().unwrap_err().to_string();
-        assert!(long.starts_with("message_us is 10000000000: the limits are 0 and 1e9;"), "{long}");
+        assert!(long.starts_with("message_us is 10000000000: ") && long.contains("0 and 1e9;"), "{long}");
     }
 }

@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn another_name_is_refused_with_those_there_are() {
         let error = "Cap".parse::<MemoryRule>().unwrap_err();
-        assert_eq!(error.code(), "memory_rule");
+        assert_eq!(error.code(), "argument_invalid");
         let text = error.to_string();
         assert!(text.contains("'Cap'") && text.contains("'cap'") && text.contains("'exact'"), "{text}");
     }

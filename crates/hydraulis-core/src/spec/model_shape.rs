@@ -356,7 +356,7 @@ mod tests {
                 continue;
             }
             let error = ModelShape::from_json(&text).unwrap_err();
-            assert!(error.code() == "model_shape" && error.to_string().contains(part), "{error}");
+            assert!(error.code() == "model_invalid" && error.to_string().contains(part), "{error}");
         }
         let without = SMALL.replace("\"row_elements\":24,\"units\":8,", "\"row_elements\":1,\"units\":8,");
         let without = without.replace("\"row_elements\":24,\"units\":42,", "\"row_elements\":1,\"units\":42,");
@@ -370,7 +370,7 @@ mod tests {
             "\"rows\":16777216,\"row_elements\":16777216,\"units\":1",
         );
         let error = ModelShape::from_json(&widest).unwrap_err();
-        assert_eq!(error.code(), "model_shape");
+        assert_eq!(error.code(), "model_invalid");
         assert!(error.to_string().contains("at most 8,796,093,022,208"), "{error}");
         let row = |name: &str, part| ParameterRow {
             name: name.into(),
@@ -389,6 +389,6 @@ mod tests {
             head_dim: MOST,
             parameters: vec![row("layers.*.w", ModelPart::Layer); MOST_ROWS],
         };
-        assert_eq!(ModelShape::try_from(everything).unwrap_err().code(), "model_shape");
+        assert_eq!(ModelShape::try_from(everything).unwrap_err().code(), "model_invalid");
     }
 }

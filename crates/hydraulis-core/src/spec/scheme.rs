@@ -202,7 +202,7 @@ mod tests {
     fn anything_else_is_refused_by_name() {
         let degrees = ["", "tp4", "<>", "<tp0>", "<cp0>", "<tp4,tp2>", "<dp2>", "<tp>", "<tp70000>", "<2>", "<1,tp2>"];
         for text in degrees.into_iter().chain(["<full>", "<full,tp2>", "<tp2,full,full>", "<tp2,some>", "<tp2,Full>"]) {
-            assert_eq!(text.parse::<Scheme>().unwrap_err().code(), "scheme_syntax", "{text}");
+            assert_eq!(text.parse::<Scheme>().unwrap_err().code(), "strategy_invalid", "{text}");
         }
     }
 }

@@ -179,19 +179,19 @@ mod tests {
         for rate in [0.0, -1.0, 1e-300, f64::NAN, f64::INFINITY] {
             let nodes = at(LinkRates { gigabytes_per_s: rate, ..SLOW_RATES });
             let gpus = at(LinkRates { gpu_gigabytes_per_s: rate, ..SLOW_RATES });
-            assert_eq!(link(nodes).unwrap_err().code(), "link_rate");
-            assert_eq!(link(gpus).unwrap_err().code(), "link_rate");
+            assert_eq!(link(nodes).unwrap_err().code(), "argument_invalid");
+            assert_eq!(link(gpus).unwrap_err().code(), "argument_invalid");
         }
         for time in [-1.0, 1e300, f64::NAN, f64::INFINITY] {
             let traffic = at(LinkRates { message_us: time, ..SLOW_RATES });
-            assert_eq!(link(traffic).unwrap_err().code(), "message_time");
+            assert_eq!(link(traffic).unwrap_err().code(), "argument_invalid");
         }
         let wide = [Traffic { parameter_bytes: 9, ..SLOW_NODES }, Traffic { gradient_bytes: u32::MAX, ..SLOW_NODES }];
         for traffic in wide {
-            assert_eq!(link(traffic).unwrap_err().code(), "element_bytes");
+            assert_eq!(link(traffic).unwrap_err().code(), "argument_invalid");
         }
         let cluster = Cluster::new(4, 2).unwrap();
         let short = link(SLOW_NODES).unwrap().transfer_times(&[None; 2], cluster, &[]).unwrap_err();
-        assert_eq!(short.code(), "ranks_mismatch");
+        assert_eq!(short.code(), "plan_mismatch");
     }
 }

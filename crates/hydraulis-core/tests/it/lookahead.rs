@@ -279,9 +279,9 @@ fn what_cannot_be_planned_is_named() {
     let planner = llama_32b();
     let batches = [Batch::new(&[900], None).unwrap(), Batch::new(&[900, 50_000], None).unwrap()];
     let refusal = |window: Window| planned(&planner, &window).unwrap_err();
-    assert_eq!(refusal(Window::new(&[])).code(), "no_batches");
+    assert_eq!(refusal(Window::new(&[])).code(), "batch_empty");
     for switch in [-1.0, f64::NAN, f64::INFINITY] {
-        assert_eq!(refusal(Window { switch: Millis(switch), ..Window::new(&batches[..1]) }).code(), "switch_cost");
+        assert_eq!(refusal(Window { switch: Millis(switch), ..Window::new(&batches[..1]) }).code(), "argument_invalid");
     }
     let error = refusal(Window::new(&batches));
     assert!(error.to_string().starts_with("batch 1: sequence 1 has 50,000 tokens"), "{error}");

@@ -94,13 +94,13 @@ proptest! {
         prop_assert_eq!(broken(|stages, stage| stages[stage].push(Millis(1.0))), mismatch(given + 1));
         if given > 0 {
             prop_assert_eq!(broken(|stages, stage| stages[stage].truncate(1)), mismatch(1));
-            prop_assert_eq!(code(broken(Vec::truncate)), Some("durations_mismatch"));
-            prop_assert_eq!(code(measured_timeline(&plan, &[])), Some("durations_mismatch"));
+            prop_assert_eq!(code(broken(Vec::truncate)), Some("plan_mismatch"));
+            prop_assert_eq!(code(measured_timeline(&plan, &[])), Some("plan_mismatch"));
         }
         let extra_stage = broken(|stages, _| stages.push(vec![Millis(1.0)]));
-        prop_assert_eq!(code(extra_stage), Some("durations_mismatch"));
+        prop_assert_eq!(code(extra_stage), Some("plan_mismatch"));
         let mut extra_replica = right.clone();
         extra_replica.push(vec![vec![Millis(1.0)]]);
-        prop_assert_eq!(code(measured_timeline(&plan, &extra_replica)), Some("durations_mismatch"));
+        prop_assert_eq!(code(measured_timeline(&plan, &extra_replica)), Some("plan_mismatch"));
     }
 }

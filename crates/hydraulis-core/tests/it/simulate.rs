@@ -215,7 +215,7 @@ proptest! {
         let larger = Cluster::new(2 * case.cluster.gpus_per_node() * case.cluster.gpus(), case.cluster.gpus_per_node());
         let other = CostModel::new(cost.profile().clone(), larger.unwrap());
         let refused = simulate_iteration(&plan, &other, &Conditions::default()).unwrap_err();
-        prop_assert_eq!(refused.code(), "other_cluster");
+        prop_assert_eq!(refused.code(), "plan_mismatch");
         prop_assert_eq!(rank_memory(&plan, &other).unwrap_err(), refused);
     }
 

@@ -2,7 +2,7 @@
 
 use hydraulis_core::batch::Batch;
 use hydraulis_core::batching::balance::{self as balancing, Balancer, Barrier, MicroBatch, SequenceCost};
-use hydraulis_core::{Millis, Tokens};
+use hydraulis_core::{Millis, Tokens, codes};
 use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -63,7 +63,7 @@ pub(crate) fn balance(
         "micro_batch" => Barrier::MicroBatch,
         _ => {
             let message = format!("barrier is '{barrier}': give 'step' (DDP, ZeRO-1) or 'micro_batch' (FSDP, ZeRO-3)");
-            return Err(invalid(py, &message, "barrier_unknown"));
+            return Err(invalid(py, &message, &codes::ARGUMENT_INVALID));
         }
     };
     let core = detached(py, || {

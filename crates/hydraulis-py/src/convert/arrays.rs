@@ -1,5 +1,6 @@
 //! NumPy in and out.
 
+use hydraulis_core::codes;
 use numpy::{Element, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
@@ -48,8 +49,8 @@ pub(crate) fn offsets(lengths: impl Iterator<Item = usize>) -> impl Iterator<Ite
     }))
 }
 
-/// What whole numbers are of, for those who are refused others.
-#[derive(Clone, Copy, Debug)]
+/// The kind of a list of whole numbers, for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whole {
     /// A length of each sequence.
     Lengths,
@@ -149,8 +150,8 @@ pub(crate) fn batches(batches: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<i64>>> {
 /// A whole number from 0, as the kind of count that the core takes.
 pub(crate) fn from_zero(py: Python<'_>, name: &str, value: i64) -> PyResult<usize> {
     usize::try_from(value).map_err(|_| {
-        let message = format!("{name} is {value}: it must be a whole number from 0; correct it");
-        invalid(py, &message, "count_negative")
+        let message = format!("{name} is {value}: it must be a whole number of at least 0; correct it");
+        invalid(py, &message, &codes::ARGUMENT_INVALID)
     })
 }
 
@@ -158,8 +159,8 @@ pub(crate) fn from_zero(py: Python<'_>, name: &str, value: i64) -> PyResult<usiz
 pub(crate) fn positive<T: TryFrom<i64>>(py: Python<'_>, name: &str, value: i64) -> PyResult<T> {
     let taken = T::try_from(value).ok().filter(|_| value >= 1);
     taken.ok_or_else(|| {
-        let message = format!("{name} is {value}: it must be a whole number from 1; correct it");
-        invalid(py, &message, "not_positive")
+        let message = format!("{name} is {value}: it must be a whole number of at least 1; correct it");
+        invalid(py, &message, &codes::ARGUMENT_INVALID)
     })
 }
 
@@ -171,12 +172,9 @@ fn integer(name: &str, whole: Whole, place: usize, value: &Bound<'_, PyAny>) -> 
     index.extract().map_err(|_| {
         let (item, limit) = (whole.item(), i64::MAX);
         let out_of_range =
-            |what| format!("{name}: {item} {place} has {what} {value}: the limit is {limit}; mend its {what}");
-        match whole {
-            Whole::Lengths => invalid(value.py(), &out_of_range("length"), "length_out_of_range"),
-            Whole::Targets => invalid(value.py(), &out_of_range("count"), "target_out_of_range"),
-            Whole::Counts => invalid(value.py(), &out_of_range("count"), "count_out_of_range"),
-        }
+            |field| format!("{name}: {item} {place} has {field} {value}: the limit is {limit}; correct its {field}");
+        let message = out_of_range(if whole == Whole::Lengths { "length" } else { "count" });
+        invalid(value.py(), &message, &codes::LENGTHS_INVALID)
     })
 }
 
@@ -186,8 +184,5 @@ fn no_whole_number(name: &str, whole: Whole, place: usize, value: &Bound<'_, PyA
 
 fn refuse(py: Python<'_>, name: &str, whole: Whole, why: &str) -> PyErr {
     let message = format!("{name}: {why}; {}", whole.remedy());
-    match whole {
-        Whole::Lengths | Whole::Targets => invalid(py, &message, "length_not_integer"),
-        Whole::Counts => invalid(py, &message, "count_not_integer"),
-    }
+    invalid(py, &message, &codes::LENGTHS_INVALID)
 }

@@ -1,23 +1,32 @@
-//! From the core's error to the package's exception tree.
+//! The core's errors as exceptions of the package, and the table of their codes.
 
-use hydraulis_core::{Error, ErrorKind};
+use hydraulis_core::{Error, ErrorCode, ErrorKind, codes};
 use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
+
+/// The error codes of the core, in alphabetical order.
+///
+/// Returns:
+///     Name, meaning and remedy of each code.
+#[pyfunction]
+pub(crate) fn error_codes() -> Vec<(&'static str, &'static str, &'static str)> {
+    codes::ALL.iter().map(|code| (code.name, code.meaning, code.remedy)).collect()
+}
 
 /// The exception of `hydraulis.errors` for an error of the core, with its code.
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error.kind() {
         ErrorKind::InvalidInput => "InvalidInputError",
         ErrorKind::Infeasible => "InfeasibleError",
-        // What the watcher raised comes in its place; nothing is wrong with what was given.
+        // The exception of the progress callback replaces this one.
         ErrorKind::Stopped => "HydraulisError",
     };
     exception(py, class, &error.to_string(), error.code())
 }
 
-/// An input that the core cannot even be given, because its type is wrong.
-pub(crate) fn invalid(py: Python<'_>, message: &str, code: &str) -> PyErr {
-    exception(py, "InvalidInputError", message, code)
+/// The exception for an input whose type the core cannot take.
+pub(crate) fn invalid(py: Python<'_>, message: &str, code: &ErrorCode) -> PyErr {
+    exception(py, "InvalidInputError", message, code.name)
 }
 
 fn exception(py: Python<'_>, class: &str, message: &str, code: &str) -> PyErr {

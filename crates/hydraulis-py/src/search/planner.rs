@@ -1,6 +1,6 @@
 //! `Planner`.
 
-use hydraulis_core::{plan, search, simulate};
+use hydraulis_core::{codes, plan, search, simulate};
 use std::collections::BTreeMap;
 
 use hydraulis_core::batch::Batch;
@@ -75,8 +75,8 @@ impl Planner {
         py.import("numpy")?;
         let effort = match (effort, prove) {
             (Some(_), true) => {
-                let message = "effort is given, and so is prove, which stands for Effort.PROOF: give one of them";
-                return Err(invalid(py, message, "effort_given_twice"));
+                let message = "effort and prove are both given, and prove stands for Effort.PROOF: give one of them";
+                return Err(invalid(py, message, &codes::ARGUMENT_INVALID));
             }
             (Some(effort), false) => effort.0,
             (None, true) => search::Effort::PROOF,
@@ -200,7 +200,7 @@ impl Planner {
         if self.max_strategies.is_some() {
             let message = "the planner has a limit of strategies, which a window does not keep: leave max_strategies \
                            out, or give the planner a list of so many strategies";
-            return Err(invalid(py, message, "window_limited"));
+            return Err(invalid(py, message, &codes::ARGUMENT_INVALID));
         }
         let request = Request::take(batches, targets, max_delay, (switch_ms, previous))?;
         request.plan(py, &self.core, progress)
@@ -332,7 +332,7 @@ impl Planner {
                     "the planner {given}: with max_strategies each plan needs the strategies that the run used so far, \
                      an empty list at first; without, none"
                 );
-                Err(invalid(py, &message, "strategies_used"))
+                Err(invalid(py, &message, &codes::ARGUMENT_INVALID))
             }
         }
     }
@@ -351,7 +351,7 @@ impl Strategies {
         }
         strategies.extract().map(Strategies::List).map_err(|_| {
             let message = format!("strategies is {strategies:?}: give 'search', or a list such as ['1x<tp2>+2x<1>']");
-            invalid(strategies.py(), &message, "strategy_syntax")
+            invalid(strategies.py(), &message, &codes::STRATEGY_INVALID)
         })
     }
 }

@@ -191,21 +191,19 @@ def _print(account: Account) -> None:
 def _check(arguments: argparse.Namespace) -> None:
     if bool(arguments.data) == (arguments.lengths is not None):
         message = "DATA and --lengths: give one of them, the data itself or a file of its lengths"
-        raise InvalidInputError(message, code="analyze_arguments")
+        raise InvalidInputError(message, code="option_invalid")
     if (arguments.profile is None) != (arguments.gpus is None):
         message = "--profile and --gpus: give both for a comparison, or neither"
-        raise InvalidInputError(message, code="analyze_arguments")
+        raise InvalidInputError(message, code="option_invalid")
     if arguments.profile is not None and not draws_batches(arguments):
-        message = (
-            "--profile and --gpus compare batches: add --tokens-per-batch, which says how large these are"
-        )
-        raise InvalidInputError(message, code="analyze_arguments")
+        message = "--profile and --gpus compare batches: add --tokens-per-batch, the size of a batch"
+        raise InvalidInputError(message, code="option_invalid")
     if (overrides_of(arguments) or arguments.preset is not None) and not is_run(arguments):
         message = "--preset, --model and --set are layers of a configuration: give its RUN.toml as DATA"
-        raise InvalidInputError(message, code="analyze_arguments")
+        raise InvalidInputError(message, code="option_invalid")
     if arguments.replicas is not None and not draws_batches(arguments):
-        message = "--replicas deals batches out: add --tokens-per-batch, which says how large these are"
-        raise InvalidInputError(message, code="analyze_arguments")
+        message = "--replicas assigns batches to replicas: add --tokens-per-batch, the size of a batch"
+        raise InvalidInputError(message, code="option_invalid")
     _check_records(arguments)
 
 
@@ -218,11 +216,11 @@ def _check_records(arguments: argparse.Namespace) -> None:
     if given and (is_run(arguments) or arguments.lengths is not None):
         option = f"--{given[0].replace('_', '-')}"
         says = "a configuration's section data" if is_run(arguments) else "a file of lengths"
-        message = f"{option} and {says}: {option} is of records in files of data; leave it out"
+        message = f"{option} and {says}: {option} describes records of data files; leave it out"
         if is_run(arguments):
             of_source = given[0] in ("format", "field")
             message += f", or change data.{'sources' if of_source else given[0]} by --set or in the file"
-        raise InvalidInputError(message, code="analyze_arguments")
+        raise InvalidInputError(message, code="option_invalid")
 
 
 def _imbalance(arguments: argparse.Namespace, batches: DrawnBatches) -> BatchImbalance:
@@ -230,7 +228,7 @@ def _imbalance(arguments: argparse.Namespace, batches: DrawnBatches) -> BatchImb
 
     Raises:
         InvalidInputError: most batches have too few sequences for the replicas that are asked for (code
-            `analyze_arguments`).
+            `option_invalid`).
     """
     asked: int | None = arguments.replicas
     found = compute_batch_imbalance(batches.lengths, asked or arguments.gpus or _REPLICAS)
@@ -240,5 +238,5 @@ def _imbalance(arguments: argparse.Namespace, batches: DrawnBatches) -> BatchImb
             f"{format_count(found.replicas, 'sequence')}; give no more than that, or draw larger batches by "
             "--tokens-per-batch"
         )
-        raise InvalidInputError(message, code="analyze_arguments")
+        raise InvalidInputError(message, code="option_invalid")
     return found

@@ -48,7 +48,7 @@ class AnalyzedData:
         """Read them.
 
         Raises:
-            InvalidInputError: a configuration names no data (code `analyze_arguments`), or what reading
+            InvalidInputError: a configuration names no data (code `option_invalid`), or what reading
                 raises.
         """
         if arguments.lengths is not None:
@@ -101,7 +101,7 @@ def _of_run(arguments: argparse.Namespace) -> DataConfig:
         message = (
             f"'{arguments.data[0]}' has no data.sources, so there is nothing to read; name files instead"
         )
-        raise InvalidInputError(message, code="analyze_arguments")
+        raise InvalidInputError(message, code="option_invalid")
     if arguments.tokens_per_batch is None:
         return config
     return dataclasses.replace(config, tokens_per_batch=arguments.tokens_per_batch, sequences_per_batch=None)

@@ -33,7 +33,7 @@ def drawn(arguments: argparse.Namespace, lengths: Integers, progress: Progress) 
     """Draw the batches that `--tokens-per-batch`, `--count` and `--seed` ask for; see `first_batches`.
 
     Raises:
-        InvalidInputError: the seed is negative (code `sampler_input`).
+        InvalidInputError: the seed is negative (code `argument_invalid`).
     """
     sampler = BatchSampler(lengths, arguments.tokens_per_batch, arguments.seed)
     return first_batches(BATCH_OPTION, sampler, lengths, arguments.count, progress)

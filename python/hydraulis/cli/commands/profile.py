@@ -93,20 +93,20 @@ def run(arguments: argparse.Namespace) -> int:
         0; 130 when it was interrupted: what had been measured is kept.
 
     Raises:
-        InvalidInputError: neither a configuration nor a run was named, or both (code `profile_source`), ranks
+        InvalidInputError: neither a configuration nor a run was named, or both (code `option_invalid`), ranks
             are missing (`not_torchrun`), the profile cannot be written (`file_unwritable`), or a value is
             refused.
         KeyboardInterrupt: the ranks that it started were interrupted; what had been measured is kept.
     """
     if (arguments.config is None) == (arguments.refine is None):
-        message = "give either the configuration of a run, to measure, or --refine with the folder of one"
-        raise InvalidInputError(message, code="profile_source")
+        message = "give either the configuration of a run to measure, or --refine with the folder of a run"
+        raise InvalidInputError(message, code="option_invalid")
     if arguments.refine is not None:
         return _refine(arguments)
     if is_rank():
         if arguments.ranks is not None:
-            message = "--ranks starts ranks, and this is one that torchrun has started: leave it out"
-            raise InvalidInputError(message, code="arguments")
+            message = "--ranks starts ranks, and torchrun has already started this one: leave --ranks out"
+            raise InvalidInputError(message, code="option_invalid")
         end_with_parent()
         return _as_rank(arguments)
     # All that is refused already here is said once, and no rank is started for it.
@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     require_torch(_PURPOSE)
     if arguments.ranks is None:
         message = (
-            "profile measures on ranks, and there are none: add --ranks N to start N of them here, or start "
+            "profile measures on ranks, and there are none: add --ranks N to start N ranks here, or start "
             "it as torchrun --standalone --nproc-per-node N -m hydraulis profile RUN.toml --output FILE.json"
         )
         raise InvalidInputError(message, code="not_torchrun")
@@ -214,7 +214,7 @@ def _schemes(config: RunConfig, cluster: Cluster, named: str | None) -> list[Sch
     try:
         return run_schemes(config, cluster, None)
     except InvalidInputError as error:
-        if error.code != "strategy_too_large" or named is not None:
+        if error.code != "strategy_unplaceable" or named is not None:
             raise
         message = f"{error}, or name schemes to measure by --schemes"
         raise InvalidInputError(message, code=error.code) from None
@@ -224,7 +224,7 @@ def _going_on(file: Path) -> str:
     from hydraulis.profile.observations import num_kept
 
     number = num_kept(file)
-    return f"going on from {number:,} measurements in {file}: remove it to begin anew\n" if number else ""
+    return f"going on from {number:,} measurements in {file}: remove it to start again\n" if number else ""
 
 
 def _say_what_is_kept(file: Path) -> None:
@@ -242,7 +242,7 @@ def _with_schemes(text: str | None, config: RunConfig) -> RunConfig:
     schemes = tuple(part.strip() for part in text.split(";") if part.strip())
     if not schemes:
         message = f"--schemes {text!r} names no scheme; write some, such as '<1>;<tp2>'"
-        raise InvalidInputError(message, code="scheme_syntax")
+        raise InvalidInputError(message, code="strategy_invalid")
     for scheme in schemes:
         Scheme(scheme)
     planner = dataclasses.replace(config.planner, strategies=SEARCH, schemes=schemes)

@@ -84,13 +84,14 @@ def run(arguments: argparse.Namespace) -> int:
         0.
 
     Raises:
-        InvalidInputError: `-k` was given for the paper's program (code `propose_arguments`).
+        InvalidInputError: `-k` was given for the paper's program (code `option_invalid`).
     """
     if arguments.method == "paper" and arguments.k is not None:
         message = (
-            "-k and --method paper: the paper's program takes as many as it finds; leave one of them out"
+            "-k and --method paper: the paper's program returns all strategies that it finds; leave one "
+            "option out"
         )
-        raise InvalidInputError(message, code="propose_arguments")
+        raise InvalidInputError(message, code="option_invalid")
     profile = load_profile(arguments.profile)
     with Progress() as progress:
         data = read_lengths(arguments.lengths, arguments.field, progress)

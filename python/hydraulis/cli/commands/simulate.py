@@ -138,7 +138,7 @@ def _planners(text: str) -> list[str]:
 
     Raises:
         InvalidInputError: it names nothing (code `config_value`), or what is neither a planner nor a strategy
-            (`strategy_syntax`, `scheme_syntax`).
+            (`strategy_invalid`).
     """
     names = strategies_of(text)
     if not names:
@@ -162,8 +162,8 @@ def _setting(arguments: argparse.Namespace, progress: Progress) -> ComparisonSet
     """Make what is compared under.
 
     Raises:
-        InvalidInputError: rates are none (code `config_value`), needed and missing (`link_missing`), or of a
-            model that is not known (`link_model`).
+        InvalidInputError: rates are none (code `config_value`), needed and missing (`option_invalid`), or of
+            a model that is not known (`profile_invalid`).
     """
     profile = load_profile(arguments.profile)
     cluster = cluster_of(arguments, profile)
@@ -179,7 +179,7 @@ def _setting(arguments: argparse.Namespace, progress: Progress) -> ComparisonSet
             "--slow-link and --messages need links, planned by and in fact, and there are none: state them "
             f"by {field} NODE[,GPU[,MESSAGE]], on at least 2 GPUs"
         )
-        raise InvalidInputError(message, code="link_missing")
+        raise InvalidInputError(message, code="option_invalid")
     batches = drawn(arguments, read_lengths(arguments.lengths, arguments.field, progress), progress)
     return ComparisonSetup(
         profile=profile,

@@ -120,9 +120,10 @@ def from_hugging_face(source: str | Path | Fields) -> ModelConfig:
         source: the path of a `config.json`, or what is in it.
 
     Raises:
-        InvalidInputError: the file cannot be read (code `config_file`) or is not JSON (`config_syntax`), the
-            model is of another family or has a field that the decoder does not compute
-            (`model_unsupported`), or a field is missing or out of its range (`model_config`, `config_value`).
+        InvalidInputError: the file cannot be read (code `file_unreadable`) or is not JSON (`config_syntax`),
+            the model is of another family or has a field that the decoder does not compute
+            (`model_unsupported`), or a field is missing or out of its range (`model_invalid`,
+            `config_value`).
     """
     given = source if isinstance(source, Mapping) else _read(Path(source))
     family = given.get("model_type")
@@ -158,7 +159,7 @@ def read_max_positions(path: str | Path) -> int | None:
     """Give the tokens of the longest sequence that a `config.json` states; None if it states none.
 
     Raises:
-        InvalidInputError: the file cannot be read (code `config_file`) or is not JSON (`config_syntax`).
+        InvalidInputError: the file cannot be read (code `file_unreadable`) or is not JSON (`config_syntax`).
     """
     return max_positions(_read(Path(path)))
 
@@ -177,7 +178,7 @@ def _read(path: Path) -> Fields:
             f"model configuration '{path}' must be a file that can be read "
             f"({describe_read_error(path, error)}); check the path"
         )
-        raise InvalidInputError(message, code="config_file") from error
+        raise InvalidInputError(message, code="file_unreadable") from error
     except ValueError as error:
         message = f"model configuration '{path}' must be JSON in UTF-8: {error}; correct it there"
         raise InvalidInputError(message, code="config_syntax") from error
@@ -222,7 +223,7 @@ def _check_required(fields: Fields) -> None:
     for name in _REQUIRED:
         if name not in fields:
             message = f"{name} is missing in the model's config.json; add it"
-            raise InvalidInputError(message, code="model_config")
+            raise InvalidInputError(message, code="model_invalid")
 
 
 def _rope(fields: Fields) -> tuple[float, RopeScaling | None]:

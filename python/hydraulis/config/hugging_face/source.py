@@ -19,9 +19,9 @@ def resolve_model(layers: Layers) -> None:
     A `path` is a whole model folder, so `checkpoint.weights` names it then.
 
     Raises:
-        InvalidInputError: a key is no string (code `config_type`), two of them say what the model is
-            (`config_value`), `path` may be a model's name on the Hub and is no folder (`config_file`), or the
-            shape is refused (see `from_hugging_face`).
+        InvalidInputError: A key is no string or two keys describe the model (code `config_value`), `path` is
+            no folder but may be a model's name on the Hub (`file_unreadable`), or `from_hugging_face` refuses
+            the shape.
     """
     section = layers.tables.get("model")
     if not isinstance(section, dict):
@@ -47,7 +47,7 @@ def _take_folder(section: dict[str, Any], checkpoint: dict[str, Any]) -> None:
     for name, table in (("hf_config", section), ("weights", checkpoint)):
         if name in table:
             message = (
-                f"model.path = {path!r} and {name} = {as_toml(table[name])} both say what the model is; "
+                f"model.path = {path!r} and {name} = {as_toml(table[name])} both describe the model; "
                 "leave one of them out"
             )
             raise InvalidInputError(message, code="config_value")
@@ -64,11 +64,11 @@ def _refuse_name_of_hub(path: str) -> None:
             f"model.path = {path!r} must be a folder on this machine, and there is no "
             f"{Path(path).absolute()}; check the path{remedy}"
         )
-        raise InvalidInputError(message, code="config_file")
+        raise InvalidInputError(message, code="file_unreadable")
 
 
 def _text(value: object, name: str, wanted: str) -> str:
     if type(value) is not str:
         message = f"{name} = {as_toml(value)} must be {wanted}; write it as a string"
-        raise InvalidInputError(message, code="config_type")
+        raise InvalidInputError(message, code="config_value")
     return value

@@ -48,7 +48,7 @@ def to_hugging_face(model: ModelConfig, max_positions: int) -> dict[str, Any]:
             where it is longer.
 
     Raises:
-        InvalidInputError: no family has these biases, norms and window (code `export_unsupported`).
+        InvalidInputError: no family has these biases, norms and window (code `model_unsupported`).
     """
     family = _family(model)
     config = {
@@ -105,4 +105,4 @@ def _refuse(model: ModelConfig) -> None:
         f"no family of transformers has {', '.join(most)} and {last} together: use the shards of the "
         "checkpoint itself"
     )
-    raise InvalidInputError(message, code="export_unsupported")
+    raise InvalidInputError(message, code="model_unsupported")

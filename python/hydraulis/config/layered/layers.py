@@ -99,7 +99,7 @@ def read_tables(path: Path) -> dict[str, object]:
     """Read the tables of a TOML file.
 
     Raises:
-        InvalidInputError: it cannot be read (code `config_file`) or is not TOML (`config_syntax`).
+        InvalidInputError: it cannot be read (code `file_unreadable`) or is not TOML (`config_syntax`).
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -108,7 +108,7 @@ def read_tables(path: Path) -> dict[str, object]:
             f"run configuration '{path}' must be a file that can be read "
             f"({describe_read_error(path, error)}); check the path"
         )
-        raise InvalidInputError(message, code="config_file") from error
+        raise InvalidInputError(message, code="file_unreadable") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         message = f"run configuration '{path}' must be TOML in UTF-8: {error}; correct it there"
         raise InvalidInputError(message, code="config_syntax") from error

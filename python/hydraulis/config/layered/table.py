@@ -80,8 +80,8 @@ def from_table(cls: type[T], table: object, section: str, others: HintsBySection
         The instance, checked by its own constructor.
 
     Raises:
-        InvalidInputError: a key is unknown (code `config_unknown_key`) or missing (`config_missing_key`), a
-            value is of another type (`config_type`) or not one of the choices (`config_value`).
+        InvalidInputError: A key is unknown (code `config_unknown_key`) or missing (`config_missing_key`), or
+            a value has another type or is none of the choices (`config_value`).
     """
     if not isinstance(table, Mapping):
         raise _type_error(table, section or _WHOLE, "a table")
@@ -206,7 +206,7 @@ def _type_error(value: object, name: str, wanted: str) -> InvalidInputError:
     )
     remedy = "leave the quotes out" if is_quoted else "write it so"
     message = f"{name} = {as_toml(value)} is {found} and must be {wanted}; {remedy}"
-    return InvalidInputError(message, code="config_type")
+    return InvalidInputError(message, code="config_value")
 
 
 def _is_number(text: str) -> bool:

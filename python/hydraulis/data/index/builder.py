@@ -41,9 +41,9 @@ def ensure_index(
     Raises:
         InvalidInputError: records, a file or the tokenizer are refused; whole pieces that were done are kept,
             and without any there is no folder. Or there is no document (code `corpus_empty`), or an earlier
-            attempt left out what is to be refused now (`records_left_out`).
-        HydraulisError: another program builds this index (code `index_busy`), a process died
-            (`index_process`), or the disk refuses a file (`index_files`).
+            attempt left out what is to be refused now (`record_malformed`).
+        HydraulisError: another program builds this index (code `folder_busy`), a process died
+            (`index_process_failed`), or the disk refuses a file (`index_damaged`).
     """
     folder = index_folder(job, directory)
     try:
@@ -65,7 +65,7 @@ def check_index_directory(directory: Path) -> None:
     """Look whether an index could be made there.
 
     Raises:
-        HydraulisError: it could not (code `index_files`).
+        HydraulisError: it could not (code `index_damaged`).
     """
     try:
         check_folder_writable(nearest_existing(directory))
@@ -79,7 +79,7 @@ def _unwritable(folder: Path, error: OSError) -> HydraulisError:
         f"index '{folder}' cannot be written ({error.strerror or error}): {room}set data.index_directory to "
         "another place"
     )
-    return HydraulisError(message, code="index_files")
+    return HydraulisError(message, code="index_damaged")
 
 
 def index_folder(job: IndexJob, directory: Path) -> Path:
@@ -91,7 +91,7 @@ def check_extent(job: IndexJob, extent: Extent) -> None:
     """Refuse a complete index that holds no document, or leaves broken records out unasked.
 
     Raises:
-        InvalidInputError: it does (codes `corpus_empty`, `records_left_out`).
+        InvalidInputError: it does (codes `corpus_empty`, `record_malformed`).
     """
     if extent.documents == 0:
         raise _no_document(job, extent)
@@ -104,7 +104,7 @@ def _check_broken(job: IndexJob, extent: Extent) -> None:
             f'{describe_left_out(extent.broken, extent.first_broken)}; that was with data.broken = "skip": '
             "set it again, or correct the files"
         )
-        raise InvalidInputError(message, code="records_left_out")
+        raise InvalidInputError(message, code="record_malformed")
 
 
 def _no_document(job: IndexJob, extent: Extent) -> InvalidInputError:
@@ -118,14 +118,14 @@ def _no_document(job: IndexJob, extent: Extent) -> InvalidInputError:
         return no_record(job)
     message = (
         f"no document of {_files(job)} has a target, {format_count(extent.without_target, 'document')} left "
-        "out: check them, and what counts in the loss"
+        "out: check them and the tokens that count in the loss"
     )
     return InvalidInputError(message, code="corpus_empty")
 
 
 def no_record(job: IndexJob) -> InvalidInputError:
     """Make the error for files that are all empty."""
-    return InvalidInputError(f"no record is in {_files(job)}: name files that hold some", code="corpus_empty")
+    return InvalidInputError(f"no record is in {_files(job)}: name files with records", code="corpus_empty")
 
 
 def _files(job: IndexJob) -> str:
@@ -197,7 +197,7 @@ def _locked(folder: Path) -> Iterator[None]:
             message = (
                 f"another program is building index '{folder}': wait for it, or set data.index_directory"
             )
-            raise HydraulisError(message, code="index_busy") from error
+            raise HydraulisError(message, code="folder_busy") from error
         yield
 
 

@@ -170,7 +170,7 @@ def open_index(folder: Path) -> Corpus:
     """Map a complete index.
 
     Raises:
-        HydraulisError: it is not there, or its files are not those that it says (code `index_files`).
+        HydraulisError: it is not there, or its files are not those that it says (code `index_damaged`).
     """
     extent = complete_extent(folder)
     if extent is None:
@@ -178,15 +178,15 @@ def open_index(folder: Path) -> Corpus:
             f"index '{folder}' is not complete on this machine: put data.index_directory where every node "
             "sees it"
         )
-        raise HydraulisError(message, code="index_files")
+        raise HydraulisError(message, code="index_damaged")
     for name, size in extent.file_sizes().items():
         have = (folder / name).stat().st_size if (folder / name).exists() else -1
         if have != size:
             message = (
                 f"index file '{folder / name}' has {max(have, 0)} bytes and must have {size}: remove the "
-                "folder, and it is built anew"
+                "folder to build it again"
             )
-            raise HydraulisError(message, code="index_files")
+            raise HydraulisError(message, code="index_damaged")
 
     def mapped(name: str, dtype: str) -> Any:
         return np.memmap(folder / name, dtype=dtype, mode="r").view(np.ndarray)
@@ -210,6 +210,6 @@ def _read_extent(path: Path) -> Extent | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, TypeError) as error:
-        message = f"'{path}' cannot be read ({error}): remove its folder, and the index is built anew"
-        raise HydraulisError(message, code="index_files") from error
+        message = f"'{path}' cannot be read ({error}): remove its folder to build the index again"
+        raise HydraulisError(message, code="index_damaged") from error
     return dataclasses.replace(extent, first_broken=tuple(extent.first_broken))

@@ -103,17 +103,17 @@ class IndexJob:
         """The chat template as Jinja.
 
         Raises:
-            InvalidInputError: there is none, or its file cannot be read (code `chat_template`).
+            InvalidInputError: there is none, or its file cannot be read (code `chat_template_invalid`).
         """
         if self.chat_template:
             return load_template(self.chat_template)
         template = self.loaded_tokenizer.special.chat_template
         if not template:
             message = (
-                f"data.tokenizer = '{self.tokenizer}' brings no chat template: set data.chat_template "
+                f"data.tokenizer = '{self.tokenizer}' has no chat template: set data.chat_template "
                 f"(--chat-template) to a Jinja file, or to '{CHATML_NAME}'"
             )
-            raise InvalidInputError(message, code="chat_template")
+            raise InvalidInputError(message, code="chat_template_invalid")
         return template
 
     def encoder(self) -> Encoder:
@@ -266,7 +266,7 @@ def file_stamp(path: Path) -> tuple[str, int, int]:
     """Give what tells a file from another one without reading it: where it is, its size, when it changed.
 
     Raises:
-        InvalidInputError: it cannot be read (code `source_file`).
+        InvalidInputError: it cannot be read (code `data_file_invalid`).
     """
     try:
         status = path.stat()
@@ -274,5 +274,5 @@ def file_stamp(path: Path) -> tuple[str, int, int]:
         message = (
             f"file '{path}' cannot be read ({describe_read_error(path, error)}); check the path and the file"
         )
-        raise InvalidInputError(message, code="source_file") from error
+        raise InvalidInputError(message, code="data_file_invalid") from error
     return str(path.resolve()), status.st_size, status.st_mtime_ns

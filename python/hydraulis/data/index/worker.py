@@ -99,7 +99,7 @@ class WorkerProcesses:
             place: of the piece among the pieces.
 
         Raises:
-            HydraulisError: the tokenizer was refused, or the process died (code `index_process`).
+            HydraulisError: the tokenizer was refused, or the process died (code `index_process_failed`).
         """
         number = place % self._number
         while (answer := self._receive(number)) is not None:
@@ -134,10 +134,10 @@ class WorkerProcesses:
     def _died(self, number: int) -> HydraulisError:
         code = self._processes[number].wait()
         message = (
-            f"a process that tokenises ended with code {code}, perhaps for lack of memory: start again to go "
-            "on where it stopped, with fewer data.index_processes"
+            f"a tokenizing process ended with code {code}, perhaps for lack of memory: start again with "
+            "fewer data.index_processes; complete parts are kept"
         )
-        return HydraulisError(message, code="index_process")
+        return HydraulisError(message, code="index_process_failed")
 
 
 def serve(requests: BinaryIO, answers: BinaryIO, tell: Callable[[float], None]) -> None:

@@ -20,7 +20,8 @@ class ArrowFile:
         fields: that are wanted of each record.
 
     Raises:
-        InvalidInputError: it is no Arrow file (code `source_file`), or lacks a field (`record_field`).
+        InvalidInputError: it is no Arrow file (code `data_file_invalid`), or lacks a field
+            (`record_malformed`).
         HydraulisError: pyarrow is not installed (code `extra_missing`).
         OSError: it cannot be read.
     """
@@ -34,8 +35,8 @@ class ArrowFile:
         try:
             names = self._open().schema.names
         except self._pyarrow.ArrowInvalid as error:
-            message = f"file '{path}' is no Arrow file ({error}); write it anew"
-            raise InvalidInputError(message, code="source_file") from error
+            message = f"file '{path}' is no Arrow file ({error}); write it again"
+            raise InvalidInputError(message, code="data_file_invalid") from error
         check_fields(names, fields, f"file '{path}'")
 
     def pieces(self) -> list[tuple[int, int]]:

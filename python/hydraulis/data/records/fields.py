@@ -47,7 +47,7 @@ _CHAT = "messages"
 
 
 def check_fields(names: Collection[str], fields: Sequence[str], place: str) -> None:
-    """Refuse a file that lacks a field (code `record_field`).
+    """Refuse a file that lacks a field (code `record_malformed`).
 
     Args:
         names: of the fields that are there.
@@ -69,7 +69,7 @@ def find_missing_field(names: Collection[str], fields: Sequence[str]) -> BrokenR
             )
             why = (
                 f" has no field '{field}', its fields are {have}: set data.sources.fields (--field of "
-                f"hydraulis analyze) to what every record has{is_chat}"
+                f"hydraulis analyze) to fields that every record has{is_chat}"
             )
-            return BrokenRecord(why, code="record_field")
+            return BrokenRecord(why, code="record_malformed")
     return None

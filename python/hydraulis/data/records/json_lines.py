@@ -37,8 +37,7 @@ class JsonLines:
     def records(self, start: int, stop: int) -> Iterator[tuple[int, Sequence[object] | BrokenRecord]]:
         """Read the records whose lines begin at byte `start` to before `stop`; blank lines are skipped.
 
-        Broken is a line that is no JSON object in UTF-8 (code `record_syntax`), or has not all fields
-        (`record_field`).
+        A line is broken if it is no JSON object in UTF-8 or lacks a field (code `record_malformed`).
         """
         with self._path.open("rb") as file:
             if start:
@@ -71,10 +70,10 @@ class JsonLines:
             record = json.loads(line.decode().rstrip())
         except UnicodeDecodeError as error:
             why = f" is not UTF-8 (byte {error.start}): save the file as UTF-8 text"
-            return BrokenRecord(why, code="record_syntax")
+            return BrokenRecord(why, code="record_malformed")
         except (ValueError, RecursionError) as error:
             why = f" is no JSON ({describe_json_error(error)}): write one object per line"
-            return BrokenRecord(why, code="record_syntax")
+            return BrokenRecord(why, code="record_malformed")
         if not isinstance(record, dict):
-            return BrokenRecord(" is no JSON object: write one per line", code="record_syntax")
+            return BrokenRecord(" is no JSON object: write one per line", code="record_malformed")
         return find_missing_field(record, self._fields) or [record[name] for name in self._fields]

@@ -21,7 +21,8 @@ class ParquetFile:
         fields: that are wanted of each record.
 
     Raises:
-        InvalidInputError: it is no Parquet file (code `source_file`), or lacks a field (`record_field`).
+        InvalidInputError: it is no Parquet file (code `data_file_invalid`), or lacks a field
+            (`record_malformed`).
         HydraulisError: pyarrow is not installed (code `extra_missing`).
         OSError: it cannot be read.
     """
@@ -32,8 +33,8 @@ class ParquetFile:
         try:
             self._file = parquet.ParquetFile(path)
         except pyarrow.ArrowInvalid as error:
-            message = f"file '{path}' is no Parquet file ({error}); write it anew"
-            raise InvalidInputError(message, code="source_file") from error
+            message = f"file '{path}' is no Parquet file ({error}); write it again"
+            raise InvalidInputError(message, code="data_file_invalid") from error
         check_fields(self._file.schema_arrow.names, fields, f"file '{path}'")
         self._path = path
         self._fields = fields

@@ -46,7 +46,7 @@ def open_records(path: Path, fields: Sequence[str]) -> RecordFile:
         fields: that are wanted of each record.
 
     Raises:
-        InvalidInputError: the file cannot be read (code `source_file`).
+        InvalidInputError: the file cannot be read (code `data_file_invalid`).
         HydraulisError: the library that reads it is not installed (code `extra_missing`).
     """
     try:
@@ -55,4 +55,4 @@ def open_records(path: Path, fields: Sequence[str]) -> RecordFile:
         message = (
             f"file '{path}' cannot be read ({describe_read_error(path, error)}); check the path and the file"
         )
-        raise InvalidInputError(message, code="source_file") from error
+        raise InvalidInputError(message, code="data_file_invalid") from error

@@ -37,7 +37,7 @@ def run_length(config: RunConfig, data: SequenceSource) -> RunLength | None:
 
     Raises:
         InvalidInputError: no epoch fills a batch, and its end is to be dropped, or the epochs are very many
-            steps (code `sampler_input`).
+            steps (code `argument_invalid`).
     """
     epochs = config.train.epochs
     if epochs is None:

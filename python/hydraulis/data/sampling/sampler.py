@@ -72,7 +72,7 @@ class BatchSampler:
     Raises:
         InvalidInputError: there is no sequence, one of them is empty, the budget is less than 1, very many
             epochs or, where the end of an epoch is dropped, more than one, or the seed is negative (code
-            `sampler_input`).
+            `argument_invalid`).
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class BatchSampler:
         self._epochs = epochs
         if self.epochs_per_batch > _MOST_EPOCHS:
             message = (
-                f"the budget of a batch is {per_batch:,}, some {self.epochs_per_batch:,.0f} times what all "
-                f"sequences take; the limit is {_MOST_EPOCHS:,} times; lower it, or add data"
+                f"the budget of a batch is {per_batch:,}, some {self.epochs_per_batch:,.0f} times all "
+                f"sequences together; the limit is {_MOST_EPOCHS:,} times; lower it, or add data"
             )
-            raise InvalidInputError(message, code="sampler_input")
+            raise InvalidInputError(message, code="argument_invalid")
         self._starts = [_Position(epoch=0, index=0)]
         # Two epochs, so that a batch at the border and those around it do not make them anew.
         self._epoch = lru_cache(maxsize=2)(self._make_epoch)
@@ -111,7 +111,7 @@ class BatchSampler:
         """Return a global batch, counted from 0; behind the end of the stream it is empty.
 
         Raises:
-            InvalidInputError: the index is negative (code `sampler_input`).
+            InvalidInputError: the index is negative (code `argument_invalid`).
         """
         documents, start, _ = self._take(self._start(index))
         return GlobalBatch(index=index, epoch=start.epoch, documents=documents)
@@ -125,15 +125,15 @@ class BatchSampler:
         """Count the batches that begin in the first epochs: as many steps as go through the data so often.
 
         Raises:
-            InvalidInputError: they are more than anybody waits for (code `sampler_input`).
+            InvalidInputError: they are more than anybody waits for (code `argument_invalid`).
         """
         about = epochs * int(self._sizes.sum()) // self.per_batch
         if about > _MOST_STEPS:
             message = (
                 f"epochs = {epochs:,} are about {about:,} steps of these data; the limit is {_MOST_STEPS:,}; "
-                "lower it, or say by steps alone how long the run is"
+                "lower it, or set the length of the run by steps alone"
             )
-            raise InvalidInputError(message, code="sampler_input")
+            raise InvalidInputError(message, code="argument_invalid")
         batches = 0
         while self._take(self._start(batches))[1].epoch < epochs:
             batches += 1
@@ -142,7 +142,7 @@ class BatchSampler:
     def _start(self, index: int) -> _Position:
         if index < 0:
             message = f"batch {index} must be at least 0; count batches from 0"
-            raise InvalidInputError(message, code="sampler_input")
+            raise InvalidInputError(message, code="argument_invalid")
         while len(self._starts) <= index:
             self._starts.append(self._take(self._starts[-1])[2])
         return self._starts[index]
@@ -175,7 +175,7 @@ class BatchSampler:
                 f"the budget of a batch is {self.per_batch}, and all {length} sequences of epoch {epoch} do "
                 "not reach it, so every epoch would be dropped; lower the budget, or let epochs continue"
             )
-            raise InvalidInputError(message, code="sampler_input")
+            raise InvalidInputError(message, code="argument_invalid")
         return _Position(epoch + 1, 0, dropped + length - first)
 
     def _make_epoch(self, epoch: int) -> tuple[SequenceIndices, npt.NDArray[np.int64]]:
@@ -208,14 +208,14 @@ def batches_in_order(sizes: npt.NDArray[np.int64], per_batch: int) -> list[Seque
 def _check(sizes: npt.NDArray[np.int64], per_batch: int, seed: int) -> None:
     if len(sizes) == 0:
         message = "sizes holds 0 sequences and must hold at least 1; check where the data comes from"
-        raise InvalidInputError(message, code="sampler_input")
+        raise InvalidInputError(message, code="argument_invalid")
     shortest = int(np.argmin(sizes))
     if sizes[shortest] < 1:
         message = f"sequence {shortest} has size {sizes[shortest]} and must have at least 1; leave it out"
-        raise InvalidInputError(message, code="sampler_input")
+        raise InvalidInputError(message, code="argument_invalid")
     if per_batch < 1:
         message = f"per_batch = {per_batch} must be at least 1; raise it"
-        raise InvalidInputError(message, code="sampler_input")
+        raise InvalidInputError(message, code="argument_invalid")
     if seed < 0:
         message = f"seed = {seed} must be at least 0; choose another"
-        raise InvalidInputError(message, code="sampler_input")
+        raise InvalidInputError(message, code="argument_invalid")

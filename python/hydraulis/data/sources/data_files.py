@@ -26,7 +26,7 @@ def list_data_files(config: DataConfig) -> list[DataFile]:
 
     Raises:
         InvalidInputError: nothing bears a name (see `source_files`), or a file cannot be read (code
-            `source_file`).
+            `data_file_invalid`).
     """
     by_source = (find_files(config, number) for number in range(len(config.sources)))
     paths = (path for records, mapped in by_source for path in (*records, *mapped))

@@ -17,8 +17,8 @@ def find_source_files(names: Sequence[str]) -> list[Path]:
     a glob come in the order of their names, and a set of Megatron's two files is named by its `.idx`.
 
     Raises:
-        InvalidInputError: nothing bears a name (code `source_missing`), a folder is no saved data set, or a
-            file is of no known kind (`source_file`).
+        InvalidInputError: nothing bears a name (code `file_unreadable`), a folder is no saved data set, or a
+            file is of no known kind (`data_file_invalid`).
     """
     found: dict[Path, None] = {}
     for name in names:
@@ -26,9 +26,9 @@ def find_source_files(names: Sequence[str]) -> list[Path]:
         if not paths:
             where = "" if Path(name).is_absolute() else f" in {Path.cwd()}"
             message = (
-                f"data.sources.files: nothing bears the name '{name}'{where}; check the path, or the glob"
+                f"data.sources.files: no file or folder matches '{name}'{where}; check the path, or the glob"
             )
-            raise InvalidInputError(message, code="source_missing")
+            raise InvalidInputError(message, code="file_unreadable")
         for path in paths:
             for file in _saved_files(path) if path.is_dir() else (path,):
                 found[_checked(file)] = None
@@ -48,7 +48,7 @@ def _checked(path: Path) -> Path:
             f"file '{path}' is of no known kind: the endings are .jsonl, .ndjson, .parquet, .arrow, .npy, "
             ".bin and .idx; unpack or convert it"
         )
-        raise InvalidInputError(message, code="source_file")
+        raise InvalidInputError(message, code="data_file_invalid")
     return path
 
 
@@ -57,7 +57,7 @@ def _saved_files(folder: Path) -> Iterator[Path]:
     if (folder / "dataset_dict.json").exists():
         splits = ", ".join(json.loads((folder / "dataset_dict.json").read_text(encoding="utf-8"))["splits"])
         message = f"folder '{folder}' holds several splits ({splits}): name the folder of one of them"
-        raise InvalidInputError(message, code="source_file")
+        raise InvalidInputError(message, code="data_file_invalid")
     try:
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         names = [one["filename"] for one in state["_data_files"]]
@@ -66,9 +66,9 @@ def _saved_files(folder: Path) -> Iterator[Path]:
             f"folder '{folder}' is no data set that Hugging Face's datasets saved ({error}): name its files, "
             "such as 'folder/*.jsonl'"
         )
-        raise InvalidInputError(message, code="source_file") from error
+        raise InvalidInputError(message, code="data_file_invalid") from error
     if state.get("_indices_files") or state.get("_indices_data_files"):
         message = f"folder '{folder}' holds a selection of its rows: call flatten_indices() and save it again"
-        raise InvalidInputError(message, code="source_file")
+        raise InvalidInputError(message, code="data_file_invalid")
     for name in names:
         yield folder / name

@@ -47,7 +47,7 @@ def open_megatron(path: Path) -> Corpus:
 
     Raises:
         InvalidInputError: one of the files cannot be read, or they are no data set of version 1 (code
-            `megatron_files`), or hold no token (`corpus_empty`).
+            `data_file_invalid`), or hold no token (`corpus_empty`).
     """
     index, tokens = path.with_suffix(".idx"), path.with_suffix(".bin")
     try:
@@ -109,26 +109,26 @@ def _offsets(
 
 def _refusal(path: Path, why: str) -> InvalidInputError:
     message = f"data set '{path}': {why}; give a .bin and an .idx of Megatron's indexed format, version 1"
-    return InvalidInputError(message, code="megatron_files")
+    return InvalidInputError(message, code="data_file_invalid")
 
 
 def open_numpy_tokens(path: Path) -> Corpus:
     """Map an array of tokens.
 
     Raises:
-        InvalidInputError: the file cannot be read or holds something else (code `source_file`).
+        InvalidInputError: the file cannot be read or holds something else (code `data_file_invalid`).
     """
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         message = f"file '{path}' is no .npy array that can be read ({error}); write it with numpy.save"
-        raise InvalidInputError(message, code="source_file") from error
+        raise InvalidInputError(message, code="data_file_invalid") from error
     if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or array.size == 0 or array.flags.fnc:
         message = (
             f"file '{path}' has shape {array.shape} and dtype {array.dtype}: it must hold tokens, as "
             "integers in one or two dimensions in C order; convert it first"
         )
-        raise InvalidInputError(message, code="source_file")
+        raise InvalidInputError(message, code="data_file_invalid")
     row = array.shape[-1]
     return Corpus(
         token_T=array.reshape(-1).view(np.ndarray),

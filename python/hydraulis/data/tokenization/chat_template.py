@@ -42,7 +42,7 @@ def load_template(name: str) -> str:
     """Return the Jinja source of a template: `chatml`, or what a file holds.
 
     Raises:
-        InvalidInputError: the file cannot be read (code `chat_template`).
+        InvalidInputError: the file cannot be read (code `chat_template_invalid`).
     """
     if name == CHATML_NAME:
         return CHATML
@@ -55,7 +55,7 @@ def load_template(name: str) -> str:
             f"chat template '{path}' cannot be read ({why}); data.chat_template, or --chat-template "
             f"of hydraulis analyze, names a Jinja file, or '{CHATML_NAME}'{did_you_mean(name, [CHATML_NAME])}"
         )
-        raise InvalidInputError(message, code="chat_template") from error
+        raise InvalidInputError(message, code="chat_template_invalid") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class ChatTemplate:
         name: of the template, for the error of one that cannot be compiled.
 
     Raises:
-        InvalidInputError: it is no template (code `chat_template`).
+        InvalidInputError: it is no template (code `chat_template_invalid`).
         HydraulisError: the library is not installed (code `extra_missing`).
     """
 
@@ -92,8 +92,8 @@ class ChatTemplate:
             self._template = _environment(self._jinja).from_string(source)
         except self._jinja.TemplateSyntaxError as error:
             place = f"{name}, line {error.lineno}"
-            message = f"{place}: this is no Jinja template ({error.message}); mend it, or give another one"
-            raise InvalidInputError(message, code="chat_template") from error
+            message = f"{place}: this is no Jinja template ({error.message}); correct it, or use another one"
+            raise InvalidInputError(message, code="chat_template_invalid") from error
         self._marks_assistant = "endgeneration" in source
         self._writes_tool_calls = _TOOL_CALLS in source
         self._special_tokens = dict(special_tokens)
@@ -107,7 +107,7 @@ class ChatTemplate:
 
         Raises:
             InvalidInputError: the template refuses the messages, or what the assistant wrote cannot be told
-                (code `chat_template`).
+                (code `chat_template_invalid`).
         """
         _check_messages(messages, tools)
         marked = self._text(messages, tools)
@@ -179,19 +179,19 @@ class ChatTemplate:
                 **self._special_tokens,
             )
         except (self._jinja.TemplateError, TypeError, ValueError, KeyError) as error:
-            remedy = "mend the messages or the template"
+            remedy = "correct the messages or the template"
             if isinstance(error, TypeError | self._jinja.UndefinedError):
                 remedy = _where_no_text(messages) or remedy
             message = f"the chat template refuses the messages: {error}; {remedy}"
-            raise InvalidInputError(message, code="chat_template") from error
+            raise InvalidInputError(message, code="chat_template_invalid") from error
         return text
 
 
 def _check_messages(messages: Sequence[Message], tools: Sequence[Any] | None) -> None:
     written = json.dumps([messages, tools], ensure_ascii=False, default=str)
     if _BEGIN in written or _END in written:
-        message = "the messages hold the character U+FDD0 or U+FDD1, which is no text; replace it"
-        raise InvalidInputError(message, code="record_value")
+        message = "the messages contain the character U+FDD0 or U+FDD1, which is no text; replace it"
+        raise InvalidInputError(message, code="record_malformed")
 
 
 def _refuse_tool_calls(messages: Sequence[Message]) -> None:
@@ -200,9 +200,10 @@ def _refuse_tool_calls(messages: Sequence[Message]) -> None:
         if message.get(_TOOL_CALLS):
             text = (
                 f"message {number}, counted from 0, has {_TOOL_CALLS}, which the chat template does not "
-                "write: set data.chat_template (--chat-template) to one that does, or leave the record out"
+                "write: set data.chat_template (--chat-template) to one that writes them, or leave the "
+                "record out"
             )
-            raise InvalidInputError(text, code="chat_template")
+            raise InvalidInputError(text, code="chat_template_invalid")
 
 
 def _where_no_text(messages: Sequence[Message]) -> str:
@@ -237,8 +238,8 @@ def _without_marks(marked: str) -> RenderedChat:
     for number, part in enumerate(marked.split(_BEGIN)):
         inside, mark, outside = part.partition(_END) if number else ("", "", part)
         if bool(mark) != bool(number) or _END in outside:
-            message = "what the chat template marks as the assistant's is nested; mark each part by itself"
-            raise InvalidInputError(message, code="chat_template")
+            message = "the chat template nests its marks of the assistant's text; mark each part separately"
+            raise InvalidInputError(message, code="chat_template_invalid")
         if number:
             spans.append((length, length + len(inside)))
         parts += [inside, outside]
@@ -255,10 +256,10 @@ def _common_start(one: str, other: str) -> int:
 
 def _cannot_tell(number: int) -> InvalidInputError:
     message = (
-        f"what the chat template makes of assistant's message {number} cannot be told from the rest: mark it "
-        "there with {% generation %} and {% endgeneration %}"
+        f"the chat template does not delimit the text of assistant's message {number}: mark it "
+        "in the template with {% generation %} and {% endgeneration %}"
     )
-    return InvalidInputError(message, code="chat_template")
+    return InvalidInputError(message, code="chat_template_invalid")
 
 
 def _environment(jinja: Any) -> Any:

@@ -30,8 +30,8 @@ class Encoder(Protocol):
         """Return the tokens of a record.
 
         Raises:
-            InvalidInputError: a value is not what it must be (code `record_value`, or that of the template);
-                the message does not know where the record stands.
+            InvalidInputError: a value is not what it must be (code `record_malformed`, or that of the
+                template); the message does not know where the record stands.
         """
 
 
@@ -123,9 +123,9 @@ class TokensEncoder:
             wrong = tokens.min() if tokens.min() < 0 else tokens.max()
             message = (
                 f"field '{self._fields[0]}' holds the token {wrong}: the limits are 0 and {LARGEST_TOKEN}; "
-                "tokenise it anew"
+                "tokenize it again"
             )
-            raise InvalidInputError(message, code="record_value")
+            raise InvalidInputError(message, code="record_malformed")
         if not self.masked:
             return tokens
         labels = _integers(self._fields[1], values[1], "label")
@@ -134,7 +134,7 @@ class TokensEncoder:
                 f"field '{self._fields[1]}' has {format_count(len(labels), 'label')} for "
                 f"{format_count(len(tokens), 'token')}; give one for each"
             )
-            raise InvalidInputError(message, code="record_value")
+            raise InvalidInputError(message, code="record_malformed")
         return MaskedTokens(tokens, labels != IGNORED_LABEL)
 
 
@@ -148,7 +148,7 @@ def _ended(tokens: Tokens, eos: int | None) -> Tokens:
 def _text(field: str, value: object) -> str:
     if isinstance(value, bytes):
         message = f"field '{field}' holds bytes where a string must be; make the column one of strings"
-        raise InvalidInputError(message, code="record_value")
+        raise InvalidInputError(message, code="record_malformed")
     if not isinstance(value, str):
         raise _value(field, value, "a string")
     return value
@@ -159,10 +159,10 @@ def _messages(field: str, value: object) -> list[Mapping[str, Any]]:
         raise _value(field, value, "a list of messages")
     if not value:
         message = (
-            f"field '{field}' holds no message, and a conversation has at least 1; mend the record, or leave "
-            "it out"
+            f"field '{field}' holds no message, and a conversation has at least 1; correct the record, or "
+            "leave it out"
         )
-        raise InvalidInputError(message, code="record_value")
+        raise InvalidInputError(message, code="record_malformed")
     for number, message in enumerate(value):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             place = f"{field}[{number}]"
@@ -171,7 +171,7 @@ def _messages(field: str, value: object) -> list[Mapping[str, Any]]:
                     f"field '{place}' has 'from' and 'value', as ShareGPT writes them; rename them to 'role' "
                     "and 'content', and human and gpt to user and assistant"
                 )
-                raise InvalidInputError(text, code="record_value")
+                raise InvalidInputError(text, code="record_malformed")
             raise _value(place, message, 'a message such as {"role": "user", "content": "..."}')
     # Columns give every message every key that any of them has.
     return [
@@ -191,5 +191,5 @@ def _integers(field: str, value: object, what: str) -> Tokens:
 
 def _value(field: str, value: object, wanted: str) -> InvalidInputError:
     held = as_short_json(value)
-    message = f"field '{field}' holds {held} where {wanted} must be; mend the record, or leave it out"
-    return InvalidInputError(message, code="record_value")
+    message = f"field '{field}' holds {held} where {wanted} must be; correct the record, or leave it out"
+    return InvalidInputError(message, code="record_malformed")

@@ -98,7 +98,7 @@ class JsonTokenizer:
         path: the file, or the folder that holds it.
 
     Raises:
-        InvalidInputError: it, or a file beside it, cannot be read (code `tokenizer_file`).
+        InvalidInputError: it, or a file beside it, cannot be read (code `tokenizer_invalid`).
         HydraulisError: the library is not installed (code `extra_missing`).
     """
 
@@ -110,7 +110,7 @@ class JsonTokenizer:
             self._tokenizer: Any = library.Tokenizer.from_str(content.decode())
         except Exception as error:  # the library raises plain Exception
             message = f"tokenizer '{file}' cannot be read ({error}); give a tokenizer.json of Hugging Face"
-            raise InvalidInputError(message, code="tokenizer_file") from error
+            raise InvalidInputError(message, code="tokenizer_invalid") from error
         # A document is taken whole: what is too long is cut, and counted, later.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -123,7 +123,7 @@ class JsonTokenizer:
         """Return the id of a token of the vocabulary.
 
         Raises:
-            InvalidInputError: there is none that is written so (code `tokenizer_token`).
+            InvalidInputError: there is none that is written so (code `tokenizer_invalid`).
         """
         token: int | None = self._tokenizer.token_to_id(text)
         if token is None:
@@ -150,7 +150,7 @@ def load_tokenizer(name: str) -> Tokenizer:
         name: `bytes`, a `tokenizer.json`, or a folder that holds one.
 
     Raises:
-        InvalidInputError: the file cannot be read (code `tokenizer_file`).
+        InvalidInputError: the file cannot be read (code `tokenizer_invalid`).
         HydraulisError: the library is not installed (code `extra_missing`).
     """
     return ByteTokenizer() if name == BYTES else JsonTokenizer(Path(name))
@@ -163,8 +163,8 @@ def _special_tokens(folder: Path) -> tuple[SpecialTokens, bytes]:
     try:
         settings = json.loads(content)
     except ValueError as error:
-        message = f"'{path}' is no JSON ({error}); mend it, or give a copy of tokenizer.json alone"
-        raise InvalidInputError(message, code="tokenizer_file") from error
+        message = f"'{path}' is no JSON ({error}); correct it, or give a copy of tokenizer.json alone"
+        raise InvalidInputError(message, code="tokenizer_invalid") from error
     named = {
         key: _written(value)
         for key, value in settings.items()
@@ -199,7 +199,7 @@ def _read(path: Path) -> bytes:
             f"tokenizer file '{path}' cannot be read ({why}); give a tokenizer.json, its folder, or '{BYTES}'"
             f"{hub_remedy(str(path))}{did_you_mean(str(path), [BYTES])}"
         )
-        raise InvalidInputError(message, code="tokenizer_file") from error
+        raise InvalidInputError(message, code="tokenizer_invalid") from error
 
 
 def _utf8(text: str) -> bytes:
@@ -207,9 +207,9 @@ def _utf8(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         message = f"character {error.start} is half of a surrogate pair, which is no text; replace it"
-        raise InvalidInputError(message, code="record_value") from error
+        raise InvalidInputError(message, code="record_malformed") from error
 
 
 def _no_token(text: str, tokenizer: str) -> InvalidInputError:
     message = f"tokenizer '{tokenizer}' has no token '{text}'; name one of its vocabulary"
-    return InvalidInputError(message, code="tokenizer_token")
+    return InvalidInputError(message, code="tokenizer_invalid")

@@ -57,7 +57,7 @@ class AttentionMask:
 
     Raises:
         InvalidInputError: there are not as many key segments as query segments, or a causal mask has segments
-            of other lengths: kernels disagree on what that means (code `attention_shape`).
+            of other lengths: kernels disagree on what that means (code `micro_batch_invalid`).
     """
 
     queries: Segments
@@ -69,10 +69,10 @@ class AttentionMask:
         if len(self.queries.lengths) != len(self.keys.lengths) or (self.causal and not same):
             message = (
                 f"queries have segments of {self.queries.lengths} tokens, keys of {self.keys.lengths}, "
-                f"causal = {self.causal}: there must be as many, and of the same lengths if causal; "
-                "cut both sides alike"
+                f"causal = {self.causal}: both need the same number of segments, and the same lengths if "
+                "causal; cut both alike"
             )
-            raise InvalidInputError(message, code="attention_shape")
+            raise InvalidInputError(message, code="micro_batch_invalid")
 
 
 class AttentionKernel(Protocol):
@@ -104,7 +104,7 @@ class AttentionKernel(Protocol):
 
 
 def check_heads(heads: Heads, mask: AttentionMask) -> None:
-    """Raise `InvalidInputError` (code `attention_shape`) unless the heads are those of the mask.
+    """Raise `InvalidInputError` (code `micro_batch_invalid`) unless the heads are those of the mask.
 
     They must hold its tokens, and D must be contiguous: the CPU kernel returns NaN otherwise (torch 2.13).
     """
@@ -112,11 +112,11 @@ def check_heads(heads: Heads, mask: AttentionMask) -> None:
         if x.shape[0] != segments.num_tokens:
             message = (
                 f"{name} holds {x.shape[0]} tokens, but its segments hold {segments.num_tokens}; "
-                "pass the sequences of this very micro-batch"
+                "pass the sequences of the same micro-batch"
             )
-            raise InvalidInputError(message, code="attention_shape")
+            raise InvalidInputError(message, code="micro_batch_invalid")
         if x.stride(-1) != 1:
             message = (
                 f"{name} has stride {x.stride(-1)} in its last dim, the limit is 1; call contiguous() on it"
             )
-            raise InvalidInputError(message, code="attention_shape")
+            raise InvalidInputError(message, code="micro_batch_invalid")

@@ -38,8 +38,8 @@ def varlen_attention(
         o_TND, contiguous, in the dtype of the queries.
 
     Raises:
-        InvalidInputError: no kernel, or not that one, takes such heads (code `attention_kernel`), or the
-            tensors do not hold the tokens of `segments`, or D is not contiguous (code `attention_shape`).
+        InvalidInputError: no kernel, or not that one, takes such heads (code `attention_unsupported`), or the
+            tensors do not hold the tokens of `segments`, or D is not contiguous (code `micro_batch_invalid`).
     """
     mask = AttentionMask(segments, segments, causal=True)
     check_heads(Heads(q_TND, k_TKD, v_TKD), mask)
@@ -50,7 +50,7 @@ def choose_kernel(q_TND: Tensor, kind: AttentionKind = "auto") -> AttentionKerne
     """Take the first kernel that computes such heads on their device, among all or of one kind.
 
     Raises:
-        InvalidInputError: none does; the message says why of each (code `attention_kernel`).
+        InvalidInputError: none does; the message says why of each (code `attention_unsupported`).
     """
     refusals = []
     for kernel in (kernel for kernel in KERNELS if kind in ("auto", kernel.kind)):
@@ -63,7 +63,7 @@ def choose_kernel(q_TND: Tensor, kind: AttentionKind = "auto") -> AttentionKerne
         f"no attention for {dtype} heads of dim {q_TND.shape[-1]} on {q_TND.device} with train.attention = "
         f"'{kind}' ({'; '.join(refusals)}); change the kernel, the device, the dtype or head_dim"
     )
-    raise InvalidInputError(message, code="attention_kernel")
+    raise InvalidInputError(message, code="attention_unsupported")
 
 
 class _VarlenAttention(torch.autograd.Function):

@@ -50,7 +50,7 @@ class ContextParallel:
             that they are of, which attend across the group.
 
         Raises:
-            InvalidInputError: T is not a multiple of the group's size (code `token_split`).
+            InvalidInputError: T is not a multiple of the group's size (code `micro_batch_invalid`).
         """
         rank, cp = self.group.rank(), self.group.size()
         if whole.num_tokens % cp:
@@ -58,7 +58,7 @@ class ContextParallel:
                 f"{whole.num_tokens} tokens do not split evenly over {cp} ranks of a context group; "
                 f"pad the micro-batch to a multiple of {cp}"
             )
-            raise InvalidInputError(message, code="token_split")
+            raise InvalidInputError(message, code="micro_batch_invalid")
         device = whole.position_T.device
         if self.kind == "ulysses":
             num_tokens = whole.num_tokens // cp

@@ -15,13 +15,13 @@ def check_context_degree(config: ModelConfig, scheme: Scheme, kind: ContextKind 
         kind: of context parallelism; None if the scheme has none.
 
     Raises:
-        InvalidInputError: Ulysses would leave a rank without a query head (code `context_degree`).
+        InvalidInputError: Ulysses would leave a rank without a query head (code `scheme_model_mismatch`).
     """
     heads = config.num_attention_heads // scheme.tp
     if kind == "ulysses" and scheme.cp > heads:
         message = (
             f"context degree cp = {scheme.cp} of scheme {scheme} is above its limit of {heads}, the query "
-            "heads of a tensor rank (num_attention_heads / tp), which Ulysses shares out; choose a smaller "
-            "degree, or ring attention"
+            "heads of a tensor rank (num_attention_heads / tp), which Ulysses assigns to ranks; choose a "
+            "smaller degree, or ring attention"
         )
-        raise InvalidInputError(message, code="context_degree")
+        raise InvalidInputError(message, code="scheme_model_mismatch")

@@ -17,7 +17,7 @@ def write_durably(path: Path, write: Callable[[Path], object]) -> None:
         write: writes it to the path that it is given.
 
     Raises:
-        HydraulisError: it cannot be written (code `checkpoint_write`).
+        HydraulisError: it cannot be written (code `file_unwritable`).
     """
     try:
         with replace_file(path, durable=True) as unfinished:
@@ -25,4 +25,4 @@ def write_durably(path: Path, write: Callable[[Path], object]) -> None:
     # safetensors has an exception of its own for a full disk.
     except (OSError, SafetensorError) as error:
         message = f"{path} cannot be written: {error}; make room, or set output.directory to another disk"
-        raise HydraulisError(message, code="checkpoint_write") from error
+        raise HydraulisError(message, code="file_unwritable") from error

@@ -11,7 +11,7 @@ from hydraulis.runtime.records.run_directory import CHECKPOINTS, why_no_folder
 from hydraulis.text.numbers import format_count
 
 _NAME = re.compile(r"step-(\d{8,})")
-_BEGIN_ANEW = ", or train without resuming: that begins anew in a folder of its own"
+_NEW_RUN = ", or train without resuming, which starts a new run in its own folder"
 _MOST_NAMED = 5
 
 
@@ -83,7 +83,7 @@ def remove(checkpoint: Path) -> None:
         shutil.rmtree(checkpoint)
 
 
-def newest_checkpoint(run: Path, otherwise: str = _BEGIN_ANEW) -> Path:
+def newest_checkpoint(run: Path, otherwise: str = _NEW_RUN) -> Path:
     """Give the newest complete checkpoint of a run.
 
     Args:

@@ -107,8 +107,8 @@ class Manifest:
             source: its path, for messages.
 
         Raises:
-            InvalidInputError: it is of another format (code `checkpoint_format`).
-            HydraulisError: it is no JSON, or not what a manifest must be (code `checkpoint_torn`).
+            InvalidInputError: it is of another format (code `run_unreadable`).
+            HydraulisError: it is no JSON, or not what a manifest must be (code `checkpoint_damaged`).
         """
         document = _document(text, source)
         known = document.pop("format", None)
@@ -117,7 +117,7 @@ class Manifest:
                 f"{source} has format {known!r} and must have '{FORMAT}': "
                 "read it with the release that wrote it"
             )
-            raise InvalidInputError(message, code="checkpoint_format")
+            raise InvalidInputError(message, code="run_unreadable")
         try:
             manifest = from_table(cls, document, "manifest")
         except InvalidInputError as error:
@@ -149,12 +149,12 @@ def torn(path: str, cause: str) -> HydraulisError:
     beside = [one.parent for one in checkpoint.parent.glob(f"step-*/{MANIFEST}") if one.parent != checkpoint]
     # By their numbers, which may have more digits than they are filled up to.
     newest = max(beside, key=lambda one: (len(one.name), one.name), default=None)
-    then = f"{newest} is then the newest" if newest else "none is left then, so begin anew without resuming"
+    then = f"{newest} is then the newest" if newest else "none is left then, so start without resuming"
     message = (
         f"checkpoint file {path} is not whole: {cause}; copy the checkpoint again, or remove it (rm -r "
         f"{shlex.quote(str(checkpoint))}): {then}"
     )
-    return HydraulisError(message, code="checkpoint_torn")
+    return HydraulisError(message, code="checkpoint_damaged")
 
 
 def _document(text: str, source: str) -> dict[str, object]:

@@ -18,8 +18,8 @@ def read_manifest(checkpoint: Path) -> Manifest:
     """Read the manifest of a checkpoint.
 
     Raises:
-        InvalidInputError: it is of another format (code `checkpoint_format`).
-        HydraulisError: it cannot be read, or is not what a manifest must be (code `checkpoint_torn`).
+        InvalidInputError: it is of another format (code `run_unreadable`).
+        HydraulisError: it cannot be read, or is not what a manifest must be (code `checkpoint_damaged`).
     """
     path = checkpoint / MANIFEST
     try:
@@ -33,7 +33,7 @@ def check_shards(checkpoint: Path, manifest: Manifest) -> None:
     """Refuse a checkpoint whose shards are not all as long as they were written.
 
     Raises:
-        HydraulisError: one is not there, or shorter or longer (code `checkpoint_torn`).
+        HydraulisError: one is not there, or shorter or longer (code `checkpoint_damaged`).
     """
     for record in manifest.shards:
         try:
@@ -47,7 +47,7 @@ def check_size(checkpoint: Path, record: ShardRecord) -> None:
 
     Raises:
         OSError: it is not there.
-        HydraulisError: it is shorter or longer (code `checkpoint_torn`).
+        HydraulisError: it is shorter or longer (code `checkpoint_damaged`).
     """
     size = (checkpoint / record.file).stat().st_size
     if size != record.bytes:
@@ -90,7 +90,7 @@ class CheckpointReader:
             buffer: the home buffer that is meant.
 
         Raises:
-            HydraulisError: a shard is not there, or not whole (code `checkpoint_torn`).
+            HydraulisError: a shard is not there, or not whole (code `checkpoint_damaged`).
         """
         pieces = []
         for shard, first, last in self._intervals[name]:

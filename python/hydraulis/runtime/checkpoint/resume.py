@@ -55,9 +55,9 @@ class ResumedRun:
 
         Raises:
             InvalidInputError: the model or the type of its master parameters differs, or a parameter that is
-                trained was frozen (code `checkpoint_model`), or what is frozen is no parameter
-                (`frozen_parameters`).
-            HydraulisError: its parameters are not those of its model (code `checkpoint_torn`).
+                trained was frozen (code `checkpoint_mismatch`), or what is frozen is no parameter
+                (`config_value`).
+            HydraulisError: its parameters are not those of its model (code `checkpoint_damaged`).
         """
         _check_model(self, config)
 
@@ -69,7 +69,7 @@ class ResumedRun:
             files: of its data.
 
         Raises:
-            InvalidInputError: they are not those that the run had (code `checkpoint_data`).
+            InvalidInputError: they are not those that the run had (code `checkpoint_mismatch`).
         """
         for name, now in batch_settings(config).items():
             if now != getattr(self.manifest.data, name):
@@ -77,10 +77,10 @@ class ResumedRun:
         differs = describe_difference(self._files(files), files)
         if differs is not None:
             message = (
-                f"checkpoint {self.checkpoint} is of other data: {differs}; put the files back as they were, "
-                "or begin anew without resuming"
+                f"checkpoint {self.checkpoint} was trained on other data: {differs}; put the files back as "
+                "they were, or start without resuming"
             )
-            raise InvalidInputError(message, code="checkpoint_data")
+            raise InvalidInputError(message, code="checkpoint_mismatch")
 
     def check(self, config: RunConfig, cursor: DataCursor) -> None:
         """Refuse the checkpoint of another model, or one that was made on other data.
@@ -90,17 +90,17 @@ class ResumedRun:
             cursor: of its data, at the checkpoint's step.
 
         Raises:
-            HydraulisError: as `check_model`, or the data or its order differs (code `checkpoint_data`).
+            HydraulisError: as `check_model`, or the data or its order differs (code `checkpoint_mismatch`).
         """
         self.check_model(config)
         for field in dataclasses.fields(DataCursor):
             before, now = (getattr(data, field.name) for data in (self.manifest.data, cursor))
             if before != now and before == _NO_BATCH:
                 message = (
-                    f"checkpoint {self.checkpoint} is of a run that trained all its data (train.epochs), "
-                    "with a smaller last batch: no batch is left; begin anew from its exported model"
+                    f"checkpoint {self.checkpoint} ended a run that trained all its data (train.epochs), "
+                    "with a smaller last batch: no batch is left; start a new run from its exported model"
                 )
-                raise InvalidInputError(message, code="checkpoint_data")
+                raise InvalidInputError(message, code="checkpoint_mismatch")
             if before != now:
                 why = self._what_differs(config) if field.name == "fingerprint" else ""
                 raise self._other_data(field.name, now, why)
@@ -109,9 +109,9 @@ class ResumedRun:
         before = as_toml(getattr(self.manifest.data, name))
         message = (
             f"checkpoint {self.checkpoint} has {_DATA_NAMES[name]} = {before} and the run {as_toml(now)}{why}"
-            ": its batches would be others; set it back, or begin anew without resuming"
+            ": its batches would differ; set it back, or start without resuming"
         )
-        return InvalidInputError(message, code="checkpoint_data")
+        return InvalidInputError(message, code="checkpoint_mismatch")
 
     def _files(self, now: Sequence[DataFile]) -> Sequence[DataFile]:
         """Read which files the run had; those of now where it does not say: the data are compared later."""
@@ -161,8 +161,8 @@ def find_resumed(resume: str, directory: str) -> ResumedRun | None:
 
     Raises:
         InvalidInputError: the folder has no complete checkpoint (code `checkpoint_missing`), its format is
-            another one (`checkpoint_format`), or not all ranks see it (`checkpoint_not_shared`).
-        HydraulisError: its manifest is not whole (code `checkpoint_torn`).
+            another one (`run_unreadable`), or not all ranks see it (`folder_not_shared`).
+        HydraulisError: its manifest is not whole (code `checkpoint_damaged`).
     """
     if not resume:
         return None
@@ -184,7 +184,7 @@ def restore_moments(reader: CheckpointReader, shares: Sequence[HomeShare]) -> No
         shares: of this rank; what of them is trained was trained before (see `ResumedRun.check`).
 
     Raises:
-        HydraulisError: a shard is not whole (code `checkpoint_torn`).
+        HydraulisError: a shard is not whole (code `checkpoint_damaged`).
     """
     for share in shares:
         moments = {kind: flat for kind, flat in share.buffers().items() if kind != "master"}
@@ -248,17 +248,17 @@ def _check_thawed(manifest: Manifest, parameters: ModelParameters) -> None:
         if name not in trained:
             message = (
                 f"{checkpoint_name(name)} is trained and was frozen in the checkpoint, which has no "
-                "optimizer state of it; keep it in train.frozen, or begin anew from an exported model"
+                "optimizer state of it; keep it in train.frozen, or start a new run from an exported model"
             )
-            raise InvalidInputError(message, code="checkpoint_model")
+            raise InvalidInputError(message, code="checkpoint_mismatch")
 
 
 def _refuse_model(resumed: ResumedRun, name: str, before: object, now: object) -> None:
     message = (
         f"checkpoint {resumed.checkpoint} has {name} = {as_toml(before)} and the run has {as_toml(now)}; "
-        "set it back, or begin anew without resuming"
+        "set it back, or start without resuming"
     )
-    raise InvalidInputError(message, code="checkpoint_model")
+    raise InvalidInputError(message, code="checkpoint_mismatch")
 
 
 _DATA_NAMES = {

@@ -67,7 +67,7 @@ class CheckpointSaver:
 
         Raises:
             HydraulisError: a rank could not write its shard, or rank 0 the manifest (code
-                `checkpoint_write`).
+                `file_unwritable`).
         """
         self._poll()
         if self._config.every_steps is not None and step % self._config.every_steps == 0:
@@ -151,4 +151,4 @@ def _unwritten(error: BaseException) -> HydraulisError:
     message = (
         f"the checkpoint cannot be written: {error!r}; make room, or set output.directory to another disk"
     )
-    return HydraulisError(message, code="checkpoint_write")
+    return HydraulisError(message, code="file_unwritable")

@@ -84,7 +84,7 @@ def write_shard(file: Path, snapshot: Snapshot) -> int:
     """Write a shard, whole or not at all, once the snapshot is made; give its bytes.
 
     Raises:
-        HydraulisError: it cannot be written (code `checkpoint_write`).
+        HydraulisError: it cannot be written (code `file_unwritable`).
     """
     write_durably(file, lambda path: write_tensors(path, snapshot.tensors()))
     return file.stat().st_size

@@ -25,8 +25,8 @@ def check_shared(folder: Path, *, patience_s: float = PATIENCE_S) -> None:
         patience_s: how long a rank waits for the file to appear.
 
     Raises:
-        InvalidInputError: a rank does not see it (code `checkpoint_not_shared`).
-        HydraulisError: rank 0 cannot write there (code `checkpoint_write`); both on every rank.
+        InvalidInputError: a rank does not see it (code `folder_not_shared`).
+        HydraulisError: rank 0 cannot write there (code `file_unwritable`); both on every rank.
     """
     # The name is as good as the content, and no cache of another node has seen it.
     token = Path(from_rank_zero(lambda: str(_written(folder))))
@@ -50,5 +50,5 @@ def _look_for(token: Path, patience_s: float) -> None:
                 f"rank {dist.get_rank()} on {socket.gethostname()} does not see what rank 0 writes into "
                 f"{token.parent}: set output.directory to a folder that all nodes share"
             )
-            raise InvalidInputError(message, code="checkpoint_not_shared")
+            raise InvalidInputError(message, code="folder_not_shared")
         time.sleep(_PAUSE_S)

@@ -45,10 +45,10 @@ def export(
         progress: called with the share of the elements that is read, from 0 to 1.
 
     Raises:
-        InvalidInputError: the folder exists or cannot be made (code `export_output`), or no family of
-            transformers is the model's (`export_unsupported`).
-        HydraulisError: the checkpoint is not whole (code `checkpoint_torn`), or the folder cannot be written
-            (`export_output`).
+        InvalidInputError: the folder exists or cannot be made (code `file_unwritable`), or no family of
+            transformers is the model's (`model_unsupported`).
+        HydraulisError: the checkpoint is not whole (code `checkpoint_damaged`), or the folder cannot be
+            written (`file_unwritable`).
     """
     manifest = read_manifest(checkpoint)
     carried = carried_folder(checkpoint)
@@ -133,6 +133,6 @@ def _made_whole(output: Path) -> Iterator[Path]:
         unfinished.rename(output)
     except (OSError, SafetensorError) as error:
         message = f"output {output} cannot be written: {error}; make room, or name another folder"
-        raise HydraulisError(message, code="export_output") from error
+        raise HydraulisError(message, code="file_unwritable") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

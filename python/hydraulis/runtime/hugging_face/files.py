@@ -32,7 +32,7 @@ def carry(model: Path, run: RunDirectory, data: DataConfig) -> None:
 
     Raises:
         InvalidInputError: a file of the model cannot be read (code `file_unreadable`).
-        HydraulisError: one of the run cannot be written (`run_directory_write`).
+        HydraulisError: one of the run cannot be written (`file_unwritable`).
     """
     folder = run.folder(CARRIED)
     for name in (MODEL_CONFIG,) if tokenizer_note(str(model), data) else (MODEL_CONFIG, *TOKENIZER_FILES):
@@ -79,8 +79,8 @@ def check_output(output: Path) -> None:
     """Refuse to write a model folder where something is.
 
     Raises:
-        InvalidInputError: the folder, or a file of its name, exists (code `export_output`).
+        InvalidInputError: the folder, or a file of its name, exists (code `file_unwritable`).
     """
     if output.exists():
         message = f"output '{output}' exists; name a folder that does not"
-        raise InvalidInputError(message, code="export_output")
+        raise InvalidInputError(message, code="file_unwritable")

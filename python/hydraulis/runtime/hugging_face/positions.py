@@ -10,7 +10,7 @@ def positions_note(config: RunConfig) -> str:
     """Say that a run's sequences may be longer than those that its model was made for; else nothing.
 
     Raises:
-        InvalidInputError: the folder's config.json cannot be read (code `config_file`) or is not one
+        InvalidInputError: the folder's config.json cannot be read (code `file_unreadable`) or is not one
             (`config_syntax`).
     """
     path = Path(config.checkpoint.weights) / MODEL_CONFIG

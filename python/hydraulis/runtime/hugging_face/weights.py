@@ -36,7 +36,7 @@ class HuggingFaceWeights:
         parameters: of the model.
 
     Raises:
-        InvalidInputError: a file is not there, or not whole (code `weights_file`).
+        InvalidInputError: a file is not there, or not whole (code `weights_invalid`).
     """
 
     def __init__(self, folder: Path, parameters: ModelParameters) -> None:
@@ -60,7 +60,7 @@ class HuggingFaceWeights:
 
         Raises:
             InvalidInputError: a tensor is missing, or not known, has another shape or is of a type that holds
-                no parameters (code `weights_tensors`).
+                no parameters (code `weights_invalid`).
         """
         shapes = {checkpoint_name(name): list(shape) for name, shape in self._parameters.shapes.items()}
         given = {name for name in self._file_of if not _DERIVED.fullmatch(name)}
@@ -83,7 +83,7 @@ class HuggingFaceWeights:
         """Give the canonical elements from `start` to `end` of a parameter, in the file's type.
 
         Raises:
-            InvalidInputError: the file cannot be read (code `weights_file`).
+            InvalidInputError: the file cannot be read (code `weights_invalid`).
         """
         row = row_of(name, self._parameters.config)
         width = row.row_elements
@@ -137,7 +137,7 @@ class HuggingFaceWeights:
             f"tensor {name} of {self._folder}: {what}, and {limit}; give the folder of one whole "
             "model, saved with save_pretrained, and no other shape beside it in the section model"
         )
-        raise InvalidInputError(message, code="weights_tensors")
+        raise InvalidInputError(message, code="weights_invalid")
 
 
 def _in_pieces(rows: int) -> Iterator[slice]:
@@ -157,6 +157,6 @@ def _weight_map(index: Path) -> dict[str, str]:
 def _unreadable(path: Path, cause: str) -> InvalidInputError:
     message = (
         f"{path.absolute()} cannot be read: {cause}; give a folder with {SINGLE}, or shards and {INDEX}, "
-        "or set model.hf_config to its config.json in place of model.path, to draw the parameters"
+        "or set model.hf_config to its config.json instead of model.path to draw random parameters"
     )
-    return InvalidInputError(message, code="weights_file")
+    return InvalidInputError(message, code="weights_invalid")

@@ -42,7 +42,7 @@ def held_memory(config: RunConfig, schemes: Sequence[Scheme], cluster: Cluster) 
         cluster: over whose ranks the home state is shared out.
 
     Raises:
-        InvalidInputError: a scheme has more stages than the model has layers (code `too_many_stages`).
+        InvalidInputError: a scheme has more stages than the model has layers (code `scheme_model_mismatch`).
     """
     narrow: torch.dtype = getattr(torch, config.train.dtype)
     wide = wide_dtype(narrow).itemsize

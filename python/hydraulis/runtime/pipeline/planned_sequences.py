@@ -43,9 +43,8 @@ class PlannedSequences:
         """Refuse the batch if any rank could not read one of its sequences. Collective.
 
         Raises:
-            InvalidInputError: a sequence has another number of tokens than the plan counts (code
-                `plan_lengths`), another number of targets (`plan_targets`), or a token outside the
-                vocabulary (`token_out_of_range`); on every rank.
+            InvalidInputError: A sequence has another number of tokens or targets than the plan counts (code
+                `plan_mismatch`), or a token outside the vocabulary (`token_out_of_range`); on every rank.
             HydraulisError: what reading raised; on every rank.
         """
         raise_everywhere(self._error)
@@ -56,15 +55,16 @@ class PlannedSequences:
                 f"sequence {sequence} has {len(read)} tokens and the plan counts {self._lengths[sequence]}; "
                 "give Planner.plan the lengths of the sequences that are read"
             )
-            raise InvalidInputError(message, code="plan_lengths")
+            raise InvalidInputError(message, code="plan_mismatch")
         targets = count_targets(read)
         # Else the loss would be divided by another number than that of the targets that enter it.
         if targets != self._targets[sequence]:
             message = (
-                f"sequence {sequence} has {targets} targets among its {len(read)} tokens and the plan "
-                f"counts {self._targets[sequence]}; give Planner.plan the target counts of what is read"
+                f"sequence {sequence} has {targets} targets among its {len(read)} tokens and the plan counts "
+                f"{self._targets[sequence]}; give Planner.plan the target counts of the sequences that are "
+                "read"
             )
-            raise InvalidInputError(message, code="plan_targets")
+            raise InvalidInputError(message, code="plan_mismatch")
         tokens = plain_tokens(read)
         least, most = int(tokens.min()), int(tokens.max())
         if least < 0 or most >= self._vocab_size:

@@ -67,7 +67,7 @@ class RunPlanner:
         """Refuse data whose longest sequence no strategy admits.
 
         Raises:
-            InfeasibleError: none does (code `document_too_long`).
+            InfeasibleError: none does (code `sequence_too_long`).
         """
         if longest > self.longest_admitted:
             message = (
@@ -75,7 +75,7 @@ class RunPlanner:
                 f"{self.longest_admitted}: lower data.max_tokens, raise planner.memory_mib, or add a wider "
                 "strategy to planner.strategies"
             )
-            raise InfeasibleError(message, code="document_too_long")
+            raise InfeasibleError(message, code="sequence_too_long")
 
     def plan(self, lengths: Lengths, targets: Lengths | None = None) -> Plan:
         """Plan a batch, by the times that are known now; raises what `Planner.plan` does."""

@@ -24,10 +24,10 @@ def run_schemes(config: RunConfig, cluster: Cluster, profile: CostProfile | None
         profile: that plans will be made with; None if it is to be measured.
 
     Raises:
-        InvalidInputError: a strategy or a scheme is not written as one (codes `strategy_syntax`,
-            `scheme_syntax`), does not fit the cluster (`strategy_too_large`) or the model (`tensor_degree`,
-            `context_degree`), or the profile lacks it (`scheme_unknown`).
-        InfeasibleError: a search has nothing to look among (code `no_schemes`).
+        InvalidInputError: A strategy or a scheme is malformed (code `strategy_invalid`), does not fit the
+            cluster (`strategy_unplaceable`) or the model (`scheme_model_mismatch`), or is not in the profile
+            (`scheme_unknown`).
+        InfeasibleError: a search has nothing to look among (code `no_strategies`).
     """
     named = {Scheme(text): "planner.schemes" for text in config.planner.schemes}
     for strategy in named_strategies(config.planner, cluster):
@@ -41,7 +41,7 @@ def run_schemes(config: RunConfig, cluster: Cluster, profile: CostProfile | None
             f"planner.strategies = ['search'] finds no scheme for this model on {cluster.gpus} ranks; name "
             "some in planner.schemes, or raise planner.memory_mib"
         )
-        raise InfeasibleError(message, code="no_schemes")
+        raise InfeasibleError(message, code="no_strategies")
     return sorted(schemes)
 
 
@@ -49,8 +49,8 @@ def named_strategies(config: PlannerConfig, cluster: Cluster) -> list[Strategy]:
     """Read the strategies that a configuration lists; none for a search.
 
     Raises:
-        InvalidInputError: one is none (code `strategy_syntax`), or does not fit the cluster
-            (`strategy_too_large`).
+        InvalidInputError: one is none (code `strategy_invalid`), or does not fit the cluster
+            (`strategy_unplaceable`).
     """
     strategies = [] if config.is_search else [Strategy(text) for text in config.strategies]
     for strategy in strategies:

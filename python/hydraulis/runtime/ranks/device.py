@@ -32,8 +32,8 @@ def choose_device(kind: DeviceKind) -> torch.device:
         kind: as the configuration has it.
 
     Raises:
-        InvalidInputError: there is no CUDA device and one was asked for (code `no_cuda_device`), or fewer
-            than the node has ranks (`too_few_devices`); on all ranks of the node.
+        InvalidInputError: The node has no CUDA device and one was requested, or fewer devices than ranks
+            (code `device_missing`); on all ranks of the node.
     """
     if kind == "cpu":
         return CPU
@@ -45,14 +45,14 @@ def choose_device(kind: DeviceKind) -> torch.device:
             f"train.device = '{kind}' and torch {torch.__version__} finds no CUDA device: install a build of "
             "torch for CUDA and its driver, or set train.device = 'cpu'"
         )
-        raise InvalidInputError(message, code="no_cuda_device")
+        raise InvalidInputError(message, code="device_missing")
     ranks, devices = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
     if ranks > devices:
         message = (
             f"train.device = '{kind}' and {ranks} ranks run on this node, which has {devices} CUDA devices, "
             f"and each needs its own: start --nproc-per-node {devices}, or set train.device = 'cpu'"
         )
-        raise InvalidInputError(message, code="too_few_devices")
+        raise InvalidInputError(message, code="device_missing")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
 

@@ -34,8 +34,8 @@ def lost_rank(error: BaseException, then: str = "start again") -> HydraulisError
     # What follows the first sentence of gloo's is advice to those who develop on it.
     why = _GLOO.sub("", str(error).split("\n")[0]).split(". ")[0]
     message = (
-        f"another rank ended, or does not answer within train.timeout_s ({why}): what it or torchrun says of "
-        f"that is the cause, and a rank that was killed (SIGKILL) had perhaps no memory; {then}"
+        f"another rank ended, or did not answer within train.timeout_s ({why}): its report or torchrun's has "
+        f"the cause; a rank that SIGKILL ended may have run out of memory; {then}"
     )
     return HydraulisError(message, code="lost_rank")
 

@@ -47,9 +47,9 @@ def look_at_output(config: RunConfig, resumed: ResumedRun | None) -> OutputFolde
         resumed: the run to go on with; None to begin anew.
 
     Raises:
-        InvalidInputError: the folder cannot be made, or has no room for a checkpoint beside those that are
-            kept (code `run_directory`).
-        HydraulisError: that of a resumed run cannot be written (code `run_directory_write`).
+        InvalidInputError: The folder cannot be made, or has no room for one more checkpoint than are kept
+            (code `file_unwritable`).
+        HydraulisError: The folder of a resumed run cannot be written (code `file_unwritable`).
     """
     path, above, is_taken = _to_go_on_in(resumed.run) if resumed else _to_make(config.output.directory)
     one, count = _checkpoint_bytes(config), _new_at_once(config, resumed)
@@ -62,7 +62,7 @@ def look_at_output(config: RunConfig, resumed: ResumedRun | None) -> OutputFolde
             f"the run's folder '{path}' has {free // MIB:,} MiB of room, and {checkpoints} "
             f"{math.ceil(needed / MIB):,}: make room, {fewer}or set output.directory to another disk"
         )
-        raise InvalidInputError(message, code="run_directory")
+        raise InvalidInputError(message, code="file_unwritable")
     return OutputFolder(
         path=path, is_taken=is_taken, needed=needed, free=free, is_counted=_is_counted(config)
     )
@@ -73,10 +73,10 @@ def _to_go_on_in(run: Path) -> tuple[Path, Path, bool]:
         check_folder_writable(run)
     except OSError as error:
         message = (
-            f"{run} cannot be written: {error.strerror or error}; change its permissions, or begin anew "
+            f"{run} cannot be written: {error.strerror or error}; change its permissions, or start "
             "without resuming"
         )
-        raise HydraulisError(message, code="run_directory_write") from error
+        raise HydraulisError(message, code="file_unwritable") from error
     return run, run, False
 
 

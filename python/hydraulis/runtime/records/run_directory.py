@@ -49,7 +49,7 @@ class RunDirectory:
         """Make the folder, or where it exists the first free one of `NAME-2`, `NAME-3` and so on.
 
         Raises:
-            InvalidInputError: it cannot be made (code `run_directory`).
+            InvalidInputError: it cannot be made (code `file_unwritable`).
         """
         first = named_folder(wanted)
         number = 1
@@ -69,7 +69,7 @@ class RunDirectory:
         """Write a whole file: it appears under its name only when it is complete.
 
         Raises:
-            HydraulisError: it cannot be written (code `run_directory_write`).
+            HydraulisError: it cannot be written (code `file_unwritable`).
         """
         path = self.path / name
         with writing(path), replace_file(path) as unfinished:
@@ -80,7 +80,7 @@ class RunDirectory:
         """Give a folder in it, which is made if it is not there, to write in as in this one.
 
         Raises:
-            HydraulisError: it cannot be made (code `run_directory_write`).
+            HydraulisError: it cannot be made (code `file_unwritable`).
         """
         path = self.path / name
         with writing(path):
@@ -91,7 +91,7 @@ class RunDirectory:
         """Append a line to a file: all of it, or none.
 
         Raises:
-            HydraulisError: it cannot be written (code `run_directory_write`).
+            HydraulisError: it cannot be written (code `file_unwritable`).
         """
         path = self.path / name
         missing = memoryview((line + "\n").encode())
@@ -108,7 +108,7 @@ class RunDirectory:
         """Cut a file behind its first lines, and behind the last one that is whole; it need not be there.
 
         Raises:
-            HydraulisError: it cannot be written (code `run_directory_write`).
+            HydraulisError: it cannot be written (code `file_unwritable`).
         """
         path = self.path / name
         if not path.exists():
@@ -125,7 +125,7 @@ class RunDirectory:
         """Remove a file.
 
         Raises:
-            HydraulisError: it cannot be removed (code `run_directory_write`).
+            HydraulisError: it cannot be removed (code `file_unwritable`).
         """
         path = self.path / name
         with writing(path):
@@ -136,19 +136,19 @@ def named_folder(wanted: str | Path) -> Path:
     """Give the folder that `output.directory` asks for.
 
     Raises:
-        InvalidInputError: it has no name that a number could be added to (code `run_directory`).
+        InvalidInputError: it has no name that a number could be added to (code `file_unwritable`).
     """
     path = Path(wanted)
     if path.name in ("", ".."):
         message = f"output.directory = {str(wanted)!r} has no name of its own; name a new folder"
-        raise InvalidInputError(message, code="run_directory")
+        raise InvalidInputError(message, code="file_unwritable")
     return path
 
 
 def not_made(path: Path, reason: object) -> InvalidInputError:
     """Say why the folder of a run cannot be made."""
     message = f"output.directory = {str(path)!r} cannot be made: {reason}; name another folder"
-    return InvalidInputError(message, code="run_directory")
+    return InvalidInputError(message, code="file_unwritable")
 
 
 @contextmanager
@@ -156,13 +156,13 @@ def writing(path: Path) -> Iterator[None]:
     """Name the file or folder of a run that the block cannot write.
 
     Raises:
-        HydraulisError: instead of an OSError (code `run_directory_write`).
+        HydraulisError: instead of an OSError (code `file_unwritable`).
     """
     try:
         yield
     except OSError as error:
         message = f"{path} cannot be written: {error}; make room, or set output.directory to another disk"
-        raise HydraulisError(message, code="run_directory_write") from error
+        raise HydraulisError(message, code="file_unwritable") from error
 
 
 def require_run(path: Path) -> None:
@@ -182,5 +182,5 @@ def why_no_folder(path: Path) -> str:
 
 def not_a_run(path: Path, why: str) -> InvalidInputError:
     """Make the error for a folder, or a file in one, that no run of this version has written."""
-    message = f"'{path}' is not what a run of this version writes: {why}; name the folder of a run"
+    message = f"'{path}' was not written by a run of this version: {why}; name the folder of a run"
     return InvalidInputError(message, code="run_unreadable")

@@ -20,8 +20,8 @@ class RunClaim:
         directory: of the run.
 
     Raises:
-        InvalidInputError: another training has claimed it (code `run_busy`).
-        HydraulisError: the folder cannot be written (code `run_directory_write`).
+        InvalidInputError: another training has claimed it (code `folder_busy`).
+        HydraulisError: the folder cannot be written (code `file_unwritable`).
     """
 
     def __init__(self, directory: Path) -> None:
@@ -48,7 +48,7 @@ def check_unclaimed(directory: Path) -> None:
     """Refuse to go on in a folder in which another training is at work.
 
     Raises:
-        InvalidInputError: one is (code `run_busy`).
+        InvalidInputError: one is (code `folder_busy`).
     """
     try:
         file = (directory / LOCK).open("rb")
@@ -78,6 +78,6 @@ def _busy(directory: Path, file: BinaryIO) -> InvalidInputError:
     who = file.read().decode(errors="replace").strip() or "another process"
     message = (
         f"'{directory}' is being trained by {who}: wait for it or end it, or train without resuming, which "
-        "begins anew in a folder of its own"
+        "starts a new run in its own folder"
     )
-    return InvalidInputError(message, code="run_busy")
+    return InvalidInputError(message, code="folder_busy")

@@ -39,7 +39,8 @@ class StrategyBuffers:
         """Allocate for the largest stage of any of these schemes.
 
         Raises:
-            InvalidInputError: a scheme has more stages than the model has layers (code `too_many_stages`).
+            InvalidInputError: a scheme has more stages than the model has layers (code
+                `scheme_model_mismatch`).
         """
         size = max(largest_stage(parameters, scheme) for scheme in schemes)
         wide = wide_dtype(dtype)
@@ -51,7 +52,8 @@ def largest_stage(parameters: ModelParameters, scheme: Scheme) -> int:
     """Count the elements that the rank of a scheme holds which holds the most.
 
     Raises:
-        InvalidInputError: the scheme has more stages than the model has layers (code `too_many_stages`).
+        InvalidInputError: the scheme has more stages than the model has layers (code
+            `scheme_model_mismatch`).
     """
     return max(
         sum(held.elements for held in held_slices(parameters.table, position))

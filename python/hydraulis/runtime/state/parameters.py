@@ -65,14 +65,16 @@ class ModelParameters:
 
         Raises:
             InvalidInputError: a pattern names no parameter, or nothing is left to train (code
-                `frozen_parameters`).
+                `config_value`).
         """
         whole = cls.of(config, stage_layers)
         shapes, split = whole.shapes, whole.table.split
         names = {name for pattern in frozen for name in _matching(pattern, shapes)}
         if len(names) == len(shapes):
-            message = f"train.frozen = {list(frozen)} names every parameter: leave out what is to be trained"
-            raise InvalidInputError(message, code="frozen_parameters")
+            message = (
+                f"train.frozen = {list(frozen)} names every parameter: leave out the parameters to train"
+            )
+            raise InvalidInputError(message, code="config_value")
         kept = {name: shape for name, shape in shapes.items() if name not in names}
         rest = {name: shape for name, shape in shapes.items() if name in names}
         trained = cls._of(config, kept, split, trained=True)
@@ -128,7 +130,7 @@ def _matching(pattern: str, names: Iterable[str]) -> list[str]:
             "model.safetensors has them, such as 'model.layers.0.*' (a tied head is "
             "'model.embed_tokens.weight')"
         )
-        raise InvalidInputError(message, code="frozen_parameters")
+        raise InvalidInputError(message, code="config_value")
     return matching
 
 

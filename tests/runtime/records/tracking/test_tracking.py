@@ -128,7 +128,7 @@ def test_a_refusal_of_weights_and_biases_is_one_by_name(
     monkeypatch.setattr(wandb, "init", refuse)
     with pytest.raises(HydraulisError, match="no API key configured") as refusal:
         open_trackers(config(wandb_project="p"), RunDirectory(tmp_path), 0)
-    assert refusal.value.code == "tracker_refused"
+    assert refusal.value.code == "tracker_unavailable"
 
 
 class FullDisk:
@@ -152,7 +152,7 @@ def test_a_full_disk_is_named_by_what_tensorboard_has_of_the_run(
     for attempt in (partial(tracker.log, 1, {"train/loss": 1.0}), tracker.close):
         with pytest.raises(HydraulisError, match=r"tensorboard cannot be written.*No space") as refusal:
             attempt()
-        assert refusal.value.code == "run_directory_write"
+        assert refusal.value.code == "file_unwritable"
 
 
 def test_the_name_of_a_run_there_is_written_whole_or_refused(
@@ -164,7 +164,7 @@ def test_the_name_of_a_run_there_is_written_whole_or_refused(
     monkeypatch.setattr(wandb, "init", lambda **settings: given.append(settings["id"]))
     with file_sizes_below(4), pytest.raises(HydraulisError, match=r"wandb-id\.txt cannot be") as refusal:
         open_trackers(config(wandb_project="p"), RunDirectory(tmp_path), 0)
-    assert refusal.value.code == "run_directory_write"
+    assert refusal.value.code == "file_unwritable"
     assert list(tmp_path.iterdir()) == []
     for _ in range(2):
         open_trackers(config(wandb_project="p"), RunDirectory(tmp_path), 0)

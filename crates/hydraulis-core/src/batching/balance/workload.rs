@@ -94,7 +94,7 @@ mod tests {
     fn a_cost_is_finite_positive_and_something() {
         assert_eq!(SequenceCost::new(1.0, 24_576.0).unwrap().sequence_ms(Tokens(10)), Millis(245_860.0));
         for (quadratic, linear) in [(-1.0, 1.0), (1.0, f64::NAN), (f64::INFINITY, 1.0), (0.0, 0.0)] {
-            assert_eq!(SequenceCost::new(quadratic, linear).unwrap_err().code(), "sequence_cost");
+            assert_eq!(SequenceCost::new(quadratic, linear).unwrap_err().code(), "argument_invalid");
         }
     }
 

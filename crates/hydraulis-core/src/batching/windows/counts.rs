@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn places_fit_into_32_bits() {
         assert_eq!(check_sequences(MAX_SEQUENCES - 1, 1), Ok(()));
-        assert_eq!(check_sequences(MAX_SEQUENCES, 1).unwrap_err().code(), "too_many_sequences");
+        assert_eq!(check_sequences(MAX_SEQUENCES, 1).unwrap_err().code(), "lengths_invalid");
     }
 
     #[test]

@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(device("cpu").unwrap().dtype, Dtype::Float32);
         for ambiguous in ["A100", "V100", ""] {
             let error = device(ambiguous).unwrap_err();
-            assert_eq!(error.code(), "device_unknown");
+            assert_eq!(error.code(), "profile_unknown");
             assert!(error.to_string().contains("A100-80GB"), "{error}");
         }
     }

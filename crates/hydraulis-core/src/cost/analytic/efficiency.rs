@@ -128,7 +128,7 @@ mod tests {
         let mut profile = preset("llama-7b-a800").unwrap();
         profile.hardware.gpus_per_node = 600_000_000;
         let error = Efficiency::learnt(&[profile]).unwrap_err();
-        assert_eq!(error.code(), "cluster_shape");
+        assert_eq!(error.code(), "argument_invalid");
         assert!(error.to_string().starts_with("a cluster of 4,800,000,000 GPUs in nodes of 600,000,000"), "{error}");
     }
 }

@@ -299,11 +299,11 @@ mod tests {
             ("gigabytes_per_s", "1e10"),
         ] {
             let error = link(field, bad).unwrap_err();
-            assert_eq!(error.code(), "profile_value");
+            assert_eq!(error.code(), "profile_invalid");
             assert!(error.to_string().contains(&format!("hardware.links[1].{field} is")), "{error}");
         }
         let error = link("operation", "\"all-to-all\"").unwrap_err();
-        assert_eq!(error.code(), "profile_syntax");
+        assert_eq!(error.code(), "profile_invalid");
         assert!(error.to_string().contains("hardware.links[1].operation: unknown variant `all-to-all`"), "{error}");
     }
 
@@ -347,7 +347,7 @@ mod tests {
                 document.pointer_mut(parent).unwrap()[field] = serde_json::from_str(bad).unwrap();
             })
             .unwrap_err();
-            assert_eq!(error.code(), "profile_value", "{pointer}");
+            assert_eq!(error.code(), "profile_invalid", "{pointer}");
             assert!(error.to_string().contains(field), "{pointer}: {error}");
         }
     }
@@ -380,11 +380,11 @@ mod tests {
             (other_kind, "schemes[0].scheme"),
         ] {
             let error = result.unwrap_err();
-            assert_eq!(error.code(), "profile_syntax");
+            assert_eq!(error.code(), "profile_invalid");
             assert!(error.to_string().contains(part), "{error}");
         }
-        assert_eq!(CostProfile::from_json("{}{}").unwrap_err().code(), "profile_syntax");
-        assert_eq!(CostProfile::from_json("[1, 2").unwrap_err().code(), "profile_syntax");
+        assert_eq!(CostProfile::from_json("{}{}").unwrap_err().code(), "profile_invalid");
+        assert_eq!(CostProfile::from_json("[1, 2").unwrap_err().code(), "profile_invalid");
     }
 
     #[test]

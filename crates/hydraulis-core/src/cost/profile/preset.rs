@@ -33,6 +33,6 @@ mod tests {
         for (name, _) in PRESETS {
             assert_eq!(preset(name).unwrap().name, name);
         }
-        assert_eq!(preset("llama-1t").unwrap_err().code(), "preset_unknown");
+        assert_eq!(preset("llama-1t").unwrap_err().code(), "profile_unknown");
     }
 }

@@ -278,12 +278,12 @@ fn what_cannot_be_balanced_is_named() {
     let cost = SequenceCost::new(1.0, 1.0).unwrap();
     for (replicas, written) in [(0, "0"), (-1, "-1"), ((1 << 20) + 1, "1,048,577")] {
         let error = Balancer::new(replicas, 10, cost, Barrier::Step).unwrap_err();
-        assert_eq!(error.code(), "replica_count");
+        assert_eq!(error.code(), "argument_invalid");
         assert!(error.to_string().contains(&format!("replicas is {written}:")));
     }
     for (cap, written) in [(0, "0"), (-5, "-5"), (1 << 33, "8,589,934,592")] {
         let error = Balancer::new(2, cap, cost, Barrier::Step).unwrap_err();
-        assert_eq!(error.code(), "token_limit");
+        assert_eq!(error.code(), "argument_invalid");
         assert!(error.to_string().contains(&format!("cap_tokens is {written}:")));
     }
     let balancer = Balancer::new(2, 10, cost, Barrier::Step).unwrap();

@@ -1,7 +1,7 @@
 //! What holds for every packing into windows, and that it is the plain rule's.
 
 use hydraulis_core::batching::windows::{LengthCounts, WindowPacking, Windows};
-use hydraulis_core::{Result, WindowError};
+use hydraulis_core::{Error, Result, WindowError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -123,14 +123,14 @@ proptest! {
 
 #[test]
 fn what_cannot_be_packed_is_named() {
-    let code = |lengths: &[i64], window| packed(lengths, window, 2).unwrap_err().code();
-    assert_eq!(code(&[], 10), "batch_empty");
-    assert_eq!(code(&[1], 0), "token_limit");
-    assert_eq!(code(&[1], -4), "token_limit");
-    assert_eq!(code(&[1], (1 << 26) + 1), "token_limit");
-    assert_eq!(code(&[3, 4, 0], 10), "length_out_of_range");
-    assert_eq!(code(&[3, i64::MIN], 10), "length_out_of_range");
-    assert_eq!(code(&[i64::MAX], 10), "longer_than_window");
+    let error = |lengths: &[i64], window| packed(lengths, window, 2).unwrap_err();
+    assert_eq!(error(&[], 10), Error::BatchEmpty);
+    for value in [0, -4, (1 << 26) + 1] {
+        assert_eq!(error(&[1], value), Error::TokenLimit { field: "window_tokens", value, limit: 1 << 26 });
+    }
+    assert!(matches!(error(&[3, 4, 0], 10), Error::LengthOutOfRange { sequence: 2, length: 0, .. }));
+    assert!(matches!(error(&[3, i64::MIN], 10), Error::LengthOutOfRange { sequence: 1, length: i64::MIN, .. }));
+    assert_eq!(error(&[i64::MAX], 10).code(), "sequence_too_long");
     let error = packed(&[3, 4, 11, 12, 12, 10], 10, 2).unwrap_err();
     let named = WindowError::LongerThanWindow { too_long: 3, sequences: 6, sequence: 3, length: 12, limit: 10 };
     assert_eq!(error, named.into());
@@ -153,5 +153,5 @@ fn lengths_that_change_between_readings_are_refused() {
     for (second, sequence) in [(vec![3, 4], 2), (vec![3, 3, 4], 1), (vec![3, 4, 4, 4], 3), (vec![3, 4, 99], 2)] {
         assert_eq!(again(&second).unwrap_err(), WindowError::LengthsChanged { sequence }.into());
     }
-    assert_eq!(again(&[-1]).unwrap_err().code(), "lengths_changed");
+    assert_eq!(again(&[-1]).unwrap_err().code(), "lengths_invalid");
 }

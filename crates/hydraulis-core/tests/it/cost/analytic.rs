@@ -164,9 +164,9 @@ fn each_stage_has_its_own_memory() {
 fn nothing_is_learnt_from_a_profile_of_an_unknown_model_or_device() {
     let mut profile = preset("llama-32b-a800").unwrap();
     profile.hardware.device = "V100".into();
-    assert_eq!(Efficiency::learnt(std::slice::from_ref(&profile)).unwrap_err().code(), "device_unknown");
+    assert_eq!(Efficiency::learnt(std::slice::from_ref(&profile)).unwrap_err().code(), "profile_unknown");
     profile.model = None;
-    assert_eq!(Efficiency::learnt(&[profile]).unwrap_err().code(), "profile_model");
+    assert_eq!(Efficiency::learnt(&[profile]).unwrap_err().code(), "profile_invalid");
 }
 
 /// What stages share out is the home of the whole model: a tied embedding, which two stages hold, is counted once.

@@ -168,16 +168,16 @@ fn unusable_points_are_refused_by_name() {
         fit(&points).map_err(|error| error.code())
     };
     assert!(with(&|_| ()).is_ok());
-    assert_eq!(with(&|points| points.truncate(3)), Err("fit_points"));
-    assert_eq!(with(&|points| points[1].ms = Millis(f64::NAN)), Err("fit_points"));
-    assert_eq!(with(&|points| points[1].ms = Millis(-1.0)), Err("fit_points"));
-    assert_eq!(with(&|points| points[1].sequences.clear()), Err("fit_points"));
-    assert_eq!(with(&|points| points[1].sequences[0] = Tokens(0)), Err("fit_points"));
+    assert_eq!(with(&|points| points.truncate(3)), Err("fit_underdetermined"));
+    assert_eq!(with(&|points| points[1].ms = Millis(f64::NAN)), Err("fit_underdetermined"));
+    assert_eq!(with(&|points| points[1].ms = Millis(-1.0)), Err("fit_underdetermined"));
+    assert_eq!(with(&|points| points[1].sequences.clear()), Err("fit_underdetermined"));
+    assert_eq!(with(&|points| points[1].sequences[0] = Tokens(0)), Err("fit_underdetermined"));
     // Sequences of one length in packs: a cannot be told from b.
     let packs: Vec<Measurement> = (1..9).map(|number| law.point(&vec![512; number], 1.0)).collect();
-    assert_eq!(fit(&packs).unwrap_err().code(), "fit_unidentified");
+    assert_eq!(fit(&packs).unwrap_err().code(), "fit_underdetermined");
     let twice = [law.point(&[512], 1.0), law.point(&[512], 1.1), law.point(&[64], 1.0), law.point(&[64], 0.9)];
-    assert_eq!(fit(&twice).unwrap_err().code(), "fit_unidentified");
+    assert_eq!(fit(&twice).unwrap_err().code(), "fit_underdetermined");
     let random = [9.0, 0.1, 4.0, 0.02, 7.0, 0.3, 11.0, 0.05, 2.0, 0.6];
     let unrelated: Vec<Measurement> = random
         .iter()
@@ -274,7 +274,7 @@ fn a_scheme_that_cannot_be_fitted_alone_borrows_from_the_others() {
     let fits = fit_schemes(&[(known, alone), (other, packs.clone())]).unwrap();
     assert!((fits[1].quadratic_ms_per_token2 / half.0[0] - 1.0).abs() < 0.05, "{:?}", fits[1]);
     let error = fit_schemes(&[(other, packs)]).unwrap_err();
-    assert_eq!(error.code(), "fit_unidentified");
+    assert_eq!(error.code(), "fit_underdetermined");
     assert!(error.to_string().contains("<pp2>"), "{error}");
 }
 

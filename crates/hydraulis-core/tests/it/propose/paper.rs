@@ -135,12 +135,12 @@ fn what_makes_no_grid_is_named() {
         let grid = PaperGrid { gpu_step, token_step: Tokens(token_step), context: Tokens(context) };
         paper_list(&cost, &data, grid, &|| Ok(())).unwrap_err().code()
     };
-    assert_eq!(code(0, 1, 1_000), "paper_grid");
-    assert_eq!(code(65, 1, 1_000), "paper_grid");
-    assert_eq!(code(4, 0, 1_000), "paper_grid");
-    assert_eq!(code(4, 1, 32_768), "paper_grid");
-    assert_eq!(code(4, 1, 0), "paper_grid");
-    assert_eq!(code(4, 1_024, 50_000), "context_too_long");
+    assert_eq!(code(0, 1, 1_000), "argument_invalid");
+    assert_eq!(code(65, 1, 1_000), "argument_invalid");
+    assert_eq!(code(4, 0, 1_000), "argument_invalid");
+    assert_eq!(code(4, 1, 32_768), "argument_invalid");
+    assert_eq!(code(4, 1, 0), "argument_invalid");
+    assert_eq!(code(4, 1_024, 50_000), "sequence_too_long");
 }
 
 #[test]

@@ -115,8 +115,8 @@ fn what_cannot_be_proposed_is_named() {
     let batches = vec![Batch::new(&[900], None).unwrap(), Batch::new(&[900, 50_000], None).unwrap()];
     let refusal =
         |batches, context| propose(&search, &request(batches, 1, context), &|| Ok(()), &mut |_| Ok(())).unwrap_err();
-    assert_eq!(refusal(&[], None).code(), "no_batches");
-    assert_eq!(refusal(&batches[..1], Some(Tokens(50_000))).code(), "context_too_long");
+    assert_eq!(refusal(&[], None).code(), "batch_empty");
+    assert_eq!(refusal(&batches[..1], Some(Tokens(50_000))).code(), "sequence_too_long");
     assert_eq!(refusal(&batches, None).code(), "sequence_too_long");
     let error = refusal(&batches, None);
     assert!(error.to_string().starts_with("batch 1: sequence 1 has 50,000 tokens"), "{error}");

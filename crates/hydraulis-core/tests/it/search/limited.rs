@@ -120,13 +120,13 @@ fn what_breaks_the_limit_is_named() {
     let code = |lengths: &[i64], most| {
         planner.plan_limited(&Batch::new(lengths, None).unwrap(), RunLimit { most, used: &used }).unwrap_err().code()
     };
-    assert_eq!(code(&[900], 0), "strategy_limit");
-    assert_eq!(code(&[900], 1), "strategy_limit");
+    assert_eq!(code(&[900], 0), "argument_invalid");
+    assert_eq!(code(&[900], 1), "argument_invalid");
     assert_eq!(code(&[20_000], 2), "sequence_too_long");
     assert_eq!(code(&[50_000], 3), "sequence_too_long");
     let foreign: Vec<Strategy> = vec!["32x<tp4>".parse().unwrap()];
     let limit = RunLimit { most: 2, used: &foreign };
     let error = planner.plan_limited(&Batch::new(&[900], None).unwrap(), limit).unwrap_err();
-    assert_eq!(error.code(), "strategy_too_large");
+    assert_eq!(error.code(), "strategy_unplaceable");
     assert_eq!(planner.longest_admitted(), Tokens(43_520));
 }

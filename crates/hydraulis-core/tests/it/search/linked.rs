@@ -184,5 +184,5 @@ fn a_model_with_too_few_layers_is_refused() {
     let layer = |block| Parameter { name: "w".into(), rows: 8, row_elements: 8, units: 8, blocks: vec![block] };
     let link = Link::new(ParameterTable::new(vec![layer(1)], LayerSplit::even(1)).unwrap(), SLOW).unwrap();
     let searching = Planner::search(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()).unwrap();
-    assert_eq!(searching.with_link(link).unwrap_err().code(), "too_many_stages");
+    assert_eq!(searching.with_link(link).unwrap_err().code(), "scheme_model_mismatch");
 }

@@ -17,7 +17,7 @@ class TensorBoard:
 
     Raises:
         HydraulisError: tensorboard is not installed (code `extra_missing`), or its files cannot be made
-            (`run_directory_write`).
+            (`file_unwritable`).
     """
 
     def __init__(self, folder: Path, completed: int) -> None:
@@ -31,7 +31,7 @@ class TensorBoard:
         """Append a scalar for each number, and a text for each string.
 
         Raises:
-            HydraulisError: they cannot be written (code `run_directory_write`).
+            HydraulisError: they cannot be written (code `file_unwritable`).
         """
         with writing(self._folder):
             for name, value in values.items():
@@ -45,7 +45,7 @@ class TensorBoard:
         """Close the files.
 
         Raises:
-            HydraulisError: they cannot be written (code `run_directory_write`).
+            HydraulisError: they cannot be written (code `file_unwritable`).
         """
         with writing(self._folder):
             self._writer.close()

@@ -45,7 +45,7 @@ def open_trackers(config: RunConfig, directory: RunDirectory, completed: int) ->
 
     Raises:
         HydraulisError: a library is not installed (code `extra_missing`), a service refuses the run
-            (`tracker_refused`), or what it has in the run's folder cannot be written (`run_directory_write`).
+            (`tracker_unavailable`), or what it has in the run's folder cannot be written (`file_unwritable`).
     """
     trackers: list[Tracker] = []
     if config.output.tensorboard:

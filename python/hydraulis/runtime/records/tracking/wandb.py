@@ -22,7 +22,7 @@ class WeightsAndBiases:
 
     Raises:
         HydraulisError: wandb is not installed (code `extra_missing`), or refuses the run
-            (`tracker_refused`), or the run's name there cannot be written (`run_directory_write`).
+            (`tracker_unavailable`), or the run's name there cannot be written (`file_unwritable`).
     """
 
     def __init__(self, project: str, directory: RunDirectory, config: Mapping[str, object]) -> None:
@@ -43,7 +43,7 @@ class WeightsAndBiases:
                 f"output.wandb_project = '{project}' cannot be used ({error}): log in with `wandb login`, or "
                 "set WANDB_MODE=offline"
             )
-            raise HydraulisError(message, code="tracker_refused") from error
+            raise HydraulisError(message, code="tracker_unavailable") from error
 
     def log(self, step: int, values: Mapping[str, float | str]) -> None:
         """Log the values of a step."""
