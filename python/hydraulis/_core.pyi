@@ -15,7 +15,6 @@ __all__ = [
     "CostFit",
     "CostProfile",
     "Efficiency",
-    "Effort",
     "Exchange",
     "Forward",
     "GpuTime",
@@ -40,6 +39,7 @@ __all__ = [
     "RankMemory",
     "Replica",
     "Scheme",
+    "SearchBudget",
     "Simulation",
     "Span",
     "StageRun",
@@ -220,24 +220,24 @@ def micro_batches_to_measure(longest: int, tokens: int, number: int) -> list[lis
 # Plan
 
 @final
-class Effort:
+class SearchBudget:
     __hash__: ClassVar[None]  # type: ignore[assignment]
-    ONLINE: ClassVar[Effort]
-    PROOF: ClassVar[Effort]
+    ONLINE: ClassVar[SearchBudget]
+    PROOF: ClassVar[SearchBudget]
     def __new__(
         cls,
         *,
         refinements: int | None = None,
-        attempts: int | None = None,
-        markets: int | None = None,
+        candidates: int | None = None,
+        dual_solves: int | None = None,
         exchanges: int | None = None,
-    ) -> Effort: ...
+    ) -> SearchBudget: ...
     @property
     def refinements(self) -> int: ...
     @property
-    def attempts(self) -> int: ...
+    def candidates(self) -> int: ...
     @property
-    def markets(self) -> int: ...
+    def dual_solves(self) -> int: ...
     @property
     def exchanges(self) -> int: ...
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, object]]: ...
@@ -254,7 +254,7 @@ class Planner:
         max_strategies: int | None = None,
         memory: Literal["cap", "exact"] = "cap",
         link: Link | None = None,
-        effort: Effort | None = None,
+        budget: SearchBudget | None = None,
         prove: bool = False,
     ) -> Planner: ...
     @property

@@ -30,13 +30,10 @@ STILL = {
     "crates/hydraulis-core/src/lookahead/course.rs",
     "crates/hydraulis-core/src/plan/guess.rs",
     "crates/hydraulis-core/src/search/attempt.rs",
-    "crates/hydraulis-core/src/search/effort.rs",
     "crates/hydraulis-core/src/simulate/held.rs",
     "crates/hydraulis-core/src/spec/home_scheme.rs",
     "crates/hydraulis-core/src/timing/home_link.rs",
     "crates/hydraulis-core/src/watch.rs",
-    "crates/hydraulis-py/src/search/effort.rs",
-    "tests/core/test_effort.py",
 }
 
 

@@ -17,7 +17,6 @@ from helpers import at_least
 from hydraulis import (
     Cluster,
     CostProfile,
-    Effort,
     Guess,
     LayerSplit,
     LengthHistogram,
@@ -26,6 +25,7 @@ from hydraulis import (
     Plan,
     Planner,
     Scheme,
+    SearchBudget,
     Strategy,
     _core,
     balance,
@@ -39,7 +39,7 @@ CLUSTER = Cluster(gpus=32, gpus_per_node=8)
 PROFILE = CostProfile.preset("llama-7b-a800")
 BATCHES = [[4_000, 900, 900, 450, 31_000, 80], [20_000, 64, 512, 7_000]]
 LINKED = Planner(
-    PROFILE, CLUSTER, strategies="search", memory="exact", link=link(25), effort=Effort(markets=3)
+    PROFILE, CLUSTER, strategies="search", memory="exact", link=link(25), budget=SearchBudget(dual_solves=3)
 )
 LISTED = Planner(PROFILE, CLUSTER, strategies=["4x<tp8>", "2x<tp8>+4x<tp4>"], max_strategies=2)
 PLAN = LINKED.plan(BATCHES[0])
@@ -77,7 +77,7 @@ VALUES = [
     CLUSTER,
     PROFILE,
     PROFILE.model,
-    Effort(attempts=7, exchanges=0),
+    SearchBudget(candidates=7, exchanges=0),
     LayerSplit(7, head_layers=2.5, stated=[[1, 6], [3, 2, 2]]),
     LengthHistogram([5, 9, 70], [3, 1, 4]),
     link(40),

@@ -47,9 +47,9 @@ mod _core {
     #[pymodule_export]
     use crate::propose::{LengthHistogram, PaperStrategy, Proposal, ProposedStrategy, propose, propose_paper};
     #[pymodule_export]
-    use crate::search::effort::Effort;
-    #[pymodule_export]
     use crate::search::planner::Planner;
+    #[pymodule_export]
+    use crate::search::search_budget::SearchBudget;
     #[pymodule_export]
     use crate::simulate::iteration::{GpuTime, RankMemory, Simulation, StageRun, Trip};
     #[pymodule_export]

@@ -6,7 +6,7 @@ use hydraulis_core::construct::usable_schemes;
 use hydraulis_core::cost::{CostModel, SchemeCost};
 use hydraulis_core::layout::place;
 use hydraulis_core::pipeline::{MakespanBuffers, makespan};
-use hydraulis_core::spec::Strategy;
+use hydraulis_core::spec::{CapacityBudget, Strategy};
 use hydraulis_core::{Millis, Result};
 
 use crate::baseline::Work;
@@ -39,7 +39,7 @@ impl<'a> EqualReplicas<'a> {
             .rev()
             .map(of)
             .find(|strategy| strategy.as_ref().is_ok_and(|strategy| place(strategy, cluster).is_ok()));
-        let capacity = SchemeCapacity::new(cost.clone());
+        let capacity = SchemeCapacity::new(cost.clone(), CapacityBudget::ONLINE);
         Ok(EqualReplicas { cost, capacity, strategy: placed.unwrap_or_else(|| of(1))? })
     }
 

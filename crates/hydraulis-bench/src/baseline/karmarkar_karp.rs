@@ -10,13 +10,14 @@ use std::collections::BinaryHeap;
 use hydraulis_core::Millis;
 use hydraulis_core::batch::Batch;
 use hydraulis_core::construct::pack::Packer;
+use hydraulis_core::spec::PackingBudget;
 
 use crate::baseline::{EqualReplicas, Work};
 
 /// Deals by the time of sequences alone, then packs.
 pub fn deal(batch: &Batch, replicas: &EqualReplicas) -> Work {
     let times: Vec<Millis> = batch.tokens().iter().map(|&tokens| replicas.cost.sequence_ms(tokens)).collect();
-    let mut packer = Packer::new(&replicas.capacity, batch);
+    let mut packer = Packer::new(&replicas.capacity, batch, PackingBudget::ONLINE);
     let packed = differenced(&times, replicas.count()).into_iter().map(|mut ids| {
         ids.sort_by_key(|&id| (Reverse(batch.tokens()[id]), id));
         packer.pack(&ids).micro_batches

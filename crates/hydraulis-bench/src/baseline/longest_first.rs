@@ -9,6 +9,7 @@ use std::collections::BinaryHeap;
 use hydraulis_core::Millis;
 use hydraulis_core::batch::Batch;
 use hydraulis_core::construct::pack::Packer;
+use hydraulis_core::spec::PackingBudget;
 
 use crate::baseline::decision::longest_first;
 use crate::baseline::{EqualReplicas, Work};
@@ -25,6 +26,6 @@ pub fn deal(batch: &Batch, replicas: &EqualReplicas) -> Work {
             *earliest = Reverse((time + replicas.cost.sequence_ms(batch.tokens()[id]), replica));
         }
     }
-    let mut packer = Packer::new(&replicas.capacity, batch);
+    let mut packer = Packer::new(&replicas.capacity, batch, PackingBudget::ONLINE);
     dealt.iter().map(|ids| packer.pack(ids).micro_batches).collect()
 }

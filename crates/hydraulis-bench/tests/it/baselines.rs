@@ -91,8 +91,11 @@ fn buckets_run_one_after_another() {
     let one_by_one = decision.phases.iter().map(|phase| {
         let planner = hydraulis_core::search::Planner::new(cost.profile().clone(), cost.cluster(), None).unwrap();
         let cost = planner.cost().scheme(phase.strategy.schemes()[0]).unwrap();
-        let replicas =
-            EqualReplicas { cost, capacity: SchemeCapacity::new(cost.clone()), strategy: phase.strategy.clone() };
+        let replicas = EqualReplicas {
+            cost,
+            capacity: SchemeCapacity::new(cost.clone(), hydraulis_core::spec::CapacityBudget::ONLINE),
+            strategy: phase.strategy.clone(),
+        };
         replicas.time(&batches[0], &phase.work)
     });
     assert!(verdict.iteration_ms.is_close(one_by_one.sum()));

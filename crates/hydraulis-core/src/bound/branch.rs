@@ -14,9 +14,6 @@ use crate::units::{Millis, count, whole};
 
 /// Numbers nearer to a whole one count as whole.
 const WHOLE: f64 = 1e-3;
-/// A micro-batch more or less matters as much as this share of a replica; on the 32B profile `c` is 1 to 4 % of an
-/// iteration.
-const MICRO_BATCH: f64 = 0.02;
 
 /// Markets that together hold every plan.
 pub(crate) struct Branches<'a> {
@@ -63,7 +60,7 @@ impl<'a> Branches<'a> {
     /// Divides the market of least bound in two; false where it cannot be divided, and so no more can be proven.
     pub(crate) fn divide(&mut self, until: Millis) -> bool {
         let Some(&Reverse((end, index))) = self.open.peek() else { return false };
-        let Some(parts) = self.nodes[index].divided() else { return false };
+        let Some(parts) = self.nodes[index].divided(self.market.budget.micro_batch_weight) else { return false };
         self.open.pop();
         for offers in parts {
             self.add(offers, end, until);
@@ -101,7 +98,7 @@ impl<'a> Node<'a> {
     }
 
     /// The market with at most and with at least a whole number of what it uses a fraction of; none if it uses none.
-    fn divided(&self) -> Option<[Vec<Offer<'a>>; 2]> {
+    fn divided(&self, micro_batch_weight: f64) -> Option<[Vec<Offer<'a>>; 2]> {
         let mut best: Option<(f64, usize, bool, usize)> = None;
         for (scheme, (offer, &(replicas, micro_batches))) in self.offers.iter().zip(&self.found.used).enumerate() {
             // Replicas that there must be may stay idle: then fewer are used than there are. A program that serves less than
@@ -109,7 +106,7 @@ impl<'a> Node<'a> {
             let replicas = replicas.clamp(count(offer.least), count(offer.most));
             let micro_batches = micro_batches.clamp(count(offer.least_micro_batches), count(offer.most_micro_batches));
             let of_replicas = (offer.least < offer.most).then_some((replicas, true, offer.ranks()));
-            let of_micro_batches = (micro_batches, false, MICRO_BATCH * offer.ranks() / replicas.max(1.0));
+            let of_micro_batches = (micro_batches, false, micro_batch_weight * offer.ranks() / replicas.max(1.0));
             for (amount, is_replicas, weight) in of_replicas.into_iter().chain([of_micro_batches]) {
                 let fraction = amount - amount.floor();
                 let away = fraction.min(1.0 - fraction);

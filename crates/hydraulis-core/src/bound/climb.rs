@@ -5,17 +5,6 @@ use crate::bound::market::{Market, Slots};
 use crate::bound::relaxation::{Relaxation, Solution};
 use crate::units::Millis;
 
-/// Programs solved without slots; the time rises quickly at first, most climbs take 3 to 5.
-const PROGRAMS: usize = 10;
-/// A rise by less ends that part of the climb.
-const RISE: f64 = 2e-4;
-/// Times tried with slots.
-const PROBES: usize = 8;
-/// The first of them is later by this share; while probes succeed they go further.
-const FIRST_STEP: f64 = 2e-3;
-/// A time that is known to within this share is known well enough.
-const CLOSE: f64 = 2e-3;
-
 /// A time that no plan on the market ends before, and what a program would use by about then.
 #[derive(Clone, Debug)]
 pub(super) struct Climb {
@@ -38,10 +27,10 @@ pub(super) fn climb(market: &Market, from: Millis, until: Millis) -> Climb {
 
 /// Each program is solved at the latest time known to be impossible, and its prices prove a later one.
 fn by_work(market: &Market, until: Millis, found: &mut Climb) {
-    for _ in 0..PROGRAMS {
+    for _ in 0..market.budget.programs {
         let before = found.end;
         let is_proven = prove(market, before, until, Slots::Ignored, found);
-        if !is_proven || found.end.0 < before.0 * (1.0 + RISE) || found.end >= until {
+        if !is_proven || found.end.0 < before.0 * (1.0 + market.budget.rise) || found.end >= until {
             break;
         }
     }
@@ -50,12 +39,12 @@ fn by_work(market: &Market, until: Millis, found: &mut Climb) {
 /// Which sequences are large depends on the time, so prices prove little beyond the time they are made for: times
 /// ahead are tried, and then the interval is halved.
 fn by_slots(market: &Market, until: Millis, found: &mut Climb) {
-    let mut step = FIRST_STEP;
+    let mut step = market.budget.first_step;
     let mut possible = until;
-    for _ in 0..PROBES {
+    for _ in 0..market.budget.probes {
         let ahead = found.end * (1.0 + step);
         let probe = if ahead < possible { ahead } else { Millis(0.5 * (found.end.0 + possible.0)) };
-        if probe.0 > found.end.0 * 1e6 || found.end.0 * (1.0 + CLOSE) >= possible.0 {
+        if probe.0 > found.end.0 * 1e6 || found.end.0 * (1.0 + market.budget.close) >= possible.0 {
             break;
         }
         if prove(market, probe, until, Slots::Counted, found) {

@@ -11,16 +11,11 @@ use std::ops::RangeInclusive;
 
 use crate::bound::demand::{Demand, Load, Price};
 use crate::capacity::{Level, SchemeCapacity};
+use crate::spec::BoundBudget;
 use crate::units::{Millis, count};
 
-/// Halvings of the interval around the time at which prices stop proving anything.
-const HALVINGS: usize = 40;
 /// The interval at which they end, as a share of the time.
 const CLOSE: f64 = 1e-5;
-
-/// Where empty micro-batches may stand between others, up to so many are counted one by one even if there are fewer
-/// sequences. Filling a longer pipeline loses little.
-const COUNTED: usize = 48;
 
 /// Sequences that just fill all replicas cost as much as these are worth, but for rounding: this share of the terms,
 /// because a price of micro-batches is counted with both signs and all but cancels.
@@ -58,6 +53,7 @@ pub(super) struct Market<'a> {
     pub(super) demand: &'a Demand,
     pub(super) offers: Vec<Offer<'a>>,
     pub(super) gpus: u32,
+    pub(super) budget: BoundBudget,
 }
 
 /// What replicas are worth, and the sum of the terms without their signs.
@@ -107,13 +103,13 @@ impl<'a> Offer<'a> {
         count(self.capacity.cost().scheme().ranks())
     }
 
-    fn reach(&self, end: Millis, sequences: usize) -> Reach {
+    fn reach(&self, end: Millis, sequences: usize, counted: usize) -> Reach {
         if self.most == 0 {
             return Reach { levels: Vec::new(), limit: 0.0, large: 0.0 };
         }
         let cost = self.capacity.cost();
         let most = cost.window().most_micro_batches(sequences);
-        let counted = sequences.max(most.min(COUNTED));
+        let counted = sequences.max(most.min(counted));
         let mut levels = self.capacity.levels(end, counted);
         let beyond = self.beyond(end, counted, most);
         levels.extend(beyond);
@@ -168,8 +164,8 @@ impl<'a> Offer<'a> {
 impl Market<'_> {
     /// What a replica of each offer can take by `end`.
     pub(super) fn reaches(&self, end: Millis) -> Vec<Reach> {
-        let sequences = self.demand.sequences();
-        self.offers.iter().map(|offer| offer.reach(end, sequences)).collect()
+        let (sequences, counted) = (self.demand.sequences(), self.budget.counted_micro_batches);
+        self.offers.iter().map(|offer| offer.reach(end, sequences, counted)).collect()
     }
 
     /// What a sequence costs on each offer.
@@ -208,7 +204,7 @@ impl Market<'_> {
                 return Some(impossible);
             }
         };
-        for _ in 0..HALVINGS {
+        for _ in 0..self.budget.halvings {
             if possible.0 - impossible.0 <= CLOSE * impossible.0 {
                 break;
             }

@@ -25,6 +25,7 @@ pub(crate) use crate::bound::demand::Price;
 use crate::bound::market::{Market, Offer};
 use crate::capacity::SchemeCapacity;
 use crate::plan::{Bound, BoundKind};
+use crate::spec::BoundBudget;
 use crate::units::{Millis, whole};
 
 /// A plan sums the same terms in another order: without the margin a perfect one could seem to beat the bound.
@@ -35,11 +36,12 @@ const MARGIN: f64 = 1.0 - 1e-9;
 pub(crate) struct Bounder<'a> {
     batch: &'a Batch,
     demand: Demand,
+    budget: BoundBudget,
 }
 
 impl<'a> Bounder<'a> {
-    pub(crate) fn new(batch: &'a Batch) -> Bounder<'a> {
-        Bounder { batch, demand: Demand::new(batch) }
+    pub(crate) fn new(batch: &'a Batch, budget: BoundBudget) -> Bounder<'a> {
+        Bounder { batch, demand: Demand::new(batch), budget }
     }
 
     /// The longest way over these schemes. None where some sequence is admitted by none of them.
@@ -62,9 +64,9 @@ impl<'a> Bounder<'a> {
         let schemes: Vec<&SchemeCapacity> = groups.iter().map(|(capacity, _)| *capacity).collect();
         let offers = groups.iter().map(|&(capacity, replicas)| Offer::new(capacity, replicas, replicas)).collect();
         let longest_way = self.longest_way(&schemes)?;
-        let root = Branches::new(Market { demand: &self.demand, offers, gpus }, longest_way.ms, limit.until);
+        let root = Branches::new(self.market(offers, gpus), longest_way.ms, limit.until);
         let bound = longest_way.or_work(root.least());
-        if bound.ms >= limit.until || limit.markets == 1 {
+        if bound.ms >= limit.until || limit.dual_solves == 1 {
             return Some(bound);
         }
         let branches = match self.by_count(groups, root.root()) {
@@ -93,7 +95,7 @@ impl<'a> Bounder<'a> {
         let kinds = offers.remove(largest).by_count(few);
         offers.extend(kinds);
         let gpus = u32::try_from(groups.iter().map(ranks_of).sum::<u64>()).ok()?;
-        Some(Market { demand: &self.demand, offers, gpus })
+        Some(self.market(offers, gpus))
     }
 
     /// The markets of any strategy on `gpus` ranks over `schemes`, in whose order a strategy's counts stand. None where
@@ -101,14 +103,17 @@ impl<'a> Bounder<'a> {
     pub(crate) fn of_any<'b>(&'b self, schemes: &[&'b SchemeCapacity], gpus: u32) -> Option<Branches<'b>> {
         let most = |capacity: &SchemeCapacity| usize::try_from(u64::from(gpus) / capacity.cost().scheme().ranks());
         let offers = schemes.iter().map(|&capacity| Offer::new(capacity, 0, most(capacity).unwrap_or(0))).collect();
-        let market = Market { demand: &self.demand, offers, gpus };
-        Some(Branches::new(market, self.longest_way(schemes)?.ms, Millis::INFINITY))
+        Some(Branches::new(self.market(offers, gpus), self.longest_way(schemes)?.ms, Millis::INFINITY))
+    }
+
+    fn market<'b>(&'b self, offers: Vec<Offer<'b>>, gpus: u32) -> Market<'b> {
+        Market { demand: &self.demand, offers, gpus, budget: self.budget }
     }
 }
 
 /// The bound of a market that is divided as far as it goes.
 fn divided(mut branches: Branches, limit: ProofLimit) -> Millis {
-    while branches.least() < limit.until && branches.len() < limit.markets && branches.divide(limit.until) {}
+    while branches.least() < limit.until && branches.len() < limit.dual_solves && branches.divide(limit.until) {}
     branches.least()
 }
 
@@ -125,6 +130,6 @@ impl Bound {
 pub(crate) struct ProofLimit {
     /// A bound that is as late as this is late enough.
     pub(crate) until: Millis,
-    /// Markets looked at, at most.
-    pub(crate) markets: usize,
+    /// Linear programs solved, at most.
+    pub(crate) dual_solves: usize,
 }

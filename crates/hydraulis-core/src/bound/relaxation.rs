@@ -10,8 +10,6 @@ use crate::capacity::Level;
 use crate::linear::Covering;
 use crate::units::{Millis, count};
 
-/// Changes of basis; programs over 13 schemes take about 100.
-const PIVOTS: usize = 600;
 /// A column must be this much better than the prices to be entered.
 const BETTER: f64 = 1e-7;
 
@@ -69,7 +67,7 @@ impl<'a> Relaxation<'a> {
 
     /// Solves the program.
     pub(super) fn solve(mut self) -> Solution {
-        let mut budget = PIVOTS;
+        let mut budget = self.market.budget.pivots;
         let mut column = vec![0.0; self.rows.demand.len()];
         while budget > 0 && self.program.settle(&mut budget) {
             budget = budget.saturating_sub(1);

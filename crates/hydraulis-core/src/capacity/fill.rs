@@ -17,8 +17,6 @@ use crate::units::count;
 /// Chains longer than `T` by less are left, for up to so many micro-batches: the bound is that much weaker at most.
 /// Programs of many take long, a second for all in the table at the sharpest, and few replicas have so many.
 const TOLERANCES: [(usize, f64); 3] = [(16, 5e-4), (32, 2e-3), (usize::MAX, 5e-3)];
-/// Changes of basis for each micro-batch; most programs take 8 to 16.
-const PIVOTS: usize = 40;
 /// How near to the best times known chains are sought, of the way there from the program's.
 const NEAR: f64 = 0.7;
 
@@ -32,14 +30,21 @@ pub struct Fill {
 }
 
 impl Fill {
-    /// The fill of `micro_batches` on stages of these multipliers, sharpest where `c = fixed_share T`.
-    pub fn new(stage_multipliers: &[f64], forward_share: f64, micro_batches: usize, fixed_share: f64) -> Fill {
+    /// The fill of `micro_batches` on stages of these multipliers, sharpest where `c = fixed_share T`, after at most `pivots`
+    /// changes of basis for each micro-batch.
+    pub fn new(
+        stage_multipliers: &[f64],
+        forward_share: f64,
+        micro_batches: usize,
+        fixed_share: f64,
+        pivots: usize,
+    ) -> Fill {
         let mut path = CriticalPath::new(stage_multipliers, forward_share, micro_batches);
         // A micro-batch alone passes every stage.
         let through: f64 = stage_multipliers.iter().sum();
         let most = (1.0 / through - fixed_share).max(0.0);
         let mut program = Covering::new(&vec![1.0; micro_batches], most);
-        let mut budget = PIVOTS * micro_batches;
+        let mut budget = pivots * micro_batches;
         let mut chains: Vec<Vec<f64>> = Vec::new();
         let tolerance =
             TOLERANCES.iter().find(|(most, _)| micro_batches <= *most).map_or(0.0, |(_, tolerance)| *tolerance);
@@ -132,6 +137,7 @@ fn proven(program: &Covering, chains: &[Vec<f64>], micro_batches: usize, through
 
 #[cfg(test)]
 mod tests {
+    use crate::spec::CapacityBudget;
     use proptest::prelude::*;
 
     use super::*;
@@ -150,7 +156,7 @@ mod tests {
             let fixed = times.iter().copied().fold(f64::INFINITY, f64::min);
             let as_ms: Vec<Millis> = times.iter().copied().map(Millis).collect();
             let end = makespan(&as_ms, &multipliers, 1.0 / 3.0, &mut MakespanBuffers::default()).0;
-            let fill = Fill::new(&multipliers, 1.0 / 3.0, times.len(), share);
+            let fill = Fill::new(&multipliers, 1.0 / 3.0, times.len(), share, CapacityBudget::ONLINE.pivots);
             let work = times.iter().map(|time| time - fixed).sum::<f64>();
             prop_assert!(work <= fill.most_work(end, fixed) * (1.0 + 1e-9) + 1e-9, "{work}");
             prop_assert!(fill.end(work, fixed) <= end * (1.0 + 1e-9));
@@ -164,7 +170,7 @@ mod tests {
             };
             // Fixed costs alone end before the whole.
             let share = part / end(&vec![1.0; times.len()]);
-            let fill = Fill::new(&multipliers, 1.0 / 3.0, times.len(), share);
+            let fill = Fill::new(&multipliers, 1.0 / 3.0, times.len(), share, CapacityBudget::ONLINE.pivots);
             let work = fill.shape().iter().map(|time| time - share).sum::<f64>();
             prop_assert!(end(fill.shape()) <= 1.0 + 1e-3);
             prop_assert!((work - fill.most_work(1.0, share)).abs() <= 2e-3 * work.max(0.1), "{work}");
@@ -173,7 +179,7 @@ mod tests {
 
     #[test]
     fn one_micro_batch_passes_every_stage() {
-        let fill = Fill::new(&[1.0, 2.0], 1.0 / 3.0, 1, 0.1);
+        let fill = Fill::new(&[1.0, 2.0], 1.0 / 3.0, 1, 0.1, CapacityBudget::ONLINE.pivots);
         assert!((fill.most_work(3.0, 0.25) - 0.75).abs() < 1e-12);
     }
 }

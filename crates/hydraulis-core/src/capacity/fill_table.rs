@@ -5,17 +5,8 @@ use std::sync::OnceLock;
 
 use crate::capacity::Fill;
 use crate::capacity::long_fill::LongFill;
+use crate::spec::CapacityBudget;
 use crate::units::count;
-
-/// Micro-batch counts with fills of their own; above, bounds count the slowest stage's own work alone, and estimates stretch the
-/// fill of so many.
-const COUNTS: usize = 64;
-/// Fixed shares `c / T` of 1/2, 1/4, ... 2^-SHARES have fills of their own. The two around a share hold for it within
-/// 0.05 % where the count is a good one for that share.
-const SHARES: usize = 14;
-/// Beyond so many micro-batches, every other share alone has fills: they take longest to make, are less exact anyway, and
-/// mostly only tell that fewer micro-batches are better.
-const DENSE: usize = 32;
 
 /// Fills for stages of these multipliers, by micro-batch count and fixed share.
 ///
@@ -25,17 +16,19 @@ pub struct FillTable {
     stage_multipliers: Vec<f64>,
     forward_share: f64,
     slowest: f64,
+    budget: CapacityBudget,
     fills: Vec<OnceLock<Fill>>,
 }
 
 impl FillTable {
     /// An empty table.
-    pub fn new(stage_multipliers: &[f64], forward_share: f64) -> FillTable {
+    pub fn new(stage_multipliers: &[f64], forward_share: f64, budget: CapacityBudget) -> FillTable {
         FillTable {
             stage_multipliers: stage_multipliers.to_vec(),
             forward_share,
             slowest: stage_multipliers.iter().copied().fold(0.0, f64::max),
-            fills: vec![OnceLock::new(); COUNTS * SHARES],
+            budget,
+            fills: vec![OnceLock::new(); budget.tabulated_counts * budget.tabulated_shares],
         }
     }
 
@@ -48,7 +41,7 @@ impl FillTable {
     /// cannot.
     pub fn most_work(&self, micro_batches: usize, end: f64, fixed: f64) -> f64 {
         let on_slowest = end / self.slowest - fixed * count(micro_batches);
-        if micro_batches > COUNTS {
+        if micro_batches > self.budget.tabulated_counts {
             return on_slowest;
         }
         let lines = self.fills_around(micro_batches, end, fixed).map(|fill| fill.most_work(end, fixed));
@@ -59,7 +52,7 @@ impl FillTable {
     pub fn end(&self, micro_batches: usize, work: f64, fixed: f64) -> f64 {
         let mut end = (work + fixed * count(micro_batches)) * self.slowest;
         // Later ends mean lesser shares, whose fills hold more there: this rises to the answer, level by level.
-        for _ in 0..SHARES {
+        for _ in 0..self.budget.tabulated_shares {
             let lines = self.around(micro_batches, end, fixed).map(|fill| fill.end(work, fixed));
             let later = lines.into_iter().fold(end, f64::max);
             if later <= end {
@@ -82,7 +75,7 @@ impl FillTable {
 
     /// The fills around `fixed / end`, those of many micro-batches stretched.
     fn around(&self, micro_batches: usize, end: f64, fixed: f64) -> [LongFill<'_>; 2] {
-        let own = micro_batches.min(COUNTS);
+        let own = micro_batches.min(self.budget.tabulated_counts);
         // Times are level in the middle, so `own` of them take about their share of the whole.
         let end_of_own = if own < micro_batches { end * count(own) / count(micro_batches) } else { end };
         self.fills_around(own, end_of_own, fixed).map(|fill| LongFill::new(fill, micro_batches - own, self.slowest))
@@ -90,27 +83,29 @@ impl FillTable {
 
     /// The fills made for the shares around `fixed / end`.
     fn fills_around(&self, micro_batches: usize, end: f64, fixed: f64) -> [&Fill; 2] {
-        let level = level(end, fixed);
-        let levels = if micro_batches > DENSE { [level | 1; 2] } else { [level, (level + 1).min(SHARES - 1)] };
+        let last = self.budget.tabulated_shares - 1;
+        let level = level(end, fixed, last);
+        let is_dense = micro_batches <= self.budget.dense_counts;
+        let levels = if is_dense { [level, (level + 1).min(last)] } else { [(level | 1).min(last); 2] };
         levels.map(|level| self.fill(micro_batches, level))
     }
 
     fn fill(&self, micro_batches: usize, level: usize) -> &Fill {
-        self.fills[(micro_batches - 1) * SHARES + level].get_or_init(|| {
+        self.fills[(micro_batches - 1) * self.budget.tabulated_shares + level].get_or_init(|| {
             let fixed_share = 0.5_f64.powi(i32::try_from(level + 1).unwrap_or(i32::MAX));
-            Fill::new(&self.stage_multipliers, self.forward_share, micro_batches, fixed_share)
+            Fill::new(&self.stage_multipliers, self.forward_share, micro_batches, fixed_share, self.budget.pivots)
         })
     }
 }
 
-/// The level of the least share that is not below `fixed / end`.
-fn level(end: f64, fixed: f64) -> usize {
+/// The level of the least share that is not below `fixed / end`, up to `last`.
+fn level(end: f64, fixed: f64, last: usize) -> usize {
     let mut next = 0.5;
     let is_last = |_: &usize| {
         next *= 0.5;
         fixed > next * end
     };
-    (0..SHARES - 1).find(is_last).unwrap_or(SHARES - 1)
+    (0..last).find(is_last).unwrap_or(last)
 }
 
 #[cfg(test)]
@@ -123,8 +118,8 @@ mod tests {
     #[test]
     fn no_pipeline_of_many_micro_batches_holds_more() {
         let (multipliers, fixed) = ([1.0, 1.2, 1.0], 1.0);
-        let table = FillTable::new(&multipliers, 1.0 / 3.0);
-        let micro_batches = DENSE + 2;
+        let table = FillTable::new(&multipliers, 1.0 / 3.0, CapacityBudget::ONLINE);
+        let micro_batches = CapacityBudget::ONLINE.dense_counts + 2;
         for steepness in 0..8 {
             let rise = |place: usize| count(place.min(micro_batches - 1 - place) * steepness);
             let times: Vec<Millis> = (0..micro_batches).map(|place| Millis(fixed + 3.0 + rise(place))).collect();
@@ -143,13 +138,14 @@ mod tests {
     #[test]
     fn estimates_go_on_beyond_the_last_fill() {
         for multipliers in [vec![1.0; 8], vec![1.0; 4]] {
-            let table = FillTable::new(&multipliers, 1.0 / 3.0);
+            let table = FillTable::new(&multipliers, 1.0 / 3.0, CapacityBudget::ONLINE);
+            let tabulated = CapacityBudget::ONLINE.tabulated_counts;
             for work in [1_000.0, 1_500.0] {
                 let of = |micro_batches| {
                     let end = table.end(micro_batches, work, 1.0);
                     (end, table.longest(micro_batches, end, 1.0), table.shape(micro_batches, end, 1.0))
                 };
-                let (last, next, twice) = (of(COUNTS), of(COUNTS + 1), of(2 * COUNTS));
+                let (last, next, twice) = (of(tabulated), of(tabulated + 1), of(2 * tabulated));
                 // One more micro-batch is one more fixed cost, and a 64th less of the bubble.
                 assert!((last.0 - next.0).abs() < 0.01 * last.0, "{multipliers:?} {work}: {} {}", last.0, next.0);
                 assert!((last.1 - next.1).abs() < 0.03 * last.1, "{multipliers:?} {work}: {} {}", last.1, next.1);

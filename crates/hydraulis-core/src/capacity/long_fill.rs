@@ -49,6 +49,7 @@ impl<'a> LongFill<'a> {
 mod tests {
     use super::*;
     use crate::pipeline::{MakespanBuffers, makespan};
+    use crate::spec::CapacityBudget;
     use crate::units::Millis;
 
     /// Its times end when it says, and hold what it says, within 2 %: what it is made of is a fill found within 0.2 to 0.5 %.
@@ -57,7 +58,7 @@ mod tests {
         for multipliers in [vec![1.0; 2], vec![1.0; 8], vec![1.0, 1.2, 1.0, 0.7]] {
             let slowest = multipliers.iter().copied().fold(0.0, f64::max);
             for (micro_batches, share) in [(32, 0.01), (40, 0.01)] {
-                let fill = Fill::new(&multipliers, 1.0 / 3.0, micro_batches, share);
+                let fill = Fill::new(&multipliers, 1.0 / 3.0, micro_batches, share, CapacityBudget::ONLINE.pivots);
                 for more in [0, 1, 7, 100, 1_000] {
                     let long = LongFill::new(&fill, more, slowest);
                     let times: Vec<Millis> = long.shape().iter().copied().map(Millis).collect();

@@ -6,15 +6,8 @@ use std::sync::Arc;
 use crate::capacity::FillTable;
 use crate::capacity::pace::{Pace, Point};
 use crate::cost::SchemeCost;
+use crate::spec::CapacityBudget;
 use crate::units::{Millis, Tokens, count};
-
-/// Most micro-batches that are best anywhere, but where memory asks for more: of 8 stages they leave a bubble of less than
-/// 1 %, and without a fixed cost there were no end.
-const MOST: usize = 1_024;
-/// Many are tried this part of them apart.
-const APART: usize = 32;
-/// Worse counts that are looked past.
-const WORSE: usize = 3;
 
 /// The most that a replica can take by a time, for every number of micro-batches.
 #[derive(Clone, Debug)]
@@ -22,6 +15,7 @@ pub struct SchemeCapacity {
     cost: SchemeCost,
     fills: Arc<FillTable>,
     pace: Arc<Pace>,
+    budget: CapacityBudget,
 }
 
 /// What fits into one number of micro-batches.
@@ -46,17 +40,17 @@ pub struct Estimate {
 
 impl SchemeCapacity {
     /// The capacity of one scheme by itself.
-    pub fn new(cost: SchemeCost) -> SchemeCapacity {
-        let fills = Arc::new(FillTable::new(cost.stage_multipliers(), cost.forward_share()));
-        SchemeCapacity::with(cost, fills)
+    pub fn new(cost: SchemeCost, budget: CapacityBudget) -> SchemeCapacity {
+        let fills = Arc::new(FillTable::new(cost.stage_multipliers(), cost.forward_share(), budget));
+        SchemeCapacity::with(cost, fills, budget)
     }
 
     /// The capacity of a scheme whose pipeline has these fills.
-    pub(super) fn with(cost: SchemeCost, fills: Arc<FillTable>) -> SchemeCapacity {
+    pub(super) fn with(cost: SchemeCost, fills: Arc<FillTable>, budget: CapacityBudget) -> SchemeCapacity {
         // Without a fixed cost, the least work that is told apart is a small share of a full micro-batch's.
         let full = cost.sequence_ms(cost.cap()).0;
         let pace = Arc::new(Pace::new(cost.fixed_ms().0.max(full / 1024.0)));
-        SchemeCapacity { cost, fills, pace }
+        SchemeCapacity { cost, fills, pace, budget }
     }
 
     /// The scheme's cost.
@@ -106,11 +100,11 @@ impl SchemeCapacity {
             let mut best = (1, end(1));
             // Times fall and then rise with the count; a few worse ones are looked past.
             let mut worse = 0;
-            for micro_batches in counts().skip(1) {
+            for micro_batches in self.counts().skip(1) {
                 let next = end(micro_batches);
                 if next < best.1 {
                     (best, worse) = ((micro_batches, next), 0);
-                } else if worse == WORSE {
+                } else if worse == self.budget.worse_counts {
                     break;
                 } else {
                     worse += 1;
@@ -163,10 +157,11 @@ impl SchemeCapacity {
         }
         levels
     }
-}
 
-/// The numbers of micro-batches of which one is taken for the best: times hardly change from one to the next of many.
-fn counts() -> impl Iterator<Item = usize> {
-    let next = |&micro_batches: &usize| Some(micro_batches + (micro_batches / APART).max(1));
-    std::iter::successors(Some(1), next).take_while(|&micro_batches| micro_batches <= MOST)
+    /// The numbers of micro-batches of which one is taken for the best.
+    fn counts(&self) -> impl Iterator<Item = usize> + use<> {
+        let CapacityBudget { spacing, most_micro_batches, .. } = self.budget;
+        let next = move |&micro_batches: &usize| Some(micro_batches + (micro_batches / spacing).max(1));
+        std::iter::successors(Some(1), next).take_while(move |&micro_batches| micro_batches <= most_micro_batches)
+    }
 }

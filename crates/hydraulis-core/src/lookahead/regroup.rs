@@ -16,11 +16,6 @@ use crate::search::Planner;
 use crate::units::{Millis, Tokens};
 use crate::watch::Watch;
 
-/// Most sequences that leave a batch at once: where two are as long, giving one away gains nothing.
-const LEAVING: usize = 4;
-/// What an exchange must gain, as a share of both iterations: sequences move for something.
-const GAIN: f64 = 5e-3;
-
 /// The batches after all exchanges that helped; none where nothing moved.
 pub(super) fn regroup(
     planner: &Planner,
@@ -33,7 +28,7 @@ pub(super) fn regroup(
         return Ok(None);
     }
     let mut regrouping = Regrouping::new(planner, window, groups, watch)?;
-    let of = planner.effort().exchanges.saturating_mul(groups.len());
+    let of = planner.budget().exchanges.saturating_mul(groups.len());
     for from in 0..groups.len() {
         tell(Progress::Exchanged { exchanges: 0, of })?;
         for to in regrouping.near(from) {
@@ -92,7 +87,7 @@ impl<'a> Regrouping<'a> {
         let left = Group::of(self.planner, self.window.batches, left, self.watch)?;
         let right = Group::of(self.planner, self.window.batches, right, self.watch)?;
         let before = self.groups[from].plan.step_ms() + self.groups[to].plan.step_ms();
-        if left.plan.step_ms() + right.plan.step_ms() > before * (1.0 - GAIN) {
+        if left.plan.step_ms() + right.plan.step_ms() > before * (1.0 - self.planner.budget().exchange.gain) {
             return Ok(false);
         }
         for (place, group) in [(from, left), (to, right)] {
@@ -111,7 +106,7 @@ impl<'a> Regrouping<'a> {
     /// Notes the best exchange in which the longest sequences of one batch go to another, if one gains anything.
     fn consider(&mut self, from: usize, to: usize) -> Result<()> {
         let mut best: Option<Idea> = None;
-        for number in 1..=LEAVING {
+        for number in 1..=self.planner.budget().exchange.leaving {
             let Some(members) = self.exchanged(from, to, number) else { continue };
             let Some(gain) = self.gain(from, to, &members)? else { continue };
             if best.as_ref().is_none_or(|best| gain > best.gain) {
@@ -158,7 +153,7 @@ impl<'a> Regrouping<'a> {
             };
             gain = gain - quick_bound(self.planner, &batch)?;
         }
-        Ok(Some(gain).filter(|&gain| gain > before * GAIN))
+        Ok(Some(gain).filter(|&gain| gain > before * self.planner.budget().exchange.gain))
     }
 
     fn longest_first(&self, group: usize) -> Vec<Member> {

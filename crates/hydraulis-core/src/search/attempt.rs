@@ -11,18 +11,13 @@ use crate::construct::pack::Packing;
 use crate::error::Result;
 use crate::plan::PlannedTransfers;
 use crate::plan::Stop;
-use crate::spec::{Scheme, Strategy};
+use crate::spec::{Scheme, SearchBudget, Strategy};
 use crate::timing::HomeLink;
 use crate::units::{Millis, Tokens, count};
 use crate::watch::Watch;
 
 /// Times within this share of each other count as equal; the cost model knows no better.
 pub(crate) const TIE: f64 = 1e-3;
-/// Transfers that add less than this share of the iteration are not planned around.
-const WAITING: f64 = 2e-3;
-/// A strategy that is the only one planned is refined with so many more partners; where others are planned too, it takes 7 %
-/// longer for 0.003 %.
-const MORE_PARTNERS: usize = 16;
 
 /// A batch on its way through the planner: with its sequences in order, longest first.
 pub(super) struct Task<'a> {
@@ -30,7 +25,7 @@ pub(super) struct Task<'a> {
     pub(super) capacities: &'a Capacities,
     link: Option<&'a HomeLink>,
     by_length: Vec<usize>,
-    refinements: usize,
+    pub(super) budget: &'a SearchBudget,
     pub(super) watch: Watch<'a>,
 }
 
@@ -48,18 +43,17 @@ pub(super) struct Attempt {
 }
 
 impl<'a> Task<'a> {
-    /// `refinements` limits the replicas packed anew while one strategy is refined; transfers count by `link`, which
-    /// knows the capacities' schemes. What `watch` gives ends the work on it.
+    /// Transfers count by `link`, which knows the capacities' schemes. What `watch` gives ends the work on it.
     pub(super) fn new(
         batch: &'a Batch,
         capacities: &'a Capacities,
         link: Option<&'a HomeLink>,
-        refinements: usize,
+        budget: &'a SearchBudget,
         watch: Watch<'a>,
     ) -> Task<'a> {
         let mut by_length: Vec<usize> = (0..batch.len()).collect();
         by_length.sort_by_key(|&id| (Reverse(batch.tokens()[id]), id));
-        Task { batch, capacities, link, by_length, refinements, watch }
+        Task { batch, capacities, link, by_length, budget, watch }
     }
 
     /// The batch's ids, longest first.
@@ -69,7 +63,7 @@ impl<'a> Task<'a> {
 
     /// About how long the strategy takes, without packing; none where it admits not every sequence.
     pub(super) fn estimate(&self, strategy: &Strategy) -> Option<Millis> {
-        estimate(self.batch, &self.by_length, strategy, self.capacities)
+        estimate(self.batch, &self.by_length, strategy, self.capacities, self.budget)
     }
 
     /// Dispatches, refines, packs, and saves micro-batches.
@@ -79,31 +73,36 @@ impl<'a> Task<'a> {
 
     /// Dispatches, refines and packs.
     pub(super) fn draft(&self, strategy: &Strategy) -> Result<Attempt> {
-        let assignment = longest_first(self.batch, &self.by_length, strategy, self.capacities)?;
+        let assignment = longest_first(self.batch, &self.by_length, strategy, self.capacities, self.budget)?;
         self.refined(strategy, assignment, 0)
     }
 
     /// The same, where the sequences longer than `short` stay on the replicas that they are placed on.
     pub(super) fn draft_beside(&self, strategy: &Strategy, placed: Vec<Vec<usize>>, short: Tokens) -> Result<Attempt> {
         let tokens = self.batch.tokens();
-        let placed = Assignment::of(self.batch, strategy, self.capacities, placed)?;
+        let budget = self.budget.dispatch;
+        let placed = Assignment::of(self.batch, strategy, self.capacities, placed, self.budget.packing)?;
         let others = self.by_length.partition_point(|&id| tokens[id] > short);
-        let dealt = beside_placed(&placed, tokens, &self.by_length[others..]);
-        match dealt.and_then(|dealt| level(&dealt, tokens, &self.by_length)) {
-            Some(assignment) => self.refined(strategy, assignment, MORE_PARTNERS),
+        let dealt = beside_placed(&placed, tokens, &self.by_length[others..], budget);
+        match dealt.and_then(|dealt| level(&dealt, tokens, &self.by_length, budget)) {
+            Some(assignment) => self.refined(strategy, assignment, self.budget.local_search.more_partners),
             None => self.draft(strategy),
         }
     }
 
     fn refined(&self, strategy: &Strategy, mut assignment: Assignment, more_partners: usize) -> Result<Attempt> {
-        let limits = Limits { packings: self.refinements, more_partners };
-        let stop = refine(&mut assignment, self.batch.tokens(), limits, self.watch)?;
+        let stop = refine(&mut assignment, self.batch.tokens(), self.limits(more_partners), self.watch)?;
         self.around_transfers(self.packed(strategy, assignment, stop)?)
+    }
+
+    fn limits(&self, more_partners: usize) -> Limits {
+        Limits { packings: self.budget.refinements, more_partners, budget: self.budget.dispatch.refine }
     }
 
     /// The attempt refined once more where some replicas wait for parameters and end late for that, if it is then shorter.
     fn around_transfers(&self, attempt: Attempt) -> Result<Attempt> {
-        let waits = attempt.transfers.is_some_and(|transfers| transfers.transfer_ms > attempt.iteration_ms * WAITING);
+        let waiting = attempt.iteration_ms * self.budget.local_search.waiting;
+        let waits = attempt.transfers.is_some_and(|transfers| transfers.transfer_ms > waiting);
         if !waits {
             return Ok(attempt);
         }
@@ -113,8 +112,7 @@ impl<'a> Task<'a> {
             own.max().unwrap_or_default()
         };
         let mut assignment = self.assignment(&attempt)?.delayed(delay);
-        let limits = Limits { packings: self.refinements, more_partners: 0 };
-        let stop = refine(&mut assignment, self.batch.tokens(), limits, self.watch)?;
+        let stop = refine(&mut assignment, self.batch.tokens(), self.limits(0), self.watch)?;
         let later = self.packed(&attempt.strategy, assignment, stop)?;
         Ok(if later.ms() < attempt.ms() { later } else { attempt })
     }
@@ -128,18 +126,18 @@ impl<'a> Task<'a> {
             ids
         };
         let sequences = attempt.packings.iter().map(by_length).collect();
-        Assignment::of(self.batch, &attempt.strategy, self.capacities, sequences)
+        Assignment::of(self.batch, &attempt.strategy, self.capacities, sequences, self.budget.packing)
     }
 
     /// The attempt with micro-batches saved, if that is shorter; who may not refine may not do this either.
     pub(super) fn polished(&self, attempt: Attempt) -> Result<Attempt> {
-        if self.refinements == 0 || !can_save(self.batch.len()) {
+        let budget = self.budget.dispatch;
+        if self.budget.refinements == 0 || !can_save(self.batch.len(), budget.merge) {
             return Ok(attempt);
         }
         let assignment = self.assignment(&attempt)?;
-        let Some(saved) = save_micro_batches(&assignment, self.batch.tokens(), &self.by_length, self.watch)? else {
-            return Ok(attempt);
-        };
+        let saved = save_micro_batches(&assignment, self.batch.tokens(), &self.by_length, budget, self.watch)?;
+        let Some(saved) = saved else { return Ok(attempt) };
         let polished = self.packed(&attempt.strategy, saved, attempt.stop)?;
         Ok(if polished.ms() < attempt.ms() { polished } else { attempt })
     }

@@ -16,27 +16,10 @@ use crate::construct::neighbours;
 use crate::error::Result;
 use crate::layout::place;
 use crate::plan::{Bound, Considered, Outcome};
-use crate::search::Effort;
 use crate::search::attempt::{Attempt, Task, best};
 use crate::search::sizing::Sizing;
-use crate::spec::{Cluster, Scheme, Strategy};
+use crate::spec::{Cluster, LocalSearchBudget, Scheme, Strategy};
 use crate::units::{Millis, Tokens, count};
-
-/// A plan within this share of the bound is not improved, nor is a strategy planned that could gain no more.
-const NEAR: f64 = 1e-3;
-
-/// Transfers that add no more than this share to a plan are not a reason to look further.
-const HIDDEN: f64 = 5e-3;
-/// A plan that may be longer than the best there is by more than this share has its search started anew.
-const FAR: f64 = 0.02;
-/// Strategies planned for that, before the walk. With half as many iterations at 500,000 tokens are 0.5 % longer.
-const ANEW: usize = 8;
-/// Neighbours planned at each step of the walk. 2 to 4 do about as well; 4 is slower.
-const NEIGHBOURS: usize = 3;
-/// Sequences planned in all attempts together, beyond the first attempt. A batch of more than half has no walk.
-const PLANNED: usize = 40_000;
-/// Sequences dealt out to estimate neighbours, at each step: on 64 GPUs that is enough for all.
-const DEALT: usize = 25_000;
 
 /// Strategies that no search is needed for.
 #[derive(Clone, Copy)]
@@ -60,7 +43,7 @@ pub(super) struct Search<'a> {
     task: &'a Task<'a>,
     bounder: &'a Bounder<'a>,
     schemes: &'a [&'a SchemeCapacity],
-    effort: Effort,
+    budget: LocalSearchBudget,
     seen: BTreeSet<Strategy>,
     attempts: Vec<Attempt>,
     considered: Vec<Considered>,
@@ -73,19 +56,18 @@ impl<'a> Search<'a> {
         bounder: &'a Bounder<'a>,
         schemes: &'a [&'a SchemeCapacity],
         simple: SimpleStrategies<'_>,
-        effort: Effort,
     ) -> Result<Found> {
-        let (attempts, considered) = (Vec::new(), Vec::new());
-        let mut search = Search { task, bounder, schemes, effort, seen: BTreeSet::new(), attempts, considered };
+        let (attempts, considered, budget) = (Vec::new(), Vec::new(), task.budget.local_search);
+        let mut search = Search { task, bounder, schemes, budget, seen: BTreeSet::new(), attempts, considered };
         let bound = match (bounder.longest_way(schemes), bounder.of_any(schemes, search.cluster().gpus())) {
             (Some(longest_way), Some(mut branches)) => {
                 search.start(&branches, simple.mixes)?;
                 search.walk(branches.least())?;
                 search.prove(&mut branches)?;
-                if branches.least() < search.least_iteration() * (1.0 - FAR) {
+                if branches.least() < search.least_iteration() * (1.0 - budget.far) {
                     search.start_anew(&branches)?;
                 }
-                if branches.least() < search.least() * (1.0 - FAR) {
+                if branches.least() < search.least() * (1.0 - budget.far) {
                     search.start_listed(simple.listed, branches.least())?;
                 }
                 search.polish()?;
@@ -132,7 +114,7 @@ impl<'a> Search<'a> {
     fn consider_placed(&mut self, placed: Vec<Vec<Vec<usize>>>, short: Tokens) -> Result<()> {
         let counts: Vec<usize> = placed.iter().map(Vec::len).collect();
         let Some(strategy) = self.strategy_of(&counts) else { return Ok(()) };
-        if PLANNED / self.task.batch.len() > 1 {
+        if self.budget.planned_sequences / self.task.batch.len() > 1 {
             return self.consider(strategy);
         }
         let mut by_scheme: Vec<(Scheme, Vec<Vec<usize>>)> = self.pool().into_iter().zip(placed).collect();
@@ -151,14 +133,14 @@ impl<'a> Search<'a> {
         let pool = self.pool();
         while let Some(best) = self.attempts.iter().min_by_key(|attempt| attempt.ms()) {
             let before = best.ms();
-            let is_hidden = before <= best.iteration_ms * (1.0 + HIDDEN);
-            if (is_hidden && enough >= best.iteration_ms * (1.0 - NEAR)) || self.is_spent() {
+            let is_hidden = before <= best.iteration_ms * (1.0 + self.budget.exposed);
+            if (is_hidden && enough >= best.iteration_ms * (1.0 - self.budget.near)) || self.is_spent() {
                 break;
             }
             let mut around = neighbours(&best.strategy, &pool, self.cluster());
             around.retain(|other| !self.seen.contains(other));
             around.sort_by_key(|other| !self.relieves(other, best));
-            self.consider_promising(around, NEIGHBOURS)?;
+            self.consider_promising(around, self.budget.neighbours)?;
             if self.least() >= before {
                 break;
             }
@@ -181,7 +163,7 @@ impl<'a> Search<'a> {
     /// Divides the market until the best plan is near its bound.
     fn prove(&self, branches: &mut Branches) -> Result<()> {
         let least = self.least_iteration();
-        while branches.least() < least * (1.0 - NEAR) && branches.len() < self.effort.markets {
+        while branches.least() < least * (1.0 - self.budget.near) && branches.len() < self.task.budget.dual_solves {
             (self.task.watch)()?;
             if !branches.divide(least) {
                 break;
@@ -192,7 +174,7 @@ impl<'a> Search<'a> {
 
     /// Walks on from the whole numbers near what some part of the market uses, if that is shorter.
     fn start_anew(&mut self, branches: &Branches) -> Result<()> {
-        let (before, most) = (self.least(), self.attempts.len() + ANEW);
+        let (before, most) = (self.least(), self.attempts.len() + self.budget.restarts);
         for part in branches.parts() {
             if self.attempts.len() < most {
                 self.consider_counts(&part.rounded(self.cluster().gpus()))?;
@@ -208,15 +190,18 @@ impl<'a> Search<'a> {
         let unseen = listed.iter().filter(|strategy| !self.seen.contains(strategy));
         let mut bounded: Vec<(Millis, &Strategy)> =
             unseen.filter_map(|strategy| Some((self.bound(strategy)?, strategy))).collect();
-        bounded.retain(|(bound, _)| *bound < before * (1.0 - NEAR));
+        bounded.retain(|(bound, _)| *bound < before * (1.0 - self.budget.near));
         bounded.sort();
-        self.consider_promising(bounded.into_iter().map(|(_, strategy)| strategy.clone()).collect(), ANEW)?;
+        self.consider_promising(
+            bounded.into_iter().map(|(_, strategy)| strategy.clone()).collect(),
+            self.budget.restarts,
+        )?;
         if self.least() < before { self.walk(enough) } else { Ok(()) }
     }
 
     /// Plans so many of the strategies, those that by one deal of the batch are the shortest.
     fn consider_promising(&mut self, mut strategies: Vec<Strategy>, most: usize) -> Result<()> {
-        strategies.truncate(DEALT / self.task.batch.len());
+        strategies.truncate(self.budget.estimated_sequences / self.task.batch.len());
         let estimated = strategies.into_iter().filter_map(|other| Some((self.task.estimate(&other)?, other)));
         let mut promising: Vec<(Millis, Strategy)> = estimated.collect();
         promising.sort();
@@ -251,7 +236,7 @@ impl<'a> Search<'a> {
             return Ok(());
         }
         let Some(bound) = self.bound(&strategy) else { return Ok(()) };
-        let outcome = if bound >= self.least() * (1.0 - NEAR) {
+        let outcome = if bound >= self.least() * (1.0 - self.budget.near) {
             Outcome::Pruned(bound)
         } else {
             let attempt = self.task.draft(&strategy)?;
@@ -265,7 +250,7 @@ impl<'a> Search<'a> {
 
     /// Whether no more may be planned: one strategy always is, so that there is a plan.
     fn is_spent(&self) -> bool {
-        let most = self.effort.attempts.min(PLANNED / self.task.batch.len());
+        let most = self.task.budget.candidates.min(self.budget.planned_sequences / self.task.batch.len());
         !self.attempts.is_empty() && self.attempts.len() >= most
     }
 
@@ -274,7 +259,7 @@ impl<'a> Search<'a> {
         let groups = strategy.groups();
         let known = |scheme| self.schemes.iter().find(|capacity| capacity.cost().scheme() == scheme);
         let groups = groups.iter().map(|(scheme, replicas)| Some((*known(*scheme)?, *replicas)));
-        let limit = ProofLimit { until: self.least(), markets: 1 };
+        let limit = ProofLimit { until: self.least(), dual_solves: 1 };
         let groups = groups.collect::<Option<Vec<_>>>()?;
         self.bounder.of_strategy(&groups, self.cluster().gpus(), limit).map(|bound| bound.ms)
     }

@@ -13,7 +13,6 @@
 //!   assigned again by the excess of packing.
 
 mod attempt;
-mod effort;
 mod limited;
 mod local_search;
 mod planner;
@@ -23,7 +22,6 @@ mod transfers;
 mod under;
 
 pub(crate) use attempt::TIE;
-pub use effort::Effort;
 pub use limited::RunLimit;
 pub use planner::Planner;
 pub(crate) use times::Times;

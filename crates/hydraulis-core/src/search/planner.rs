@@ -12,10 +12,9 @@ use crate::error::{Error, Result, StrategyError};
 use crate::layout::place;
 use crate::plan::FORMAT;
 use crate::plan::{Bound, Considered, Outcome, Plan, ReplicaPlan, Scope};
-use crate::search::Effort;
 use crate::search::attempt::{Attempt, TIE, Task, best};
 use crate::search::local_search::{Search, SimpleStrategies};
-use crate::spec::{Cluster, MemoryRule, Scheme, Strategy};
+use crate::spec::{Cluster, MemoryRule, Scheme, SearchBudget, Strategy};
 use crate::timing::{HomeLink, Link};
 use crate::units::{Millis, Tokens, count};
 use crate::watch::{UNWATCHED, Watch};
@@ -27,7 +26,7 @@ pub struct Planner {
     /// Under the exact rule those of the caps: what keeps to the caps is often shorter than what is found without.
     by_cap: Option<Capacities>,
     choice: Choice,
-    effort: Effort,
+    budget: SearchBudget,
     link: Option<Arc<HomeLink>>,
 }
 
@@ -62,10 +61,10 @@ impl Planner {
         };
         let list = usable(given, &cost)?;
         Ok(Planner {
-            capacities: Capacities::new(cost),
+            capacities: Capacities::new(cost, SearchBudget::ONLINE.capacity),
             by_cap: None,
             choice: Choice::List(list),
-            effort: Effort::ONLINE,
+            budget: SearchBudget::ONLINE,
             link: None,
         })
     }
@@ -84,20 +83,23 @@ impl Planner {
             return Err(nothing_fits(&cost));
         }
         let choice = Choice::Any { pool, mixes, listed: candidates(&cost) };
-        Ok(Planner { capacities: Capacities::new(cost), by_cap: None, choice, effort: Effort::ONLINE, link: None })
+        let budget = SearchBudget::ONLINE;
+        Ok(Planner { capacities: Capacities::new(cost, budget.capacity), by_cap: None, choice, budget, link: None })
     }
 
     /// The same planner with other limits of its work.
     #[must_use]
-    pub fn with_effort(self, effort: Effort) -> Planner {
-        Planner { effort, ..self }
+    pub fn with_budget(self, budget: SearchBudget) -> Planner {
+        let capacities = |known: &Capacities| Capacities::new(known.cost().clone(), budget.capacity);
+        let by_cap = self.by_cap.as_ref().map(capacities);
+        Planner { capacities: capacities(&self.capacities), by_cap, budget, ..self }
     }
 
     /// The same planner, with micro-batches that fit by `memory`.
     #[must_use]
     pub fn with_memory(self, memory: MemoryRule) -> Planner {
         // Which schemes and strategies are of use depends on caps alone, which are the same by every rule.
-        let capacities = |memory| Capacities::new(self.cost().clone().with_memory(memory));
+        let capacities = |memory| Capacities::new(self.cost().clone().with_memory(memory), self.budget.capacity);
         let by_cap = (memory == MemoryRule::Exact).then(|| capacities(MemoryRule::Cap));
         Planner { capacities: capacities(memory), by_cap, ..self }
     }
@@ -198,10 +200,10 @@ impl Planner {
     }
 
     fn consider_list(&self, task: &Task, list: &[Strategy]) -> Result<Considerations> {
-        let bounder = Bounder::new(task.batch);
-        let bound = |strategy: &Strategy, until, markets| -> Result<Option<Bound>> {
+        let bounder = self.bounder(task.batch);
+        let bound = |strategy: &Strategy, until, dual_solves| -> Result<Option<Bound>> {
             (task.watch)()?;
-            Ok(self.bound(&bounder, strategy, ProofLimit { until, markets }))
+            Ok(self.bound(&bounder, strategy, ProofLimit { until, dual_solves }))
         };
         let bounds = list.iter().map(|strategy| bound(strategy, Millis::INFINITY, 1));
         let mut bounds = bounds.collect::<Result<Vec<_>>>()?;
@@ -209,7 +211,7 @@ impl Planner {
         let least = attempts.iter().map(Attempt::ms).min().unwrap_or(Millis::INFINITY);
         for (strategy, known) in list.iter().zip(&mut bounds) {
             if known.is_some_and(|bound| bound.ms < least) {
-                *known = bound(strategy, least, self.effort.markets)?;
+                *known = bound(strategy, least, self.budget.dual_solves)?;
             }
         }
         let considered = list.iter().zip(&bounds).map(|(strategy, bound)| {
@@ -229,8 +231,8 @@ impl Planner {
     fn consider_any(&self, task: &Task, pool: &[Scheme], simple: SimpleStrategies) -> Result<Considerations> {
         let schemes: Vec<&SchemeCapacity> =
             pool.iter().map(|&scheme| self.capacities.scheme(scheme)).collect::<Result<_>>()?;
-        let bounder = Bounder::new(task.batch);
-        let found = Search::run(task, &bounder, &schemes, simple, self.effort)?;
+        let bounder = self.bounder(task.batch);
+        let found = Search::run(task, &bounder, &schemes, simple)?;
         Ok(Considerations {
             attempts: found.attempts,
             considered: found.considered,
@@ -242,10 +244,10 @@ impl Planner {
     /// The greatest bound over every strategy there is to choose from that takes no branching; none where a sequence is
     /// admitted by none of them.
     pub(crate) fn quick_bound(&self, batch: &Batch) -> Result<Option<Millis>> {
-        let bounder = Bounder::new(batch);
+        let bounder = self.bounder(batch);
         match &self.choice {
             Choice::List(list) => {
-                let limit = ProofLimit { until: Millis::INFINITY, markets: 1 };
+                let limit = ProofLimit { until: Millis::INFINITY, dual_solves: 1 };
                 let bounds = list.iter().filter_map(|strategy| self.bound(&bounder, strategy, limit));
                 Ok(bounds.map(|bound| bound.ms).min())
             }
@@ -259,13 +261,18 @@ impl Planner {
     }
 
     /// The limits of its work.
-    pub fn effort(&self) -> Effort {
-        self.effort
+    pub fn budget(&self) -> SearchBudget {
+        self.budget
+    }
+
+    /// The bounds of a batch within the planner's budget.
+    pub(super) fn bounder<'a>(&self, batch: &'a Batch) -> Bounder<'a> {
+        Bounder::new(batch, self.budget.bound)
     }
 
     /// A batch on its way through this planner.
     pub(super) fn task<'a>(&'a self, batch: &'a Batch, watch: Watch<'a>) -> Task<'a> {
-        Task::new(batch, &self.capacities, self.link.as_deref(), self.effort.refinements, watch)
+        Task::new(batch, &self.capacities, self.link.as_deref(), &self.budget, watch)
     }
 
     /// The bound of one strategy; none where it admits not every sequence.

@@ -18,22 +18,8 @@ use crate::capacity::SchemeCapacity;
 use crate::construct::dispatch::Load;
 use crate::construct::pack::Packer;
 use crate::search::attempt::Task;
+use crate::spec::SizingBudget;
 use crate::units::{Millis, Tokens, count};
-
-/// The first time tried is later than the bound by this share; then it is twice as much, and so on.
-const FIRST_STEP: f64 = 0.02;
-/// Later times tried at most: up to 1.6 times the bound.
-const STEPS: usize = 5;
-/// Halvings of the interval found, down to a thousandth of the time.
-const HALVINGS: usize = 4;
-/// Ranks that may be left over, as a share; where more are, the replicas are to end earlier, down to that share of the bound.
-const SPARE: f64 = 0.02;
-const EARLIEST: f64 = 0.85;
-/// A replica with room is not taken where a sequence costs so many times as much as in a new one.
-const DEAREST: f64 = 2.0;
-/// A replica that so many sequences or fewer are placed on is packed for each of them; with more the estimate knows well enough
-/// what one of them adds, and packing all for each would take work in the square of their number.
-const FEW: usize = 32;
 
 /// Opens replicas for one batch.
 pub(super) struct Sizing<'a> {
@@ -42,6 +28,7 @@ pub(super) struct Sizing<'a> {
     prices: &'a [Price],
     gpus: u64,
     short: Tokens,
+    budget: SizingBudget,
 }
 
 impl<'a> Sizing<'a> {
@@ -54,15 +41,16 @@ impl<'a> Sizing<'a> {
         gpus: u32,
         short: Tokens,
     ) -> Sizing<'a> {
-        let packers = capacities.iter().map(|capacity| Packer::new(capacity, task.batch)).collect();
-        Sizing { task, packers, prices, gpus: u64::from(gpus), short }
+        let packers = capacities.iter().map(|capacity| Packer::new(capacity, task.batch, task.budget.packing));
+        let (packers, budget) = (packers.collect(), task.budget.sizing);
+        Sizing { task, packers, prices, gpus: u64::from(gpus), short, budget }
     }
 
     /// The replicas of each scheme that are enough for the earliest time at or after `bound`, and what is placed on each.
     pub(super) fn replicas(&mut self, bound: Millis) -> Option<Vec<Vec<Vec<usize>>>> {
-        let (mut early, mut step) = (bound, FIRST_STEP);
+        let (mut early, mut step) = (bound, self.budget.first_step);
         let mut found = None;
-        for _ in 0..STEPS {
+        for _ in 0..self.budget.steps {
             let late = bound * (1.0 + step);
             found = self.opened(late, bound).map(|opened| (late, opened));
             if found.is_some() {
@@ -73,14 +61,14 @@ impl<'a> Sizing<'a> {
         let (late, opened) = found?;
         let opened = self.halved(early, late, bound, opened);
         // One long sequence sets the bound: estimates that are too early cost nothing where there are ranks for more replicas.
-        let spare = count(opened.left) > SPARE * count(self.gpus);
-        let opened = if spare { self.halved(bound * EARLIEST, bound, bound, opened) } else { opened };
+        let spare = count(opened.left) > self.budget.spare * count(self.gpus);
+        let opened = if spare { self.halved(bound * self.budget.earliest, bound, bound, opened) } else { opened };
         Some(opened.replicas.into_iter().map(Open::placed).collect())
     }
 
     /// The replicas for the earliest time found between one that is too early, or for which none was tried, and that of `opened`.
     fn halved(&mut self, mut early: Millis, mut late: Millis, bound: Millis, mut opened: Opened) -> Opened {
-        for _ in 0..HALVINGS {
+        for _ in 0..self.budget.halvings {
             let middle = Millis(0.5 * (early.0 + late.0));
             match self.opened(middle, bound) {
                 Some(more) => (late, opened) = (middle, more),
@@ -105,10 +93,11 @@ impl<'a> Sizing<'a> {
             }
             let sequence = Sequence { id, tokens, is_placed: tokens > self.short };
             if !self.fits_open(sequence, &order, end, &mut open) {
+                let most_packed = self.budget.packed_sequences;
                 let fresh = |&(_, scheme): &(f64, usize)| {
                     let mut replica = Replica::default();
                     let alone = end.max(bound);
-                    replica.takes(sequence, &mut self.packers[scheme], alone).then_some((scheme, replica))
+                    replica.takes(sequence, &mut self.packers[scheme], alone, most_packed).then_some((scheme, replica))
                 };
                 let (scheme, replica) = match order.iter().find_map(fresh) {
                     Some(found) => found,
@@ -123,9 +112,10 @@ impl<'a> Sizing<'a> {
 
     /// A replica for a sequence that ends in time nowhere, where it ends earliest.
     fn quickest(&mut self, sequence: Sequence, order: &[(f64, usize)]) -> Option<(usize, Replica)> {
+        let most_packed = self.budget.packed_sequences;
         let mut alone = |&(_, scheme): &(f64, usize)| {
             let mut replica = Replica::default();
-            replica.takes(sequence, &mut self.packers[scheme], Millis(f64::INFINITY));
+            replica.takes(sequence, &mut self.packers[scheme], Millis(f64::INFINITY), most_packed);
             (scheme, replica)
         };
         order.iter().map(&mut alone).min_by(|one, other| one.1.end().cmp(&other.1.end()))
@@ -141,9 +131,10 @@ impl<'a> Sizing<'a> {
 
     /// Whether a replica that is open takes the sequence and ends by `end`.
     fn fits_open(&mut self, sequence: Sequence, order: &[(f64, usize)], end: Millis, open: &mut [Open]) -> bool {
-        let dearest = order.first().map_or(0.0, |(least, _)| DEAREST * least);
+        let dearest = order.first().map_or(0.0, |(least, _)| self.budget.dearest * least);
         let mut near = order.iter().take_while(|(price, _)| *price <= dearest);
-        near.any(|&(_, scheme)| open[scheme].earliest_takes(sequence, &mut self.packers[scheme], end))
+        let most_packed = self.budget.packed_sequences;
+        near.any(|&(_, scheme)| open[scheme].earliest_takes(sequence, &mut self.packers[scheme], end, most_packed))
     }
 }
 
@@ -166,15 +157,15 @@ struct Replica {
 }
 
 impl Replica {
-    /// Takes the sequence if it then ends by `end`.
-    fn takes(&mut self, sequence: Sequence, packer: &mut Packer, end: Millis) -> bool {
+    /// Takes the sequence if it then ends by `end`; with up to `most_packed` sequences placed on it the replica is packed.
+    fn takes(&mut self, sequence: Sequence, packer: &mut Packer, end: Millis, most_packed: usize) -> bool {
         let Sequence { id, tokens, is_placed } = sequence;
         let load = self.load.with(id, tokens, packer);
         let mut late = self.late;
         if is_placed {
             self.placed.push(id);
         }
-        if is_placed && self.placed.len() <= FEW {
+        if is_placed && self.placed.len() <= most_packed {
             late = packer.time(&self.placed) - load.end;
         }
         let fits = load.end + late <= end;
@@ -212,11 +203,11 @@ impl Open {
     }
 
     /// Whether the replica that ends earliest takes the sequence and ends by `end`.
-    fn earliest_takes(&mut self, sequence: Sequence, packer: &mut Packer, end: Millis) -> bool {
+    fn earliest_takes(&mut self, sequence: Sequence, packer: &mut Packer, end: Millis, most_packed: usize) -> bool {
         let Some(mut earliest) = self.by_end.peek_mut() else { return false };
         let index = earliest.0.1;
         let replica = &mut self.replicas[index];
-        let takes = replica.takes(sequence, packer, end);
+        let takes = replica.takes(sequence, packer, end, most_packed);
         if takes {
             *earliest = Reverse((replica.end(), index));
         }
@@ -236,18 +227,20 @@ mod tests {
     use crate::capacity::Capacities;
     use crate::construct::usable_schemes;
     use crate::cost::{CostModel, preset};
-    use crate::spec::{Cluster, Scheme};
+    use crate::spec::{BoundBudget, CapacityBudget, Cluster, Scheme, SearchBudget};
     use crate::watch::UNWATCHED;
 
     /// The schemes, and what is placed on the replicas of each of the sequences longer than `short`.
     fn sized(gpus: u32, lengths: &[i64], short: u64) -> (Vec<Scheme>, Vec<Vec<Vec<usize>>>) {
         let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(gpus, 8).unwrap());
         let schemes = usable_schemes(&cost);
-        let capacities = Capacities::new(cost);
+        let capacities = Capacities::new(cost, CapacityBudget::ONLINE);
         let of_schemes: Vec<&SchemeCapacity> =
             schemes.iter().map(|&scheme| capacities.scheme(scheme).unwrap()).collect();
         let batch = Batch::new(lengths, None).unwrap();
-        let (bounder, task) = (Bounder::new(&batch), Task::new(&batch, &capacities, None, 0, UNWATCHED));
+        let budget = SearchBudget { refinements: 0, ..SearchBudget::ONLINE };
+        let bounder = Bounder::new(&batch, BoundBudget::ONLINE);
+        let task = Task::new(&batch, &capacities, None, &budget, UNWATCHED);
         let branches = bounder.of_any(&of_schemes, gpus).unwrap();
         let mut sizing = Sizing::new(&task, &of_schemes, branches.root().prices(), gpus, Tokens(short));
         let replicas = sizing.replicas(branches.least()).unwrap();

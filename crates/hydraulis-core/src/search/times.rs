@@ -40,7 +40,7 @@ impl<'a> Times<'a> {
         watch: Watch<'a>,
     ) -> Times<'a> {
         let tasks: Vec<Task> = batches.iter().map(|batch| planner.task(batch, watch)).collect();
-        let bounders = batches.iter().map(Bounder::new).collect();
+        let bounders = batches.iter().map(|batch| planner.bounder(batch)).collect();
         let known = vec![Known::Nothing; tasks.len() * strategies.len()];
         Times { planner, tasks, bounders, strategies, known }
     }
@@ -61,7 +61,7 @@ impl<'a> Times<'a> {
         if let Known::AtLeast(ms) | Known::Exactly(ms, _) = self.known[place] {
             return ms;
         }
-        let limit = ProofLimit { until: Millis::INFINITY, markets: 1 };
+        let limit = ProofLimit { until: Millis::INFINITY, dual_solves: 1 };
         let bound = self.planner.bound(&self.bounders[batch], &self.strategies[strategy], limit);
         let ms = bound.map_or(Millis::INFINITY, |bound| bound.ms);
         self.known[place] = Known::AtLeast(ms);

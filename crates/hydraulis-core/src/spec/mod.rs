@@ -10,6 +10,7 @@ mod link_rates;
 mod memory_rule;
 mod model_shape;
 mod scheme;
+mod search_budget;
 mod strategy;
 
 pub use checkpointing_kind::CheckpointingKind;
@@ -24,4 +25,8 @@ pub use memory_rule::MemoryRule;
 pub(crate) use model_shape::MOST_PARAMETERS;
 pub use model_shape::{ModelPart, ModelShape, ParameterRow, ShapeFields};
 pub use scheme::Scheme;
+pub use search_budget::{
+    BoundBudget, CapacityBudget, DispatchBudget, ExchangeBudget, LocalSearchBudget, MergeBudget, PackingBudget,
+    RefineBudget, SearchBudget, SizingBudget,
+};
 pub use strategy::Strategy;

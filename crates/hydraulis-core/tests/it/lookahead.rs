@@ -6,8 +6,8 @@ use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::preset;
 use hydraulis_core::layout::{Parameter, ParameterTable};
 use hydraulis_core::lookahead::{Member, Progress, Window, WindowPlan, check_window, plan_window};
-use hydraulis_core::search::{Effort, Planner};
-use hydraulis_core::spec::{self, Cluster, LayerSplit, LinkRates, MemoryRule};
+use hydraulis_core::search::Planner;
+use hydraulis_core::spec::{self, Cluster, LayerSplit, LinkRates, MemoryRule, SearchBudget};
 use hydraulis_core::timing::{Link, Traffic};
 use hydraulis_core::{Error, Millis, Result};
 use proptest::option;
@@ -213,7 +213,7 @@ fn long_sequences_are_gathered_where_they_may_move() {
 fn a_budget_of_no_exchange_moves_nothing() {
     let batches = with_long_ones(3);
     let window = Window { max_delay: 2, ..Window::new(&batches) };
-    let planner = llama_32b().with_effort(Effort { exchanges: 0, ..Effort::ONLINE });
+    let planner = llama_32b().with_budget(SearchBudget { exchanges: 0, ..SearchBudget::ONLINE });
     assert_eq!(planned(&planner, &window).unwrap().moved(), 0);
 }
 
@@ -300,7 +300,7 @@ fn the_caller_hears_each_step_and_can_stop() {
     plan_window(&llama_32b(), &window, &|| Ok(()), &mut hear).unwrap();
     let planned: Vec<Progress> = (0..2).map(|batches| Progress::Planned { batches, of: 2 }).collect();
     assert_eq!(heard[..2], planned);
-    assert_eq!(heard[2], Progress::Exchanged { exchanges: 0, of: 2 * Effort::ONLINE.exchanges });
+    assert_eq!(heard[2], Progress::Exchanged { exchanges: 0, of: 2 * SearchBudget::ONLINE.exchanges });
     let mut stop = |progress| if progress == heard[2] { Err(Error::Stopped) } else { Ok(()) };
     assert_eq!(plan_window(&llama_32b(), &window, &|| Ok(()), &mut stop).unwrap_err(), Error::Stopped);
 }

@@ -1,4 +1,4 @@
-//! The planner, and how much it looks at.
+//! The planner and its search budget.
 
-pub(crate) mod effort;
 pub(crate) mod planner;
+pub(crate) mod search_budget;

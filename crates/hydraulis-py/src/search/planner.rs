@@ -1,6 +1,6 @@
 //! `Planner`.
 
-use hydraulis_core::{codes, plan, search, simulate};
+use hydraulis_core::{codes, plan, search, simulate, spec};
 use std::collections::BTreeMap;
 
 use hydraulis_core::batch::Batch;
@@ -16,7 +16,7 @@ use crate::cost::profile::CostProfile;
 use crate::lookahead::{Request, WindowPlan};
 use crate::pipeline::{Span, spans};
 use crate::plan::Plan;
-use crate::search::effort::Effort;
+use crate::search::search_budget::SearchBudget;
 use crate::simulate::iteration::{RankMemory, Simulation, simulate};
 use crate::simulate::network::Network;
 use crate::spec::{Cluster, GivenStrategy};
@@ -37,13 +37,13 @@ use crate::timing::link::Link;
 ///     memory: how micro-batches fit: with "cap" each of them by itself, with "exact" any consecutive ones that a pipeline of
 ///         even stages holds at once, so that it admits longer sequences. Training runs plans of both.
 ///     link: by it transfers count: plans of the shortest step are made, which is the iteration and what transfers add to it.
-///     effort: what is looked at for each plan, counted in work; `Effort.ONLINE`, when left out.
-///     prove: stands for `Effort.PROOF`: each plan takes several times as long, and is proven to be nearer to the best.
+///     budget: The work on each plan, counted; `SearchBudget.ONLINE` when left out.
+///     prove: Stands for `SearchBudget.PROOF`: a plan takes several times as long, and is proven to be nearer to the best one.
 ///
 /// Raises:
 ///     InvalidInputError: a strategy is not written as one (code `strategy_syntax`), has no place on the cluster
 ///         (`strategy_too_large`, `placement_failed`), or has a scheme that the profile lacks (`scheme_unknown`); none is given
-///         (`no_strategies`); another argument is out of range (`memory_rule`, `not_positive`, `effort_given_twice`,
+///         (`no_strategies`); another argument is out of range (`memory_rule`, `not_positive`,
 ///         `too_many_stages` by a link).
 ///     InfeasibleError: no scheme, or not one that is named, leaves memory for a token (`scheme_too_large`), or every scheme needs
 ///         more GPUs than there are (`strategy_too_large`).
@@ -58,7 +58,7 @@ pub(crate) struct Planner {
 #[pymethods]
 impl Planner {
     #[new]
-    #[pyo3(signature = (profile, cluster, *, strategies=None, max_strategies=None, memory="cap", link=None, effort=None, prove=false))]
+    #[pyo3(signature = (profile, cluster, *, strategies=None, max_strategies=None, memory="cap", link=None, budget=None, prove=false))]
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     fn new(
         py: Python<'_>,
@@ -68,19 +68,20 @@ impl Planner {
         max_strategies: Option<i64>,
         memory: &str,
         link: Option<&Link>,
-        effort: Option<&Effort>,
+        budget: Option<&SearchBudget>,
         prove: bool,
     ) -> PyResult<Planner> {
         // It takes a tenth of a second, which the first plan is not to take more.
         py.import("numpy")?;
-        let effort = match (effort, prove) {
+        let budget = match (budget, prove) {
             (Some(_), true) => {
-                let message = "effort and prove are both given, and prove stands for Effort.PROOF: give one of them";
+                let message =
+                    "budget and prove=True are both given, and prove=True means SearchBudget.PROOF: give one of them";
                 return Err(invalid(py, message, &codes::ARGUMENT_INVALID));
             }
-            (Some(effort), false) => effort.0,
-            (None, true) => search::Effort::PROOF,
-            (None, false) => search::Effort::ONLINE,
+            (Some(budget), false) => budget.0,
+            (None, true) => spec::SearchBudget::PROOF,
+            (None, false) => spec::SearchBudget::ONLINE,
         };
         let max_strategies = max_strategies.map(|most| positive(py, "max_strategies", most)).transpose()?;
         let memory: MemoryRule = memory.parse().map_err(|error| raise(py, &error))?;
@@ -96,7 +97,7 @@ impl Planner {
                     search::Planner::new(profile, cluster, Some(list))
                 }
             }?;
-            let core = core.with_memory(memory).with_effort(effort);
+            let core = core.with_memory(memory).with_budget(budget);
             match link {
                 Some(link) => core.with_link(link),
                 None => Ok(core),
@@ -304,7 +305,7 @@ impl Planner {
         named.set_item("max_strategies", self.max_strategies)?;
         named.set_item("memory", self.memory())?;
         named.set_item("link", self.core.link().cloned().map(Link::from))?;
-        named.set_item("effort", Effort(self.core.effort()))?;
+        named.set_item("budget", SearchBudget(self.core.budget()))?;
         Ok(((CostProfile(cost.profile().clone()), Cluster(cost.cluster())), named))
     }
 

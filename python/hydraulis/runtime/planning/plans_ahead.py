@@ -48,7 +48,7 @@ class PlansAhead:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A plan that is being made is waited for: its end is bounded by the planner's effort.
+        # A plan that is being made is waited for: its end is bounded by the planner's search budget.
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     def settle(self) -> None:

@@ -8,7 +8,7 @@ use crate::batch::Batch;
 use crate::capacity::Capacities;
 use crate::construct::pack::{Packer, Packing};
 use crate::error::Result;
-use crate::spec::{Scheme, Strategy};
+use crate::spec::{PackingBudget, Scheme, Strategy};
 use crate::units::Millis;
 
 /// The sequences of each replica, longest first, and the time they take there.
@@ -38,8 +38,9 @@ impl<'a> Assignment<'a> {
         strategy: &Strategy,
         capacities: &'a Capacities,
         sequences: Vec<Vec<usize>>,
+        budget: PackingBudget,
     ) -> Result<Assignment<'a>> {
-        let (packers, scheme_of) = packers(batch, strategy, capacities)?;
+        let (packers, scheme_of) = packers(batch, strategy, capacities, budget)?;
         Ok(Assignment::new(packers, scheme_of, sequences))
     }
 
@@ -117,9 +118,10 @@ pub(super) fn packers<'a>(
     batch: &'a Batch,
     strategy: &Strategy,
     capacities: &'a Capacities,
+    budget: PackingBudget,
 ) -> Result<(Vec<Packer<'a>>, Vec<usize>)> {
     let groups = strategy.groups();
-    let packers = groups.iter().map(|(scheme, _)| Ok(Packer::new(capacities.scheme(*scheme)?, batch)));
+    let packers = groups.iter().map(|(scheme, _)| Ok(Packer::new(capacities.scheme(*scheme)?, batch, budget)));
     let replicas = groups.iter().enumerate();
     let scheme_of = replicas.flat_map(|(scheme, (_, replicas))| std::iter::repeat_n(scheme, *replicas)).collect();
     Ok((packers.collect::<Result<_>>()?, scheme_of))
@@ -135,12 +137,14 @@ pub(super) fn replicas(scheme_of: &[usize], scheme: usize) -> Range<usize> {
 mod tests {
     use super::*;
     use crate::cost::{CostModel, preset};
-    use crate::spec::Cluster;
+    use crate::spec::{CapacityBudget, Cluster};
 
     #[test]
     fn the_iteration_is_as_short_where_only_the_last_are_polished() {
-        let capacities =
-            Capacities::new(CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()));
+        let capacities = Capacities::new(
+            CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()),
+            CapacityBudget::ONLINE,
+        );
         let lengths: Vec<i64> = (0..96).map(|i| 5_500 - i * 50 - i * 7_919 % 400).collect();
         let batch = Batch::new(&lengths, None).unwrap();
         let mut by_length: Vec<usize> = (0..96).collect();
@@ -150,7 +154,8 @@ mod tests {
             let dealt =
                 (0..replicas).map(|replica| by_length.iter().copied().skip(replica).step_by(replicas).collect());
             let strategy = format!("{replicas}x{scheme}").parse().unwrap();
-            let mut assignment = Assignment::of(&batch, &strategy, &capacities, dealt.collect()).unwrap();
+            let mut assignment =
+                Assignment::of(&batch, &strategy, &capacities, dealt.collect(), PackingBudget::ONLINE).unwrap();
             let (all, last) = (assignment.polished(), assignment.polished_last());
             let end = |packings: &[Packing]| packings.iter().map(|packing| packing.ms).max().unwrap();
             assert_eq!(end(&all), end(&last), "{strategy}");

@@ -10,14 +10,8 @@ use crate::construct::dispatch::share::Share;
 use crate::construct::dispatch::{Assignment, Load};
 use crate::construct::pack::Packer;
 use crate::error::{Error, Result};
-use crate::spec::Strategy;
+use crate::spec::{DispatchBudget, SearchBudget, Strategy};
 use crate::units::{Millis, Tokens};
-
-/// Replicas of each scheme that are looked at for a sequence, the earliest to end first. One that ends later may yet be
-/// the better place, as it may have room in a micro-batch.
-const LOOKED_AT: usize = 8;
-/// What is still to be dealt is weighed anew whenever sequences have become shorter by this share.
-const SHORTER: f64 = 0.125;
 
 /// Sequences dealt one by one, longest first, each to the replica that then ends earliest.
 pub(super) struct Deal<'a> {
@@ -37,25 +31,31 @@ pub(super) struct Deal<'a> {
     shares: Vec<Share>,
     /// For each scheme, what a token takes on average of those that are still to be dealt.
     rates: Vec<f64>,
+    budget: DispatchBudget,
 }
 
 impl<'a> Deal<'a> {
-    pub(super) fn new(batch: &'a Batch, strategy: &Strategy, capacities: &'a Capacities) -> Result<Deal<'a>> {
-        let (packers, scheme_of) = packers(batch, strategy, capacities)?;
-        Ok(Deal::on(batch.tokens(), packers, scheme_of))
+    pub(super) fn new(
+        batch: &'a Batch,
+        strategy: &Strategy,
+        capacities: &'a Capacities,
+        budget: &SearchBudget,
+    ) -> Result<Deal<'a>> {
+        let (packers, scheme_of) = packers(batch, strategy, capacities, budget.packing)?;
+        Ok(Deal::on(batch.tokens(), packers, scheme_of, budget.dispatch))
     }
 
     /// A deal to the replicas of an assignment.
-    pub(super) fn again(tokens: &'a [Tokens], assignment: &Assignment<'a>) -> Deal<'a> {
-        Deal::on(tokens, assignment.packers.clone(), assignment.scheme_of.clone())
+    pub(super) fn again(tokens: &'a [Tokens], assignment: &Assignment<'a>, budget: DispatchBudget) -> Deal<'a> {
+        Deal::on(tokens, assignment.packers.clone(), assignment.scheme_of.clone(), budget)
     }
 
-    fn on(tokens: &'a [Tokens], packers: Vec<Packer<'a>>, scheme_of: Vec<usize>) -> Deal<'a> {
+    fn on(tokens: &'a [Tokens], packers: Vec<Packer<'a>>, scheme_of: Vec<usize>, budget: DispatchBudget) -> Deal<'a> {
         let (schemes, replicas) = (packers.len(), scheme_of.len());
         let (loads, shares) = (vec![Load::default(); replicas], vec![Share::default(); replicas]);
         let (rankings, paces, rates) = (Vec::new(), vec![1.0; schemes], vec![0.0; schemes]);
         let late = vec![Millis::ZERO; replicas];
-        let mut deal = Deal { tokens, packers, scheme_of, loads, rankings, paces, late, shares, rates };
+        let mut deal = Deal { tokens, packers, scheme_of, loads, rankings, paces, late, shares, rates, budget };
         deal.rank();
         deal
     }
@@ -68,7 +68,7 @@ impl<'a> Deal<'a> {
         self.rank();
         let mut sequences = vec![Vec::new(); self.loads.len()];
         for &id in by_length {
-            sequences[self.take(id, LOOKED_AT)?].push(id);
+            sequences[self.take(id, self.budget.compared_replicas)?].push(id);
         }
         Some(Assignment::new(self.packers.clone(), self.scheme_of.clone(), sequences))
     }
@@ -82,12 +82,12 @@ impl<'a> Deal<'a> {
         let mut weighed = f64::INFINITY;
         for &id in by_length {
             let length = self.tokens[id].as_f64();
-            if length < weighed * (1.0 - SHORTER) {
+            if length < weighed * (1.0 - self.budget.reweighing) {
                 weighed = length;
                 self.weigh(&left);
             }
             left.take(id, self.tokens[id], &self.packers);
-            sequences[self.take(id, LOOKED_AT)?].push(id);
+            sequences[self.take(id, self.budget.compared_replicas)?].push(id);
         }
         Some(Assignment::new(self.packers.clone(), self.scheme_of.clone(), sequences))
     }
@@ -106,7 +106,7 @@ impl<'a> Deal<'a> {
         }
         self.rank();
         for &id in by_length {
-            sequences[self.take(id, LOOKED_AT)?].push(id);
+            sequences[self.take(id, self.budget.compared_replicas)?].push(id);
         }
         Some(Assignment::new(self.packers.clone(), self.scheme_of.clone(), sequences))
     }
@@ -233,15 +233,19 @@ impl Left {
 mod tests {
     use super::*;
     use crate::cost::{CostModel, preset};
-    use crate::spec::Cluster;
+    use crate::spec::{CapacityBudget, Cluster, SearchBudget};
 
     #[test]
     fn no_sequence_adds_less_than_is_said() {
-        let capacities =
-            Capacities::new(CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()));
+        let capacities = Capacities::new(
+            CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()),
+            CapacityBudget::ONLINE,
+        );
         let lengths: Vec<i64> = (0..60).map(|i| 7_000 - 113 * i).collect();
         let batch = Batch::new(&lengths, None).unwrap();
-        let deal = Deal::new(&batch, &"1x<tp16>+2x<tp8,pp2>+4x<tp4>".parse().unwrap(), &capacities).unwrap();
+        let deal =
+            Deal::new(&batch, &"1x<tp16>+2x<tp8,pp2>+4x<tp4>".parse().unwrap(), &capacities, &SearchBudget::ONLINE)
+                .unwrap();
         for (scheme, replica) in [(0, 0), (1, 1), (2, 3)] {
             let mut load = Load::default();
             for id in 0..lengths.len() {
@@ -255,11 +259,13 @@ mod tests {
 
     #[test]
     fn no_replica_takes_more_than_its_share() {
-        let capacities =
-            Capacities::new(CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()));
+        let capacities = Capacities::new(
+            CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()),
+            CapacityBudget::ONLINE,
+        );
         let lengths: Vec<i64> = (0..300).map(|i| 3_000 - 9 * i).collect();
         let (batch, by_length) = (Batch::new(&lengths, None).unwrap(), (0..300).collect::<Vec<usize>>());
-        let mut deal = Deal::new(&batch, &"2x<tp8>".parse().unwrap(), &capacities).unwrap();
+        let mut deal = Deal::new(&batch, &"2x<tp8>".parse().unwrap(), &capacities, &SearchBudget::ONLINE).unwrap();
         let most = Tokens(200_000);
         let shares = [Share { expected: most, most }, Share { expected: Tokens(297_000), ..Share::default() }];
         let dealt = deal.by_shares(&by_length, &shares).unwrap();

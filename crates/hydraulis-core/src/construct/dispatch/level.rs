@@ -8,26 +8,34 @@ use std::cmp::Reverse;
 
 use crate::construct::dispatch::Assignment;
 use crate::construct::dispatch::deal::Deal;
+use crate::spec::DispatchBudget;
 use crate::units::{Millis, Tokens};
-
-/// The shortest sequences that hold this share (one in so many) of all tokens are dealt anew: on long-tailed lengths a third of them.
-const SHORT: u64 = 20;
 
 /// Deals the sequences that an assignment has not placed, longest first, beside those that it has; none where one is not
 /// admitted.
 ///
 /// `by_length` holds them, none of which is longer than one that is placed.
-pub fn beside_placed<'a>(placed: &Assignment<'a>, tokens: &'a [Tokens], by_length: &[usize]) -> Option<Assignment<'a>> {
-    let mut deal = Deal::again(tokens, placed);
+pub fn beside_placed<'a>(
+    placed: &Assignment<'a>,
+    tokens: &'a [Tokens],
+    by_length: &[usize],
+    budget: DispatchBudget,
+) -> Option<Assignment<'a>> {
+    let mut deal = Deal::again(tokens, placed, budget);
     let late = late(&deal, placed);
     deal.beside(placed.sequences.clone(), late, by_length)
 }
 
 /// Deals the shortest sequences anew; `by_length` holds all ids, longest first.
-pub fn level<'a>(assignment: &Assignment<'a>, tokens: &'a [Tokens], by_length: &[usize]) -> Option<Assignment<'a>> {
-    let mut deal = Deal::again(tokens, assignment);
+pub fn level<'a>(
+    assignment: &Assignment<'a>,
+    tokens: &'a [Tokens],
+    by_length: &[usize],
+    budget: DispatchBudget,
+) -> Option<Assignment<'a>> {
+    let mut deal = Deal::again(tokens, assignment, budget);
     let late = late(&deal, assignment);
-    let (_, short) = by_length.split_at(by_length.len() - shortest(tokens, by_length));
+    let (_, short) = by_length.split_at(by_length.len() - shortest(tokens, by_length, budget.rebalanced_part));
     let rank = |id: usize| (Reverse(tokens[id]), id);
     let mut sequences = assignment.sequences.clone();
     for ids in &mut sequences {
@@ -46,9 +54,9 @@ fn late(deal: &Deal, assignment: &Assignment) -> Vec<Millis> {
     replicas.map(late).collect()
 }
 
-/// How many of the shortest sequences hold their share of all tokens.
-fn shortest(tokens: &[Tokens], by_length: &[usize]) -> usize {
-    let mut left = by_length.iter().map(|&id| tokens[id].0).sum::<u64>() / SHORT;
+/// How many of the shortest sequences hold this part, one in so many, of all tokens.
+fn shortest(tokens: &[Tokens], by_length: &[usize], part: u64) -> usize {
+    let mut left = by_length.iter().map(|&id| tokens[id].0).sum::<u64>() / part;
     let fits = |id: &&usize| {
         let rest = left.checked_sub(tokens[**id].0);
         left = rest.unwrap_or_default();
@@ -64,7 +72,7 @@ mod tests {
     use crate::capacity::Capacities;
     use crate::construct::dispatch::longest_first;
     use crate::cost::{CostModel, preset};
-    use crate::spec::Cluster;
+    use crate::spec::{CapacityBudget, Cluster, PackingBudget, SearchBudget};
 
     /// 1,200 lengths with a long tail, longest first.
     fn batch() -> Batch {
@@ -73,7 +81,10 @@ mod tests {
     }
 
     fn capacities() -> Capacities {
-        Capacities::new(CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(512, 8).unwrap()))
+        Capacities::new(
+            CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(512, 8).unwrap()),
+            CapacityBudget::ONLINE,
+        )
     }
 
     fn is_whole(assignment: &Assignment, sequences: usize) -> bool {
@@ -87,8 +98,8 @@ mod tests {
         let (batch, capacities) = (batch(), capacities());
         let by_length: Vec<usize> = (0..batch.len()).collect();
         let strategy = "64x<tp4,pp2>".parse().unwrap();
-        let dealt = longest_first(&batch, &by_length, &strategy, &capacities).unwrap();
-        let levelled = level(&dealt, batch.tokens(), &by_length).unwrap();
+        let dealt = longest_first(&batch, &by_length, &strategy, &capacities, &SearchBudget::ONLINE).unwrap();
+        let levelled = level(&dealt, batch.tokens(), &by_length, DispatchBudget::ONLINE).unwrap();
         let spread = |assignment: &Assignment| {
             let earliest = assignment.ends().iter().copied().min().unwrap();
             assignment.iteration_ms().0 / earliest.0 - 1.0
@@ -104,22 +115,26 @@ mod tests {
         let strategy = "2x<tp8>+4x<tp4>".parse().unwrap();
         let mut sequences = vec![Vec::new(); 6];
         (sequences[0], sequences[2]) = ((0..4).collect(), vec![4]);
-        let placed = Assignment::of(&batch, &strategy, &capacities, sequences.clone()).unwrap();
-        let dealt = beside_placed(&placed, batch.tokens(), &(5..batch.len()).collect::<Vec<_>>()).unwrap();
+        let placed = Assignment::of(&batch, &strategy, &capacities, sequences.clone(), PackingBudget::ONLINE).unwrap();
+        let dealt =
+            beside_placed(&placed, batch.tokens(), &(5..batch.len()).collect::<Vec<_>>(), DispatchBudget::ONLINE)
+                .unwrap();
         assert!(is_whole(&dealt, batch.len()));
         assert!(dealt.sequences.iter().zip(&sequences).all(|(ids, placed)| ids.starts_with(placed)));
         let ends = dealt.ends();
         assert!(ends.iter().all(|end| end.0 > 0.97 * dealt.iteration_ms().0), "{ends:?}");
         // A sequence that no replica admits has no place.
         let long = Batch::new(&[32_000, 900], None).unwrap();
-        let narrow = Assignment::of(&long, &"1x<tp4,pp2>".parse().unwrap(), &capacities, vec![vec![1]]).unwrap();
-        assert!(beside_placed(&narrow, long.tokens(), &[0]).is_none());
+        let narrow =
+            Assignment::of(&long, &"1x<tp4,pp2>".parse().unwrap(), &capacities, vec![vec![1]], PackingBudget::ONLINE)
+                .unwrap();
+        assert!(beside_placed(&narrow, long.tokens(), &[0], DispatchBudget::ONLINE).is_none());
     }
 
     #[test]
     fn the_shortest_hold_their_share_of_all_tokens() {
         let tokens = [60, 30, 4, 3, 3].map(Tokens);
-        assert_eq!(shortest(&tokens, &[0, 1, 2, 3, 4]), 1);
-        assert_eq!(shortest(&[Tokens(7)], &[0]), 0);
+        assert_eq!(shortest(&tokens, &[0, 1, 2, 3, 4], 20), 1);
+        assert_eq!(shortest(&[Tokens(7)], &[0], 20), 0);
     }
 }

@@ -5,7 +5,7 @@ use crate::capacity::Capacities;
 use crate::construct::dispatch::Assignment;
 use crate::construct::dispatch::deal::Deal;
 use crate::error::Result;
-use crate::spec::Strategy;
+use crate::spec::{SearchBudget, Strategy};
 use crate::units::Millis;
 
 /// Each sequence, longest first, onto the replica that admits it and by estimate then ends earliest; a second time with
@@ -17,8 +17,9 @@ pub fn longest_first<'a>(
     by_length: &[usize],
     strategy: &Strategy,
     capacities: &'a Capacities,
+    budget: &SearchBudget,
 ) -> Result<Assignment<'a>> {
-    let mut deal = Deal::new(batch, strategy, capacities)?;
+    let mut deal = Deal::new(batch, strategy, capacities, budget)?;
     let first = deal.all(by_length).ok_or_else(|| deal.too_long(by_length[0], strategy))?;
     if !deal.is_mixed() {
         return Ok(first);
@@ -32,8 +33,14 @@ pub fn longest_first<'a>(
 /// each scheme one; none where a sequence is not admitted.
 ///
 /// A small part of the work of [`longest_first`], which packs the sequences as well.
-pub fn estimate(batch: &Batch, by_length: &[usize], strategy: &Strategy, capacities: &Capacities) -> Option<Millis> {
-    let mut deal = Deal::new(batch, strategy, capacities).ok()?;
+pub fn estimate(
+    batch: &Batch,
+    by_length: &[usize],
+    strategy: &Strategy,
+    capacities: &Capacities,
+    budget: &SearchBudget,
+) -> Option<Millis> {
+    let mut deal = Deal::new(batch, strategy, capacities, budget).ok()?;
     by_length.iter().try_for_each(|&id| deal.take(id, 1).map(drop))?;
     deal.end()
 }
@@ -42,10 +49,13 @@ pub fn estimate(batch: &Batch, by_length: &[usize], strategy: &Strategy, capacit
 mod tests {
     use super::*;
     use crate::cost::{CostModel, preset};
-    use crate::spec::Cluster;
+    use crate::spec::{CapacityBudget, Cluster};
 
     fn capacities() -> Capacities {
-        Capacities::new(CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()))
+        Capacities::new(
+            CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()),
+            CapacityBudget::ONLINE,
+        )
     }
 
     #[test]
@@ -53,8 +63,8 @@ mod tests {
         let (capacities, strategy) = (capacities(), "4x<tp4>".parse().unwrap());
         let batch = Batch::new(&[5_000, 5_000, 5_000, 5_000, 900, 900, 900, 900], None).unwrap();
         let by_length: Vec<usize> = (0..8).collect();
-        let estimated = estimate(&batch, &by_length, &strategy, &capacities).unwrap();
-        let dealt = longest_first(&batch, &by_length, &strategy, &capacities).unwrap();
+        let estimated = estimate(&batch, &by_length, &strategy, &capacities, &SearchBudget::ONLINE).unwrap();
+        let dealt = longest_first(&batch, &by_length, &strategy, &capacities, &SearchBudget::ONLINE).unwrap();
         assert!(estimated.is_close(dealt.iteration_ms()), "{estimated:?} {:?}", dealt.iteration_ms());
         assert!(dealt.sequences().iter().all(|ids| ids.len() == 2));
     }
@@ -63,8 +73,11 @@ mod tests {
     fn what_is_not_admitted_has_no_estimate() {
         let (capacities, strategy) = (capacities(), "4x<tp4>".parse().unwrap());
         let batch = Batch::new(&[30_000, 10], None).unwrap();
-        assert_eq!(estimate(&batch, &[0, 1], &strategy, &capacities), None);
-        assert_eq!(longest_first(&batch, &[0, 1], &strategy, &capacities).unwrap_err().code(), "sequence_too_long");
+        assert_eq!(estimate(&batch, &[0, 1], &strategy, &capacities, &SearchBudget::ONLINE), None);
+        assert_eq!(
+            longest_first(&batch, &[0, 1], &strategy, &capacities, &SearchBudget::ONLINE).unwrap_err().code(),
+            "sequence_too_long"
+        );
     }
 
     #[test]
@@ -74,9 +87,10 @@ mod tests {
         let lengths: Vec<i64> = (0..11).map(|i| 13_000 - 150 * i).chain((0..160).map(|i| 3_000 - 17 * i)).collect();
         let batch = Batch::new(&lengths, None).unwrap();
         let by_length: Vec<usize> = (0..lengths.len()).collect();
-        let mut deal = Deal::new(&batch, &strategy, &capacities).unwrap();
+        let mut deal = Deal::new(&batch, &strategy, &capacities, &SearchBudget::ONLINE).unwrap();
         let first = deal.all(&by_length).unwrap().iteration_ms();
-        let dealt = longest_first(&batch, &by_length, &strategy, &capacities).unwrap().iteration_ms();
+        let dealt =
+            longest_first(&batch, &by_length, &strategy, &capacities, &SearchBudget::ONLINE).unwrap().iteration_ms();
         assert!(dealt < first * 0.99, "{dealt:?} {first:?}");
     }
 }

@@ -8,14 +8,9 @@ use crate::construct::dispatch::ranking::Ranking;
 use crate::construct::pack::Packer;
 use crate::error::Result;
 use crate::plan::Stop;
+use crate::spec::RefineBudget;
 use crate::units::{Millis, Tokens};
 use crate::watch::Watch;
-
-/// Changes tried by packing, for each change of the slowest replica.
-const TRIES: usize = 12;
-/// Other replicas of each scheme considered for it, the earliest to end first: one that ends later may yet admit what
-/// others do not.
-const PARTNERS: usize = 4;
 
 /// How far refinement goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +20,15 @@ pub struct Limits {
     /// More partners of each scheme for a slowest replica that is else left as it is. They pay where one strategy is all
     /// that there is work for.
     pub more_partners: usize,
+    /// The changes tried for one slowest replica.
+    pub budget: RefineBudget,
 }
 
 /// Moves and swaps sequences away from the slowest replica while its packed time falls.
 ///
 /// `watch` is called for each change of the slowest replica.
 pub fn refine(assignment: &mut Assignment, tokens: &[Tokens], limits: Limits, watch: Watch) -> Result<Stop> {
+    let RefineBudget { tries, partners: usual } = limits.budget;
     let mut budget = limits.packings;
     let mut rankings = rankings(assignment);
     'slowest: loop {
@@ -38,9 +36,9 @@ pub fn refine(assignment: &mut Assignment, tokens: &[Tokens], limits: Limits, wa
         let slowest = rankings.iter().filter_map(Ranking::slowest);
         let slowest = slowest.max_by_key(|&replica| (assignment.times[replica], Reverse(replica)));
         let Some(slowest) = slowest else { return Ok(Stop::LocalOptimum) };
-        for partners in [0..PARTNERS, PARTNERS..PARTNERS + limits.more_partners] {
+        for partners in [0..usual, usual..usual + limits.more_partners] {
             let changes = promising(assignment, tokens, slowest, &rankings, partners);
-            for change in changes.into_iter().take(TRIES) {
+            for change in changes.into_iter().take(tries) {
                 if budget < 2 {
                     return Ok(Stop::WorkBudget);
                 }

@@ -8,21 +8,16 @@ use crate::construct::dispatch::deal::Deal;
 use crate::construct::dispatch::share::Share;
 use crate::construct::dispatch::{Assignment, Limits, refine};
 use crate::error::Result;
+use crate::spec::{DispatchBudget, MergeBudget};
 use crate::units::Tokens;
 use crate::watch::Watch;
 
 /// This share of a cap is kept free: first-fit decreasing leaves less where there are short sequences.
 const FREE: u64 = 1024;
-/// Sequences dealt in all, at most: 40 deals of 600, none of 100,000.
-const DEALT: usize = 25_000;
-/// Replicas packed anew while what was dealt is refined. Ten times as many gain nothing.
-const REFINEMENTS: usize = 100;
-/// The same where there are pipelines, whose packing takes 30 times as long.
-const OF_PIPELINES: usize = 20;
 
 /// Whether so many sequences may be dealt anew at all.
-pub fn can_save(sequences: usize) -> bool {
-    DEALT >= sequences
+pub fn can_save(sequences: usize, budget: MergeBudget) -> bool {
+    budget.assigned_sequences >= sequences
 }
 
 /// Deals anew with one micro-batch less, and again for as long as the iteration gets shorter; none where it does not.
@@ -32,11 +27,12 @@ pub fn save_micro_batches<'a>(
     assignment: &Assignment<'a>,
     tokens: &'a [Tokens],
     by_length: &[usize],
+    budget: DispatchBudget,
     watch: Watch,
 ) -> Result<Option<Assignment<'a>>> {
-    let (deal, most) = (Deal::again(tokens, assignment), vec![None; assignment.sequences.len()]);
-    let deals = DEALT / by_length.len();
-    let mut saving = Saving { best: assignment.clone(), most, deal, tokens, by_length, deals, watch };
+    let (deal, most) = (Deal::again(tokens, assignment, budget), vec![None; assignment.sequences.len()]);
+    let deals = budget.merge.assigned_sequences / by_length.len();
+    let mut saving = Saving { best: assignment.clone(), most, deal, tokens, by_length, deals, budget, watch };
     let mut is_shorter = false;
     while saving.save_one()? {
         is_shorter = true;
@@ -54,6 +50,7 @@ struct Saving<'a, 'b> {
     by_length: &'b [usize],
     /// How often it may still be dealt.
     deals: usize,
+    budget: DispatchBudget,
     watch: Watch<'b>,
 }
 
@@ -110,8 +107,10 @@ impl Saving<'_, '_> {
         let dealt = Share::of(held, &self.most).and_then(|shares| self.deal.by_shares(self.by_length, &shares));
         let Some(mut dealt) = dealt else { return Ok(false) };
         let has_pipelines = dealt.packers.iter().any(|packer| packer.cost().scheme().pp() > 1);
-        let packings = if has_pipelines { OF_PIPELINES } else { REFINEMENTS };
-        refine(&mut dealt, self.tokens, Limits { packings, more_partners: 0 }, self.watch)?;
+        let merge = self.budget.merge;
+        let packings = if has_pipelines { merge.pipeline_refinements } else { merge.refinements };
+        let limits = Limits { packings, more_partners: 0, budget: self.budget.refine };
+        refine(&mut dealt, self.tokens, limits, self.watch)?;
         let is_shorter = dealt.iteration_ms() < self.best.iteration_ms();
         if is_shorter {
             self.best = dealt;
@@ -127,18 +126,22 @@ mod tests {
     use crate::capacity::Capacities;
     use crate::construct::dispatch::longest_first;
     use crate::cost::{CostModel, preset};
-    use crate::spec::Cluster;
+    use crate::spec::{CapacityBudget, Cluster, SearchBudget};
     use crate::watch::UNWATCHED;
 
     /// Lengths dealt to the strategy and refined: then the micro-batches and the time before and after saving, if any is.
     fn saved(strategy: &str, lengths: &[i64]) -> ((usize, f64), Option<(usize, f64)>) {
-        let capacities =
-            Capacities::new(CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()));
+        let capacities = Capacities::new(
+            CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()),
+            CapacityBudget::ONLINE,
+        );
         let batch = Batch::new(lengths, None).unwrap();
         let mut by_length: Vec<usize> = (0..lengths.len()).collect();
         by_length.sort_by_key(|&id| std::cmp::Reverse(lengths[id]));
-        let mut dealt = longest_first(&batch, &by_length, &strategy.parse().unwrap(), &capacities).unwrap();
-        refine(&mut dealt, batch.tokens(), Limits { packings: 1_000, more_partners: 0 }, UNWATCHED).unwrap();
+        let mut dealt =
+            longest_first(&batch, &by_length, &strategy.parse().unwrap(), &capacities, &SearchBudget::ONLINE).unwrap();
+        let limits = Limits { packings: 1_000, more_partners: 0, budget: DispatchBudget::ONLINE.refine };
+        refine(&mut dealt, batch.tokens(), limits, UNWATCHED).unwrap();
         let measured = |assignment: &Assignment| {
             let mut assignment = assignment.clone();
             let mut ids = assignment.sequences.concat();
@@ -151,7 +154,7 @@ mod tests {
             let micro_batches = micro_batches.sum();
             (micro_batches, assignment.iteration_ms().0)
         };
-        let after = save_micro_batches(&dealt, batch.tokens(), &by_length, UNWATCHED).unwrap();
+        let after = save_micro_batches(&dealt, batch.tokens(), &by_length, DispatchBudget::ONLINE, UNWATCHED).unwrap();
         (measured(&dealt), after.as_ref().map(measured))
     }
 

@@ -8,20 +8,13 @@ use crate::construct::pack::bins::{Bins, first_fit_count};
 use crate::construct::pack::order::{OrderBuffers, hide_at_both_ends, in_shape, swap_pairs};
 use crate::cost::SchemeCost;
 use crate::pipeline::{MakespanBuffers, makespan};
+use crate::spec::PackingBudget;
 use crate::units::{Millis, Tokens, count};
 
-/// Pair swaps tried when a pipeline's final order is polished; counted, not timed, so plans do not depend on
-/// the machine. Two full passes over 32 micro-batches.
-const SWAP_BUDGET: usize = 1_000;
 /// A sequence longer than any micro-batch of the best shape stalls each other stage for what it is longer by, less what it can
 /// overlap with others that are long too: on the 32B table and long-tailed lengths this share of it. With 0.5 to 0.8
 /// plans are as short, with 1 and more longer.
 const STALL: f64 = 0.7;
-/// Counts tried below and above the one that would be best.
-const SIDE: usize = 3;
-/// Those above are this part of it apart, or the next ones: where memory asks for many, the fewest are full to the brim, and
-/// times cannot rise and fall in them. On <pp8> and 90 to 300 micro-batches that is 1 to 1.5 % shorter than the next three.
-const APART: usize = 20;
 
 /// A replica's ordered micro-batches, and their simulated time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -64,14 +57,16 @@ pub struct Packer<'a> {
     buffers: Buffers,
     /// What a replica ends later than its packing, whatever that is.
     delay: Millis,
+    budget: PackingBudget,
 }
 
 impl<'a> Packer<'a> {
     /// A packer of `batch` under the scheme of `capacity`.
-    pub fn new(capacity: &'a SchemeCapacity, batch: &'a Batch) -> Packer<'a> {
+    pub fn new(capacity: &'a SchemeCapacity, batch: &'a Batch, budget: PackingBudget) -> Packer<'a> {
         let cost = capacity.cost();
         let ms = batch.tokens().iter().map(|&tokens| cost.sequence_ms(tokens)).collect();
-        Packer { capacity, cost, tokens: batch.tokens(), ms, buffers: Buffers::default(), delay: Millis::ZERO }
+        let (tokens, buffers) = (batch.tokens(), Buffers::default());
+        Packer { capacity, cost, tokens, ms, buffers, delay: Millis::ZERO, budget }
     }
 
     /// The same, of replicas that end so much later than their packings.
@@ -143,7 +138,7 @@ impl<'a> Packer<'a> {
         let (times, totals) = (self.times(&bins), self.totals(&bins));
         let mut order: Vec<usize> = (0..times.len()).collect();
         let mut ordered = Vec::with_capacity(times.len());
-        let ms = swap_pairs(&mut order, SWAP_BUDGET, |order| {
+        let ms = swap_pairs(&mut order, self.budget.swaps, |order| {
             ordered.clear();
             self.fill_spaced(order, &totals, &times, &mut ordered);
             self.makespan(&ordered)
@@ -189,8 +184,9 @@ impl<'a> Packer<'a> {
             self.buffers.next.bins.first_fit(ids, self.tokens, &self.ms, self.cost.cap());
             self.keep_better(load);
         }
-        let fewer = (fewest..middle).rev().take(SIDE);
-        let more = (middle..=ids.len()).step_by((middle / APART).max(1)).skip(1).take(SIDE);
+        let PackingBudget { counts, spacing, .. } = self.budget;
+        let fewer = (fewest..middle).rev().take(counts);
+        let more = (middle..=ids.len()).step_by((middle / spacing).max(1)).skip(1).take(counts);
         for count in fewer.chain(more) {
             self.fill(ids, load, count);
         }
@@ -310,16 +306,17 @@ mod tests {
     use super::*;
     use crate::capacity::Capacities;
     use crate::cost::{CostModel, preset};
+    use crate::spec::CapacityBudget;
     use crate::spec::{Cluster, MemoryRule};
 
     fn pack(scheme: &str, lengths: &[i64]) -> (Packing, Millis, Tokens) {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
-        let capacities = Capacities::new(model);
+        let capacities = Capacities::new(model, CapacityBudget::ONLINE);
         let capacity = capacities.scheme(scheme.parse().unwrap()).unwrap();
         let batch = Batch::new(lengths, None).unwrap();
         let mut ids: Vec<usize> = (0..lengths.len()).collect();
         ids.sort_by_key(|&id| std::cmp::Reverse(lengths[id]));
-        let mut packer = Packer::new(capacity, &batch);
+        let mut packer = Packer::new(capacity, &batch, PackingBudget::ONLINE);
         (packer.pack(&ids), packer.time(&ids), capacity.cost().cap())
     }
 
@@ -333,11 +330,12 @@ mod tests {
     #[test]
     fn the_first_and_the_last_micro_batch_hide_transfers() {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
-        let capacities = Capacities::new(model);
+        let capacities = Capacities::new(model, CapacityBudget::ONLINE);
         let hiding = |scheme: &str, lengths: &[i64]| {
             let batch = Batch::new(lengths, None).unwrap();
             let ids: Vec<usize> = (0..lengths.len()).collect();
-            let mut packer = Packer::new(capacities.scheme(scheme.parse().unwrap()).unwrap(), &batch);
+            let mut packer =
+                Packer::new(capacities.scheme(scheme.parse().unwrap()).unwrap(), &batch, PackingBudget::ONLINE);
             let plain = packer.pack(&ids);
             let hiding = packer.hiding(&ids, plain.clone());
             assert!(hiding.ms.is_close(plain.ms));
@@ -368,10 +366,11 @@ mod tests {
     #[test]
     fn nothing_takes_no_time() {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
-        let capacities = Capacities::new(model);
+        let capacities = Capacities::new(model, CapacityBudget::ONLINE);
         let batch = Batch::new(&[5], None).unwrap();
         for scheme in ["<tp4>", "<tp4,pp2>"] {
-            let mut packer = Packer::new(capacities.scheme(scheme.parse().unwrap()).unwrap(), &batch);
+            let mut packer =
+                Packer::new(capacities.scheme(scheme.parse().unwrap()).unwrap(), &batch, PackingBudget::ONLINE);
             assert_eq!(packer.pack(&[]), Packing { micro_batches: Vec::new(), ms: Millis::ZERO });
         }
     }
@@ -379,13 +378,14 @@ mod tests {
     #[test]
     fn a_draft_takes_what_its_time_says_and_polishing_never_more() {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
-        let capacities = Capacities::new(model.with_memory(MemoryRule::Exact));
+        let capacities = Capacities::new(model.with_memory(MemoryRule::Exact), CapacityBudget::ONLINE);
         let lengths: Vec<i64> = (0..50).map(|i| 9_000 / (1 + i % 17) + i).collect();
         let batch = Batch::new(&lengths, None).unwrap();
         let mut ids: Vec<usize> = (0..lengths.len()).collect();
         ids.sort_by_key(|&id| std::cmp::Reverse(lengths[id]));
         for scheme in ["<tp4>", "<tp4,pp2>", "<tp8,pp4>"] {
-            let mut packer = Packer::new(capacities.scheme(scheme.parse().unwrap()).unwrap(), &batch);
+            let mut packer =
+                Packer::new(capacities.scheme(scheme.parse().unwrap()).unwrap(), &batch, PackingBudget::ONLINE);
             // What one packing leaves in the buffers does not change the next.
             for count in [50, 7, 50] {
                 let draft = packer.draft(&ids[..count]);
@@ -402,13 +402,14 @@ mod tests {
     #[test]
     fn estimates_are_near_what_packing_takes() {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(16_384, 8).unwrap());
-        let capacities = Capacities::new(model);
+        let capacities = Capacities::new(model, CapacityBudget::ONLINE);
         // Many sequences, of which none stands out; then few long ones, that stall the others' stages.
         let many: Vec<i64> = (0..40).map(|i| 4_000 - 97 * i).collect();
         let cases = [("<tp2,pp2>", many, 0.02), ("<tp4,pp2>", vec![13_000, 10_000, 9_000, 4_000, 900], 0.1)];
         for (scheme, lengths, tolerance) in cases {
             let batch = Batch::new(&lengths, None).unwrap();
-            let mut packer = Packer::new(capacities.scheme(scheme.parse().unwrap()).unwrap(), &batch);
+            let mut packer =
+                Packer::new(capacities.scheme(scheme.parse().unwrap()).unwrap(), &batch, PackingBudget::ONLINE);
             let load: Millis = packer.sequence_ms().iter().copied().sum();
             let estimate = packer.estimate(load, batch.total_tokens(), packer.sequence_ms()[0]);
             let time = packer.time(&(0..lengths.len()).collect::<Vec<_>>());

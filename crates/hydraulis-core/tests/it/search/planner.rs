@@ -6,8 +6,8 @@ use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::preset;
 use hydraulis_core::explain::explain;
 use hydraulis_core::plan::{Outcome, Plan};
-use hydraulis_core::search::{Effort, Planner, RunLimit};
-use hydraulis_core::spec::{self, Cluster, MemoryRule, Scheme};
+use hydraulis_core::search::{Planner, RunLimit};
+use hydraulis_core::spec::{self, Cluster, MemoryRule, Scheme, SearchBudget};
 use hydraulis_core::{Error, ErrorKind, Tokens, Watch};
 use proptest::prelude::*;
 
@@ -33,10 +33,10 @@ proptest! {
 
     #[test]
     fn a_budget_of_zero_still_gives_a_valid_plan(case in any_case(), most in 1..=3_usize) {
-        let none = Effort { refinements: 0, attempts: 0, markets: 0, exchanges: 0 };
+        let none = SearchBudget { refinements: 0, candidates: 0, dual_solves: 0, exchanges: 0, ..SearchBudget::ONLINE };
         let batch = case.batch();
-        let listed = case.planner().with_effort(none);
-        let searching = case.searching().with_effort(none);
+        let listed = case.planner().with_budget(none);
+        let searching = case.searching().with_budget(none);
         let limited = searching.plan_limited(&batch, RunLimit { most, used: &case.strategies[..1] });
         // The one strategy used may be the last that is allowed, and too narrow.
         for plan in [listed.plan(&batch), searching.plan(&batch)].into_iter().map(Result::unwrap).chain(limited) {

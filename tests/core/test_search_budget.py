@@ -3,17 +3,17 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from hydraulis import Cluster, CostProfile, Effort, InvalidInputError, Planner
+from hydraulis import Cluster, CostProfile, InvalidInputError, Planner, SearchBudget
 
 PROFILE = CostProfile.preset("llama-32b-a800")
 CLUSTER = Cluster(gpus=64, gpus_per_node=8)
 LENGTHS = np.random.default_rng(5).lognormal(6.2, 1.2, 300).astype(int).clip(1, 32_768)
-NOTHING = Effort(refinements=0, attempts=0, markets=0, exchanges=0)
+NOTHING = SearchBudget(refinements=0, candidates=0, dual_solves=0, exchanges=0)
 
 
 @pytest.mark.parametrize("strategies", [None, "search"])
 def test_a_budget_of_zero_still_gives_a_valid_plan(strategies: Literal["search"] | None) -> None:
-    planner = Planner(PROFILE, CLUSTER, strategies=strategies, effort=NOTHING)
+    planner = Planner(PROFILE, CLUSTER, strategies=strategies, budget=NOTHING)
     online = Planner(PROFILE, CLUSTER, strategies=strategies)
     plan, longer = planner.plan(LENGTHS), online.plan(LENGTHS)
     assert online.check(plan, LENGTHS) == []
@@ -27,31 +27,31 @@ def test_a_budget_of_zero_still_gives_a_valid_plan(strategies: Literal["search"]
 
 def test_the_default_is_online_and_prove_is_proof() -> None:
     online, proof = (
-        Planner(PROFILE, CLUSTER, strategies="search", effort=effort)
-        for effort in (Effort.ONLINE, Effort.PROOF)
+        Planner(PROFILE, CLUSTER, strategies="search", budget=budget)
+        for budget in (SearchBudget.ONLINE, SearchBudget.PROOF)
     )
     assert online.plan(LENGTHS) == Planner(PROFILE, CLUSTER, strategies="search").plan(LENGTHS)
     assert proof.plan(LENGTHS) == Planner(PROFILE, CLUSTER, strategies="search", prove=True).plan(LENGTHS)
-    fewer = Planner(PROFILE, CLUSTER, strategies="search", effort=Effort(markets=1))
+    fewer = Planner(PROFILE, CLUSTER, strategies="search", budget=SearchBudget(dual_solves=1))
     assert proof.plan(LENGTHS).lower_bound_ms > fewer.plan(LENGTHS).lower_bound_ms
 
 
 def test_what_is_left_out_is_that_of_online() -> None:
-    assert Effort() == Effort.ONLINE
-    assert Effort(markets=5) != Effort.ONLINE
-    effort = Effort(markets=5)
-    assert (effort.markets, effort.attempts) == (5, Effort.ONLINE.attempts)
-    assert repr(NOTHING) == "Effort(refinements=0, attempts=0, markets=0, exchanges=0)"
+    assert SearchBudget() == SearchBudget.ONLINE
+    assert SearchBudget(dual_solves=5) != SearchBudget.ONLINE
+    budget = SearchBudget(dual_solves=5)
+    assert (budget.dual_solves, budget.candidates) == (5, SearchBudget.ONLINE.candidates)
+    assert repr(NOTHING) == "SearchBudget(refinements=0, candidates=0, dual_solves=0, exchanges=0)"
 
 
-@pytest.mark.parametrize("field", ["refinements", "attempts", "markets", "exchanges"])
+@pytest.mark.parametrize("field", ["refinements", "candidates", "dual_solves", "exchanges"])
 def test_no_limit_is_negative(field: str) -> None:
     with pytest.raises(InvalidInputError, match=f"{field} is -1") as refusal:
-        Effort(**{field: -1})
+        SearchBudget(**{field: -1})
     assert refusal.value.code == "argument_invalid"
 
 
-def test_effort_and_prove_are_not_given_together() -> None:
+def test_budget_and_prove_are_not_given_together() -> None:
     with pytest.raises(InvalidInputError, match="give one of them") as refusal:
-        Planner(PROFILE, CLUSTER, effort=NOTHING, prove=True)
+        Planner(PROFILE, CLUSTER, budget=NOTHING, prove=True)
     assert refusal.value.code == "argument_invalid"

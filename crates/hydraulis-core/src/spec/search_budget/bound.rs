@@ -1,0 +1,41 @@
+//! The linear programs of a bound.
+
+/// The limits of proving one time impossible.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BoundBudget {
+    /// Linear programs without slots. The proven time rises quickly at first; most proofs take 3 to 5 programs.
+    pub programs: usize,
+    /// Share of the time. A smaller rise ends the programs without slots.
+    pub rise: f64,
+    /// Times tried with slots.
+    pub probes: usize,
+    /// Share of the time by which the first of these times is later. The step grows fourfold while proofs succeed.
+    pub first_step: f64,
+    /// Share of the time. A narrower interval of times ends the programs with slots.
+    pub close: f64,
+    /// Changes of basis in one program. Programs over 13 schemes take about 100.
+    pub pivots: usize,
+    /// Halvings of the interval around the latest time that given dual prices prove impossible.
+    pub halvings: usize,
+    /// Micro-batches of a replica counted one by one where empty ones may stand between others, even with fewer sequences.
+    /// Filling a longer pipeline loses little.
+    pub counted_micro_batches: usize,
+    /// Weight of one micro-batch in the choice of a number to make whole, as a share of a replica's weight. On the 32B
+    /// profile the fixed cost `c` is 1 to 4 % of an iteration.
+    pub micro_batch_weight: f64,
+}
+
+impl BoundBudget {
+    /// The limits of both budgets.
+    pub const ONLINE: BoundBudget = BoundBudget {
+        programs: 10,
+        rise: 2e-4,
+        probes: 8,
+        first_step: 2e-3,
+        close: 2e-3,
+        pivots: 600,
+        halvings: 40,
+        counted_micro_batches: 48,
+        micro_batch_weight: 0.02,
+    };
+}

@@ -1,0 +1,37 @@
+//! The linear programs of a pipeline's capacity.
+
+/// The limits of the table of pipeline capacities and of the best number of micro-batches, each 1 or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapacityBudget {
+    /// Changes of basis for each micro-batch of a program. Most programs take 8 to 16.
+    pub pivots: usize,
+    /// Numbers of micro-batches with a program of their own. Beyond, bounds count the slowest stage's own work alone, and
+    /// estimates stretch the capacity of this number.
+    pub tabulated_counts: usize,
+    /// Fixed shares `c / T` of 1/2, 1/4, ... with a program of their own. The two around a share hold for it within 0.05 %
+    /// where the number of micro-batches suits the share.
+    pub tabulated_shares: usize,
+    /// Number of micro-batches beyond which only every other share has a program. Their programs take longest, are less
+    /// exact, and mostly show that fewer micro-batches are better.
+    pub dense_counts: usize,
+    /// Most micro-batches compared for the best number, unless memory asks for more: on 8 stages they leave a bubble of less
+    /// than 1 %. A cost without a fixed part would have no best number.
+    pub most_micro_batches: usize,
+    /// Large numbers of micro-batches are compared this part of them apart: times hardly change from one to the next.
+    pub spacing: usize,
+    /// Worse numbers of micro-batches skipped before the comparison ends.
+    pub worse_counts: usize,
+}
+
+impl CapacityBudget {
+    /// The limits of both budgets.
+    pub const ONLINE: CapacityBudget = CapacityBudget {
+        pivots: 40,
+        tabulated_counts: 64,
+        tabulated_shares: 14,
+        dense_counts: 32,
+        most_micro_batches: 1_024,
+        spacing: 32,
+        worse_counts: 3,
+    };
+}

@@ -1,0 +1,69 @@
+//! The numbers that limit a planner's work.
+//!
+//! The budget counts work, never time: the same budget gives the same plan on any machine. Every budget gives a valid plan
+//! and a valid bound; a smaller one gives a longer iteration or a weaker bound. Tolerances and the constants of formulas
+//! stay beside their formulas.
+
+mod bound;
+mod capacity;
+mod dispatch;
+mod exchange;
+mod local_search;
+mod packing;
+mod sizing;
+
+pub use bound::BoundBudget;
+pub use capacity::CapacityBudget;
+pub use dispatch::{DispatchBudget, MergeBudget, RefineBudget};
+pub use exchange::ExchangeBudget;
+pub use local_search::LocalSearchBudget;
+pub use packing::PackingBudget;
+pub use sizing::SizingBudget;
+
+/// The limits of a planner's work on one batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SearchBudget {
+    /// Packings of replicas while one strategy is refined. On the 32B profile, 200,000 tokens and 64 GPUs, most
+    /// strategies reach a local optimum within 300.
+    pub refinements: usize,
+    /// Strategies that a search dispatches and packs. One always is, so that there is a plan.
+    pub candidates: usize,
+    /// Linear programs solved for a bound, each with other whole numbers of replicas and micro-batches.
+    pub dual_solves: usize,
+    /// Planned exchanges between two batches of a lookahead, for each of its batches.
+    pub exchanges: usize,
+    /// The strategies that a search tries.
+    pub local_search: LocalSearchBudget,
+    /// The first strategy of a search.
+    pub sizing: SizingBudget,
+    /// The assignment of sequences to replicas.
+    pub dispatch: DispatchBudget,
+    /// The micro-batches of one replica.
+    pub packing: PackingBudget,
+    /// The linear programs of a bound.
+    pub bound: BoundBudget,
+    /// The linear programs of a pipeline's capacity.
+    pub capacity: CapacityBudget,
+    /// The sequences that two batches of a lookahead exchange.
+    pub exchange: ExchangeBudget,
+}
+
+impl SearchBudget {
+    /// The default: a training loop overlaps this work.
+    pub const ONLINE: SearchBudget = SearchBudget {
+        refinements: 1_000,
+        candidates: 24,
+        dual_solves: 24,
+        exchanges: 8,
+        local_search: LocalSearchBudget::ONLINE,
+        sizing: SizingBudget::ONLINE,
+        dispatch: DispatchBudget::ONLINE,
+        packing: PackingBudget::ONLINE,
+        bound: BoundBudget::ONLINE,
+        capacity: CapacityBudget::ONLINE,
+        exchange: ExchangeBudget::ONLINE,
+    };
+    /// Work that mostly proves a plan to be within half a percent of the best one.
+    pub const PROOF: SearchBudget =
+        SearchBudget { refinements: 10_000, candidates: 64, dual_solves: 400, exchanges: 32, ..SearchBudget::ONLINE };
+}

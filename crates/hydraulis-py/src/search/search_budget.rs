@@ -1,0 +1,110 @@
+//! `SearchBudget`.
+
+use hydraulis_core::spec;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::convert::arrays::from_zero;
+
+/// The limits of a planner's work on one batch, counted in work: the same plan on any machine.
+///
+/// Every limit, zero too, gives a valid plan and a valid bound; a lower one gives a longer iteration or a weaker bound. A
+/// limit that is left out is that of `SearchBudget.ONLINE`.
+///
+/// Args:
+///     refinements: Packings of replicas while one strategy is refined.
+///     candidates: Strategies that a search dispatches and packs; one always is.
+///     dual_solves: Linear programs solved for a bound, each with other whole numbers of replicas and micro-batches.
+///     exchanges: Planned exchanges between two batches of a lookahead, for each of its batches.
+///
+/// Raises:
+///     InvalidInputError: A limit is below 0 (code `argument_invalid`).
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+#[pyclass(frozen, eq, module = "hydraulis")]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct SearchBudget(pub(crate) spec::SearchBudget);
+
+#[pymethods]
+impl SearchBudget {
+    #[new]
+    #[pyo3(signature = (*, refinements=None, candidates=None, dual_solves=None, exchanges=None))]
+    fn new(
+        py: Python<'_>,
+        refinements: Option<i64>,
+        candidates: Option<i64>,
+        dual_solves: Option<i64>,
+        exchanges: Option<i64>,
+    ) -> PyResult<SearchBudget> {
+        let count = |name, given: Option<i64>, online| given.map_or(Ok(online), |value| from_zero(py, name, value));
+        let online = spec::SearchBudget::ONLINE;
+        Ok(SearchBudget(spec::SearchBudget {
+            refinements: count("refinements", refinements, online.refinements)?,
+            candidates: count("candidates", candidates, online.candidates)?,
+            dual_solves: count("dual_solves", dual_solves, online.dual_solves)?,
+            exchanges: count("exchanges", exchanges, online.exchanges)?,
+            ..online
+        }))
+    }
+
+    /// The default: a training loop overlaps this work.
+    #[classattr]
+    #[expect(non_snake_case, reason = "a constant of the class")]
+    fn ONLINE() -> SearchBudget {
+        SearchBudget(spec::SearchBudget::ONLINE)
+    }
+
+    /// Work that mostly proves a plan to be within half a percent of the best one: `prove=True`.
+    #[classattr]
+    #[expect(non_snake_case, reason = "a constant of the class")]
+    fn PROOF() -> SearchBudget {
+        SearchBudget(spec::SearchBudget::PROOF)
+    }
+
+    /// Packings of replicas while one strategy is refined.
+    #[getter]
+    fn refinements(&self) -> usize {
+        self.0.refinements
+    }
+
+    /// Strategies that a search dispatches and packs; one always is.
+    #[getter]
+    fn candidates(&self) -> usize {
+        self.0.candidates
+    }
+
+    /// Linear programs solved for a bound, each with other whole numbers of replicas and micro-batches.
+    #[getter]
+    fn dual_solves(&self) -> usize {
+        self.0.dual_solves
+    }
+
+    /// Planned exchanges between two batches of a lookahead, for each of its batches.
+    #[getter]
+    fn exchanges(&self) -> usize {
+        self.0.exchanges
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((), Bound<'py, PyDict>)> {
+        let named = PyDict::new(py);
+        for (name, count) in self.limits() {
+            named.set_item(name, count)?;
+        }
+        Ok(((), named))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("SearchBudget({})", self.limits().map(|(name, count)| format!("{name}={count}")).join(", "))
+    }
+}
+
+impl SearchBudget {
+    fn limits(&self) -> [(&'static str, usize); 4] {
+        let spec::SearchBudget { refinements, candidates, dual_solves, exchanges, .. } = self.0;
+        [
+            ("refinements", refinements),
+            ("candidates", candidates),
+            ("dual_solves", dual_solves),
+            ("exchanges", exchanges),
+        ]
+    }
+}
