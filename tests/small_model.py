@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from hydraulis.config.model import ModelConfig, RopeScaling
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
-from hydraulis.model.loss import IGNORE_INDEX
 from hydraulis.model.parameters import master_parameter_name, row_of
-from hydraulis.model.sequences import Sequences
+from hydraulis.model.sequences import IGNORE_INDEX, Sequences
 from hydraulis.parallel.tensor import split_range
 
 SEED = 7
@@ -29,7 +28,7 @@ num_hidden_layers = 2
 num_attention_heads = 4
 num_key_value_heads = 2
 """
-"""The section of a run that trains on bytes, and that a test need not wait for."""
+"""The model section of a run on bytes, small enough for fast tests."""
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {
@@ -43,11 +42,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
     },
     "every bias": {"attention_bias": True, "attention_output_bias": True, "mlp_bias": True},
 }
-"""What makes a small model one of each family, and one with all that any of them may have."""
+"""Changes of the small model per family, and one model with every bias."""
 
 
 def small_config(**changes: Any) -> ModelConfig:
-    """Grouped-query, a vocabulary that splits unevenly, weights large enough for every path to matter."""
+    """Return a config with grouped queries, an unevenly split vocabulary and large initial weights."""
     shape: dict[str, Any] = {
         "vocab_size": 37,
         "hidden_size": 24,
@@ -62,7 +61,7 @@ def small_config(**changes: Any) -> ModelConfig:
 
 
 def build_decoder(config: ModelConfig, dtype: torch.dtype = torch.float64) -> Decoder:
-    """Make a whole decoder, its norms not all ones and its biases not all zeros, so that they matter too."""
+    """Build a whole decoder with norms other than ones and biases other than zeros."""
     with torch.device("meta"):
         model = Decoder(config)
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
@@ -84,20 +83,20 @@ def bind_parameters(model: Decoder, value_of: Callable[[str], Tensor]) -> None:
 
 
 def logits_of(model: Decoder, token_T: Tensor, sequences: Sequences) -> Tensor:
-    """Give the logits_TV that training never holds whole."""
+    """Return the whole logits_TV, which training never stores."""
     assert model.lm_head is not None
     logits_TV: Tensor = model.lm_head(model(token_T, sequences))
     return logits_TV
 
 
 def token_loss(logits_TV: Tensor, target_T: Tensor, denominator: int) -> Tensor:
-    """The slow twin of the loss: torch's cross entropy of whole logits."""
+    """Compute the loss by torch's cross entropy of whole logits."""
     wide_TV = logits_TV.to(torch.promote_types(logits_TV.dtype, torch.float32))
     return F.cross_entropy(wide_TV, target_T, ignore_index=IGNORE_INDEX, reduction="sum") / denominator
 
 
 def random_tokens(config: ModelConfig, lengths: Sequence[int], *, padded: bool) -> tuple[Tensor, Tensor]:
-    """Draw tokens_T and their target_T; with `padded`, the last segment is padding and has no targets."""
+    """Draw tokens_T and target_T; with `padded`, the last segment is padding without targets."""
     generator = torch.Generator().manual_seed(SEED)
     token_T = torch.randint(config.vocab_size, (sum(lengths),), generator=generator)
     target_T = token_T.roll(-1)
@@ -108,15 +107,15 @@ def random_tokens(config: ModelConfig, lengths: Sequence[int], *, padded: bool) 
     return token_T, target_T
 
 
-def held_rows(name: str, rows: int, config: ModelConfig, tp: int, tensor_slice: int) -> range:
-    """Give the rows of one of tp slices of a parameter with so many in its split dim."""
+def slice_rows(name: str, rows: int, config: ModelConfig, tp: int, tensor_slice: int) -> range:
+    """Return the rows of one of tp slices of a parameter with `rows` in its split dim."""
     units = row_of(master_parameter_name(name, config), config).split_units
     part = split_range(units, tp, tensor_slice)
     return range(part.start * rows // units, part.stop * rows // units)
 
 
 def split_dim(name: str, config: ModelConfig) -> int:
-    """Give the dim that tensor ranks split a parameter along, the first where they do not."""
+    """Return the split dim of a parameter, or 0 if it has none."""
     return row_of(master_parameter_name(name, config), config).split_dim or 0
 
 

@@ -19,8 +19,8 @@ from end_to_end_workers import run_until_killed
 from hydraulis import Plan
 from hydraulis.cli.main import main
 from hydraulis.model.decoder import Decoder
-from hydraulis.model.packed import PackedSequences
 from hydraulis.model.parameters import checkpoint_name
+from hydraulis.model.sequences import PackedSequences
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
 from hydraulis.runtime.state.parameters import ModelParameters

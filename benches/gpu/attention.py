@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import torch
 from benches.gpu.workload import Clock, attention_flops, long_tail
 
-from hydraulis.model.attention.kernel import AttentionMask, Heads
+from hydraulis.model.attention.kernel import AttentionMask, Heads, Segments
 from hydraulis.model.attention.varlen import KERNELS
-from hydraulis.model.segments import Segments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,8 +31,8 @@ from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.model.attention.varlen import varlen_attention
 from hydraulis.model.flops import training_flops
 from hydraulis.model.init import initial_value
-from hydraulis.model.packed import PackedSequences
 from hydraulis.model.parameters import checkpoint_name
+from hydraulis.model.sequences import PackedSequences
 from hydraulis.runtime.ranks.distributed import joined
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.worker import Worker

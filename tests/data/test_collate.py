@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 from hydraulis.data.collate import PADDING_TOKEN, PackedMicroBatch, collate
 from hydraulis.data.tokens import MaskedTokens
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.loss import IGNORE_INDEX
-from hydraulis.model.packed import PackedSequences
-from hydraulis.model.sequences import Sequences
+from hydraulis.model.sequences import IGNORE_INDEX, PackedSequences, Sequences
 
 DOCUMENTS = st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=8)
 MULTIPLES = st.integers(1, 16)

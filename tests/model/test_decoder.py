@@ -3,8 +3,8 @@ import torch
 from torch import Tensor
 
 from hydraulis.model.decoder import Decoder
-from hydraulis.model.packed import PackedSequences
 from hydraulis.model.parameters import master_parameter_name
+from hydraulis.model.sequences import PackedSequences
 from small_model import build_decoder, count_targets, logits_of, random_tokens, small_config, token_loss
 
 LENGTHS = [7, 1, 12, 4]

@@ -11,8 +11,8 @@ from transformers import PreTrainedModel
 
 from hydraulis.config.hugging_face.read import from_hugging_face
 from hydraulis.model.decoder import Decoder
-from hydraulis.model.packed import PackedSequences
 from hydraulis.model.parameters import checkpoint_name
+from hydraulis.model.sequences import PackedSequences
 from small_model import bind_parameters, logits_of
 
 SHAPE: dict[str, Any] = {

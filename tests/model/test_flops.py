@@ -5,7 +5,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from hydraulis.model.flops import training_flops
-from hydraulis.model.packed import PackedSequences
+from hydraulis.model.sequences import PackedSequences
 from small_model import FAMILIES, build_decoder, count_targets, random_tokens, small_config, token_loss
 
 

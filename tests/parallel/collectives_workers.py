@@ -1,4 +1,4 @@
-"""What the ranks of test_collectives.py do."""
+"""Functions that the ranks of test_collectives.py run."""
 
 import torch
 import torch.distributed as dist
@@ -18,7 +18,7 @@ def gather(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def scatter(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum (rank + 1) * x and keep a chunk; the gradient is of sum(its chunk of weight * kept)."""
+    """Sum (rank + 1) * x and return a chunk; the gradient is of sum(its chunk of weight * chunk)."""
     addend = (x * (dist.get_rank() + 1)).requires_grad_()
     kept = reduce_scatter_tokens(addend, dist.group.WORLD)
     (kept * weight.chunk(dist.get_world_size())[dist.get_rank()]).sum().backward()
@@ -27,7 +27,7 @@ def scatter(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def scatter_addends(addends: list[Tensor]) -> tuple[Tensor, int]:
-    """Sum a given addend per rank; also the bytes that the kept tokens hold on to."""
+    """Sum one addend per rank; also return the bytes of the storage behind this rank's tokens."""
     kept = reduce_scatter_tokens(addends[dist.get_rank()], dist.group.WORLD)
     return kept, kept.untyped_storage().nbytes()
 

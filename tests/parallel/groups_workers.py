@@ -1,4 +1,4 @@
-"""What the ranks of test_groups.py do."""
+"""Functions that the ranks of test_groups.py run."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -25,7 +25,7 @@ def sums_of_groups(rank_sets: list[list[int]]) -> list[int | None]:
 
 
 def created_groups(calls: list[list[Iterable[int]]]) -> tuple[list[list[int]], int]:
-    """List the groups that these calls of `ensure` create, in order, and count those kept."""
+    """List the groups that these calls of `ensure` create, in order, and count the stored groups."""
     groups = ProcessGroups(timedelta(seconds=60))
     with patch.object(dist, "new_group", wraps=dist.new_group) as new_group:
         for rank_sets in calls:

@@ -1,4 +1,4 @@
-"""What the ranks of test_tensor.py do."""
+"""Functions that the ranks of test_tensor.py run."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -8,13 +8,13 @@ from torch import Tensor
 
 from hydraulis.config.model import ModelConfig
 from hydraulis.model.decoder import Decoder
-from hydraulis.model.packed import PackedSequences
 from hydraulis.model.parameters import master_parameter_name
+from hydraulis.model.sequences import PackedSequences
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.pipeline import cut_stage
 from hydraulis.parallel.tensor import apply_tensor_parallel, split_range
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
-from small_model import bind_parameters, build_decoder, count_targets, held_rows, random_tokens, split_dim
+from small_model import bind_parameters, build_decoder, count_targets, random_tokens, slice_rows, split_dim
 
 
 def loss_and_gradients(
@@ -53,7 +53,7 @@ def sliced_stage(config: ModelConfig, stage: int, num_stages: int, tensor_rank: 
 
     def own_slice(name: str) -> Tensor:
         value, dim = full[name].detach(), split_dim(name, config)
-        rows = held_rows(name, value.shape[dim], config, tp, tensor_rank)
+        rows = slice_rows(name, value.shape[dim], config, tp, tensor_rank)
         return value.narrow(dim, rows.start, len(rows)).clone()
 
     bind_parameters(model, own_slice)

@@ -1,4 +1,4 @@
-"""Checkpointed layers: the same gradients to the bit, less kept, and nothing dear computed twice."""
+"""Checkpointed layers: bit-identical gradients, fewer saved bytes, and no expensive recomputation."""
 
 import gc
 from collections import Counter
@@ -12,8 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hydraulis.config.kinds import CheckpointingKind
-from hydraulis.model.packed import PackedSequences
-from hydraulis.model.sequences import Sequences
+from hydraulis.model.sequences import PackedSequences, Sequences
 from hydraulis.parallel.checkpointing import apply_checkpointing
 from small_model import FAMILIES, build_decoder, random_tokens, small_config
 
@@ -37,14 +36,14 @@ class Operations(TorchDispatchMode):
 
 
 class Shares:
-    """Sequences that note what attention is given and gives."""
+    """Sequences that record the inputs and outputs of attention."""
 
     def __init__(self) -> None:
         self.packed = PackedSequences.from_lengths(LENGTHS, "cpu")
         self.storages: list[StorageWeakRef] = []
 
     @property
-    def position_T(self) -> Tensor:  # noqa: N802  a tensor bears its shape
+    def position_T(self) -> Tensor:  # noqa: N802  tensor names carry shape letters
         return self.packed.position_T
 
     def attend(self, q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor) -> Tensor:
@@ -54,7 +53,7 @@ class Shares:
 
 
 class Mixing:
-    """Sequences whose attention is matrix products, which a layer must not take for its own."""
+    """Sequences whose attention computes matrix products, which are no products of the layer."""
 
     position_T = torch.arange(sum(LENGTHS))
 
@@ -66,7 +65,7 @@ class Mixing:
 def gradients(
     kind: CheckpointingKind, sequences: Sequences | None = None, **changes: Any
 ) -> tuple[dict[str, Tensor], Counter[str]]:
-    """Run forward and backward; give the parameters' gradients and what backward computed."""
+    """Run forward and backward; return the parameters' gradients and the operations of backward."""
     config = small_config(**changes)
     model = build_decoder(config)
     apply_checkpointing(model, kind)
@@ -92,10 +91,10 @@ def test_gradients_do_not_change_by_a_bit(kind: CheckpointingKind, family: str) 
 
 def test_products_inside_attention_are_not_taken_for_the_layers() -> None:
     changes = {"num_key_value_heads": 8}
-    expected, all_kept = gradients("none", Mixing(), **changes)
+    expected, without = gradients("none", Mixing(), **changes)
     found, selective = gradients("selective", Mixing(), **changes)
     assert all(torch.equal(found[name], gradient) for name, gradient in expected.items())
-    assert selective == all_kept
+    assert selective == without
 
 
 @pytest.mark.parametrize("biased", [False, True])
@@ -105,7 +104,7 @@ def test_selective_computes_neither_attention_nor_a_product_again(*, biased: boo
     layers = small_config().num_hidden_layers
     assert none["products"] == selective["products"] > 0
     assert (none["attention"], selective["attention"]) == (0, 0)
-    # Each segment's; and all seven maps but the last, behind which there is nothing to keep.
+    # One attention per segment, and all linear maps except the last of the seven, which needs no saving.
     assert full["attention"] >= layers
     assert full["products"] == none["products"] + 6 * layers
 
@@ -123,14 +122,16 @@ def without_collector() -> Iterator[None]:
     ("kind", "trained"),
     [("none", True), ("selective", True), ("full", True), ("selective", False), ("full", False)],
 )
-def test_nothing_kept_outlives_backward_or_the_output(kind: CheckpointingKind, *, trained: bool) -> None:
+def test_saved_results_are_freed_after_backward_or_with_the_output(
+    kind: CheckpointingKind, *, trained: bool
+) -> None:
     config = small_config()
     model = build_decoder(config)
     apply_checkpointing(model, kind)
     shares = Shares()
     output_TH = model(random_tokens(config, LENGTHS, padded=False)[0], shares)
     assert len(shares.storages) == 4 * config.num_hidden_layers
-    # What attention saves is there, unless it is computed again.
+    # The tensors saved by attention exist, unless attention is recomputed.
     assert {storage.expired() for storage in shares.storages} == {kind == "full"}
     if trained:
         output_TH.sum().backward()

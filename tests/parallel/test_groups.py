@@ -14,7 +14,7 @@ from parallel.groups_workers import created_groups, refusal, sums_of_groups
 from ranks import run_ranks
 
 
-def test_overlapping_groups_reach_their_members_and_no_one_else() -> None:
+def test_overlapping_groups_reach_only_their_members() -> None:
     results = run_ranks(4, sums_of_groups, [[0, 1], [2, 3], [1, 3], [0, 1, 2, 3], [2, 1]])
     assert results == [
         [1, None, None, 6, None],
@@ -45,7 +45,7 @@ def test_a_group_of_others_is_refused_to_this_rank_alone() -> None:
 
 
 def test_a_group_that_was_not_made_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"ranks \(0, 1\): it was not made"):
+    with pytest.raises(InvalidInputError, match=r"ranks \(0, 1\)"):
         ProcessGroups(timedelta(seconds=1)).get([0, 1])
 
 
@@ -62,7 +62,7 @@ DEGREES = (1, 2, 3, 4, 6, 8, 16)
     ),
     st.sampled_from([(6, 8), (8, 8), (48, 8), (24, 6)]),
 )
-def test_whatever_strategies_a_run_takes_its_groups_are_bounded(
+def test_the_groups_of_any_strategies_are_bounded(
     strategies: list[list[tuple[int, int, int]]], shape: tuple[int, int]
 ) -> None:
     cluster = Cluster(gpus=shape[0], gpus_per_node=shape[1])
@@ -108,7 +108,7 @@ def groups_of(scheme: Scheme, ranks: list[int]) -> set[tuple[int, ...]]:
 def test_the_bound_is_reached_and_small() -> None:
     # Tensor degrees of 2, 4 and 8 on 64 ranks in nodes of 8, and one of two nodes.
     assert most_groups([(2, 1), (4, 1), (8, 1), (16, 1), (2, 1)], 64, 8) == 32 + 16 + 8 + 7
-    # In each of eight places of <tp2, cp4> four pairs and two strided groups of four.
+    # Each of eight positions of <tp2, cp4> has four pairs and two strided groups of four.
     assert most_groups([(2, 4)], 64, 8) == 8 * (4 + 2)
     assert most_groups([(1, 1), (32, 1)], 16, 8) == 0
     cluster = Cluster(gpus=16, gpus_per_node=8)
@@ -124,5 +124,5 @@ def test_the_bound_is_reached_and_small() -> None:
 
 @pytest.mark.parametrize("ranks", [[], [1, 1]])
 def test_no_rank_and_a_rank_named_twice_are_refused(ranks: list[int]) -> None:
-    with pytest.raises(InvalidInputError, match="each once"):
+    with pytest.raises(InvalidInputError, match="ranks = "):
         ProcessGroups(timedelta(seconds=1)).ensure([ranks])

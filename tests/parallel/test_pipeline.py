@@ -4,8 +4,8 @@ from torch import Tensor
 
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import Decoder
-from hydraulis.model.packed import PackedSequences
 from hydraulis.model.parameters import master_parameter_name
+from hydraulis.model.sequences import PackedSequences
 from hydraulis.parallel.pipeline import cut_stage
 from small_model import build_decoder, count_targets, logits_of, random_tokens, small_config, token_loss
 
@@ -68,6 +68,6 @@ def test_a_stage_that_is_first_and_last_stays_tied() -> None:
 
 
 def test_a_layer_that_is_not_there_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="names layer 3, but the model holds 0, 1, 2") as caught:
+    with pytest.raises(InvalidInputError, match=r"layer 3, .* 0, 1, 2") as caught:
         cut(range(2, 4))
     assert caught.value.code == "argument_invalid"

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.packed import PackedSequences
+from hydraulis.model.sequences import PackedSequences
 from hydraulis.parallel.tensor import (
     apply_tensor_parallel,
     check_tensor_degree,
@@ -16,9 +16,9 @@ from small_model import (
     FAMILIES,
     build_decoder,
     count_targets,
-    held_rows,
     logits_of,
     random_tokens,
+    slice_rows,
     small_config,
     split_dim,
     token_loss,
@@ -37,11 +37,11 @@ def single_process(config: ModelConfig) -> tuple[float, dict[str, Tensor]]:
 
 
 def join(name: str, config: ModelConfig, shape: torch.Size, pieces: list[Tensor]) -> Tensor:
-    """Add every rank's gradient where its rows are: the holders of a copy each have a part of it."""
+    """Sum every rank's gradient at its rows; each rank of a replicated row has a partial gradient."""
     dim = split_dim(name, config)
     joined = torch.zeros(shape, dtype=torch.float64)
     for tensor_rank, piece in enumerate(pieces):
-        rows = held_rows(name, shape[dim], config, len(pieces), tensor_rank)
+        rows = slice_rows(name, shape[dim], config, len(pieces), tensor_rank)
         joined.narrow(dim, rows.start, len(rows)).add_(piece)
     return joined
 
@@ -55,7 +55,7 @@ def test_it_equals_the_single_process(tp: int, num_stages: int, *, tied: bool) -
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_does_with_fewer_key_value_heads_than_ranks(family: str) -> None:
+def test_every_family_splits_with_fewer_key_value_heads_than_ranks(family: str) -> None:
     assert_equals_the_single_process(small_config(**{"num_key_value_heads": 2} | FAMILIES[family]), 4, 2)
 
 

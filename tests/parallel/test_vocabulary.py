@@ -1,4 +1,4 @@
-"""The head's loss in chunks, whole and split over a tensor group, against torch's cross entropy."""
+"""The head's chunked loss, whole and split over a tensor group, against torch's cross entropy."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,20 +9,20 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.loss import IGNORE_INDEX
+from hydraulis.model.sequences import IGNORE_INDEX
 from hydraulis.parallel.vocabulary import MIN_CHUNK, VocabularyShare, vocab_parallel_loss
 from parallel.vocabulary_workers import loss_and_gradients
 from ranks import run_ranks
 from small_model import token_loss
 
 VOCABULARY, WIDTH = 37, 6
-# Chunks of the least size: the last one is not full.
+# Chunks of the least size; the last chunk is not full.
 TOKENS = 2 * MIN_CHUNK + 44
 WHOLE = VocabularyShare(VOCABULARY, 0, None)
 
 
 def draw(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw hidden states, a head and targets; every seventh token has none."""
+    """Draw hidden states, a head and targets; every seventh token has no target."""
     hidden_TH = torch.randn(TOKENS, WIDTH, dtype=dtype)
     target_T = torch.randint(VOCABULARY, (TOKENS,))
     target_T[::7] = IGNORE_INDEX
@@ -58,7 +58,7 @@ def test_it_is_cross_entropy_with_its_gradients() -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 1000.0])
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_ranks_with_a_part_of_the_vocabulary_each_equal_one(world_size: int, scale: float) -> None:
+def test_a_split_vocabulary_gives_the_loss_of_one_rank(world_size: int, scale: float) -> None:
     # Large logits: without the common maximum their exponentials overflow.
     hidden_TH, weight_VH, target_T = draw()
     inputs = (scale * hidden_TH, weight_VH, target_T)
@@ -84,7 +84,7 @@ def test_micro_batches_add_up_to_the_batch() -> None:
     torch.testing.assert_close(parts[0][2] + parts[1][2], dweight_VH, rtol=1e-12, atol=1e-13)
 
 
-def test_no_counted_target_gives_zero_and_zero_gradients() -> None:
+def test_a_micro_batch_without_targets_gives_zero_and_zero_gradients() -> None:
     hidden_TH, weight_VH, target_T = draw(torch.float32)
     results = single(hidden_TH, weight_VH, torch.full_like(target_T, IGNORE_INDEX), 8)
     assert not any(x.any() for x in results)
@@ -112,7 +112,7 @@ class Products(TorchDispatchMode):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("trained", [(True, False), (False, True), (True, True)])
-def test_of_what_is_frozen_no_gradient_is_computed_or_kept(
+def test_frozen_inputs_have_no_gradient_computed_or_saved(
     trained: tuple[bool, bool], dtype: torch.dtype
 ) -> None:
     hidden_TH, weight_VH, target_T = draw(dtype)
@@ -120,16 +120,16 @@ def test_of_what_is_frozen_no_gradient_is_computed_or_kept(
     inputs = [
         x.clone().requires_grad_(needs) for x, needs in zip((hidden_TH, weight_VH), trained, strict=True)
     ]
-    kept: list[torch.Size] = []
+    saved: list[torch.Size] = []
 
-    def keep(x: Tensor) -> Tensor:
-        kept.append(x.shape)
+    def save(x: Tensor) -> Tensor:
+        saved.append(x.shape)
         return x
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x), Products() as products:  # type: ignore[no-untyped-call]
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda x: x), Products() as products:  # type: ignore[no-untyped-call]
         own = vocab_parallel_loss(inputs[0], inputs[1], target_T, 11, WHOLE)
-    assert kept == [x.shape for x in inputs if x.requires_grad]
-    # Of each of the three chunks the logits, and a gradient for each that is trained.
+    assert saved == [x.shape for x in inputs if x.requires_grad]
+    # Each of the three chunks: the logits, and one gradient per trained input.
     assert products.number == 3 * (1 + sum(trained))
     assert torch.equal(own, loss)
     (3.0 * own).backward()
@@ -138,7 +138,7 @@ def test_of_what_is_frozen_no_gradient_is_computed_or_kept(
 
 
 class LargestTensor(TorchDispatchMode):
-    """Remembers the most elements that any operation gave."""
+    """Records the size of the largest result of any operation."""
 
     elements = 0
 
@@ -157,7 +157,7 @@ def tensors(result: Any) -> Iterator[Tensor]:
 @pytest.mark.parametrize(
     ("tokens", "width", "vocabulary"), [(512, 8, 2000), (512, 64, 100), (2048, 64, 1000)]
 )
-def test_the_whole_logits_exist_nowhere(tokens: int, width: int, vocabulary: int) -> None:
+def test_whole_logits_are_never_stored(tokens: int, width: int, vocabulary: int) -> None:
     hidden_TH = torch.randn(tokens, width, requires_grad=True)
     weight_VH = torch.randn(vocabulary, width, requires_grad=True)
     with LargestTensor() as largest:  # type: ignore[no-untyped-call]
@@ -169,5 +169,6 @@ def test_the_whole_logits_exist_nowhere(tokens: int, width: int, vocabulary: int
 
 
 def test_a_batch_without_targets_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="denominator = 0"):
+    with pytest.raises(InvalidInputError, match="denominator = 0") as caught:
         vocab_parallel_loss(*draw(), 0, WHOLE)
+    assert caught.value.code == "batch_empty"

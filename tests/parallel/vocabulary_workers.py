@@ -1,4 +1,4 @@
-"""What the ranks of test_vocabulary.py do."""
+"""The function that the ranks of test_vocabulary.py run."""
 
 import torch.distributed as dist
 from torch import Tensor
@@ -10,7 +10,7 @@ from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
 def loss_and_gradients(
     hidden_TH: Tensor, weight_VH: Tensor, target_T: Tensor, denominator: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Give the loss, and the gradients of this rank's tokens and of its rows of the head, times 3."""
+    """Return the loss, and 3 times the gradients of this rank's tokens and head rows."""
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
     rows = split_range(len(weight_VH), num_ranks, rank)
     share = VocabularyShare(len(weight_VH), rows.start, dist.group.WORLD)

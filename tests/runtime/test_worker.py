@@ -18,8 +18,7 @@ from hydraulis.data.tokens import MaskedTokens, SequenceTokens, count_targets, p
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
-from hydraulis.model.loss import IGNORE_INDEX
-from hydraulis.model.packed import PackedSequences
+from hydraulis.model.sequences import IGNORE_INDEX, PackedSequences
 from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.worker_workers import (

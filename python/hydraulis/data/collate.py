@@ -17,10 +17,8 @@ import torch
 from hydraulis.config.kinds import AttentionKind
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, count_targets, plain_tokens
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.loss import IGNORE_INDEX
-from hydraulis.model.on_device import on_device
-from hydraulis.model.packed import PackedSequences
-from hydraulis.model.sequences import Sequences
+from hydraulis.model.sequences import IGNORE_INDEX, PackedSequences, Sequences
+from hydraulis.model.tensors import to_device
 
 PADDING_TOKEN = 0
 CPU = torch.device("cpu")
@@ -87,8 +85,8 @@ def collate(
     whole = PackedSequences.from_lengths(segments, device, attention)
     index_t, sequences = (slice(None), whole) if shared is None else shared.share(whole)
     return PackedMicroBatch(
-        token_t=on_device(torch.from_numpy(token), device)[index_t],
-        target_t=on_device(torch.from_numpy(_targets(token, documents, lengths)), device)[index_t],
+        token_t=to_device(torch.from_numpy(token), device)[index_t],
+        target_t=to_device(torch.from_numpy(_targets(token, documents, lengths)), device)[index_t],
         sequences=sequences,
         num_tokens=len(token),
         num_targets=sum(count_targets(document) for document in documents),

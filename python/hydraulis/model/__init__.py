@@ -1,13 +1,13 @@
 """Plain PyTorch decoder models on packed sequences, independent of parallelism.
 
-One decoder serves all families; its config names the family. A sliding window is accepted where no sequence
-may be longer (`data.max_tokens`): there it changes nothing, and no kernel needs to know it.
+One decoder serves every family; its config selects the family. A checkpoint with a sliding window is accepted
+if `data.max_tokens` keeps every sequence inside the window: full attention then gives the same result.
 
-**Loss.** The mean over all target tokens of the global batch. Each micro-batch is scaled by the batch's one
-denominator, so loss and gradients do not depend on the plan. Head and loss are one function over chunks of
-tokens, so whole logits exist nowhere.
+**Loss.** The loss is the mean over all target tokens of the global batch. Each micro-batch divides by the
+batch's one denominator, so loss and gradients do not depend on the plan. Head and loss are one function over
+chunks of tokens, so the logits of a whole micro-batch are never stored.
 
-**Targets** are data: all tokens of a sequence but the first, or those of its loss mask. A plan counts them,
-and each rank compares the sequences that it reads with its plan. A rank that cannot read a sequence continues
-with zeros, so that all ranks stay in step, and then all raise its error.
+**Targets** are part of the data: every token of a sequence except the first, or the tokens of its loss mask.
+A plan states their number, and each rank compares its sequences with the plan. A rank that cannot read a
+sequence continues with zeros, so that all ranks stay in step; then all ranks raise its error.
 """

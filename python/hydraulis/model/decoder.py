@@ -1,12 +1,14 @@
 """A Llama-type decoder on packed sequences, with the parameter names of Hugging Face minus `model.`.
 
-By its config it is Llama, Mistral, Qwen2 or Qwen3 (dense). It is written to be cut and split from outside, so
-three things hold. A module takes its number of heads, its width and its vocabulary from the weights it finds,
-never from the config. `layers` is keyed by the global layer index, so a parameter has one name on every
-pipeline stage. `embed_tokens`, `norm` and `lm_head` may be None.
+The config selects Llama, Mistral, Qwen2 or Qwen3 (dense). Parallelism cuts and splits the decoder from
+outside, which relies on three properties:
 
-Build it under `torch.device("meta")`, which allocates and draws nothing, and bind the parameters after:
-their first values mean nothing.
+- A module derives its number of heads, its width and its vocabulary from its weights, not from the config.
+- `layers` is keyed by the global layer index, so a parameter has one name on every pipeline stage.
+- `embed_tokens`, `norm` and `lm_head` may be None.
+
+Build the decoder under `torch.device("meta")`, which allocates and draws nothing, and bind the parameters
+afterwards.
 
 Legend: T tokens of the packed micro-batch, H hidden, N query heads, K key/value heads, D head dim.
 """
@@ -21,7 +23,7 @@ from hydraulis.model.sequences import Sequences
 
 
 class Attention(nn.Module):
-    """Grouped-query causal self-attention with rotary positions; q_norm and k_norm may be None."""
+    """Grouped-query causal self-attention with rotary positions; `q_norm` and `k_norm` may be None."""
 
     q_norm: nn.RMSNorm | None
     k_norm: nn.RMSNorm | None
@@ -39,7 +41,7 @@ class Attention(nn.Module):
         self.k_norm = nn.RMSNorm(config.head_dim, eps=config.rms_norm_eps) if config.qk_norm else None
 
     def forward(self, x_TH: Tensor, sequences: Sequences, rotary: RotaryTable) -> Tensor:
-        """Mix tokens inside each segment; all T tokens in, [T, H] out."""
+        """Attend inside each segment; [T, H] in, [T, H] out."""
         heads = (-1, self.head_dim)
         q_TND = self.q_proj(x_TH).unflatten(-1, heads)
         k_TKD = self.k_proj(x_TH).unflatten(-1, heads)
@@ -61,7 +63,7 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
     def forward(self, x_TH: Tensor) -> Tensor:
-        """Transform each token by itself; [T, H] in, [T, H] out."""
+        """Transform each token separately; [T, H] in, [T, H] out."""
         y_TH: Tensor = self.down_proj(F.silu(self.gate_proj(x_TH)) * self.up_proj(x_TH))
         return y_TH
 
@@ -84,9 +86,9 @@ class DecoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Embedding, decoder layers, final norm and head, or the part of them that one stage holds.
+    """Embedding, decoder layers, final norm and head, or one stage's part of them.
 
-    The head is not part of the forward: its loss makes the logits a chunk at a time, from its weight.
+    The forward stops before the head: the loss computes the logits from the head's weight, chunk by chunk.
     """
 
     embed_tokens: nn.Embedding | None
@@ -96,7 +98,8 @@ class Decoder(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        # Given, because drawing normal values on the meta device imports torch._dynamo first: 1.4 s.
+        # Passed in, because drawing normal values on the meta device imports torch._dynamo, which takes 1.4
+        # s.
         embedding_VH = torch.empty(config.vocab_size, config.hidden_size)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, _weight=embedding_VH)
         self.layers = nn.ModuleDict({str(i): DecoderLayer(config) for i in range(config.num_hidden_layers)})
@@ -105,23 +108,23 @@ class Decoder(nn.Module):
         self.tie_weights()
 
     def tie_weights(self) -> None:
-        """Make the head use the embedding's parameter, if the config ties them and both are here.
+        """Make the head use the embedding's parameter if the config ties them and both are present.
 
-        Call it again after replacing `embed_tokens.weight`. A stage with the head alone keeps a parameter
-        of its own, which stands for the same master parameter (`master_parameter_name`).
+        Call this method again after replacing `embed_tokens.weight`. A stage with the head alone has a
+        separate parameter, bound to the same master parameter (`master_parameter_name`).
         """
         if self.config.tie_word_embeddings and self.embed_tokens is not None and self.lm_head is not None:
             self.lm_head.weight = self.embed_tokens.weight
 
     def forward(self, x: Tensor, sequences: Sequences) -> Tensor:
-        """Run the modules that are here.
+        """Run the present modules.
 
         Args:
-            x: tokens_T if there is an embedding, else hidden_TH.
-            sequences: which all T tokens belong to.
+            x: tokens_T if the embedding is present, otherwise hidden_TH.
+            sequences: Sequences of the T tokens.
 
         Returns:
-            hidden_TH: the residual stream, normalised if the final norm is here.
+            hidden_TH, the residual stream, normalised if the final norm is present.
         """
         if self.embed_tokens is not None:
             x = self.embed_tokens(x)

@@ -1,26 +1,26 @@
-"""Floating-point operations of a training step, as utilisation counts them."""
+"""Floating-point operations of a training step, the numerator of utilisation."""
 
 from hydraulis.config.model import ModelConfig
 
-# A multiplication and an addition; once forward, and for the gradients of inputs and of weights backward.
+# A multiplication and an addition, in three products: forward, and backward for inputs and for weights.
 _PER_WEIGHT = 2 * 3
 
 
 def training_flops(model: ModelConfig, tokens: int, squares: int) -> float:
-    """Count the operations that forward and backward of some sequences need.
+    """Count the operations of forward and backward.
 
-    Every matrix product of the model, the head's among them, is 6 operations for each weight and token.
-    Attention's two products see half of a sequence's square, because a token attends to those before it:
-    `6 layers heads head_dim s^2` for a sequence of `s` tokens. That is how "PaLM: Scaling Language Modeling
-    with Pathways" (Chowdhery et al., 2022, appendix B) counts, but for the half and for packing: sequences
-    packed together attend to themselves alone, so their squares are summed, and the sum is not squared. What
-    is computed again (checkpointing, flash attention's backward) does not count, nor does padding; parameters
-    that are frozen count as if they were trained.
+    Every matrix product of the model, including the head's, is 6 operations per weight and token. Each of
+    attention's two products covers half of a sequence's square, because a token attends only to earlier
+    tokens: `6 layers heads head_dim s^2` for a sequence of `s` tokens. The count follows "PaLM: Scaling
+    Language Modeling with Pathways" (Chowdhery et al., 2022, appendix B) with two differences: the half, and
+    the sum of squares instead of the squared sum, because packed sequences attend to themselves only.
+    Recomputation (checkpointing, flash attention's backward) and padding do not count. Frozen parameters
+    count like trained ones.
 
     Args:
-        model: the shape.
-        tokens: of all sequences.
-        squares: the sum of their squared lengths.
+        model: Shape of the model.
+        tokens: Tokens of all sequences.
+        squares: Sum of the squared lengths of the sequences.
     """
     queries = model.num_attention_heads * model.head_dim
     keys = model.num_key_value_heads * model.head_dim

@@ -1,4 +1,4 @@
-"""Initial parameter values that depend on the seed and the parameter's name, and on nothing else."""
+"""Initial parameter values as a function of the seed and the parameter's name."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,20 +12,20 @@ from hydraulis.config.model import ModelConfig
 def initial_value(
     name: str, shape: Sequence[int], config: ModelConfig, seed: int, dtype: torch.dtype
 ) -> Tensor:
-    """Draw one full parameter, on CPU.
+    """Draw one full parameter on the CPU.
 
-    Any rank can make any parameter in any order and gets the same values. They are drawn in float32
-    whatever the dtype, so models in different dtypes start from the same values, rounded.
+    Any rank can draw any parameter in any order and gets the same values. The values are drawn in float32,
+    so models in different dtypes start from the same values, rounded.
 
     Args:
-        name: master parameter name, such as `layers.0.mlp.up_proj.weight`.
-        shape: of the whole parameter, not of a slice.
-        config: gives `initializer_range`, the standard deviation.
-        seed: of the run.
-        dtype: of the result.
+        name: Name of the master parameter, such as `layers.0.mlp.up_proj.weight`.
+        shape: Shape of the whole parameter, not of a slice.
+        config: Configuration of the model; `initializer_range` is the standard deviation.
+        seed: Seed of the run.
+        dtype: Dtype of the result.
 
     Returns:
-        Ones for a norm, zeros for a bias, else normal values around 0.
+        Ones for a norm, zeros for a bias, and normal values around 0 for a matrix.
     """
     if name.endswith("bias"):
         return torch.zeros(*shape, dtype=dtype)
@@ -37,6 +37,6 @@ def initial_value(
 
 
 def _parameter_seed(name: str, seed: int) -> int:
-    # A hash keeps neighbouring seeds apart; Python's own differs from process to process.
+    # SHA-256 separates neighbouring seeds; Python's own hash differs between processes.
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     return int.from_bytes(digest[:8], "big")

@@ -1,10 +1,10 @@
 """The parameters of a decoder: the one table of names, shapes, splits and layer groups.
 
-The decoder's modules have these names and shapes, which a test compares. Tensor parallelism splits a
+A test compares the table with the names and shapes of the decoder's modules. Tensor parallelism splits a
 parameter along its `split_dim`, layouts place it by its `parts`, and a cost profile carries the rows as data,
-so that the planner knows a model without knowing its family. A new family is a new function of rows.
+so the planner needs no knowledge of model families. A new family is a new function that yields rows.
 
-This module needs no torch: the scheduler reads it too.
+This module does not import torch, because the scheduler imports it.
 """
 
 import math
@@ -17,7 +17,7 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
 
 Part: TypeAlias = Literal["embedding", "layer", "head"]
-"""A part of the model that uses a parameter; every layer has the rows of `layer`."""
+"""Part of the model that uses a parameter; every layer has the rows of `layer`."""
 
 EMBEDDING_WEIGHT = "embed_tokens.weight"
 HEAD_WEIGHT = "lm_head.weight"
@@ -28,13 +28,13 @@ _ANY_LAYER = f"{_LAYERS}*."
 
 @dataclass(frozen=True, slots=True)
 class ParameterRow:
-    """One parameter, or one of every layer.
+    """One parameter of the model, or one parameter in each layer.
 
     Attributes:
         name: Name of the parameter in the decoder; `*` stands for the index of every layer.
         shape: Sizes of the whole parameter.
-        split_dim: Dim along which the ranks of a tensor group split it; None if each rank holds all of it.
-        split_units: Number of equal runs of `rows` between which it may be split: heads, or single rows.
+        split_dim: Dim along which a tensor group splits it; None if each rank has the whole parameter.
+        split_units: Number of equal, indivisible runs of `rows`: heads, or single rows.
         parts: Parts that use it; a tied embedding has two.
     """
 
@@ -46,21 +46,21 @@ class ParameterRow:
 
     @property
     def rows(self) -> int:
-        """The size of the split dim, or of the first dim where none is split."""
+        """Size of the split dim, or of the first dim if no dim is split."""
         return self.shape[self.split_dim or 0]
 
     @property
     def row_elements(self) -> int:
-        """The number of elements in one row."""
+        """Number of elements in one row."""
         return math.prod(self.shape) // self.rows
 
     @property
     def module(self) -> str:
-        """The path of the module that has the parameter, inside its layer for a layer's."""
+        """Path of the parameter's module, relative to its layer for a parameter of a layer."""
         return self.name.removeprefix(_ANY_LAYER).rpartition(".")[0]
 
     def layer_groups(self, num_layers: int) -> list[int]:
-        """Number the layer groups that use it: 0 the embedding, 1 to L the layers, L + 1 the head."""
+        """Return the layer groups of the parameter: 0 the embedding, 1 to L the layers, L + 1 the head."""
         if self.parts == ("layer",):
             return [layer_of(self.name) + 1]
         return [0 if part == "embedding" else num_layers + 1 for part in self.parts]
@@ -68,7 +68,7 @@ class ParameterRow:
 
 @lru_cache(maxsize=8)
 def parameter_rows(config: ModelConfig) -> tuple[ParameterRow, ...]:
-    """List the parameters of a decoder, one row for all layers, in the decoder's own order."""
+    """List the parameters of a decoder in its own order, with one row for all layers."""
     vocabulary = (config.vocab_size, config.hidden_size)
     tied: tuple[Part, ...] = ("embedding", "head")
     embedding_parts = tied if config.tie_word_embeddings else ("embedding",)
@@ -82,7 +82,7 @@ def parameter_rows(config: ModelConfig) -> tuple[ParameterRow, ...]:
 
 @lru_cache(maxsize=8)
 def named_rows(config: ModelConfig) -> dict[str, ParameterRow]:
-    """List every parameter of every layer by its name, in the decoder's own order."""
+    """List every parameter of every layer by name, in the decoder's own order."""
     rows = parameter_rows(config)
     of_layers = [row for row in rows if row.parts == ("layer",)]
     before, after = rows[: rows.index(of_layers[0])], rows[rows.index(of_layers[-1]) + 1 :]
@@ -98,7 +98,7 @@ def row_of(name: str, config: ModelConfig) -> ParameterRow:
     """Look up one parameter.
 
     Raises:
-        InvalidInputError: the decoder has no parameter of this name (code `argument_invalid`).
+        InvalidInputError: The decoder has no parameter of this name (code `argument_invalid`).
     """
     rows = named_rows(config)
     if name not in rows:
@@ -109,26 +109,26 @@ def row_of(name: str, config: ModelConfig) -> ParameterRow:
 
 
 def layer_of(name: str) -> int:
-    """Return the index of the layer that a parameter's name gives."""
+    """Return the layer index in a parameter's name."""
     return int(name.removeprefix(_LAYERS).partition(".")[0])
 
 
 def checkpoint_name(name: str) -> str:
-    """Name the tensor that holds a parameter in a Hugging Face checkpoint."""
+    """Return the name of a parameter's tensor in a Hugging Face checkpoint."""
     return name if name == HEAD_WEIGHT else f"model.{name}"
 
 
 def master_parameter_name(name: str, config: ModelConfig) -> str:
-    """Name the table's parameter that a module's parameter is bound to.
+    """Return the name of the table's parameter for a module's parameter.
 
-    With tied embeddings the table has no `lm_head.weight`: it is `embed_tokens.weight`, where the gradients
-    of both ends add up.
+    With tied embeddings the table has no `lm_head.weight`: the head uses `embed_tokens.weight`, which
+    receives the gradients of both uses.
     """
     return EMBEDDING_WEIGHT if config.tie_word_embeddings and name == HEAD_WEIGHT else name
 
 
 def row_parallel_modules(config: ModelConfig) -> list[str]:
-    """List the modules of a layer that are split along dim 1: tensor ranks add up their outputs."""
+    """List the modules of a layer that are split along dim 1: tensor ranks sum their outputs."""
     return [row.module for row in parameter_rows(config) if row.split_dim == 1]
 
 
@@ -158,19 +158,19 @@ def _mlp(config: ModelConfig) -> Iterator[ParameterRow]:
 def _column_parallel(
     module: str, shape: tuple[int, int], units: int, *, bias: bool
 ) -> Iterator[ParameterRow]:
-    """A matrix whose outputs are split, its bias with them."""
+    """Yield a matrix with split outputs, and its split bias."""
     yield ParameterRow(f"{module}.weight", shape, 0, units, ("layer",))
     if bias:
         yield ParameterRow(f"{module}.bias", shape[:1], 0, units, ("layer",))
 
 
 def _row_parallel(module: str, shape: tuple[int, int], units: int, *, bias: bool) -> Iterator[ParameterRow]:
-    """A matrix whose inputs are split; each rank has the whole bias, and adds its share of it."""
+    """Yield a matrix with split inputs, and its whole bias, of which each rank adds 1/tp."""
     yield ParameterRow(f"{module}.weight", shape, 1, units, ("layer",))
     if bias:
         yield _whole(f"{module}.bias", shape[0])
 
 
 def _whole(name: str, size: int, part: Part = "layer") -> ParameterRow:
-    """A vector that each rank of a tensor group holds whole."""
+    """Return a vector that every rank of a tensor group has whole."""
     return ParameterRow(name, (size,), None, 1, (part,))

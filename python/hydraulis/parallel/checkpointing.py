@@ -1,15 +1,16 @@
-"""Activation checkpointing, put on the layers of a decoder from outside: backward runs their forward again.
+"""Activation checkpointing of a decoder's layers: backward runs their forward again.
 
-*full* keeps a layer's input. *selective* keeps attention besides (its heads, its output, its log-sum-exp) and
-the results of matrix products, and computes norms, rotations and activations again, which are cheap and hold
-about two fifths of the bytes. Attention is then never run twice, so a ring does not go round again; what
-tensor ranks exchange, they exchange again under either kind. All ranks of a group recompute the same layers,
-in the order of backward, so they meet; and as the same operations run in the same order, gradients do not
-change by a bit.
+- *full* saves a layer's input.
+- *selective* saves attention as well (its heads, its output, its log-sum-exp) and the results of matrix
+  products. It recomputes norms, rotations and activations, which are cheap and take about two fifths of the
+  bytes. Attention runs once, so a ring passes its keys and values once.
 
-The contexts that torch makes for selective checkpointing count every operation of a region in forward and in
-recomputation. Attention, which is left out there, would shift that count, so the two modes here keep their
-own.
+Both kinds repeat the collectives of tensor parallelism. All ranks of a group recompute the same layers in the
+order of backward, so their collectives match. Recomputation runs the same operations in the same order, so
+gradients are bit-identical.
+
+torch's contexts for selective checkpointing match the operations of forward and recomputation by counting
+them. Recomputation omits attention, which would shift that count, so this module has two modes of its own.
 
 Legend: T tokens, t tokens of this rank, H hidden, N query heads, K key/value heads, D head dim.
 """
@@ -35,47 +36,47 @@ _Forward = Callable[[Tensor, Sequences, RotaryTable], Tensor]
 
 _PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
 
-# The decoder has no dropout, so no random state has to be brought back.
+# The decoder has no dropout, so recomputation needs no random state.
 _checkpointed: Callable[..., Tensor] = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
 
 
 def apply_checkpointing(model: Decoder, kind: CheckpointingKind) -> None:
-    """Checkpoint every layer of a decoder or of a stage of one.
+    """Checkpoint every layer of a decoder or of a pipeline stage.
 
     Args:
-        model: with what else is hooked on the inside of its layers, which then runs again with them.
-        kind: of all layers alike.
+        model: Decoder whose layers have all their other hooks already; recomputation runs these hooks again.
+        kind: Kind of checkpointing of every layer.
     """
     for layer in model.layers.values():
         if kind == "full":
             layer.forward = partial(_checkpointed, layer.forward)
         elif kind == "selective":
-            layer.forward = partial(_selectively, layer.forward)
+            layer.forward = partial(_selective_forward, layer.forward)
 
 
-def _selectively(forward: _Forward, x_tH: Tensor, sequences: Sequences, rotary: RotaryTable) -> Tensor:
-    kept = _Kept()
+def _selective_forward(forward: _Forward, x_tH: Tensor, sequences: Sequences, rotary: RotaryTable) -> Tensor:
+    saved = _SavedResults()
     y_tH = _checkpointed(
         forward,
         x_tH,
-        _AttendedOnce(sequences, kept),
+        _SequencesAttendedOnce(sequences, saved),
         rotary,
-        context_fn=lambda: (_KeepProducts(kept), _ReuseProducts(kept)),
+        context_fn=lambda: (_SaveProducts(saved), _ReuseProducts(saved)),
     )
-    if kept.products:
-        # That of the layer's last map: recomputation has all that it needs before it comes there.
-        kept.products.pop()
+    if saved.products:
+        # The product of the layer's last linear map: recomputation stops before it.
+        saved.products.pop()
     return y_tH
 
 
 @dataclass(slots=True, eq=False)
-class _Kept:
-    """What one forward of a layer keeps for its recomputation.
+class _SavedResults:
+    """Results of one forward of a layer, saved for its recomputation.
 
     Attributes:
-        products: results of matrix products, in the order of their computation.
-        attended: the output of attention, once it is known.
-        in_attention: whether attention runs now, whose products are its own business.
+        products: Results of matrix products, in the order of computation.
+        attended: Output of attention; None until attention has run.
+        in_attention: Whether attention is running; its own products are not saved.
     """
 
     products: deque[Tensor] = field(default_factory=deque)
@@ -83,57 +84,57 @@ class _Kept:
     in_attention: bool = False
 
 
-class _OfLayer(TorchDispatchMode):
-    """A mode that knows what one forward of a layer keeps."""
+class _LayerMode(TorchDispatchMode):
+    """A dispatch mode with access to the saved results of one forward of a layer."""
 
-    def __init__(self, kept: _Kept) -> None:
+    def __init__(self, saved: _SavedResults) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's own, through super()
-        self._kept = kept
+        self._saved = saved
 
 
-class _KeepProducts(_OfLayer):
-    """Keeps the results of matrix products while a layer's forward runs."""
+class _SaveProducts(_LayerMode):
+    """Saves the results of matrix products during a layer's forward."""
 
     def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func in _PRODUCTS and not self._kept.in_attention:
-            # Autograd is about to put the graph on `result` itself.
-            self._kept.products.append(result.detach())
+        if func in _PRODUCTS and not self._saved.in_attention:
+            # Detached, because autograd is about to attach the graph to `result` itself.
+            self._saved.products.append(result.detach())
         return result
 
 
-class _ReuseProducts(_OfLayer):
-    """Gives the kept results while the forward runs again, and computes what is not kept."""
+class _ReuseProducts(_LayerMode):
+    """Returns the saved products during recomputation and computes the rest."""
 
     def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _PRODUCTS and self._kept.products:
-            return self._kept.products.popleft()
+        if func in _PRODUCTS and self._saved.products:
+            return self._saved.products.popleft()
         return func(*args, **(kwargs or {}))
 
 
-class _AttendedOnce:
-    """Sequences whose attention runs in the first forward alone; its output is there for the second."""
+class _SequencesAttendedOnce:
+    """Sequences whose attention runs in the first forward only; recomputation reuses its output."""
 
-    def __init__(self, sequences: Sequences, kept: _Kept) -> None:
+    def __init__(self, sequences: Sequences, saved: _SavedResults) -> None:
         self._sequences = sequences
-        self._kept = kept
+        self._saved = saved
 
     @property
-    def position_T(self) -> Tensor:  # noqa: N802  a tensor bears its shape
+    def position_T(self) -> Tensor:  # noqa: N802  tensor names carry shape letters
         return self._sequences.position_T
 
     def attend(self, q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor) -> Tensor:
-        if self._kept.attended is not None:
-            return self._kept.attended.detach().requires_grad_()
-        self._kept.in_attention = True
-        # The innermost hooks count: what attention saves is saved, and not left to be computed again. They
-        # give another tensor of the same storage, because an output that holds itself is never freed.
-        with saved_tensors_hooks(Tensor.detach, _itself):
+        if self._saved.attended is not None:
+            return self._saved.attended.detach().requires_grad_()
+        self._saved.in_attention = True
+        # The innermost hooks apply: attention's tensors are saved instead of recomputed. The hooks return
+        # another tensor of the same storage, because an output that refers to itself is never freed.
+        with saved_tensors_hooks(Tensor.detach, _identity):
             o_TND = self._sequences.attend(q_TND, k_TKD, v_TKD)
-        self._kept.in_attention = False
-        self._kept.attended = o_TND.detach()
+        self._saved.in_attention = False
+        self._saved.attended = o_TND.detach()
         return o_TND
 
 
-def _itself(tensor: Tensor) -> Tensor:
+def _identity(tensor: Tensor) -> Tensor:
     return tensor

@@ -1,4 +1,4 @@
-"""The process groups of a run: made on first use by all ranks together, then kept."""
+"""Process groups, made on first use by all ranks together and reused afterwards."""
 
 import time
 from collections.abc import Iterable
@@ -10,17 +10,17 @@ from hydraulis.errors import InvalidInputError
 
 
 class ProcessGroups:
-    """Process groups by their ranks; a group of one rank is None and costs nothing.
+    """The process groups of a run by their ranks; a group of one rank is None.
 
     A group takes file descriptors and threads (gloo: 955 descriptors for 127 groups of 8 ranks) or device
-    memory (NCCL: more than 500 MB each), so few may exist. Aligned blocks keep them few, however many
-    strategies a run takes: `most_groups` says how many there are at most.
+    memory (NCCL: more than 500 MB per group), so their number must stay small. Aligned stage groups bound it
+    for any number of strategies: see `most_groups`.
 
-    Ranks inside a group are in ascending order, whatever order they were named in.
+    Ranks inside a group are in ascending order, independent of the caller's order.
 
     Args:
-        timeout: of every collective in these groups; a rank that waits longer gets an error.
-        backend: of all of them, for the device of what they exchange.
+        timeout: Timeout of every collective in these groups; a rank that waits longer raises an error.
+        backend: Backend of every group, matching the device of the exchanged tensors.
     """
 
     def __init__(self, timeout: timedelta, backend: str = "gloo") -> None:
@@ -30,20 +30,20 @@ class ProcessGroups:
         self._made_s = 0.0
 
     def ensure(self, rank_sets: Iterable[Iterable[int]]) -> None:
-        """Make the groups that are missing. Collective: every rank of WORLD calls it with the same sets.
+        """Make the missing groups. Collective: every rank of WORLD calls this with the same sets.
 
         Args:
-            rank_sets: the ranks of each group; repeats and single ranks are fine.
+            rank_sets: Ranks of each group; repeated sets and single ranks are allowed.
 
         Raises:
-            InvalidInputError: a set names no rank, or one twice (code `argument_invalid`).
+            InvalidInputError: A set is empty or repeats a rank (code `argument_invalid`).
         """
         wanted = {_key(ranks) for ranks in rank_sets}
         missing = sorted(ranks for ranks in wanted if len(ranks) > 1 and ranks not in self._groups)
         if not missing:
             return
-        # In one global order and by every rank, members or not. `use_local_synchronization` would let
-        # the others stay out, but it deadlocks on overlapping groups (torch 2.13, pytorch#189073).
+        # In one global order and on every rank, member or not. `use_local_synchronization` needs the members
+        # only, but it deadlocks on overlapping groups (torch 2.13, pytorch#189073).
         start = time.perf_counter()
         for ranks in missing:
             group = dist.new_group(list(ranks), timeout=self._timeout, backend=self._backend)
@@ -54,76 +54,81 @@ class ProcessGroups:
         """Return the group of these ranks, or None for a single rank.
 
         Raises:
-            InvalidInputError: the group was never ensured, or this rank is not in it
-                (code `argument_invalid`).
+            InvalidInputError: The group was not made by `ensure`, or this rank is not a member (code
+                `argument_invalid`).
         """
         key = _key(ranks)
         if len(key) == 1:
             return None
         group = self._groups.get(key)
         if group is None:
-            cause = "this rank is not in it" if key in self._groups else "it was not made"
-            message = f"no process group of ranks {key}: {cause}; name it to ensure() on every rank first"
+            cause = "this rank is not a member" if key in self._groups else "it was not made"
+            message = f"no process group of ranks {key}: {cause}; call ensure() on every rank first"
             raise InvalidInputError(message, code="argument_invalid")
         return group
 
     @property
     def made_ms(self) -> float:
-        """Time on the wall that making all groups so far took this rank."""
+        """Wall time in ms that this rank spent making groups."""
         return 1e3 * self._made_s
 
     def __len__(self) -> int:
-        """The number of groups made, those without this rank included."""
+        """Return the number of groups made, including those without this rank."""
         return len(self._groups)
 
 
 def most_groups(degrees: Iterable[tuple[int, int]], num_ranks: int, ranks_per_node: int) -> int:
-    """Bound the groups of all strategies whose replicas have these degrees.
+    """Return an upper bound of the number of process groups of all strategies with these degrees.
 
-    The `b = tp cp` ranks of a stage are a block: inside a node at a multiple of `b`, or whole nodes. So it
-    has `W // n` times `n // b` places on `W` ranks in nodes of `n`, or `W / n - b / n + 1` if it is wider
-    than a node. In each of them it has `cp` tensor groups and `tp` context groups.
+    The stage group of `b = tp cp` ranks starts at a multiple of `b` inside a node, or covers whole nodes. On
+    `W` ranks in nodes of `n` it has `W // n` times `n // b` positions, or `W / n - b / n + 1` if it is wider
+    than a node. Each position has `cp` tensor groups and `tp` context groups.
 
-    Tensor groups are consecutive ranks, the same ones whatever `cp` is. So where all degrees are powers of
-    two, on one node of `W = 2^k` ranks there are `W - 1` tensor groups of any strategies, and `k 2^k - 2 (2^k
-    - 1)` context groups beside those that are tensor groups too: `W log2 W - W + 1` together, 17 on 8 ranks.
+    Tensor groups are consecutive ranks and do not depend on `cp`. If all degrees are powers of two, one node
+    of `W = 2^k` ranks has `W - 1` tensor groups for all strategies together, and `k 2^k - 2 (2^k - 1)`
+    context groups that are not tensor groups: in total `W log2 W - W + 1`, 17 on 8 ranks.
 
     Args:
-        degrees: tp and cp of each scheme; repeats are fine.
-        num_ranks: of the cluster.
-        ranks_per_node: of a node.
+        degrees: Degrees tp and cp of each scheme; repeats are allowed.
+        num_ranks: Ranks of the cluster.
+        ranks_per_node: Ranks of a node.
     """
     node = min(num_ranks, ranks_per_node)
     num_nodes = num_ranks // node
 
-    def places(block: int) -> int:
-        return num_nodes * (node // block) if block <= node else max(0, num_nodes - block // node + 1)
+    def positions(stage_ranks: int) -> int:
+        if stage_ranks <= node:
+            return num_nodes * (node // stage_ranks)
+        return max(0, num_nodes - stage_ranks // node + 1)
 
-    return sum(places(tp * cp) * ((cp if tp > 1 else 0) + (tp if cp > 1 else 0)) for tp, cp in set(degrees))
+    return sum(
+        positions(tp * cp) * ((cp if tp > 1 else 0) + (tp if cp > 1 else 0)) for tp, cp in set(degrees)
+    )
 
 
 def most_groups_of_rank(degrees: Iterable[tuple[int, int]], num_ranks: int, ranks_per_node: int) -> int:
-    """Bound those groups of `most_groups` that one rank is in; it takes the same arguments.
+    """Return an upper bound of the groups of one rank; the arguments are those of `most_groups`.
 
-    In a place a rank is in one tensor and one context group. Places inside a node do not overlap; one that is
-    wider begins at any node, so a rank is in as many of them as it has nodes, or as there are.
+    At each position a rank is in one tensor group and one context group. Positions inside a node do not
+    overlap. A wider stage group can start at any node, so a rank is in as many positions as the group has
+    nodes, or as there are positions.
 
-    With powers of two on one node of `2^k` ranks that is at most `k (k + 1) / 2` groups, 6 on 8 ranks: for
-    each number of ranks one consecutive, and for each pair of degrees above 1 a strided one.
+    With powers of two on one node of `2^k` ranks this is at most `k (k + 1) / 2` groups, 6 on 8 ranks: one
+    consecutive group per number of ranks, and one strided group per pair of degrees above 1.
     """
     node = min(num_ranks, ranks_per_node)
     num_nodes = num_ranks // node
 
-    def places(block: int) -> int:
-        wide = block // node
-        return 1 if block <= node else max(0, min(wide, num_nodes - wide + 1))
+    def positions(stage_ranks: int) -> int:
+        nodes = stage_ranks // node
+        return 1 if stage_ranks <= node else max(0, min(nodes, num_nodes - nodes + 1))
 
-    return sum(places(tp * cp) * ((tp > 1) + (cp > 1)) for tp, cp in set(degrees))
+    return sum(positions(tp * cp) * ((tp > 1) + (cp > 1)) for tp, cp in set(degrees))
 
 
 def _key(ranks: Iterable[int]) -> tuple[int, ...]:
     key = tuple(sorted(ranks))
     if not key or len(set(key)) < len(key):
-        message = f"ranks = {key} must name at least one rank, and each once; correct the list"
+        message = f"ranks = {key} must have at least one rank and no rank twice; correct the list"
         raise InvalidInputError(message, code="argument_invalid")
     return key

@@ -1,15 +1,20 @@
-"""Tensor parallelism with sequence parallelism, hooked on a decoder from outside.
+"""Tensor parallelism with sequence parallelism, applied to a decoder by hooks.
 
-Between the blocks each rank holds [t, H]: its slice of the tokens. Attention and MLP see all tokens and this
-rank's heads or columns; a hook before them gathers the tokens, a hook after them sums the ranks' outputs and
-scatters the tokens. The embedding looks up this rank's vocabulary rows and the sum is scattered likewise;
-the head has this rank's vocabulary rows, and its loss gathers the tokens (parallel/vocabulary.py).
+Outside attention and MLP each rank has [t, H], its slice of the tokens. Attention and MLP see all tokens and
+this rank's heads or columns: a hook before them gathers the tokens, and a hook after them sums the ranks'
+outputs and scatters the tokens. The embedding looks up this rank's vocabulary rows, and its output is summed
+and scattered in the same way. The head has this rank's vocabulary rows, and its loss gathers the tokens
+(parallel/vocabulary.py).
 
-So every split parameter's gradient is complete on the rank that holds the slice. Of a parameter that several
-ranks hold it is *partial* on each, and their sum is the gradient: norms of the stream run on [t, H] and cover
-this rank's tokens; q_norm and k_norm cover its heads, and so does a key/value head that several ranks hold
-because there are fewer of them than ranks; a bias of the output maps enters each rank's addend by 1/tp.
-Nothing here takes that sum; the owner of the master parameter does.
+The gradient of a split parameter is complete on the rank of the slice. The gradient of a replicated parameter
+is *partial* on each rank, and the sum over the ranks is the gradient:
+
+- The norms of the stream run on [t, H] and see this rank's tokens.
+- q_norm and k_norm see this rank's heads. So does a replicated key/value head, where there are fewer
+  key/value heads than ranks.
+- The bias of an output projection enters each rank's addend by 1/tp.
+
+The owner of the master parameter computes these sums, outside this module.
 
 Legend: T tokens of the packed micro-batch, t = T/tp tokens of this rank, H hidden, v vocabulary rows of this
 rank.
@@ -30,7 +35,7 @@ from hydraulis.parallel.collectives import all_gather_tokens, reduce_scatter_tok
 
 
 def split_range(units: int, parts: int, index: int) -> range:
-    """Return the units of one part: in order, even but for 1, and a copy where there are fewer than parts.
+    """Return the units of one part: sizes differ by at most 1; parts repeat units if there are too few.
 
     >>> [split_range(37, 4, index) for index in range(4)]
     [range(0, 9), range(9, 18), range(18, 27), range(27, 37)]
@@ -45,7 +50,8 @@ def check_tensor_degree(config: ModelConfig, tp: int) -> None:
     """Check that the model can be split over `tp` ranks.
 
     Raises:
-        InvalidInputError: it cannot; the message names the field (code `scheme_model_mismatch`).
+        InvalidInputError: The degree does not fit a field, which the message names (code
+            `scheme_model_mismatch`).
     """
     if tp < 1:
         _refuse(tp, "is below its limit of 1", "choose a positive degree")
@@ -66,23 +72,23 @@ def check_tensor_degree(config: ModelConfig, tp: int) -> None:
 def apply_tensor_parallel(
     model: Decoder, group: dist.ProcessGroup | None, tensor_slice: int, tp: int
 ) -> list[RemovableHandle]:
-    """Hook the collectives on a decoder or a stage of one; its weights are sliced by the caller.
+    """Add the collectives to a decoder or a pipeline stage as hooks; the caller slices the weights.
 
-    The forward then takes tokens_T (all of them) if there is an embedding, else hidden_tH, and returns
-    hidden_tH. The segments stay those of all T tokens.
+    The forward then takes tokens_T (all tokens) if the embedding is present, otherwise hidden_tH, and returns
+    hidden_tH. The segments remain those of all T tokens.
 
     Args:
-        model: whole or cut; weights may be sliced before or after, along their rows' `split_dim`, by
-            `split_range` of their `split_units`.
-        group: the tp ranks, in any order of their slices; None if tp is 1.
-        tensor_slice: which of the tp slices of the weights is this rank's.
-        tp: the size of the group.
+        model: Whole decoder or stage. The weights may be sliced before or after this call, along the
+            `split_dim` of their rows, by `split_range` of their `split_units`.
+        group: Tensor group, in any order of the slices; None if tp is 1.
+        tensor_slice: Index of this rank's slice of the weights, below tp.
+        tp: Size of the group.
 
     Returns:
-        A handle per hook; removing them all undoes this call. Empty if tp is 1.
+        A handle per hook; removing all handles undoes this call. Empty if tp is 1.
 
     Raises:
-        InvalidInputError: the model cannot be split so (code `scheme_model_mismatch`).
+        InvalidInputError: The degree does not fit the model (code `scheme_model_mismatch`).
     """
     check_tensor_degree(model.config, tp)
     if tp == 1:
@@ -104,9 +110,9 @@ def _hook_layer(
 ) -> list[RemovableHandle]:
     handles = []
     for output_name in output_names:
-        block = layer.get_submodule(output_name.rpartition(".")[0])
-        handles.append(block.register_forward_pre_hook(tokens.gather_input))
-        handles.append(block.register_forward_hook(tokens.reduce_output))
+        split_module = layer.get_submodule(output_name.rpartition(".")[0])
+        handles.append(split_module.register_forward_pre_hook(tokens.gather_input))
+        handles.append(split_module.register_forward_hook(tokens.reduce_output))
     output_maps = [layer.get_submodule(name) for name in output_names]
     bias = _BiasShare(tp)
     biased = [output_map for output_map in output_maps if "bias" in dict(output_map.named_parameters())]
@@ -115,7 +121,7 @@ def _hook_layer(
 
 
 class _TokenHooks:
-    """Gathers a block's input over the tokens, and sums and scatters its output."""
+    """Gathers the tokens of a module's input, and sums and scatters its output."""
 
     def __init__(self, group: dist.ProcessGroup | None) -> None:
         self.group = group
@@ -129,7 +135,7 @@ class _TokenHooks:
 
 
 class _BiasShare:
-    """Leaves 1/tp of a bias in each rank's addend, so that their sum has it once."""
+    """Leaves 1/tp of a bias in each rank's addend, so that the sum has the bias once."""
 
     def __init__(self, tp: int) -> None:
         self.excess = (tp - 1) / tp
@@ -139,7 +145,7 @@ class _BiasShare:
 
 
 class _VocabularyHooks:
-    """Looks up this rank's rows; a token of another rank's row gives zeros here."""
+    """Looks up this rank's rows; a token of another rank's row gives zeros on this rank."""
 
     def __init__(self, rows: range, group: dist.ProcessGroup | None) -> None:
         self.rows = rows
@@ -148,7 +154,7 @@ class _VocabularyHooks:
 
     def keep_own_rows(self, _module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
         (tokens_T,) = args
-        # Kept for the hook after the lookup, which is handed the changed tokens only.
+        # Stored for the hook after the lookup, which receives only the changed tokens.
         self._foreign_T = (tokens_T < self.rows.start) | (tokens_T >= self.rows.stop)
         return ((tokens_T - self.rows.start).masked_fill(self._foreign_T, 0),)
 

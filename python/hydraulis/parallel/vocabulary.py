@@ -1,13 +1,13 @@
-"""Head and cross entropy in one, chunk by chunk of tokens: the whole logits exist nowhere.
+"""Head and cross entropy in one function over chunks of tokens, without the logits of the whole micro-batch.
 
-A chunk has so many tokens that its logits take no more room than the hidden states of the micro-batch, but
-not fewer than `MIN_CHUNK`. Its gradients are made at once, while its logits are there, so nothing is computed
-twice; kept for backward are the gradients of hidden states and head, of a frozen head none. 1,024 tokens of
-width 256 with a vocabulary of 131,072 took 138 MiB and 3.8 s so, in place of 1,414 MiB and 4.7 s (float32,
-one CPU core).
+The logits of a chunk take at most as much memory as the hidden states of the micro-batch, but a chunk has at
+least `MIN_CHUNK` tokens. The gradients of a chunk are computed together with its logits, so nothing is
+computed twice. Saved for backward are the gradients of the hidden states and of the head, if it is not
+frozen. 1,024 tokens of width 256 with a vocabulary of 131,072 took 138 MiB and 3.8 s, instead of 1,414 MiB
+and 4.7 s for whole logits (float32, one CPU core).
 
-Where the vocabulary is split over a tensor group, two all-reduces of O(tokens) numbers for each chunk (the
-maximum; the sum of exponentials with the target's logit) replace a gather of O(tokens V).
+If the vocabulary is split over a tensor group, two all-reduces of O(tokens) numbers per chunk (the maximum;
+the sum of exponentials with the target's logit) replace a gather of O(tokens V).
 
 Legend: T tokens of the packed micro-batch, t = T/tp tokens of this rank, c tokens of a chunk, H hidden, V
 vocabulary, v vocabulary rows of this rank.
@@ -22,12 +22,13 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hydraulis.model.loss import IGNORE_INDEX, check_denominator
-from hydraulis.model.wide import wide_dtype
+from hydraulis.errors import InvalidInputError
+from hydraulis.model.sequences import IGNORE_INDEX
+from hydraulis.model.tensors import wide_dtype
 from hydraulis.parallel.collectives import all_gather_tokens
 
 MIN_CHUNK = 128
-"""Tokens. Below it a matrix product is bound by reading the head's weight."""
+"""Least tokens of a chunk; with fewer, reading the head's weight limits the matrix product."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,9 +36,9 @@ class VocabularyShare:
     """The vocabulary rows of this rank.
 
     Attributes:
-        size: V, rows of the whole vocabulary.
-        start: this rank's first row.
-        group: the tensor group, or None for one rank, which has all rows.
+        size: Rows of the whole vocabulary, V.
+        start: First row of this rank.
+        group: Tensor group; None for one rank, which has all rows.
     """
 
     size: int
@@ -46,34 +47,39 @@ class VocabularyShare:
 
     @property
     def most_rows(self) -> int:
-        """The rows of the rank that has most: the same number on every rank."""
+        """Largest number of rows on any rank, the same number on every rank."""
         return -(-self.size // (1 if self.group is None else self.group.size()))
 
 
 def vocab_parallel_loss(
     hidden_tH: Tensor, weight_vH: Tensor, target_T: Tensor, denominator: int, share: VocabularyShare
 ) -> Tensor:
-    """Return this micro-batch's share of the loss, the same value on every rank of the group.
+    """Return this micro-batch's addend of the loss, the same value on every rank of the group.
 
-    It is the cross entropy of the head's logits, summed over the targets that count and divided by the
-    batch's one denominator: so losses, and gradients, of all micro-batches of a global batch add up to those
-    of the mean over its target tokens, however the batch was cut. Each rank calls backward on its own copy.
+    The addend is the cross entropy of the head's logits, summed over the targets and divided by the global
+    batch's one denominator. The losses and gradients of all micro-batches therefore add up to those of the
+    mean over the global batch, for any cut into micro-batches. Each rank calls backward on its own copy.
 
     Args:
-        hidden_tH: this rank's tokens, after the final norm.
-        weight_vH: this rank's rows of the head; at least one.
-        target_T: int64, the token that follows each token, or `IGNORE_INDEX`. Other values outside the
-            vocabulary are not noticed.
-        denominator: target tokens of the whole global batch, at least 1.
-        share: which rows `weight_vH` are.
+        hidden_tH: Hidden states of this rank's tokens, after the final norm.
+        weight_vH: Head rows of this rank, at least one.
+        target_T: Next token of each token, int64, or `IGNORE_INDEX`. Other values outside the vocabulary are
+            not detected.
+        denominator: Target tokens of the whole global batch, at least 1.
+        share: Position of `weight_vH` in the vocabulary.
 
     Returns:
-        A scalar in at least float32; 0 if no target counts.
+        A scalar in at least float32; 0 without targets.
 
     Raises:
-        InvalidInputError: the denominator is below 1 (code `batch_empty`).
+        InvalidInputError: The denominator is below 1 (code `batch_empty`).
     """
-    check_denominator(denominator)
+    if denominator < 1:
+        message = (
+            f"denominator = {denominator} must be at least 1; pass the number of target tokens of the global "
+            "batch, and give the batch at least one"
+        )
+        raise InvalidInputError(message, code="batch_empty")
     hidden_TH = all_gather_tokens(hidden_tH, share.group)
     if not torch.is_grad_enabled():
         return _loss_alone(hidden_TH, weight_vH, target_T, share) / denominator
@@ -91,7 +97,7 @@ class _HeadLoss(torch.autograd.Function):
         share: VocabularyShare,
     ) -> Tensor:
         wide = wide_dtype(hidden_TH.dtype)
-        # The head may be frozen, or all that is before it.
+        # The head may be frozen, or every parameter before the head.
         needs_hidden, needs_weight, *_ = ctx.needs_input_grad
         dhidden_TH = torch.empty_like(hidden_TH) if needs_hidden else None
         dweight_vH = torch.zeros_like(weight_vH, dtype=wide) if needs_weight else None
@@ -111,7 +117,7 @@ class _HeadLoss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dloss: Tensor) -> tuple[Tensor | None, ...]:
-        # In place: a second backward, which nobody asks for, would be refused by autograd.
+        # In place: autograd refuses a second backward through saved tensors that have changed.
         dhidden_TH, dweight_vH = (
             None if gradient is None else gradient.mul_(dloss) for gradient in ctx.saved_tensors
         )
@@ -122,7 +128,7 @@ _head_loss: Callable[[Tensor, Tensor, Tensor, int, VocabularyShare], Tensor] = _
 
 
 def _loss_alone(hidden_TH: Tensor, weight_vH: Tensor, target_T: Tensor, share: VocabularyShare) -> Tensor:
-    """Sum the loss without its gradients, which are two thirds of the work."""
+    """Return the summed loss without gradients, which are two thirds of the work."""
     wide = wide_dtype(hidden_TH.dtype)
     total = hidden_TH.new_zeros((), dtype=wide)
     for chunk in _chunks(hidden_TH, share):
@@ -131,14 +137,14 @@ def _loss_alone(hidden_TH: Tensor, weight_vH: Tensor, target_T: Tensor, share: V
 
 
 def _chunks(hidden_TH: Tensor, share: VocabularyShare) -> Iterator[slice]:
-    """Cut the tokens; alike on every rank of a tensor group, or their all-reduces would not meet."""
+    """Yield the chunks of tokens, the same on every rank of a tensor group, so that all-reduces match."""
     size = max(MIN_CHUNK, hidden_TH.numel() // share.most_rows)
     for start in range(0, len(hidden_TH), size):
         yield slice(start, start + size)
 
 
 def _cross_entropy_(logits_cv: Tensor, target_c: Tensor, share: VocabularyShare) -> Tensor:
-    """Return the sum over the targets that count, and leave its gradient in place of the logits."""
+    """Return the sum over the targets, and replace the logits by its gradient."""
     max_c = logits_cv.amax(dim=-1)
     _all_reduce(max_c, dist.ReduceOp.MAX, share.group)
     logits_cv -= max_c[:, None]
@@ -153,13 +159,13 @@ def _cross_entropy_(logits_cv: Tensor, target_c: Tensor, share: VocabularyShare)
     softmax_cv = exp_cv.div_(sum_exp_c[:, None])
     softmax_cv.scatter_add_(1, column_c[:, None], -here_c.to(softmax_cv.dtype)[:, None])
     softmax_cv *= counts_c[:, None]
-    # Not by index: how many count is known to the device alone, and the host would wait for it.
+    # A mask instead of an index: the number of targets is on the device, and the host would wait for it.
     total: Tensor = (sum_exp_c.log() - target_logit_c).masked_fill(~counts_c, 0).sum()
     return total
 
 
 def _add_product_(total_vH: Tensor, left_vc: Tensor, right_cH: Tensor) -> None:
-    """Add a product, in one kernel where the total has its dtype: a fifth of the time, and of the memory."""
+    """Add a product to the total; one kernel for equal dtypes takes a fifth of the time and memory."""
     if total_vH.dtype == left_vc.dtype:
         total_vH.addmm_(left_vc, right_cH)
     else:
@@ -172,7 +178,7 @@ def _all_reduce(x: Tensor, operation: dist.ReduceOp.RedOpType, group: dist.Proce
 
 
 def _own_columns(target_c: Tensor, vocab_start: int, num_columns: int) -> tuple[Tensor, Tensor]:
-    """Return each target's column in this rank's logits (0 if it has none here), and whether it has one."""
+    """Return each target's column in this rank's logits (0 without one), and whether it has one."""
     column_c = target_c - vocab_start
     here_c = (column_c >= 0) & (column_c < num_columns)
     return column_c.masked_fill(~here_c, 0), here_c

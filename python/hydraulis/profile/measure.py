@@ -19,7 +19,7 @@ import torch.distributed as dist
 from hydraulis._core import Cluster, CostProfile, Planner, Scheme, micro_batches_to_measure
 from hydraulis.config.kinds import ContextKind, MemoryRule
 from hydraulis.errors import InvalidInputError
-from hydraulis.parallel.context.degree import check_context_degree
+from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.planner.model_shape import build_model_shape
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.profile.document import TimeMeasurement, Workload, cost_profile

@@ -16,8 +16,8 @@ from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.varlen import choose_kernel
-from hydraulis.model.wide import wide_dtype
-from hydraulis.parallel.context.degree import check_context_degree
+from hydraulis.model.tensors import wide_dtype
+from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.memory.iteration_memory import IterationMemory, tokens_at_once

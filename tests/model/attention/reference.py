@@ -5,8 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from hydraulis.model.attention.kernel import AttentionMask, Heads
-from hydraulis.model.segments import Segments
+from hydraulis.model.attention.kernel import AttentionMask, Heads, Segments
 
 HEAD_DIM = 16
 

@@ -5,10 +5,9 @@ import torch
 from torch import Tensor
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.attention.kernel import Attended, AttentionMask, Heads
+from hydraulis.model.attention.kernel import Attended, AttentionMask, Heads, Segments
 from hydraulis.model.attention.plain import PlainAttention
 from hydraulis.model.attention.varlen import varlen_attention
-from hydraulis.model.segments import Segments
 from model.attention.reference import HEAD_DIM, expected_gradients, mask_of, masked_softmax, random_heads
 
 LENGTHS = [5, 1, 2]

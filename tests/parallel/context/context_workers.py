@@ -1,4 +1,4 @@
-"""What the ranks of the context-parallel tests do."""
+"""Functions that the ranks of the context-parallel tests run."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,12 @@ from torch import Tensor
 from hydraulis.config.kinds import ContextKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.kernel import Heads
-from hydraulis.model.packed import PackedSequences
+from hydraulis.model.sequences import PackedSequences
 from hydraulis.parallel.context.context_parallel import ContextParallel
 
 
 def attend(kind: ContextKind, lengths: Sequence[int], heads: Heads, do_TND: Tensor) -> tuple[Tensor, ...]:
-    """Attend to a packed micro-batch as one rank of all; give its places, its output and its gradients."""
+    """Attend as one rank; return its token indices, its output and its gradients."""
     assert dist.group.WORLD is not None
     whole = PackedSequences.from_lengths(lengths, "cpu")
     index_t, sequences = ContextParallel(kind, dist.group.WORLD).share(whole)
@@ -26,7 +26,7 @@ def attend(kind: ContextKind, lengths: Sequence[int], heads: Heads, do_TND: Tens
 
 
 def refuse(kind: ContextKind, num_tokens: int) -> tuple[str, str]:
-    """Share out tokens that do not split evenly; give the refusal."""
+    """Split tokens that do not split evenly; return the error's code and message."""
     assert dist.group.WORLD is not None
     try:
         ContextParallel(kind, dist.group.WORLD).share(PackedSequences.from_lengths([num_tokens], "cpu"))

@@ -1,18 +1,21 @@
-"""Attention across context ranks is that of one process, forward and backward, for either kind."""
+"""Attention across context ranks equals that of one process, forward and backward, for both kinds."""
 
 import pytest
 import torch
 from torch import Tensor
 
+from hydraulis import Scheme
 from hydraulis.config.kinds import ContextKind
-from hydraulis.model.attention.kernel import Heads
+from hydraulis.errors import InvalidInputError
+from hydraulis.model.attention.kernel import Heads, Segments
 from hydraulis.model.attention.varlen import varlen_attention
-from hydraulis.model.segments import Segments
+from hydraulis.parallel.context.context_parallel import check_context_degree
 from parallel.context.context_workers import attend, refuse
 from ranks import run_ranks
+from small_model import small_config
 
 KINDS: tuple[ContextKind, ...] = ("ulysses", "ring")
-# Long ones, lengths that no number of chunks divides, one-token ones, fewer tokens than ranks, a padded end.
+# Long sequences, lengths without a divisor, single tokens, fewer tokens than ranks, a padded end.
 MIXES = {2: [[13, 1, 7, 2, 1], [1, 1]], 3: [[40, 1, 5, 2], [1, 2]], 4: [[29, 1, 1, 9], [3, 1], [1, 1, 1, 1]]}
 HEAD_DIM = 6
 
@@ -30,7 +33,7 @@ def random_heads(
 
 
 def together(results: list[tuple[Tensor, ...]]) -> list[Tensor]:
-    """Put the ranks' parts back where they are in the micro-batch."""
+    """Concatenate the parts of all ranks in the order of the micro-batch."""
     index_T = torch.cat([parts[0] for parts in results])
     assert sorted(index_T.tolist()) == list(range(len(index_T)))
     assert len({len(parts[0]) for parts in results}) == 1
@@ -45,7 +48,7 @@ def one_process(lengths: list[int], heads: Heads, do_TND: Tensor) -> list[Tensor
 
 
 @pytest.mark.parametrize("kind", KINDS)
-# Key/value heads divided among the ranks, shared by them, one for all, and heads that do not divide.
+# Key/value heads split over the ranks, shared by ranks, a single one, and numbers that cp does not divide.
 @pytest.mark.parametrize(
     ("cp", "num_heads"), [(2, (4, 4)), (2, (4, 1)), (3, (6, 3)), (3, (8, 4)), (4, (4, 2)), (4, (12, 4))]
 )
@@ -81,4 +84,18 @@ def test_two_runs_are_equal_to_the_bit(kind: ContextKind) -> None:
 def test_tokens_that_do_not_split_are_refused(kind: ContextKind) -> None:
     for code, message in run_ranks(2, refuse, kind, 5):
         assert code == "micro_batch_invalid"
-        assert message.startswith("5 tokens do not split evenly over 2 ranks of a context group")
+        assert "5 tokens" in message
+        assert "2 ranks" in message
+
+
+def test_ulysses_needs_a_query_head_per_rank() -> None:
+    config = small_config()
+    for scheme in ("<1>", "<cp8>", "<cp3>", "<tp2,cp4>"):
+        check_context_degree(config, Scheme(scheme), "ulysses")
+    with pytest.raises(InvalidInputError, match="<tp2,cp5> is above its limit of 4") as caught:
+        check_context_degree(config, Scheme("<tp2,cp5>"), "ulysses")
+    assert caught.value.code == "scheme_model_mismatch"
+
+
+def test_ring_attention_has_no_limit() -> None:
+    check_context_degree(small_config(), Scheme("<tp8,cp64>"), "ring")

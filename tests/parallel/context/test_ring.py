@@ -1,4 +1,4 @@
-"""The steps of ring attention, the ranks one after another: on one CUDA device too, which takes one rank."""
+"""Ring attention with its ranks run one after another, which also fits one CUDA device, and its merge."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,23 +7,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from hydraulis.model.attention.kernel import Heads
+from devices import on_cuda
+from hydraulis.model.attention.kernel import Attended, Heads
 from hydraulis.model.attention.varlen import varlen_attention
-from hydraulis.model.packed import PackedSequences
+from hydraulis.model.sequences import PackedSequences
 from hydraulis.parallel.context import ring
 from hydraulis.parallel.context.context_parallel import ContextParallel
+from hydraulis.parallel.context.ring import merge_, widened
+from model.attention.reference import mask_of, masked_softmax, random_heads
 
-on_cuda = (
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-)
 CP = 4
 LENGTHS = [1, 300, 2, 1, 7, 77]
 HEAD_DIM = 64
 
 
-class Place:
-    """A rank's place in a group, which is all that sharing tokens out asks for."""
+class FakeGroup:
+    """A process group with a rank and a size, the only properties that splitting tokens needs."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
@@ -35,14 +34,14 @@ class Place:
         return CP
 
 
-class Arrived:
-    """A message without gradients of other ranks: so what a rank sends on is its own part."""
+class ReceivedZeros:
+    """A transfer that receives zero gradients, so that a rank sends only its own part."""
 
     def __init__(self, shape: torch.Tensor) -> None:
-        self._nothing = torch.zeros_like(shape)
+        self._zeros = torch.zeros_like(shape)
 
     def wait(self) -> Tensor:
-        return self._nothing
+        return self._zeros
 
 
 @pytest.mark.parametrize(
@@ -62,21 +61,21 @@ def test_the_steps_of_all_ranks_are_attention_of_one(
     q_TND, do_TND = (torch.randn(shape[0], 4, shape[1], dtype=dtype, device=device) for _ in range(2))
     k_TKD, v_TKD = (torch.randn(shape[0], 2, shape[1], dtype=dtype, device=device) for _ in range(2))
     shares: list[tuple[Tensor, Any]] = [
-        ContextParallel("ring", Place(rank)).share(whole)  # type: ignore[arg-type]
+        ContextParallel("ring", FakeGroup(rank)).share(whole)  # type: ignore[arg-type]
         for rank in range(CP)
     ]
 
-    def around(_own: Tensor, group: Place) -> Iterator[Tensor]:
+    def around(_own: Tensor, group: FakeGroup) -> Iterator[Tensor]:
         for step in range(CP):
             index_t, _ = shares[(group.rank() - step) % CP]
             yield torch.stack((k_TKD[index_t], v_TKD[index_t]))
 
-    def pass_on(outgoing: Tensor, _group: Place) -> Arrived:
+    def start_transfer(outgoing: Tensor, _group: FakeGroup) -> ReceivedZeros:
         sent.append(outgoing.clone())
-        return Arrived(outgoing)
+        return ReceivedZeros(outgoing)
 
     monkeypatch.setattr(ring, "_around", around)
-    monkeypatch.setattr(ring, "_pass_on", pass_on)
+    monkeypatch.setattr(ring, "_start_transfer", start_transfer)
     o_TND, dq_TND = torch.zeros_like(q_TND), torch.zeros_like(q_TND)
     dkey_value = torch.zeros(2, *k_TKD.shape, dtype=torch.float64, device=device)
     for rank, (index_t, sequences) in enumerate(shares):
@@ -92,3 +91,36 @@ def test_the_steps_of_all_ranks_are_attention_of_one(
     gradients = torch.autograd.grad(expected, exact, do_TND.cpu().double())
     for part, twin in zip((o_TND, dq_TND, *dkey_value), (expected, *gradients), strict=True):
         torch.testing.assert_close(part.cpu().double(), twin, rtol=3 * tolerance, atol=3 * tolerance)
+
+
+def test_blocks_of_keys_merge_to_attention_over_all_of_them() -> None:
+    whole = mask_of([5], [9], causal=False)
+    heads = random_heads(whole, 4, 2)
+    parts = [slice(0, 4), slice(4, 5), slice(5, 9)]
+    masks = [mask_of([5], [part.stop - part.start], causal=False) for part in parts]
+    first, *others = (
+        Attended(*masked_softmax(Heads(heads.q_TND, heads.k_SKD[part], heads.v_SKD[part]), mask))
+        for part, mask in zip(parts, masks, strict=True)
+    )
+    total = widened(first)
+    for other in others:
+        merge_(total, other, None)
+    torch.testing.assert_close(tuple(total), tuple(masked_softmax(heads, whole)), rtol=1e-12, atol=1e-12)
+
+
+def test_a_block_without_keys_changes_nothing() -> None:
+    mask = mask_of([3], [2], causal=False)
+    total = widened(Attended(*masked_softmax(random_heads(mask, 2, 2), mask)))
+    before = [x.clone() for x in total]
+    nothing = Attended(torch.zeros_like(total.o_TND), torch.full_like(total.log_sum_exp_TN, -torch.inf))
+    merge_(total, nothing, None)
+    assert all(torch.equal(one, other) for one, other in zip(total, before, strict=True))
+
+
+def test_only_the_rows_named_are_merged_in_float32() -> None:
+    total = widened(Attended(torch.ones(3, 1, 2, dtype=torch.bfloat16), torch.zeros(3, 1)))
+    part = Attended(torch.full((1, 1, 2), 4.0, dtype=torch.bfloat16), torch.full((1, 1), 0.5).log())
+    merge_(total, part, torch.tensor([1]))
+    assert total.o_TND.dtype == torch.float32
+    torch.testing.assert_close(total.o_TND[:, 0, 0], torch.tensor([1.0, 2.0, 1.0]))
+    torch.testing.assert_close(total.log_sum_exp_TN[:, 0], torch.tensor([1.0, 1.5, 1.0]).log())

@@ -7,7 +7,7 @@ import torch
 
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
-from hydraulis.model.packed import PackedSequences
+from hydraulis.model.sequences import PackedSequences
 from ranks import run_ranks
 from runtime.pipeline.executor_workers import Report, run_plans, timed_rank_that_waits, tokens_of
 from runtime.tiny import SEED, plan_for

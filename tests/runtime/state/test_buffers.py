@@ -9,7 +9,7 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.parallel.pipeline import cut_stage
 from hydraulis.runtime.state.buffers import StrategyBuffers
 from hydraulis.runtime.state.parameters import ModelParameters
-from small_model import build_decoder, held_rows, small_config, split_dim
+from small_model import build_decoder, slice_rows, small_config, split_dim
 
 # Three layers on two stages: the second one has the head too, so the first has two of them.
 STAGES = {1: [range(3)], 2: [range(2), range(2, 3)], 3: [range(1), range(1, 2), range(2, 3)]}
@@ -23,7 +23,7 @@ def stage_elements(config: ModelConfig, scheme: Scheme, stage: int, tensor_slice
     total = 0
     for name, parameter in decoder.named_parameters():
         rows = parameter.shape[split_dim(name, config)]
-        total += parameter.numel() * len(held_rows(name, rows, config, scheme.tp, tensor_slice)) // rows
+        total += parameter.numel() * len(slice_rows(name, rows, config, scheme.tp, tensor_slice)) // rows
     return total
 
 

@@ -9,7 +9,7 @@ from hydraulis._core import Home, Position, held_slices
 from hydraulis.model.parameters import row_of
 from hydraulis.planner.model_shape import build_model_shape
 from hydraulis.runtime.state.parameters import ModelParameters
-from small_model import FAMILIES, build_decoder, held_rows, small_config
+from small_model import FAMILIES, build_decoder, slice_rows, small_config
 
 
 def numbered(shape: torch.Size) -> torch.Tensor:
@@ -63,7 +63,7 @@ def test_a_tensor_ranks_slice_is_an_interval_of_whole_rows() -> None:
         canonical = parameters.canonical(value, name)
         for tp in (1, 2, 4, 8):
             for tensor_rank in range(tp):
-                rows = held_rows(name, entry.rows, parameters.config, tp, tensor_rank)
+                rows = slice_rows(name, entry.rows, parameters.config, tp, tensor_rank)
                 held = canonical[rows.start * entry.row_elements : rows.stop * entry.row_elements]
                 expected = value.narrow(dim, rows.start, len(rows))
                 assert torch.equal(parameters.view(held, name), expected), (name, tp, tensor_rank)

@@ -1,9 +1,10 @@
-"""Attention over packed sequences: one signature, one autograd function, a kernel for each kind of device.
+"""Attention over packed sequences: one signature, one autograd function, one kernel per kind of device.
 
-Kernels are pure functions over packed segments of queries and keys. Forward returns output and log-sum-exp;
-backward takes them. Blocks of keys can therefore be merged, and each block's backward gets the merged pair.
+Kernels are pure functions over packed segments of queries and keys. The forward returns the output and the
+log-sum-exp; the backward takes them. The results of several blocks of keys can therefore be merged, and the
+backward of each block takes the merged pair.
 
-The worker takes the first kernel that supports the heads, or the one that `train.attention` names; the
-refusal of a named kernel gives the reason. A measured profile records the kernel. Plain attention supports
-any heads on any device, a block of queries at a time, in bounded memory.
+The worker uses the first kernel that supports the heads, or the kernel of `train.attention`. A named kernel
+that does not support the heads raises an error with the reason. A measured profile records the kernel. Plain
+attention supports any heads on any device in bounded memory: it computes one block of queries at a time.
 """

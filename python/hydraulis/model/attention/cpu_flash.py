@@ -1,11 +1,11 @@
-"""Attention on the CPU: torch's blockwise kernel, once for each segment.
+"""Attention on the CPU: one call of torch's blockwise kernel per segment.
 
-It works on views and writes into outputs allocated once. Slicing under autograd instead would make each
-segment's backward zero-fill a tensor of all T tokens: 1,462 ms instead of 59 ms for 128 segments of 64 tokens
-(8 heads of 64, one thread). Batching runs of equal lengths gained nothing on 37 segments and 9,216 tokens
-(1.09 s against 1.11 s, forward and backward), so it is not done.
+The calls read views of the inputs and write into outputs that are allocated once. With slicing under
+autograd, each segment's backward would zero-fill a tensor of all T tokens: 1,462 ms instead of 59 ms for 128
+segments of 64 tokens (8 heads of 64, one thread). Segments of equal length are not batched: batching did not
+help on 37 segments and 9,216 tokens (1.09 s against 1.11 s, forward and backward).
 
-It takes float64, float32, bfloat16 and float16, and no dropout.
+The kernel supports float64, float32, bfloat16 and float16, without dropout.
 
 Legend: T query tokens, S key tokens, N query heads, K key/value heads, D head dim.
 """
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hydraulis.config.kinds import AttentionKind
 from hydraulis.model.attention.kernel import Attended, AttentionMask, Heads
-from hydraulis.model.wide import wide_dtype
+from hydraulis.model.tensors import wide_dtype
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -26,17 +26,17 @@ _NO_DROPOUT = 0.0
 
 
 class CpuFlash:
-    """`aten::_scaled_dot_product_flash_attention_for_cpu`, which never holds a whole matrix of scores."""
+    """`aten::_scaled_dot_product_flash_attention_for_cpu`, which never stores a whole matrix of scores."""
 
     name = "torch's flash attention for cpu"
     kind: AttentionKind = "cpu-flash"
 
     def refusal(self, q_TND: Tensor) -> str | None:
-        """Refuse any device but the CPU."""
-        return None if q_TND.device.type == "cpu" else "it runs on cpu"
+        """Return a reason for every device except the CPU."""
+        return None if q_TND.device.type == "cpu" else "it runs on cpu only"
 
     def forward(self, heads: Heads, mask: AttentionMask) -> Attended:
-        """Attend, segment by segment."""
+        """Attend segment by segment."""
         q_TND = heads.q_TND
         wide = wide_dtype(q_TND.dtype)
         o_TND = torch.zeros(q_TND.shape, dtype=q_TND.dtype)
@@ -49,7 +49,7 @@ class CpuFlash:
         return Attended(o_TND, log_sum_exp_TN)
 
     def backward(self, do_TND: Tensor, heads: Heads, attended: Attended, mask: AttentionMask) -> Heads:
-        """Give the gradients of the heads, segment by segment."""
+        """Return the gradients of the heads, segment by segment."""
         gradients = Heads(*(torch.zeros(x.shape, dtype=x.dtype) for x in heads))
         by_query = (do_TND, heads.q_TND, *attended, gradients.q_TND)
         by_key = (*heads[1:], *gradients[1:])
@@ -63,7 +63,7 @@ class CpuFlash:
 def _segments(
     mask: AttentionMask, by_query: tuple[Tensor, ...], by_key: tuple[Tensor, ...]
 ) -> Iterator[list[Tensor]]:
-    """View each segment's part of the tensors as the [1, N, L, ...] that the kernel takes, but empty ones."""
+    """Yield views of each non-empty segment in the kernel's shape [1, N, L, ...]."""
     query_parts = (torch.split(x, list(mask.queries.lengths)) for x in by_query)
     key_parts = (torch.split(x, list(mask.keys.lengths)) for x in by_key)
     for parts in zip(*query_parts, *key_parts, strict=True):

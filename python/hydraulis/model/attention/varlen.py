@@ -1,4 +1,4 @@
-"""Causal attention over packed sequences that never crosses from one segment into another.
+"""Causal attention inside each segment of packed sequences.
 
 Legend: T tokens of the packed micro-batch, N query heads, K key/value heads, D head dim.
 """
@@ -14,12 +14,18 @@ from hydraulis.config.kinds import AttentionKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.cpu_flash import CpuFlash
 from hydraulis.model.attention.cuda_flash import FlashAttnPackage, TorchFlash
-from hydraulis.model.attention.kernel import Attended, AttentionKernel, AttentionMask, Heads, check_heads
+from hydraulis.model.attention.kernel import (
+    Attended,
+    AttentionKernel,
+    AttentionMask,
+    Heads,
+    Segments,
+    check_heads,
+)
 from hydraulis.model.attention.plain import PlainAttention
-from hydraulis.model.segments import Segments
 
 KERNELS: tuple[AttentionKernel, ...] = (FlashAttnPackage(), TorchFlash(), CpuFlash(), PlainAttention())
-"""The best first; the last takes anything. A user who installed flash-attn wants it."""
+"""All kernels by preference. A user who installed flash-attn wants it; plain attention supports any heads."""
 
 
 def varlen_attention(
@@ -28,18 +34,18 @@ def varlen_attention(
     """Attend causally inside each segment; query head n uses key/value head `n // (N / K)`.
 
     Args:
-        q_TND: queries, scaled inside by `D ** -0.5`.
-        k_TKD: keys; K divides N.
-        v_TKD: values.
-        segments: together they hold exactly T tokens.
-        kind: the kernel, or `auto` for the best that fits.
+        q_TND: Queries, before scaling by `D ** -0.5`.
+        k_TKD: Keys; K divides N.
+        v_TKD: Values.
+        segments: Segments of the T tokens.
+        kind: Kernel, or `auto` for the first that supports the heads.
 
     Returns:
         o_TND, contiguous, in the dtype of the queries.
 
     Raises:
-        InvalidInputError: no kernel, or not that one, takes such heads (code `attention_unsupported`), or the
-            tensors do not hold the tokens of `segments`, or D is not contiguous (code `micro_batch_invalid`).
+        InvalidInputError: No kernel of this kind supports the heads (code `attention_unsupported`), the
+            segments do not have T tokens, or D is not contiguous (code `micro_batch_invalid`).
     """
     mask = AttentionMask(segments, segments, causal=True)
     check_heads(Heads(q_TND, k_TKD, v_TKD), mask)
@@ -47,10 +53,11 @@ def varlen_attention(
 
 
 def choose_kernel(q_TND: Tensor, kind: AttentionKind = "auto") -> AttentionKernel:
-    """Take the first kernel that computes such heads on their device, among all or of one kind.
+    """Return the first kernel of the given kind that supports the heads on their device.
 
     Raises:
-        InvalidInputError: none does; the message says why of each (code `attention_unsupported`).
+        InvalidInputError: No kernel does; the message has each kernel's reason (code
+            `attention_unsupported`).
     """
     refusals = []
     for kernel in (kernel for kernel in KERNELS if kind in ("auto", kernel.kind)):

@@ -1,8 +1,8 @@
-"""A rank's part in context parallelism: which tokens of a micro-batch it holds, and how they attend.
+"""A rank's part in context parallelism: its tokens of a micro-batch, and their attention.
 
-The decoder computes on them as on any tokens; only attention meets the other ranks. The parameters are whole
-on every context rank, and their gradients *partial*: each rank has seen its own tokens, and the owner of the
-master parameter adds them up. So is the loss: each rank's counts its own targets.
+The decoder computes on these tokens like on any tokens; only attention communicates. Parameters are whole on
+every context rank, and their gradients are *partial*, because each rank has seen only its own tokens: the
+owner of the master parameter sums them. The loss is partial too, over the rank's own targets.
 
 Legend: T tokens of the micro-batch, t = T/cp tokens of this rank.
 """
@@ -15,15 +15,37 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hydraulis._core import Scheme
 from hydraulis.config.kinds import ContextKind
+from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.on_device import on_device
-from hydraulis.model.packed import PackedSequences
-from hydraulis.model.sequences import Sequences
-from hydraulis.parallel.context.meetings import ring_meetings
+from hydraulis.model.sequences import PackedSequences, Sequences
+from hydraulis.model.tensors import to_device
 from hydraulis.parallel.context.ring import RingSequences
+from hydraulis.parallel.context.ring_steps import ring_steps
 from hydraulis.parallel.context.ulysses import UlyssesSequences
 from hydraulis.parallel.context.zigzag import CutSequence, zigzag_split
+
+
+def check_context_degree(config: ModelConfig, scheme: Scheme, kind: ContextKind | None) -> None:
+    """Check that the context ranks of a scheme can split a model's attention.
+
+    Args:
+        config: Configuration of the model; the scheme's tensor ranks split its heads first.
+        scheme: Scheme to check.
+        kind: Kind of context parallelism; None if the scheme has none.
+
+    Raises:
+        InvalidInputError: Ulysses would leave a rank without a query head (code `scheme_model_mismatch`).
+    """
+    heads = config.num_attention_heads // scheme.tp
+    if kind == "ulysses" and scheme.cp > heads:
+        message = (
+            f"context degree cp = {scheme.cp} of scheme {scheme} is above its limit of {heads}, the query "
+            "heads of a tensor rank (num_attention_heads / tp), which Ulysses assigns to ranks; choose a "
+            "smaller degree, or ring attention"
+        )
+        raise InvalidInputError(message, code="scheme_model_mismatch")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,23 +53,23 @@ class ContextParallel:
     """One rank of a context group.
 
     Attributes:
-        kind: `ulysses` exchanges tokens for heads before and after attention, and needs a query head for each
-            rank; `ring` passes keys and values round, whatever the heads.
-        group: the context ranks, in context order.
+        kind: Kind of context parallelism. `ulysses` exchanges tokens for heads before and after attention and
+            needs a query head per rank; `ring` passes keys and values around, for any number of heads.
+        group: Context ranks, in context order.
     """
 
     kind: ContextKind
     group: dist.ProcessGroup
 
     def share(self, whole: PackedSequences) -> tuple[Tensor, Sequences]:
-        """Give this rank's part of a micro-batch.
+        """Return this rank's part of a micro-batch.
 
         Args:
-            whole: the sequences of the micro-batch, padding included.
+            whole: Sequences of the micro-batch, including padding.
 
         Returns:
-            int64 `index_t`, the place of each of this rank's tokens in the micro-batch; and the sequences
-            that they are of, which attend across the group.
+            The index of each of this rank's tokens in the micro-batch, int64 `index_t`, and the sequences of
+            these tokens, which attend across the group.
 
         Raises:
             InvalidInputError: T is not a multiple of the group's size (code `micro_batch_invalid`).
@@ -67,13 +89,13 @@ class ContextParallel:
                 whole.position_T[index_t], whole.segments, self.group, whole.attention
             )
         split = zigzag_split(whole.lengths, cp)
-        index_t = on_device(_zigzag_index(split, rank), device)
-        meetings = ring_meetings(split, rank, cp, device)
-        return index_t, RingSequences(whole.position_T[index_t], meetings, self.group, whole.attention)
+        index_t = to_device(_zigzag_index(split, rank), device)
+        steps = ring_steps(split, rank, cp, device)
+        return index_t, RingSequences(whole.position_T[index_t], steps, self.group, whole.attention)
 
 
 def _zigzag_index(split: Sequence[CutSequence], rank: int) -> Tensor:
-    """Give a rank's places in the micro-batch: of each sequence the front chunk, then the back one."""
+    """Return the indices of a rank's tokens: front chunk, then back chunk of each sequence."""
     starts = accumulate((cut.bounds[-1] for cut in split), initial=0)
     chunks = [
         torch.arange(start + chunk.start, start + chunk.stop)

@@ -1,12 +1,12 @@
-"""Ring attention: each rank attends with its own queries while keys and values go round from rank to rank.
+"""Ring attention: each rank attends with its own queries while keys and values pass from rank to rank.
 
-At each step a rank attends to one rank's keys and passes them on; what it got is merged by log-sum-exp. In
-backward keys and values go round again, with their gradients behind them: each rank adds its part and
-passes them on, and after as many steps as ranks they are home. The gradients of each step need only the
-merged output and log-sum-exp, not the other steps (see `model/attention/kernel.py`). Messages travel while a
-rank computes (ring attention, arXiv:2310.01889).
+At each step a rank attends to one rank's keys, sends them on, and merges the result by log-sum-exp. In
+backward keys and values pass around again, followed by their gradients: each rank adds its part and sends
+them on, and after as many steps as ranks they are back at their owner. The gradients of a step need only the
+merged output and log-sum-exp, not the other steps (see `model/attention/kernel.py`). Communication overlaps
+with computation (ring attention, arXiv:2310.01889).
 
-Legend: t tokens of this rank, N query heads, K key/value heads, D head dim.
+Legend: t tokens of this rank, R of them, N query heads, K key/value heads, D head dim.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,8 +21,7 @@ from torch.autograd.function import once_differentiable
 from hydraulis.config.kinds import AttentionKind
 from hydraulis.model.attention.kernel import Attended, Heads, check_heads
 from hydraulis.model.attention.varlen import choose_kernel
-from hydraulis.parallel.context.meetings import Meeting
-from hydraulis.parallel.context.merge import merge_, widened
+from hydraulis.parallel.context.ring_steps import RingStep
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,20 +29,20 @@ class RingSequences:
     """A rank's chunks of a packed micro-batch.
 
     Attributes:
-        position_T: of this rank's tokens, each in its own sequence.
-        meetings: what its queries meet at each step, its own keys first.
-        group: the context ranks, in the order of their chunks.
-        attention: the kernel by which they attend.
+        position_T: Position of each of this rank's tokens in its sequence, int64 [t].
+        steps: Steps of the ring; the first attends to this rank's own keys.
+        group: Context ranks, in context order.
+        attention: Kernel that computes the attention.
     """
 
     position_T: Tensor
-    meetings: tuple[Meeting, ...]
+    steps: tuple[RingStep, ...]
     group: dist.ProcessGroup
     attention: AttentionKind = "auto"
 
     def attend(self, q_tND: Tensor, k_tKD: Tensor, v_tKD: Tensor) -> Tensor:
-        """Attend as `varlen_attention` does over the whole micro-batch; collective over the group."""
-        check_heads(Heads(q_tND, k_tKD, v_tKD), self.meetings[0].mask)
+        """Attend like `varlen_attention` over the whole micro-batch; collective over the group."""
+        check_heads(Heads(q_tND, k_tKD, v_tKD), self.steps[0].mask)
         return _attend(q_tND, k_tKD, v_tKD, self)
 
 
@@ -53,12 +52,12 @@ class _RingAttention(torch.autograd.Function):
         kernel = choose_kernel(q_tND, ring.attention)
         total: Attended | None = None
         own = torch.stack((k_tKD, v_tKD))
-        for meeting, key_value in zip(ring.meetings, _around(own, ring.group), strict=True):
+        for step, key_value in zip(ring.steps, _around(own, ring.group), strict=True):
             if total is None:
-                # Its own keys: every query sees one, itself.
-                total = widened(kernel.forward(meeting.heads(q_tND, key_value), meeting.mask))
-            elif not meeting.is_empty:
-                merge_(total, kernel.forward(meeting.heads(q_tND, key_value), meeting.mask), meeting.queries)
+                # The rank's own keys: every query sees at least itself.
+                total = widened(kernel.forward(step.heads(q_tND, key_value), step.mask))
+            elif not step.is_empty:
+                merge_(total, kernel.forward(step.heads(q_tND, key_value), step.mask), step.queries)
         assert total is not None
         o_tND = total.o_TND.to(q_tND.dtype)
         ctx.save_for_backward(q_tND, k_tKD, v_tKD, o_tND, total.log_sum_exp_TN)
@@ -75,23 +74,23 @@ class _RingAttention(torch.autograd.Function):
         dq_tND = torch.zeros_like(q_tND, dtype=wide, memory_format=torch.contiguous_format)
         own = torch.stack((k_tKD, v_tKD))
         dkey_value = torch.zeros_like(own, dtype=wide)
-        behind: _Passing | None = None
-        for meeting, key_value in zip(ring.meetings, _around(own, ring.group), strict=True):
+        transfer: _Transfer | None = None
+        for step, key_value in zip(ring.steps, _around(own, ring.group), strict=True):
             gradients = None
-            if not meeting.is_empty:
-                do_rND = meeting.of_queries(do_tND)
+            if not step.is_empty:
+                do_RND = step.select_queries(do_tND)
                 gradients = kernel.backward(
-                    do_rND, meeting.heads(q_tND, key_value), meeting.attended(attended), meeting.mask
+                    do_RND, step.heads(q_tND, key_value), step.attended(attended), step.mask
                 )
-            if behind is not None:
-                dkey_value = behind.wait()
+            if transfer is not None:
+                dkey_value = transfer.wait()
             if gradients is not None:
-                _add_(dq_tND, gradients.q_TND, meeting.queries)
-                _add_(dkey_value[0], gradients.k_SKD, meeting.keys)
-                _add_(dkey_value[1], gradients.v_SKD, meeting.keys)
-            behind = _pass_on(dkey_value, ring.group)
-        assert behind is not None
-        dk_tKD, dv_tKD = behind.wait().to(k_tKD.dtype)
+                _add_(dq_tND, gradients.q_TND, step.queries)
+                _add_(dkey_value[0], gradients.k_SKD, step.keys)
+                _add_(dkey_value[1], gradients.v_SKD, step.keys)
+            transfer = _start_transfer(dkey_value, ring.group)
+        assert transfer is not None
+        dk_tKD, dv_tKD = transfer.wait().to(k_tKD.dtype)
         return dq_tND.to(q_tND.dtype), dk_tKD, dv_tKD, None
 
 
@@ -99,44 +98,69 @@ _attend: Callable[[Tensor, Tensor, Tensor, RingSequences], Tensor] = _RingAttent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Passing:
-    """A tensor on its way to the next rank, and one that comes from the previous one."""
+class _Transfer:
+    """A pending send to the next rank and receive from the previous rank."""
 
     works: list[dist.Work]
     outgoing: Tensor
     incoming: Tensor
 
     def wait(self) -> Tensor:
-        """Return what has come, once both have arrived."""
+        """Wait for both, and return the received tensor."""
         for work in self.works:
             work.wait()
         return self.incoming
 
 
-def _pass_on(outgoing: Tensor, group: dist.ProcessGroup) -> _Passing:
-    """Start to send a tensor to the next rank, and to receive one of the same shape from the previous one."""
+def _start_transfer(outgoing: Tensor, group: dist.ProcessGroup) -> _Transfer:
+    """Start a send to the next rank, and a receive of the same shape from the previous rank."""
     rank, size = group.rank(), group.size()
     incoming = torch.empty_like(outgoing)
     operations = [
         dist.P2POp(dist.isend, outgoing, group=group, group_peer=(rank + 1) % size),
         dist.P2POp(dist.irecv, incoming, group=group, group_peer=(rank - 1) % size),
     ]
-    return _Passing(dist.batch_isend_irecv(operations), outgoing, incoming)
+    return _Transfer(dist.batch_isend_irecv(operations), outgoing, incoming)
 
 
 def _around(own: Tensor, group: dist.ProcessGroup) -> Iterator[Tensor]:
-    """Give every rank's tensor, this one's own first; while one is used the next is under way."""
-    held = own
+    """Yield the tensor of every rank, this rank's first; the next one is received while one is used."""
+    current = own
     for _ in range(group.size() - 1):
-        passing = _pass_on(held, group)
-        yield held
-        held = passing.wait()
-    yield held
+        transfer = _start_transfer(current, group)
+        yield current
+        current = transfer.wait()
+    yield current
 
 
 def _add_(total: Tensor, part: Tensor, rows: Tensor | None) -> None:
     if rows is None:
         total += part
     else:
-        # Each row once, so the sum depends on no order.
+        # `rows` has each row once, so the sum does not depend on an order.
         total[rows] += part
+
+
+def widened(attended: Attended) -> Attended:
+    """Return the result with its output in the dtype of the log-sum-exp, at least float32, for `merge_`."""
+    return Attended(attended.o_TND.to(attended.log_sum_exp_TN.dtype), attended.log_sum_exp_TN)
+
+
+def merge_(total: Attended, part: Attended, rows_R: Tensor | None) -> None:
+    """Merge attention over further keys into `total`, in place.
+
+    With `m = log(exp(l) + exp(l'))` the softmax over both blocks of keys gives
+    `o exp(l - m) + o' exp(l' - m)`, and its log-sum-exp is `m`.
+
+    Args:
+        total: Result in the wide dtype. Every query has seen a key, so that no log-sum-exp is minus infinity.
+        part: Result of the queries at `rows_R`.
+        rows_R: Rows of `total`, int64, each once; None for all rows.
+    """
+    rows = slice(None) if rows_R is None else rows_R
+    o_RND, log_sum_exp_RN = total.o_TND[rows], total.log_sum_exp_TN[rows]
+    merged_RN = torch.logaddexp(log_sum_exp_RN, part.log_sum_exp_TN)
+    weight_RN1 = (log_sum_exp_RN - merged_RN).exp()[..., None]
+    part_weight_RN1 = (part.log_sum_exp_TN - merged_RN).exp()[..., None]
+    total.o_TND[rows] = o_RND * weight_RN1 + part.o_TND * part_weight_RN1
+    total.log_sum_exp_TN[rows] = merged_RN

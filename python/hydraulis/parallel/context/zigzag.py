@@ -1,16 +1,15 @@
-"""Cuts every sequence into chunks so that each of cp ranks has the same tokens and about the same attention.
+"""The zigzag split: every context rank gets the same number of tokens and nearly the same attention work.
 
-A token attends to all before it, so equal runs are unequal work. A sequence is cut into 2 cp chunks, which
-are taken in pairs: the first and the last, the second and the last but one, and so on. With equal chunks each
-pair holds as many tokens as the next, and as many pairs of a query and a key (Llama 3's split,
-arXiv:2407.21783, section 3.3.2).
+A token attends to all earlier tokens, so runs of equal length have unequal work. Each sequence is cut into
+2 cp chunks, which form pairs: the first and the last, the second and the last but one, and so on. With equal
+chunks all pairs have the same number of tokens and of query-key pairs (Llama 3's split, arXiv:2407.21783,
+section 3.3.2).
 
-Where 2 cp does not divide the length, or the sequence has fewer tokens than chunks, the first chunks hold one
-token more than the others. So the pairs differ, and which rank takes which is chosen for each sequence of a
-micro-batch anew: pairs of more tokens go to the ranks that have fewest so far, and among those of equal
-tokens the one of most work goes to the rank of least. So the ranks' tokens differ by one at most, and not at
-all where cp divides their number; their work differs by about as many keys as the longest sequence has
-tokens, however many sequences there are.
+If 2 cp does not divide the length, some chunks have one token more, and the pairs differ. The pairs of each
+sequence are therefore assigned by the load so far: pairs with more tokens go to the ranks with the fewest
+tokens, and among pairs of equal tokens the pair with most work goes to the rank with least work. The ranks'
+tokens differ by at most 1, and are equal if cp divides the total. The ranks' work differs by about as many
+keys as the longest sequence has tokens, for any number of sequences.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,66 +22,66 @@ class CutSequence:
     """The chunks of one sequence.
 
     Attributes:
-        bounds: where its chunks begin, and its length: 2 cp + 1 ascending numbers. A chunk may be empty.
-        pairs: by rank, the number of its pair of chunks; 0 is the outermost.
+        bounds: Starts of the chunks and the length, 2 cp + 1 ascending numbers; a chunk may be empty.
+        pairs: Index of each rank's pair of chunks [cp]; 0 is the outermost pair.
     """
 
     bounds: tuple[int, ...]
     pairs: tuple[int, ...]
 
     def front(self, rank: int) -> range:
-        """Give the first chunk of a rank, as positions in the sequence."""
+        """Return the positions of a rank's first chunk."""
         pair = self.pairs[rank]
         return range(self.bounds[pair], self.bounds[pair + 1])
 
     def back(self, rank: int) -> range:
-        """Give the second chunk of a rank, as positions in the sequence."""
+        """Return the positions of a rank's second chunk."""
         pair = self.pairs[rank]
         return range(self.bounds[-2 - pair], self.bounds[-1 - pair])
 
 
 def zigzag_split(lengths: Sequence[int], cp: int) -> tuple[CutSequence, ...]:
-    """Cut sequences of these lengths for `cp` ranks; the same on every rank."""
-    balance = _Balance(cp)
-    return tuple(balance.cut(length) for length in lengths)
+    """Cut sequences of these lengths for `cp` ranks, with the same result on every rank."""
+    loads = _RankLoads(cp)
+    return tuple(loads.cut(length) for length in lengths)
 
 
-class _Balance:
-    """What the ranks have been given so far."""
+class _RankLoads:
+    """Tokens and work of each rank so far."""
 
     def __init__(self, cp: int) -> None:
         self._num_tokens = [0] * cp
         self._work = [0] * cp
 
     def cut(self, length: int) -> CutSequence:
-        """Cut the next sequence, and give its pairs of chunks to the ranks that need them."""
+        """Cut the next sequence and assign its pairs of chunks to the ranks."""
         cp = len(self._work)
         bounds = _bounds(length, cp)
         num_tokens = [_sum_over_pair(bounds, pair, _count) for pair in range(cp)]
-        work = [_sum_over_pair(bounds, pair, _seen) for pair in range(cp)]
-        taking = self._matched(num_tokens, work)
-        for rank, pair in enumerate(taking):
+        work = [_sum_over_pair(bounds, pair, _visible_keys) for pair in range(cp)]
+        assigned = self._assigned(num_tokens, work)
+        for rank, pair in enumerate(assigned):
             self._num_tokens[rank] += num_tokens[pair]
             self._work[rank] += work[pair]
-        return CutSequence(bounds, tuple(taking))
+        return CutSequence(bounds, tuple(assigned))
 
-    def _matched(self, num_tokens: Sequence[int], work: Sequence[int]) -> list[int]:
-        """Choose a pair for each rank."""
+    def _assigned(self, num_tokens: Sequence[int], work: Sequence[int]) -> list[int]:
+        """Return a pair of chunks for each rank."""
         cp = len(work)
         by_need = sorted(range(cp), key=lambda rank: (self._num_tokens[rank], self._work[rank], rank))
         by_size = sorted(range(cp), key=lambda pair: (-num_tokens[pair], -work[pair], pair))
-        taking = [0] * cp
+        assigned = [0] * cp
         ranks = iter(by_need)
         for _, pairs in groupby(by_size, key=lambda pair: num_tokens[pair]):
-            alike = list(pairs)
-            takers = sorted((next(ranks) for _ in alike), key=lambda rank: (self._work[rank], rank))
-            for rank, pair in zip(takers, alike, strict=True):
-                taking[rank] = pair
-        return taking
+            equal_pairs = list(pairs)
+            receivers = sorted((next(ranks) for _ in equal_pairs), key=lambda rank: (self._work[rank], rank))
+            for rank, pair in zip(receivers, equal_pairs, strict=True):
+                assigned[rank] = pair
+        return assigned
 
 
 def _bounds(length: int, cp: int) -> tuple[int, ...]:
-    """Cut into 2 cp chunks; what is left over goes to the front chunks, then to the outermost of the back."""
+    """Cut into 2 cp chunks; surplus tokens go to the front chunks, then to the outermost back chunks."""
     size, left = divmod(length, 2 * cp)
     sizes = [size] * (2 * cp)
     for chunk in [*range(cp), *range(2 * cp - 1, cp - 1, -1)][:left]:
@@ -91,7 +90,7 @@ def _bounds(length: int, cp: int) -> tuple[int, ...]:
 
 
 def _sum_over_pair(bounds: Sequence[int], pair: int, measure: Callable[[int], int]) -> int:
-    """Sum what grows from the start to the end of each chunk of a pair."""
+    """Sum the increase of `measure` over both chunks of a pair."""
     front = measure(bounds[pair + 1]) - measure(bounds[pair])
     return front + measure(bounds[-1 - pair]) - measure(bounds[-2 - pair])
 
@@ -100,6 +99,6 @@ def _count(position: int) -> int:
     return position
 
 
-def _seen(position: int) -> int:
-    """Count the keys that the queries before a position see: 1, 2, and so on."""
+def _visible_keys(position: int) -> int:
+    """Return the number of visible keys of all queries before a position: 1 + 2 + ... + position."""
     return position * (position + 1) // 2

@@ -14,7 +14,7 @@ from hydraulis.config.run import RunConfig, to_dict
 from hydraulis.data.sources.data_files import DataFile, describe_difference
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.parameters import checkpoint_name
-from hydraulis.model.wide import wide_dtype
+from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint
 from hydraulis.runtime.checkpoint.manifest import DataCursor, Manifest, torn
 from hydraulis.runtime.checkpoint.position import batch_settings

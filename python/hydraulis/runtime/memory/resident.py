@@ -7,7 +7,7 @@ import torch
 
 from hydraulis._core import Cluster, Home, Scheme
 from hydraulis.config.run import RunConfig
-from hydraulis.model.wide import wide_dtype
+from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.state.buffers import largest_stage
 from hydraulis.runtime.state.optimizer_shard import num_home_buffers
 from hydraulis.runtime.state.parameters import ModelParameters

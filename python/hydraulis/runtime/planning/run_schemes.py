@@ -7,7 +7,7 @@ from hydraulis._core import Cluster, CostProfile, Scheme, Strategy
 from hydraulis.config.planner import MIB, PlannerConfig
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
-from hydraulis.parallel.context.degree import check_context_degree
+from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.memory.resident import held_memory
 

@@ -12,7 +12,7 @@ from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.files import check_folder_writable, nearest_existing
-from hydraulis.model.wide import wide_dtype
+from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.records.run_directory import named_folder, not_made

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hydraulis._core import Position, Scheme, held_slices
-from hydraulis.model.wide import wide_dtype
+from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.state.parameters import ModelParameters
 

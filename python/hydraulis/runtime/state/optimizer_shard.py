@@ -11,7 +11,7 @@ from torch import Tensor
 from hydraulis._core import Cluster, Home, Scheme
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.model.parameters import checkpoint_name
-from hydraulis.model.wide import wide_dtype
+from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.ranks.streams import Landmark
 from hydraulis.runtime.state.adamw import MOMENTS, HomeAdamW, Run, Update

@@ -1,7 +1,7 @@
 import pytest
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.packed import PackedSequences
+from hydraulis.model.sequences import PackedSequences
 
 
 def test_positions_restart_in_each_segment() -> None:
@@ -17,6 +17,6 @@ def test_positions_go_to_the_device() -> None:
 
 @pytest.mark.parametrize("lengths", [[], [3, 0], [-1]])
 def test_empty_segments_are_refused(lengths: list[int]) -> None:
-    with pytest.raises(InvalidInputError, match="at least one segment") as caught:
+    with pytest.raises(InvalidInputError, match="lengths = ") as caught:
         PackedSequences.from_lengths(lengths, "cpu")
     assert caught.value.code == "micro_batch_invalid"
