@@ -1,4 +1,4 @@
-"""Every family's logits and parameter names against transformers, from the config.json that it writes."""
+"""Logits and parameter names of every family against transformers, from its config.json."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama with biases": ("Llama", {"attention_bias": True, "mlp_bias": True, "rope_parameters": LINEAR}),
     "mistral": ("Mistral", {"sliding_window": None}),
     "mistral nemo": ("Mistral", {"sliding_window": None, "head_dim": 10}),
-    # As long as the longest: up to there it changes nothing.
+    # A window of the longest sequence changes nothing.
     "mistral with a window": ("Mistral", {"sliding_window": 37}),
     "qwen3 with a window": (
         "Qwen3",
@@ -65,7 +65,7 @@ LENGTHS = [37, 1, 11]
 
 @pytest.fixture(params=FAMILIES)
 def reference(request: pytest.FixtureRequest) -> PreTrainedModel:
-    """Make a model with random parameters, its norms not all ones and its biases not all zeros."""
+    """Build a model with random parameters, including its norms and biases."""
     family, changes = FAMILIES[request.param]
     config = getattr(transformers, f"{family}Config")(**SHAPE | changes)
     torch.manual_seed(0)
@@ -78,7 +78,7 @@ def reference(request: pytest.FixtureRequest) -> PreTrainedModel:
 
 
 def decoder_of(reference: PreTrainedModel, folder: Path) -> Decoder:
-    """Read what `reference` writes for its shape, and take its parameters by their names."""
+    """Build the decoder from the config.json of `reference`, with its parameters by name."""
     reference.config.save_pretrained(folder)
     config = from_hugging_face(folder / "config.json")
     with torch.device("meta"):

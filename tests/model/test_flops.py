@@ -1,4 +1,4 @@
-"""What a step computes, against torch's own count of it."""
+"""The operations of a step, against torch's own count."""
 
 import pytest
 import torch
@@ -32,6 +32,6 @@ def test_attention_is_each_pair_of_a_query_and_an_earlier_key() -> None:
     by_hand = pairs * 2 * 2 * config.head_dim * config.num_attention_heads * config.num_hidden_layers * 3
     counted = training_flops(config, length, length**2) - training_flops(config, length, 0)
     assert counted == pytest.approx(by_hand, rel=2e-3)
-    # Two sequences that are packed together do not see each other.
+    # Two packed sequences do not attend to each other.
     two = training_flops(config, 2 * length, 2 * length**2) - training_flops(config, 2 * length, 0)
     assert two == pytest.approx(2 * counted)

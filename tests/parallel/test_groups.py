@@ -41,7 +41,8 @@ def test_a_single_rank_needs_no_group() -> None:
 def test_a_group_of_others_is_refused_to_this_rank_alone() -> None:
     member, _, other = run_ranks(3, refusal, [[0, 1]], [0, 1])
     assert member is None
-    assert other.startswith("argument_invalid: no process group of ranks (0, 1): this rank is not in it")
+    assert other.startswith("argument_invalid: ")
+    assert "(0, 1)" in other
 
 
 def test_a_group_that_was_not_made_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""The slow twin of every attention kernel: one masked softmax over all T x S pairs, left to autograd."""
+"""The reference of every attention kernel: one masked softmax over all T x S pairs, with autograd."""
 
 import math
 
@@ -11,7 +11,7 @@ HEAD_DIM = 16
 
 
 def masked_softmax(heads: Heads, mask: AttentionMask) -> tuple[Tensor, Tensor]:
-    """Give o_TND, 0 where a query sees no key, and the log-sum-exp of its scores, in the heads' dtype."""
+    """Return o_TND, 0 for a query without visible keys, and the log-sum-exp, in the heads' dtype."""
     q_TND, k_SKD, v_SKD = heads
     group = q_TND.shape[1] // k_SKD.shape[1]
     k_SND, v_SND = k_SKD.repeat_interleave(group, dim=1), v_SKD.repeat_interleave(group, dim=1)
@@ -22,7 +22,7 @@ def masked_softmax(heads: Heads, mask: AttentionMask) -> tuple[Tensor, Tensor]:
 
 
 def visible(mask: AttentionMask) -> Tensor:
-    """Say of each pair of query and key, token by token, whether the mask lets it be."""
+    """Return for each query and key whether the mask makes the key visible, bool [T, S]."""
 
     def places(segments: Segments) -> list[tuple[int, int]]:
         return [(i, place) for i, length in enumerate(segments.lengths) for place in range(length)]
@@ -59,7 +59,7 @@ def mask_of(queries: list[int], keys: list[int], *, causal: bool, device: str = 
 
 
 def expected_gradients(heads: Heads, mask: AttentionMask, do_TND: Tensor) -> Heads:
-    """Give the gradients of the twin, from autograd."""
+    """Return the gradients of the reference by autograd."""
     leaves = Heads(*(x.detach().clone().requires_grad_() for x in heads))
     o_TND, _ = masked_softmax(leaves, mask)
     return Heads(*torch.autograd.grad(o_TND, leaves, do_TND))

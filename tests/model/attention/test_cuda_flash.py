@@ -1,4 +1,4 @@
-"""What can be known of the CUDA kernels without a device: shapes by torch's own shape functions, refusals."""
+"""Properties of the CUDA kernels without a device: shapes from torch's shape functions, and refusals."""
 
 import sys
 from pathlib import Path
@@ -20,7 +20,7 @@ from model.attention.reference import mask_of, random_heads
 
 
 class RecordedPackage(ModuleType):
-    """The two functions of flash-attn 2.8 that are used, with their parameters, giving shapes alone."""
+    """The two used functions of flash-attn 2.8 with their parameters, returning shapes only."""
 
     def __init__(self) -> None:
         super().__init__("flash_attn.flash_attn_interface")
@@ -81,7 +81,7 @@ def assert_shapes(kernel: AttentionKernel) -> None:
 
 
 class RecordedOps(TorchDispatchMode):
-    """Remembers what torch's flash attention was called with."""
+    """Records the arguments of torch's flash attention."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -103,7 +103,7 @@ def test_torchs_own_shape_functions_take_the_call() -> None:
 
 
 def test_segments_of_one_query_are_not_said_to_be_so_since_others_may_be_empty() -> None:
-    # Where the longest has one query, both libraries view grouped queries as one for each segment.
+    # If the longest segment has one query, both libraries group queries by segment.
     mask = mask_of([1, 0, 1], [3, 4, 2], causal=False, device="cpu")
     assert cuda_flash._boundaries(mask)[2:] == (2, 4)
 
@@ -129,7 +129,7 @@ def test_the_package_is_called_by_its_parameters(monkeypatch: pytest.MonkeyPatch
         ("flash_attn", "2.8.3.post2", True),
         ("flash_attn", "2.7.0+cu13torch2.11", True),
         ("flash_attn", "2.6.3", False),
-        # It has other functions, and its folder's name is the same.
+        # Another package with the same folder name.
         ("flash_attn_4", "4.0.0b36", False),
     ],
 )
@@ -175,7 +175,7 @@ def test_head_dims_that_flash_cannot_take_are_computed_plainly(head_dim: int) ->
     with FakeTensorMode():
         q_TND = torch.empty(4, 2, head_dim, dtype=torch.bfloat16, device="cuda")
         assert choose_kernel(q_TND).kind == "plain"
-        with pytest.raises(InvalidInputError, match="multiples of 8 up to 256") as caught:
+        with pytest.raises(InvalidInputError, match=r"multiples of 8 .*256") as caught:
             choose_kernel(q_TND, "torch-flash")
     assert caught.value.code == "attention_unsupported"
     assert "train.attention = 'torch-flash'" in str(caught.value)
@@ -186,7 +186,7 @@ def test_devices_that_are_too_old_are_refused(monkeypatch: pytest.MonkeyPatch) -
     with FakeTensorMode():
         q_TND = torch.empty(4, 2, 64, dtype=torch.bfloat16, device="cuda")
         assert choose_kernel(q_TND).kind == "plain"
-        with pytest.raises(InvalidInputError, match=r"compute capability 8\.0"):
+        with pytest.raises(InvalidInputError, match=r"8\.0"):
             choose_kernel(q_TND, "torch-flash")
 
 

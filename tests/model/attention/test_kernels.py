@@ -1,4 +1,4 @@
-"""The kernels that run on the CPU against the slow twin: output, log-sum-exp, gradients, blocks of keys."""
+"""The CPU kernels against the reference: output, log-sum-exp, gradients, blocks of keys."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from hydraulis.model.attention.kernel import Attended, AttentionKernel, Attentio
 from hydraulis.model.attention.plain import PlainAttention
 from model.attention.reference import expected_gradients, mask_of, masked_softmax, random_heads
 
-# With so few scores a block holds a query or a few, and segments are cut.
+# Limits that cut segments into blocks of one or a few queries.
 KERNELS: list[AttentionKernel] = [CpuFlash(), PlainAttention(), PlainAttention(block_scores=100)]
 any_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=["flash", "plain", "plain in blocks"])
 
@@ -69,7 +69,7 @@ def merge(first: Attended, second: Attended) -> Attended:
 
 @any_kernel
 def test_blocks_of_keys_put_together_equal_all_keys_at_once(kernel: AttentionKernel) -> None:
-    """Each sequence's second half attends to its first half as a whole block, and to itself causally."""
+    """Attend from each second half to the first half as a whole block, and to itself causally."""
     halves, wholes = [5, 1, 8], [10, 2, 16]
     own, other = mask_of(halves, halves, causal=True), mask_of(halves, halves, causal=False)
     whole = mask_of(wholes, wholes, causal=True)
@@ -114,8 +114,8 @@ def test_lower_precisions(kernel: AttentionKernel, dtype: torch.dtype, tolerance
 @pytest.mark.parametrize(
     ("queries", "keys", "causal"), [([3, 4], [7], False), ([3], [4], True), ([3, 4], [4, 3], True)]
 )
-def test_masks_that_mean_nothing_are_refused(queries: list[int], keys: list[int], *, causal: bool) -> None:
-    with pytest.raises(InvalidInputError, match="cut both alike") as caught:
+def test_ambiguous_masks_are_refused(queries: list[int], keys: list[int], *, causal: bool) -> None:
+    with pytest.raises(InvalidInputError, match=f"causal = {causal}") as caught:
         mask_of(queries, keys, causal=causal)
     assert caught.value.code == "micro_batch_invalid"
 
@@ -125,5 +125,5 @@ def test_keys_must_be_those_of_the_mask() -> None:
     heads = random_heads(mask, 2, 1)
     check_heads(heads, mask)
     wrong: Tensor = heads.k_SKD[:3]
-    with pytest.raises(InvalidInputError, match="k_SKD holds 3 tokens, but its segments hold 4"):
+    with pytest.raises(InvalidInputError, match=r"k_SKD .* 3 tokens, .* 4;"):
         check_heads(heads._replace(k_SKD=wrong), mask)

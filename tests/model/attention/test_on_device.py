@@ -1,4 +1,4 @@
-"""The CUDA kernels on a device, against the slow twin in float64."""
+"""The CUDA kernels on a device, against the reference in float64."""
 
 import pytest
 import torch

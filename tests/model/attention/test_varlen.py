@@ -1,4 +1,4 @@
-"""Attention as the model calls it: differentiable, checked, on whichever kernel fits."""
+"""The model's attention: differentiable, checked, on the first kernel that fits."""
 
 import pytest
 import torch
@@ -44,7 +44,7 @@ def test_a_kernel_that_does_not_fit_is_refused_with_the_reason() -> None:
     heads = random_heads(MASK, 2, 2)
     missing = "flash-attn, 2.7 or later, is not installed"
     for kind, reason in (("flash-attn", missing), ("torch-flash", "it runs on cuda")):
-        with pytest.raises(InvalidInputError, match="float64 heads of dim 16 on cpu") as caught:
+        with pytest.raises(InvalidInputError, match=r"float64 .*dim 16 .*cpu") as caught:
             varlen_attention(*heads, SEGMENTS, kind)  # type: ignore[arg-type]
         assert caught.value.code == "attention_unsupported"
         assert reason in str(caught.value)
@@ -69,12 +69,12 @@ def test_the_kernel_that_is_asked_for_computes(monkeypatch: pytest.MonkeyPatch) 
 
 def test_tokens_and_segments_must_agree() -> None:
     heads = random_heads(MASK, 2, 2)
-    with pytest.raises(InvalidInputError, match="q_TND holds 7 tokens, but its segments hold 8") as caught:
+    with pytest.raises(InvalidInputError, match=r"q_TND .* 7 tokens, .* 8;") as caught:
         attend(heads._replace(q_TND=heads.q_TND[1:]))
     assert caught.value.code == "micro_batch_invalid"
 
 
 def test_a_strided_head_dim_is_refused() -> None:
     strided = torch.randn(8, HEAD_DIM, 2).transpose(1, 2)
-    with pytest.raises(InvalidInputError, match="stride 2 in its last dim"):
+    with pytest.raises(InvalidInputError, match="stride 2"):
         attend(Heads(strided, strided, strided))

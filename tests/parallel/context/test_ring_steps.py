@@ -27,9 +27,7 @@ def test_the_steps_have_exactly_the_pairs_of_causal_attention(lengths: list[int]
             keys = step.select_keys(torch.arange(len(theirs))).tolist()
             pairs = visible(step.mask).nonzero().tolist()
             assert step.is_empty == (not pairs)
-            pairs_seen += [
-                (positions[rank][queries[q]], theirs[keys[k]]) for q, k in pairs
-            ]
+            pairs_seen += [(positions[rank][queries[q]], theirs[keys[k]]) for q, k in pairs]
     expected = [
         ((i, q), (i, k)) for i, length in enumerate(lengths) for q in range(length) for k in range(q + 1)
     ]
