@@ -1,4 +1,4 @@
-"""What a whole small model keeps of a micro-batch, storage by storage."""
+"""Counts the bytes that a whole small model saves for backward."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from hydraulis._core import Position
 from hydraulis.config.kinds import CheckpointingKind
 from hydraulis.data.collate import collate
 from hydraulis.parallel.groups import ProcessGroups
-from hydraulis.profile.memory import activation_bytes
+from hydraulis.profile.activations import activation_bytes
 from hydraulis.runtime.pipeline.stage import Stage, StageKinds
 from hydraulis.runtime.state.buffers import StrategyBuffers
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -24,7 +24,7 @@ def stage_bytes(
     checkpointing: CheckpointingKind = "none",
     **changes: Any,
 ) -> int:
-    """Count what is kept of one sequence, or of several of such lengths."""
+    """Count the saved bytes of one sequence, or of several sequences with these lengths."""
     parameters = ModelParameters.of(small_config(**changes))
     whole = Position.all(Scheme("<1>").under(checkpointing))[0]
     buffers = StrategyBuffers.for_schemes(parameters, [whole.scheme], dtype)

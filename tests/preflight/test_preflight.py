@@ -82,8 +82,8 @@ def test_what_is_not_indexed_yet_is_tried(made: Path) -> None:
     assert found["data"].text == f"source 0, 1 file: no index yet; {tried}"
     assert "the files of" in found["model"].text
     assert "up to 64 tokens may come, 96 are admitted" in found["longest"].text
-    says = "9,536.743164 MiB of the profile; planner.memory_mib = 6 is not looked at"
-    assert found["memory"].text.endswith(f"are left for activations and what transfers stage, of {says}")
+    assert "9,536.743164 MiB of the profile" in found["memory"].text
+    assert "planner.memory_mib = 6 " in found["memory"].text
     small = looks(read(made, "data.tokens_per_batch=63"))["longest"].text
     assert small.startswith(
         "up to 64 tokens may come (more than data.tokens_per_batch = 63, which its batch then"
@@ -401,7 +401,7 @@ def test_a_warning_is_a_line_and_refuses_nothing(made: Path, capsys: pytest.Capt
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
     line, memory = lines
     assert memory.startswith("warning  memory ")
-    assert memory.endswith("planner.memory_mib = 6 is not looked at")
+    assert "planner.memory_mib = 6 " in memory
     assert line.startswith("warning  strategies     1 strategy over <tp2> on 4 ranks")
     assert main([*command, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -412,7 +412,7 @@ def test_a_warning_is_a_line_and_refuses_nothing(made: Path, capsys: pytest.Capt
     ]
 
 
-def test_a_presets_memory_that_is_not_looked_at_is_no_warning(
+def test_an_unused_memory_of_a_preset_is_no_warning(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (made / "run.toml").read_text().replace("memory_mib = 6\n", "")
@@ -422,7 +422,7 @@ def test_a_presets_memory_that_is_not_looked_at_is_no_warning(
         assert main([*command, *override]) == 0
         (line,) = [line for line in capsys.readouterr().out.splitlines() if line.split()[1] == "memory"]
         assert line.startswith(f"{status} ")
-        assert line.endswith(" is not looked at")
+        assert " planner.memory_mib = " in line
 
 
 def test_a_configuration_that_is_refused_is_one_line(made: Path, capsys: pytest.CaptureFixture[str]) -> None:

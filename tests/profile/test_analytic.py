@@ -1,4 +1,4 @@
-"""The core's arithmetic of memory against what a stage keeps, storage by storage."""
+"""The core's memory formulas against the counted bytes of a stage."""
 
 import json
 from typing import Any, get_args

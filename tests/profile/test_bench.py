@@ -1,9 +1,9 @@
-"""Where what is measured is computed."""
+"""The placement of measured replicas."""
 
 import pytest
 
 from hydraulis import Cluster, InvalidInputError, Scheme, Strategy
-from hydraulis.profile.bench import side_by_side
+from hydraulis.profile.bench import place_replicas
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ def test_replicas_are_measured_where_plans_place_them(
     scheme: str, gpus: int, node: int, first_ranks: list[int]
 ) -> None:
     cluster = Cluster(gpus=gpus, gpus_per_node=node)
-    replicas = side_by_side(Scheme(scheme), cluster)
+    replicas = place_replicas(Scheme(scheme), cluster)
     assert [ranks[0] for ranks in replicas] == first_ranks
     assert replicas == Strategy(f"{len(first_ranks)}x{scheme}").place(cluster)
 
 
 def test_a_scheme_without_a_place_is_refused() -> None:
     with pytest.raises(InvalidInputError) as refusal:
-        side_by_side(Scheme("<tp12>"), Cluster(gpus=16, gpus_per_node=8))
+        place_replicas(Scheme("<tp12>"), Cluster(gpus=16, gpus_per_node=8))
     assert refusal.value.code == "strategy_unplaceable"

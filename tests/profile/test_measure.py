@@ -1,4 +1,4 @@
-"""A measured profile: sound, the same on every rank, and one that plans."""
+"""A measured profile: valid, equal on every rank, and usable for plans."""
 
 import json
 from pathlib import Path
@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from hydraulis import Cluster, CostProfile, Planner, Scheme
-from hydraulis.profile.links import exchanges_to_measure, with_links
-from hydraulis.profile.measure import NUM_MIXES, observed
+from hydraulis.planner.profile_document import with_links
+from hydraulis.profile.links import exchanges_to_measure
+from hydraulis.profile.measure import NUM_MIXES, replica_observations
 from hydraulis.profile.observations import Observation, Observations, Timing
 from ranks import run_ranks
 from runtime.measure_workers import (
@@ -22,7 +23,7 @@ from runtime.measure_workers import (
 )
 from small_model import build_decoder, small_config
 
-# Not a multiple of the tensor group: one rank is left over there.
+# Not a multiple of the tensor group, so one rank is outside all replicas of <tp2>.
 NUM_RANKS = 3
 CLUSTER = Cluster(gpus=NUM_RANKS, gpus_per_node=NUM_RANKS)
 FLOAT32 = 4
@@ -68,25 +69,25 @@ def test_stage_multipliers_are_around_one(entries: dict[str, dict[str, Any]]) ->
     multipliers = entries["<pp3>"]["stage_multipliers"]
     assert len(multipliers) == 3
     assert sum(multipliers) == pytest.approx(3)
-    # Which stage is the slowest is a matter of time, and not asserted.
+    # The slowest stage depends on timing and is not asserted.
     assert min(multipliers) > 0
 
 
-def test_memory_is_counted_not_guessed(document: dict[str, Any], entries: dict[str, dict[str, Any]]) -> None:
+def test_memory_is_counted_exactly(document: dict[str, Any], entries: dict[str, dict[str, Any]]) -> None:
     config = small_config(vocab_size=256)
     sizes = {name: parameter.numel() for name, parameter in build_decoder(config).named_parameters()}
     total = sum(sizes.values())
     # Parameters and gradients; master parameters, gradients and two moments.
     assert document["memory"]["home_bytes"] == 4 * FLOAT32 * total
     layer = sum(size for name, size in sizes.items() if name.startswith("layers.0."))
-    # The buffers are those of the largest stage, whichever a rank is in; a last one has the loss, which keeps
-    # the head's gradient.
+    # Every rank's buffers have the size of the largest stage; a last stage saves the head's gradient for the
+    # loss.
     head = sizes["lm_head.weight"]
     shares = {"<1>": head, "<1,full>": head, "<tp2>": head // 2, "<cp2>": head}
     expected: dict[str, Any] = {text: FLOAT32 * (2 * total + share + 1) for text, share in shares.items()}
     expected["<pp3>"] = [FLOAT32 * (2 * total + more) for more in (0, 0, head + 1)]
     assert {text: entry["held_bytes"] for text, entry in entries.items()} == expected
-    # The home of each stage's parameters; of a single stage it is that of all.
+    # The optimizer state of each stage's parameters; a single stage has that of all parameters.
     first, middle, last = entries["<pp3>"]["stage_home_bytes"]
     assert first == 4 * FLOAT32 * (sizes["embed_tokens.weight"] + layer)
     assert middle == 4 * FLOAT32 * layer
@@ -97,7 +98,7 @@ def test_memory_is_counted_not_guessed(document: dict[str, Any], entries: dict[s
 
 
 @pytest.mark.parametrize("wider", ["<tp2>", "<cp2>"])
-def test_a_wider_block_keeps_less_and_admits_more(
+def test_a_wider_stage_saves_less_and_has_a_larger_cap(
     reports: list[Report], entries: dict[str, dict[str, Any]], wider: str
 ) -> None:
     profile = CostProfile.from_json(reports[0].profile)
@@ -112,26 +113,26 @@ def test_the_kind_of_context_parallelism_is_recorded(reports: list[Report]) -> N
     assert [profile.context(Scheme(text)) for text in SCHEMES] == [None, None, None, "ring", None]
 
 
-def test_each_kind_of_checkpointing_is_measured_as_it_is(
+def test_each_kind_of_checkpointing_is_measured(
     reports: list[Report], entries: dict[str, dict[str, Any]]
 ) -> None:
     none, selective, full = reports[0].kept
     assert reports[1].kept == reports[0].kept
     assert none > selective > full > 0
     plain, recomputed = (entries[text]["activation_bytes_per_token"] for text in ("<1>", "<1,full>"))
-    # In backward one of the layers is there as without checkpointing; what is kept is a third of that.
+    # Backward recomputes one layer completely; the saved bytes are a third of that.
     assert plain / small_config().num_hidden_layers < recomputed < 0.6 * plain
 
 
 def test_no_forward_is_counted_twice() -> None:
-    # Of two sizes; with checkpointing beside the same stage without it.
+    # Two sizes; with checkpointing, the same stage without checkpointing as well.
     assert run_ranks(1, forwards_counted) == [{"none": 2, "selective": 4, "full": 4}]
 
 
 @pytest.mark.parametrize(
     ("strategy", "ranks"), [("3x<1>", 3), ("1x<tp2>", 2), ("1x<pp2>", 2), ("1x<pp3>", 3), ("1x<cp2>", 2)]
 )
-def test_predicted_memory_is_near_what_every_rank_holds(
+def test_predicted_memory_is_near_the_memory_of_every_rank(
     reports: list[Report], strategy: str, ranks: int
 ) -> None:
     pairs = reports[0].memory[strategy]
@@ -140,7 +141,7 @@ def test_predicted_memory_is_near_what_every_rank_holds(
     assert not reports[1].memory[strategy]
 
 
-def test_so_it_is_where_a_micro_batch_takes_the_room_of_several(reports: list[Report]) -> None:
+def test_predicted_memory_is_near_if_a_micro_batch_uses_the_memory_of_several(reports: list[Report]) -> None:
     long = reports[0].long
     assert long.longest == pytest.approx(2.0)
     assert long.measured == pytest.approx(1.0)
@@ -151,39 +152,39 @@ def test_so_it_is_where_a_micro_batch_takes_the_room_of_several(reports: list[Re
     )
 
 
-def test_so_it_is_where_both_ends_of_a_pipeline_hold_the_same_parameters(reports: list[Report]) -> None:
+def test_predicted_memory_is_near_if_both_ends_of_a_pipeline_share_parameters(reports: list[Report]) -> None:
     pairs = reports[0].tied_memory["1x<pp2>"]
     assert len(pairs) == 2
     assert [planned for planned, _ in pairs] == pytest.approx([held for _, held in pairs], rel=0.05)
 
 
-def test_on_several_nodes_ranks_hold_hardly_more_than_planned(reports: list[Report]) -> None:
+def test_on_several_nodes_ranks_use_hardly_more_than_predicted(reports: list[Report]) -> None:
     for strategy, pairs in reports[0].nodes_memory.items():
         for planned, held in pairs:
-            # Rooms for parameters on their way out are planned for the fullest rank of any plan.
+            # The prediction includes send buffers for the fullest rank of any plan.
             assert 0.98 * held <= planned < 1.35 * held, (strategy, pairs)
     assert len(reports[0].nodes_memory) == 2
 
 
-def test_how_many_sequences_tokens_are_in_makes_no_difference(reports: list[Report]) -> None:
+def test_the_number_of_sequences_does_not_change_the_bytes(reports: list[Report]) -> None:
     for of_context in reports[0].split:
         assert of_context[0] > 0
         assert len(set(of_context)) == 1, of_context
 
 
-def test_the_first_stage_of_a_pipeline_holds_several_micro_batches(
+def test_the_first_stage_of_a_pipeline_has_several_micro_batches(
     entries: dict[str, dict[str, Any]],
 ) -> None:
-    # Three micro-batches of one layer on it, against one of three layers and the head.
+    # Three micro-batches of one layer on the first stage, against one of three layers and the head.
     first, second, last = entries["<pp3>"]["activation_bytes_per_token"]
     assert 0.5 < first / entries["<1>"]["activation_bytes_per_token"] < 1.1
-    # Two of one layer, and one with the head beside it.
+    # The second stage has two micro-batches, and the last has one and the head.
     assert second < first
     assert last > second / 2
 
 
 def test_forward_and_backward_have_their_shares(entries: dict[str, dict[str, Any]]) -> None:
-    # A backward that computes the forward again leaves that a smaller share.
+    # Recomputation in backward makes the share of forward smaller.
     least = dict.fromkeys(entries, 0.15) | {"<1,full>": 0.1}
     for text, entry in entries.items():
         assert least[text] < entry["forward_share"] < 0.6, text
@@ -206,58 +207,56 @@ def test_progress_goes_from_nothing_to_all(reports: list[Report]) -> None:
         assert report.shares[0] == 0.0
         assert report.shares[-1] == 1.0
         assert all(0.0 <= share < 1.0 for share in report.shares[:-1])
-    # What is shown is rank 0's.
+    # The shown progress is that of rank 0.
     assert reports[0].shares == sorted(reports[0].shares)
-    # At the start, after each micro-batch of a scheme that is not yet known well enough, and once for each
-    # pass. Three replicas of <1> and of <1,full> are timed at once; the others need three passes.
+    # Reports at the start, after each micro-batch of an imprecise scheme, and after each pass. Three replicas
+    # of <1> and of <1,full> are timed in one pass; the other schemes need three passes.
     assert len(reports[0].shares) == 1 + (5 * NUM_MIXES + 1) + 2 * (3 * NUM_MIXES + 1)
 
 
-# It asks before the first micro-batch of each scheme, and then before each of <1>, which every rank runs by
-# itself, and of <tp2>, from which one rank is left over. A pass that was not finished is kept.
+# A stop is checked before the first micro-batch of each scheme, and then before each micro-batch of <1>, on
+# three replicas, and of <tp2>, on one. The file has the observations of an incomplete pass too.
 @pytest.mark.parametrize(
-    ("times", "kept"),
+    ("times", "recorded"),
     [(1, 0), (2, 0), (2 + 5, 5 * NUM_RANKS), (2 + NUM_MIXES + 3, NUM_MIXES * NUM_RANKS + 3)],
 )
-def test_a_stop_ends_a_long_measurement_on_every_rank(tmp_path: Path, times: int, kept: int) -> None:
-    told = run_ranks(NUM_RANKS, stop_measuring, tmp_path / "kept", times, ("<1>", "<tp2>"))
-    assert told == [(True, kept)] * NUM_RANKS
+def test_a_stop_ends_a_long_measurement_on_every_rank(tmp_path: Path, times: int, recorded: int) -> None:
+    results = run_ranks(NUM_RANKS, stop_measuring, tmp_path / "file", times, ("<1>", "<tp2>"))
+    assert results == [(True, recorded)] * NUM_RANKS
 
 
-def test_it_measures_with_parameters_that_are_not_all_zero(reports: list[Report]) -> None:
+def test_measurements_use_initialized_parameters(reports: list[Report]) -> None:
     assert all(report.filled for report in reports)
 
 
 @pytest.mark.parametrize("text", ["<tp2,pp2>", "<cp2,pp2>"])
 def test_a_stage_takes_as_long_as_its_slowest_rank_in_the_median_pass(text: str) -> None:
-    """Two replicas, two passes; the total tells which of the two ranks of a stage is slower."""
+    """Two replicas, two passes; the total time decides which of the two ranks of a stage is slower."""
     first = [(1, 10), (2, 5), (7, 7), (1, 1), (1, 10), (2, 5), (9, 9), (99, 99)]
     second = [(3, 30), (4, 40), (7, 7), (1, 1), (3, 30), (4, 40), (9, 9), (1, 1)]
     bench: Any = SimpleNamespace(scheme=Scheme(text), replicas=[[0, 1, 2, 3], [4, 5, 6, 7]])
     observations = Observations()
     for timings in (first, second):
         gathered = [{(text, 5): Timing(*timing)} for timing in timings]
-        for observation in observed(gathered, bench, [40, 2], 5):
+        for observation in replica_observations(gathered, bench, [40, 2], 5):
             observations.add(observation)
     # Slowest first: (1, 10), (4, 40) twice; then (7, 7), (7, 7), (99, 99), (9, 9).
     assert observations.stage_times(text, [40, 2]) == [Timing(2.5, 25.0), Timing(8.0, 8.0)]
 
 
-def test_what_was_timed_is_in_the_file_and_a_later_measurement_goes_on_from_it(
-    reports: list[Report], file: Path
-) -> None:
+def test_a_later_measurement_continues_from_the_file(reports: list[Report], file: Path) -> None:
     header, *lines = file.read_text().splitlines()
     assert json.loads(header)["ranks"] == NUM_RANKS
     observations = [Observation.from_json(line) for line in lines]
-    # Three replicas of <1> and of <1,full>, one of each other scheme; these need two passes more.
+    # Three replicas of <1> and of <1,full>, one of each other scheme with two more passes.
     assert len(observations) == NUM_MIXES * (3 + 3 + 3 * 3)
     assert {observation.scheme for observation in observations} == set(SCHEMES)
-    # Nothing was left to measure, so the file alone decides; it holds what the profile was made of.
+    # All times are precise, so the resumed measurement uses the file alone.
     first, resumed = (json.loads(text) for text in (reports[0].profile, reports[0].resumed))
     assert resumed == first
 
 
-def test_a_fit_that_is_refused_is_measured_for_twice_more(reports: list[Report]) -> None:
+def test_a_refused_fit_is_repeated_twice(reports: list[Report]) -> None:
     assert reports[0].fits == [3, -3]
     assert all(report.fits == [0, 0] for report in reports[1:])
 
@@ -282,7 +281,7 @@ def test_links_are_measured_for_every_number_of_ranks(reports: list[Report]) -> 
         (2, 2, [2], [2]),
         (6, 3, [2, 4, 6], [2, 4, 6]),
         (16, 8, [2, 4, 8, 16], [2, 4, 8, 16]),
-        # Of 12 the first six send partly to their own node; of 10 all cross.
+        # Of 12 ranks the first six send partly inside their node; of 10 ranks all sends cross.
         (12, 5, [2, 4, 8, 10, 12], [2, 4, 8, 12]),
         (5, 1, [2, 4], [2, 4, 5]),
     ],
@@ -295,7 +294,7 @@ def test_messages_inside_a_node_and_between_nodes_are_measured(
     assert [ranks for operation, ranks in found if operation == "all_to_all"] == exchanges
 
 
-def test_a_profile_says_how_far_it_can_be_trusted(entries: dict[str, dict[str, Any]]) -> None:
+def test_a_profile_states_the_accuracy_of_its_fit(entries: dict[str, dict[str, Any]]) -> None:
     for entry in entries.values():
         assert entry["fit"]["points"] == NUM_MIXES
         assert 0 <= entry["fit"]["relative_error"] < 0.5

@@ -1,4 +1,7 @@
-"""What the ranks of profile/test_measure.py do; not beside it, as `profile` is a standard module too."""
+"""Functions that the ranks of profile/test_measure.py run.
+
+They are not in tests/profile, because `profile` is a standard module.
+"""
 
 import json
 from collections.abc import Sequence
@@ -14,14 +17,15 @@ import torch
 from hydraulis import Cluster, Planner, Scheme
 from hydraulis.config.kinds import CheckpointingKind, ContextKind
 from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.planner.profile_document import LinkMeasurement
 from hydraulis.profile import bench as bench_module
 from hydraulis.profile import measure as measure_module
+from hydraulis.profile.activations import activation_bytes
 from hydraulis.profile.bench import SchemeBench
-from hydraulis.profile.fitted_times import fitted_times
-from hydraulis.profile.links import LinkMeasurement, measure_links
+from hydraulis.profile.fit import fit_observations
+from hydraulis.profile.links import measure_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
-from hydraulis.profile.memory import activation_bytes
-from hydraulis.profile.observations import num_kept
+from hydraulis.profile.record import count_observations
 from hydraulis.runtime.loop import planned_bytes
 from hydraulis.runtime.pipeline.stage import Stage
 from hydraulis.runtime.worker import Worker
@@ -38,13 +42,13 @@ LENGTHS = (150, 120, 120, 90, 40, 40, 40, 7)
 
 
 class LongMicroBatches(NamedTuple):
-    """A plan by the exact rule.
+    """A plan under the in-flight memory rule.
 
     Attributes:
-        longest: tokens of a micro-batch, in caps.
-        measured: of the longest that was timed, in tokens of that one.
-        num_empty: micro-batches without sequences.
-        memory: what ranks were to hold, and held; on rank 0.
+        longest: Tokens of the longest micro-batch, in token caps.
+        measured: Tokens of the longest timed micro-batch, in those of the longest.
+        num_empty: Number of micro-batches without sequences.
+        memory: Predicted and measured bytes of each rank, on rank 0.
     """
 
     longest: float
@@ -54,7 +58,7 @@ class LongMicroBatches(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What one rank saw of a measurement."""
+    """The results of a measurement on one rank."""
 
     profile: str
     resumed: str
@@ -86,13 +90,13 @@ def limits(
 
 
 def measure(file: Path) -> Report:
-    """Measure; go on from the file; and with too little memory for any token."""
+    """Measure, continue from the file, and measure with too little memory for a token."""
     # Tokens of the measurement are bytes.
     config = small_config(vocab_size=256, initializer_range=0.1)
     worker = make_worker([f"1x{scheme}" for scheme in SCHEMES], config=config, dtype=torch.float32)
     schemes = [Scheme(text) for text in SCHEMES]
     shares: list[float] = []
-    # Three timings of each are enough for this precision, and those of the file count.
+    # Three timings of each micro-batch suffice for this precision, including those of the file.
     known = limits(MEMORY, 600.0, file, precision=1e9)
     profile = measure_profile(worker, schemes, known, shares.append, lambda: False)
     assert profile is not None
@@ -106,7 +110,7 @@ def measure(file: Path) -> Report:
         measure_profile(worker, schemes, limits(MEMORY // 8, 1.0), lambda _: None, lambda: False)
     except HydraulisError as error:
         refused = (type(error).__name__, error.code, str(error))
-    kept = [kept_per_token(Scheme("<tp2>").under(kind)) for kind in get_args(CheckpointingKind)]
+    kept = [saved_bytes_per_token(Scheme("<tp2>").under(kind)) for kind in get_args(CheckpointingKind)]
     return Report(
         profile.to_json(),
         resumed.to_json(),
@@ -116,38 +120,38 @@ def measure(file: Path) -> Report:
         filled,
         refused,
         kept,
-        [kept_of_split(context) for context in CONTEXTS],
-        held_of_plans(PLANNED),
-        held_of_plans(TIED, tie_word_embeddings=True),
-        held_on_nodes(ON_NODES),
+        [saved_bytes_of_split(context) for context in CONTEXTS],
+        memory_of_plans(PLANNED),
+        memory_of_plans(TIED, tie_word_embeddings=True),
+        memory_on_nodes(ON_NODES),
         long_micro_batches("<pp2>"),
     )
 
 
 def stop_measuring(file: Path, times: int, schemes: Sequence[str]) -> tuple[bool, int]:
-    """Measure until it has asked so often whether to stop; tell whether it did, and how much is kept."""
+    """Measure until a number of stop checks; return whether it stopped, and the number of observations."""
     config = small_config(vocab_size=256, initializer_range=0.1)
     worker = make_worker([f"1x{scheme}" for scheme in schemes], config=config, dtype=torch.float32)
     stop, endless = StopAfter(times), limits(MEMORY, 600.0, file)
     measured = [Scheme(text) for text in schemes]
     profile = measure_profile(worker, measured, endless, lambda _: None, stop.reached)
-    return profile is None, num_kept(file)
+    return profile is None, count_observations(file)
 
 
 def fits_of(worker: Worker, schemes: Sequence[Scheme], known: MeasurementLimits, refusals: int) -> int:
-    """Measure while so many fits are refused; give how many there were, below 0 if the last was, too."""
-    fit, number = fitted_times, 0
+    """Measure with refused fits; return the number of fits, negative if the last one was refused."""
+    fit, number = fit_observations, 0
 
     def fit_or_refuse(*arguments: Any) -> Any:
         nonlocal number
         number += 1
         if number <= refusals:
-            message = "it follows no law"
+            message = "refused by the test"
             raise InvalidInputError(message, code="fit_unexplained")
         return fit(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measure_module, "fitted_times", fit_or_refuse)
+        patch.setattr(measure_module, "fit_observations", fit_or_refuse)
         try:
             measure_profile(worker, schemes, known, lambda _: None, lambda: False)
         except InvalidInputError:
@@ -155,13 +159,13 @@ def fits_of(worker: Worker, schemes: Sequence[Scheme], known: MeasurementLimits,
     return number
 
 
-def kept_per_token(scheme: Scheme) -> float:
-    """Count what a rank of a replica keeps for a token; 0 on one that is left over."""
-    return SchemeBench(make_worker([f"1x{scheme}"]), scheme, None).kept_bytes(64).per_token
+def saved_bytes_per_token(scheme: Scheme) -> float:
+    """Return a rank's saved bytes per token; 0 outside all replicas."""
+    return SchemeBench(make_worker([f"1x{scheme}"]), scheme, None).saved_bytes(64).per_token
 
 
 def forwards_counted() -> dict[str, int]:
-    """Give how often a forward runs to count what is kept, by the kind of checkpointing."""
+    """Return the number of counted forwards, by kind of checkpointing."""
     counted: list[Stage] = []
     count = activation_bytes
 
@@ -173,32 +177,32 @@ def forwards_counted() -> dict[str, int]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench_module, "activation_bytes", remember)
         for kind in get_args(CheckpointingKind):
-            kept_per_token(Scheme("<1>").under(kind))
+            saved_bytes_per_token(Scheme("<1>").under(kind))
             numbers[kind] = len(counted)
             counted.clear()
     return numbers
 
 
-def kept_of_split(context: ContextKind) -> list[int]:
-    """Count what a context rank keeps of 64 tokens in 1 to 8 sequences; nothing on the rank left over."""
+def saved_bytes_of_split(context: ContextKind) -> list[int]:
+    """Return a context rank's saved bytes of 64 tokens in 1 to 8 sequences; 0 outside all replicas."""
     worker = make_worker(["1x<cp2>"])
     bench = SchemeBench(worker, Scheme("<cp2>"), context)
     if bench._stage is None:
         return [0] * 4
-    return [bench._kept_by(bench._stage, [64 // number] * number) for number in (1, 2, 4, 8)]
+    return [bench._micro_batch_bytes(bench._stage, [64 // number] * number) for number in (1, 2, 4, 8)]
 
 
-def held_on_nodes(strategies: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
-    """Do as `held_of_plans`, as if each rank were on a node of its own."""
+def memory_on_nodes(strategies: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+    """Run `memory_of_plans` with each rank on its own node."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCAL_WORLD_SIZE", "1")
-        return held_of_plans(strategies, ranks_per_node=1)
+        return memory_of_plans(strategies, ranks_per_node=1)
 
 
-def held_of_plans(
+def memory_of_plans(
     strategies: Sequence[str], ranks_per_node: int = 3, **changes: Any
 ) -> dict[str, list[tuple[int, int]]]:
-    """Measure a profile, carry a plan of each strategy out: what ranks were to hold, and held; on rank 0."""
+    """Measure a profile, run a plan of each strategy, and return predicted and measured bytes on rank 0."""
     worker = make_worker(strategies, config=small_config(vocab_size=256, **changes), dtype=torch.float32)
     schemes = [Scheme(text.partition("x")[2]) for text in strategies]
     known = limits(MEMORY, 600.0, precision=1e9)
@@ -210,7 +214,7 @@ def held_of_plans(
         planner = Planner(profile, cluster, strategies=[strategy])
         plan = planner.plan(LENGTHS, [length - 1 for length in LENGTHS])
         held = worker.accumulate(plan, zeros).peak_bytes
-        # The same again holds no more, and is not counted.
+        # Memory is counted in the first step only.
         assert not any(worker.accumulate(plan, zeros).peak_bytes)
         pairs = zip(planned_bytes(planner, plan), held, strict=False)
         found[strategy] = [(planned, counted) for planned, counted in pairs if planned and counted]
@@ -218,7 +222,7 @@ def held_of_plans(
 
 
 def long_micro_batches(text: str) -> LongMicroBatches:
-    """Measure a pipeline, and carry out a plan of sequences that it holds one at a time."""
+    """Measure a pipeline, and run a plan of sequences that fit memory one at a time."""
     scheme, cluster = Scheme(text), Cluster(gpus=3, gpus_per_node=3)
     worker = make_worker([f"1x{text}"], config=small_config(vocab_size=256), dtype=torch.float32)
     exact = replace(limits(MEMORY, 600.0, precision=1e9), memory="exact")
@@ -240,12 +244,12 @@ def long_micro_batches(text: str) -> LongMicroBatches:
 
 
 def zeros(sequence: int) -> npt.NDArray[np.uint8]:
-    """Give the tokens of a sequence."""
+    """Return the tokens of a sequence."""
     return np.zeros(LENGTHS[sequence], dtype=np.uint8)
 
 
 class StopAfter:
-    """Says stop when it has been asked so often."""
+    """Stops after a number of checks."""
 
     def __init__(self, times: int) -> None:
         self._left = times

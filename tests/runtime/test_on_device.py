@@ -179,18 +179,18 @@ def test_what_frozen_parameters_take_to_be_sent_is_counted() -> None:
 def test_a_scheme_is_timed_and_its_bytes_are_counted_alike(device: str) -> None:
     with one_rank(device):
         bench = SchemeBench(make(device, torch.float32, attention="plain"), Scheme("<1>"), None)
-        bench.fill()
+        bench.initialize_parameters()
         # The first one pays for what is made on first use.
         _, few, many = (bench.time([length]) for length in (4, 4, 1024))
         assert few is not None
         assert many is not None
         assert few.forward_ms > 0
         assert sum(few) < sum(many)
-        kept = bench.kept_bytes(64)
+        kept = bench.saved_bytes(64)
     with one_rank("cpu"):
         expected = SchemeBench(make("cpu", torch.float32, attention="plain"), Scheme("<1>"), None)
         # Kernels of other devices may keep other intermediate results.
-        assert kept.per_token == pytest.approx(expected.kept_bytes(64).per_token, rel=0.3)
+        assert kept.per_token == pytest.approx(expected.saved_bytes(64).per_token, rel=0.3)
 
 
 RUN = """

@@ -15,8 +15,8 @@ from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, count_targets
 from hydraulis.errors import HydraulisError
+from hydraulis.planner.profile_document import with_schemes
 from hydraulis.runtime.pipeline.stage import Stage
-from hydraulis.runtime.planning.run_schemes import restricted
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.redistribute.redistribution import Transfers
@@ -113,7 +113,7 @@ def train(
     settings = train_config(steps=len(steps), seed=SEED, dtype=dtype, stage_layers=stage_layers)
     worker = Worker(config, optimizer, settings, schemes=sorted(schemes))
     assert worker.parameters.table.split.stated == sorted(map(list, stage_layers), key=len)
-    profile = restricted(made_up_profile(CAPS | CAPS_OF_THIRDS, context), worker.schemes)
+    profile = with_schemes(made_up_profile(CAPS | CAPS_OF_THIRDS, context), worker.schemes)
     records = [_step(worker, searched.get(text, profile), text, batch, memory) for text, batch in steps]
     return records if dist.get_rank() == 0 else None
 

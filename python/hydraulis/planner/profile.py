@@ -1,6 +1,5 @@
 """Cost profiles: a shipped one by its name, or your own from its JSON file."""
 
-import json
 from pathlib import Path
 
 from hydraulis._core import Cluster, CostProfile, LinkRates, ModelShape, Network
@@ -9,6 +8,7 @@ from hydraulis.config.planner import LINK_FROM_PROFILE, NO_LINK, parse_link_rate
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import unreadable_error
 from hydraulis.planner.model_shape import build_model_shape
+from hydraulis.planner.profile_document import with_name
 from hydraulis.text.nearest import did_you_mean
 
 _ANALYTIC = "analytic:"
@@ -90,10 +90,8 @@ def _analytic(text: str) -> CostProfile:
     if twice is not None:
         raise _no_name(text, f"names the KIND '{twice}' twice")
     profile = CostProfile.analytic(_model(model), _CLUSTER, device, checkpointing=kinds or None)
-    # The core knows the model's shape but not what it is called.
-    document = json.loads(profile.to_json())
-    document["name"] = f"analytic-{_name_of(model)}-{profile.device}"
-    return CostProfile.from_json(json.dumps(document))
+    # The core knows the model's shape, but not its name.
+    return with_name(profile, f"analytic-{_name_of(model)}-{profile.device}")
 
 
 def _no_name(text: str, why: str) -> InvalidInputError:

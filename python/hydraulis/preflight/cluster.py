@@ -7,12 +7,13 @@ from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.parallel.groups import most_groups_of_rank
+from hydraulis.planner.profile_document import with_schemes
 from hydraulis.preflight.finding import Status, warned
-from hydraulis.profile.of_run import chosen_profile, memory_note
+from hydraulis.profile.run_profile import chosen_profile, memory_note
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.memory.resident import held_memory
 from hydraulis.runtime.planning.run_planner import RunPlanner
-from hydraulis.runtime.planning.run_schemes import named_strategies, restricted, run_schemes
+from hydraulis.runtime.planning.run_schemes import named_strategies, run_schemes
 from hydraulis.text.numbers import format_count
 
 # What the machine at hand lacks the ranks may have.
@@ -145,7 +146,7 @@ class ClusterLook:
             has += f" (more than data.tokens_per_batch = {budget:,}, which its batch then exceeds)"
         if self.profile is None or not self._schemes:
             return "later", f"{has}; what is admitted follows from profile and strategies"
-        profile = restricted(self.profile, self._schemes)
+        profile = with_schemes(self.profile, self._schemes)
         caps = [f"{scheme} {profile.cap_tokens(scheme, self.cluster):,}" for scheme in self._schemes]
         planner = RunPlanner(self.config.planner, profile, self.cluster)
         admitted = planner.longest_admitted

@@ -1,4 +1,4 @@
-"""One scheme under measurement: this rank's stage of a replica, computing by itself."""
+"""Times and counts the bytes of one scheme: this rank's stage of a replica, computing without its peers."""
 
 from contextlib import suppress
 from typing import NamedTuple
@@ -12,36 +12,41 @@ from hydraulis._core import Cluster, Position, Scheme, Strategy
 from hydraulis.config.kinds import ContextKind
 from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.errors import InvalidInputError
-from hydraulis.profile.memory import activation_bytes
+from hydraulis.profile.activations import activation_bytes
 from hydraulis.profile.observations import Timing
 from hydraulis.runtime.pipeline.stage import Stage
 from hydraulis.runtime.pipeline.timers import iteration_clock
 from hydraulis.runtime.worker import Worker
 
 
-class KeptBytes(NamedTuple):
-    """What one rank keeps for backward at its worst moment, as a line in the tokens of a micro-batch."""
+class SavedBytes(NamedTuple):
+    """The bytes that one rank saves for backward at its peak, as a linear function of the tokens.
+
+    Attributes:
+        per_token: Bytes per token of a micro-batch.
+        constant: Bytes that do not depend on the tokens.
+    """
 
     per_token: float
     constant: float
 
 
 class SchemeBench:
-    """As many replicas of a scheme as have a place, side by side; this rank's part in one of them.
+    """This rank's stage in one of several replicas of a scheme that run side by side.
 
-    Made by every rank together, because process groups are.
+    Every rank constructs the bench together, because it makes process groups.
 
     Attributes:
-        replicas: the ranks of each, in the order of their positions.
-        position: of this rank; None if it is left over.
+        replicas: Ranks of each replica, in the order of their positions.
+        position: Position of this rank; None outside all replicas.
 
     Raises:
-        InvalidInputError: the scheme has no place on the nodes that there are (code `strategy_unplaceable`).
+        InvalidInputError: The scheme does not fit the nodes of the cluster (code `strategy_unplaceable`).
     """
 
     def __init__(self, worker: Worker, scheme: Scheme, context: ContextKind | None) -> None:
         self.scheme = scheme
-        self.replicas = side_by_side(scheme, worker.cluster)
+        self.replicas = place_replicas(scheme, worker.cluster)
         placed = {
             rank: position
             for ranks in self.replicas
@@ -62,10 +67,10 @@ class SchemeBench:
             )
             self._uncheckpointed = worker.stage(plain, context)
 
-    def fill(self) -> None:
-        """Give the stage parameters as at the start of training: norms 1, biases 0, the rest small.
+    def initialize_parameters(self) -> None:
+        """Set the stage's parameters like at the start of training: norms 1, biases 0, matrices small.
 
-        Called by every rank: of frozen parameters all have to forget what they held.
+        Every rank calls this, because all ranks discard their frozen parameters together.
         """
         if self._frozen is not None:
             self._frozen.forget()
@@ -78,36 +83,36 @@ class SchemeBench:
             else:
                 parameter.data.normal_(0.0, self._stage.module.config.initializer_range, generator=generator)
 
-    def kept_bytes(self, tokens: int) -> KeptBytes:
-        """Count what this rank keeps at its worst moment, from two micro-batches: `tokens` and twice that."""
+    def saved_bytes(self, tokens: int) -> SavedBytes:
+        """Count this rank's saved bytes at its peak, from micro-batches of `tokens` and `2 tokens`."""
         if self._stage is None or self.position is None:
-            return KeptBytes(0.0, 0.0)
-        held_few, held_many = (
-            self._most_kept(self.position.in_flight, [count]) for count in (tokens, 2 * tokens)
+            return SavedBytes(0.0, 0.0)
+        bytes_few, bytes_many = (
+            self._peak_bytes(self.position.in_flight, [count]) for count in (tokens, 2 * tokens)
         )
         few, many = (self._micro_batch([count]).num_tokens for count in (tokens, 2 * tokens))
-        per_token = (held_many - held_few) / (many - few)
-        return KeptBytes(per_token, held_few - few * per_token)
+        per_token = (bytes_many - bytes_few) / (many - few)
+        return SavedBytes(per_token, bytes_few - few * per_token)
 
-    def _most_kept(self, in_flight: int, lengths: list[int]) -> float:
-        """Count what so many micro-batches keep, and what backward has of a layer that forward did not keep.
+    def _peak_bytes(self, in_flight: int, lengths: list[int]) -> float:
+        """Count the saved bytes of `in_flight` micro-batches and the recomputed bytes of one layer.
 
-        That is what the layer keeps without checkpointing, less what it keeps.
+        The recomputed bytes are those of a layer without checkpointing, less its saved bytes.
         """
         assert self._stage is not None
         assert self._uncheckpointed is not None
-        kept = self._kept_by(self._stage, lengths)
+        saved = self._micro_batch_bytes(self._stage, lengths)
         if self._uncheckpointed is self._stage:
-            return in_flight * kept
-        whole = self._kept_by(self._uncheckpointed, lengths)
-        return in_flight * kept + (whole - kept) / len(self._stage.module.layers)
+            return in_flight * saved
+        whole = self._micro_batch_bytes(self._uncheckpointed, lengths)
+        return in_flight * saved + (whole - saved) / len(self._stage.module.layers)
 
-    def _kept_by(self, stage: Stage, lengths: list[int]) -> int:
+    def _micro_batch_bytes(self, stage: Stage, lengths: list[int]) -> int:
         micro_batch = self._micro_batch(lengths)
         return activation_bytes(stage, self._input(micro_batch), micro_batch)
 
     def time(self, lengths: list[int]) -> Timing | None:
-        """Time one micro-batch of sequences of these lengths; None if this rank is left over."""
+        """Time one micro-batch of sequences with these lengths; None outside all replicas."""
         if self._stage is None:
             return None
         micro_batch = self._micro_batch(lengths)
@@ -115,18 +120,17 @@ class SchemeBench:
         with self._clock.computing():
             output = self._stage.forward(input_tH, micro_batch, max(1, micro_batch.num_targets))
         with self._clock.computing():
-            # A first stage whose parameters are all frozen has no backward.
+            # A first stage with only frozen parameters has no backward.
             if output.requires_grad:
                 torch.autograd.backward(output, None if self._stage.is_last else torch.ones_like(output))
         return Timing(*self._clock.read().computed_ms)
 
     def _micro_batch(self, lengths: list[int]) -> PackedMicroBatch:
         assert self._stage is not None
-        # What the tokens are makes no difference to the time, so every rank may draw the same ones.
+        # The times do not depend on the tokens, so every rank may draw the same ones.
         rng = np.random.default_rng(0)
         vocab_size = self._stage.module.config.vocab_size
-        documents = [rng.integers(vocab_size, size=length) for length in lengths]
-        return self._stage.collate(documents)
+        return self._stage.collate([rng.integers(vocab_size, size=length) for length in lengths])
 
     def _input(self, micro_batch: PackedMicroBatch) -> Tensor | None:
         assert self._stage is not None
@@ -136,14 +140,14 @@ class SchemeBench:
         return torch.randn(shape, dtype=self._stage.dtype, device=self._stage.device).requires_grad_()
 
 
-def side_by_side(scheme: Scheme, cluster: Cluster) -> list[list[int]]:
-    """Place as many replicas of a scheme as a plan could have: on whole nodes, or inside one.
+def place_replicas(scheme: Scheme, cluster: Cluster) -> list[list[int]]:
+    """Place as many replicas of a scheme as fit the cluster, by the placement of a plan.
 
     Returns:
-        The ranks of each.
+        The ranks of each replica.
 
     Raises:
-        InvalidInputError: not even one has a place (code `strategy_unplaceable`).
+        InvalidInputError: Not even one replica fits (code `strategy_unplaceable`).
     """
     for count in range(cluster.gpus // scheme.ranks, 1, -1):
         with suppress(InvalidInputError):

@@ -1,9 +1,10 @@
-"""A cost profile of the ranks at hand, while all of them are busy.
+"""Measures a cost profile on the ranks of a run, while all ranks are busy.
 
-For each scheme as many replicas as fit run side by side, every stage on the micro-batches that tell most
-about the coefficients, pass after pass until the times are known well enough or the time is up. A time is
-that of the rank's clock, the slowest rank's for each stage, the median over replicas and passes: on the CPU
-it is CPU time of the thread, and holds although ranks share cores; on CUDA it is the device's.
+For each scheme, as many replicas as fit run side by side. Each stage computes the micro-batches that
+determine the coefficients best, in passes that repeat until the times are precise or the time limit is
+reached. The time of a stage is that of its slowest rank, in the median over replicas and passes. On the CPU
+it is the CPU time of the thread, which does not depend on other processes on the core. On CUDA it is the time
+of the device.
 """
 
 import json
@@ -21,45 +22,45 @@ from hydraulis.config.kinds import ContextKind, MemoryRule
 from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.planner.model_shape import build_model_shape
+from hydraulis.planner.profile_document import SchemeTimes, Workload, measured_document
 from hydraulis.profile.bench import SchemeBench
-from hydraulis.profile.document import TimeMeasurement, Workload, cost_profile
-from hydraulis.profile.fitted_times import fitted_times
-from hydraulis.profile.measured_memory import model_memory, scheme_memory
-from hydraulis.profile.measurement_progress import MeasurementProgress, Progress
-from hydraulis.profile.measurement_record import MeasurementRecord, Mixes
-from hydraulis.profile.observations import Conditions, Observation, Timing
+from hydraulis.profile.fit import fit_observations
+from hydraulis.profile.memory import model_memory, scheme_memory
+from hydraulis.profile.observations import Observation, Timing
+from hydraulis.profile.progress import MeasurementProgress, Progress
+from hydraulis.profile.record import Conditions, MeasurementRecord, Mixes
 from hydraulis.runtime.ranks.device import device_name
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.worker import Worker
 
-# Micro-batches of each scheme: five more than there are coefficients, so that the error can be told.
+# Micro-batches of each scheme: five more than the coefficients, so that the error can be estimated.
 NUM_MIXES = 8
 
-# What is done first, for as long as that takes; its share of the whole is not known.
+# The first phase, whose duration is not known in advance.
 WARMING_UP = "counting memory and warming up"
 
-# How often the time is granted, if times follow no law; those of the rounds before count.
+# Rounds of at most the time limit, while the times do not follow the cost model; all rounds count.
 MOST_ROUNDS = 3
 
-# By scheme, as written, and by the number of the mix: what a rank measured in one pass.
+# Timings of one rank in one pass, by the scheme's text and the index of the micro-batch.
 Pass = dict[tuple[str, int], Timing]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementLimits:
-    """What a measurement may take, and what it need not look at.
+    """Limits of a measurement's time, memory and micro-batches.
 
     Attributes:
-        context: the kind of context parallelism to measure, for schemes that have any.
-        memory_bytes: that a rank may use.
-        memory: the rule by which plans will fit micro-batches into it; the largest that it admits is timed.
-        longest: tokens of the longest sequence that the run will see.
-        micro_batch_tokens: tokens of the largest micro-batch that it can make of a global batch.
-        seconds: after which no new pass over the micro-batches is begun; one is always made, and the time is
-            granted again, twice at most, while the times follow no law.
-        precision: a scheme is measured no more once the relative standard error of each micro-batch's median
-            time is at most this.
-        file: of the observations, on rank 0; those that it holds count, and new ones are added.
+        context: Kind of context parallelism to measure, for schemes with context ranks.
+        memory_bytes: Memory of a rank.
+        longest: Tokens of the longest sequence of the run.
+        micro_batch_tokens: Tokens of the largest possible micro-batch, those of a global batch.
+        seconds: Time limit; no new pass starts after it. One pass always completes, and the limit is renewed
+            at most twice while the times do not follow the cost model.
+        memory: Memory rule of the plans; the largest micro-batch under this rule is timed.
+        precision: Sufficient relative standard error of each micro-batch's median time; a scheme with this
+            precision is left out of further passes.
+        file: File of observations on rank 0, from which the measurement continues; None without a file.
     """
 
     context: ContextKind
@@ -72,12 +73,12 @@ class MeasurementLimits:
     file: Path | None = None
 
 
-def what_it_takes(num_schemes: int, seconds: float) -> str:
-    """Say, before it begins, what is measured and how long that takes."""
-    schemes = "1 scheme costs" if num_schemes == 1 else f"{num_schemes} schemes cost"
+def announcement(num_schemes: int, seconds: float) -> str:
+    """Describe a measurement and its duration before it starts."""
+    schemes = "1 scheme" if num_schemes == 1 else f"{num_schemes} schemes"
     return (
-        f"measuring what {schemes}: up to {num_schemes * NUM_MIXES} micro-batches, each timed at least once, "
-        f"for {seconds:g} s or as long as that takes; how much is left is told on the way"
+        f"measuring {schemes}: up to {num_schemes * NUM_MIXES} micro-batches, each timed at least once, for "
+        f"{seconds:g} s or until each is timed; the remaining time is shown"
     )
 
 
@@ -92,21 +93,21 @@ def measure_profile(
     """Measure time and memory of each scheme. Collective: every rank calls it.
 
     Args:
-        worker: of this rank; its strategy buffers are overwritten.
-        schemes: none wider than the ranks there are.
-        limits: of memory, lengths and time.
-        progress: told the share that is done, on every rank, by its own clock.
-        is_stopped: asked between micro-batches, by every rank together; the same answer on all.
-        check: given, on every rank, a profile whose memory is measured and whose times are not, before the
-            long part begins; raises if that does not serve.
+        worker: Worker of this rank; the measurement overwrites its strategy buffers.
+        schemes: Schemes to measure, none wider than the run's ranks.
+        limits: Limits of time, memory and micro-batches.
+        progress: Callback on every rank that receives the completed share, by the rank's own clock.
+        is_stopped: Collective function that returns whether to stop, called between micro-batches.
+        check: Function that raises if the profile does not fit the run, called on every rank before the long
+            part with a profile of measured memory and placeholder times.
 
     Returns:
-        The profile, the same on every rank; None if the measurement was stopped.
+        The profile, equal on every rank; None if the measurement was stopped.
 
     Raises:
-        InvalidInputError: the model does not admit a scheme's context degree (code `scheme_model_mismatch`),
-            or times follow no law (code `fit_unexplained`; see `fit_costs`).
-        InfeasibleError: a scheme leaves no memory for a single token (code `scheme_too_large`).
+        InvalidInputError: The model does not fit a scheme's context degree (code `scheme_model_mismatch`), or
+            the times do not follow the cost model (code `fit_unexplained`; see `fit_costs`).
+        InfeasibleError: A scheme leaves no memory for a single token (code `scheme_too_large`).
     """
     contexts = {scheme: limits.context if scheme.cp > 1 else None for scheme in schemes}
     for scheme, context in contexts.items():
@@ -115,24 +116,23 @@ def measure_profile(
     model = model_memory(worker, limits.memory_bytes)
     memory = {bench.scheme: scheme_memory(worker, bench) for bench in benches}
     workload = _workload(worker, limits.context)
-    untimed = cost_profile(model, memory, {scheme: _untimed(scheme) for scheme in memory}, workload)
+    untimed = measured_document(model, memory, {scheme: _placeholder(scheme) for scheme in memory}, workload)
     check(untimed)
     record = MeasurementRecord(_mixes(untimed, worker.cluster, limits), limits.precision)
     if limits.file is not None:
         on_rank_zero(partial(record.open, limits.file, _conditions(workload)))
 
-    def fitted() -> str:
-        return cost_profile(
-            model, memory, fitted_times(record.mixes, record.observations), workload
-        ).to_json()
+    def fitted_profile() -> str:
+        times = fit_observations(record.mixes, record.observations)
+        return measured_document(model, memory, times, workload).to_json()
 
     rounds_left = MOST_ROUNDS
     while _measure(benches, record, limits.seconds, progress, is_stopped):
         rounds_left -= 1
         try:
-            return CostProfile.from_json(from_rank_zero(fitted))
+            return CostProfile.from_json(from_rank_zero(fitted_profile))
         except InvalidInputError as error:
-            # Ranks were busy with something else: medians of more passes may follow the law.
+            # Other processes disturbed the ranks; the medians of more passes may follow the cost model.
             if error.code != "fit_unexplained" or not rounds_left:
                 raise
     return None
@@ -148,6 +148,7 @@ def _workload(worker: Worker, context: ContextKind) -> Workload:
         attention=worker.kernel.name,
         device=device_name(worker.device),
         clock="time of the device" if worker.device.type == "cuda" else "CPU time",
+        torch=torch.__version__,
     )
 
 
@@ -161,14 +162,14 @@ def _conditions(workload: Workload) -> Conditions:
         device=workload.device,
         clock=workload.clock,
         ranks=dist.get_world_size(),
-        torch=torch.__version__,
+        torch=workload.torch,
     )
 
 
 def _mixes(
     untimed: CostProfile, cluster: Cluster, limits: MeasurementLimits
 ) -> dict[Scheme, list[list[int]]]:
-    """Choose micro-batches for each scheme, up to the largest that it will be given."""
+    """Choose the micro-batches of each scheme, up to its largest possible one."""
     mixes = {}
     for scheme in map(Scheme, untimed.schemes):
         planner = Planner(untimed, cluster, strategies=[f"1x{scheme}"], memory=limits.memory)
@@ -177,9 +178,9 @@ def _mixes(
     return mixes
 
 
-def _untimed(scheme: Scheme) -> TimeMeasurement:
-    """Stand in for coefficients that caps do not depend on."""
-    return TimeMeasurement(
+def _placeholder(scheme: Scheme) -> SchemeTimes:
+    """Return coefficients for a profile whose token caps are needed before its times."""
+    return SchemeTimes(
         quadratic_ms_per_token2=0.0,
         linear_ms_per_token=1.0,
         fixed_ms=0.0,
@@ -195,85 +196,90 @@ def _measure(
     progress: Progress,
     is_stopped: Callable[[], bool],
 ) -> bool:
-    """Time the micro-batches of every scheme, pass after pass; tell whether it came to its end. Collective.
+    """Time the micro-batches of every scheme in passes; return False if stopped. Collective.
 
-    A scheme that is known well enough is left out of the passes that follow.
+    Later passes leave out schemes whose times are precise.
     """
     for bench in benches:
         if is_stopped():
             return False
-        # The first micro-batch of a scheme pays for what is made on first use.
+        # The first micro-batch of a scheme includes one-time costs, so it is not timed.
         bench.time(list(record.mixes[bench.scheme][0]))
     progress(0.0)
-    told = MeasurementProgress(progress, time.perf_counter(), seconds, record.mixes)
+    completion = MeasurementProgress(progress, time.perf_counter(), seconds, record.mixes)
     share, num_passes = 0.0, 0
     while share < 1.0:
-        unknown = json.loads(from_rank_zero(lambda: json.dumps(record.unknown())))
-        measured = [bench for bench in benches if str(bench.scheme) in unknown]
-        timings, is_whole = _pass(measured, record.mixes, told, is_stopped)
+        imprecise = json.loads(from_rank_zero(lambda: json.dumps(record.imprecise_schemes())))
+        measured = [bench for bench in benches if str(bench.scheme) in imprecise]
+        timings, is_complete = _run_pass(measured, record.mixes, completion, is_stopped)
         gathered: list[Pass] = [{}] * dist.get_world_size()
         dist.gather_object(timings, gathered if dist.get_rank() == 0 else None)
         num_passes += 1
-        share = float(from_rank_zero(partial(_recorded, record, measured, gathered, told, num_passes)))
-        if not is_whole:
+        record_pass = partial(_record_pass, record, measured, gathered, completion, num_passes)
+        share = float(from_rank_zero(record_pass))
+        if not is_complete:
             return False
         progress(share)
     return True
 
 
-def _pass(
-    benches: Sequence[SchemeBench], mixes: Mixes, told: MeasurementProgress, is_stopped: Callable[[], bool]
+def _run_pass(
+    benches: Sequence[SchemeBench],
+    mixes: Mixes,
+    completion: MeasurementProgress,
+    is_stopped: Callable[[], bool],
 ) -> tuple[Pass, bool]:
-    """Time every micro-batch once; tell whether that came to its end. What was timed before counts."""
+    """Time every micro-batch once; return the timings so far, and False if stopped."""
     timings: Pass = {}
     for bench in benches:
-        bench.fill()
+        bench.initialize_parameters()
         for index, lengths in enumerate(mixes[bench.scheme]):
             if is_stopped():
                 return timings, False
             timing = bench.time(list(lengths))
             if timing is not None:
                 timings[str(bench.scheme), index] = timing
-            told.timed(bench.scheme, lengths)
+            completion.timed(bench.scheme, lengths)
     return timings, True
 
 
-def _recorded(
+def _record_pass(
     record: MeasurementRecord,
     benches: Sequence[SchemeBench],
     gathered: Sequence[Pass],
-    told: MeasurementProgress,
+    completion: MeasurementProgress,
     num_passes: int,
 ) -> str:
-    """Record a pass, and give the share that is done: all, if another would be too long or help nothing."""
+    """Record a pass and return the completed share: 1 if another pass takes too long or is unnecessary."""
     for bench in benches:
         scheme = bench.scheme
         for index, lengths in enumerate(record.mixes[scheme]):
-            # A pass that was stopped has timed some.
+            # A stopped pass has timed only some micro-batches.
             if any((str(scheme), index) in timings for timings in gathered):
-                record.add(observed(gathered, bench, lengths, index))
-    share = told.share()
-    is_done = share * (num_passes + 1) / num_passes > 1.0 or not record.unknown()
-    return str(1.0 if is_done and record.is_complete() else told.done())
+                record.add(replica_observations(gathered, bench, lengths, index))
+    next_share = completion.time_share() * (num_passes + 1) / num_passes
+    is_last = next_share > 1.0 or not record.imprecise_schemes()
+    return str(1.0 if is_last and record.is_complete() else completion.completed_share())
 
 
-def observed(
+def replica_observations(
     gathered: Sequence[Pass], bench: SchemeBench, lengths: Sequence[int], index: int
 ) -> list[Observation]:
-    """Bring the ranks' timings of one micro-batch together: an observation for each replica of the scheme.
+    """Combine the ranks' timings of one micro-batch into an observation per replica.
 
-    A stage takes as long as its slowest rank.
+    The timing of a stage is that of its slowest rank.
 
     Args:
-        gathered: one pass, by rank.
-        bench: of the scheme.
-        lengths: of the sequences.
-        index: of the micro-batch.
+        gathered: Timings of one pass, by rank.
+        bench: Bench of the scheme.
+        lengths: Lengths of the sequences in tokens.
+        index: Index of the micro-batch.
     """
-    name, block = str(bench.scheme), bench.scheme.tp * bench.scheme.cp
+    name, stage_ranks = str(bench.scheme), bench.scheme.tp * bench.scheme.cp
     observations = []
     for ranks in bench.replicas:
         timings = [gathered[rank][name, index] for rank in ranks]
-        stages = [max(timings[start : start + block], key=sum) for start in range(0, len(ranks), block)]
+        starts = range(0, len(ranks), stage_ranks)
+        stages = [max(timings[start : start + stage_ranks], key=sum) for start in starts]
         observations.append(Observation(name, tuple(lengths), tuple(stages)))
     return observations

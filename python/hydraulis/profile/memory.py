@@ -1,50 +1,56 @@
-"""How many bytes the backward pass keeps."""
+"""Measured memory: the bytes of a rank that no scheme changes, and the bytes of each scheme."""
 
-import gc
-import time
-from typing import TYPE_CHECKING
+import math
 
 import torch
-from torch import Tensor
+import torch.distributed as dist
 
-from hydraulis.data.collate import PackedMicroBatch
-from hydraulis.runtime.pipeline.stage import Stage
+from hydraulis.planner.profile_document import ModelMemory, SchemeMemory
+from hydraulis.profile.bench import SavedBytes, SchemeBench
+from hydraulis.runtime.state.optimizer_shard import num_home_buffers
+from hydraulis.runtime.worker import Worker
 
-if TYPE_CHECKING:
-    from torch.multiprocessing.reductions import StorageWeakRef
-
-
-# Some hundred times what it takes on an idle core.
-GLOO_LETS_GO_S = 0.1
+# Activation bytes are linear in the tokens, so two sizes determine them: this one and its double.
+MEMORY_TOKENS = 512
 
 
-def activation_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedMicroBatch) -> int:
-    """Count the bytes that one micro-batch's forward keeps for its backward, checkpoints included.
+def model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
+    """Count the bytes that do not depend on the scheme.
 
-    These are the tensors that autograd saves, and all else that the forward made and that is there after it,
-    which is how recomputation keeps what it starts from; among it the output, if a backward begins from it.
-    Each storage counts once, whatever the number of tensors that share it; parameters do not count.
+    Args:
+        worker: Worker of this rank.
+        memory_bytes: Memory of a rank.
     """
-    # What torch does not promise is asked for where it is needed.
-    from hydraulis.runtime.memory.storages import Storages, storage_key
+    optimizer_bytes = sum(
+        num_home_buffers(share.parameters) * share.parameters.num_elements * share.master.itemsize
+        for share in worker.shares
+    )
+    return ModelMemory(
+        memory_bytes=memory_bytes,
+        # The staging buffers are allocated once, for the largest exchange of any strategy.
+        reserved_bytes=sum(room.nbytes for room in worker.staging),
+        optimizer_bytes=optimizer_bytes,
+    )
 
-    # Held, so that none is freed before it is counted.
-    saved: dict[StorageWeakRef, Tensor] = {}
-    storages = Storages()
 
-    def remember(tensor: Tensor) -> Tensor:
-        saved[storage_key(tensor)] = tensor
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(remember, lambda tensor: tensor), storages:
-        output = stage.forward(input_tH, micro_batch, max(1, micro_batch.num_targets))
-    # Cycles keep nothing: a collector's run would free them at any time.
-    gc.collect()
-    # A thread of gloo's lets go of what it has sent a moment after it was waited for.
-    time.sleep(GLOO_LETS_GO_S)
-    kept = storages.made_and_there()
-    kept.pop(storage_key(output), None)
-    for tensor in ([output] if output.requires_grad else []) + [*saved.values()]:
-        kept[storage_key(tensor)] = tensor.untyped_storage().nbytes()
-    parameters = {storage_key(parameter) for parameter in stage.module.parameters()}
-    return sum(nbytes for key, nbytes in kept.items() if key not in parameters)
+def scheme_memory(worker: Worker, bench: SchemeBench) -> SchemeMemory:
+    """Take the maximum of each stage's bytes over its ranks. Collective."""
+    saved = torch.zeros(bench.scheme.pp, len(SavedBytes._fields), dtype=torch.float64)
+    if bench.position is not None:
+        saved[bench.position.stage] = torch.tensor(bench.saved_bytes(MEMORY_TOKENS), dtype=torch.float64)
+    dist.all_reduce(saved, op=dist.ReduceOp.MAX)
+    # Every rank's buffers have the size of the largest stage of all schemes.
+    buffers = sum(part.parameter.nbytes + part.gradient.nbytes for part in worker.all_buffers)
+    by_stage = [SavedBytes(*stage) for stage in saved.tolist()]
+    optimizer_bytes = [
+        [
+            num_home_buffers(share.parameters) * share.master.itemsize * elements
+            for elements in share.parameters.stage_elements(bench.scheme)
+        ]
+        for share in worker.shares
+    ]
+    return SchemeMemory(
+        resident_bytes=[buffers + math.ceil(stage.constant) for stage in by_stage],
+        activation_bytes_per_token=[stage.per_token for stage in by_stage],
+        stage_optimizer_bytes=[sum(stage) for stage in zip(*optimizer_bytes, strict=True)],
+    )

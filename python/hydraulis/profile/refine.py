@@ -1,31 +1,36 @@
-"""Fits a run's profile again, to the times that the run recorded."""
+"""Fits a run's profile to the recorded times of the run."""
 
 import json
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hydraulis._core import CostProfile, Plan, Scheme, fit_costs
+from hydraulis._core import CostProfile, Plan, Scheme
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import unreadable_error
 from hydraulis.planner.profile import load_profile
-from hydraulis.profile.document import TimeMeasurement
+from hydraulis.planner.profile_document import with_times
+from hydraulis.profile.fit import TimedMicroBatch, fit_times
 from hydraulis.progress import ProgressCallback, ignore_progress
 from hydraulis.runtime.records.run_directory import PLANS, PROFILE, TIMES, require_run
 from hydraulis.runtime.records.times import MicroBatchTimes
 
-# Fewer micro-batches of a scheme are no better than the points that its profile was fitted to.
+# A fit to fewer micro-batches of a scheme is no better than the fit of the profile.
 LEAST_MICRO_BATCHES = 16
-
-# A micro-batch that ran: the lengths of its sequences, and the time of each stage, forward and backward.
-Timed = tuple[list[int], list[float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefinedScheme:
-    """How far a scheme's times were off before and after, in the median over the run's micro-batches."""
+    """The prediction error of a scheme before and after.
+
+    Attributes:
+        scheme: Scheme, as text.
+        micro_batches: Number of fitted micro-batches.
+        error_before: Median relative error of the run's profile.
+        error_after: Median relative error of the refined profile.
+    """
 
     scheme: str
     micro_batches: int
@@ -38,27 +43,29 @@ class Refined:
     """A refined profile.
 
     Attributes:
-        profile: the run's, with new coefficients where the run tells enough.
-        schemes: those that it has new ones for.
-        kept: those that the run used too little.
+        profile: Profile of the run, with new coefficients for the refined schemes.
+        schemes: Refined schemes.
+        unchanged: Schemes with too few micro-batches in the run.
     """
 
     profile: CostProfile
     schemes: list[RefinedScheme]
-    kept: list[str]
+    unchanged: list[str]
 
     def explain(self) -> str:
-        """Say what has changed, a line for each scheme."""
+        """Describe the changes, one line per scheme."""
         lines = [
-            f"{entry.scheme}: {entry.micro_batches} micro-batches, off by {entry.error_before:.1%} before "
-            f"and {entry.error_after:.1%} now, in the median"
+            f"{entry.scheme}: {entry.micro_batches} micro-batches, median error {entry.error_before:.1%} "
+            f"before and {entry.error_after:.1%} now"
             for entry in self.schemes
         ]
-        lines += [f"{scheme}: as it was, the run used it for too few micro-batches" for scheme in self.kept]
+        lines += [
+            f"{scheme}: unchanged, the run has too few of its micro-batches" for scheme in self.unchanged
+        ]
         return "".join(line + "\n" for line in lines)
 
 
-# In place of the times of a step in which memory was counted, which takes a part of them.
+# Marks a step without times, because the memory count of that step would distort them.
 _NOT_TIMED = "null"
 
 
@@ -66,23 +73,23 @@ def refine(run_directory: Path, progress: ProgressCallback = ignore_progress) ->
     """Fit the profile of a run to its own plans and durations.
 
     Args:
-        run_directory: with `profile.json`, `plans.jsonl` and `times.jsonl`.
-        progress: called with what is done, how much of it is, and of how much; 0 where that is not known.
+        run_directory: Directory of the run, with `profile.json`, `plans.jsonl` and `times.jsonl`.
+        progress: Callback that receives the current task, the completed steps and all steps, 0 if unknown.
 
     Returns:
-        The profile, and what has changed.
+        The refined profile and its changes.
 
     Raises:
-        InvalidInputError: a file cannot be read (code `file_unreadable`), is not what a run writes
-            (`run_unreadable`, `profile_invalid`, `plan_invalid`), or no scheme ran often enough
+        InvalidInputError: A file cannot be read (code `file_unreadable`) or is malformed (`run_unreadable`,
+            `profile_invalid`, `plan_invalid`), or no scheme has enough micro-batches
             (`fit_underdetermined`).
     """
     require_run(run_directory)
     profile = load_profile(run_directory / PROFILE)
-    timed: dict[Scheme, list[Timed]] = defaultdict(list)
+    timed: dict[Scheme, list[TimedMicroBatch]] = defaultdict(list)
     for plan, times in _iterations(run_directory, progress):
         _collect(plan, times, timed)
-    # Before it was resumed, the run may have used schemes that its profile no longer has.
+    # Before it resumed, the run may have used schemes that are not in its current profile.
     used = {
         scheme: runs
         for scheme, runs in timed.items()
@@ -94,19 +101,9 @@ def refine(run_directory: Path, progress: ProgressCallback = ignore_progress) ->
             "refine a longer run"
         )
         raise InvalidInputError(message, code="fit_underdetermined")
-    points = [
-        (scheme, [(lengths, statistics.fmean(stages)) for lengths, stages in runs])
-        for scheme, runs in used.items()
-    ]
     progress(f"fitting {', '.join(map(str, used))}", 0, 0)
-    document = json.loads(profile.to_json())
-    entries = {entry["scheme"]: entry for entry in document["schemes"]}
-    for scheme, fit in zip(used, fit_costs(points), strict=True):
-        entry = entries[str(scheme)]
-        measured = TimeMeasurement.of(fit, entry["forward_share"], _multipliers(used[scheme]))
-        entry |= measured.entry()
-    document["source"] += f"; times fitted again to the run {run_directory.name}"
-    refined = CostProfile.from_json(json.dumps(document))
+    note = f"times fitted again to the run {run_directory.name}"
+    refined = with_times(profile, fit_times(used), note)
     changes = [
         RefinedScheme(
             scheme=str(scheme),
@@ -116,14 +113,14 @@ def refine(run_directory: Path, progress: ProgressCallback = ignore_progress) ->
         )
         for scheme, runs in used.items()
     ]
-    kept = [text for text in profile.schemes if Scheme(text) not in used]
-    return Refined(profile=refined, schemes=changes, kept=kept)
+    unchanged = [text for text in profile.schemes if Scheme(text) not in used]
+    return Refined(profile=refined, schemes=changes, unchanged=unchanged)
 
 
 def _iterations(run_directory: Path, progress: ProgressCallback) -> Iterator[tuple[Plan, MicroBatchTimes]]:
     path = run_directory / TIMES
     plans, lines = map(Plan.from_json, _lines(run_directory / PLANS)), _lines(path)
-    # A run that was ended between the two has one plan more.
+    # A run that ended between its two writes of a step has one more plan.
     for number, (plan, line) in enumerate(zip(plans, lines, strict=False), 1):
         progress("reading steps", number - 1, len(lines))
         if line == _NOT_TIMED:
@@ -146,7 +143,7 @@ def _lines(path: Path) -> list[str]:
         raise unreadable_error(path, error) from error
 
 
-def _collect(plan: Plan, times: MicroBatchTimes, timed: dict[Scheme, list[Timed]]) -> None:
+def _collect(plan: Plan, times: MicroBatchTimes, timed: dict[Scheme, list[TimedMicroBatch]]) -> None:
     """Sort the times of one iteration by scheme; nothing ran of micro-batches without sequences."""
     for replica, by_micro_batch in zip(plan.replicas, times, strict=True):
         for sequences, stages in zip(replica.micro_batches, by_micro_batch, strict=True):
@@ -155,12 +152,7 @@ def _collect(plan: Plan, times: MicroBatchTimes, timed: dict[Scheme, list[Timed]
                 timed[replica.scheme].append((lengths, stages))
 
 
-def _multipliers(runs: list[Timed]) -> list[float]:
-    by_stage = [sum(times) for times in zip(*(stages for _, stages in runs), strict=True)]
-    return [total / statistics.fmean(by_stage) for total in by_stage]
-
-
-def _median_error(profile: CostProfile, scheme: Scheme, runs: list[Timed]) -> float:
+def _median_error(profile: CostProfile, scheme: Scheme, runs: Sequence[TimedMicroBatch]) -> float:
     errors = [
         abs(profile.micro_batch_ms(scheme, lengths) / statistics.fmean(stages) - 1)
         for lengths, stages in runs

@@ -13,10 +13,11 @@ from hydraulis.cli.terminal.display import TrainingDisplay
 from hydraulis.config.run import RunConfig, to_dict
 from hydraulis.data.analysis import analyze_run
 from hydraulis.errors import HydraulisError
+from hydraulis.planner.profile_document import with_schemes
 from hydraulis.planner.static import StaticComparison
-from hydraulis.profile.measure import WARMING_UP, what_it_takes
-from hydraulis.profile.of_run import measured_profile, measurement_limits, saved_profile
-from hydraulis.profile.served import write_profile
+from hydraulis.profile.measure import WARMING_UP, announcement
+from hydraulis.profile.profile_files import write_profile
+from hydraulis.profile.run_profile import measured_profile, measurement_limits, saved_profile
 from hydraulis.runtime.build import begin
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
@@ -27,7 +28,7 @@ from hydraulis.runtime.hugging_face.files import carry, tokenizer_note
 from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.loop import Iteration, iterations
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
-from hydraulis.runtime.planning.run_schemes import restricted, run_schemes
+from hydraulis.runtime.planning.run_schemes import run_schemes
 from hydraulis.runtime.ranks.device import device_name
 from hydraulis.runtime.ranks.liveness import is_lost, lost_rank
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
@@ -76,7 +77,7 @@ class Trainer:
         if whole is None:
             return None
         display.doing("beginning the run")
-        profile = restricted(whole, schemes)
+        profile = with_schemes(whole, schemes)
         link = run_link(config.planner, profile, run.cluster, worker.buffers)
         planner = RunPlanner(config.planner, profile, run.cluster, link)
         planner.check_longest(run.data.longest)
@@ -190,7 +191,7 @@ def _measured(
         # Times take long, and do not decide what is admitted.
         RunPlanner(config.planner, untimed, run.cluster).check_longest(run.data.longest)
 
-    display.note(what_it_takes(len(schemes), config.planner.profile_seconds))
+    display.note(announcement(len(schemes), config.planner.profile_seconds))
     display.doing(WARMING_UP)
     limits = measurement_limits(config)
     profile = measured_profile(worker, schemes, limits, display.measuring, stop.agreed, check)

@@ -63,10 +63,8 @@ def test_ranks_measure_a_profile_that_plans(config: Path, capfd: pytest.CaptureF
     assert profile.schemes == ["<1>", "<pp2>"]
     assert profile.model == build_model_shape(load(config).model)
     assert profile.dtype == "float32"
-    assert output.err.startswith(
-        "measuring what 2 schemes cost: up to 16 micro-batches, each timed at least "
-    )
-    assert " for 60 s or as long as that takes" in output.err
+    assert output.err.startswith("measuring 2 schemes: up to 16 micro-batches")
+    assert " 60 s " in output.err
     assert "send among 2 ranks" in output.out
     assert "all_to_all among 2 ranks" in output.out
     assert str(config.with_name("p.json")) in output.out

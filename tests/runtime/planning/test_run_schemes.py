@@ -8,7 +8,8 @@ import pytest
 from hydraulis import Cluster, HydraulisError, Scheme
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.run import RunConfig
-from hydraulis.runtime.planning.run_schemes import restricted, run_schemes
+from hydraulis.planner.profile_document import with_schemes
+from hydraulis.runtime.planning.run_schemes import run_schemes
 from profiles import made_up_profile
 
 PROFILE = made_up_profile(
@@ -91,7 +92,7 @@ def test_a_search_among_nothing_is_refused() -> None:
 
 
 def test_a_profile_is_cut_to_what_the_buffers_are_made_for() -> None:
-    cut = restricted(PROFILE, schemes("<tp2>", "<1>"))
+    cut = with_schemes(PROFILE, schemes("<tp2>", "<1>"))
     assert sorted(cut.schemes) == ["<1>", "<tp2>"]
     assert cut.micro_batch_ms(Scheme("<tp2>"), [7]) == PROFILE.micro_batch_ms(Scheme("<tp2>"), [7])
-    assert restricted(cut, schemes("<tp2>", "<1>")) is cut
+    assert with_schemes(cut, schemes("<tp2>", "<1>")) is cut

@@ -10,7 +10,7 @@ from torch import Tensor
 from hydraulis import Cluster, Link, Plan, Planner
 from hydraulis._core import HeldSlice, held_slices
 from hydraulis.config.model import ModelConfig
-from hydraulis.runtime.planning.run_schemes import restricted
+from hydraulis.planner.profile_document import with_schemes
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
@@ -96,7 +96,7 @@ def _planned_crossing(worker: Worker, plan: Plan, node: int) -> int:
         parameter_bytes=worker.buffers.parameter.element_size(),
         gradient_bytes=worker.buffers.gradient.element_size(),
     )
-    profile = restricted(made_up_profile(CAPS), worker.schemes)
+    profile = with_schemes(made_up_profile(CAPS), worker.schemes)
     planner = Planner(profile, cluster, strategies=[plan.strategy], link=link)
     counted = planner.plan(plan.lengths, plan.targets)
     same = [counted.position(rank) for rank in range(cluster.gpus)] == [

@@ -11,7 +11,7 @@ from hydraulis import Strategy
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.profile.bench import SchemeBench
-from hydraulis.profile.measured_memory import model_memory
+from hydraulis.profile.memory import model_memory
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
 from runtime.gathered import gather
@@ -28,7 +28,7 @@ class Frozen(NamedTuple):
         after: likewise at the end.
         sent: how many times they were, after each step.
         timed: whether that was timed as a transfer, each time.
-        home_bytes: as a profile would count them.
+        optimizer_bytes: Optimizer state of the model, as a profile counts it.
         elements: in this rank's buffers of gradients and moments.
     """
 
@@ -37,7 +37,7 @@ class Frozen(NamedTuple):
     after: dict[str, Tensor]
     sent: list[int]
     timed: list[bool]
-    home_bytes: int
+    optimizer_bytes: int
     elements: tuple[int, int]
 
 
@@ -80,8 +80,8 @@ def train_frozen(
         worker.home.gradient.numel(),
         sum(len(moment) for moment in worker.home.optimizer.moments.values()),
     )
-    home_bytes = model_memory(worker, 1).home_bytes
-    return Frozen(records, before, after, sent, timed, home_bytes, elements)
+    optimizer_bytes = model_memory(worker, 1).optimizer_bytes
+    return Frozen(records, before, after, sent, timed, optimizer_bytes, elements)
 
 
 def time_a_frozen_stage() -> tuple[bool, float]:
@@ -98,7 +98,7 @@ def time_a_frozen_stage() -> tuple[bool, float]:
     settings = train_config(dtype=torch.float32, frozen=frozen)
     (scheme,) = Strategy("1x<pp2>").schemes
     bench = SchemeBench(Worker(config, OptimizerConfig(), settings, schemes=[scheme]), scheme, None)
-    bench.fill()
+    bench.initialize_parameters()
     timing = bench.time([9, 5])
     assert timing is not None
-    return timing.forward_ms > 0, bench.kept_bytes(16).per_token
+    return timing.forward_ms > 0, bench.saved_bytes(16).per_token

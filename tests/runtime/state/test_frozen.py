@@ -97,7 +97,7 @@ def test_the_others_train_as_in_one_process(case: str) -> None:
     num_trained, num_frozen = (
         sum(shape.numel() for shape in part.shapes.values()) for part in (trained, rest)
     )
-    assert result.home_bytes == 8 * (4 * num_trained + num_frozen)
+    assert result.optimizer_bytes == 8 * (4 * num_trained + num_frozen)
     assert result.elements[0] == pytest.approx(num_trained / 4, abs=6)
     assert result.elements[1] == 2 * result.elements[0]
 
@@ -142,7 +142,7 @@ def test_a_frozen_head_leaves_its_gradients_room_to_tokens() -> None:
         with one_rank("cpu"):
             settings = train_config(dtype=torch.float32, frozen=frozen)
             worker = Worker(config, OPTIMIZER, settings, schemes=[Scheme("<1>")])
-            kept[bool(frozen)] = SchemeBench(worker, Scheme("<1>"), None).kept_bytes(256)
+            kept[bool(frozen)] = SchemeBench(worker, Scheme("<1>"), None).saved_bytes(256)
     assert kept[True].per_token == kept[False].per_token
     assert kept[False].constant - kept[True].constant == 4 * config.vocab_size * config.hidden_size
 
@@ -157,7 +157,7 @@ def test_what_a_measurement_overwrote_is_sent_again() -> None:
         bench = SchemeBench(worker, Scheme("<1>"), None)
         for is_filled in (False, True):
             if is_filled:
-                bench.fill()
+                bench.initialize_parameters()
             losses.append(worker.accumulate(plan, lambda sequence: np.zeros(lengths[sequence], int)).loss)
     assert losses[0] == losses[1]
 

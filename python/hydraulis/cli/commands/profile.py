@@ -172,8 +172,8 @@ def _measure(
 
     import torch.distributed as dist
 
-    from hydraulis.profile.measure import WARMING_UP, what_it_takes
-    from hydraulis.profile.of_run import measured_profile, measurement_limits
+    from hydraulis.profile.measure import WARMING_UP, announcement
+    from hydraulis.profile.run_profile import measured_profile, measurement_limits
     from hydraulis.runtime.ranks.distributed import joined, ranks_per_node
     from hydraulis.runtime.ranks.rank_zero import on_rank_zero
     from hydraulis.runtime.worker import Worker
@@ -194,7 +194,7 @@ def _measure(
             file=file,
         )
         if rank == 0:
-            sys.stderr.write(f"{_going_on(file)}{what_it_takes(len(schemes), limits.seconds)}\n")
+            sys.stderr.write(f"{_going_on(file)}{announcement(len(schemes), limits.seconds)}\n")
         with Progress() as progress:
             if rank == 0:
                 progress(WARMING_UP)
@@ -221,16 +221,16 @@ def _schemes(config: RunConfig, cluster: Cluster, named: str | None) -> list[Sch
 
 
 def _going_on(file: Path) -> str:
-    from hydraulis.profile.observations import num_kept
+    from hydraulis.profile.record import count_observations
 
-    number = num_kept(file)
+    number = count_observations(file)
     return f"going on from {number:,} measurements in {file}: remove it to start again\n" if number else ""
 
 
 def _say_what_is_kept(file: Path) -> None:
-    from hydraulis.profile.observations import num_kept
+    from hydraulis.profile.record import count_observations
 
-    number = num_kept(file)
+    number = count_observations(file)
     kept = f"{number:,} measurements are kept in {file}; the same command goes on from them"
     sys.stderr.write(f"{kept if number else 'nothing was measured yet'}\n")
 

@@ -1,32 +1,29 @@
 """A cost profile as a table."""
 
-import json
-
 from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.errors import InfeasibleError
+from hydraulis.planner.profile_document import fitted_times, measured_links
 
 
 def describe(profile: CostProfile, cluster: Cluster) -> str:
     """Give a profile's schemes and links as a table, with the caps that they have on a cluster."""
-    document = json.loads(profile.to_json())
     row = "{:<16} {:>11} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9}\n"
     text = row.format("scheme", "a ns/token2", "b us/token", "c ms", "error", "held out", "longest", "cap")
-    for entry in document["schemes"]:
-        fit = entry.get("fit") or {}
+    for times in fitted_times(profile):
         text += row.format(
-            entry["scheme"],
-            f"{1e6 * entry['quadratic_ms_per_token2']:.3f}",
-            f"{1e3 * entry['linear_ms_per_token']:.3f}",
-            f"{entry['fixed_ms']:.3f}",
-            _percent(fit.get("relative_error")),
-            _percent(fit.get("held_out_error")),
-            f"{fit['range']['longest_tokens']:,}" if fit else "-",
-            _cap(profile, Scheme(entry["scheme"]), cluster),
+            str(times.scheme),
+            f"{1e6 * times.quadratic_ms_per_token2:.3f}",
+            f"{1e3 * times.linear_ms_per_token:.3f}",
+            f"{times.fixed_ms:.3f}",
+            _percent(times.relative_error),
+            _percent(times.held_out_error),
+            "-" if times.longest_tokens is None else f"{times.longest_tokens:,}",
+            _cap(profile, times.scheme, cluster),
         )
-    for link in document["hardware"].get("links", []):
+    for link in measured_links(profile):
         text += (
-            f"{link['operation']} among {link['ranks']} ranks: {link['latency_ms']:.3f} ms and "
-            f"{link['gigabytes_per_s']:.2f} GB/s\n"
+            f"{link.operation} among {link.ranks} ranks: {link.latency_ms:.3f} ms and "
+            f"{link.gigabytes_per_s:.2f} GB/s\n"
         )
     return text
 

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
-from hydraulis.profile.served import served_until
+from hydraulis.profile.profile_files import last_step_of
 from hydraulis.runtime.records.recorder import RunSummary
 from hydraulis.runtime.records.run_directory import (
     ANALYSIS,
@@ -60,5 +60,5 @@ def what_is_left(summary: RunSummary) -> Iterator[str]:
 
 
 def _meaning(name: str) -> str:
-    step = served_until(name)
+    step = last_step_of(name)
     return _MEANINGS.get(name, "file") if step is None else f"cost profile until step {step}"

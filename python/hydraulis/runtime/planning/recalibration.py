@@ -1,11 +1,11 @@
 """What a run learns of its own times: how much longer than its profile says each scheme takes."""
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
 
 from hydraulis._core import CostProfile, Plan, Scheme, Span
+from hydraulis.planner.profile_document import with_scaled_times
 from hydraulis.runtime.records.times import micro_batch_times
 
 # No scheme is taken for more than twice as slow or as fast as it was measured: then something else is wrong.
@@ -66,10 +66,5 @@ class Recalibration:
 
     def profile(self) -> CostProfile:
         """Give the profile with each scheme's times corrected."""
-        document = json.loads(self._profile.to_json())
         others = self._of_others()
-        for entry in document["schemes"]:
-            factor = self.factors.get(entry["scheme"], others)
-            for name in ("quadratic_ms_per_token2", "linear_ms_per_token", "fixed_ms"):
-                entry[name] *= factor
-        return CostProfile.from_json(json.dumps(document))
+        return with_scaled_times(self._profile, lambda scheme: self.factors.get(scheme, others))

@@ -1,7 +1,6 @@
 """Which schemes the replicas of a run may have."""
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from hydraulis._core import Cluster, CostProfile, Scheme, Strategy
 from hydraulis.config.planner import MIB, PlannerConfig
@@ -56,17 +55,6 @@ def named_strategies(config: PlannerConfig, cluster: Cluster) -> list[Strategy]:
     for strategy in strategies:
         strategy.place(cluster)
     return strategies
-
-
-def restricted(profile: CostProfile, schemes: Sequence[Scheme]) -> CostProfile:
-    """Leave out of a profile what the run's buffers are not made for."""
-    wanted = {str(scheme) for scheme in schemes}
-    if wanted == set(profile.schemes):
-        return profile
-    document = json.loads(profile.to_json())
-    document["schemes"] = [entry for entry in document["schemes"] if entry["scheme"] in wanted]
-    document["strategies"] = []
-    return CostProfile.from_json(json.dumps(document))
 
 
 def _named(

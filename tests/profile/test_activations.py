@@ -1,4 +1,4 @@
-"""Bytes that backward keeps: each storage once, parameters never."""
+"""Bytes saved for backward: each storage once, parameters never."""
 
 from typing import TYPE_CHECKING, Any, cast
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hydraulis.config.kinds import CheckpointingKind
 from hydraulis.data.collate import PackedMicroBatch, collate
-from hydraulis.profile.memory import activation_bytes
+from hydraulis.profile.activations import activation_bytes
 from small_model import small_config
 from stage_bytes import stage_bytes
 
@@ -21,7 +21,7 @@ FLOAT64 = 8
 
 
 class MadeUpStage:
-    """What `activation_bytes` asks of a stage; the computation is the test's."""
+    """The part of a stage that `activation_bytes` uses, with the test's computation."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -55,8 +55,7 @@ class ProductOfHalves(nn.Module):
 
 class TwiceTheSame(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        # Both exponentials of the products save their own; the products save x, which is one. The sum is the
-        # output.
+        # Each exponential saves its result; both products save x once. The sum is the output.
         return (2.0 * x).exp() + (x * x).exp()
 
 
@@ -71,7 +70,7 @@ class LinearMap(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("module", "kept_elements"),
+    ("module", "saved_elements"),
     [
         (Exponential(), TOKENS * WIDTH),
         (ProductOfHalves(), TOKENS * WIDTH + TOKENS * WIDTH // 2),
@@ -80,33 +79,33 @@ class LinearMap(nn.Module):
         (nn.Sequential(Exponential(), Exponential()), 2 * TOKENS * WIDTH),
     ],
 )
-def test_counts_are_those_made_by_hand(module: nn.Module, kept_elements: int) -> None:
-    assert count(module) == kept_elements * FLOAT64
+def test_counts_equal_the_expected_elements(module: nn.Module, saved_elements: int) -> None:
+    assert count(module) == saved_elements * FLOAT64
 
 
-def test_a_stage_keeps_as_much_for_every_token() -> None:
+def test_saved_bytes_are_linear_in_the_tokens() -> None:
     one, two, four = (stage_bytes(tokens) for tokens in (64, 128, 256))
     assert four - two == pytest.approx(2 * (two - one), rel=0.01)
     assert four == pytest.approx(2 * two, rel=0.01)
 
 
-def test_layers_keep_alike_and_half_the_bytes_halve_them() -> None:
+def test_layers_save_equal_bytes_in_proportion_to_the_dtype() -> None:
     one, two, three = (stage_bytes(128, num_hidden_layers=layers) for layers in (1, 2, 3))
     assert three - two == two - one > 0
     assert stage_bytes(128, torch.float32) == pytest.approx(stage_bytes(128) / 2, rel=0.05)
 
 
 def layer_bytes(checkpointing: CheckpointingKind) -> float:
-    """Give what one layer keeps for one token."""
+    """Return the saved bytes of one layer per token."""
     one, two = (stage_bytes(128, checkpointing=checkpointing, num_hidden_layers=layers) for layers in (1, 2))
     return (two - one) / 128
 
 
-def test_each_kind_of_checkpointing_keeps_less_and_it_is_counted() -> None:
+def test_each_kind_of_checkpointing_saves_the_expected_bytes() -> None:
     config = small_config()
     none, selective, full = (layer_bytes(kind) for kind in ("none", "selective", "full"))
     assert full == config.hidden_size * FLOAT64
-    # Input, heads before and after rotation, attention's output (log-sum-exp beside it), maps to the stream,
+    # Input, heads before and after rotation, attention's output and log-sum-exp, projections to the stream,
     # gate and up.
     queries, keys = (n * config.head_dim for n in (config.num_attention_heads, config.num_key_value_heads))
     elements = 2 * config.hidden_size + 3 * queries + 3 * keys + 2 * config.intermediate_size
@@ -115,8 +114,8 @@ def test_each_kind_of_checkpointing_keeps_less_and_it_is_counted() -> None:
     assert none > selective + config.intermediate_size * FLOAT64
 
 
-def test_a_layer_keeps_at_least_what_its_mathematics_needs() -> None:
-    """Counted on paper, per token: inputs of norms and maps, q, k, v, attention's output, SwiGLU's parts."""
+def test_a_layer_saves_at_least_the_inputs_of_its_gradients() -> None:
+    """The minimum per token: inputs of norms and projections, q, k, v, attention's output, SwiGLU's parts."""
     config = small_config()
     heads = config.num_attention_heads + 2 * config.num_key_value_heads
     minimum = 4 * config.hidden_size + (heads + config.num_attention_heads) * config.head_dim
@@ -127,9 +126,9 @@ def test_a_layer_keeps_at_least_what_its_mathematics_needs() -> None:
 
 @pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_how_many_sequences_tokens_are_in_makes_no_difference(
+def test_the_number_of_sequences_does_not_change_the_bytes(
     checkpointing: CheckpointingKind, dtype: torch.dtype
 ) -> None:
-    """Why a profile has bytes for each token and none for each sequence."""
+    """The reason why a profile has bytes per token and none per sequence."""
     split = [[128], [64] * 2, [100, 20, 8], [1] * 128]
     assert len({stage_bytes(lengths, dtype, checkpointing) for lengths in split}) == 1

@@ -1,25 +1,29 @@
-"""What was measured, in the cost profile's JSON form."""
+"""A profile's document has every measurement, and its edits change only their fields."""
 
 import json
 import math
 from typing import Any
 
 import pytest
-import torch
 
 from hydraulis import Cluster, InvalidInputError, Scheme
 from hydraulis.planner.model_shape import build_layer_split, build_model_shape
-from hydraulis.profile.document import (
+from hydraulis.planner.profile_document import (
     CAP_MULTIPLE,
-    MemoryMeasurement,
+    LinkMeasurement,
     ModelMemory,
-    TimeMeasurement,
+    SchemeMemory,
+    SchemeTimes,
     Workload,
-    cost_profile,
+    fitted_times,
+    measured_document,
+    measured_links,
+    with_links,
+    with_scaled_times,
 )
 from small_model import small_config
 
-MODEL = ModelMemory(memory_bytes=1_000_000, reserved_bytes=20_000, home_bytes=400_000)
+MODEL = ModelMemory(memory_bytes=1_000_000, reserved_bytes=20_000, optimizer_bytes=400_000)
 TIME: dict[str, Any] = {
     "quadratic_ms_per_token2": 1e-5,
     "linear_ms_per_token": 0.01,
@@ -48,35 +52,35 @@ def workload() -> Workload:
         device="a CPU",
         clock="CPU time",
         gpus_per_node=2,
+        torch="2.13.0",
     )
 
 
-@pytest.fixture(autouse=True)
-def four_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
-
-
-def build(held: tuple[int, ...] = (100_000, 110_000), **changes: Any) -> Any:
-    measured = MemoryMeasurement(
-        held_bytes=held, activation_bytes_per_token=(1_000.5, 700.25), stage_home_bytes=(250_000, 150_000)
+def build(resident: tuple[int, ...] = (100_000, 110_000), **changes: Any) -> Any:
+    measured = SchemeMemory(
+        resident_bytes=resident,
+        activation_bytes_per_token=(1_000.5, 700.25),
+        stage_optimizer_bytes=(250_000, 150_000),
     )
-    return cost_profile(
+    return measured_document(
         MODEL,
         {PIPELINE: measured},
-        {PIPELINE: TimeMeasurement(**(TIME | changes))},
+        {PIPELINE: SchemeTimes(**(TIME | changes))},
         workload(),
     )
 
 
-def test_schemes_with_context_ranks_say_of_which_kind() -> None:
+def test_schemes_with_context_ranks_state_their_kind() -> None:
     schemes = [Scheme("<tp2>"), Scheme("<tp3,cp7>")]
-    sizes = MemoryMeasurement(
-        held_bytes=[100_000], activation_bytes_per_token=[1_000.5], stage_home_bytes=[400_000]
+    sizes = SchemeMemory(
+        resident_bytes=[100_000], activation_bytes_per_token=[1_000.5], stage_optimizer_bytes=[400_000]
     )
-    times = TimeMeasurement(**(TIME | {"stage_multipliers": [1.0]}))
-    profile = cost_profile(MODEL, dict.fromkeys(schemes, sizes), dict.fromkeys(schemes, times), workload())
+    times = SchemeTimes(**(TIME | {"stage_multipliers": [1.0]}))
+    profile = measured_document(
+        MODEL, dict.fromkeys(schemes, sizes), dict.fromkeys(schemes, times), workload()
+    )
     assert [profile.context(scheme) for scheme in schemes] == [None, "ring"]
-    # Of a single stage there is a number.
+    # A single stage has a number.
     assert json.loads(profile.to_json())["schemes"][0]["held_bytes"] == 100_000
     # Padding to 21 tokens never exceeds a cap.
     assert json.loads(profile.to_json())["memory"]["token_multiple"] == math.lcm(CAP_MULTIPLE, 2, 21)
@@ -95,7 +99,7 @@ def test_every_measurement_is_in_the_document() -> None:
         "stage_home_bytes": [250_000, 150_000],
     }
     assert document["dtype"] == "float32"
-    assert document["model"]["switches"] == ["qk_norm"]
+    assert any("q_norm" in row["name"] for row in document["model"]["parameters"])
     assert build().model == SHAPE
     assert document["memory"] == {
         "reserved_bytes": 20_000,
@@ -106,18 +110,19 @@ def test_every_measurement_is_in_the_document() -> None:
     assert document["hardware"]["memory_bytes"] == 1_000_000
     assert document["name"] == "measured-3x24-a-CPU"
     assert "measured" in document["source"]
-    assert torch.__version__ in document["source"]
+    assert "2.13.0" in document["source"]
     assert "CPU time of one rank" in document["source"]
     assert document["attention"] == "plain attention"
     assert document["hardware"]["device"] == "a CPU"
 
 
-def test_the_cap_is_what_is_left_for_activations() -> None:
-    # 1,000,000 - 100,000 held - 250,000 / 2 home - 20,000 reserved = 755,000: 754 tokens, in whole 64s.
+def test_the_cap_is_the_memory_left_for_activations() -> None:
+    # 1,000,000 - 100,000 resident - 250,000 / 2 optimizer - 20,000 reserved = 755,000: 754 tokens, in whole
+    # 64s.
     cluster = Cluster(gpus=4, gpus_per_node=4)
     assert build().cap_tokens(PIPELINE, cluster) == 704
-    # The last stage is the fullest where it holds so much that less than 704 x 700.25 are left.
-    assert build(held=(100_000, 450_000)).cap_tokens(PIPELINE, cluster) == 640
+    # The last stage limits the cap if fewer than 704 x 700.25 bytes are left on it.
+    assert build(resident=(100_000, 450_000)).cap_tokens(PIPELINE, cluster) == 640
     # Some of six ranks are in no replica: a sixth of 400,000 on each leaves 813,333.
     assert build().cap_tokens(PIPELINE, Cluster(gpus=6, gpus_per_node=6)) == 768
 
@@ -139,13 +144,30 @@ def test_a_measurement_out_of_range_is_refused(field: str, value: Any) -> None:
     assert caught.value.code == "profile_invalid"
 
 
-def test_as_many_stages_as_the_scheme_has_are_measured() -> None:
+def test_the_number_of_stages_is_checked() -> None:
     with pytest.raises(InvalidInputError, match="held_bytes") as caught:
-        build(held=(100_000,) * 3)
+        build(resident=(100_000,) * 3)
     assert caught.value.code == "profile_invalid"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_time_that_is_no_number_is_refused(value: float) -> None:
+def test_a_time_that_is_not_finite_is_refused(value: float) -> None:
     with pytest.raises(InvalidInputError):
         build(fixed_ms=value)
+
+
+def test_edits_change_only_their_fields() -> None:
+    profile = build(quality=QUALITY)
+    link = LinkMeasurement("send", 2, 0.1, 12.5)
+    linked = with_links(profile, [link])
+    assert measured_links(profile) == []
+    assert measured_links(linked) == [link]
+    assert with_links(linked, []) == with_links(profile, [])
+    (before,) = fitted_times(profile)
+    assert (before.scheme, before.fixed_ms) == (PIPELINE, 0.5)
+    assert (before.relative_error, before.held_out_error, before.longest_tokens) == (0.02, 0.03, 64)
+    (after,) = fitted_times(with_scaled_times(profile, lambda _: 2.0))
+    assert after == before._replace(quadratic_ms_per_token2=2e-5, linear_ms_per_token=0.02, fixed_ms=1.0)
+    assert with_scaled_times(with_scaled_times(profile, lambda _: 2.0), lambda _: 0.5) == profile
+    (unfitted,) = fitted_times(build())
+    assert (unfitted.relative_error, unfitted.longest_tokens) == (None, None)

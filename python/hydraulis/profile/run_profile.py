@@ -1,4 +1,4 @@
-"""The cost profile of a run: the one that it names, that of the run it goes on with, or a new one."""
+"""The cost profile of a run: the configured profile, that of the resumed run, or a measured one."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,8 @@ from hydraulis.config.run import RunConfig
 from hydraulis.model.attention.varlen import choose_kernel
 from hydraulis.planner.model_shape import check_profile, find_split_difference
 from hydraulis.planner.profile import load_profile
-from hydraulis.profile.links import measure_links, with_links
+from hydraulis.planner.profile_document import with_links
+from hydraulis.profile.links import measure_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.ranks.device import choose_device, device_name
@@ -22,18 +23,19 @@ from hydraulis.runtime.worker import Worker
 def saved_profile(
     config: RunConfig, resumed: ResumedRun | None, note: Callable[[str], None]
 ) -> CostProfile | None:
-    """Read the profile that the configuration names, or that of a resumed run: plans stay what they were.
-
-    Collective; None if there is neither.
+    """Read the configured profile, or else that of a resumed run, so that plans do not change. Collective.
 
     Args:
-        config: of the run.
-        resumed: the run to go on with; None to begin anew.
-        note: told, on rank 0, why the resumed run's profile does not serve, and what `memory_note` says.
+        config: Configuration of the run.
+        resumed: Run to continue; None for a new run.
+        note: Callback on rank 0 for messages: why the resumed run's profile does not fit, and `memory_note`.
+
+    Returns:
+        The profile, equal on every rank; None if there is none.
 
     Raises:
-        InvalidInputError: the profile that the configuration names cannot be read (see `load_profile`), or
-            was not measured for this run (see `check_profile`).
+        InvalidInputError: The configured profile cannot be read (see `load_profile`) or was not measured for
+            this run (see `check_profile`).
     """
 
     def text() -> str:
@@ -47,28 +49,28 @@ def saved_profile(
 def chosen_profile(
     config: RunConfig, resumed: ResumedRun | None, note: Callable[[str], None] = lambda _: None
 ) -> CostProfile | None:
-    """Read the profile that `saved_profile` gives, on one rank; raises what that does."""
+    """Read the profile of `saved_profile` on a single rank, with the same errors."""
     if not config.planner.profile:
-        profile = _of_resumed(config, resumed, note) if resumed else None
+        profile = _resumed_profile(config, resumed, note) if resumed else None
     else:
-        profile = _named(config)
-    said = memory_note(config, profile) if profile else ""
-    if said:
-        note(f"memory: {said}")
+        profile = _configured_profile(config)
+    memory = memory_note(config, profile) if profile else ""
+    if memory:
+        note(f"memory: {memory}")
     return profile
 
 
 def memory_note(config: RunConfig, profile: CostProfile) -> str:
-    """Say whose memory counts where a saved profile's is not that of the configuration; else nothing."""
+    """Return a message if the profile's memory differs from the configuration's, otherwise ''."""
     given = config.planner.memory_mib
     if profile.memory_bytes == given * MIB:
         return ""
     memory = f"{profile.memory_bytes / MIB:,.10g} MiB of the profile"
-    return f"{memory}; planner.memory_mib = {given:,} is not looked at"
+    return f"{memory}; planner.memory_mib = {given:,} is not used"
 
 
 def measurement_limits(config: RunConfig) -> MeasurementLimits:
-    """Give the limits of a measurement that serves a run."""
+    """Return the limits of a measurement for a run."""
     return MeasurementLimits(
         context=config.planner.context,
         memory_bytes=config.planner.memory_mib * MIB,
@@ -87,35 +89,37 @@ def measured_profile(
     is_stopped: Callable[[], bool],
     check: Callable[[CostProfile], None] = lambda _: None,
 ) -> CostProfile | None:
-    """Measure what each scheme costs, and the links; None if that was stopped. See `measure_profile`."""
+    """Measure the costs of each scheme and the links; None if stopped. See `measure_profile`."""
     profile = measure_profile(worker, schemes, limits, progress, is_stopped, check)
     return None if profile is None else with_links(profile, measure_links(worker.groups, worker.device))
 
 
-def _named(config: RunConfig) -> CostProfile:
+def _configured_profile(config: RunConfig) -> CostProfile:
     profile = load_profile(config.planner.profile)
     check_profile(config, profile)
     return profile
 
 
-def _of_resumed(config: RunConfig, resumed: ResumedRun, note: Callable[[str], None]) -> CostProfile | None:
-    """Give the profile of a resumed run if it serves this one too; otherwise note why not."""
+def _resumed_profile(
+    config: RunConfig, resumed: ResumedRun, note: Callable[[str], None]
+) -> CostProfile | None:
+    """Return the profile of a resumed run if it fits this run; otherwise note the differences."""
     profile = load_profile(resumed.run / PROFILE)
     differences = _differences(config, profile)
     if differences:
-        note(f"the profile of {resumed.run} does not serve: {'; '.join(differences)}")
+        note(f"the profile of {resumed.run} does not fit this run: {'; '.join(differences)}")
     return None if differences else profile
 
 
 def _differences(config: RunConfig, profile: CostProfile) -> list[str]:
-    """Say what a profile was measured with and the run has otherwise; what it does not state is taken."""
-    missing = sorted(_named_schemes(config) - set(profile.schemes))
+    """List the differences between the conditions of a profile, as far as stated, and those of the run."""
+    missing = sorted(_configured_schemes(config) - set(profile.schemes))
     pairs: list[tuple[str, str, str]] = [
         ("dtype", profile.dtype or config.train.dtype, config.train.dtype),
     ]
     split = find_split_difference(config, profile)
     pairs += [split] if split else []
-    # A profile that no run measured is of other hardware as it is, and the earlier run took it all the same.
+    # A profile without an attention kernel was not measured by a run, and the earlier run accepted it.
     if profile.attention is not None:
         device = choose_device(config.train.device)
         dtype: torch.dtype = getattr(torch, config.train.dtype)
@@ -125,14 +129,14 @@ def _differences(config: RunConfig, profile: CostProfile) -> list[str]:
             ("device", profile.device, device_name(device)),
             ("attention", profile.attention, choose_kernel(heads, config.train.attention).name),
         ]
-    # All of them: one more may make the largest stage larger, which sizes every rank's buffers, and times are
-    # fitted together.
-    anew = "all schemes are measured, since they share their buffers and the fit of their times"
-    lacking = [f"it lacks {', '.join(missing)}, and {anew}"] if missing else []
+    # All schemes are measured again: a new scheme can enlarge the largest stage, which sizes every rank's
+    # buffers, and the times are fitted together.
+    reason = "all schemes are measured, because they share their buffers and the fit of their times"
+    lacking = [f"it lacks {', '.join(missing)}, and {reason}"] if missing else []
     return lacking + [f"{name} was {old} and is {new}" for name, old, new in pairs if old != new]
 
 
-def _named_schemes(config: RunConfig) -> set[str]:
+def _configured_schemes(config: RunConfig) -> set[str]:
     if config.planner.is_search:
         return set(config.planner.schemes)
     strategies = [Strategy(text) for text in config.planner.strategies]

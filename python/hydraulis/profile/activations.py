@@ -1,0 +1,50 @@
+"""The bytes that one micro-batch saves for its backward."""
+
+import gc
+import time
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from hydraulis.data.collate import PackedMicroBatch
+from hydraulis.runtime.pipeline.stage import Stage
+
+if TYPE_CHECKING:
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+
+# About a hundred times the delay on an idle core.
+GLOO_RELEASE_S = 0.1
+
+
+def activation_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedMicroBatch) -> int:
+    """Count the bytes that one micro-batch's forward saves for its backward, including checkpoints.
+
+    These are the tensors that autograd saves, and every other tensor of the forward that still exists
+    afterwards, such as the inputs of recomputation. The output counts if a backward starts from it. Each
+    storage counts once, and parameters do not count.
+    """
+    # Imported here, because it relies on parts of torch without a stability promise.
+    from hydraulis.runtime.memory.storages import Storages, storage_key
+
+    # The references keep every saved tensor alive until it is counted.
+    saved: dict[StorageWeakRef, Tensor] = {}
+    storages = Storages()
+
+    def remember(tensor: Tensor) -> Tensor:
+        saved[storage_key(tensor)] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(remember, lambda tensor: tensor), storages:
+        output = stage.forward(input_tH, micro_batch, max(1, micro_batch.num_targets))
+    # Tensors in reference cycles do not count, because a garbage collection can free them at any time.
+    gc.collect()
+    # A gloo thread releases a sent tensor shortly after its wait has returned.
+    time.sleep(GLOO_RELEASE_S)
+    counted = storages.made_and_there()
+    counted.pop(storage_key(output), None)
+    for tensor in ([output] if output.requires_grad else []) + [*saved.values()]:
+        counted[storage_key(tensor)] = tensor.untyped_storage().nbytes()
+    parameters = {storage_key(parameter) for parameter in stage.module.parameters()}
+    return sum(nbytes for key, nbytes in counted.items() if key not in parameters)
