@@ -3,7 +3,8 @@
 A parallel layout wide enough for the longest sequence of a batch is too wide for all others. The planner
 therefore chooses a strategy for every batch: a set of replicas of the model, each with its own degrees of
 tensor, context and pipeline parallelism. It assigns each sequence to a replica and packs each replica's
-sequences into micro-batches, so that the slowest replica ends as early as possible within every rank's memory.
+sequences into micro-batches, so that the slowest replica ends as early as possible within every rank's
+memory.
 
 The planner needs a cost profile (the model's times and memory), a cluster, and the token count of each
 sequence. It needs no GPU, no torch and no data files:

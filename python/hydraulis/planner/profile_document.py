@@ -258,8 +258,10 @@ def fitted_times(profile: CostProfile) -> list[FittedTimes]:
         fit = entry.get("fit") or {}
         rows.append(
             FittedTimes(
-                Scheme(entry["scheme"]),
-                *(entry[name] for name in _COEFFICIENTS),
+                scheme=Scheme(entry["scheme"]),
+                quadratic_ms_per_token2=entry["quadratic_ms_per_token2"],
+                linear_ms_per_token=entry["linear_ms_per_token"],
+                fixed_ms=entry["fixed_ms"],
                 relative_error=fit.get("relative_error"),
                 held_out_error=fit.get("held_out_error"),
                 longest_tokens=fit["range"]["longest_tokens"] if fit else None,
