@@ -8,6 +8,8 @@ import pytest
 import torch._dynamo
 import torch.distributed
 
+import hydraulis.cli.commands.train
+import hydraulis.cli.terminal.display
 import hydraulis.train.run
 
 __all__ = ["hydraulis", "pytest", "torch"]

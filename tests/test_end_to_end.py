@@ -134,7 +134,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for ended in run_ranks(2, run_commands, [[config, "--resume", "latest"] for config in two])[0]:
         assert ended.code == 0, ended.err
         # A checkpoint is completed between two later steps: that of step 12 may not have been.
-        assert "going on after step 10 of" in ended.out or "going on after step 12 of" in ended.out
+        assert "resuming after step 10 of" in ended.out or "resuming after step 12 of" in ended.out
         # The model was made for 64 positions, and the profile for 10 GB.
         assert "data.max_tokens = 65 is above max_position_embeddings = 64 of " in ended.out
         assert "planner.memory_mib = 6 " in ended.out

@@ -17,3 +17,12 @@ def test_starting_is_light(module: str) -> None:
     loaded = set(json.loads(done.stdout))
     assert module in loaded
     assert loaded & HEAVY == set()
+
+
+def test_a_run_is_trained_without_rich_and_without_the_commands() -> None:
+    """Only a fresh interpreter knows what an import needs."""
+    code = (
+        "import sys; sys.modules['rich'] = sys.modules['hydraulis.cli'] = None; "
+        "from hydraulis.train.run import train; from hydraulis.train.observer import TrainingObserver"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

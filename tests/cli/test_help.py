@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from helpers import ROOT, at_least
+from hydraulis.cli.commands.train import make_parser as make_train_parser
 from hydraulis.cli.exit import EXIT_REFUSED
 from hydraulis.cli.main import COMMANDS, main, make_parser
 from hydraulis.cli.options import PathEnding
-from hydraulis.train.command import make_parser as make_train_parser
 
 EXIT_CODES = re.compile(r"^  (\d+) +\S", re.MULTILINE)
 PAGE = (ROOT / "docs/commands.md").read_text(encoding="utf-8")

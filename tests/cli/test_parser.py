@@ -3,10 +3,10 @@
 import pytest
 
 from helpers import at_least
+from hydraulis.cli.commands import train as command
 from hydraulis.cli.exit import EXIT_REFUSED
 from hydraulis.cli.main import COMMANDS, main
 from hydraulis.cli.ranks import rank as as_rank
-from hydraulis.train import command
 
 PLAN = ["plan", "--profile", "llama-7b-a800", "--gpus", "8", "--lengths", "x"]
 PACK = ["pack", "--lengths", "x", "--window", "8", "--output", "x.npz"]

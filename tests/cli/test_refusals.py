@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from hydraulis.cli.commands import train as command
 from hydraulis.cli.exit import EXIT_REFUSED
 from hydraulis.cli.main import main
-from hydraulis.train import command
 
 MISSPELT = ["examples/demo.toml", "--set", "train.stepz=9"]
 PROFILE = ["--output", "profile.json"]
@@ -23,7 +23,7 @@ WORDS = {
 
 @pytest.mark.parametrize("name", WORDS)
 def test_a_configuration_is_refused_without_loading_torch(name: str) -> None:
-    module = "train.command" if name == "train" else "cli.main"
+    module = "cli.commands.train" if name == "train" else "cli.main"
     code = (
         f"import sys; from hydraulis.{module} import main; code = main(sys.argv[1:]); "
         "sys.exit('torch is loaded' if 'torch' in sys.modules else code)"

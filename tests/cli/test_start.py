@@ -15,7 +15,7 @@ INTERRUPT = """
 import sys
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
-        if name in ("hydraulis.cli.main", "hydraulis.train.command"):
+        if name in ("hydraulis.cli.main", "hydraulis.cli.commands.train"):
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Interrupt())
 """

@@ -17,8 +17,8 @@ from torch.distributed.run import get_args_parser
 from docs.docs_workers import run_in
 from docs.page import Block, blocks, commands, pages
 from helpers import ROOT, at_least
+from hydraulis.cli.commands.train import make_parser as make_train_parser
 from hydraulis.cli.main import main, make_parser
-from hydraulis.train.command import make_parser as make_train_parser
 from profiles import made_up_profile
 from ranks import run_ranks
 from test_end_to_end import make_model, write_documents

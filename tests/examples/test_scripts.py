@@ -12,7 +12,7 @@ import pytest
 from torch.distributed.run import get_args_parser
 
 from helpers import ROOT
-from hydraulis.train.command import make_parser
+from hydraulis.cli.commands.train import make_parser
 from profiles import made_up_profile
 from small_model import TINY_SECTION
 
@@ -138,7 +138,7 @@ def test_two_nodes_train_one_run_and_go_on_with_it(tmp_path: Path) -> None:
     first = on_two_nodes(tmp_path)
     assert "beginning anew" in "".join(first)
     assert "" in first  # rank 0 alone speaks, whichever node that is on
-    assert "going on after step 2 of" in "".join(on_two_nodes(tmp_path, "--set", "train.steps=3"))
+    assert "resuming after step 2 of" in "".join(on_two_nodes(tmp_path, "--set", "train.steps=3"))
     steps = [
         json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     ]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from devices import alone_under_torchrun, on_each_device, one_rank
 from hydraulis import Scheme
+from hydraulis.cli.commands import train as command
 from hydraulis.config.kinds import AttentionKind
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.sources.stdlib import StandardLibrary
@@ -22,7 +23,6 @@ from hydraulis.runtime.checkpoint.shard import Snapshot, tensor_name
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.ranks.streams import SideStream
 from hydraulis.runtime.worker import Worker
-from hydraulis.train import command
 from profiles import made_up_profile
 from runtime.gathered import gather
 from runtime.tiny import OPTIMIZER, SEED, made_up_corpus, plan_for, train_config

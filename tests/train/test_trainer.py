@@ -7,36 +7,39 @@ import pytest
 
 from data.sampling.test_run_length import config
 from devices import one_rank
-from hydraulis.cli.terminal.display import TrainingDisplay
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
-from hydraulis.train.trainer import _note_model
+from hydraulis.train.trainer import _report_model
 from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS
+from train.events import RecordedEvents
 from train.small_run import STEPS, write_config
 from train.train_workers import Ended, run_while_writing
 
 
 def test_text_that_is_not_read_by_the_models_tokenizer_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
     run = config(1, None)
     run = replace(run, checkpoint=replace(run.checkpoint, weights=str(tmp_path)))
     for has_tokenizer in (False, True):
         if has_tokenizer:
             (tmp_path / "tokenizer.json").write_text("{}")
-        with one_rank("cpu"), TrainingDisplay(0) as display:
-            _note_model(run, display)
-        said = f"{tmp_path} has a tokenizer, and data.tokenizer = 'bytes' gives other tokens"
-        assert capsys.readouterr().out.startswith(said) is has_tokenizer
+        events = RecordedEvents()
+        with one_rank("cpu"):
+            _report_model(run, events)
+        said = [one for one in events.messages if str(tmp_path) in one]
+        assert len(said) == has_tokenizer
+        assert all("data.tokenizer = 'bytes'" in one for one in said)
 
 
-def test_patterns_without_a_parameter_to_keep_from_decay_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_patterns_without_a_parameter_to_keep_from_decay_are_told() -> None:
     run = config(1, None)
     run = replace(run, optimizer=replace(run.optimizer, no_decay=("norm.weight",)))
-    with one_rank("cpu"), TrainingDisplay(0) as display:
-        _note_model(run, display)
-    assert capsys.readouterr().out.startswith("optimizer.no_decay: 'norm.weight' matches no parameter")
+    events = RecordedEvents()
+    with one_rank("cpu"):
+        _report_model(run, events)
+    assert [one for one in events.messages if "optimizer.no_decay" in one and "'norm.weight'" in one]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +64,7 @@ def test_where_all_ranks_fail_the_checkpoint_that_is_being_written_is_completed(
     assert first.err.startswith("hydraulis.train: error [loss_not_finite]: the loss of step 2 is ")
     checkpoint = folder / "run/checkpoints/step-00000001"
     assert CheckpointFolder.of_run(folder / "run").complete() == [checkpoint]
-    said = f"failed after step 1 of {STEPS}; newest checkpoint: {checkpoint}; to go on: "
+    said = f"failed after step 1 of {STEPS}; newest checkpoint: {checkpoint}; to resume: "
     assert first.out.splitlines()[-1].startswith(said)
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from hydraulis.cli.commands import train as command
 from hydraulis.cli.ranks import rank as as_rank
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.sources.stdlib import StandardLibrary
@@ -27,7 +28,7 @@ from hydraulis.runtime.ranks import distributed
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.records.recorder import Recorder
 from hydraulis.runtime.records.run_directory import RunDirectory
-from hydraulis.train import command, run
+from hydraulis.train import trainer
 from runtime.tiny import made_up_corpus
 
 
@@ -58,7 +59,7 @@ def run_where_files_fail(folder: Path, arguments: Sequence[str]) -> list[Ended]:
     apart = folder / f"node-{dist.get_rank()}"
     apart.mkdir()
     os.chdir(apart)
-    setattr(run, "check_shared", partial(check_shared, patience_s=0.2))  # noqa: B010
+    setattr(trainer, "check_shared", partial(check_shared, patience_s=0.2))  # noqa: B010
     apart_ended = run_commands([[*arguments, "--set", "output.directory=run"]])
     return [*apart_ended, _run_on_a_full_disk(arguments)]
 

@@ -1,24 +1,25 @@
-"""Where the `hydraulis` process begins: whoever ends it early ends it as cleanly as later."""
+"""Entry points of the processes: `hydraulis`, and `hydraulis.train` as torchrun starts it.
+
+The functions import the commands: an interrupt while these load ends the process as a later one does.
+"""
 
 import signal
 import sys
 from typing import NoReturn
 
-from hydraulis.cli.exit import EXIT_INTERRUPTED
-from hydraulis.cli.ranks.leave import leave
+from hydraulis.cli.exit import EXIT_INTERRUPTED, leave
 from hydraulis.cli.ranks.rank import is_rank
 from hydraulis.cli.terminal.output import open_missing
 
 
 def command() -> NoReturn:
-    """Run the command line as a process of its own."""
+    """Run the `hydraulis` command line as the whole process."""
     open_missing()
     try:
         if not is_rank():
-            # Terminated, a command leaves a whole terminal and no unfinished file, as it does interrupted.
-            # Ranks are terminated by what started them, which says why.
+            # A terminated command restores the terminal and removes unfinished files, as after Ctrl-C. Ranks
+            # are terminated by their parent, which reports the reason.
             signal.signal(signal.SIGTERM, signal.default_int_handler)
-        # Only now: loading takes a while, in which it may be interrupted.
         from hydraulis.cli.main import main
 
         code = main()
@@ -28,3 +29,16 @@ def command() -> NoReturn:
     except KeyboardInterrupt:
         sys.stderr.write("hydraulis: interrupted\n")
         sys.exit(EXIT_INTERRUPTED)
+
+
+def start_training_rank() -> NoReturn:
+    """Run one rank of `torchrun -m hydraulis.train` as the whole process."""
+    open_missing()
+    try:
+        from hydraulis.cli.commands.train import main
+
+        code = main()
+    except KeyboardInterrupt:
+        # Before StopRequest took over: no work is lost, and torchrun reports the signal that ended its ranks.
+        code = EXIT_INTERRUPTED
+    leave(code)

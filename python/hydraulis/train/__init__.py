@@ -1,1 +1,1 @@
-"""`torchrun -m hydraulis.train RUN.toml`: trains, start to end."""
+"""Training of a run on one rank: its data, its parts, its loop, and the events that an observer receives."""

@@ -1,21 +1,9 @@
-"""`python -m hydraulis.train`, as torchrun starts each rank."""
+"""`python -m hydraulis.train`: the entry that torchrun starts once per rank.
 
-from hydraulis.cli.exit import EXIT_INTERRUPTED
-from hydraulis.cli.ranks.leave import leave
-from hydraulis.cli.terminal.output import open_missing
+The command line belongs to `hydraulis.cli`; this module starts it by the name that torchrun has.
+"""
 
-
-def _run() -> int:
-    open_missing()
-    try:
-        # Only now: loading takes a while, in which it may be interrupted.
-        from hydraulis.train.command import main
-
-        return main()
-    except KeyboardInterrupt:
-        # Nothing had begun, and torchrun says what ended its ranks.
-        return EXIT_INTERRUPTED
-
+from hydraulis.cli.start import start_training_rank
 
 if __name__ == "__main__":
-    leave(_run())
+    start_training_rank()

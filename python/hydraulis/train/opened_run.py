@@ -1,4 +1,4 @@
-"""What is known of a run once its data are open, before anything is made for it."""
+"""A run whose data are open and whose steps are counted, before any part is built for it."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,6 @@ from typing import Self
 import torch.distributed as dist
 
 from hydraulis._core import Cluster
-from hydraulis.cli.terminal.display import TrainingDisplay
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.open import Datasets
@@ -27,19 +26,20 @@ from hydraulis.runtime.records.run_lock import check_unclaimed
 from hydraulis.runtime.records.tracking.tracker import require_trackers
 from hydraulis.runtime.run_data import load_data
 from hydraulis.text.numbers import format_count
+from hydraulis.train.observer import TrainingObserver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedRun:
-    """A run that may begin.
+    """A run that is ready to be built.
 
     Attributes:
-        config: of the run; how many steps it has is known.
-        cluster: of its ranks.
-        data: that it trains on, and that is held out.
-        files: of the data; none where they come from elsewhere, and on other ranks than rank 0.
-        position: of the data, at any step.
-        resumed: the run that it goes on with; None if it begins anew.
+        config: Configuration of the run; its number of steps is known.
+        cluster: Cluster of the run's ranks.
+        data: Training data and held-out data.
+        files: Files of the data on rank 0; empty on other ranks, and for data that come from no file.
+        position: Position in the data at any step.
+        resumed: Run that this one resumes; None for a new run.
     """
 
     config: RunConfig
@@ -50,38 +50,50 @@ class OpenedRun:
     resumed: ResumedRun | None
 
     @classmethod
-    def of(cls, config: RunConfig, stop: StopRequest, display: TrainingDisplay) -> Self | None:
-        """Refuse what cannot run, and open the data; None if that was stopped. Collective."""
+    def open(cls, config: RunConfig, stop: StopRequest, observer: TrainingObserver) -> Self | None:
+        """Check the configuration and open the data. Collective.
+
+        Args:
+            config: Configuration of the run.
+            stop: Request to end the run.
+            observer: Receiver of the run's events.
+
+        Returns:
+            The run; None if it was stopped while its data were opened.
+        """
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         named_strategies(config.planner, cluster)
         resumed = find_resumed(config.checkpoint.resume, config.output.directory)
         files: list[DataFile] = []
-        on_rank_zero(lambda: files.extend(_look_ahead(config, resumed)))
-        data = _data(config, stop, display)
+        on_rank_zero(lambda: files.extend(_check_environment(config, resumed)))
+        data = _open_data(config, stop, observer)
         if data is None:
             return None
-        config = _with_steps(config, data.train, display)
-        # Where all checkpoints stay, only now is known how much room they take together.
-        on_rank_zero(partial(_look_at_room, config, resumed))
+        config = _with_steps(config, data.train, observer)
+        # With checkpoint.keep = 0 the room for all checkpoints follows from the number of steps.
+        on_rank_zero(partial(_check_room, config, resumed))
         position = DataPosition(config, data.train)
-        _check_resumed(config, resumed, position, display)
+        _check_resumed(config, resumed, position, observer)
         return cls(config=config, cluster=cluster, data=data, files=files, position=position, resumed=resumed)
 
     @property
     def completed(self) -> int:
-        """How many steps are done already."""
+        """Number of steps completed before this run."""
         return self.resumed.manifest.step if self.resumed else 0
 
     @property
     def nothing_left(self) -> str | None:
-        """Says that no step is left to train; None if one is."""
+        """Message that no step is left to train; None if there is one."""
         return self.resumed.nothing_left(self.config.train.num_steps) if self.resumed else None
 
 
-def _look_ahead(config: RunConfig, resumed: ResumedRun | None) -> list[DataFile]:
-    """Refuse now what would fail after hours of work: services, folder, room, other data; list the files."""
+def _check_environment(config: RunConfig, resumed: ResumedRun | None) -> list[DataFile]:
+    """Check services, output folder, disk room and the resumed run's data; return the files of the data.
+
+    Without these checks the run would fail after hours of indexing or training.
+    """
     require_trackers(config.output)
-    _look_at_room(config, resumed)
+    _check_room(config, resumed)
     files = list_data_files(config.data)
     if resumed is not None:
         check_unclaimed(resumed.run)
@@ -89,52 +101,52 @@ def _look_ahead(config: RunConfig, resumed: ResumedRun | None) -> list[DataFile]
     return files
 
 
-def _look_at_room(config: RunConfig, resumed: ResumedRun | None) -> None:
+def _check_room(config: RunConfig, resumed: ResumedRun | None) -> None:
     look_at_output(config, resumed)
 
 
-def _data(config: RunConfig, stop: StopRequest, display: TrainingDisplay) -> Datasets | None:
-    """Open the data, and say what they are; None if that was stopped. Collective."""
-    display.doing("opening the data")
-    data = load_data(config.data, display.indexing, stop.agreed)
+def _open_data(config: RunConfig, stop: StopRequest, observer: TrainingObserver) -> Datasets | None:
+    """Open the data and report their statistics; None if the run was stopped meanwhile. Collective."""
+    observer.status("opening the data")
+    data = load_data(config.data, observer.indexing, stop.agreed)
     if data is None:
-        display.note("stopped before the first iteration; the next run goes on with the index")
+        observer.message("stopped before the first step; the next run continues the index")
         return None
     data.train.check_vocabulary(config.model.vocab_size)
-    display.doing("looking at the data")
-    display.data(json.loads(from_rank_zero(lambda: json.dumps(data.train.describe()))))
+    observer.status("reading the data's statistics")
+    observer.data(json.loads(from_rank_zero(lambda: json.dumps(data.train.describe()))))
     broken = data.train.broken_note()
     if broken:
-        display.note(broken)
+        observer.message(broken)
     return data
 
 
-def _with_steps(config: RunConfig, data: SequenceSource, display: TrainingDisplay) -> RunConfig:
-    """Count the steps of a run that epochs end, and say if each of them repeats what there is."""
+def _with_steps(config: RunConfig, data: SequenceSource, observer: TrainingObserver) -> RunConfig:
+    """Set the number of steps of a run that `train.epochs` ends; report repeated data."""
     epochs = run_length(config, data)
     config = with_steps(config, epochs)
-    display.num_steps(config.train.num_steps)
+    observer.num_steps(config.train.num_steps)
     if epochs is not None:
         last = (
             f"the last batch has {format_count(epochs.last_sequences, 'sequence')} of "
             f"{epochs.last_tokens:,} tokens"
             if config.train.num_steps == epochs.steps
-            else f"trained are {config.train.num_steps:,} of them"
+            else f"train.steps = {config.train.num_steps:,} of them are trained"
         )
-        display.note(f"{epochs}; {last}")
+        observer.message(f"{epochs}; {last}")
     repeats = describe_run_repeats(config, data)
     if repeats:
-        display.note(repeats)
+        observer.message(repeats)
     return config
 
 
 def _check_resumed(
-    config: RunConfig, resumed: ResumedRun | None, position: DataPosition, display: TrainingDisplay
+    config: RunConfig, resumed: ResumedRun | None, position: DataPosition, observer: TrainingObserver
 ) -> None:
-    """Check that the run to go on with, if there is one, is this one. Collective."""
+    """Check that the checkpoint belongs to this model and these data. Collective."""
     if resumed is not None:
         step = resumed.manifest.step
         on_rank_zero(lambda: resumed.check(config, position.cursor(step)))
-        display.note(f"going on after step {step} of {resumed.run}")
+        observer.message(f"resuming after step {step} of {resumed.run}")
     elif config.checkpoint.resume:
-        display.note("there is no checkpoint to go on with: beginning anew")
+        observer.message("no checkpoint to resume from: starting a new run")

@@ -1,70 +1,81 @@
-"""What a rank of a training run does, start to end."""
+"""A training run on one rank, from its configuration to its result."""
 
-import sys
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import dataclass
 
-from hydraulis.cli.exit import EXIT_INTERRUPTED
-from hydraulis.cli.options import json_line
-from hydraulis.cli.terminal.display import TrainingDisplay
 from hydraulis.config.run import RunConfig
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.recorder import RunSummary
+from hydraulis.train.observer import TrainingObserver
 from hydraulis.train.opened_run import OpenedRun
 from hydraulis.train.trainer import Trainer
 
 
-def train(config: RunConfig, rank: int, stop: StopRequest, *, as_json: bool = False) -> int:
-    """Run the configuration as one rank of a process group; give the exit code.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingResult:
+    """Outcome of a training run.
+
+    Attributes:
+        first_step: Number of this run's first step, counted from 1; above 1 for a resumed run.
+        completed: Number of completed steps, including those of resumed runs.
+        num_steps: Number of steps of the whole run.
+        summary: Summary of this run's steps on rank 0; None on other ranks, and if no step was trained.
+    """
+
+    first_step: int
+    completed: int
+    num_steps: int
+    summary: RunSummary | None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all steps are completed."""
+        return self.completed >= self.num_steps
+
+
+def train(
+    config: RunConfig, stop: StopRequest, observer: TrainingObserver | None = None
+) -> TrainingResult | None:
+    """Train as one rank of the process group that is there. Collective.
 
     Args:
-        config: of the run.
-        rank: of this process.
-        stop: who asks for the end of the run.
-        as_json: whether the summary is printed as JSON on one line, and all else on standard error.
+        config: Configuration of the run.
+        stop: Request to end the run after the current step.
+        observer: Receiver of the run's events; None for none.
+
+    Returns:
+        The result; None if the run was stopped before its first step.
+
+    Raises:
+        HydraulisError: The configuration, the data or a batch is refused, the run diverged, or another rank
+            was lost (code `lost_rank`).
     """
-    with TrainingDisplay(rank, json=as_json) as display:
-        run = OpenedRun.of(config, stop, display)
-        if run is None:
-            return EXIT_INTERRUPTED
-        if run.nothing_left is not None:
-            # Before anything is measured or written: the run's files stay those of its training.
-            display.note(run.nothing_left)
-            if rank == 0 and as_json:
-                _print_account(run, None)
-            return 0
-        trainer = Trainer.of(run, stop, display)
-        if trainer is None:
-            return EXIT_INTERRUPTED
-        with trainer.failure_told(display):
-            completed = trainer.train(stop, display)
-            checkpoint = trainer.close(completed, display)
-            trained = completed > run.completed
-            summary = _summary(trainer, display) if rank == 0 and trained else None
+    observer = observer or TrainingObserver()
+    run = OpenedRun.open(config, stop, observer)
+    if run is None:
+        return None
+    if run.nothing_left is not None:
+        # Before any measurement or write: the files of the run stay those of its training.
+        observer.message(run.nothing_left)
+        return _result(run, run.completed, None)
+    trainer = Trainer.build(run, stop, observer)
+    if trainer is None:
+        return None
+    with trainer.reporting_failure():
+        trainer.train()
+        checkpoint = trainer.close()
+        summary = trainer.summary()
     if summary is not None:
-        display.summary(summary, trainer.worker.device.type)
-    if rank == 0 and as_json:
-        _print_account(run, summary)
-    return _ended(run.config, completed, checkpoint, display)
+        observer.summary(summary, trainer.worker.device.type)
+    result = _result(run, trainer.completed, summary)
+    if not result.is_finished:
+        observer.stopped(trainer.progress(checkpoint))
+    return result
 
 
-def _summary(trainer: Trainer, display: TrainingDisplay) -> RunSummary:
-    display.doing("comparing with static strategies")
-    return trainer.recorder.summary()
-
-
-def _print_account(run: OpenedRun, summary: RunSummary | None) -> None:
-    """Print what `--json` does: the summary, which needs a step, and how many were asked for."""
-    facts = {"first_step": run.completed + 1, "steps": 0} if summary is None else asdict(summary)
-    num_steps = run.config.train.num_steps
-    finished = run.completed + facts["steps"] >= num_steps
-    account = {"num_steps": num_steps, "finished": finished, **facts}
-    sys.stdout.write(json_line(account, *(summary.files if summary else ())))
-
-
-def _ended(config: RunConfig, completed: int, checkpoint: Path | None, display: TrainingDisplay) -> int:
-    """Give the exit code, and say where the run was stopped if it was."""
-    if completed >= config.train.num_steps:
-        return 0
-    display.stopped(completed, checkpoint)
-    return EXIT_INTERRUPTED
+def _result(run: OpenedRun, completed: int, summary: RunSummary | None) -> TrainingResult:
+    return TrainingResult(
+        first_step=run.completed + 1,
+        completed=completed,
+        num_steps=run.config.train.num_steps,
+        summary=summary,
+    )

@@ -1,4 +1,4 @@
-"""Everything that trains a run and writes it down, made once its data are open."""
+"""The parts that train a run on one rank, built once its data are open, and the loop over its steps."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+import torch.distributed as dist
+
 from hydraulis._core import CostProfile, Scheme
-from hydraulis.cli.terminal.display import TrainingDisplay
 from hydraulis.config.run import RunConfig, to_dict
 from hydraulis.data.analysis import analyze_run
 from hydraulis.errors import HydraulisError
@@ -33,27 +34,31 @@ from hydraulis.runtime.ranks.device import device_name
 from hydraulis.runtime.ranks.liveness import is_lost, lost_rank
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.ranks.stop import StopRequest
-from hydraulis.runtime.records.recorder import Recorder
+from hydraulis.runtime.records.recorder import Recorder, RunSummary
 from hydraulis.runtime.records.run_directory import ANALYSIS, CORPUS, RUN_CONFIG, RunDirectory
 from hydraulis.runtime.records.run_lock import RunClaim
 from hydraulis.runtime.records.tracking.tracker import open_trackers
 from hydraulis.runtime.state.weight_decay import no_decay_note
 from hydraulis.runtime.worker import Worker
 from hydraulis.text.numbers import format_count
+from hydraulis.train.observer import RunProgress, TrainingObserver
 from hydraulis.train.opened_run import OpenedRun
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Trainer:
-    """What trains a run on one rank.
+    """The parts that train a run on one rank.
 
     Attributes:
-        run: that is trained.
-        worker: of this rank.
-        planner: of the training's batches.
-        evaluator: of what is held out.
-        recorder: of the run's folder.
-        saver: of its checkpoints.
+        run: Run to train.
+        worker: This rank's worker.
+        planner: Planner of the training batches.
+        evaluator: Evaluator of the held-out data.
+        recorder: Recorder of the run directory's files.
+        saver: Writer of checkpoints.
+        stop: Request to end the run after the current step.
+        observer: Receiver of the run's events.
+        completed: Number of completed steps, including those of resumed runs.
     """
 
     run: OpenedRun
@@ -62,149 +67,186 @@ class Trainer:
     evaluator: Evaluator
     recorder: Recorder
     saver: CheckpointSaver
+    stop: StopRequest
+    observer: TrainingObserver
+    completed: int
 
     @classmethod
-    def of(cls, run: OpenedRun, stop: StopRequest, display: TrainingDisplay) -> Self | None:
-        """Make the model, learn what its schemes cost, and begin the folder; None if stopped. Collective."""
+    def build(cls, run: OpenedRun, stop: StopRequest, observer: TrainingObserver) -> Self | None:
+        """Build the model, take or measure its cost profile, and create the run directory. Collective.
+
+        Args:
+            run: Run to train.
+            stop: Request to end the run.
+            observer: Receiver of the run's events.
+
+        Returns:
+            The trainer; None if the run was stopped during the measurement.
+        """
         config = run.config
-        saved = saved_profile(config, run.resumed, display.note)
+        saved = saved_profile(config, run.resumed, observer.message)
         schemes = run_schemes(config, run.cluster, saved)
-        _note_model(config, display)
-        display.doing("making the model")
+        _report_model(config, observer)
+        observer.status("building the model")
         worker = begin(config, schemes, run.resumed)
-        display.note(f"computing on {device_name(worker.device)}, attention by {worker.kernel.name}")
-        whole = saved or _measured(run, worker, schemes, stop, display)
+        observer.message(f"computing on {device_name(worker.device)}, attention kernel {worker.kernel.name}")
+        whole = saved or _measured(run, worker, schemes, stop, observer)
         if whole is None:
             return None
-        display.doing("beginning the run")
+        observer.status("creating the run directory")
         profile = with_schemes(whole, schemes)
         link = run_link(config.planner, profile, run.cluster, worker.buffers)
         planner = RunPlanner(config.planner, profile, run.cluster, link)
         planner.check_longest(run.data.longest)
-        # Earlier steps of the folder may have used schemes that plans no longer do.
+        # The directory gets the unrestricted profile: resumed steps may have used more schemes.
         recorder = _recorder(run, whole, planner)
-        display.note(_where(recorder.directory.path, config.output.directory, begins=run.resumed is None))
+        observer.message(_directory_message(recorder.directory.path, run))
         saver = _saver(run, worker, recorder)
-        # Its batches must not use up what strategies training may, nor depend on when they are planned.
+        # A planner of its own: evaluation must not count against planner.max_strategies of training.
         evaluating = RunPlanner(config.planner, profile, run.cluster, link)
-        evaluator = Evaluator(config, run.data.held_out, worker, evaluating)
         return cls(
-            run=run, worker=worker, planner=planner, evaluator=evaluator, recorder=recorder, saver=saver
+            run=run,
+            worker=worker,
+            planner=planner,
+            evaluator=Evaluator(config, run.data.held_out, worker, evaluating),
+            recorder=recorder,
+            saver=saver,
+            stop=stop,
+            observer=observer,
+            completed=run.completed,
         )
 
-    def train(self, stop: StopRequest, display: TrainingDisplay) -> int:
-        """Train until the end or until stopped, and give how many steps are done then. Collective."""
-        completed, dropped = self.run.completed, 0
-        for iteration in self._iterations(stop):
-            completed, dropped = iteration.metrics.step, iteration.num_dropped
-            display.step(iteration.metrics)
+    def train(self) -> None:
+        """Train until the last step or until stopped. Collective."""
+        dropped = 0
+        for iteration in self._iterations():
+            self.completed, dropped = iteration.metrics.step, iteration.num_dropped
+            self.observer.step(iteration.metrics)
             on_rank_zero(partial(self._record, iteration))
-            self._evaluate(completed, display)
-            self.saver.after(completed)
+            self._evaluate()
+            self.saver.after(self.completed)
         if dropped:
-            display.note(
-                "dropped at the ends of epochs, where they filled no batch: "
-                f"{format_count(dropped, 'sequence')}"
+            self.observer.message(
+                f"dropped {format_count(dropped, 'sequence')} that filled no batch at the ends of epochs"
             )
-        return completed
 
-    def close(self, completed: int, display: TrainingDisplay) -> Path | None:
-        """Write the last checkpoint, of which the path is given, if a step was trained. Collective."""
+    def close(self) -> Path | None:
+        """Write the last checkpoint and close the records; None if no step was trained. Collective.
+
+        Returns:
+            Folder of the checkpoint.
+        """
         checkpoint = None
-        if completed > self.run.completed:
-            display.doing("writing the last checkpoint")
-            checkpoint = self.saver.close(completed)
+        if self.completed > self.run.completed:
+            self.observer.status("writing the last checkpoint")
+            checkpoint = self.saver.close(self.completed)
         on_rank_zero(self.recorder.close)
         return checkpoint
 
-    @contextmanager
-    def failure_told(self, display: TrainingDisplay) -> Iterator[None]:
-        """Let a run that fails in the middle say where it stands, before its error is told.
+    def summary(self) -> RunSummary | None:
+        """Summarise the trained steps on rank 0; None on other ranks, and if no step was trained."""
+        if dist.get_rank() != 0 or self.completed == self.run.completed:
+            return None
+        self.observer.status("comparing with static strategies")
+        return self.recorder.summary()
 
-        Where all ranks fail alike, what was being written is a checkpoint then. Of the failure of some the
-        others know nothing, and would not meet them.
+    def progress(self, checkpoint: Path | None) -> RunProgress:
+        """Return the position of the run, with the checkpoint to resume from."""
+        return RunProgress(
+            completed=self.completed,
+            num_steps=self.run.config.train.num_steps,
+            checkpoint=checkpoint,
+            checkpoint_every=self.run.config.checkpoint.every_steps,
+        )
+
+    @contextmanager
+    def reporting_failure(self) -> Iterator[None]:
+        """Report the position of the run if the body fails.
+
+        If all ranks fail alike, the checkpoint in progress is completed first. If only some do, the others
+        know nothing of it and would not take part.
 
         Raises:
-            HydraulisError: in place of what tells that another rank ended (code `lost_rank`).
+            HydraulisError: Another rank was lost (code `lost_rank`); the message has the run's position.
         """
         try:
             yield
         except Exception as error:
             if isinstance(error, HydraulisError) and error.is_everywhere:
-                self._complete_checkpoint(display)
-            folder = CheckpointFolder.of_run(self.recorder.directory.path)
-            every_steps = self.run.config.checkpoint.every_steps
-            standing = display.standing(self.run.completed, folder.newest(), every_steps)
+                self._complete_checkpoint()
+            newest = CheckpointFolder.of_run(self.recorder.directory.path).newest()
+            progress = self.progress(newest)
             if is_lost(error):
-                # Told by whoever is left, which rank 0 may not be.
-                raise lost_rank(error, standing) from error
-            display.failed(standing)
+                # Any remaining rank reports this error, and rank 0 may be the lost one.
+                raise lost_rank(error, progress.after_failure()) from error
+            self.observer.failed(progress)
             raise
 
-    def _complete_checkpoint(self, display: TrainingDisplay) -> None:
-        """Complete the checkpoint that is being written, if any; an error of that is told and not raised."""
-        display.doing("completing the last checkpoint")
+    def _complete_checkpoint(self) -> None:
+        """Complete the checkpoint in progress, if any."""
+        self.observer.status("completing the last checkpoint")
         try:
             self.saver.finish()
         except Exception as error:
-            # It must not hide what the run failed with.
-            display.note(f"the last checkpoint is not complete: {error}")
+            # Reported and not raised: the error that failed the run has to reach the user.
+            self.observer.message(f"the last checkpoint is not complete: {error}")
 
-    def _iterations(self, stop: StopRequest) -> Iterator[Iteration]:
+    def _iterations(self) -> Iterator[Iteration]:
         run = self.run
-        return iterations(run.config, run.data.train, self.worker, self.planner, stop, run.completed)
+        return iterations(run.config, run.data.train, self.worker, self.planner, self.stop, run.completed)
 
     def _record(self, iteration: Iteration) -> None:
-        """Record an iteration, and learn from it, unless counting memory took a part of its times."""
+        """Write the iteration's records, and let the planner observe its times."""
         self.recorder.add(iteration)
+        # Counting memory on the CPU takes part of a step's time.
         if not iteration.outcome.is_counted:
             self.planner.observe(iteration.plan, iteration.outcome.timelines)
         if self.planner.recalibration is not None:
             self.recorder.recalibrated(self.planner.recalibration.factors)
 
-    def _evaluate(self, completed: int, display: TrainingDisplay) -> None:
-        evaluation = self.evaluator.after(completed)
+    def _evaluate(self) -> None:
+        evaluation = self.evaluator.after(self.completed)
         if evaluation is not None:
-            display.note(f"after step {completed}: loss {evaluation.loss:.3f} on what is held out")
+            self.observer.message(f"step {self.completed}: held-out loss {evaluation.loss:.3f}")
             on_rank_zero(partial(self.recorder.evaluated, evaluation))
 
 
-def _note_model(config: RunConfig, display: TrainingDisplay) -> None:
-    """Say what the model is not made for: sequences' length, their tokens, what not to decay. Collective."""
+def _report_model(config: RunConfig, observer: TrainingObserver) -> None:
+    """Report data and settings that do not fit the model. Collective."""
     notes = (
         lambda: positions_note(config),
         lambda: tokenizer_note(config.checkpoint.weights, config.data),
         lambda: no_decay_note(config),
     )
-    for said in map(from_rank_zero, notes):
-        if said:
-            display.note(said)
+    for note in map(from_rank_zero, notes):
+        if note:
+            observer.message(note)
 
 
 def _measured(
-    run: OpenedRun, worker: Worker, schemes: Sequence[Scheme], stop: StopRequest, display: TrainingDisplay
+    run: OpenedRun, worker: Worker, schemes: Sequence[Scheme], stop: StopRequest, observer: TrainingObserver
 ) -> CostProfile | None:
-    """Measure what the schemes cost; None if that was stopped. Collective."""
+    """Measure the costs of the schemes; None if the run was stopped meanwhile. Collective."""
     config = run.config
 
     def check(untimed: CostProfile) -> None:
-        # Times take long, and do not decide what is admitted.
+        # Memory is measured first and decides the longest sequence: a refusal need not wait for the times.
         RunPlanner(config.planner, untimed, run.cluster).check_longest(run.data.longest)
 
-    display.note(announcement(len(schemes), config.planner.profile_seconds))
-    display.doing(WARMING_UP)
+    observer.message(announcement(len(schemes), config.planner.profile_seconds))
+    observer.status(WARMING_UP)
     limits = measurement_limits(config)
-    profile = measured_profile(worker, schemes, limits, display.measuring, stop.agreed, check)
+    profile = measured_profile(worker, schemes, limits, observer.measuring, stop.agreed, check)
     if profile is None:
-        display.note("stopped before the first iteration; nothing was written")
+        observer.message("stopped before the first step; nothing was written")
     return profile
 
 
 def _recorder(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> Recorder:
-    """Make what writes down the run, in its folder. Collective; rank 0 writes."""
+    """Create or reopen the run directory and its recorder. Collective; rank 0 writes."""
     claims: list[RunClaim] = []
 
-    def make() -> str:
+    def create() -> str:
         made = (
             RunDirectory(run.resumed.run) if run.resumed else RunDirectory.create(run.config.output.directory)
         )
@@ -212,25 +254,25 @@ def _recorder(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> Reco
         _write_first(made, run, profile)
         return str(made.path)
 
-    directory = RunDirectory(Path(from_rank_zero(make)))
+    directory = RunDirectory(Path(from_rank_zero(create)))
     traced = run.config.train.trace_step
-    # A shorter run than the configuration was written for still leaves a trace.
+    # A run shorter than train.trace_step traces its last step.
     trace_step = None if traced is None else min(traced, run.config.train.num_steps)
     recorder = Recorder(directory, planner, trace_step, claim=claims[0] if claims else None)
 
-    def take_up() -> None:
+    def resume() -> None:
         recorder.static = _static(run, profile, planner)
         recorder.trackers = open_trackers(run.config, directory, run.completed)
         if run.resumed is not None:
             recorder.go_on(run.completed)
             planner.resume(recorder.used(), recorder.factors())
 
-    on_rank_zero(take_up)
+    on_rank_zero(resume)
     return recorder
 
 
 def _write_first(directory: RunDirectory, run: OpenedRun, profile: CostProfile) -> None:
-    """Write the first files of a run."""
+    """Write the files that a run directory has before its first step."""
     config, data = run.config, run.data.train
     directory.write(RUN_CONFIG, json.dumps(to_dict(config), indent=2) + "\n")
     corpus = data.describe() | {"files": list(map(asdict, run.files))}
@@ -242,7 +284,10 @@ def _write_first(directory: RunDirectory, run: OpenedRun, profile: CostProfile) 
 
 
 def _static(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> StaticComparison | None:
-    """Make what compares the run with static strategies, unless its plans' times are corrected on the way."""
+    """Build the comparison with static strategies; None with `planner.recalibrate`.
+
+    Recalibration changes the times that plans are made with, and static plans would not compare with them.
+    """
     if run.config.planner.recalibrate:
         return None
     longest, memory = int(run.data.train.lengths.max()), run.config.planner.memory
@@ -250,15 +295,16 @@ def _static(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> Static
 
 
 def _saver(run: OpenedRun, worker: Worker, recorder: Recorder) -> CheckpointSaver:
-    """Make what writes the checkpoints of the run. Collective."""
+    """Build the checkpoint writer of the run. Collective."""
     check_shared(recorder.directory.path)
     folder = CheckpointFolder.of_run(recorder.directory.path)
     describe = Description(run.config, run.position, worker.home.master.dtype)
     return CheckpointSaver(folder, run.config.checkpoint, worker.shares, describe)
 
 
-def _where(directory: Path, wanted: str, *, begins: bool) -> str:
-    """Say in which folder a run writes: a name that is taken gets a number."""
-    is_taken = begins and directory != Path(wanted)
-    why = f": output.directory = {wanted!r} is there already" if is_taken else ""
+def _directory_message(directory: Path, run: OpenedRun) -> str:
+    """Name the run directory, and say why if it is not the one that the configuration names."""
+    wanted = run.config.output.directory
+    is_numbered = run.resumed is None and directory != Path(wanted)
+    why = f": output.directory = {wanted!r} exists already" if is_numbered else ""
     return f"writing into {directory}{why}"

@@ -11,6 +11,7 @@ from hydraulis.planner.static import StaticTotal
 from hydraulis.runtime.memory.prediction import MemoryPrediction
 from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.recorder import RunSummary
+from hydraulis.train.observer import RunProgress
 from runtime.records.test_metrics import made_up_metrics
 
 LONG_FOLDER = Path("/home/somebody/[experiments]/" + "a-rather-long-folder-name/" * 6 + "run")
@@ -74,7 +75,7 @@ def made_up_summary(**changes: Any) -> RunSummary:
 def show_run(rank: int) -> None:
     with TrainingDisplay(rank) as display:
         display.num_steps(2)
-        display.note("corpus: [bold]10[/bold] documents, " + "many words " * 30)
+        display.message("corpus: [bold]10[/bold] documents, " + "many words " * 30)
         display.measuring(0.5)
         display.measuring(1.0)
         for step in (1, 2):
@@ -203,42 +204,26 @@ def test_no_row_of_the_table_is_broken_in_a_file(
     assert any(name in row for row in rows)
 
 
-def test_a_run_that_was_stopped_says_where_and_how_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_summary_of_a_stopped_run_names_its_steps(capsys: pytest.CaptureFixture[str]) -> None:
     display = TrainingDisplay(0)
     display.num_steps(86)
     display.summary(made_up_summary(first_step=23), "cpu")
-    assert "48 iterations from step 23 on, each planned anew (stopped after step 70 of 86)" in (
-        capsys.readouterr().out
-    )
-    display.stopped(70, Path("my runs/demo/checkpoints/step-00000070"))
-    display.stopped(22, None)
-    assert capsys.readouterr().out.splitlines() == [
-        "stopped after step 70 of 86; checkpoint: my runs/demo/checkpoints/step-00000070; to go on: the same "
-        "command with --resume 'my runs/demo'",
-        "stopped after step 22 of 86; this run trained none",
-    ]
+    title = capsys.readouterr().out
+    assert "48 iterations from step 23 on" in title
+    assert "(stopped after step 70 of 86)" in title
     assert "stopped" not in summary_of(capsys)
 
 
-def test_a_run_that_failed_says_where_and_how_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    display = TrainingDisplay(0)
-    display.num_steps(86)
-    display.failed(display.standing(0, None, None))
-    display.failed(display.standing(0, None, 5))
-    display.failed(display.standing(22, Path("run/checkpoints/step-00000022"), 5))
-    display.step(made_up_metrics(30))
-    display.failed(display.standing(22, Path("run/checkpoints/step-00000025"), 5))
-    lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if not line.startswith("step ")] == [
-        "failed after step 0 of 86; no checkpoint is complete: checkpoint.every_steps has some written on "
-        "the way",
-        "failed after step 0 of 86; no checkpoint is complete: none of checkpoint.every_steps = 5 was "
-        "written whole by then",
-        "failed after step 22 of 86; newest checkpoint: run/checkpoints/step-00000022; to go on: the same "
-        "command with --resume run",
-        "failed after step 30 of 86; newest checkpoint: run/checkpoints/step-00000025; to go on: the same "
-        "command with --resume run",
-    ]
+def test_where_a_run_ended_is_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
+    ended = RunProgress(
+        completed=30, num_steps=86, checkpoint=Path("run/checkpoints/step-00000025"), checkpoint_every=5
+    )
+    with TrainingDisplay(0) as display:
+        display.num_steps(86)
+        display.step(made_up_metrics(30))
+        display.stopped(ended)
+        display.failed(ended)
+    assert capsys.readouterr().out.splitlines()[1:] == [ended.after_stop(), ended.after_failure()]
 
 
 @pytest.mark.usefixtures("terminal")
@@ -266,7 +251,7 @@ def test_its_clock_begins_with_the_first_step() -> None:
     with TrainingDisplay(0) as display:
         (bar,) = display._bars.tasks
         display.num_steps(2)
-        display.doing("measuring")
+        display.status("measuring")
         began = []
         for step in (0, 1, 2):
             if step:

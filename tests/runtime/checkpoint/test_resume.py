@@ -171,8 +171,8 @@ def test_it_ends_well_and_says_where_it_goes_on(runs: Runs) -> None:
     for rank in runs.ended:
         assert [ended.code for ended in rank] == [0, 0, 0], rank
     anew, _, resumed = runs.ended[0]
-    assert "there is no checkpoint to go on with: beginning anew" in anew.out
-    assert f"going on after step {STOPPED} of {runs.resumed}" in resumed.out
+    assert "no checkpoint to resume from: starting a new run" in anew.out
+    assert f"resuming after step {STOPPED} of {runs.resumed}" in resumed.out
     assert f"{STEPS - STOPPED} iterations from step {STOPPED + 1} on, each planned anew" in resumed.out
     assert sorted(path.name for path in runs.folder.iterdir()) == [
         "profile.json",
@@ -331,7 +331,7 @@ def test_what_does_not_belong_to_the_run_is_refused(
     assert REFUSALS[kind].says in first.err
     assert second.err == ""
     # All but the shards is known before anything is made.
-    assert (f"going on after step {STOPPED} of " in first.out) == (kind == "torn")
+    assert (f"resuming after step {STOPPED} of " in first.out) == (kind == "torn")
     if kind != "nowhere":
         metrics = (folder / kind / "metrics.jsonl").read_bytes()
         assert metrics == (runs.folder / "stopped" / "metrics.jsonl").read_bytes()

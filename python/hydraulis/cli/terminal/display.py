@@ -1,8 +1,6 @@
-"""What a training run shows: a live line on a terminal, plain lines anywhere else."""
+"""The display of a training run: a live line on a terminal, plain lines in a file."""
 
-import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,30 +24,30 @@ from hydraulis.cli.terminal.progress import Progress
 from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.records.recorder import RunSummary
 from hydraulis.text.numbers import format_percent
+from hydraulis.train.observer import RunProgress, TrainingObserver
 
-# A file has no edge to wrap at; wide enough for any row of the table.
+# Columns of a file's lines, which rich would wrap otherwise; wider than any row of the table.
 FILE_WIDTH = 1000
 
 
-class TrainingDisplay:
-    """The display of rank 0; on the other ranks it stays silent.
+class TrainingDisplay(TrainingObserver):
+    """Shows a run's events on rank 0; silent on other ranks.
 
-    What comes before the first step, and after the last, is told as any command tells it.
+    Activities before the first step and after the last one are shown by `Progress`, as in every command.
 
     Args:
-        rank: of this process.
-        json: whether standard output is kept for a document, so that all is shown on standard error.
+        rank: Rank of this process.
+        json: Whether standard output is reserved for a JSON document, so that events go to standard error.
     """
 
     def __init__(self, rank: int, *, json: bool = False) -> None:
         self._console = Console(quiet=rank != 0, highlight=False, stderr=json)
         self._num_steps = 0
-        self._completed = 0
         self._shows = rank == 0
         self._live = self._console.is_terminal and self._shows
         if not self._live:
             self._console.width = FILE_WIDTH
-        self._preparation = Progress(out=not json)
+        self._activity = Progress(out=not json)
         self._bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -57,10 +55,10 @@ class TrainingDisplay:
             _Times(),
             console=self._console,
         )
-        # A line of its own: beside the bar it would push count and clock off an 80-column terminal.
-        self._status = Text()
-        self._screen = Live(Group(self._bars, self._status), console=self._console, transient=True)
-        # Its clock begins with the first step: what comes before has a bar of its own.
+        # A line below the bar: on the same line it would push count and clock off an 80-column terminal.
+        self._metrics = Text()
+        self._screen = Live(Group(self._bars, self._metrics), console=self._console, transient=True)
+        # The clock starts with the first step.
         self._training = self._bars.add_task("training", total=None, start=False)
 
     def __enter__(self) -> Self:
@@ -70,33 +68,28 @@ class TrainingDisplay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._screen.stop()
-        self._preparation.stop()
+        self._activity.stop()
 
-    def num_steps(self, num_steps: int) -> None:
-        """Say how many iterations the run has; before the first of them."""
-        self._num_steps = num_steps
-        self._bars.update(self._training, total=num_steps)
-
-    def note(self, text: str) -> None:
-        """Print a line that stays."""
-        with self._preparation.aside():
-            self._console.print(text, soft_wrap=True, markup=False)
-
-    def doing(self, what: str) -> None:
-        """Say what is being done before training, or after it."""
+    def status(self, activity: str) -> None:
+        """Show the activity."""
         self._screen.stop()
         if self._shows:
-            self._preparation(what)
+            self._activity(activity)
+
+    def message(self, text: str) -> None:
+        """Print the message on a line of its own."""
+        with self._activity.aside():
+            self._console.print(text, soft_wrap=True, markup=False)
 
     def indexing(self, share: float) -> None:
-        """Show how much of the data is indexed."""
+        """Show the indexed share of the data."""
         if self._shows:
-            self._preparation.share("indexing")(share)
+            self._activity.share("indexing")(share)
 
     def data(self, facts: Mapping[str, Any]) -> None:
-        """Print what the sequences of a run are, as `Dataset.describe` gives it."""
+        """Print the statistics of the data."""
         account = "".join(f"{told}, " for told in data_account(facts))
-        self.note(
+        self.message(
             f"data: {facts['documents']:,} documents, {facts['sequences']:,} sequences of "
             f"{facts['tokens']:,} tokens, {facts['targets']:,} of them targets; half "
             f"up to {facts['median']:,}, 99 % up to {facts['p99']:,}, longest {facts['longest']:,}; "
@@ -104,86 +97,62 @@ class TrainingDisplay:
             f"fingerprint {facts['fingerprint']}"
         )
 
+    def num_steps(self, num_steps: int) -> None:
+        """Set the length of the progress bar."""
+        self._num_steps = num_steps
+        self._bars.update(self._training, total=num_steps)
+
     def measuring(self, share: float) -> None:
-        """Show how much of the measurement is done."""
+        """Show the completed share of the measurement."""
         if self._shows:
-            self._preparation.share("measuring")(share)
+            self._activity.share("measuring")(share)
 
     def step(self, metrics: StepMetrics) -> None:
-        """Show an iteration."""
-        status = (
+        """Show the step's metrics."""
+        text = (
             f"loss {metrics.loss:.3f}  {metrics.tokens_per_s:,.0f} tokens/s  {mfu(metrics.mfu)}"
             f"{metrics.strategy}  planned {metrics.planned_ms:,.0f} ms  "
             f"measured {metrics.measured_ms:,.0f} ms  plan {metrics.plan_ms:,.1f} ms  "
             f"bubble {format_percent(metrics.bubble, 0)}  imbalance {metrics.imbalance:.2f}"
         )
-        self._preparation.stop()
-        self._completed = metrics.step
+        self._activity.stop()
         if self._live and not self._screen.is_started:
             self._screen.start()
         self._bars.start_task(self._training)
-        self._bars.update(self._training, completed=self._completed)
-        self._status.plain = status
+        self._bars.update(self._training, completed=metrics.step)
+        self._metrics.plain = text
         if not self._live:
-            self.note(f"step {self._completed}/{self._num_steps}  {status}")
+            self.message(f"step {metrics.step}/{self._num_steps}  {text}")
 
     def summary(self, summary: RunSummary, device: str) -> None:
-        """Print what a run on devices of this kind comes to, what it left, and what to do with it."""
+        """Print the summary, the run directory's files, and the commands that read them."""
+        self._activity.stop()
         self._console.print(summary_table(summary, self._num_steps))
-        # Outside the table, whose cells would break a long path.
+        # Below the table, whose cells would break a long path.
         for line in (*TIME_NOTES[device], *what_is_left(summary)):
-            self.note(line)
+            self.message(line)
 
-    def stopped(self, step: int, checkpoint: Path | None) -> None:
-        """Say where a run was stopped and how it goes on, as the last line: torchrun adds many of its own.
+    def stopped(self, progress: RunProgress) -> None:
+        """Print the position on the last line, below which torchrun prints many of its own."""
+        self._activity.stop()
+        self.message(progress.after_stop())
 
-        Args:
-            step: so many iterations were completed.
-            checkpoint: of them; None if this run trained no step.
-        """
-        if checkpoint is None:
-            self.note(f"stopped after step {step} of {self._num_steps}; this run trained none")
-            return
-        self.note(f"stopped after step {step} of {self._num_steps}; checkpoint: {_and_on(checkpoint)}")
-
-    def failed(self, standing: str) -> None:
-        """Say where a run that failed stands; its error is told by others."""
+    def failed(self, progress: RunProgress) -> None:
+        """Print the position."""
         self._screen.stop()
-        self.note(standing)
-
-    def standing(self, first: int, newest: Path | None, every_steps: int | None) -> str:
-        """Say where a run failed and how it goes on.
-
-        Args:
-            first: so many iterations were completed before this run.
-            newest: complete checkpoint of it; None if there is none.
-            every_steps: iterations from one checkpoint to the next; None if none is written on the way.
-        """
-        at = f"failed after step {max(first, self._completed)} of {self._num_steps}"
-        none = "no checkpoint is complete: " + (
-            "checkpoint.every_steps has some written on the way"
-            if every_steps is None
-            else f"none of checkpoint.every_steps = {every_steps} was written whole by then"
-        )
-        return f"{at}; {none if newest is None else f'newest checkpoint: {_and_on(newest)}'}"
+        self.message(progress.after_failure())
 
 
 class _Times(TimeRemainingColumn):
-    """How long it has been going on, and how long it will, once that is known: as the other bars say it."""
+    """Elapsed time, and the remaining time once rich can estimate it."""
 
     def __init__(self) -> None:
         super().__init__()
         self._elapsed = TimeElapsedColumn()
 
     def render(self, task: Task) -> Text:
-        """Show both."""
+        """Return both, in the format of the other bars."""
         elapsed = self._elapsed.render(task)
         if task.time_remaining is None:
             return elapsed
         return Text.assemble(elapsed, ", ", super().render(task), " left")
-
-
-def _and_on(checkpoint: Path) -> str:
-    """Name a checkpoint, and how to go on from it."""
-    run = shlex.quote(str(checkpoint.parents[1]))
-    return f"{checkpoint}; to go on: the same command with --resume {run}"

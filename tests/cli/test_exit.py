@@ -5,7 +5,7 @@ import sys
 
 ENDING = """
 import atexit, sys, threading, time
-from hydraulis.cli.ranks.leave import leave
+from hydraulis.cli.exit import leave
 class Left:
     def __del__(self):
         print("taken apart", flush=True)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cli.commands.test_train import ENDLESS, KEEP_CODES, start
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_LOST_RANK
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.reader import read_manifest
 from train.small_run import STEPS, read_lines, write_config
-from train.test_command import ENDLESS, KEEP_CODES, start
 
 if TYPE_CHECKING:
     import subprocess

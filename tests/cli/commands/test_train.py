@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from hydraulis import Plan
+from hydraulis.cli.commands import train as command
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_LOST_RANK
 from hydraulis.report.run import read_run
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
-from hydraulis.train import command
 from train.small_run import STEPS, read_lines, write_config
 
 ENDLESS = 100_000
@@ -233,7 +233,7 @@ def test_a_second_run_leaves_the_first_alone(folder: Path, first: Run, second: R
     assert first.directory != second.directory
     assert len(first.metrics) == STEPS
     assert {path.name for path in folder.iterdir()} == {"run.toml", "torchrun", "run", "run-2"}
-    wanted = f"writing into {second.directory}: output.directory = '{first.directory}' is there already"
+    wanted = f"writing into {second.directory}: output.directory = '{first.directory}' exists already"
     assert wanted in second.out.splitlines()
 
 
@@ -273,8 +273,8 @@ def test_an_interrupt_ends_the_run_between_two_steps_with_whole_files(second: Ru
     assert read_manifest(checkpoint).step == len(steps)
     assert f"{len(steps)} iterations, each planned anew" in second.out
     assert second.out.splitlines()[-1] == (
-        f"stopped after step {len(steps)} of {ENDLESS}; checkpoint: {checkpoint}; to go on: the same command "
-        f"with --resume {second.directory}"
+        f"stopped after step {len(steps)} of {ENDLESS}; checkpoint: {checkpoint}; to resume: "
+        f"the same command with --resume {second.directory}"
     )
 
 
@@ -319,7 +319,7 @@ def test_a_rank_that_is_killed_is_told_by_the_one_that_is_left(
         "another rank ended, or did not answer within"
     )
     newest = CheckpointFolder.of_run(directory).newest()
-    assert f"; newest checkpoint: {newest}; to go on: the same command with --resume {directory}" in told
+    assert f"; newest checkpoint: {newest}; to resume: the same command with --resume {directory}" in told
     assert " (Connection " in told or " (Read error " in told
     assert "failed after" not in out
     # torchrun names the rank that ended first, and repeats what the other one said.
@@ -342,7 +342,7 @@ def test_json_is_one_document_and_all_else_goes_to_standard_error(first: Run, th
     }
     assert document["directory"] == str(third.directory)
     assert document["files"] == sorted(str(path) for path in third.directory.iterdir())
-    assert f"going on after step {STEPS} of {third.directory}" in third.err
+    assert f"resuming after step {STEPS} of {third.directory}" in third.err
     assert f"step {STEPS + 1}/{ENDLESS}  loss " in third.err
     assert f"stopped after step {len(steps)} of {ENDLESS}; checkpoint: {third.directory}/" in third.err
     assert steps[:STEPS] == first.metrics
