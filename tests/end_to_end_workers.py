@@ -1,4 +1,4 @@
-"""What the ranks of test_end_to_end.py do beside running the command."""
+"""Functions that test_end_to_end.py runs on ranks."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from train.train_workers import run_commands
 def run_until_killed(command: Sequence[str], step: int) -> None:
     """Run the command, as if on nodes of two ranks, until rank 0 is killed, which ends the others.
 
-    No process of the run is told anything.
+    The other processes get no signal.
 
     Args:
         command: its arguments.

@@ -1,6 +1,6 @@
-"""From a Hugging Face model and a data file to a Hugging Face model, over a kill and on another cluster.
+"""Training of a Hugging Face model on a data file, killed, resumed on another cluster, and exported.
 
-Three kinds of files each go the whole way, and the ranks of each are killed.
+Three kinds of data files are trained, and the ranks of each run are killed once.
 """
 
 import json
@@ -30,7 +30,7 @@ from small_model import bind_parameters, logits_of
 from train.train_workers import run_commands
 
 STEPS, KILLED_IN = 20, 13
-# The same tokens in files of three kinds; those of Megatron's are mapped as they are.
+# The same tokens in files of three kinds.
 KINDS = {
     "parquet": 'files = ["{folder}/documents.parquet"]',
     "megatron": 'files = ["{folder}/x.bin"], format = "tokens"',
@@ -71,7 +71,7 @@ every_steps = 2
 [output]
 directory = "{folder}/{kind}/run"
 """
-# Of the longest documents a pipeline takes one at a time, by the exact rule.
+# With the in-flight limit a pipeline takes the longest documents one at a time.
 CAPS = {"<1>": 64, "<tp2>": 96, "<pp2>": 32}
 
 
@@ -119,7 +119,7 @@ def write_config(folder: Path, kind: str, *strategies: str) -> str:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Look at the data, train on four ranks of two nodes, kill them, go on with two, and export."""
+    """Analyse the data, train on four ranks of two nodes, kill them, resume with two, and export."""
     path = tmp_path_factory.mktemp("end-to-end")
     make_model(path / "base")
     write_all_kinds(path)
@@ -133,7 +133,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     two = [write_config(path, kind, "1x<tp2>", "2x<1>") for kind in KINDS]
     for ended in run_ranks(2, run_commands, [[config, "--resume", "latest"] for config in two])[0]:
         assert ended.code == 0, ended.err
-        # A checkpoint is completed between two later steps: that of step 12 may not have been.
+        # A checkpoint is completed between two later steps: that of step 12 may be incomplete.
         assert "resuming after step 10 of" in ended.out or "resuming after step 12 of" in ended.out
         # The model was made for 64 positions, and the profile for 10 GB.
         assert "data.max_tokens = 65 is above max_position_embeddings = 64 of " in ended.out
@@ -145,7 +145,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=KINDS)
 def folder(trained: Path, request: pytest.FixtureRequest) -> Path:
-    """Give the folder of one kind."""
+    """Return the folder of one kind."""
     return trained / str(request.param)
 
 
@@ -155,7 +155,7 @@ def lines(path: Path, of: Callable[[str], Any] = json.loads) -> list[Any]:
 
 def test_the_kind_of_file_changes_nothing(trained: Path) -> None:
     losses = [[line["loss"] for line in lines(trained / kind / "run" / "metrics.jsonl")] for kind in KINDS]
-    # Until then the ranks are the same ones; the kill may cost either of two further steps.
+    # The same ranks train up to step 10; the kill may cost up to two further steps.
     assert losses[0][:10] == losses[1][:10] == losses[2][:10]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
     assert losses[0] == pytest.approx(losses[2], rel=1e-3)
@@ -199,7 +199,7 @@ def test_training_began_with_the_models_parameters_and_left_the_frozen_ones(fold
     assert base.keys() == trained.keys()
     for name, value in base.items():
         assert torch.equal(value, trained[name]) is name.startswith("model.layers.0.mlp."), name
-        # A rate of 0.01 in twenty steps takes nothing far from where it was.
+        # Twenty steps with a rate of 0.01 change each value little.
         assert (trained[name] - value).abs().max() < 0.2, name
 
 
@@ -227,5 +227,5 @@ def test_the_export_has_the_files_that_the_model_came_with(folder: Path) -> None
     assert (folder / "model" / "tokenizer_config.json").read_text() == "{}"
     paths = (folder.parent / "base", folder / "model")
     given, exported = (json.loads((path / "config.json").read_text()) for path in paths)
-    # What it was trained with is more than the model came with.
+    # Training used one more position than the initial model has.
     assert {**given, "dtype": "float32", "max_position_embeddings": 65} == exported

@@ -1,4 +1,4 @@
-"""How a rank's process ends."""
+"""The end of a rank's process."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import atexit, sys, threading, time
 from hydraulis.cli.exit import leave
 class Left:
     def __del__(self):
-        print("taken apart", flush=True)
+        print("finalized", flush=True)
 left = Left()
 atexit.register(print, "at exit")
 threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
@@ -22,7 +22,7 @@ def end(code: int) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
-def test_all_is_done_and_written_and_nothing_is_taken_apart() -> None:
+def test_work_is_completed_and_the_interpreter_not_finalized() -> None:
     ended = end(3)
     assert (ended.returncode, ended.stdout, ended.stderr) == (3, "main, thread\nat exit\n", "")
 

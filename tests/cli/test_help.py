@@ -1,4 +1,4 @@
-"""What `--help` says is true: its examples are accepted, there is JSON, and exit codes are the page's."""
+"""`--help`: its examples are accepted, each command has `--json`, and exit codes agree with the page."""
 
 import argparse
 import re
@@ -31,7 +31,7 @@ def examples(parser: argparse.ArgumentParser) -> Iterator[list[str]]:
     text = (parser.epilog or "").replace("\\\n", " ")
     assert text.startswith("examples:\n")
     for line in text.partition("\n\n")[0].splitlines()[1:]:
-        # Where the output goes is the shell's business.
+        # The shell handles redirection.
         yield shlex.split(line.partition(" > ")[0])
 
 
@@ -67,7 +67,7 @@ def test_the_examples_of_training_are_accepted() -> None:
 
 
 @pytest.mark.parametrize("name", PARSERS)
-def test_every_command_stands_on_the_page(name: str) -> None:
+def test_every_command_is_on_the_page(name: str) -> None:
     assert re.search(rf"^\| `hydraulis {name}\b", PAGE, re.MULTILINE)
     assert all(action.help for action in PARSERS[name]._actions)
 
@@ -79,7 +79,7 @@ def test_train_points_to_torchrun(capsys: pytest.CaptureFixture[str]) -> None:
     assert error.endswith("torchrun --standalone --nproc-per-node N -m hydraulis.train RUN.toml\n")
 
 
-# Said of a cluster that has a profile, and of one that has none; of records of lengths, and of documents.
+# Options whose meaning depends on the command: with or without a profile, for lengths or for documents.
 DIFFER = {"--gpus-per-node", "--field", "--output", "--figure", "--json"}
 
 
@@ -88,11 +88,11 @@ def test_an_option_of_several_commands_has_one_name_and_one_meaning() -> None:
     meanings: dict[str, list[tuple[object, ...]]] = {}
     for action in (action for parser in parsers for action in parser._actions):
         for option in action.option_strings:
-            told = (action.metavar, action.help, str(action.default)) if option not in DIFFER else ()
-            # Of an output's path the ending differs, as what is written does.
+            described = (action.metavar, action.help, str(action.default)) if option not in DIFFER else ()
+            # The ending of --output depends on the format.
             is_output = option == "--output" and isinstance(action.type, PathEnding)
             kind = Path if is_output else action.type
-            meanings.setdefault(option, []).append((kind, *told))
+            meanings.setdefault(option, []).append((kind, *described))
     shared = {option: found for option, found in meanings.items() if len(found) > 1}
     for option, found in at_least(12, shared.items()):
         assert len(set(found)) == 1, f"{option}: {found}"

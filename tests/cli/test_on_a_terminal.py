@@ -1,4 +1,4 @@
-"""A command on a terminal of its own: a bar where it takes long, and Ctrl-C typed into it."""
+"""A command on a terminal: its progress bar, and Ctrl-C."""
 
 import os
 import pty
@@ -13,7 +13,7 @@ from pathlib import Path
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 
 DEADLINE_S = 60.0
-# The child takes the terminal itself: what runs between fork and exec must not, where a thread may be about.
+# The child takes the terminal itself: code between fork and exec is unsafe with threads.
 TAKE = (
     "import fcntl, os, sys, termios; "
     "fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
@@ -22,7 +22,7 @@ TAKE = (
 
 
 class Screen:
-    """A process on a terminal, and all that it has written there."""
+    """A process on a terminal, and its output."""
 
     def __init__(self, process: subprocess.Popen[bytes], terminal: int) -> None:
         self.process = process
@@ -48,7 +48,7 @@ class Screen:
         try:
             found = os.read(self.terminal, 65536)
         except OSError:
-            # How Linux says that nobody has the terminal open any more.
+            # Linux reports a terminal that no process has open.
             return False
         self.written += found.decode()
         return found != b""
@@ -75,7 +75,7 @@ def on_a_terminal(*arguments: str) -> Iterator[Screen]:
 
 
 def test_a_bar_while_it_reads_and_a_quiet_end_by_ctrl_c(tmp_path: Path) -> None:
-    # A pipe that says no more costs no CPU, however long it takes.
+    # An open pipe without data keeps the command waiting at no CPU cost.
     lengths, output = tmp_path / "lengths.txt", tmp_path / "windows.npz"
     os.mkfifo(lengths)
     words = ("pack", "--lengths", str(lengths), "--window", "100", "--output", str(output))
@@ -95,7 +95,7 @@ def test_a_command_in_the_core_ends_by_ctrl_c(tmp_path: Path) -> None:
     lengths = tmp_path / "lengths.txt"
     lengths.write_text("".join(f"{100 + 37 * place % 9000}\n" for place in range(200)))
     words = ["simulate", "--profile", "llama-32b-a800", "--gpus", "64", "--lengths", str(lengths)]
-    # More than anybody waits for.
+    # The search would take very long.
     many = ["--tokens-per-batch", "200000", "--count", "4000", "--compare", "search"]
     with on_a_terminal(*words, *many) as screen:
         screen.read_until("simulating search")
@@ -120,5 +120,5 @@ def test_a_terminated_command_leaves_a_whole_terminal_and_no_file(tmp_path: Path
 
 def assert_quiet(screen: Screen) -> None:
     assert "Traceback" not in screen.written
-    # The cursor is there again.
+    # The cursor is visible again.
     assert screen.written.rfind("\x1b[?25h") > screen.written.rfind("\x1b[?25l")

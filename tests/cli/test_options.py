@@ -1,4 +1,4 @@
-"""Options of several commands: one name, one meaning, one way to be refused."""
+"""Options shared by several commands."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ PLANNED = ["--profile", "llama-7b-a800", "--gpus", "8", "--lengths", "lengths.tx
         (["profile", "run.toml", "--output"], ".json"),
     ],
 )
-def test_a_file_that_is_written_ends_as_what_it_is(
+def test_an_output_file_has_the_ending_of_its_format(
     words: list[str],
     ending: str,
     tmp_path: Path,
@@ -31,7 +31,7 @@ def test_a_file_that_is_written_ends_as_what_it_is(
     assert main([*words, "out.txt"]) == 2
     said = f"hydraulis: error [option_invalid]: {words[-1]}: 'out.txt' must end with {ending}: "
     assert capsys.readouterr().err.startswith(said)
-    # Capitals are the same ending: what is missed then is what is read.
+    # Capitals are the same ending: the error is then about the missing input.
     assert main([*words, f"out{ending.split()[0].upper()}"]) == 2
     assert "must end with" not in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

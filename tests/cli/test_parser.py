@@ -1,4 +1,4 @@
-"""What the command line itself refuses: one line, a code, and the word that was meant."""
+"""Errors of the command line: one line, a code, and the nearest word."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from helpers import at_least
 from hydraulis.cli.commands import train as command
 from hydraulis.cli.exit import EXIT_REFUSED
 from hydraulis.cli.main import COMMANDS, main
-from hydraulis.cli.ranks import rank as as_rank
+from hydraulis.cli.ranks import report as rank_report
 
 PLAN = ["plan", "--profile", "llama-7b-a800", "--gpus", "8", "--lengths", "x"]
 PACK = ["pack", "--lengths", "x", "--window", "8", "--output", "x.npz"]
@@ -21,13 +21,13 @@ PACK = ["pack", "--lengths", "x", "--window", "8", "--output", "x.npz"]
             "no option --stratgies (did you mean --strategies?)",
             "hydraulis plan",
         ),
-        # The misspelled word is what is wrong, not that the option is missing.
+        # The misspelled option is reported, not a missing one.
         (["pack", "--wndow", "8"], "no option --wndow (did you mean --window?)", "hydraulis pack"),
         (["pack", "--wind", "8"], "no option --wind (did you mean --window?)", "hydraulis pack"),
         (
             ["profile", "x", "--output", "y.json", "--ranks", "0"],
             "--ranks: '0' must be a whole number from 1",
-            "",
+            "hydraulis profile",
         ),
         (["--bogus", *PACK], "hydraulis has no option --bogus", "hydraulis"),
         ([*PACK, "more"], "hydraulis pack does not take more", "hydraulis pack"),
@@ -37,20 +37,20 @@ PACK = ["pack", "--lengths", "x", "--window", "8", "--output", "x.npz"]
         ([], "name a command of hydraulis: analyze, plan, ", "hydraulis"),
     ],
 )
-def test_what_is_no_command_line_is_refused_on_one_line(
+def test_a_wrong_command_line_is_refused_in_one_line(
     capsys: pytest.CaptureFixture[str], words: list[str], says: str, helps: str
 ) -> None:
     assert main(words) == EXIT_REFUSED
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("hydraulis: error [option_invalid]: ")
-    assert says in told.err
-    assert told.err.endswith(f"{helps} --help lists the options\n")
-    assert told.err.count("\n") == 1
-    assert "argument --" not in told.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("hydraulis: error [option_invalid]: ")
+    assert says in output.err
+    assert output.err.endswith(f"see {helps} --help\n")
+    assert output.err.count("\n") == 1
+    assert "argument --" not in output.err
 
 
-def test_what_follows_two_dashes_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_after_two_dashes_are_no_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "--json", "--", "--run.toml"]) == EXIT_REFUSED
     assert "[file_unreadable]: run configuration '--run.toml'" in capsys.readouterr().err
 
@@ -67,7 +67,7 @@ def test_options_of_ranks_are_refused_once_on_a_node(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, rank: str, lines: int
 ) -> None:
     monkeypatch.delenv("TORCHELASTIC_ERROR_FILE", raising=False)
-    monkeypatch.setattr(as_rank, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(rank_report, "PATIENCE_S", 0.0)
     for variable in ("RANK", "LOCAL_RANK"):
         monkeypatch.setenv(variable, rank)
     assert main(["profile", "run.toml", "--outptu", "x.json"]) == EXIT_REFUSED
@@ -75,5 +75,5 @@ def test_options_of_ranks_are_refused_once_on_a_node(
     assert command.main(["run.toml", "--res", "latest"]) == EXIT_REFUSED
     assert capsys.readouterr().err == lines * (
         "hydraulis.train: error [option_invalid]: python -m hydraulis.train has no option --res (did you "
-        "mean --resume?); python -m hydraulis.train --help lists the options\n"
+        "mean --resume?); see python -m hydraulis.train --help\n"
     )

@@ -1,4 +1,4 @@
-"""What commands that compute with torch refuse before they load it, and where there is none."""
+"""Commands that compute with torch: refusals before it is loaded, and without it."""
 
 import os
 import subprocess
@@ -41,7 +41,7 @@ def test_a_configuration_is_refused_without_loading_torch(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_where_there_is_no_torch_it_is_asked_for(
+def test_missing_torch_is_reported(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)

@@ -1,4 +1,4 @@
-"""The process is interrupted while it loads."""
+"""Start of the processes: interrupts while loading, and missing standard streams."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from helpers import ROOT
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 
 DEMO = ROOT / "examples" / "demo.toml"
-# Whatever is imported after the entry itself is interrupted.
+# The first import after the entry module is interrupted.
 INTERRUPT = """
 import sys
 class Interrupt:
@@ -24,7 +24,7 @@ sys.meta_path.insert(0, Interrupt())
 @pytest.mark.parametrize(
     ("module", "said"), [("hydraulis", "hydraulis: interrupted\n"), ("hydraulis.train", "")]
 )
-def test_an_interrupt_while_it_loads_is_one_as_later(tmp_path: Path, module: str, said: str) -> None:
+def test_an_interrupt_while_loading_ends_like_a_later_one(tmp_path: Path, module: str, said: str) -> None:
     code = f"{INTERRUPT}import runpy; runpy.run_module({module!r}, run_name='__main__')"
     done = subprocess.run(
         [sys.executable, "-c", code, "--help"],
@@ -39,7 +39,7 @@ def test_an_interrupt_while_it_loads_is_one_as_later(tmp_path: Path, module: str
 
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("words", [f"hydraulis config {DEMO}", "hydraulis.train --help"])
-def test_without_standard_streams_it_ends_as_with_them(words: str, closed: str) -> None:
+def test_missing_standard_streams_change_nothing(words: str, closed: str) -> None:
     command = f"exec {sys.executable} -m {words} {closed}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, check=False, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

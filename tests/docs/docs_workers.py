@@ -9,9 +9,9 @@ from pathlib import Path
 import torch.distributed as dist
 
 from hydraulis.cli.main import main
-from hydraulis.cli.ranks import rank as as_rank
+from hydraulis.cli.ranks import report as rank_report
 from hydraulis.runtime.ranks import distributed
-from train.train_workers import Ended, join_what_is_there, run_commands
+from train.train_workers import Ended, join_existing_group, run_commands
 
 
 def run_in(folders: Sequence[tuple[Path, Sequence[str]]]) -> list[Ended]:
@@ -21,8 +21,8 @@ def run_in(folders: Sequence[tuple[Path, Sequence[str]]]) -> list[Ended]:
         folders: a folder, and a command: `hydraulis.train` or `hydraulis`, and its arguments.
     """
     os.environ["RANK"] = str(dist.get_rank())
-    setattr(distributed, "joined", join_what_is_there)  # noqa: B010
-    setattr(as_rank, "PATIENCE_S", 0.0)  # noqa: B010
+    setattr(distributed, "joined", join_existing_group)  # noqa: B010
+    setattr(rank_report, "PATIENCE_S", 0.0)  # noqa: B010
     return [_run(folder, words) for folder, words in folders]
 
 

@@ -1,4 +1,4 @@
-"""What the ranks of test_preflight.py do."""
+"""Functions that tests of preflight run on ranks."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from hydraulis.runtime.worker import Worker
 
 
 def count_bytes(config: RunConfig, schemes: Sequence[str]) -> dict[str, int]:
-    """Give the bytes of what a worker allocates, once its optimizer has made a step."""
+    """Return the bytes that a worker allocates, after its optimizer's first step."""
     train = with_steps(config, RunLength(1, 1, 0, 0, 0)).train
     worker = Worker(config.model, config.optimizer, train, schemes=[Scheme(one) for one in schemes])
     worker.home.step()

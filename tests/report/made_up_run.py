@@ -20,14 +20,14 @@ TRACED = 2
 
 
 def made_up_config(strategies: Sequence[str], steps: int = 6) -> dict[str, object]:
-    """Make what of a configuration is read."""
+    """Return the part of a configuration that a report reads."""
     return {"planner": {"strategies": list(strategies)}, "train": {"steps": steps}}
 
 
 def write_run(path: Path, steps: int = 6) -> list[Plan]:
-    """Write the folder as training does; give the plans."""
+    """Write the folder as training does, and return the plans."""
     path.mkdir()
-    # In turn, so that both are there whatever is best.
+    # In turn, so that both strategies occur.
     planners = [Planner(PROFILE, CLUSTER, strategies=[one]) for one in ("4x<1>", "1x<pp2>+1x<tp2>")]
     rng = np.random.default_rng(0)
     plans = []

@@ -1,4 +1,4 @@
-"""The figure of planners beside each other."""
+"""The figure that compares planners."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from hydraulis.report.comparison import comparison_figure
 
 
 @pytest.mark.parametrize("planners", [["search"], ["static", "list", "search", "16x<tp4>"]])
-def test_what_the_colours_mean_stands_between_the_panels(planners: list[str]) -> None:
+def test_the_legend_is_between_the_panels(planners: list[str]) -> None:
     batches = [np.random.default_rng(0).lognormal(6, 1, 99).astype(int).clip(1, 9_000)]
     profile = CostProfile.preset("llama-32b-a800")
     setting = ComparisonSetup(profile=profile, cluster=Cluster(64, 8), batches=batches, slowdowns={5: 1.5})
@@ -22,6 +22,6 @@ def test_what_the_colours_mean_stands_between_the_panels(planners: list[str]) ->
     assert legend.get_window_extent().y0 > singles.get_window_extent().y1
     titles = [panel.get_title(loc="left") for panel in drawing.panels]
     assert titles == [
-        "Where the mean step of a GPU goes, as simulated",
+        "Use of a GPU's mean step, simulated",
         "1 step (bar: median, triangle: 99th percentile)",
     ]

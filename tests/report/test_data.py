@@ -1,4 +1,4 @@
-"""The figure of a data set: its bars, what stands below them, and how uneven its batches are."""
+"""The figure of a data set: its bars, their labels, and the imbalance of batches."""
 
 from itertools import pairwise
 
@@ -11,8 +11,8 @@ from hydraulis.report.data import data_figure
 
 def analysed(lengths: list[int], *batches: list[int]) -> Analysis:
     whole = np.array(lengths)
-    dealt = compute_batch_imbalance([np.array(one) for one in batches], 8) if batches else None
-    return Analysis(lengths=compute_length_statistics(whole, whole - 1), batches=dealt)
+    assigned = compute_batch_imbalance([np.array(one) for one in batches], 8) if batches else None
+    return Analysis(lengths=compute_length_statistics(whole, whole - 1), batches=assigned)
 
 
 def test_shares_of_sequences_of_tokens_and_of_attention() -> None:
@@ -40,8 +40,8 @@ def test_ranges_below_the_bars_do_not_collide(longest: int) -> None:
 
 def test_replicas_and_why_there_are_no_more() -> None:
     _, few = data_figure(analysed([5, 6], [5, 6, 5], [6, 6, 6])).panels
-    assert few.get_title(loc="left") == "Dealt out in turn to 3 replicas"
-    assert few.get_xlabel() == "batches, the evenest first\n(half of the batches have no more sequences)"
+    assert few.get_title(loc="left") == "Assigned in turn to 3 replicas"
+    assert few.get_xlabel() == "batches, by imbalance\n(half of the batches have no more sequences)"
     _, many = data_figure(analysed([5, 6], [5, 6] * 9)).panels
-    assert many.get_title(loc="left") == "Dealt out in turn to 8 replicas"
-    assert many.get_xlabel() == "batches, the evenest first"
+    assert many.get_title(loc="left") == "Assigned in turn to 8 replicas"
+    assert many.get_xlabel() == "batches, by imbalance"

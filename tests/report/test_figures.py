@@ -1,4 +1,4 @@
-"""Figures of a run: what their axes, bars and titles say."""
+"""Figures of a run: their axes, bars and titles."""
 
 import dataclasses
 
@@ -32,15 +32,15 @@ def test_the_loss_ends_where_it_ended(metrics: list[StepMetrics]) -> None:
     legend = panel.get_legend()
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == [
-        "in training, each step and the mean around it"
+        "training loss, each step and the moving mean"
     ]
 
 
-def test_losses_on_what_is_held_out_stand_over_the_tokens_trained_before(metrics: list[StepMetrics]) -> None:
+def test_held_out_losses_are_drawn_over_the_trained_tokens(metrics: list[StepMetrics]) -> None:
     evaluations = [Evaluation(0, 6.5), Evaluation(2, 5.5), Evaluation(6, 4.0)]
     (panel,) = loss_figure(metrics, evaluations).panels
     tokens = np.cumsum([one.tokens for one in metrics])
-    (line,) = [line for line in panel.lines if line.get_label() == "on what is held out"]
+    (line,) = [line for line in panel.lines if line.get_label() == "held-out loss"]
     assert list(line.get_xdata()) == [0, tokens[1], tokens[5]]  # type: ignore[arg-type]
     assert list(line.get_ydata()) == [6.5, 5.5, 4.0]  # type: ignore[arg-type]
 
@@ -77,7 +77,7 @@ def test_rare_strategies_share_a_row(metrics: list[StepMetrics]) -> None:
     assert labels[-1] == "others, 16 steps"
 
 
-def test_long_runs_are_drawn_in_a_few_pieces(metrics: list[StepMetrics]) -> None:
+def test_long_runs_are_drawn_with_few_artists(metrics: list[StepMetrics]) -> None:
     many = [dataclasses.replace(metrics[step % 6], step=step) for step in range(style.MOST_TIPS + 1)]
     for drawing in (strategies_figure(many), prediction_figure(many)):
         pieces = sum(
@@ -88,23 +88,21 @@ def test_long_runs_are_drawn_in_a_few_pieces(metrics: list[StepMetrics]) -> None
 
 def test_the_error_is_the_median_one(metrics: list[StepMetrics]) -> None:
     over, against = prediction_figure(metrics).panels
-    assert over.get_title(loc="left") == "Predictions are 7.5 % off in the median"
+    assert over.get_title(loc="left") == "Median prediction error: 7.5 %"
     dots: list[list[float]] = [np.concatenate(line.get_data()).tolist() for line in against.lines[1:]]
     assert dots == [[one.measured_ms, one.planned_ms] for one in metrics]
 
 
 def test_the_balance_says_that_it_is_predicted() -> None:
-    # A name as long as they come: its title stays inside of the figure.
+    # The title of a long name stays inside the figure.
     static = Balance(
-        name="2x<tp16>+2x<tp8>+4x<tp4> in all steps", steps=[0, 1], replica_ms=[[5e4]] * 2, idle=1
+        name="2x<tp16>+2x<tp8>+4x<tp4> for all steps", steps=[0, 1], replica_ms=[[5e4]] * 2, idle=1
     )
-    planned = Balance(
-        name="Planned anew in each step", steps=[0, 1], replica_ms=[[1.0], [2.0, 3.0]], idle=0.25
-    )
+    planned = Balance(name="A plan for each step", steps=[0, 1], replica_ms=[[1.0], [2.0, 3.0]], idle=0.25)
     drawing = imbalance_figure([static, planned])
     drawing.render("png")
     titles = [panel.get_title(loc="left") for panel in drawing.panels]
-    assert titles[1] == "Planned anew in each step: predicted 2 ms in the mean, ranks wait 25.0 %"
+    assert titles[1] == "A plan for each step: predicted mean 2 ms, ranks idle 25.0 %"
     assert {panel.get_ylabel() for panel in drawing.panels} == {"predicted end, ms"}
     ends = [panel._left_title.get_window_extent().x1 for panel in drawing.panels]  # type: ignore[attr-defined]
     assert 1000 < max(ends) < 200 * drawing.figure.get_figwidth()

@@ -1,4 +1,4 @@
-"""The report: whole in one file, every figure in it, and the numbers right."""
+"""The report: one self-contained file with every figure and the right numbers."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ VOID = {"meta", "br", "hr", "img"}
 
 
 class Page(HTMLParser):
-    """Collects what a browser would: ids, references, addresses; and whether every element is closed."""
+    """Collects ids, references and addresses as a browser does, and checks that elements are closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="module")
 def reported(run: Run) -> tuple[str, list[Section], dict[str, float], list[Said]]:
     said: list[Said] = []
-    return *report(run, lambda *told: said.append(told)), said
+    return *report(run, lambda *report: said.append(report)), said
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def parsed_page(reported: tuple[str, list[Section], dict[str, float], list[Said]
     return parsed
 
 
-def test_every_figure_is_there(
+def test_every_figure_is_on_the_page(
     run: Run, reported: tuple[str, list[Section], dict[str, float], list[Said]], parsed_page: Page
 ) -> None:
     text, shown, _, said = reported
@@ -92,26 +92,26 @@ def test_every_figure_is_there(
     assert len(said) == 2 * steps + len(NAMES)
 
 
-def test_the_lengths_that_were_trained_are_drawn_as_the_data_is(run: Run) -> None:
+def test_trained_lengths_are_drawn_like_the_data(run: Run) -> None:
     data, trained = (one.drawing.panels[0] for one in list(sections(run, [], ignore_progress))[:2])
     assert trained.get_title(loc="left") == data.get_title(loc="left")
     labels = [[label.get_text() for label in panel.get_xticklabels()] for panel in (data, trained)]
     assert labels[0] == labels[1] == ["4-7", "8-15", "16-31", "32-63", "64-127", "128-255", "256-511"]
 
 
-def test_why_batches_are_dealt_out_to_fewer_replicas_than_ranks(run: Run) -> None:
+def test_why_batches_are_assigned_to_fewer_replicas_than_ranks(run: Run) -> None:
     assert run.analysis is not None
     assert "more replicas" not in next(sections(run, [], ignore_progress)).caption
     few = compute_batch_imbalance([plan.lengths[:3] for plan in run.plans], CLUSTER.gpus)
     analysis = dataclasses.replace(run.analysis, batches=few)
     shown = next(sections(dataclasses.replace(run, analysis=analysis), [], ignore_progress))
     assert (
-        "not dealt out to more replicas, because half of the batches have no more sequences" in shown.caption
+        "not assigned to more replicas, because half of the batches have no more sequences" in shown.caption
     )
-    assert shown.drawing.panels[1].get_title(loc="left") == "Dealt out in turn to 3 replicas"
+    assert shown.drawing.panels[1].get_title(loc="left") == "Assigned in turn to 3 replicas"
 
 
-def test_it_needs_nothing_else(
+def test_it_loads_nothing(
     reported: tuple[str, list[Section], dict[str, float], list[Said]], parsed_page: Page
 ) -> None:
     assert [address for address in parsed_page.addresses if not address.startswith("data:")] == []
@@ -119,13 +119,13 @@ def test_it_needs_nothing_else(
     assert "default-src 'none'" in reported[0]
 
 
-def test_ids_are_given_once_and_references_lead_somewhere(parsed_page: Page) -> None:
+def test_ids_are_unique_and_references_resolve(parsed_page: Page) -> None:
     assert len(parsed_page.ids) == len(set(parsed_page.ids)) > 200
     assert len(parsed_page.references) > 50
     assert set(parsed_page.references) <= set(parsed_page.ids)
 
 
-def test_names_are_text(reported: tuple[str, list[Section], dict[str, float], list[Said]]) -> None:
+def test_names_are_escaped(reported: tuple[str, list[Section], dict[str, float], list[Said]]) -> None:
     assert "<h1>a &lt;run&gt;</h1>" in reported[0]
     assert "a <run>" not in reported[0]
 
@@ -156,7 +156,7 @@ def test_the_numbers_are_those_of_the_run(
 
 
 @pytest.mark.parametrize(("num_steps", "says"), [(86, "2 of 86"), (2, "2")])
-def test_a_run_with_steps_to_come_says_so(tmp_path: Path, num_steps: int, says: str) -> None:
+def test_an_unfinished_run_shows_the_number_of_all_steps(tmp_path: Path, num_steps: int, says: str) -> None:
     write_run(tmp_path / "run", steps=2)
     config = json.loads((tmp_path / "run" / "config.json").read_text()) | {"train": {"steps": num_steps}}
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
@@ -166,9 +166,9 @@ def test_a_run_with_steps_to_come_says_so(tmp_path: Path, num_steps: int, says: 
     assert f"<dt>steps</dt><dd>{says}</dd>" in page(run, [], summed)
 
 
-def test_balance_is_before_and_after(run: Run) -> None:
+def test_balance_compares_static_and_planned_steps(run: Run) -> None:
     before, after = balances(run)
-    assert before.name == "2x<tp2> in all steps"
+    assert before.name == "2x<tp2> for all steps"
     assert before.steps == after.steps == list(range(1, 7))
     assert after.replica_ms == [[replica.predicted_ms for replica in plan.replicas] for plan in run.plans]
     assert {len(ends) for ends in before.replica_ms} == {2}
@@ -184,7 +184,7 @@ def test_without_a_trace_or_a_static_strategy_it_is_shorter(tmp_path: Path) -> N
     (tmp_path / "run" / "config.json").write_text(json.dumps(made_up_config(["4x<1>"])))
     run = read_run(tmp_path / "run")
     (only,) = found = balances(run)
-    assert only.name == "Planned anew in each step"
+    assert only.name == "A plan for each step"
     assert [one.name for one in sections(run, found, ignore_progress)] == NAMES[1:-1]
     summed = numbers(run, found)
     assert "static_ratio" not in summed
@@ -192,7 +192,7 @@ def test_without_a_trace_or_a_static_strategy_it_is_shorter(tmp_path: Path) -> N
     assert "best static strategy" not in page(run, [], summed)
 
 
-def test_where_times_were_corrected_there_is_no_static_strategy_beside_them(tmp_path: Path) -> None:
+def test_corrected_times_are_not_compared_with_a_static_strategy(tmp_path: Path) -> None:
     path = tmp_path / "run"
     plans = [json.loads(plan.to_json()) for plan in write_run(path, steps=2)]
     expected = balances(read_run(path))[-1]
@@ -201,14 +201,14 @@ def test_where_times_were_corrected_there_is_no_static_strategy_beside_them(tmp_
     (path / "plans.jsonl").write_text("".join(f"{json.dumps(plan)}\n" for plan in corrected))
     (only,) = balances(read_run(path))
     assert only.name == expected.name
-    # What the schemes' times are does not count as waiting.
+    # Corrected times of schemes do not count as waiting.
     assert only.idle == pytest.approx(expected.idle)
 
 
 def test_steps_of_schemes_that_the_profile_lacks_are_left_out_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "run"
     plans = write_run(path)
-    # As if the run had been resumed with other strategies: half of its steps were `1x<pp2>+1x<tp2>`.
+    # Like a run resumed with other strategies: half of its steps were `1x<pp2>+1x<tp2>`.
     (path / "profile.json").write_text(made_up_profile({"<1>": 200, "<tp2>": 500}).to_json())
     (path / "config.json").write_text(json.dumps(made_up_config(["4x<1>", "2x<tp2>"])))
     (path / "metrics.jsonl").write_text("".join((path / "metrics.jsonl").read_text().splitlines(True)[:5]))
@@ -244,5 +244,5 @@ def test_a_run_that_searched_is_compared_with_homogeneous_strategies(tmp_path: P
     write_run(path)
     (path / "config.json").write_text(json.dumps(made_up_config(["search"])))
     kept, searched = balances(read_run(path))
-    assert kept.name == "2x<tp2> in all steps"
+    assert kept.name == "2x<tp2> for all steps"
     assert len(kept.replica_ms) == len(searched.replica_ms)

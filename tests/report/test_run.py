@@ -1,4 +1,4 @@
-"""Reading a run's folder: all that is in it, and every file that is not as a run writes it."""
+"""Reading a run directory: its records, and files that no run writes."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_it_is_what_was_written(folder: Path, tmp_path: Path) -> None:
+def test_it_reads_the_written_records(folder: Path, tmp_path: Path) -> None:
     plans = write_run(tmp_path / "again")
     run = read_run(folder)
     assert run.plans == plans
@@ -43,10 +43,10 @@ def test_the_traced_step_has_both_timelines(folder: Path) -> None:
             assert found == pytest.approx([span.end_ms for span in expected])
 
 
-def test_the_planned_timeline_is_the_traced_one_whatever_the_profile(folder: Path, tmp_path: Path) -> None:
+def test_the_planned_timeline_comes_from_the_trace(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     shutil.copytree(folder, path)
-    # As if the step had been planned with corrected times.
+    # Like a step that was planned with corrected times.
     trace = json.loads((path / "trace.json").read_text())
     for event in trace["traceEvents"]:
         if event["ph"] == "X" and event["pid"] == 0:
@@ -59,7 +59,7 @@ def test_the_planned_timeline_is_the_traced_one_whatever_the_profile(folder: Pat
     assert ends[1] == pytest.approx([1.5 * end for end in ends[0]])
 
 
-def test_a_run_under_way_may_lack_a_plan_and_a_trace(folder: Path, tmp_path: Path) -> None:
+def test_a_running_training_may_lack_a_plan_and_a_trace(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     shutil.copytree(folder, path)
     plans = (path / "plans.jsonl").read_text().splitlines(keepends=True)
@@ -80,7 +80,7 @@ def test_a_missing_file_is_named(folder: Path, tmp_path: Path, name: str) -> Non
     assert error.value.code == "file_unreadable"
 
 
-def test_a_run_that_failed_in_its_first_step_has_none_to_report(folder: Path, tmp_path: Path) -> None:
+def test_a_run_without_a_step_has_no_report(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     shutil.copytree(folder, path)
     for name in ("metrics.jsonl", "plans.jsonl"):
@@ -106,9 +106,7 @@ def test_a_run_that_failed_in_its_first_step_has_none_to_report(folder: Path, tm
         ("trace.json", '{"otherData": {"step": 2}, "traceEvents": []}'),
     ],
 )
-def test_a_file_that_is_something_else_is_named(
-    folder: Path, tmp_path: Path, name: str, content: str
-) -> None:
+def test_a_file_of_another_kind_is_named(folder: Path, tmp_path: Path, name: str, content: str) -> None:
     path = tmp_path / "run"
     shutil.copytree(folder, path)
     (path / name).write_text(content)

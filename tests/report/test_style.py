@@ -1,4 +1,4 @@
-"""The look of all figures, and what happens without matplotlib."""
+"""The style of all figures, and errors without matplotlib."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from hydraulis.report import style
 from hydraulis.report.style import Drawing
 
 
-def test_the_callers_settings_are_left_alone() -> None:
+def test_the_callers_settings_are_not_changed() -> None:
     before = dict(mpl.rcParams)
     with Drawing(2, 1) as drawing:
         assert mpl.rcParams["font.size"] == 9
@@ -46,7 +46,7 @@ def test_steps_are_whole() -> None:
     assert not any("." in text for text in ticks)
 
 
-def test_a_long_head_is_cut_nowhere() -> None:
+def test_a_long_title_is_not_cut() -> None:
     words = " ".join(f"{number:08}" for number in range(40))
     with Drawing(8, 3) as drawing:
         drawing.panels[0].plot([1, 2])
@@ -62,7 +62,7 @@ def test_colours_differ() -> None:
     assert len(set(style.CATEGORIES)) == len(style.CATEGORIES) == 8
 
 
-def test_without_matplotlib_it_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_matplotlib_is_reported_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(HydraulisError, match=r"pip install 'hydraulis\[report\]'") as error:
         Drawing(2, 1)

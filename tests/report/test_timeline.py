@@ -1,4 +1,4 @@
-"""The picture of an iteration: a lane for each stage, a block for each computation."""
+"""The figure of an iteration: a lane for each stage, a bar for each computation."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def svg(plan: Plan) -> str:
     return timeline_figure(plan, timelines, "a <title>").render("svg").decode()
 
 
-def test_every_computation_is_a_block_that_says_what_it_is(plan: Plan, svg: str) -> None:
+def test_every_computation_is_a_bar_with_a_tip(plan: Plan, svg: str) -> None:
     computations = sum(2 * len(replica.stages) * len(replica.micro_batches) for replica in plan.replicas)
     assert computations > 10
     assert (
@@ -44,14 +44,14 @@ def test_every_computation_is_a_block_that_says_what_it_is(plan: Plan, svg: str)
     assert f"forward of micro-batch 0: {tokens:,} tokens in {len(first)} sequences" in svg
 
 
-def test_it_asks_nobody_for_anything(svg: str) -> None:
+def test_it_loads_nothing(svg: str) -> None:
     assert "<script" not in svg
     # Names of formats and licences are addresses too; none of them is loaded.
     assert 'href="http' not in svg
     assert "url(http" not in svg
 
 
-def test_the_same_figure_is_the_same_bytes(plan: Plan, svg: str, tmp_path: Path) -> None:
+def test_equal_figures_have_equal_bytes(plan: Plan, svg: str, tmp_path: Path) -> None:
     timelines = {
         "planned": PLANNER.timeline(plan),
         "slow": PLANNER.simulate(plan, slowdowns={1: 2.0}).timelines,

@@ -1,4 +1,4 @@
-"""A run of a few steps: its file, and what it writes."""
+"""A run of a few steps: its configuration and its files."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a run tells of where it ended."""
+"""The position of a run that stopped or failed."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a run says of its model before it makes it, and what it leaves when it fails."""
+"""Messages about the model, and checkpoints after a failure."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from train.small_run import STEPS, write_config
 from train.train_workers import Ended, run_while_writing
 
 
-def test_text_that_is_not_read_by_the_models_tokenizer_is_told(
+def test_a_tokenizer_other_than_the_models_is_reported(
     tmp_path: Path,
 ) -> None:
     run = config(1, None)
@@ -33,7 +33,7 @@ def test_text_that_is_not_read_by_the_models_tokenizer_is_told(
         assert all("data.tokenizer = 'bytes'" in one for one in said)
 
 
-def test_patterns_without_a_parameter_to_keep_from_decay_are_told() -> None:
+def test_no_decay_patterns_without_a_parameter_are_reported() -> None:
     run = config(1, None)
     run = replace(run, optimizer=replace(run.optimizer, no_decay=("norm.weight",)))
     events = RecordedEvents()
@@ -56,7 +56,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[En
     return folder, run_ranks(2, run_while_writing, [str(write_config(folder)), *options])
 
 
-def test_where_all_ranks_fail_the_checkpoint_that_is_being_written_is_completed(
+def test_a_failure_of_all_ranks_completes_the_checkpoint_in_progress(
     failed: tuple[Path, list[list[Ended]]],
 ) -> None:
     folder, ((first, _, _), (second, _, _)) = failed
@@ -68,7 +68,9 @@ def test_where_all_ranks_fail_the_checkpoint_that_is_being_written_is_completed(
     assert first.out.splitlines()[-1].startswith(said)
 
 
-def test_an_error_of_the_checkpoint_does_not_hide_the_first(failed: tuple[Path, list[list[Ended]]]) -> None:
+def test_an_error_of_the_checkpoint_does_not_replace_the_first(
+    failed: tuple[Path, list[list[Ended]]],
+) -> None:
     folder, ((_, first, _), (_, second, _)) = failed
     assert (first.code, second.code) == (2, 2)
     assert first.err.startswith("hydraulis.train: error [loss_not_finite]: the loss of step 2 is ")
@@ -78,7 +80,7 @@ def test_an_error_of_the_checkpoint_does_not_hide_the_first(failed: tuple[Path, 
     assert CheckpointFolder.of_run(folder / "run-2").complete() == []
 
 
-def test_ranks_that_fail_apart_do_not_wait_for_each_other(failed: tuple[Path, list[list[Ended]]]) -> None:
+def test_a_failure_of_one_rank_waits_for_no_other(failed: tuple[Path, list[list[Ended]]]) -> None:
     folder, ((_, _, first), (_, _, second)) = failed
     assert first.err == "ZeroDivisionError()"
     assert second.code == 2

@@ -1,5 +1,5 @@
-"""What ranks of test_run.py and test_trainer.py do: the whole command, but for joining the group and reading
-the corpus.
+"""Functions that tests of training run on ranks: the whole command, without joining the group and reading the
+corpus.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from hydraulis.cli.commands import train as command
-from hydraulis.cli.ranks import rank as as_rank
+from hydraulis.cli.ranks import report as rank_report
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError
@@ -33,7 +33,7 @@ from runtime.tiny import made_up_corpus
 
 
 class Ended(NamedTuple):
-    """How one rank's command ended."""
+    """The exit code and output of one rank's command."""
 
     code: int
     out: str
@@ -41,21 +41,21 @@ class Ended(NamedTuple):
 
 
 def run_commands(commands: Sequence[Sequence[str]], ranks_per_node: int | None = None) -> list[Ended]:
-    """Run the command with each list of arguments, one after another; all are of one node by default."""
+    """Run the command with each list of arguments in turn; all ranks are on one node by default."""
     size = dist.get_world_size()
     os.environ |= {"RANK": str(dist.get_rank()), "WORLD_SIZE": str(size)}
     os.environ["LOCAL_WORLD_SIZE"] = str(ranks_per_node or size)
-    # Nobody meets there: the group is there already.
+    # The process group exists already, and no store is contacted.
     os.environ |= {"MASTER_ADDR": "nowhere", "MASTER_PORT": "0"}
-    setattr(distributed, "joined", join_what_is_there)  # noqa: B010
-    # No torchrun is there to end a rank that waits for it.
-    setattr(as_rank, "PATIENCE_S", 0.0)  # noqa: B010
+    setattr(distributed, "joined", join_existing_group)  # noqa: B010
+    # Without torchrun a waiting rank would not be terminated.
+    setattr(rank_report, "PATIENCE_S", 0.0)  # noqa: B010
     setattr(StandardLibrary, "load", _load)  # noqa: B010
     return [_run(arguments) for arguments in commands]
 
 
 def run_where_files_fail(folder: Path, arguments: Sequence[str]) -> list[Ended]:
-    """Run the command where each rank has a folder of its own, and where no line can be appended."""
+    """Run the command with a separate folder for each rank, and with a disk that refuses appended lines."""
     apart = folder / f"node-{dist.get_rank()}"
     apart.mkdir()
     os.chdir(apart)
@@ -78,8 +78,8 @@ def _run_on_a_full_disk(arguments: Sequence[str]) -> Ended:
 def run_while_writing(arguments: Sequence[str]) -> list[Ended]:
     """Fail after the first step, whose checkpoint rank 1 is still writing.
 
-    The loss of all diverges: once rank 1 writes its shard then, and once it cannot. At last rank 0 fails
-    alone, while rank 1 would write for ever.
+    First the loss diverges on all ranks, once with rank 1 completing its shard and once with an error. Then
+    rank 0 fails alone, while rank 1 would write for ever.
     """
     lost = threading.Event()
     check_loss = loop.check_loss
@@ -139,8 +139,10 @@ def _run(arguments: Sequence[str]) -> Ended:
 
 
 @contextlib.contextmanager
-def join_what_is_there(_timeout: timedelta, device: torch.device = CPU, **_settings: object) -> Iterator[int]:
-    """Stand in for `joined`: the group is there already."""
+def join_existing_group(
+    _timeout: timedelta, device: torch.device = CPU, **_settings: object
+) -> Iterator[int]:
+    """Replace `joined`: the process group exists already."""
     assert device.type == "cpu"
     yield dist.get_rank()
 

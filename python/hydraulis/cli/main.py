@@ -1,7 +1,7 @@
-"""The `hydraulis` command: finds the subcommand, runs it, and turns errors into one line and an exit code.
+"""The `hydraulis` command: runs a subcommand, and reports errors in one line with an exit code.
 
-A subcommand is a module of two functions, `add_parser` and `run`, listed in `COMMANDS`. Starting the command
-imports neither torch nor rich, so that `hydraulis plan` answers at once on a machine that has only numpy.
+A subcommand is a module in `COMMANDS` with two functions, `add_parser` and `run`. Starting the command
+imports neither torch nor rich: `hydraulis plan` answers at once, and needs only numpy.
 """
 
 import argparse
@@ -25,23 +25,23 @@ from hydraulis.cli.commands import (
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from hydraulis.cli.exit import report as refuse
 from hydraulis.cli.parser import Parser
-from hydraulis.cli.ranks.rank import is_rank, report_before_meeting
+from hydraulis.cli.ranks.report import is_rank, report_before_meeting
 from hydraulis.cli.terminal.output import discard
 from hydraulis.errors import HydraulisError, InvalidInputError
 
 COMMANDS = (analyze, plan, propose, simulate, profile, config, check, report, pack, export)
 
 _PROGRAM = "hydraulis"
-# How a write fails that has nowhere to go.
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+# Errors of a write that the disk, or a missing stream, refuses.
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 _EPILOG = """\
 exit codes:
   0    done
-  1    internal error: a result broke a promise; please report it
+  1    internal error: a result failed its check; please report it
   2    an argument, a file or a batch was refused
-  3    another rank ended
+  3    another rank was lost
   130  interrupted or terminated
-  141  the reader of the output went away
+  141  the reader of the output closed it
 """
 
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        arguments: without the program's name; those of the process when None.
+        arguments: Command line without the program's name; None for that of the process.
 
     Returns:
         The exit code, as `hydraulis --help` lists it.
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     try:
         code = _run(words)
-        # Here and not at exit, where a closed pipe could no longer be caught.
+        # A flush at the interpreter's exit would raise an error that nothing can catch.
         sys.stdout.flush()
     except HydraulisError as error:
         return _report(error)
@@ -65,12 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("hydraulis: interrupted\n")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Else the interpreter's last flush would go into the closed pipe.
+        # The interpreter's own flush at exit would fail again.
         discard(sys.stdout)
         return EXIT_PIPE_CLOSED
     except OSError as error:
-        # What other files are refused for has a code, and their names: this is standard output.
-        if error.filename is not None or error.errno not in _NO_ROOM:
+        # Errors of other files have a code or a file name; this one is about standard output.
+        if error.filename is not None or error.errno not in _UNWRITABLE:
             raise
         discard(sys.stdout)
         why = error.strerror or error
@@ -85,10 +85,8 @@ def _report(error: HydraulisError) -> int:
 
 def _run(words: Sequence[str]) -> int:
     if words[:1] == ["train"]:
-        message = (
-            "training runs under torchrun: start it as torchrun --standalone --nproc-per-node N -m "
-            "hydraulis.train RUN.toml"
-        )
+        command = "torchrun --standalone --nproc-per-node N -m hydraulis.train RUN.toml"
+        message = f"training runs under torchrun; start it as {command}"
         raise InvalidInputError(message, code="not_torchrun")
     parsed = make_parser().parse_args(words)
     code: int = parsed.run(parsed)
@@ -99,7 +97,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Declare every subcommand and its options."""
     parser = Parser(
         prog=_PROGRAM,
-        description="Plans every training iteration anew for variable-length sequences.",
+        description="Plans each training iteration for the lengths of its batch.",
         epilog=_EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"hydraulis {version('hydraulis')}")

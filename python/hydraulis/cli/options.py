@@ -1,4 +1,4 @@
-"""Options that several subcommands take, each declared once: so they have one name and one meaning."""
+"""Options shared by several subcommands, each declared once with one name and one meaning."""
 
 import argparse
 import json
@@ -25,14 +25,20 @@ def add_cluster(parser: argparse.ArgumentParser, *, required: bool = True) -> No
         required=required,
         metavar="NAME|FILE",
         help=f"a preset ({', '.join(CostProfile.presets())}), a cost profile's JSON file, or "
-        "analytic:MODEL:DEVICE[,KIND...] for one from a model's config.json and a device's data sheet, "
-        "each KIND a kind of checkpointing",
+        "analytic:MODEL:DEVICE[,KIND...] for one computed from a model's config.json and a device's data "
+        "sheet, each KIND a kind of activation checkpointing",
     )
     add_gpus(parser, "as in the profile", required=required)
 
 
 def add_gpus(parser: argparse.ArgumentParser, per_node: str, *, required: bool = True) -> None:
-    """Declare `--gpus` and `--gpus-per-node`, and say what the latter is if it is left out."""
+    """Declare `--gpus` and `--gpus-per-node`.
+
+    Args:
+        parser: Parser of the subcommand.
+        per_node: Default of `--gpus-per-node`, in words.
+        required: Whether `--gpus` is required.
+    """
     parser.add_argument("--gpus", required=required, type=count, metavar="N", help="GPUs of the cluster")
     parser.add_argument(
         "--gpus-per-node", type=count, metavar="N", help=f"GPUs of a node (default: {per_node})"
@@ -46,16 +52,17 @@ def add_run_config(parser: argparse.ArgumentParser) -> None:
 
 
 def add_config_layers(parser: argparse.ArgumentParser) -> None:
-    """Declare `--preset`, `--model` and `--set` alone."""
+    """Declare `--preset`, `--model` and `--set`."""
     parser.add_argument(
         "--preset",
         metavar="NAME",
-        help=f"what fits a kind of machine, below the file: {', '.join(PRESETS)} (default: the file's own)",
+        help=f"defaults for a kind of machine, which the file overrides: {', '.join(PRESETS)} (default: the "
+        "file's own)",
     )
     parser.add_argument(
         "--model",
         metavar="FOLDER",
-        help="a Hugging Face model to begin from: short for --set model.path=FOLDER",
+        help="a Hugging Face model to start from: short for --set model.path=FOLDER",
     )
     parser.add_argument(
         "--set",
@@ -71,13 +78,13 @@ def add_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume",
         metavar="RUN",
-        help="the folder of a run to go on with, or 'latest' for the newest that the configuration names, if "
-        "there is one; short for --set checkpoint.resume",
+        help="the folder of a run to resume, or 'latest' for the newest one of output.directory, if any; "
+        "short for --set checkpoint.resume",
     )
 
 
 def with_resume(arguments: argparse.Namespace) -> list[str]:
-    """Give all overrides that were asked for, `--resume` among them."""
+    """Return the overrides of `--model`, `--set` and `--resume`."""
     if not arguments.resume:
         return overrides_of(arguments)
     resume = f"checkpoint.resume={json.dumps(arguments.resume, ensure_ascii=False)}"
@@ -85,7 +92,7 @@ def with_resume(arguments: argparse.Namespace) -> list[str]:
 
 
 def overrides_of(arguments: argparse.Namespace) -> list[str]:
-    """Give all overrides that were asked for, those of `--set` last."""
+    """Return the overrides of `--model` and `--set`, the latter last."""
     model = (
         [f"model.path={json.dumps(arguments.model, ensure_ascii=False)}"]
         if arguments.model is not None
@@ -95,7 +102,7 @@ def overrides_of(arguments: argparse.Namespace) -> list[str]:
 
 
 def cluster_of(arguments: argparse.Namespace, profile: CostProfile) -> Cluster:
-    """Make the cluster that was asked for."""
+    """Build the cluster of `--gpus` and `--gpus-per-node`."""
     return Cluster(arguments.gpus, arguments.gpus_per_node or profile.gpus_per_node)
 
 
@@ -105,8 +112,8 @@ def add_memory(parser: argparse.ArgumentParser) -> None:
         "--memory",
         choices=get_args(MemoryRule),
         default=get_args(MemoryRule)[0],
-        help="how micro-batches fit: cap, each by itself; exact, any that a pipeline holds at once, which "
-        "admits longer sequences (default: cap)",
+        help="memory limit: cap, the same for each micro-batch; exact, for all micro-batches in flight, "
+        "which admits longer sequences (default: cap)",
     )
 
 
@@ -116,14 +123,14 @@ def add_link(parser: argparse.ArgumentParser) -> None:
         "--link",
         default=LINK_FROM_PROFILE,
         metavar="RATES",
-        help="what transfers of parameters and gradients are planned by: GB/s of a node, of a GPU and "
-        "microseconds of a message, the last two or one left out if usual, as in 25,200,10; profile for "
-        "what it has measured, if anything; none (default: profile)",
+        help="link rates for transfers of parameters and gradients: NODE[,GPU[,MESSAGE]] in GB/s of a node, "
+        "GB/s of a GPU and microseconds of a message, as in 25,200,10; profile for its measured links, if "
+        "any; none (default: profile)",
     )
 
 
 def link_rates_of(arguments: argparse.Namespace, profile: CostProfile, cluster: Cluster) -> LinkRates | None:
-    """Give the rates of the links that were asked for; None without any."""
+    """Return the link rates of `--link`; None without links."""
     return resolve_link_rates("--link", arguments.link, profile, cluster)
 
 
@@ -134,7 +141,7 @@ def add_lengths(parser: argparse.ArgumentParser) -> None:
 
 
 def add_lengths_file(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """Declare `--lengths` alone."""
+    """Declare `--lengths`."""
     parser.add_argument(
         "--lengths",
         required=required,
@@ -145,60 +152,72 @@ def add_lengths_file(parser: argparse.ArgumentParser, *, required: bool) -> None
 
 
 def add_batches(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Declare `--tokens-per-batch`, `--count` and `--seed`: batches drawn from the lengths."""
+    """Declare `--tokens-per-batch`, `--count` and `--seed`: batches sampled from the lengths."""
     parser.add_argument(
         BATCH_OPTION,
         required=required,
         type=count,
         metavar="T",
-        help="tokens of a global batch, at least",
+        help="least number of tokens of a global batch",
     )
-    parser.add_argument("--count", type=count, default=50, metavar="N", help="batches to draw (default: 50)")
+    parser.add_argument(
+        "--count", type=count, default=50, metavar="N", help="number of batches (default: 50)"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the batches (default: 0)")
 
 
 def add_strategies(parser: argparse.ArgumentParser) -> None:
-    """Declare `--strategies`, which `strategies_of` takes apart."""
+    """Declare `--strategies`; see `strategies_of`."""
     parser.add_argument(
         "--strategies",
         metavar="LIST",
-        help="strategies to choose from, separated by ';', or 'search' for any (default: the profile's list, "
-        "else mixes of two schemes)",
+        help="strategies to choose from, separated by ';', or 'search' for any (default: the profile's list; "
+        "without one, mixes of two schemes)",
     )
 
 
 def add_figure(parser: argparse.ArgumentParser, also: str = "") -> None:
-    """Declare `--figure`, and say what more it does."""
+    """Declare `--figure`.
+
+    Args:
+        parser: Parser of the subcommand.
+        also: Further effect of the option, for its help text.
+    """
     kinds = ", ".join(FIGURE_KINDS)
     parser.add_argument(
         "--figure",
-        type=PathEnding(FIGURE_KINDS, "that says what kind of picture it is"),
+        type=PathEnding(FIGURE_KINDS, "the format of the figure"),
         metavar="FILE",
-        help=f"draw it ({kinds}; needs matplotlib){also}",
+        help=f"draw a figure ({kinds}; needs matplotlib){also}",
     )
 
 
-def add_json(parser: argparse.ArgumentParser, what: str) -> None:
-    """Declare `--json`, the last option of every command."""
-    parser.add_argument("--json", action="store_true", help=f"print {what} as JSON on one line")
+def add_json(parser: argparse.ArgumentParser, content: str) -> None:
+    """Declare `--json`, the last option of every command.
+
+    Args:
+        parser: Parser of the subcommand.
+        content: Content of the JSON document, for the help text.
+    """
+    parser.add_argument("--json", action="store_true", help=f"print {content} as JSON on one line")
 
 
 def written_to(*paths: Path | None) -> str:
-    """Say where files were written, a line each; None for what was not asked for."""
+    """Return a line for each written file; a path is None for a file that was not requested."""
     return "".join(f"written to {path}\n" for path in paths if path is not None)
 
 
-def json_line(account: Mapping[str, object], *paths: Path | None) -> str:
-    """Give an account as `--json` prints it; its `files` are the paths of all that was written."""
+def json_line(document: Mapping[str, object], *paths: Path | None) -> str:
+    """Return a document as `--json` prints it, with the paths of written files as `files`."""
     files = [str(path) for path in paths if path is not None]
-    return json.dumps({**account, "files": files}, default=str) + "\n"
+    return json.dumps({**document, "files": files}, default=str) + "\n"
 
 
 def strategies_of(text: str | None) -> list[str] | Literal["search"] | None:
-    """Take apart what `--strategies` was given: a list, `search`, or nothing.
+    """Parse the value of `--strategies`: a list, `search`, or None.
 
     Raises:
-        InvalidInputError: see `check_strategy_names`.
+        InvalidInputError: A name is refused (see `check_strategy_names`).
     """
     if text is None:
         return None
@@ -211,31 +230,31 @@ def strategies_of(text: str | None) -> list[str] | Literal["search"] | None:
 
 @dataclass(frozen=True, slots=True)
 class PathEnding:
-    """Takes the path of a file to write, and refuses one whose name does not say what is written.
+    """Type of an option that takes the path of an output file with certain endings.
 
     Attributes:
-        endings: of which it has one.
-        why: what the ending says.
+        endings: Accepted endings, each with its dot.
+        meaning: Meaning of the ending, for the error message.
     """
 
     endings: tuple[str, ...]
-    why: str
+    meaning: str
 
     def __call__(self, text: str) -> Path:
-        """Take the path, as the `type` of an option.
+        """Parse the path.
 
         Raises:
-            ArgumentTypeError: it ends otherwise.
+            ArgumentTypeError: The path has another ending.
         """
         path = Path(text)
         if path.suffix.lower() not in self.endings:
-            message = f"{text!r} must end with {' or '.join(self.endings)}: {self.why}"
+            message = f"{text!r} must end with {' or '.join(self.endings)}: {self.meaning}"
             raise argparse.ArgumentTypeError(message)
         return path
 
 
 def count(text: str) -> int:
-    """Take a count of at least 1 that the core's 32 bits hold, as Python and TOML write one: `200_000`."""
+    """Parse a count from 1 to 2^32 - 1, the range of the core, written as in Python and TOML: `200_000`."""
     digits = text.replace("_", "")
     if not (re.fullmatch(r"[0-9]+(_[0-9]+)*", text) and 1 <= int(digits[:11]) < 2**32):
         message = f"{text!r} must be a whole number from 1 to {2**32 - 1}"

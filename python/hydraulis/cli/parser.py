@@ -1,4 +1,4 @@
-"""The parser of every command: what it refuses is one error with a code, which names the nearest word."""
+"""The argument parser of all commands: raises one error with a code, and suggests the nearest option."""
 
 import argparse
 import sys
@@ -11,28 +11,27 @@ from hydraulis.text.nearest import nearest_name
 
 
 class Parser(argparse.ArgumentParser):
-    """An `ArgumentParser` that raises where argparse prints its usage, and takes no abbreviated option.
+    """An `ArgumentParser` that raises `HydraulisError` and takes no abbreviated options.
 
-    A word that is no option is looked for before anything else: argparse itself would first miss the required
-    option that was misspelled.
+    Unknown options are reported first: argparse would report a misspelled required option as missing.
     """
 
     def __init__(self, **settings: Any) -> None:
-        # An abbreviation that is unique today is not when the next option comes.
+        # A unique abbreviation becomes ambiguous with the next option.
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
         self._names_of_commands: Iterable[str] = ()
 
     def add_subparsers(self, **settings: Any) -> Any:
-        """Declare that the first word is a command; each is declared by what this returns."""
+        """Declare that the first word is a command; the returned object declares each of them."""
         commands = super().add_subparsers(**settings)
         self._names_of_commands = commands.choices
         return commands
 
-    # Its overloads differ in the type of the namespace, which nobody here gives.
+    # The overloads differ in the namespace's type, and no caller passes a namespace.
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse; what is left over is refused here, by the parser of the command that it was given to."""
+        """Parse the words; the parser of each command refuses leftover words itself."""
         words = sys.argv[1:] if args is None else list(args)
         self._refuse_unknown(words)
         parsed, left = super().parse_known_args(words, namespace)
@@ -44,19 +43,19 @@ class Parser(argparse.ArgumentParser):
         """Refuse the command line.
 
         Raises:
-            InvalidInputError: always (code `option_invalid`).
+            InvalidInputError: Always (code `option_invalid`).
         """
-        text = f"{message.removeprefix('argument ')}; {self.prog} --help lists the options"
+        text = f"{message.removeprefix('argument ')}; see {self.prog} --help"
         raise InvalidInputError(text, code="option_invalid")
 
     def _refuse_unknown(self, words: Sequence[str]) -> None:
-        # What follows a command is for its own parser to judge, and what follows -- is no option.
+        # A command's parser checks the words after it; words after -- are no options.
         own = list(takewhile(lambda word: word != "--", words))
         if self._names_of_commands:
             own = list(takewhile(lambda word: word.startswith("-"), own))
         for word in own:
             name = word.partition("=")[0]
-            # With a space inside, argparse takes it for a value.
+            # argparse takes a word with a space for a value.
             if word.startswith("--") and " " not in name and name not in self._option_string_actions:
                 self.error(f"{self.prog} has no option {name}{_meant(name, self._option_string_actions)}")
         command = words[len(own) :][:1]
@@ -68,6 +67,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
-    """Ask whether the nearest of the known words was meant, if one is near; else nothing."""
+    """Suggest the nearest of the known words; empty if none is near."""
     near = nearest_name(word, known)
     return "" if near is None else f" (did you mean {near}?)"

@@ -8,7 +8,7 @@ import sys
 from typing import NoReturn
 
 from hydraulis.cli.exit import EXIT_INTERRUPTED, leave
-from hydraulis.cli.ranks.rank import is_rank
+from hydraulis.cli.ranks.report import is_rank
 from hydraulis.cli.terminal.output import open_missing
 
 

@@ -1,4 +1,4 @@
-"""Checks of a run before any of its ranks starts.
+"""Checks of a run that need none of its ranks.
 
 Each refusal is the error that the run itself would raise, from the same functions.
 """

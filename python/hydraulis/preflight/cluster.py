@@ -1,4 +1,4 @@
-"""The cluster: strategies and their ranks, the memory of each, and the profile."""
+"""The checks of the cluster: devices, cost profile, strategies, and the memory of a rank."""
 
 import torch
 
@@ -8,7 +8,7 @@ from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.parallel.groups import most_groups_of_rank
 from hydraulis.planner.profile_document import with_schemes
-from hydraulis.preflight.finding import Status, warned
+from hydraulis.preflight.finding import Status, with_warnings
 from hydraulis.profile.run_profile import chosen_profile, memory_note
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.memory.resident import held_memory
@@ -16,36 +16,36 @@ from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.planning.run_schemes import named_strategies, run_schemes
 from hydraulis.text.numbers import format_count
 
-# What the machine at hand lacks the ranks may have.
-_OF_THE_RANKS = ("device_missing", "attention_unsupported")
+# Errors about this machine, which need not hold for the machines of the run.
+_MACHINE_ERRORS = ("device_missing", "attention_unsupported")
 
 
-class ClusterLook:
-    """Looks at what a run asks of its ranks.
+class ClusterChecks:
+    """Checks of the run's ranks.
 
     Attributes:
-        config: of the run.
-        cluster: that it is to run on.
-        memory_asked: whether `planner.memory_mib` was set by hand, and not by a preset.
-        profile: that it names or goes on with; None if there is none, or a refused one.
+        config: Configuration of the run.
+        cluster: Cluster of the run.
+        is_memory_set: Whether the file or an option, not a preset, sets `planner.memory_mib`.
+        profile: Cost profile that the run reads, after the check `saved_profile`; None if it measures one.
     """
 
-    def __init__(self, config: RunConfig, cluster: Cluster, *, memory_asked: bool = False) -> None:
+    def __init__(self, config: RunConfig, cluster: Cluster, *, is_memory_set: bool = False) -> None:
         self.config = config
-        self.memory_asked = memory_asked
+        self.is_memory_set = is_memory_set
         self.cluster = cluster
         self.profile: CostProfile | None = None
         self._schemes: list[Scheme] = []
 
     def strategies(self, sequences: float | None) -> tuple[Status, str]:
-        """Place every strategy, and cut the model by every scheme.
+        """Place every strategy on the cluster, and split the model by every scheme.
 
         Args:
-            sequences: of a batch, in the mean; None if it is not known yet.
+            sequences: Mean number of sequences of a batch; None if the data are not indexed yet.
 
         Raises:
-            HydraulisError: a strategy has no place, the model cannot be cut, the profile lacks a scheme, or a
-                search finds none (see `run_schemes`; code `scheme_model_mismatch`).
+            HydraulisError: A strategy does not fit the cluster, a scheme does not fit the model or is missing
+                in the profile, or a search finds no scheme (see `run_schemes`; code `scheme_model_mismatch`).
         """
         schemes = run_schemes(self.config, self.cluster, self.profile)
         held_memory(self.config, schemes, self.cluster)
@@ -59,10 +59,10 @@ class ClusterLook:
             f"{kind} over {', '.join(map(str, schemes))} on {self.cluster.gpus:,} ranks in nodes of "
             f"{self.cluster.gpus_per_node:,}; a rank is in at most {groups} tensor and context groups"
         )
-        return warned(text, self._idle() or self._too_few(sequences))
+        return with_warnings(text, self._idle_ranks() or self._too_few_sequences(sequences))
 
     def device(self) -> tuple[Status, str]:
-        """Compare the devices of this machine with those that a node of the run needs."""
+        """Compare this machine's devices with those that a node of the run needs."""
         asked, ranks = self.config.train.device, min(self.cluster.gpus_per_node, self.cluster.gpus)
         devices = torch.cuda.device_count()
         if asked == "cpu":
@@ -70,61 +70,64 @@ class ClusterLook:
         if asked == "auto" and not devices:
             return "ok", (
                 "no CUDA device here: on this machine ranks compute on the CPU (train.device = 'auto'); "
-                "look again where the run is to be, or set train.device = 'cuda' to make sure"
+                "check again on a machine of the run, or set train.device = 'cuda' to require devices"
             )
         text = (
-            f"train.device = '{asked}': {ranks} ranks of a node take a CUDA device each, and this machine "
-            f"has {devices}"
+            f"train.device = '{asked}': the {ranks} ranks of a node need a CUDA device each, and this "
+            f"machine has {devices}"
         )
         if devices >= ranks:
             return "ok", text
-        return "later", f"{text}: start it where there are {ranks}, or set train.device = 'cpu'"
+        return "later", f"{text}: start the run on machines with {ranks}, or set train.device = 'cpu'"
 
     def memory(self) -> tuple[Status, str]:
-        """Compare what a rank holds of the model with its memory.
+        """Compare a rank's resident memory with its memory limit.
 
         Raises:
-            InfeasibleError: it leaves nothing for activations (code `scheme_too_large`).
+            InfeasibleError: No memory is left for activations (code `scheme_too_large`).
         """
         if not self._schemes:
-            return "later", "follows from the schemes"
+            return "later", "follows from strategies"
         held = held_memory(self.config, self._schemes, self.cluster)
-        memory, named = self._memory()
+        memory, limit = self._memory_limit()
         parts = (
-            f"{held.home / MIB:,.0f} MiB of the home state and {held.buffers / MIB:,.0f} MiB of parameters "
-            f"and gradients (the largest stage: {held.scheme})"
+            f"{held.home / MIB:,.0f} MiB of sharded optimizer state and {held.buffers / MIB:,.0f} MiB of "
+            f"parameters and gradients (largest with scheme {held.scheme})"
         )
         if held.bytes >= memory:
             message = (
-                f"a rank holds {parts}, and {named} = {memory // MIB:,} MiB leaves nothing for activations: "
-                "raise it, leave strategies with that scheme out, or use more ranks"
+                f"a rank needs {parts}, and {limit} = {memory // MIB:,} MiB leaves nothing for activations: "
+                "raise it, leave out strategies with that scheme, or use more ranks"
             )
             raise InfeasibleError(message, code="scheme_too_large")
-        left = f"{(memory - held.bytes) / MIB:,.0f} MiB are left for activations and what transfers stage"
+        left = f"{(memory - held.bytes) / MIB:,.0f} MiB are left for activations and transfer buffers"
         text = f"{parts}; {left}"
-        said = memory_note(self.config, self.profile) if self.profile else ""
-        if not said:
+        note = memory_note(self.config, self.profile) if self.profile else ""
+        if not note:
             return "ok", text
-        # A preset's is for whoever measures; who sets it means it to count.
-        return "warning" if self.memory_asked else "ok", f"{text}, of {said}"
+        # A preset sets memory_mib for measuring a profile; set explicitly, it is expected to take effect.
+        return "warning" if self.is_memory_set else "ok", f"{text}, of {note}"
 
     def saved_profile(self, resumed: ResumedRun | None) -> tuple[Status, str]:
-        """Read the profile that the run names, or that of the run it goes on with.
+        """Read the cost profile that the configuration names, or that of the resumed run.
+
+        Args:
+            resumed: Run to resume; None for a new run.
 
         Raises:
-            HydraulisError: it is refused (see `chosen_profile`).
+            HydraulisError: The profile is refused (see `chosen_profile`).
         """
         try:
             profile = chosen_profile(self.config, resumed)
         except InvalidInputError as error:
-            if error.code not in _OF_THE_RANKS:
+            if error.code not in _MACHINE_ERRORS:
                 raise
-            known = f"that of {resumed.run}, if the ranks compute as it was measured" if resumed else ""
-            return "later", known
+            source = f"that of {resumed.run}, if the ranks' devices are those it was measured on"
+            return "later", source if resumed else ""
         if profile is None:
             return "later", (
                 f"measured at the start, for {self.config.planner.profile_seconds:g} s or one pass over all "
-                "schemes if that takes longer"
+                "schemes, whichever takes longer"
             )
         self.profile = profile
         text = f"{profile.name} of {profile.device}"
@@ -134,55 +137,60 @@ class ClusterLook:
         """Compare the longest sequence with the longest that a strategy admits.
 
         Args:
-            longest: of the data; None if it is not known yet.
+            longest: Tokens of the longest sequence; None if the data are not indexed yet.
 
         Raises:
-            InfeasibleError: no strategy admits it (code `sequence_too_long`).
+            InfeasibleError: No strategy admits the longest sequence (code `sequence_too_long`).
         """
-        most = self.config.data.max_tokens
-        has = f"the longest has {longest:,} tokens" if longest else f"up to {most:,} tokens may come"
-        budget = self.config.data.tokens_per_batch
-        if budget is not None and (longest or most) > budget:
-            has += f" (more than data.tokens_per_batch = {budget:,}, which its batch then exceeds)"
+        sequence = self._longest_sequence(longest)
         if self.profile is None or not self._schemes:
-            return "later", f"{has}; what is admitted follows from profile and strategies"
+            return "later", f"{sequence}; the longest admitted follows from profile and strategies"
         profile = with_schemes(self.profile, self._schemes)
         caps = [f"{scheme} {profile.cap_tokens(scheme, self.cluster):,}" for scheme in self._schemes]
         planner = RunPlanner(self.config.planner, profile, self.cluster)
         admitted = planner.longest_admitted
         limit = (
-            "most tokens of a micro-batch"
+            "token cap of a micro-batch"
             if self.config.planner.memory == "cap"
-            else "most tokens of the micro-batches that a pipeline holds at once, in their mean"
+            else "mean token cap of the micro-batches in flight"
         )
-        text = f"{has}, {admitted:,} are admitted; {limit}: {', '.join(caps)}"
+        text = f"{sequence}, {admitted:,} are admitted; {limit}: {', '.join(caps)}"
         if longest is None:
-            return ("ok" if most <= admitted else "later"), text
+            return ("ok" if self.config.data.max_tokens <= admitted else "later"), text
         planner.check_longest(longest)
         return "ok", text
 
-    def _idle(self) -> str:
-        """Say that no strategy of a list has work for all ranks; nothing where one has."""
+    def _longest_sequence(self, longest: int | None) -> str:
+        most = self.config.data.max_tokens
+        tokens = f"{longest:,}" if longest else f"up to {most:,}"
+        text = f"longest sequence: {tokens} tokens"
+        budget = self.config.data.tokens_per_batch
+        if budget is not None and (longest or most) > budget:
+            text += f" (more than data.tokens_per_batch = {budget:,}, so that its batch exceeds that)"
+        return text
+
+    def _idle_ranks(self) -> str:
+        """Warn of a list in which no strategy uses all ranks; empty otherwise."""
         named = named_strategies(self.config.planner, self.cluster)
         most = max((sum(map(len, one.place(self.cluster))) for one in named), default=self.cluster.gpus)
         if most == self.cluster.gpus:
             return ""
-        remedy = "name a strategy whose replicas take all of them"
-        return f"at best {most:,} of {self.cluster.gpus:,} ranks work: {remedy}"
+        remedy = "name a strategy whose replicas use all of them"
+        return f"at most {most:,} of {self.cluster.gpus:,} ranks work: {remedy}"
 
-    def _too_few(self, sequences: float | None) -> str:
-        """Say that a batch has too few sequences for work on all ranks; nothing where it has not."""
+    def _too_few_sequences(self, sequences: float | None) -> str:
+        """Warn of batches with too few sequences for all ranks; empty otherwise."""
         widest, gpus = max(scheme.ranks for scheme in self._schemes), self.cluster.gpus
         if sequences is None or sequences * widest >= gpus:
             return ""
         return (
-            f"a batch has about {sequences:,.1f} sequences, and no replica more than "
-            f"{format_count(widest, 'rank')}: some {sequences * widest:,.0f} of {gpus:,} ranks can work; "
-            f"raise data.{self.config.data.budget_key}, or take fewer ranks"
+            f"a batch has about {sequences:,.1f} sequences, and a replica at most "
+            f"{format_count(widest, 'rank')}: about {sequences * widest:,.0f} of {gpus:,} ranks can work; "
+            f"raise data.{self.config.data.budget_key}, or use fewer ranks"
         )
 
-    def _memory(self) -> tuple[int, str]:
-        """Give a rank's memory in bytes, and who says so: a profile brings its own."""
+    def _memory_limit(self) -> tuple[int, str]:
+        """Return a rank's memory in bytes, and its source: a profile has its own."""
         if self.profile is None:
             return self.config.planner.memory_mib * MIB, "planner.memory_mib"
         return self.profile.memory_bytes, "the memory of its profile"

@@ -1,4 +1,4 @@
-"""The data: tokenizer and template, files, the state of the index, and how long the run is."""
+"""The checks of the data: tokenizer, files, index, and the number of steps."""
 
 from pathlib import Path
 
@@ -11,17 +11,17 @@ from hydraulis.data.sampling.run_sampler import describe_run_repeats
 from hydraulis.data.sources.source_state import SourceState, inspect_sources
 from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.data.tokenization.tokenizer import load_tokenizer
-from hydraulis.preflight.finding import Status, warned
+from hydraulis.preflight.finding import Status, with_warnings
 from hydraulis.runtime.hugging_face.files import tokenizer_note
 from hydraulis.text.numbers import format_count
 
 
-class DataLook:
-    """Looks at the data of a run, and keeps them if they can be read at once.
+class DataChecks:
+    """Checks of the run's data.
 
     Attributes:
-        config: of the run.
-        data: the sequences; None where they are not indexed yet.
+        config: Configuration of the run.
+        data: Sequences of the run, after the check `sources`; None if they are not indexed yet.
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -29,84 +29,75 @@ class DataLook:
         self.data: Datasets | None = None
 
     def tokenizer(self) -> tuple[Status, str]:
-        """Load the tokenizer, and compare its tokens with the model's rows.
+        """Load the tokenizer, and compare its tokens with the model's vocabulary.
 
         Raises:
-            InvalidInputError: it is refused (see `load_tokenizer`), or has a token that the model has no row
-                for (code `token_out_of_range`).
+            InvalidInputError: The tokenizer is refused (see `load_tokenizer`), or has a token outside the
+                model's vocabulary (code `token_out_of_range`).
         """
         if self.config.data.sources and all(one.format == "tokens" for one in self.config.data.sources):
             return "ok", "not needed: all sources hold tokens"
         name, rows = self.config.data.tokenizer, self.config.model.vocab_size
         tokenizer = load_tokenizer(name)
         check_largest_token(f"data.tokenizer = '{name}' gives tokens up to", tokenizer.vocab_size - 1, rows)
-        said = tokenizer_note(self.config.checkpoint.weights, self.config.data)
-        text = f"{name}: {tokenizer.vocab_size:,} tokens, {rows:,} rows of the model"
-        return warned(text, said)
+        note = tokenizer_note(self.config.checkpoint.weights, self.config.data)
+        text = f"{name}: {tokenizer.vocab_size:,} tokens, {rows:,} in the model's vocabulary"
+        return with_warnings(text, note)
 
     def sources(self) -> tuple[Status, str]:
-        """Find the files, open them as far as they are indexed, and try the first records of the others.
+        """Find the files, open the indexed ones, and read the first records of the others.
 
         Raises:
-            HydraulisError: files or records are refused, or hold tokens that the model has no row for, or
-                their index cannot be written.
+            HydraulisError: Files or records are refused, a token is outside the model's vocabulary, or the
+                index cannot be written.
         """
         config = self.config.data
         states = inspect_sources(config)
         prepared = [one.prepared for one in states if one.prepared is not None]
         if len(prepared) < len(states):
             check_index_directory(Path(config.index_directory))
-            return "later", "; ".join(_account(number, one) for number, one in enumerate(states))
+            return "later", "; ".join(_index_state(number, one) for number, one in enumerate(states))
         if states:
             self.data = open_sources(config, prepared)
         else:
             self.data = make_datasets(config, [[StandardLibrary.load()]])
         self.data.train.check_vocabulary(self.config.model.vocab_size)
-        train = self.data.train
-        source = (
-            format_count(len(states), "source")
-            if states
-            else "Python's standard library, as data.sources names no files"
+        return with_warnings(
+            _describe(self.data, len(states)), describe_run_repeats(self.config, self.data.train)
         )
-        text = f"{source}: {len(train):,} sequences of {int(train.lengths.sum()):,} tokens are ready"
-        if self.data.held_out is not None:
-            text += f", {len(self.data.held_out):,} are held out"
-        if train.num_broken:
-            text += f", {format_count(train.num_broken, 'broken record')} left out"
-        return warned(text, describe_run_repeats(self.config, train))
 
     def length(self) -> tuple[Status, str]:
-        """Count the iterations, and name what is never reached in so few.
+        """Count the steps, and warn of settings that take effect after the last one.
 
         Raises:
-            InvalidInputError: no epoch fills a batch, and its end is to be dropped (code `argument_invalid`).
+            InvalidInputError: No epoch fills a batch, and `data.epoch_end` drops incomplete ones (code
+                `argument_invalid`).
         """
         steps, epochs = self.config.train.steps, self.config.train.epochs
         if epochs is None:
-            assert steps is not None  # one of the two says how long it is
-            return warned(format_count(steps, "step"), *_not_reached(self.config, steps))
+            assert steps is not None  # a valid configuration sets one of the two
+            return with_warnings(format_count(steps, "step"), *_unreached(self.config, steps))
         if self.data is None:
             return (
                 "later",
-                f"{format_count(epochs, 'epoch')}; how many steps is known once the data are indexed",
+                f"{format_count(epochs, 'epoch')}; the number of steps follows from the indexed data",
             )
         found = run_length(self.config, self.data.train)
-        assert found is not None  # there are epochs
-        first = found.steps if steps is None else min(steps, found.steps)
-        last = f"the last of {found.last_tokens:,} tokens"
-        text = f"{format_count(first, 'step')}; {found}, {last}"
-        dropped = format_count(found.dropped, "sequence")
-        text += f"; dropped at ends of epochs: {dropped}" if found.dropped else ""
-        return warned(text, *_not_reached(self.config, first))
+        assert found is not None  # train.epochs is set
+        num_steps = found.steps if steps is None else min(steps, found.steps)
+        text = f"{format_count(num_steps, 'step')}; {found}, the last of {found.last_tokens:,} tokens"
+        if found.dropped:
+            text += f"; dropped at ends of epochs: {format_count(found.dropped, 'sequence')}"
+        return with_warnings(text, *_unreached(self.config, num_steps))
 
     @property
     def longest(self) -> int | None:
-        """Tokens of the longest sequence; None while it is not known."""
+        """Tokens of the longest sequence; None if the data are not indexed yet."""
         return None if self.data is None else self.data.longest
 
     @property
     def sequences_per_batch(self) -> float | None:
-        """Sequences of a batch, in the mean; None while it is not known."""
+        """Mean number of sequences of a batch; None if the data are not indexed yet."""
         if self.data is None:
             return None
         stated, train = self.config.data.sequences_per_batch, self.data.train
@@ -115,25 +106,40 @@ class DataLook:
         return self.config.data.batch_tokens * len(train) / int(train.lengths.sum())
 
 
-def _not_reached(config: RunConfig, steps: int) -> list[str]:
-    """Name what a longer run would reach."""
+def _describe(data: Datasets, num_sources: int) -> str:
+    train = data.train
+    source = (
+        format_count(num_sources, "source")
+        if num_sources
+        else "Python's standard library, as data.sources names no files"
+    )
+    text = f"{source}: {len(train):,} sequences of {int(train.lengths.sum()):,} tokens are ready"
+    if data.held_out is not None:
+        text += f", {len(data.held_out):,} are held out"
+    if train.num_broken:
+        text += f", {format_count(train.num_broken, 'broken record')} left out"
+    return text
+
+
+def _unreached(config: RunConfig, steps: int) -> list[str]:
+    """Name the settings that take effect after the last step."""
     warmup, decay = config.optimizer.warmup_steps, config.optimizer.decay_steps
     traced = config.train.trace_step
     found = []
     if warmup > steps:
-        found.append(f"optimizer.warmup_steps = {warmup:,} ends after them: the full rate is never reached")
+        found.append(f"optimizer.warmup_steps = {warmup:,} exceeds them: the full rate is never reached")
     elif warmup + decay > steps:
-        found.append(f"optimizer.decay_steps = {decay:,} begin in the warm-up: fewer of them are left")
+        found.append(f"optimizer.decay_steps = {decay:,} overlaps the warm-up and is shortened")
     if traced is not None and traced > steps:
-        found.append(f"train.trace_step = {traced:,} comes after them: the last one is traced")
+        found.append(f"train.trace_step = {traced:,} exceeds them: the last step is traced")
     return found
 
 
-def _account(number: int, state: SourceState) -> str:
+def _index_state(number: int, state: SourceState) -> str:
     name = f"source {number}, {format_count(state.files, 'file')}"
     if state.prepared is not None:
         return f"{name}: ready"
-    indexed = format_count(state.documents, "document")
-    how_far = f"indexed so far: {indexed}" if state.documents else "no index yet"
-    # Of many files some are tried, and an empty one has no record.
-    return f"{name}: {how_far}; its first records can be read (hydraulis analyze and training read them all)"
+    documents = format_count(state.documents, "document")
+    index = f"indexed so far: {documents}" if state.documents else "no index yet"
+    # Only some of many files are tried, and an empty one has no record.
+    return f"{name}: {index}; its first records can be read (hydraulis analyze and training read them all)"

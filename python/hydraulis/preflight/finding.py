@@ -1,4 +1,4 @@
-"""What one look at a run found."""
+"""A finding: the result of one check of a run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ Status: TypeAlias = Literal["ok", "warning", "later", "refused"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One line of the account.
+    """The result of one check.
 
     Attributes:
-        name: what was looked at.
-        status: `ok`; `warning` where the run would start, but hardly as it is meant; `later` where only the
-            run itself can tell, or a refusal above comes first; `refused` where the run would be.
-        text: what was found.
-        code: of the refusal; None if it is none.
+        name: Name of the check.
+        status: `ok`; `warning` if the run would start, but probably not as intended; `later` if the answer
+            needs the run itself or follows from an earlier refusal; `refused` if the run would be refused.
+        text: Description of the result.
+        code: Error code of a refusal; None otherwise.
     """
 
     name: str
@@ -27,19 +27,20 @@ class Finding:
     code: str | None = None
 
 
-def warned(text: str, *warnings: str) -> tuple[Status, str]:
-    """Make a look's answer: ok, or a warning where one is no empty text."""
+# A check returns its status and text, or raises the error that would refuse the run.
+Check: TypeAlias = Callable[[], tuple[Status, str]]
+
+
+def with_warnings(text: str, *warnings: str) -> tuple[Status, str]:
+    """Append the warnings that are not empty; the status is `warning` if there is one, else `ok`."""
     given = [one for one in warnings if one]
     return ("warning" if given else "ok"), "; ".join([text, *given])
 
 
-Look: TypeAlias = Callable[[], tuple[Status, str]]
-
-
-def find(name: str, look: Look) -> Finding:
-    """Look, and take a refusal as what was found."""
+def run_check(name: str, check: Check) -> Finding:
+    """Run a check; an error it raises becomes a refusal."""
     try:
-        status, text = look()
+        status, text = check()
     except HydraulisError as error:
         return Finding(name=name, status="refused", text=" ".join(str(error).split("\n")), code=error.code)
     return Finding(name=name, status=status, text=text)

@@ -1,4 +1,4 @@
-"""What a run goes on from, where it writes, and who follows it."""
+"""The checks of the checkpoint to resume from, the output folder, and the experiment trackers."""
 
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
@@ -15,40 +15,43 @@ from hydraulis.runtime.records.run_lock import check_unclaimed
 from hydraulis.runtime.records.tracking.tracker import require_trackers
 
 
-class FolderLook:
-    """Looks at the folder that a run goes on from, and at the one where it writes.
+class FolderChecks:
+    """Checks of the run's folders.
 
     Attributes:
-        config: of the run.
-        resumed: the run to go on with; None if there is none, or it is refused.
+        config: Configuration of the run.
+        resumed: Run to resume, after the check `resume`; None for a new run and for a refused one.
     """
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.resumed: ResumedRun | None = None
 
-    def goes_on(self) -> bool:
-        """Tell whether the run goes on with a checkpoint, or is refused: it reads no other parameters."""
+    def is_resumed(self) -> bool:
+        """Whether the run reads its parameters from a checkpoint, or would if that were not refused."""
         resume = self.config.checkpoint.resume
         try:
             return bool(resume) and newest_of(resume, self.config.output.directory) is not None
         except InvalidInputError:
-            # Said where the checkpoint is looked at.
+            # The check `resume` reports it.
             return True
 
     def resume(self, data: Datasets | None) -> tuple[Status, str]:
-        """Find the checkpoint to go on from, and compare it with the run as far as the data are known.
+        """Find the checkpoint to resume from, and compare it with the run.
+
+        Args:
+            data: Data of the run; None if they are not indexed yet, and compared later.
 
         Raises:
-            HydraulisError: it is not there, not whole, being trained (see `check_unclaimed`), or of another
-                model or data (see `ResumedRun.check`).
+            HydraulisError: The checkpoint is missing or incomplete, in use by another training (see
+                `check_unclaimed`), or of another model or other data (see `ResumedRun.check`).
         """
         resume = self.config.checkpoint.resume
         if not resume:
-            return "ok", "begins anew"
+            return "ok", "a new run"
         checkpoint = newest_of(resume, self.config.output.directory)
         if checkpoint is None:
-            return "ok", "there is no checkpoint yet: begins anew"
+            return "ok", "a new run: there is no checkpoint yet"
         resumed = ResumedRun(checkpoint.parents[1], checkpoint, read_manifest(checkpoint))
         self.resumed = resumed
         check_unclaimed(resumed.run)
@@ -56,42 +59,45 @@ class FolderLook:
         resumed.check_model(self.config)
         resumed.check_unread(self.config, list_data_files(self.config.data))
         if data is None:
-            return "later", f"{checkpoint} is whole; its data are compared once they are indexed"
+            return "later", f"{checkpoint} is complete; its data are compared once they are indexed"
         config = with_steps(self.config, run_length(self.config, data.train))
         resumed.check(config, DataPosition(config, data.train).cursor(resumed.manifest.step))
         nothing_left = resumed.nothing_left(config.train.num_steps)
         if nothing_left:
             return "warning", nothing_left
-        return "ok", f"goes on after step {resumed.manifest.step} of {resumed.run}"
+        return "ok", f"resumes after step {resumed.manifest.step} of {resumed.run}"
 
     def output(self, data: Datasets | None) -> tuple[Status, str]:
-        """See whether the run's folder can be made, or gone on in, and has room for its checkpoints.
+        """Check that the output folder can be written and has room for the checkpoints.
+
+        Args:
+            data: Data of the run; None if they are not indexed yet.
 
         Raises:
-            HydraulisError: The folder cannot be made or written, or has no room (code `file_unwritable`), or
-                `run_length` refuses the epochs.
+            HydraulisError: The folder cannot be written or lacks room (code `file_unwritable`), or the epochs
+                are refused (see `run_length`).
         """
-        # Where all checkpoints stay, the number of steps says how many there will be.
+        # With checkpoint.keep = 0 the room for all checkpoints follows from the number of steps.
         config = self.config if data is None else with_steps(self.config, run_length(self.config, data.train))
         found = look_at_output(config, self.resumed)
-        made = (
-            "is there already, so a number is added to its name: that can be made"
+        state = (
+            "exists already; the run adds a number to the name, and that folder can be made"
             if found.is_taken
             else "can be written"
         )
         room = f"{found.needed / MIB:,.0f} MiB of {found.free / MIB:,.0f} MiB free"
         if found.is_counted:
-            return "ok", f"{found.path} {made}; checkpoints take {room}"
-        known = "checkpoint.keep = 0 keeps all, and how many is known once the data are indexed"
-        return "later", f"{found.path} {made}; a checkpoint takes {room}; {known}"
+            return "ok", f"{found.path} {state}; checkpoints take {room}"
+        reason = "checkpoint.keep = 0 keeps all, and their number follows from the indexed data"
+        return "later", f"{found.path} {state}; a checkpoint takes {room}; {reason}"
 
 
-def look_at_services(config: RunConfig) -> tuple[Status, str]:
-    """See whether the services that follow the run are installed.
+def check_services(config: RunConfig) -> tuple[Status, str]:
+    """Check that the run's experiment trackers are installed.
 
     Raises:
-        HydraulisError: one is not (code `extra_missing`).
+        HydraulisError: A tracker's package is missing (code `extra_missing`).
     """
     require_trackers(config.output)
-    asked = [("TensorBoard", config.output.tensorboard), ("Weights & Biases", config.output.wandb_project)]
-    return "ok", ", ".join(name for name, wanted in asked if wanted) or "none is asked for"
+    trackers = [("TensorBoard", config.output.tensorboard), ("Weights & Biases", config.output.wandb_project)]
+    return "ok", ", ".join(name for name, is_wanted in trackers if is_wanted) or "none configured"

@@ -1,45 +1,45 @@
-"""The model: its parameters, which of them are trained, and the files that they come from."""
+"""The check of the model: its parameters, the frozen ones, and the files of initial parameters."""
 
 from pathlib import Path
 
 from hydraulis.config.run import RunConfig
 from hydraulis.model.parameters import EMBEDDING_WEIGHT
-from hydraulis.preflight.finding import Status, warned
+from hydraulis.preflight.finding import Status, with_warnings
 from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.state.weight_decay import no_decay_note
 
 
-def look_at_model(config: RunConfig, *, goes_on: bool) -> tuple[Status, str]:
-    """Count parameters, and compare the files that they are read from.
+def check_model(config: RunConfig, *, is_resumed: bool) -> tuple[Status, str]:
+    """Count the parameters, and compare them with the files of initial parameters.
 
     Args:
-        config: of the run.
-        goes_on: whether the parameters are those of a checkpoint: then no other files are opened.
+        config: Configuration of the run.
+        is_resumed: Whether the parameters come from a checkpoint, so that no other file is opened.
 
     Raises:
-        InvalidInputError: what is frozen is no parameter (code `config_value`), or the files are not
-            those of the model (`weights_invalid`).
+        InvalidInputError: A pattern of `train.frozen` matches no parameter (code `config_value`), or the
+            files do not fit the model (`weights_invalid`).
     """
     trained, frozen = ModelParameters.parted(config.model, config.train.frozen)
-    still = 0 if frozen is None else frozen.num_elements
-    text = f"{trained.num_elements + still:,} parameters"
+    num_frozen = 0 if frozen is None else frozen.num_elements
+    text = f"{trained.num_elements + num_frozen:,} parameters"
     if frozen is not None:
-        text += f", {still:,} of them frozen"
+        text += f", {num_frozen:,} of them frozen"
         if config.model.tie_word_embeddings and EMBEDDING_WEIGHT in frozen.names:
-            text += " (the embedding is also the head, by model.tie_word_embeddings: so is the head)"
-    text = f"{text}; {_where_from(config, goes_on=goes_on)}"
-    return warned(text, positions_note(config), no_decay_note(config))
+            text += " (with model.tie_word_embeddings the embedding is also the head, which is frozen too)"
+    text = f"{text}; {_initial_values(config, is_resumed=is_resumed)}"
+    return with_warnings(text, positions_note(config), no_decay_note(config))
 
 
-def _where_from(config: RunConfig, *, goes_on: bool) -> str:
-    """Say where the parameters come from; files must be those of the model."""
-    if goes_on:
-        return "those of the checkpoint that the run goes on with"
+def _initial_values(config: RunConfig, *, is_resumed: bool) -> str:
+    """Name the source of the initial parameters; check files against the model."""
+    if is_resumed:
+        return "read from the resumed run's checkpoint"
     folder = config.checkpoint.weights
     if not folder:
-        return f"drawn by train.seed = {config.train.seed}"
+        return f"initialised from train.seed = {config.train.seed}"
     with HuggingFaceWeights(Path(folder), ModelParameters.of(config.model)) as weights:
         weights.check()
-    return f"the files of {folder} have them all"
+    return f"all present in the files of {folder}"

@@ -1,14 +1,14 @@
-"""Looks at all of a run that can be known before a rank starts, in the order in which it would fail."""
+"""All checks of a run that need no rank, in the order in which the run itself would fail."""
 
 from collections.abc import Iterator
 
 from hydraulis._core import Cluster
 from hydraulis.config.run import RunConfig
-from hydraulis.preflight.cluster import ClusterLook
-from hydraulis.preflight.data import DataLook
-from hydraulis.preflight.finding import Finding, Look, find
-from hydraulis.preflight.folders import FolderLook, look_at_services
-from hydraulis.preflight.model import look_at_model
+from hydraulis.preflight.cluster import ClusterChecks
+from hydraulis.preflight.data import DataChecks
+from hydraulis.preflight.finding import Check, Finding, run_check
+from hydraulis.preflight.folders import FolderChecks, check_services
+from hydraulis.preflight.model import check_model
 from hydraulis.progress import ProgressCallback, ignore_progress
 
 
@@ -17,25 +17,25 @@ def preflight(
     cluster: Cluster,
     progress: ProgressCallback = ignore_progress,
     *,
-    memory_asked: bool = False,
+    is_memory_set: bool = False,
 ) -> Iterator[Finding]:
-    """Look, and give each finding when it is known; nothing is left behind, and no rank is started.
+    """Check a run without starting a rank or leaving a file behind.
 
-    What several looks are refused for alike is refused once.
+    A refusal that several checks share is reported by the first of them.
 
     Args:
-        config: of the run; that it could be read is the first finding, and not among these.
-        cluster: that it is to run on.
-        progress: called before each look with its name, and no count: no two take as long.
-        memory_asked: whether `planner.memory_mib` was set by hand, and not by a preset.
+        config: Configuration of the run.
+        cluster: Cluster of the run.
+        progress: Callback before each check, with its name and no count.
+        is_memory_set: Whether the file or an option, not a preset, sets `planner.memory_mib`.
+
+    Yields:
+        The finding of each check, as soon as it is known.
     """
-    data, folders, ranks = (
-        DataLook(config),
-        FolderLook(config),
-        ClusterLook(config, cluster, memory_asked=memory_asked),
-    )
-    looks: tuple[tuple[str, Look], ...] = (
-        ("model", lambda: look_at_model(config, goes_on=folders.goes_on())),
+    data, folders = DataChecks(config), FolderChecks(config)
+    ranks = ClusterChecks(config, cluster, is_memory_set=is_memory_set)
+    checks: tuple[tuple[str, Check], ...] = (
+        ("model", lambda: check_model(config, is_resumed=folders.is_resumed())),
         ("tokenizer", data.tokenizer),
         ("data", data.sources),
         ("length", data.length),
@@ -46,12 +46,12 @@ def preflight(
         ("memory", ranks.memory),
         ("longest", lambda: ranks.longest(data.longest)),
         ("output", lambda: folders.output(data.data)),
-        ("services", lambda: look_at_services(config)),
+        ("services", lambda: check_services(config)),
     )
     refusals: dict[tuple[str | None, str], str] = {}
-    for name, look in looks:
-        progress(f"looking at {name}", 0, 0)
-        finding = find(name, look)
+    for name, check in checks:
+        progress(f"checking {name}", 0, 0)
+        finding = run_check(name, check)
         if finding.status == "refused":
             first = refusals.setdefault((finding.code, finding.text), name)
             if first != name:

@@ -1,4 +1,4 @@
-"""How long planners' steps are, and where the time goes: iterations, and what transfers add to them."""
+"""Figure that compares planners: the mean step by use of time, and every single step."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _NAMES = {
     "slower_rank": "waiting for a slower rank",
     "bubble": "pipeline bubble",
     "slower_replica": "waiting for the slowest replica",
-    "unused": "ranks left out",
-    "transfers": "transfers not hidden",
+    "unused": "ranks without a replica",
+    "transfers": "exposed transfers",
 }
 _COLOURS = {
     "compute": "#0072B2",
@@ -34,22 +34,22 @@ _COLOURS = {
 }
 
 
-def comparison_figure(contestants: Sequence[PlannerUnderTest], title: str) -> Drawing:
-    """Draw the mean step of each planner in parts, and below it every single step.
+def comparison_figure(planners: Sequence[PlannerUnderTest], title: str) -> Drawing:
+    """Draw the mean step of each planner by use of time, and below it every single step.
 
     Args:
-        contestants: at least one, over the same batches.
-        title: what was compared.
+        planners: Planners with their results for the same batches, at least one.
+        title: Description of the comparison.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
     """
-    rows = len(contestants)
+    rows = len(planners)
     with Drawing(8.0, 2.2 + 0.75 * rows, rows=(1, 1.15)) as drawing:
         parts, singles = drawing.panels
-        _parts(parts, contestants)
-        _singles(singles, contestants)
-        longest = max(max(one.step_ms) for one in contestants)
+        _parts(parts, planners)
+        _singles(singles, planners)
+        longest = max(max(one.step_ms) for one in planners)
         for panel in drawing.panels:
             panel.set_xlim(0, 1.06 * longest)
             panel.grid(visible=True, axis="x")
@@ -60,9 +60,9 @@ def comparison_figure(contestants: Sequence[PlannerUnderTest], title: str) -> Dr
         return drawing
 
 
-def _parts(panel: Axes, contestants: Sequence[PlannerUnderTest]) -> None:
-    panel.set_title("Where the mean step of a GPU goes, as simulated")
-    for row, one in enumerate(contestants):
+def _parts(panel: Axes, planners: Sequence[PlannerUnderTest]) -> None:
+    panel.set_title("Use of a GPU's mean step, simulated")
+    for row, one in enumerate(planners):
         left = 0.0
         for part in PARTS:
             width = one.parts_ms[part] / len(one.step_ms)
@@ -70,28 +70,28 @@ def _parts(panel: Axes, contestants: Sequence[PlannerUnderTest]) -> None:
             left += width
         text = f"{one.mean_ms:,.0f} ms, {format_percent(one.utilisation, 0)} computing"
         panel.annotate(text, (left, row), (5, 0), textcoords="offset points", va="center", fontsize=8)
-    _rows(panel, contestants)
+    _rows(panel, planners)
     from matplotlib.patches import Patch
 
-    present = [part for part in PARTS if any(one.parts_ms[part] > 0 for one in contestants)]
+    present = [part for part in PARTS if any(one.parts_ms[part] > 0 for one in planners)]
     handles = [Patch(color=_COLOURS[part], label=_NAMES[part]) for part in present]
     panel.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, 0), ncols=3, handlelength=1)
     panel.tick_params(labelbottom=False)
 
 
-def _singles(panel: Axes, contestants: Sequence[PlannerUnderTest]) -> None:
-    batches = len(contestants[0].step_ms)
+def _singles(panel: Axes, planners: Sequence[PlannerUnderTest]) -> None:
+    batches = len(planners[0].step_ms)
     panel.set_title(f"{format_count(batches, 'step')} (bar: median, triangle: 99th percentile)")
-    for row, one in enumerate(contestants):
-        # Spread by the golden ratio: evenly, and the same each time.
+    for row, one in enumerate(planners):
+        # Multiples of the golden ratio spread evenly and deterministically.
         spread = (np.arange(batches) * 0.618034) % 1 - 0.5
         panel.scatter(one.step_ms, row + 0.5 * spread, s=9, color=style.PLANNED, alpha=0.45, linewidths=0)
         panel.plot([one.percentile_ms(50)] * 2, [row - 0.34, row + 0.34], color=style.INK, linewidth=2)
         panel.plot(one.percentile_ms(99), row + 0.38, marker="v", color=style.MEASURED, markersize=5)
-    _rows(panel, contestants)
+    _rows(panel, planners)
 
 
-def _rows(panel: Axes, contestants: Sequence[PlannerUnderTest]) -> None:
-    labels = [one.name.replace(" ", "\n", 1) for one in contestants]
-    panel.set_yticks(range(len(contestants)), labels)
-    panel.set_ylim(len(contestants) - 0.45, -0.55)
+def _rows(panel: Axes, planners: Sequence[PlannerUnderTest]) -> None:
+    labels = [one.name.replace(" ", "\n", 1) for one in planners]
+    panel.set_yticks(range(len(planners)), labels)
+    panel.set_ylim(len(planners) - 0.45, -0.55)

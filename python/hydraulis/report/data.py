@@ -1,4 +1,4 @@
-"""A data set: where its sequences, its tokens and its attention are by length, and how uneven batches are."""
+"""Figure of a data set: shares of sequences, tokens and attention by length, and imbalance of batches."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from hydraulis.data.analysis import Analysis, BatchImbalance, LengthStatistics
 
 _ATTENTION = style.CATEGORIES[3]
-# Of ranges beside each other below a panel; where there are more they stand aslant.
+# Most characters of horizontal tick labels below a panel; longer ones are rotated.
 _MOST_CHARACTERS = 85
 
 
 def data_figure(analysis: Analysis) -> Drawing:
-    """Draw shares by length and, where there are batches, how uneven they are.
+    """Draw shares by length and, if there are batches, their imbalance.
 
     Args:
-        analysis: of the data set; without batches it is the first panel alone.
+        analysis: Analysis of the data set; without batches the figure has one panel.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
@@ -75,9 +75,9 @@ def _imbalance(panel: Axes, batches: BatchImbalance) -> None:
     _rising(panel, batches.square_imbalance, _ATTENTION, "attention's time")
     panel.set_ylim(bottom=1)
     why = "" if batches.why_no_more is None else f"\n({batches.why_no_more})"
-    panel.set_xlabel(f"batches, the evenest first{why}")
-    panel.set_ylabel("fullest replica / mean one")
-    panel.set_title(f"Dealt out in turn to {format_count(batches.replicas, 'replica')}")
+    panel.set_xlabel(f"batches, by imbalance{why}")
+    panel.set_ylabel("fullest replica / mean replica")
+    panel.set_title(f"Assigned in turn to {format_count(batches.replicas, 'replica')}")
     style.steps(panel)
     panel.legend(loc="best")
 

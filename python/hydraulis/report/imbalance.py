@@ -1,4 +1,4 @@
-"""How far replicas end apart: under one strategy kept for all steps, and planned anew in each."""
+"""Figure of replica balance: ends of replicas under one static strategy, and under a plan for each step."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Balance:
     """Predicted ends of all replicas in some steps of a run.
 
     Attributes:
-        name: what was planned.
-        steps: counted from 1.
-        replica_ms: of each step, when each replica ends.
-        idle: the share of all ranks' time in which they wait or have no work, over these steps.
+        name: Name of the plans, such as the static strategy.
+        steps: Numbers of the steps, counted from 1.
+        replica_ms: End of each replica in ms, by step.
+        idle: Share of all ranks' time without work, from 0 to 1, over these steps.
     """
 
     name: str
@@ -46,20 +46,22 @@ class Balance:
 
     @property
     def mean_ms(self) -> float:
-        """The mean iteration."""
+        """Mean iteration in ms."""
         return float(np.mean([max(ends) for ends in self.replica_ms]))
 
 
 def balances(run: Run, progress: ProgressCallback = ignore_progress) -> list[Balance]:
-    """Plan the run's batches under the best static strategy, and put what the run did beside it.
+    """Return the balance of the best static strategy's plans and of the run's own plans.
 
-    Of a long run, evenly chosen steps, of those that `comparable` gives; without any, nothing. Where no
-    strategy of the run admits its longest sequence, or the run corrected the times that it planned with, what
-    the run did is all there is.
+    At most `MOST_STEPS` evenly spaced steps are used, all of them from `comparable`. The static strategy is
+    left out if no strategy of the run admits its longest sequence, or if the run corrected its planned times.
 
     Args:
-        run: as it was read.
-        progress: called before each step with what is done, how many are, and of how many.
+        run: Run to examine.
+        progress: Callback before each plan, with the activity and its progress.
+
+    Returns:
+        The static strategy's balance, if any, and the run's; empty without comparable steps.
     """
     places = comparable(run)
     if not places:
@@ -67,7 +69,7 @@ def balances(run: Run, progress: ProgressCallback = ignore_progress) -> list[Bal
     chosen = sorted({places[round(place)] for place in np.linspace(0, len(places) - 1, MOST_STEPS)})
     steps = [run.metrics[place].step for place in chosen]
     plans = [run.plans[place] for place in chosen]
-    after = _balance("Planned anew in each step", steps, plans, run)
+    after = _balance("A plan for each step", steps, plans, run)
     if (run.path / CALIBRATIONS).exists():
         return [after]
     cluster, memory = plans[-1].cluster, plans[-1].memory
@@ -86,30 +88,30 @@ def balances(run: Run, progress: ProgressCallback = ignore_progress) -> list[Bal
     for done, plan in enumerate(plans):
         progress(f"planning under {best.strategy}", done, len(plans))
         kept.append(planner.plan(plan.lengths, plan.targets))
-    return [_balance(f"{best.strategy} in all steps", steps, kept, run), after]
+    return [_balance(f"{best.strategy} for all steps", steps, kept, run), after]
 
 
 def comparable(run: Run) -> list[int]:
-    """Give the places of the steps that the run's profile can simulate on the ranks that it ended with.
+    """Return the indices of the steps that the run's profile can simulate on its last cluster.
 
-    A run that was resumed with other strategies, or on other ranks, may have earlier steps that are not among
-    them: their schemes may be none of the profile's.
+    A run that was resumed with other strategies or other ranks can have earlier steps that its profile lacks
+    schemes for.
     """
     cluster = run.plans[-1].cluster
-    serving = {
+    known = {
         strategy
         for strategy in {plan.strategy for plan in run.plans if plan.cluster == cluster}
         if strategy_fits(run.profile, cluster, strategy)
     }
     return [
-        place for place, plan in enumerate(run.plans) if plan.cluster == cluster and plan.strategy in serving
+        place for place, plan in enumerate(run.plans) if plan.cluster == cluster and plan.strategy in known
     ]
 
 
 def _balance(name: str, steps: list[int], plans: Sequence[Plan], run: Run) -> Balance:
     compute = total = 0.0
     for plan in plans:
-        # Both by the profile, also where the plan was made with corrected times.
+        # Simulated with the profile, also if the plan was made with corrected times.
         simulated = Planner(run.profile, plan.cluster, strategies=[plan.strategy]).simulate(plan)
         compute += simulated.gpu_time.compute_ms
         total += plan.cluster.gpus * simulated.iteration_ms
@@ -118,10 +120,10 @@ def _balance(name: str, steps: list[int], plans: Sequence[Plan], run: Run) -> Ba
 
 
 def imbalance_figure(found: Sequence[Balance]) -> Drawing:
-    """Draw when replicas end in each step: a dot each; the line from the first to the last to end is waiting.
+    """Draw the end of each replica as a dot, and a line from the first to the last end of each step.
 
     Args:
-        found: at least one, on the same steps.
+        found: Balances of the same steps, at least one.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
@@ -135,7 +137,7 @@ def imbalance_figure(found: Sequence[Balance]) -> Drawing:
             panel.set_ylabel("predicted end, ms")
             style.thousands(panel)
             style.steps(panel)
-        drawing.panels[-1].set_xlabel("step (dots: ends of replicas; a line from the first to the last)")
+        drawing.panels[-1].set_xlabel("step (dots: ends of replicas; lines: from the first end to the last)")
         for panel in drawing.panels[:-1]:
             panel.tick_params(labelbottom=False)
     return drawing
@@ -143,7 +145,7 @@ def imbalance_figure(found: Sequence[Balance]) -> Drawing:
 
 def _ends(drawing: Drawing, panel: Axes, one: Balance, colour: str) -> None:
     panel.set_title(
-        f"{one.name}: predicted {one.mean_ms:,.0f} ms in the mean, ranks wait {format_percent(one.idle)}"
+        f"{one.name}: predicted mean {one.mean_ms:,.0f} ms, ranks idle {format_percent(one.idle)}"
     )
     for step, ends in zip(one.steps, one.replica_ms, strict=True):
         (bar,) = panel.plot(

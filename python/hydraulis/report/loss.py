@@ -1,4 +1,4 @@
-"""How the loss falls."""
+"""Figure of the loss."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def loss_figure(metrics: Sequence[StepMetrics], evaluations: Sequence[Evaluation] = ()) -> Drawing:
-    """Draw the loss of each step over the tokens seen, and its mean over a twentieth of the steps.
+    """Draw the loss of each step over the trained tokens, and its moving mean over a twentieth of the steps.
 
     Args:
-        metrics: of each step, at least one.
-        evaluations: on what is held out, each after a step that is there, or before the first.
+        metrics: Metrics of each step, at least one.
+        evaluations: Evaluations on held-out data, each after a step of `metrics` or before the first.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
@@ -43,7 +43,7 @@ def loss_figure(metrics: Sequence[StepMetrics], evaluations: Sequence[Evaluation
             moving_mean(losses, len(losses) // 20),
             color=style.PLANNED,
             linewidth=2,
-            label="in training, each step and the mean around it",
+            label="training loss, each step and the moving mean",
         )
         panel.annotate(
             f"{losses[-1]:.3f}",
@@ -69,23 +69,23 @@ def loss_figure(metrics: Sequence[StepMetrics], evaluations: Sequence[Evaluation
 def _held_out(
     drawing: Drawing, panel: Axes, evaluations: Sequence[Evaluation], tokens: Mapping[int, float]
 ) -> None:
-    """Draw the losses on what is held out, over the tokens that had been trained."""
+    """Draw the held-out losses over the trained tokens."""
     places = [tokens.get(one.step, 0.0) for one in evaluations]
-    panel.plot(places, [one.loss for one in evaluations], color=style.MEASURED, label="on what is held out")
+    panel.plot(places, [one.loss for one in evaluations], color=style.MEASURED, label="held-out loss")
     for place, one in zip(places, evaluations, strict=True):
         (dot,) = panel.plot(place, one.loss, marker="o", markersize=4, color=style.MEASURED)
-        drawing.tip(dot, f"after step {one.step}: {one.loss:.3f} nats on what is held out")
+        drawing.tip(dot, f"after step {one.step}: {one.loss:.3f} nats on held-out data")
 
 
 def moving_mean(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.float64]:
-    """Return the mean around each value, over about `width` of them, fewer at both ends alike.
+    """Return the centred moving mean of the values, over fewer of them near both ends.
 
     Args:
-        values: of shape (values,).
-        width: below 2, the values themselves.
+        values: Values, float64 [n].
+        width: Number of values in a mean; below 2 the values are returned unchanged.
     """
     sums = np.concatenate(([0.0], np.cumsum(values)))
     places = np.arange(len(values))
-    reach = np.minimum(width // 2, np.minimum(places, places[::-1]))
-    means: npt.NDArray[np.float64] = (sums[places + reach + 1] - sums[places - reach]) / (2 * reach + 1)
+    half = np.minimum(width // 2, np.minimum(places, places[::-1]))
+    means: npt.NDArray[np.float64] = (sums[places + half + 1] - sums[places - half]) / (2 * half + 1)
     return means

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML page that holds all it shows, and asks nobody for anything."""
+"""The report of a run: one HTML page that includes its figures and loads nothing."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from hydraulis.report.run import Run, TracedStep
     from hydraulis.report.style import Drawing
 
-    # Name, heading, caption, and what draws it.
+    # Name, heading, caption, and drawing function.
     _Figure = tuple[str, str, str, Callable[[Run, Sequence[Balance]], Drawing]]
 
-# A page may load nothing at all; styles and pictures are in it.
+# The page may load nothing; its styles and pictures are part of it.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _STYLE = """
 body { margin: 0 auto; max-width: 60rem; padding: 2rem 1.2rem 4rem; color: #222; background: #fff;
@@ -57,10 +57,10 @@ class Section:
     """A figure of the report.
 
     Attributes:
-        name: of its file.
-        heading: above it.
-        caption: what to look for.
-        drawing: the figure.
+        name: Name of the figure's file.
+        heading: Heading above the figure.
+        caption: Explanation of the figure.
+        drawing: The figure.
     """
 
     name: str
@@ -70,12 +70,15 @@ class Section:
 
 
 def sections(run: Run, found: Sequence[Balance], progress: ProgressCallback) -> Iterator[Section]:
-    """Draw the figures of a run, in the page's order; each when it is asked for.
+    """Draw the figures of a run, one at a time, in the page's order.
 
     Args:
-        run: as it was read.
-        found: as `balances` gave it.
-        progress: called before each with what is done, how many are, and of how many.
+        run: Run to draw.
+        found: Balances of the run, as `balances` returns them.
+        progress: Callback before each figure, with the activity and its progress.
+
+    Yields:
+        Each figure with its heading and caption.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
@@ -90,16 +93,18 @@ def sections(run: Run, found: Sequence[Balance], progress: ProgressCallback) -> 
 
 
 def _trained(run: Run) -> Analysis:
-    """Look at the lengths of all steps, as the data set's are looked at."""
+    """Analyse the lengths of all trained sequences."""
     targets = np.concatenate([plan.targets for plan in run.plans])
     return Analysis(lengths=compute_length_statistics(run.lengths, targets), batches=None)
 
 
 def _data(analysis: Analysis) -> _Figure:
-    caption = "Where sequences, tokens and attention are; how uneven plain data parallelism would find it."
+    caption = (
+        "Shares of sequences, tokens and attention by length, and the imbalance of plain data parallelism."
+    )
     why = None if analysis.batches is None else analysis.batches.why_no_more
     if why is not None:
-        caption += f" Batches are not dealt out to more replicas, because {why}."
+        caption += f" Batches are not assigned to more replicas, because {why}."
     return "data", "The data set", caption, lambda _run, _found: data_figure(analysis)
 
 
@@ -110,17 +115,20 @@ def _timeline(traced: TracedStep) -> _Figure:
     return (
         "timeline",
         f"Step {traced.step}, stage by stage",
-        "The same instruction lists with predicted and measured durations; rest the pointer on a block.",
+        "The same instruction lists with predicted and measured times. Rest the pointer on a bar for "
+        "details.",
         lambda _run, _found: timeline_figure(traced.plan, traced.timelines, title),
     )
 
 
 def _imbalance(left_out: int) -> _Figure:
-    caption = "When each replica ends, as predicted: a dot each; from the first to the last, the others wait."
+    caption = (
+        "Predicted end of each replica, as a dot. Replicas wait from their end to the last one of the step."
+    )
     if left_out:
         caption += (
-            f" {left_out:,} earlier steps are left out: they ran on other ranks, or by schemes that the "
-            "profile of the run, resumed since, does not have."
+            f" {left_out:,} earlier steps are left out: before the run was resumed they ran on other ranks, "
+            "or under schemes that its profile lacks."
         )
     return "imbalance", "Balance of the replicas", caption, lambda _, found: imbalance_figure(found)
 
@@ -128,41 +136,40 @@ def _imbalance(left_out: int) -> _Figure:
 _OF_EVERY_RUN: tuple[_Figure, ...] = (
     (
         "lengths",
-        "Lengths that were trained",
-        "Most sequences are short; most tokens are in long ones, which decide the strategy.",
+        "Trained lengths",
+        "Shares of all trained sequences, their tokens and their attention, by length.",
         lambda run, _: data_figure(_trained(run)),
     ),
     (
         "loss",
         "Loss",
-        "The mean over all target tokens of each global batch, and of all that is held out.",
+        "Mean over all target tokens of each global batch, and of the held-out data.",
         lambda run, _: loss_figure(run.metrics, run.evaluations),
     ),
     (
         "strategies",
         "Strategies",
-        "Each step runs under the strategy that is planned to be shortest for its lengths.",
+        "Each step runs under the strategy with the shortest planned iteration for its lengths.",
         lambda run, _: strategies_figure(run.metrics),
     ),
     (
         "prediction",
         "Predicted and measured",
-        "The slowest replica's computation: as the profile predicts it, and as the run took.",
+        "Computation of the slowest replica, predicted by the profile and measured in the run.",
         lambda run, _: prediction_figure(run.metrics),
     ),
 )
 
 
 def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
-    """Sum the run up.
+    """Summarise the run in numbers.
 
     Returns:
-        `steps`, and `num_steps`, those that the run is to have; `tokens`, `first_loss`, `last_loss`,
-        `strategies`; `tokens_per_s`, and `mfu` where it is known, over all steps; `median_error` of planned
-        times and `memory_error`, the median over ranks and steps, where known, `first_evaluation` and
-        `last_evaluation` where there are any, `left_out`, how many steps are not `comparable`, where any are
-        not, and `static_ratio`, how many times as long the best static strategy is planned to take, where
-        there is one.
+        `steps` as the number of recorded steps, `num_steps` as that of the whole run, `tokens`, `first_loss`,
+        `last_loss`, the number of `strategies`, and `tokens_per_s`. Where known also `mfu`, `median_error` of
+        planned times, `memory_error` as the median over ranks and steps, `first_evaluation` and
+        `last_evaluation` of the held-out loss, `left_out` as the number of steps that are not `comparable`,
+        and `static_ratio` as the planned time of the best static strategy relative to the run's plans.
     """
     metrics = run.metrics
     summed: dict[str, float] = {
@@ -198,9 +205,9 @@ def page(run: Run, shown: Sequence[Section], summed: dict[str, float]) -> str:
     """Return the page.
 
     Args:
-        run: as it was read.
-        shown: its figures.
-        summed: as `numbers` gave it.
+        run: Run of the report.
+        shown: Figures of the run.
+        summed: Numbers of the run, as `numbers` returns them.
     """
     name = html.escape(run.path.resolve().name)
     facts = "".join(f"<div><dt>{label}</dt><dd>{value}</dd></div>" for label, value in _facts(run, summed))
@@ -220,13 +227,13 @@ def page(run: Run, shown: Sequence[Section], summed: dict[str, float]) -> str:
 
 
 def _ranks(run: Run) -> str:
-    """Say on how many ranks a run was, and on how many then where it went on with other ones."""
+    """Return the number of ranks; several numbers if the run was resumed with others."""
     numbers_of_ranks = [str(gpus) for gpus, _ in groupby(plan.cluster.gpus for plan in run.plans)]
     return f"{', then '.join(numbers_of_ranks)} ranks"
 
 
-def _of_which_steps(run: Run) -> str:
-    """Say of which steps what is compared is, where it is not of all."""
+def _compared_steps(run: Run) -> str:
+    """Describe the compared steps; empty if these are all steps."""
     places, steps = comparable(run), len(run.plans)
     if len(places) == steps:
         return ""
@@ -235,7 +242,7 @@ def _of_which_steps(run: Run) -> str:
 
 
 def _steps(summed: dict[str, float]) -> str:
-    """Say how many steps are on record, and of how many where some are to come."""
+    """Return the number of recorded steps, with the run's number if it is unfinished."""
     steps, num_steps = summed["steps"], summed["num_steps"]
     return f"{steps:,} of {num_steps:,}" if steps < num_steps else f"{steps:,}"
 
@@ -256,15 +263,15 @@ def _facts(run: Run, summed: dict[str, float]) -> list[tuple[str, str]]:
         facts.insert(4, ("MFU", format_percent(summed["mfu"])))
     if "last_evaluation" in summed:
         first, last = summed["first_evaluation"], summed["last_evaluation"]
-        facts.insert(3, ("on what is held out", f"{first:.3f} → {last:.3f}"))
+        facts.insert(3, ("held-out loss", f"{first:.3f} → {last:.3f}"))
     if "static_ratio" in summed:
-        ratio = f"{summed['static_ratio']:.2f} × as long{_of_which_steps(run)}"
+        ratio = f"{summed['static_ratio']:.2f} × as long{_compared_steps(run)}"
         facts.append(("best static strategy", ratio))
     return facts
 
 
 def inline_svg(section: Section) -> str:
-    """Return a figure as an element of the page: its ids are its own, its size is the page's."""
+    """Return a figure as an SVG element with unique ids and the width of the page."""
     svg = section.drawing.render("svg").decode()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, count=1, flags=re.DOTALL)
@@ -278,11 +285,11 @@ def inline_svg(section: Section) -> str:
 def report(
     run: Run, progress: ProgressCallback = ignore_progress
 ) -> tuple[str, list[Section], dict[str, float]]:
-    """Make the page of a run, its figures and its numbers.
+    """Return the page of a run, its figures, and its numbers.
 
     Args:
-        run: as it was read.
-        progress: called with what is done, how much of it is, and of how much.
+        run: Run of the report.
+        progress: Callback with the current activity and its progress.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).

@@ -1,4 +1,4 @@
-"""How well iterations were predicted."""
+"""Figure of predicted and measured iteration times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def prediction_figure(metrics: Sequence[StepMetrics]) -> Drawing:
     """Draw predicted and measured times over the steps, and against each other.
 
     Args:
-        metrics: of each step, at least one.
+        metrics: Metrics of each step, at least one.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
@@ -36,7 +36,7 @@ def prediction_figure(metrics: Sequence[StepMetrics]) -> Drawing:
         over.plot(steps, measured, color=style.MEASURED, linewidth=1, label="measured")
         over.fill_between(steps, planned, measured, color=style.MEASURED, alpha=0.12, linewidth=0)
         over.set_ylim(bottom=0)
-        over.set_title(f"Predictions are {np.median(abs(errors)):.1f} % off in the median")
+        over.set_title(f"Median prediction error: {np.median(abs(errors)):.1f} %")
         over.set_xlabel("step")
         over.set_ylabel("iteration, ms")
         over.legend(loc="best", ncols=2)
@@ -51,7 +51,7 @@ def prediction_figure(metrics: Sequence[StepMetrics]) -> Drawing:
         against.set_aspect("equal")
         against.set_xlabel("measured, ms")
         against.set_ylabel("predicted, ms")
-        against.set_title("grey: up to 10 % off", fontsize=9, fontweight="normal")
+        against.set_title("grey: error up to 10 %", fontsize=9, fontweight="normal")
         for panel in drawing.panels:
             style.thousands(panel)
         style.thousands(against, "x")
@@ -59,7 +59,7 @@ def prediction_figure(metrics: Sequence[StepMetrics]) -> Drawing:
 
 
 def _points(drawing: Drawing, panel: Axes, metrics: Sequence[StepMetrics]) -> None:
-    """Draw a dot for each step; few enough of them say which."""
+    """Draw a dot for each step, with a tip if there are few."""
     if len(metrics) > style.MOST_TIPS:
         measured, planned = np.array([(one.measured_ms, one.planned_ms) for one in metrics]).T
         panel.scatter(measured, planned, s=8, color=style.PLANNED, alpha=0.4, linewidths=0)

@@ -1,4 +1,4 @@
-"""What a run's folder holds, read for its report."""
+"""The records of a run directory, read for its report."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedStep:
-    """The iteration whose timeline was kept.
+    """The step with a recorded timeline.
 
     Attributes:
-        step: counted from 1.
-        plan: of that iteration.
-        timelines: by `planned` and `measured`, for each replica.
+        step: Number of the step, counted from 1.
+        plan: Plan of the step.
+        timelines: Spans of each replica, as `planned` and as `measured`.
     """
 
     step: int
@@ -56,18 +56,18 @@ class TracedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run that was started, whether or not it ended.
+    """A run with at least one step, finished or not.
 
     Attributes:
-        path: of its folder.
-        metrics: of each step, at least one.
-        plans: of the same steps.
-        profile: that the plans were made with.
-        strategies: that the planner chose from.
-        num_steps: that the run is to have.
-        traced: the step whose timeline was kept; None if none was.
-        evaluations: on what is held out, in their order; none where the run has none.
-        analysis: of the data that the run was begun on; None where it was not kept.
+        path: Run directory.
+        metrics: Metrics of each step.
+        plans: Plans of the same steps.
+        profile: Cost profile of the plans.
+        strategies: Strategies that the planner chose from.
+        num_steps: Number of steps of the whole run.
+        traced: Step with a recorded timeline; None if there is none.
+        evaluations: Evaluations on held-out data, in order.
+        analysis: Analysis of the data; None if it was not recorded.
     """
 
     path: Path
@@ -87,22 +87,22 @@ class Run:
 
 
 def read_run(path: Path, progress: ProgressCallback = ignore_progress) -> Run:
-    """Read a run's folder.
+    """Read a run directory.
 
     Args:
-        path: of the folder.
-        progress: called now and then with what is read, how many steps of it are, and of how many.
+        path: Run directory.
+        progress: Callback during reading, with the activity and its progress.
 
     Raises:
-        InvalidInputError: a file cannot be read (code `file_unreadable`), or it or the folder is not what a
-            run writes (`run_unreadable`).
+        InvalidInputError: A file cannot be read (code `file_unreadable`), or the folder or a file was not
+            written by a run (`run_unreadable`).
     """
     require_run(path)
     if not any((path / name).exists() for name in (METRICS, PLANS)):
         raise _without_steps(path)
     metrics = _steps(path / METRICS, StepMetrics.from_json, progress)
     plans = _steps(path / PLANS, Plan.from_json, progress)
-    # A run that is under way may have written the one and not yet the other.
+    # A running training may have written a step's metrics and not yet its plan.
     steps = min(len(metrics), len(plans))
     if steps == 0:
         raise _without_steps(path)
@@ -124,7 +124,7 @@ def read_run(path: Path, progress: ProgressCallback = ignore_progress) -> Run:
 
 
 def _without_steps(path: Path) -> HydraulisError:
-    return not_a_run(path, f"no step is recorded in {METRICS} and {PLANS}; let it train one")
+    return not_a_run(path, f"no step is recorded in {METRICS} and {PLANS}; train at least one")
 
 
 def _traced(path: Path, plans: dict[int, Plan]) -> TracedStep:
@@ -133,7 +133,7 @@ def _traced(path: Path, plans: dict[int, Plan]) -> TracedStep:
     if step not in plans:
         raise not_a_run(path, f"its step {step} is not in {METRICS}")
     plan = plans[step]
-    # Not by the profile: its times may have been corrected when the step was planned.
+    # From the trace, not the profile, whose times may have been corrected when the step was planned.
     timelines = {
         name: _parsed(path, partial(_timeline, plan, name), document) for name in (PLANNED, MEASURED)
     }
@@ -145,7 +145,7 @@ def _timeline(plan: Plan, name: str, document: dict[str, Any]) -> list[list[Span
 
 
 def _steps(path: Path, parse: Callable[[str], _T], progress: ProgressCallback) -> list[_T]:
-    """Read what a file has a line of for each step."""
+    """Read a file with a line for each step."""
     lines, found = _lines(path.parent, path.name), []
     for done, line in enumerate(lines):
         progress(f"reading {path.name}", done, len(lines))
@@ -154,7 +154,7 @@ def _steps(path: Path, parse: Callable[[str], _T], progress: ProgressCallback) -
 
 
 def _evaluations(path: Path, last: int) -> list[Evaluation]:
-    """Read the evaluations after steps that are there; later ones were written while the others were read."""
+    """Read the evaluations up to a step; a running training may have added later ones meanwhile."""
     if not (path / EVALUATIONS).exists():
         return []
     found = [_parsed(path / EVALUATIONS, Evaluation.from_json, line) for line in _lines(path, EVALUATIONS)]
@@ -186,7 +186,7 @@ def _text(path: Path) -> str:
 
 
 def _parsed(path: Path, parse: Any, content: Any) -> Any:
-    """Parse a file's content; whatever fails names the file."""
+    """Parse a file's content; the error names the file."""
     try:
         return parse(content)
     except (HydraulisError, ValueError, KeyError, TypeError, IndexError) as error:

@@ -1,4 +1,4 @@
-"""Which strategy each iteration ran under, beside its longest sequence."""
+"""Figure of each step's strategy, above the longest sequence of its batch."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MOST = 12
 
 
 def strategies_figure(metrics: Sequence[StepMetrics]) -> Drawing:
-    """Draw the strategy of each step, the most frequent at the top, above the longest sequence of its batch.
+    """Draw the strategy of each step, the most frequent at the top, and the longest sequence of its batch.
 
     Args:
-        metrics: of each step, at least one.
+        metrics: Metrics of each step, at least one.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
@@ -71,7 +71,7 @@ def _step(drawing: Drawing, one: StepMetrics, row: int) -> None:
 
 
 def _all_steps(drawing: Drawing, metrics: Sequence[StepMetrics], rows: Sequence[str]) -> None:
-    """Draw a row's steps as one: each by itself takes a millisecond."""
+    """Draw the steps of a row as one artist: each separate one takes a millisecond."""
     chosen, longest = drawing.panels
     for row in range(len(rows) + 1):
         steps = [one for one in metrics if _row(one, rows) == row]

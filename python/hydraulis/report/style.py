@@ -1,7 +1,7 @@
-"""The one look of all figures: colours, font, lines.
+"""The common style of all figures: colours, font, lines.
 
 Colours are Okabe and Ito's ("Color Universal Design", 2008), which people with any kind of colour vision
-tell apart; each has one meaning in all figures. Amounts are shades of one of them.
+can distinguish; each has one meaning in all figures. Amounts are shades of one colour.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ CATEGORIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", 
 INK = "#222222"
 FAINT = "#8A8A8A"
 GRID = "#E6E6E6"
-# More artists than these have no tips, and are drawn together: each by itself takes a millisecond.
+# Most artists with tips; more are drawn as one, since each takes a millisecond.
 MOST_TIPS = 500
 IDLE = "#E6E7E9"
-# In an inch of a figure's head, where most are no wider than digits.
+# Characters per inch of a figure's title, most of them no wider than digits.
 _HEAD_CHARACTERS = 13
-# From few tokens to many.
+# Shades from few tokens to many.
 FORWARDS = ("#BFDDF2", "#0072B2", "#00304D")
 BACKWARDS = ("#F9DDB1", "#E08A00", "#6B3000")
 
 _SETTINGS: Any = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so figures are the same everywhere
+    "font.family": "DejaVu Sans",  # part of matplotlib: figures are the same on all machines
     "font.size": 9.0,
     "text.color": INK,
     "axes.edgecolor": FAINT,
@@ -76,12 +76,12 @@ _SETTINGS: Any = {
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "svg.fonttype": "path",
-    "svg.hashsalt": "hydraulis",  # the same figure is the same bytes
+    "svg.hashsalt": "hydraulis",  # equal figures have equal bytes
 }
 
 
 def require_matplotlib() -> None:
-    """Raise `HydraulisError` (code `extra_missing`) where figures cannot be drawn."""
+    """Raise `HydraulisError` (code `extra_missing`) if matplotlib cannot be imported."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -90,15 +90,15 @@ def require_matplotlib() -> None:
 
 
 class Drawing:
-    """A figure in the style, and its panels.
+    """A figure in the common style, and its panels.
 
-    Drawing happens inside `with drawing:`, where the style's settings hold; the caller's own are left alone.
+    The style's settings apply inside `with drawing:` only; matplotlib's global settings are not changed.
 
     Args:
-        width: in inches.
-        height: in inches.
-        rows: relative heights of the panels below each other.
-        columns: relative widths of the panels beside each other.
+        width: Width in inches.
+        height: Height in inches.
+        rows: Relative heights of the rows of panels.
+        columns: Relative widths of the columns of panels.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
@@ -128,40 +128,40 @@ class Drawing:
         self._settings.__exit__(None, None, None)
 
     def head(self, text: str) -> None:
-        """Write above all panels what they are of; what is too long for a line goes on below it."""
+        """Set the figure's title; long text is wrapped."""
         lines = textwrap.wrap(text, int(_HEAD_CHARACTERS * self.figure.get_figwidth()))
         self.figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=9, color=FAINT)
 
     def tip(self, artist: Artist, text: str) -> None:
-        """Let a viewer of the SVG show `text` while the pointer rests on `artist`."""
+        """Add a text that viewers of the SVG show while the pointer rests on `artist`."""
         name = f"tip-{len(self._tips)}"
         artist.set_gid(name)
         self._tips[name] = text
 
     def render(self, kind: Kind) -> bytes:
-        """Return the figure's file: a PNG of 200 dots an inch, or vectors; the same bytes each time."""
+        """Return the figure as a file, PNG with 200 dots per inch; equal figures have equal bytes."""
         import matplotlib as mpl
 
         dated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
         file = io.BytesIO()
         with mpl.rc_context(_SETTINGS):
             self.figure.savefig(file, format=kind, dpi=200, metadata=dated)
-        # What was laid out once stays where it is, and need not be laid out for another kind.
+        # The layout is kept for other kinds of files.
         self.figure.set_layout_engine("none")
         return self._with_tips(file.getvalue()) if kind == "svg" else file.getvalue()
 
     def _with_tips(self, svg: bytes) -> bytes:
-        # A title inside an element is what browsers show of it, without any script.
+        # Browsers show the title of an SVG element as a tip, without a script.
         def titled(group: re.Match[str]) -> str:
             return f"{group[0]}<title>{html.escape(self._tips[group[1]])}</title>"
 
         return re.sub(r'<g id="(tip-\d+)">', titled, svg.decode()).encode()
 
     def save(self, path: Path) -> None:
-        """Write the figure as what the path's ending says: .png, .svg or .pdf.
+        """Write the figure in the format of the path's ending: .png, .svg or .pdf.
 
         Raises:
-            InvalidInputError: it cannot be written (code `file_unwritable`).
+            InvalidInputError: The file cannot be written (code `file_unwritable`).
         """
         kind: Any = path.suffix.lower().removeprefix(".")
         with write_whole_file(path) as file:
@@ -169,7 +169,7 @@ class Drawing:
 
 
 def steps(panel: Axes) -> None:
-    """Write the numbers of steps or batches below a panel: whole ones, with commas."""
+    """Format the x axis as numbers of steps or batches: integers with commas."""
     from matplotlib.ticker import MaxNLocator
 
     panel.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
@@ -177,8 +177,8 @@ def steps(panel: Axes) -> None:
 
 
 def thousands(panel: Axes, axis: Literal["x", "y"] = "y") -> None:
-    """Write an axis's numbers with commas, none in powers of ten."""
+    """Format an axis's numbers with commas, without powers of ten."""
     from matplotlib.ticker import FuncFormatter
 
-    which = panel.xaxis if axis == "x" else panel.yaxis
-    which.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    formatted = panel.xaxis if axis == "x" else panel.yaxis
+    formatted.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))

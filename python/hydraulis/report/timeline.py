@@ -1,4 +1,4 @@
-"""One iteration as lanes: what travels, what each stage computes, and when it waits."""
+"""Figure of one iteration: transfers, and each stage's forwards, backwards and waiting, in lanes."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ if TYPE_CHECKING:
 
     from hydraulis._core import Plan, Replica, Span, Trip
 
-_LANE = 0.2  # inches; less where there are many
+_LANE = 0.2  # height in inches; less with more than _MANY lanes
 _MANY = 60
-_GAP = 0.45  # of a lane, between replicas
+_GAP = 0.45  # between replicas, as a share of a lane
 _MOST_NUMBERS = 400
 
 
 def timeline_figure(
     plan: Plan, timelines: Mapping[str, Sequence[Sequence[Span]]], title: str, trips: Sequence[Trip] = ()
 ) -> Drawing:
-    """Draw the timelines of a plan's replicas below each other, a lane for each stage.
+    """Draw the timelines of a plan's replicas, with a lane for each stage.
 
-    Forwards are blue and backwards orange, the darker the more tokens the micro-batch has.
+    Forwards are blue and backwards orange, in darker shades for more tokens.
 
     Args:
-        plan: of the iteration.
-        timelines: by what they are: a timeline for each replica.
-        title: what iteration it is.
-        trips: of the first timeline: when parameters and gradients are on their way, in a lane each above
-            the stages.
+        plan: Plan of the iteration.
+        timelines: Spans of each replica, by name of the timeline, such as `planned`.
+        title: Description of the iteration.
+        trips: Transfer spans of the first timeline, drawn in a lane for parameters and one for gradients.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
@@ -65,7 +64,7 @@ def timeline_figure(
 
 
 class _Shades:
-    """The colours of micro-batches, by their tokens."""
+    """Colours of micro-batches by their number of tokens."""
 
     def __init__(self, most: int) -> None:
         from matplotlib.colors import LinearSegmentedColormap
@@ -80,13 +79,13 @@ class _Shades:
         return self._maps[forward](tokens / self.most)
 
     def ink(self, tokens: int, *, forward: bool) -> str:
-        """Return a colour that is readable on it."""
+        """Return a readable text colour."""
         red, green, blue, _ = self.of(tokens, forward=forward)
         return style.INK if 0.3 * red + 0.6 * green + 0.1 * blue > 0.5 else "white"
 
 
 class _Lanes:
-    """The lanes of one panel, from the top."""
+    """The lanes of one panel, drawn from the top."""
 
     def __init__(
         self, drawing: Drawing, panel: Axes, plan: Plan, contents: Sequence[Sequence[int]], shades: _Shades
@@ -101,9 +100,9 @@ class _Lanes:
     def draw(self, timelines: Sequence[Sequence[Span]], end: float, trips: Sequence[Trip]) -> None:
         places: dict[float, str] = {}
         lane = 0.0
-        for what in ("parameters", "gradients") if trips else ():
-            self._transfers(lane, [trip for trip in trips if trip.what == what], end)
-            places[lane] = f"transfer of {what}"
+        for kind in ("parameters", "gradients") if trips else ():
+            self._transfers(lane, [trip for trip in trips if trip.what == kind], end)
+            places[lane] = f"transfer of {kind}"
             lane += 1
         lane += _GAP if trips else 0
         for number, (replica, spans) in enumerate(zip(self._plan.replicas, timelines, strict=True)):
@@ -119,33 +118,33 @@ class _Lanes:
         self._panel.spines["left"].set_visible(False)
 
     def _transfers(self, lane: float, trips: Sequence[Trip], end: float) -> None:
-        from matplotlib.patches import Rectangle as Block
+        from matplotlib.patches import Rectangle as Bar
 
         for trip in trips:
             width = trip.end_ms - trip.start_ms
-            block = Block((trip.start_ms, lane - 0.44), width, 0.88, facecolor=style.ACCENT)
-            block.set(edgecolor="white", linewidth=min(0.5, 150 * width / end))
-            self._add(block)
+            bar = Bar((trip.start_ms, lane - 0.44), width, 0.88, facecolor=style.ACCENT)
+            bar.set(edgecolor="white", linewidth=min(0.5, 150 * width / end))
+            self._add(bar)
             self._drawing.tip(
-                block, f"{trip.what} of block {trip.block}: {width:,.1f} ms from {trip.start_ms:,.1f} ms"
+                bar, f"{trip.what} of layer group {trip.block}: {width:,.1f} ms from {trip.start_ms:,.1f} ms"
             )
 
     def _lane(self, lane: float, replica: int, spans: Sequence[Span], end: float) -> None:
-        from matplotlib.patches import Rectangle as Block
+        from matplotlib.patches import Rectangle as Bar
 
-        idle = Block((0, lane - 0.44), end, 0.88, color=style.IDLE, linewidth=0)
+        idle = Bar((0, lane - 0.44), end, 0.88, color=style.IDLE, linewidth=0)
         self._add(idle)
         self._drawing.tip(idle, "waiting")
         for span in spans:
             tokens = self._contents[replica][span.micro_batch]
             width = span.end_ms - span.start_ms
             colour = self._shades.of(tokens, forward=span.forward)
-            block = Block((span.start_ms, lane - 0.44), width, 0.88, facecolor=colour)
-            block.set(edgecolor="white", linewidth=min(0.5, 150 * width / end))
-            self._add(block)
+            bar = Bar((span.start_ms, lane - 0.44), width, 0.88, facecolor=colour)
+            bar.set(edgecolor="white", linewidth=min(0.5, 150 * width / end))
+            self._add(bar)
             sequences = len(self._plan.replicas[replica].micro_batches[span.micro_batch])
             self._drawing.tip(
-                block,
+                bar,
                 f"{'forward' if span.forward else 'backward'} of micro-batch {span.micro_batch}: {tokens:,} "
                 f"tokens in {sequences} sequences, {width:,.1f} ms from {span.start_ms:,.1f} ms",
             )
@@ -155,10 +154,10 @@ class _Lanes:
                 number = self._panel.text(middle, lane, str(span.micro_batch), fontsize=6, color=ink)
                 number.set(ha="center", va="center_baseline", in_layout=False)
 
-    def _add(self, block: Rectangle) -> None:
-        # No block reaches beyond the panel: asking thousands of them for their place takes seconds.
-        block.set_in_layout(False)
-        self._panel.add_artist(block)
+    def _add(self, bar: Rectangle) -> None:
+        # Bars stay inside the panel, and laying out thousands of them takes seconds.
+        bar.set_in_layout(False)
+        self._panel.add_artist(bar)
 
 
 def _label(replica: Replica, stage: int) -> str:
@@ -172,7 +171,7 @@ def _label(replica: Replica, stage: int) -> str:
 
 
 def _legend(drawing: Drawing, shades: _Shades, *, with_transfers: bool) -> None:
-    """Say what the colours mean, in the title's line of the first panel."""
+    """Draw the legend of colours next to the title of the first panel."""
     from matplotlib.patches import Patch
 
     kinds = (("forward", True), ("backward", False))

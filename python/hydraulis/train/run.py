@@ -35,7 +35,7 @@ class TrainingResult:
 def train(
     config: RunConfig, stop: StopRequest, observer: TrainingObserver | None = None
 ) -> TrainingResult | None:
-    """Train as one rank of the process group that is there. Collective.
+    """Train as one rank of the current process group. Collective.
 
     Args:
         config: Configuration of the run.

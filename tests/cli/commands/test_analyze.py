@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.told import interrupt_at, listen
+from cli.reports import collect_reports, interrupt_at
 from helpers import ROOT
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.main import main
@@ -46,13 +46,13 @@ def test_the_lengths_are_those_of_the_documents(capsys: pytest.CaptureFixture[st
     assert split["tokens"] == sum(lengths)
 
 
-def test_of_chats_the_targets_are_fewer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_chats_have_fewer_targets(capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, CHAT, "--format", "chat", "--chat-template", "chatml")["lengths"]
     assert found["sequences"] == 4
     assert 0 < found["targets"] < found["tokens"]
 
 
-def test_what_is_not_trained_as_it_stands_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_documents_left_out_or_changed_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     asked = {"role": "user", "content": "a"}
     chats = [[asked, {"role": "assistant", "content": "b" * 99}], [asked]]
     lines = [json.dumps({"messages": chat}) + "\n" for chat in chats]
@@ -64,28 +64,28 @@ def test_what_is_not_trained_as_it_stands_is_counted(capsys: pytest.CaptureFixtu
     assert counts.keys() >= {"too_long", "documents_without_target"}
     assert (counts["too_long"], counts["documents_without_target"]) == (1, 1)
     assert main(["analyze", *options]) == 0
-    told = capsys.readouterr().out.splitlines()[0]
-    assert told.startswith("1 document to train on; 1 document too long, ")
-    assert told.endswith("1 document without a target")
-    # Of a file of lengths nobody knows.
+    output = capsys.readouterr().out.splitlines()[0]
+    assert output.startswith("1 document to train on; 1 document too long, ")
+    assert output.endswith("1 document without a target")
+    # A file of lengths has no such counts.
     Path("lengths.txt").write_text("3\n5\n", encoding="utf-8")
     assert document(capsys, "--lengths", "lengths.txt")["documents"] == {}
 
 
-def test_broken_records_are_left_out_and_named_if_so_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_records_are_skipped_and_named_with_that_option(capsys: pytest.CaptureFixture[str]) -> None:
     Path("some.jsonl").write_text('{"text": "abc"}\n{"txt": "abc"}\n{"text": 3}\n', encoding="utf-8")
     command = ["analyze", "some.jsonl"]
     assert main(command) == 2
     assert "has 2 records that are refused: line 2 has no field 'text'" in capsys.readouterr().err
     assert main([*command, "--broken", "skip"]) == 0
-    told = capsys.readouterr()
-    assert "2 broken records left out: file 'some.jsonl', line 2 has no field 'text'" in told.err
-    assert "file 'some.jsonl', line 3: field 'text' holds 3 where a string" in told.err
-    assert told.out.startswith("1 document to train on; 2 records broken\n")
+    output = capsys.readouterr()
+    assert "2 broken records left out: file 'some.jsonl', line 2 has no field 'text'" in output.err
+    assert "file 'some.jsonl', line 3: field 'text' holds 3 where a string" in output.err
+    assert output.out.startswith("1 document to train on; 2 records broken\n")
     assert document(capsys, "some.jsonl", "--broken", "skip")["documents"]["broken_records"] == 2
 
 
-def test_batches_are_drawn_if_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_batches_are_sampled_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert document(capsys, TEXT)["batches"] is None
     found = document(capsys, TEXT, "--tokens-per-batch", "600", "--count", "9", "--replicas", "2")["batches"]
     assert (found["batches"], found["replicas"]) == (9, 2)
@@ -106,7 +106,7 @@ def test_batches_are_drawn_if_asked_for(capsys: pytest.CaptureFixture[str]) -> N
         ),
     ],
 )
-def test_batches_that_repeat_what_there_is_are_told(
+def test_batches_that_repeat_the_same_data_are_reported(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], named: str
 ) -> None:
     Path("ids.jsonl").write_text('{"input_ids": [17, 4, 99, 23]}\n')
@@ -114,13 +114,13 @@ def test_batches_that_repeat_what_there_is_are_told(
     sources = 'sources = [{files = ["ids.jsonl"], format = "tokens"}]'
     Path("run.toml").write_text(f"[data]\ntokens_per_batch = 16384\n{sources}\nindex_processes = 1\n")
     assert main(["analyze", *arguments, "--count", "3", "--json"]) == 0
-    told = capsys.readouterr()
-    assert told.err.startswith(f"{named}: the data, ")
-    assert "the data, 1 sequence of 4 tokens in all, come about " in told.err
-    assert json.loads(told.out)["batches"]["batches"] == 3
+    output = capsys.readouterr()
+    assert output.err.startswith(f"{named}: the data, ")
+    assert "the data, 1 sequence of 4 tokens in all, come about " in output.err
+    assert json.loads(output.out)["batches"]["batches"] == 3
 
 
-def test_batches_of_a_few_epochs_are_not_remarked_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_batches_of_a_few_epochs_are_not_reported(capsys: pytest.CaptureFixture[str]) -> None:
     document(capsys, TEXT, "--tokens-per-batch", str(10 * sum(lengths_of(TEXT))), "--count", "3")
     main(["analyze", TEXT, "--tokens-per-batch", "600"])
     assert capsys.readouterr().err == ""
@@ -137,23 +137,16 @@ def test_no_more_replicas_than_batches_have_sequences(capsys: pytest.CaptureFixt
     found = document(capsys, *small)["batches"]
     assert found["replicas"] == found["median_sequences"] == 4
     assert main(["analyze", *small]) == 0
-    account = (
-        "Dealt out in turn to 4 equal replicas (half of the batches have no more sequences), the fullest"
-    )
-    assert account in capsys.readouterr().out
+    assert "Assigned in turn to 4 equal replicas (half of the batches" in capsys.readouterr().out
     assert main(["analyze", *small, "--replicas", "2"]) == 0
-    assert (
-        "Dealt out in turn to 2 equal replicas (--replicas says how many), the fullest"
-        in capsys.readouterr().out
-    )
+    assert "Assigned in turn to 2 equal replicas (set by --replicas)" in capsys.readouterr().out
     assert main(["analyze", *small, "--replicas", "5"]) == 2
-    assert capsys.readouterr().err == (
-        "hydraulis: error [option_invalid]: --replicas 5 would leave replicas empty: half of the batches "
-        "have at most 4 sequences; give no more than that, or draw larger batches by --tokens-per-batch\n"
-    )
+    error = capsys.readouterr().err
+    assert error.startswith("hydraulis: error [option_invalid]: --replicas 5 ")
+    assert "at most 4 sequences" in error
 
 
-def test_batches_of_a_runs_sequences_are_dealt_out_to_no_more_replicas(
+def test_batches_of_a_runs_sequences_are_assigned_to_no_more_replicas(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = (ROOT / "examples/demo.toml").read_text(encoding="utf-8")
@@ -161,7 +154,7 @@ def test_batches_of_a_runs_sequences_are_dealt_out_to_no_more_replicas(
     assert document(capsys, "run.toml", "--set", "data.sequences_per_batch=3")["batches"]["replicas"] == 3
 
 
-def test_a_static_set_up_is_compared_on_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_static_strategy_is_compared_on_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
     lengths = str(ROOT / "examples/lengths.txt")
     options = ("--lengths", lengths, "--tokens-per-batch", "100000", "--count", "3")
     found = document(capsys, *options, "--profile", "llama-32b-a800", "--gpus", "64")["comparison"]
@@ -170,7 +163,7 @@ def test_a_static_set_up_is_compared_on_a_profile(capsys: pytest.CaptureFixture[
     assert found["static"].count("x<") == 1
     assert main(["analyze", *options, "--profile", "llama-32b-a800", "--gpus", "64"]) == 0
     text = capsys.readouterr().out
-    assert f"best static strategy, {found['static']}, is predicted to take" in text
+    assert f"the best static strategy, {found['static']}, and" in text
     assert f"{found['ratio']:.2f} times as long" in text
     rows = [line.split() for line in text.splitlines() if line.startswith(("static", "search"))]
     assert [row[0] for row in rows] == ["static", "search"]
@@ -182,7 +175,7 @@ def test_a_static_set_up_is_compared_on_a_profile(capsys: pytest.CaptureFixture[
     assert b"llama-32b-a800 on 64 GPUs" in content
 
 
-def test_a_run_says_everything_about_its_data(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_configuration_sets_all_options_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
     text = (ROOT / "examples/demo.toml").read_text(encoding="utf-8")
     Path("run.toml").write_text(f'{text}\n[[data.sources]]\nfiles = ["{TEXT}"]\n')
     found = document(capsys, "run.toml", "--count", "2")
@@ -197,24 +190,27 @@ def test_layers_of_a_run_count(capsys: pytest.CaptureFixture[str]) -> None:
     assert 600 <= found["batches"]["tokens"] < 16384
 
 
-def test_it_says_how_far_it_is_and_can_be_ended_there(
+def test_progress_is_reported_and_can_be_interrupted(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profiled = ("--profile", "llama-32b-a800", "--gpus", "64")
     arguments = ("analyze", TEXT, "--tokens-per-batch", "600", "--count", "3", *profiled)
-    told = listen(monkeypatch)
+    reports = collect_reports(monkeypatch)
     assert main(arguments) == 0
-    assert {("drawing batches", 2, 3), ("simulating static", 2, 3), ("simulating search", 2, 3)} < set(told)
-    assert max(one.done for one in told if one.name == "indexing") == 1000
+    assert {("sampling batches", 2, 3), ("simulating static", 2, 3), ("simulating search", 2, 3)} < set(
+        reports
+    )
+    assert max(one.done for one in reports if one.name == "indexing") == 1000
     capsys.readouterr()
-    for step in ("indexing", "drawing batches", "simulating search"):
+    for step in ("indexing", "sampling batches", "simulating search"):
         interrupt_at(monkeypatch, step)
-        # Of an index that is there nothing is told, and of one that was begun the rest.
+        # A complete index reports nothing, and one in progress reports the rest.
         Path(".hydraulis").rename(f"kept before {step}")
         assert main(arguments) == EXIT_INTERRUPTED
         out, err = capsys.readouterr()
-        kept = "what is indexed is kept in .hydraulis/index; the same command goes on from it\n"
-        assert (out, err) == ("", (kept if step == "indexing" else "") + "hydraulis: interrupted\n")
+        assert out == ""
+        assert (".hydraulis/index" in err) == (step == "indexing")
+        assert err.endswith("hydraulis: interrupted\n")
 
 
 def test_the_table_has_a_row_for_each_range(capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,9 +264,7 @@ def test_a_figure_is_drawn(capsys: pytest.CaptureFixture[str], name: str) -> Non
         (["--lengths", "missing.txt"], "file_unreadable"),
     ],
 )
-def test_what_is_refused_is_one_line(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], code: str
-) -> None:
+def test_a_refusal_is_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], code: str) -> None:
     assert main(["analyze", *arguments]) == 2
     output = capsys.readouterr()
     assert output.out == ""

@@ -1,4 +1,4 @@
-"""`hydraulis config`: what a run's configuration comes to."""
+"""`hydraulis config`: the effective configuration of a run."""
 
 import json
 import re
@@ -13,9 +13,7 @@ from hydraulis.config.run import load, to_dict
 DEMO = str(ROOT / "examples/demo.toml")
 
 
-def test_what_is_printed_is_the_same_configuration(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_output_is_the_same_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--preset", "laptop", "--set", "train.steps=3", "--set", "planner.profile=p.json"]
     assert main(["config", DEMO, *options]) == 0
     printed = capsys.readouterr().out

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cli.told import listen
+from cli.reports import collect_reports
 from hydraulis.cli.commands import pack as cli_pack
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.main import main
@@ -22,7 +22,9 @@ def options(lengths: Path, *more: str) -> list[str]:
     return ["pack", "--lengths", str(lengths), "--window", "1000", "--output", output, *more]
 
 
-def test_writes_the_windows_and_prints_the_account(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_writes_the_windows_and_prints_their_number(
+    lengths: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(options(lengths)) == 0
     output = capsys.readouterr()
     assert output.err == ""
@@ -35,7 +37,7 @@ def test_writes_the_windows_and_prints_the_account(lengths: Path, capsys: pytest
         assert written["window_tokens"] == 1000
 
 
-def test_prints_the_account_as_json(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_json(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(options(lengths, "--json")) == 0
     assert json.loads(capsys.readouterr().out) == {
         "sequences": 5,
@@ -70,7 +72,7 @@ def test_reads_text_and_records_too(
         (["--output", "windows.txt"], "option_invalid"),
     ],
 )
-def test_what_is_refused_leaves_nothing_behind(
+def test_a_refusal_leaves_no_file(
     lengths: Path, capsys: pytest.CaptureFixture[str], more: list[str], code: str
 ) -> None:
     assert main(options(lengths, *more)) == 2
@@ -81,7 +83,7 @@ def test_what_is_refused_leaves_nothing_behind(
     assert [path.name for path in lengths.parent.iterdir()] == ["lengths.npy"]
 
 
-def test_the_longest_of_those_that_do_not_fit_is_named(
+def test_the_longest_sequence_that_does_not_fit_is_named(
     lengths: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(options(lengths, "--window", "500")) == 2
@@ -104,15 +106,15 @@ def test_an_interrupt_keeps_the_file_that_was_there(lengths: Path, monkeypatch: 
     assert sorted(path.name for path in lengths.parent.iterdir()) == ["lengths.npy", "windows.npz"]
 
 
-def test_it_says_how_far_it_is(lengths: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_reported(lengths: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = lengths.with_suffix(".txt")
     np.savetxt(text, np.full(5_000, 300), fmt="%d")
-    told = listen(monkeypatch)
+    reports = collect_reports(monkeypatch)
     assert main(options(text)) == 0
     size = text.stat().st_size
-    read = [one for one in told if one.name == "reading the bytes of lengths.txt"]
-    assert [one.of for one in read] == [size, size]
+    read = [one for one in reports if one.name == "reading the bytes of lengths.txt"]
+    assert [one.total for one in read] == [size, size]
     assert read[0].done < read[1].done <= size
-    packed = [one.done for one in told if one.name == "packing"]
+    packed = [one.done for one in reports if one.name == "packing"]
     assert packed == sorted(packed)
     assert packed[-1] == 1000

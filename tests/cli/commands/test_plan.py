@@ -29,7 +29,7 @@ def options(lengths: Path, *more: str, gpus: int = 64) -> list[str]:
     return ["plan", *(word for pair in given.items() for word in pair), *more]
 
 
-def test_prints_the_account(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_the_explanation(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(options(lengths)) == 0
     output = capsys.readouterr()
     assert output.err == ""
@@ -61,7 +61,9 @@ def test_strategies_are_not_separated_by_commas(lengths: Path, capsys: pytest.Ca
     assert "separate them by ';'" in said
 
 
-def test_the_exact_rule_admits_longer_sequences(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_in_flight_limit_admits_longer_sequences(
+    lengths: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lengths.write_text("60000\n900\n", encoding="utf-8")
     search = options(lengths, "--strategies", "search", "--json")
     assert main(search) == 2
@@ -70,7 +72,7 @@ def test_the_exact_rule_admits_longer_sequences(lengths: Path, capsys: pytest.Ca
     assert Plan.from_json(capsys.readouterr().out).memory == "exact"
 
 
-def test_a_proof_looks_longer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_proof_tightens_the_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     uneven = tmp_path / "uneven.txt"
     numbers = np.random.default_rng(6).lognormal(6.2, 1.2, 300).astype(int).clip(1, 32_768)
     uneven.write_text("\n".join(map(str, numbers)))
@@ -110,7 +112,7 @@ def test_the_timeline_is_written_as_a_trace_and_drawn(
 
 
 @pytest.mark.parametrize(("option", "name"), [("--trace", "plan.json"), ("--figure", "plan.svg")])
-def test_what_cannot_be_written_is_refused_before_the_work(
+def test_an_unwritable_file_is_refused_before_the_work(
     lengths: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -138,13 +140,13 @@ def test_transfers_by_links_are_planned_traced_and_drawn(
         trips = [
             event for event in events if event["tid"] == names[f"transfer of {what}"] and event["ph"] == "X"
         ]
-        # 60 layers, and the embedding and the head at their ends.
+        # 60 layers, and the embedding and the head.
         assert [event["args"]["block"] for event in trips] == list(range(62))
         last = max(event["ts"] + event["dur"] for event in trips)
     assert last == pytest.approx(1e3 * plan.step_ms)
     drawn = figure.read_text(encoding="utf-8")
-    assert "<title>parameters of block 1: " in drawn
-    assert "<title>gradients of block 61: " in drawn
+    assert "<title>parameters of layer group 1: " in drawn
+    assert "<title>gradients of layer group 61: " in drawn
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,7 @@ def test_transfers_by_links_are_planned_traced_and_drawn(
         (["--strategies", "8x<tp4,pp2>"], "sequence_too_long"),
     ],
 )
-def test_what_is_refused_is_one_line_and_exit_code_2(
+def test_a_refusal_is_one_line_with_exit_code_2(
     lengths: Path, capsys: pytest.CaptureFixture[str], more: list[str], code: str
 ) -> None:
     assert main(options(lengths, *more)) == 2
@@ -212,7 +214,7 @@ def test_help_and_version(argument: str, part: str, capsys: pytest.CaptureFixtur
     assert part in capsys.readouterr().out
 
 
-def test_a_broken_promise_is_an_internal_error(
+def test_a_failed_check_is_an_internal_error(
     lengths: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class CarelessPlanner:
@@ -283,7 +285,7 @@ def test_a_closed_pipe_is_quiet(lengths: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("more", [[], ["--json"]])
-def test_an_output_without_room_is_refused_in_a_line(lengths: Path, more: list[str], unbuffered: str) -> None:
+def test_output_without_room_is_refused_in_one_line(lengths: Path, more: list[str], unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [COMMAND, *options(lengths, *more)],

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.told import interrupt_at, listen
+from cli.reports import collect_reports, interrupt_at
 from hydraulis.cli.commands.propose import _List, _Row
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.main import main
@@ -55,18 +55,18 @@ def test_prints_a_line_for_each_strategy_and_the_list(
 
 @pytest.mark.parametrize(
     ("method", "of"),
-    [("search", "4 batches and 12 more of their sequences"), ("paper", "4 batches")],
+    [("search", "4 batches and 12 resampled from them"), ("paper", "4 batches")],
 )
-def test_means_are_of_the_batches_that_are_named(
+def test_means_are_of_the_named_batches(
     lengths: Path, capsys: pytest.CaptureFixture[str], method: str, of: str
 ) -> None:
     arguments = options(lengths, "--method", method)
     found = document(capsys, [*arguments, "--json"])
-    batches = found["batches"] + found["more_batches"]
+    batches = found["batches"] + found["resampled_batches"]
     assert main(arguments) == 0
     assert f"mean iteration of {of}: {found['expected_ms']:.1f} ms, " in capsys.readouterr().out
     assert batches == (16 if method == "search" else 4)
-    # Each batch counts as much as any other.
+    # All batches have the same weight.
     counts = [batches * one["share"] for one in found["strategies"]]
     assert counts == pytest.approx([round(number) for number in counts])
 
@@ -76,39 +76,39 @@ def test_means_are_of_the_batches_that_are_named(
     [
         (990.0, "-1.00 %", "990.0 ms, 1.00 % below a search"),
         (999.9, "-0.01 %", "999.9 ms, 0.01 % below a search"),
-        # Below in the last bits alone: as long.
+        # A difference in the last bits counts as equal.
         (999.999999, "+0.00 %", "1000.0 ms, 0.00 % over a search"),
         (1010.0, "+1.00 %", "1010.0 ms, 1.00 % over a search"),
     ],
 )
-def test_what_is_below_a_search_says_so(ms: float, row: str, sentence: str) -> None:
+def test_a_list_faster_than_the_search_is_below_it(ms: float, row: str, sentence: str) -> None:
     found = _List(
         method="search",
         memory="cap",
         batches=1,
-        more_batches=3,
+        resampled_batches=3,
         strategies=[_Row("4x<1>", 1.0, ms)],
         expected_ms=ms,
         search_ms=1000.0,
         longest_admitted=8,
-        guess=None,
+        extrapolation=None,
     ).explain()
     assert f" {row}  4x<1>\n" in found
     assert f": {sentence} for each batch (1000.0 ms)\n" in found
-    assert "of 1 batch and 3 more of their sequences: " in found
+    assert "of 1 batch and 3 resampled from them: " in found
 
 
-def test_what_rounds_to_nothing_is_not_below_a_search() -> None:
+def test_a_difference_that_rounds_to_zero_is_not_below() -> None:
     found = _List(
         method="search",
         memory="cap",
         batches=1,
-        more_batches=0,
+        resampled_batches=0,
         strategies=[_Row("4x<1>", 1.0, 19_999.5)],
         expected_ms=19_999.5,
         search_ms=20_000.0,
         longest_admitted=8,
-        guess=None,
+        extrapolation=None,
     ).explain()
     assert " +0.00 %  4x<1>\n" in found
     assert ": 19999.5 ms, 0.00 % over a search" in found
@@ -127,7 +127,7 @@ def test_the_document_is_that_of_the_list(lengths: Path, capsys: pytest.CaptureF
     assert found != document(capsys, options(lengths, "-k", "2", "--json", "--seed", "1"))
 
 
-def test_a_list_for_the_exact_rule_says_so(
+def test_a_list_names_its_memory_limit(
     lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     longer = tmp_path / "longer.npy"
@@ -142,7 +142,7 @@ def test_a_list_for_the_exact_rule_says_so(
     assert document(capsys, [*exact, "--json"])["memory"] == "exact"
 
 
-def test_the_papers_list_is_weighed_by_the_rule_that_is_asked_for(
+def test_the_papers_list_is_evaluated_under_the_memory_limit(
     lengths: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     by_cap, exact = (
@@ -168,9 +168,9 @@ def test_the_papers_method(lengths: Path, capsys: pytest.CaptureFixture[str]) ->
     assert re.search(
         r"^mean iteration of \d+ batches: [0-9.]+ ms, [0-9.]+ % over a search", shown, re.MULTILINE
     )
-    # The two columns that it knows nothing of are not left blank.
+    # The two unknown columns are not left blank.
     assert re.search(r"^  1 +[0-9.]+ % +- +-  [0-9]", shown, re.MULTILINE)
-    assert "  -: not known; " in shown
+    assert "  -: unknown; " in shown
 
 
 def test_the_papers_method_names_batch_and_place(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,7 +200,7 @@ def test_the_context_is_admitted(lengths: Path, capsys: pytest.CaptureFixture[st
         (["--profile", "llama-1t"], "profile_unknown"),
     ],
 )
-def test_what_is_refused_is_one_line(
+def test_a_refusal_is_one_line(
     lengths: Path, capsys: pytest.CaptureFixture[str], more: list[str], code: str
 ) -> None:
     assert main(options(lengths, *more)) == 2
@@ -216,20 +216,20 @@ def test_an_interrupt_ends_it(lengths: Path, monkeypatch: pytest.MonkeyPatch, me
     assert main(options(lengths, "--method", method)) == EXIT_INTERRUPTED
 
 
-def test_progress_tells_batches_and_strategies(
+def test_progress_counts_batches_and_strategies(
     lengths: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = listen(monkeypatch)
+    reports = collect_reports(monkeypatch)
     document(capsys, options(lengths, "-k", "2", "--json"))
-    assert ("searching for each batch", 0, 16) in told
-    assert ("choosing strategies", 1, 2) in told
-    told.clear()
+    assert ("searching for each batch", 0, 16) in reports
+    assert ("choosing strategies", 1, 2) in reports
+    reports.clear()
     document(capsys, options(lengths, "--method", "paper", "--json"))
-    batches = [one for one in told if one.name == "planning each batch"]
-    assert [one.done for one in batches] == list(range(batches[0].of))
+    batches = [one for one in reports if one.name == "planning each batch"]
+    assert [one.done for one in batches] == list(range(batches[0].total))
 
 
-def test_the_list_is_what_the_planner_takes(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_planner_accepts_the_list(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(options(lengths, "-k", "2")) == 0
     names = capsys.readouterr().out.split('--strategies "')[1].split('"')[0]
     plan = ["plan", "--profile", "llama-32b-a800", "--gpus", "64", "--lengths", str(lengths)]

@@ -1,4 +1,4 @@
-"""`hydraulis report`: the page, the pictures, and what is refused."""
+"""`hydraulis report`: the page, the pictures, and refusals."""
 
 import json
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.told import interrupt_at, listen
+from cli.reports import collect_reports, interrupt_at
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.main import main
 from hydraulis.report.style import Drawing
@@ -23,19 +23,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_page_and_pictures(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # What figures look like is tested where they are drawn; here, that they are written, and where.
+    # The content of figures is tested in tests/report; here, their files.
     drawn = {"png": b"\x89PNG", "svg": b'<svg width="9" height="9"></svg>'}
     monkeypatch.setattr(Drawing, "render", lambda _, kind: drawn[kind])
     pictures = tmp_path / "new" / "pictures"
-    told = listen(monkeypatch)
+    reports = collect_reports(monkeypatch)
     assert main(["report", str(folder), "--png", str(pictures), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     names = ["data", "lengths", "loss", "strategies", "prediction", "imbalance", "timeline"]
     page = folder / "report.html"
     assert document["files"] == [str(page), *(str(pictures / f"{name}.png") for name in names)]
     assert document["steps"] == 2
-    assert {("reading metrics.jsonl", 1, 2), ("reading plans.jsonl", 1, 2)} < set(told)
-    assert told[-1] == ("writing pictures", 6, 7)
+    assert {("reading metrics.jsonl", 1, 2), ("reading plans.jsonl", 1, 2)} < set(reports)
+    assert reports[-1] == ("writing pictures", 6, 7)
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert main(["report", str(folder), "--png", str(pictures)]) == 0
     assert capsys.readouterr().out == "".join(f"written to {path}\n" for path in document["files"])
@@ -68,7 +68,7 @@ def test_an_interrupt_keeps_the_page_that_was_there(
         (["--png", "x" * 300], "file_unwritable"),
     ],
 )
-def test_what_cannot_be_written_is_refused_before_the_work(
+def test_an_unwritable_file_is_refused_before_the_work(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -85,17 +85,17 @@ def test_a_page_is_html(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "error [option_invalid]: --output: 'page.pdf' must end with .html: " in capsys.readouterr().err
 
 
-def test_a_link_to_nowhere_is_no_folder_for_pictures(
+def test_a_dangling_link_is_no_folder_for_pictures(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delattr("hydraulis.cli.commands.report.read_run")
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "nowhere")
     assert main(["report", str(folder), "--png", str(link)]) == 2
-    assert f"folder '{link}' cannot be made: " in capsys.readouterr().err
+    assert f"folder '{link}' cannot be created: " in capsys.readouterr().err
 
 
-def test_a_page_that_cannot_stand_beside_its_run_is_refused_before_the_work(
+def test_a_page_that_cannot_be_written_is_refused_before_the_work(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delattr("hydraulis.cli.commands.report.read_run")
@@ -108,7 +108,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.Captu
     assert f"there is no folder {tmp_path}/absent; name" in capsys.readouterr().err
     assert main(["report", __file__]) == 2
     assert f"{__file__} is no folder; name" in capsys.readouterr().err
-    # As an exported model has.
+    # An exported model has this file.
     (tmp_path / "config.json").touch()
     assert main(["report", str(tmp_path), "--png", str(tmp_path / "pictures")]) == 2
     said = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`hydraulis simulate`: the table, the document, the figure, and what is refused."""
+"""`hydraulis simulate`: the table, the JSON document, the figure, and refusals."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.told import interrupt_at, listen
+from cli.reports import collect_reports, interrupt_at
 from hydraulis import CostProfile
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.main import main
@@ -44,7 +44,7 @@ def planners(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> list[d
 
 
 @pytest.mark.parametrize("command", ["simulate", "propose"])
-def test_batches_that_repeat_what_there_is_are_told(
+def test_batches_that_repeat_the_same_data_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     few = tmp_path / "few.txt"
@@ -79,7 +79,7 @@ def test_a_row_for_each_planner(lengths: Path, capsys: pytest.CaptureFixture[str
         assert shares[1] > 0
 
 
-def test_the_document_says_the_same(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_document_has_the_same_results(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = "1x<tp16>+12x<tp4>"
     found = planners(capsys, options(lengths, "--compare", f"search;{kept}"))
     assert [one["planner"] for one in found] == ["search", kept]
@@ -90,7 +90,7 @@ def test_the_document_says_the_same(lengths: Path, capsys: pytest.CaptureFixture
         memory = one["memory"]
         total = memory.pop("total_bytes")
         assert sum(memory.values()) == pytest.approx(total)
-        assert all(held > 0 for held in memory.values())
+        assert all(size > 0 for size in memory.values())
         by_stage = [stage["total_bytes"] for stages in one["stage_memory"].values() for stage in stages]
         assert max(by_stage) == total
         assert one["utilisation"] == one["shares"]["compute"]
@@ -109,13 +109,13 @@ def test_slow_ranks_and_links_take_time(lengths: Path, capsys: pytest.CaptureFix
     arguments = options(lengths.with_name("short.npy"), *short)
     (plain,) = planners(capsys, arguments)
     assert plain["step_ms"] == plain["iteration_ms"]
-    assert plain["transfers"] == {"transfer_ms": 0, "hidden_share": 1}
+    assert plain["transfers"] == {"transfer_ms": 0, "overlapped_share": 1}
     links = ["--link", "200,200,10"]
     (linked,) = planners(capsys, [*arguments, *links])
     assert linked["iteration_ms"] == pytest.approx(plain["iteration_ms"], rel=0.05)
     (slower,) = planners(capsys, [*arguments, *links, "--slow-link", "10,10,10"])
     assert slower["transfers"]["transfer_ms"] > linked["transfers"]["transfer_ms"] > 0
-    assert slower["transfers"]["hidden_share"] < linked["transfers"]["hidden_share"]
+    assert slower["transfers"]["overlapped_share"] < linked["transfers"]["overlapped_share"]
     assert slower["iteration_ms"] == linked["iteration_ms"]
     (messages,) = planners(capsys, [*arguments, *links, "--messages"])
     assert messages["iteration_ms"][0] > linked["iteration_ms"][0]
@@ -124,7 +124,7 @@ def test_slow_ranks_and_links_take_time(lengths: Path, capsys: pytest.CaptureFix
     assert plain["mean_ms"] < slow["mean_ms"] <= 3 * plain["mean_ms"]
 
 
-def test_messages_take_what_was_measured_of_them(
+def test_messages_use_measured_times(
     lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = json.loads(CostProfile.preset("llama-32b-a800").to_json())
@@ -145,7 +145,7 @@ def test_messages_take_what_was_measured_of_them(
     assert means["messages", "200"] == means["exchanges", "200"]
 
 
-def test_transfers_have_columns_where_there_are_links(
+def test_transfers_have_columns_with_links(
     lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figure = tmp_path / "comparison.svg"
@@ -153,17 +153,15 @@ def test_transfers_have_columns_where_there_are_links(
     np.save(lengths.with_name("short.npy"), np.full(50, 700))
     assert main(options(lengths.with_name("short.npy"), *more)) == 0
     title, _, head, row, *legend, _ = capsys.readouterr().out.splitlines()
-    assert "; transfers, what computing does not hide of them. hidden: the share that it does." in " ".join(
-        legend
-    )
+    assert {"transfers,", "overlapped:"} < set(" ".join(legend).split())
     assert title.endswith("on 64 GPUs; transfers by links")
-    assert head.split()[-3:] == ["transfers", "hidden", "memory"]
-    *shares, hidden, _ = [float(word) for word in row.replace(" %", "").split()[5:]]
+    assert head.split()[-3:] == ["transfers", "overlapped", "memory"]
+    *shares, overlapped, _ = [float(word) for word in row.replace(" %", "").split()[5:]]
     assert len(shares) == 6
     assert sum(shares) == pytest.approx(100, abs=0.4)
     assert shares[-1] > 0
-    assert 0 < hidden < 100
-    assert "transfers not hidden" in figure.read_text(encoding="utf-8")
+    assert 0 < overlapped < 100
+    assert "exposed transfers" in figure.read_text(encoding="utf-8")
 
 
 def test_the_list_is_that_of_strategies(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,7 +171,7 @@ def test_the_list_is_that_of_strategies(lengths: Path, capsys: pytest.CaptureFix
     assert set(one["strategies"]) <= {"4x<tp16>", "2x<tp16>+4x<tp8>"}
 
 
-def test_every_planner_plans_by_the_rule_that_is_asked_for(
+def test_every_planner_uses_the_memory_limit(
     lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     longer = tmp_path / "longer.npy"
@@ -210,36 +208,34 @@ def test_a_sequence_that_is_too_long_is_named_by_batch_and_data(
     assert batch.documents[int(found[2])] == 50
 
 
-def test_it_says_how_far_it_is_and_can_be_ended_there(
+def test_progress_is_reported_and_can_be_interrupted(
     lengths: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = listen(monkeypatch)
+    reports = collect_reports(monkeypatch)
     arguments = options(lengths, "--compare", "static;4x<tp16>")
     assert main(arguments) == 0
-    steps = [one.name for one in told]
+    steps = [one.name for one in reports]
     assert steps == [
-        *3 * ["drawing batches"],
+        *3 * ["sampling batches"],
         *3 * ["planning under each static strategy"],
         *3 * ["simulating static"],
         *3 * ["simulating 4x<tp16>"],
     ]
-    assert [(one.done, one.of) for one in told] == 4 * [(0, 3), (1, 3), (2, 3)]
+    assert [(one.done, one.total) for one in reports] == 4 * [(0, 3), (1, 3), (2, 3)]
     capsys.readouterr()
     interrupt_at(monkeypatch, "simulating 4x<tp16>")
     assert main(arguments) == EXIT_INTERRUPTED
     assert capsys.readouterr() == ("", "hydraulis: interrupted\n")
 
 
-def test_the_title_says_what_links_were_planned_by_and_what_they_are(
-    lengths: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_title_names_planned_and_actual_links(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(options(lengths, "--compare", "4x<tp16>", "--link", "200", "--slow-link", "50,100")) == 0
     title = capsys.readouterr().out.splitlines()[0]
-    assert title.endswith("by links of 200, in fact of 50,100 (GB/s of a node, of a GPU, us a message)")
+    assert "links of 200, actual links 50,100 (GB/s" in title
 
 
 @pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
-def test_the_figure_is_what_its_name_says(
+def test_the_figure_has_the_format_of_its_ending(
     lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, start: bytes
 ) -> None:
     path = tmp_path / f"comparison.{kind}"
@@ -287,7 +283,7 @@ def test_a_figure_without_matplotlib_is_refused_before_the_work(
         (["--lengths", "missing.txt"], "file_unreadable"),
     ],
 )
-def test_what_is_refused_is_one_line(
+def test_a_refusal_is_one_line(
     lengths: Path, capsys: pytest.CaptureFixture[str], more: list[str], code: str
 ) -> None:
     assert main(options(lengths, *more)) == 2
@@ -296,7 +292,7 @@ def test_what_is_refused_is_one_line(
     assert error.count("\n") == 1
 
 
-def test_what_is_no_planner_is_told_which_there_are(
+def test_an_unknown_planner_is_refused_with_the_known_ones(
     lengths: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(options(lengths, "--compare", "nope")) == 2

@@ -1,4 +1,4 @@
-"""The command, end to end under torchrun."""
+"""`hydraulis.train`, end to end under torchrun."""
 
 import json
 import math
@@ -24,14 +24,14 @@ from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
 from train.small_run import STEPS, read_lines, write_config
 
 ENDLESS = 100_000
-# In each process of a run, torchrun's own too: which it is, and what it ends with.
+# Keeps the process id and the exit code of each process of a run, torchrun included.
 KEEP_CODES = """
 import os
 with open("{place}/process-" + os.environ.get("RANK", "torchrun"), "w") as file:
     file.write(str(os.getpid()))
 leave, own = os._exit, os.getpid()
 def keep(code):
-    # Not of processes that it forked.
+    # Forked processes are skipped.
     if os.getpid() != own:
         leave(code)
     with open("{place}/code-" + os.environ.get("RANK", "torchrun"), "w") as file:
@@ -57,14 +57,14 @@ def start(
     arguments: Sequence[str], output: int = subprocess.PIPE, **environment: str
 ) -> "subprocess.Popen[str]":
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
-    # Two ranks, also where there is one device.
+    # Two CPU ranks, also on a machine with one device.
     settings = {
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": loopback,
         "CUDA_VISIBLE_DEVICES": "",
     } | environment
     launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    # Else torchrun leaves a folder in /tmp; the first argument is the configuration, in a folder of the test.
+    # Without it torchrun leaves a folder in /tmp; the first argument is a file in the test's folder.
     logs = ("--log-dir", str(Path(arguments[0]).parent / "torchrun"))
     return subprocess.Popen(
         [*launcher, *logs, "-m", "hydraulis.train", *arguments],
@@ -79,14 +79,14 @@ def finish(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
     try:
         out, err = process.communicate(timeout=120)
     finally:
-        # torchrun passes it on to its ranks.
+        # torchrun passes the signal on to its ranks.
         process.terminate()
         process.wait(60)
     return process.returncode, out, err
 
 
 def assert_no_traceback_of_ours(err: str) -> None:
-    # torchrun's own account of a failed rank has a traceback, of torch's files.
+    # torchrun's report of a failed rank has a traceback of torch's files.
     assert "hydraulis/" not in err
     assert "[rank" not in err
 
@@ -105,7 +105,7 @@ class Run(NamedTuple):
 
 
 def stopped(process: "subprocess.Popen[str]", directory: Path, steps: int, number: signal.Signals) -> Run:
-    """Send torchrun a signal once so many steps are recorded, and wait for the end."""
+    """Send torchrun a signal after a number of recorded steps, and wait for the end."""
     metrics = directory / "metrics.jsonl"
     try:
         wait_for(process, lambda: metrics.exists() and metrics.read_text().count("\n") >= steps)
@@ -144,7 +144,7 @@ def second(folder: Path, first: Run) -> Run:
 
 @pytest.fixture(scope="module")
 def third(folder: Path, first: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Go on with the first run, in a copy of its folder, and terminate it; its ranks' exit codes are kept."""
+    """Resume the first run in a copy of its folder, terminate it, and keep its ranks' exit codes."""
     place = tmp_path_factory.mktemp("third")
     directory = shutil.copytree(first.directory, place / "run")
     (place / "sitecustomize.py").write_text(KEEP_CODES.format(place=place))
@@ -154,7 +154,7 @@ def third(folder: Path, first: Run, tmp_path_factory: pytest.TempPathFactory) ->
     return stopped(process, directory, STEPS + 2, signal.SIGTERM)
 
 
-def test_a_run_ends_well_and_leaves_its_files(first: Run) -> None:
+def test_a_run_ends_with_its_files(first: Run) -> None:
     assert first.code == 0, first.err
     assert {path.name for path in first.directory.iterdir()} == FILES
     assert_no_traceback_of_ours(first.err)
@@ -253,7 +253,7 @@ def test_a_refusal_is_reported_once_even_if_rank_zero_is_the_slowest(tmp_path: P
     assert not (tmp_path / "run").exists()
 
 
-def test_the_folder_is_what_a_report_reads(second: Run) -> None:
+def test_a_report_can_read_the_folder(second: Run) -> None:
     run = read_run(second.directory)
     assert [one.step for one in run.metrics] == [line["step"] for line in second.metrics]
     assert run.traced is not None
@@ -271,7 +271,7 @@ def test_an_interrupt_ends_the_run_between_two_steps_with_whole_files(second: Ru
     assert len(read_lines(second.directory / "plans.jsonl")) == len(steps)
     (checkpoint,) = CheckpointFolder.of_run(second.directory).complete()
     assert read_manifest(checkpoint).step == len(steps)
-    assert f"{len(steps)} iterations, each planned anew" in second.out
+    assert f"{len(steps)} steps, each with its own plan" in second.out
     assert second.out.splitlines()[-1] == (
         f"stopped after step {len(steps)} of {ENDLESS}; checkpoint: {checkpoint}; to resume: "
         f"the same command with --resume {second.directory}"
@@ -292,9 +292,7 @@ def test_termination_leaves_a_checkpoint_and_the_exit_codes_are_the_documented_o
 
 
 @pytest.mark.parametrize("killed", [1, 0])
-def test_a_rank_that_is_killed_is_told_by_the_one_that_is_left(
-    first: Run, tmp_path: Path, killed: int
-) -> None:
+def test_a_killed_rank_is_reported_by_the_remaining_one(first: Run, tmp_path: Path, killed: int) -> None:
     directory = tmp_path / "run"
     (tmp_path / "sitecustomize.py").write_text(KEEP_CODES.format(place=tmp_path))
     overrides = (
@@ -313,22 +311,22 @@ def test_a_rank_that_is_killed_is_told_by_the_one_that_is_left(
     assert code == 1
     assert (tmp_path / f"code-{1 - killed}").read_text() == str(EXIT_LOST_RANK)
     assert not (tmp_path / f"code-{killed}").exists()
-    (told,) = (line for line in err.splitlines() if line.startswith("hydraulis.train: error "))
-    assert told.startswith(
+    (error,) = (line for line in err.splitlines() if line.startswith("hydraulis.train: error "))
+    assert error.startswith(
         f"hydraulis.train: error [lost_rank]: no answer from rank {killed} ({socket.gethostname()}): "
         "another rank ended, or did not answer within"
     )
     newest = CheckpointFolder.of_run(directory).newest()
-    assert f"; newest checkpoint: {newest}; to resume: the same command with --resume {directory}" in told
-    assert " (Connection " in told or " (Read error " in told
+    assert f"; newest checkpoint: {newest}; to resume: the same command with --resume {directory}" in error
+    assert " (Connection " in error or " (Read error " in error
     assert "failed after" not in out
-    # torchrun names the rank that ended first, and repeats what the other one said.
+    # torchrun names the rank that ended first, and repeats the other one's error.
     assert f"rank      : {killed} (local_rank: {killed})" in err.partition("Root Cause")[2]
     assert f"ended [lost_rank]: no answer from rank {killed} " in err
     assert_no_traceback_of_ours(err)
 
 
-def test_json_is_one_document_and_all_else_goes_to_standard_error(first: Run, third: Run) -> None:
+def test_json_is_one_document_and_other_output_goes_to_standard_error(first: Run, third: Run) -> None:
     document = json.loads(third.out)
     assert third.out.count("\n") == 1
     steps = third.metrics
@@ -348,7 +346,7 @@ def test_json_is_one_document_and_all_else_goes_to_standard_error(first: Run, th
     assert steps[:STEPS] == first.metrics
 
 
-def test_outside_torchrun_it_says_how_to_start(
+def test_without_torchrun_the_error_names_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):

@@ -1,4 +1,4 @@
-"""A run whose reader, terminal, torchrun or first rank goes away."""
+"""A run that loses its reader, its terminal, torchrun or its first rank."""
 
 import os
 import pty
@@ -21,7 +21,7 @@ DEADLINE_S = 90.0
 
 
 def started(folder: Path, output: int, steps: int = ENDLESS) -> "subprocess.Popen[str]":
-    """Start a run of so many steps whose ranks' numbers and exit codes are kept."""
+    """Start a run that keeps its ranks' process ids and exit codes."""
     (folder / "sitecustomize.py").write_text(KEEP_CODES.format(place=folder))
     path = os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", "")))
     options = ["--set", f"train.steps={steps}"]
@@ -41,7 +41,7 @@ def num_recorded(folder: Path) -> int:
 
 
 def codes(folder: Path) -> Sequence[str]:
-    """Give what the ranks ended with; they may outlive torchrun."""
+    """Return the ranks' exit codes; they may outlive torchrun."""
     files = [folder / f"code-{rank}" for rank in range(2)]
     wait_until(lambda: all(file.exists() and file.read_text() for file in files))
     return [file.read_text() for file in files]
@@ -57,12 +57,12 @@ def assert_stopped_with_a_checkpoint(folder: Path) -> None:
 
 
 def end(process: "subprocess.Popen[str]") -> None:
-    # torchrun passes it on to its ranks, if it is there.
+    # torchrun, if it runs, passes the signal on to its ranks.
     process.terminate()
     process.wait(60)
 
 
-def test_a_run_goes_on_when_nobody_reads_it(tmp_path: Path) -> None:
+def test_a_run_continues_without_a_reader(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     process = started(tmp_path, writer, 3 * STEPS)
     os.close(writer)
@@ -88,7 +88,7 @@ def test_a_terminal_that_is_closed_stops_a_run_with_a_checkpoint(tmp_path: Path)
             wait_until(lambda: drained(terminal) and num_recorded(tmp_path) >= STEPS)
         finally:
             os.close(terminal)
-        # As the kernel does where torchrun has the terminal as its own.
+        # The kernel does this if torchrun controls the terminal.
         process.send_signal(signal.SIGHUP)
         process.wait(DEADLINE_S)
     finally:
@@ -110,7 +110,7 @@ def test_ranks_do_not_outlive_torchrun(tmp_path: Path) -> None:
                 os.kill(int((tmp_path / f"process-{rank}").read_text()), signal.SIGKILL)
 
 
-def test_on_a_terminal_the_loss_of_rank_zero_is_told_below_its_line(tmp_path: Path) -> None:
+def test_on_a_terminal_the_loss_of_rank_zero_is_reported_below_its_line(tmp_path: Path) -> None:
     terminal, inside = pty.openpty()
     process = started(tmp_path, inside)
     os.close(inside)
@@ -122,20 +122,20 @@ def test_on_a_terminal_the_loss_of_rank_zero_is_told_below_its_line(tmp_path: Pa
     finally:
         end(process)
         os.close(terminal)
-    # torchrun meanwhile asks the rank that is left to end.
+    # torchrun terminates the remaining rank meanwhile.
     assert (tmp_path / "code-1").read_text() == str(EXIT_LOST_RANK)
-    (told,) = (line for line in written.decode().split("\n") if "hydraulis.train: error " in line)
-    assert told.startswith("hydraulis.train: error [lost_rank]: ")
+    (error,) = (line for line in written.decode().split("\n") if "hydraulis.train: error " in line)
+    assert error.startswith("hydraulis.train: error [lost_rank]: ")
 
 
 def drained(terminal: int, kept: bytearray | None = None) -> bool:
-    """Read what is there, so that nobody waits for room to write; true."""
+    """Read the available output, so that writers do not block; always true."""
     os.set_blocking(terminal, False)
     try:
         while found := os.read(terminal, 65536):
             if kept is not None:
                 kept += found
     except OSError:
-        # There is no more now, or nobody has the terminal open any more.
+        # No output is available, or no process has the terminal open.
         pass
     return True

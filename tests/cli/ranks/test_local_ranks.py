@@ -1,4 +1,4 @@
-"""Ranks of this machine: they end with the first failure and when the command is asked to, and one speaks."""
+"""Local ranks: they end after the first failure and on request, and one of them reports errors."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ import pytest
 
 from hydraulis.cli.exit import EXIT_REFUSED
 from hydraulis.cli.ranks.local_ranks import run_local_ranks
-from hydraulis.cli.ranks.rank import PARENT
+from hydraulis.cli.ranks.report import PARENT
 
 _RANK = """
 import os, signal, sys, time
@@ -18,7 +18,7 @@ rank = int(os.environ["RANK"])
 {act}
 """
 
-# Both listen before rank 0 asks the command to end; each takes a moment to leave.
+# Both ranks are ready before rank 0 signals the command; each takes a moment to exit.
 _WAIT = """
 folder = {folder!r}
 def leave(*_):
@@ -38,7 +38,7 @@ while True:
 
 @pytest.fixture
 def act(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put a module before the package's own that does what is written to it."""
+    """Put a module in front of the package's own, for the test to write."""
     module = tmp_path / "hydraulis" / "__main__.py"
     module.parent.mkdir()
     module.with_name("__init__.py").touch()
@@ -46,24 +46,24 @@ def act(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return module
 
 
-def test_all_that_end_well_are_no_failure(capfd: pytest.CaptureFixture[str]) -> None:
+def test_successful_ranks_are_no_failure(capfd: pytest.CaptureFixture[str]) -> None:
     assert run_local_ranks(2, ["--version"]) == 0
     assert capfd.readouterr().out.count("hydraulis") == 2
 
 
-def test_what_all_refuse_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_shared_error_is_printed_once(capfd: pytest.CaptureFixture[str]) -> None:
     assert run_local_ranks(2, ["config", "missing.toml"]) == EXIT_REFUSED
     assert capfd.readouterr().err.count("[file_unreadable]") == 1
 
 
-def test_what_rank_zero_cannot_know_is_said_too(act: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_another_rank_is_printed(act: Path, capfd: pytest.CaptureFixture[str]) -> None:
     act.write_text(_RANK.format(act="sys.exit('disk 1 is full' if rank else 0)"))
     assert run_local_ranks(2, []) == 1
     assert capfd.readouterr().err == "disk 1 is full\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_request_to_end_reaches_all_and_is_waited_for(act: Path, number: int) -> None:
+def test_signals_are_passed_on_to_all_ranks(act: Path, number: int) -> None:
     act.write_text(_RANK.format(act=_WAIT.format(folder=str(act.parent), number=int(number))))
     with pytest.raises(KeyboardInterrupt):
         run_local_ranks(2, [])
@@ -71,11 +71,11 @@ def test_a_request_to_end_reaches_all_and_is_waited_for(act: Path, number: int) 
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a process hears of its parent's end on Linux alone")
-def test_a_rank_ends_with_what_started_it() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a parent's end")
+def test_a_rank_ends_with_its_parent() -> None:
     rank = (
         "import time; from hydraulis.cli.ranks.local_ranks import end_with_parent; end_with_parent()\n"
-        "print('listens', flush=True); time.sleep(20); print('outlives')"
+        "print('ready', flush=True); time.sleep(20); print('outlives')"
     )
     start = (
         "import os, subprocess, sys\n"
@@ -86,7 +86,7 @@ def test_a_rank_ends_with_what_started_it() -> None:
     command = [sys.executable, "-c", start]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as parent:
         assert parent.stdout is not None
-        assert parent.stdout.readline() == b"listens\n"
+        assert parent.stdout.readline() == b"ready\n"
         parent.kill()
         # The end of the output is the end of the rank.
         assert parent.stdout.read() == b""

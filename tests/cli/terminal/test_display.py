@@ -1,4 +1,4 @@
-"""What a training run shows when its output is a file, and when it is a terminal."""
+"""The display of a training run in a file and on a terminal."""
 
 import re
 from pathlib import Path
@@ -124,17 +124,17 @@ def summary_of(capsys: pytest.CaptureFixture[str], **changes: Any) -> str:
     return capsys.readouterr().out
 
 
-def test_the_summary_has_all_that_a_run_is_judged_by(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_summary_has_the_results_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     output = summary_of(capsys)
     rows = [line for line in output.splitlines() if "│" in line]
-    assert "48 iterations" in output
+    assert "48 steps" in output
     assert output.count("chosen") == 1
     for wanted in (
         ("loss", "5.801", "2.702"),
-        ("held out", "3.500 after step 24", "2.900 nats after step 48"),
+        ("held-out loss", "3.500 after step 24", "2.900 nats after step 48"),
         ("speed", "12,345 tokens/s", "MFU 41.7 %"),
         ("planning", "1.5 ms"),
-        ("ranks", "wait 3.1 %", "1.25 times the mean"),
+        ("ranks", "3.1 % of their replica", "1.25 times the mean"),
         ("chosen", "30 x", "1x<tp2>+2x<1> "),
         ("12 x", "4x<1> "),
         ("6 x", "1x<tp4> "),
@@ -144,16 +144,16 @@ def test_the_summary_has_all_that_a_run_is_judged_by(capsys: pytest.CaptureFixtu
         ("best static", "1x<tp4>", "18.51 s", "1.50 times"),
     ):
         assert any(all(part in row for part in wanted) for row in rows), wanted
-    assert "CPU time of the slowest replica" in output
+    assert "CPU times of the slowest replica" in output
 
 
-def test_what_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_results_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     output = summary_of(capsys, mfu=None, evaluations=[])
     assert "MFU" not in output
-    assert "│ loss on what is held out" not in output
+    assert "│ held-out loss" not in output
 
 
-def test_the_only_evaluation_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_evaluation_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     output = summary_of(capsys, evaluations=[Evaluation(48, 2.9)])
     assert output.count("2.900") == 1
     assert "2.900 nats after step 48" in output
@@ -163,7 +163,7 @@ def test_the_summary_says_if_no_static_strategy_would_do(capsys: pytest.CaptureF
     assert "no strategy of the list admits the longest sequence" in summary_of(capsys, static=None)
 
 
-def test_the_summary_says_what_the_static_strategy_was_compared_in(
+def test_the_summary_names_the_steps_of_the_static_comparison(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert "sample" not in summary_of(capsys)
@@ -171,17 +171,17 @@ def test_the_summary_says_what_the_static_strategy_was_compared_in(
     assert (
         "18.51 s planned for a sample of 16 steps, 2.00 times as long as the run's plans of these" in sampled
     )
-    assert "left out: planned times were corrected" in summary_of(capsys, static=None, static_steps=0)
+    assert "planner.recalibrate" in summary_of(capsys, static=None, static_steps=0)
 
 
-def test_what_is_left_and_what_to_do_with_it_come_last(capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_and_commands_that_read_them_come_last(capsys: pytest.CaptureFixture[str]) -> None:
     lines = summary_of(capsys).splitlines()
     folder = f"'{LONG_FOLDER}'"
     assert lines[-2:] == [
-        f"as one page with figures: hydraulis report {folder}",
-        f"as a model that transformers loads: hydraulis export {folder} --output FOLDER",
+        f"to make a page with figures: hydraulis report {folder}",
+        f"to export a Hugging Face model: hydraulis export {folder} --output FOLDER",
     ]
-    listed = lines[lines.index(f"{folder} holds") + 1 : -2]
+    listed = lines[lines.index(f"files of {folder}:") + 1 : -2]
     assert [line.split()[0] for line in listed] == list(FILES)
     assert f"  {KEPT_PROFILE}  cost profile until step 77" in listed
     assert not any(line.endswith("  file") for line in listed)
@@ -209,12 +209,12 @@ def test_the_summary_of_a_stopped_run_names_its_steps(capsys: pytest.CaptureFixt
     display.num_steps(86)
     display.summary(made_up_summary(first_step=23), "cpu")
     title = capsys.readouterr().out
-    assert "48 iterations from step 23 on" in title
+    assert "48 steps from step 23 on" in title
     assert "(stopped after step 70 of 86)" in title
     assert "stopped" not in summary_of(capsys)
 
 
-def test_where_a_run_ended_is_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_position_of_an_ended_run_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     ended = RunProgress(
         completed=30, num_steps=86, checkpoint=Path("run/checkpoints/step-00000025"), checkpoint_every=5
     )
@@ -237,8 +237,8 @@ def test_a_terminal_gets_a_progress_line_instead(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.usefixtures("terminal")
-def test_the_progress_line_says_which_of_its_times_is_left(capsys: pytest.CaptureFixture[str]) -> None:
-    # Of one step it cannot be known yet.
+def test_the_progress_line_marks_the_remaining_time(capsys: pytest.CaptureFixture[str]) -> None:
+    # After one step there is no estimate yet.
     for steps, times in ((1, r"0:00:\d\d"), (2, r"0:00:\d\d, 0:\d\d:\d\d left")):
         with TrainingDisplay(0) as display:
             display.num_steps(86)
@@ -247,23 +247,23 @@ def test_the_progress_line_says_which_of_its_times_is_left(capsys: pytest.Captur
         assert re.search(rf"training \S+  {steps}/86 {times} *\r?\n", shown(capsys))
 
 
-def test_its_clock_begins_with_the_first_step() -> None:
+def test_the_clock_starts_with_the_first_step() -> None:
     with TrainingDisplay(0) as display:
         (bar,) = display._bars.tasks
         display.num_steps(2)
         display.status("measuring")
-        began = []
+        starts = []
         for step in (0, 1, 2):
             if step:
                 display.step(made_up_metrics(step))
-            began.append(bar.start_time)
-    assert began[0] is None
-    assert began[1] is not None
-    assert began[1] == began[2]
+            starts.append(bar.start_time)
+    assert starts[0] is None
+    assert starts[1] is not None
+    assert starts[1] == starts[2]
 
 
 def shown(capsys: pytest.CaptureFixture[str]) -> str:
-    """Give what a terminal was told, without colours."""
+    """Return the terminal's output without colours."""
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().out)
 
 
@@ -285,14 +285,14 @@ def test_an_error_while_the_progress_line_is_shown_leaves_the_cursor_visible(
 
 
 @pytest.mark.parametrize(
-    ("device", "note"), [("cpu", "CPU time of the slowest"), ("cuda", "allocator's peak")]
+    ("device", "note"), [("cpu", "CPU times of the slowest"), ("cuda", "peak of torch's allocator")]
 )
-def test_the_summary_says_what_memory_and_times_are(
+def test_the_summary_explains_memory_and_times(
     device: str, note: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     TrainingDisplay(0).summary(made_up_summary(), device)
     output = capsys.readouterr().out
-    assert "at most 1,024 MiB on a rank, 900 planned; the median is off by 3.4 %" in " ".join(
+    assert "at most 1,024 MiB on a rank, 900 planned; median prediction error 3.4 %" in " ".join(
         output.replace("│", " ").split()
     )
     assert note in output

@@ -1,4 +1,4 @@
-"""Output that nobody reads any more goes nowhere, and all other errors stay errors."""
+"""Output without a reader is discarded, and other errors are raised."""
 
 import errno
 import io
@@ -11,7 +11,7 @@ from typing import TextIO
 
 import pytest
 
-from hydraulis.cli.terminal.output import lasting_output
+from hydraulis.cli.terminal.output import tolerating_lost_output
 
 
 @contextmanager
@@ -28,10 +28,10 @@ def read_all(file: int) -> str:
         return stream.read()
 
 
-def test_what_can_be_written_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_with_a_reader_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     with standard(monkeypatch, writer) as stream:
-        with lasting_output():
+        with tolerating_lost_output():
             assert not sys.stdout.isatty()
             assert sys.stdout.fileno() == writer
             sys.stdout.write("one\n")
@@ -42,9 +42,9 @@ def test_what_can_be_written_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_all(reader) == "one\ntwo\nthree"
 
 
-def test_a_reader_that_goes_away_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_is_discarded_when_its_reader_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
-    with standard(monkeypatch, writer), lasting_output():
+    with standard(monkeypatch, writer), tolerating_lost_output():
         os.close(reader)
         for line in range(3):
             sys.stdout.write(f"{line}\n")
@@ -53,18 +53,18 @@ def test_a_reader_that_goes_away_ends_nothing(monkeypatch: pytest.MonkeyPatch) -
         sys.stdout.write("at the end")
 
 
-def test_what_is_held_back_until_the_end_is_no_error_either(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffered_output_is_discarded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     with standard(monkeypatch, writer) as stream:
-        with lasting_output():
+        with tolerating_lost_output():
             sys.stdout.write("no line")
             os.close(reader)
         stream.flush()
 
 
-def test_a_terminal_that_hangs_up_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_is_discarded_when_its_terminal_hangs_up(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal, inside = pty.openpty()
-    with standard(monkeypatch, inside), lasting_output():
+    with standard(monkeypatch, inside), tolerating_lost_output():
         assert sys.stdout.isatty()
         os.close(terminal)
         for line in range(3):
@@ -73,7 +73,7 @@ def test_a_terminal_that_hangs_up_ends_nothing(monkeypatch: pytest.MonkeyPatch) 
 
 
 class Refusing(io.StringIO):
-    """A stream without a file, each write to which fails alike."""
+    """A stream without a file, whose writes fail."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -85,11 +85,11 @@ class Refusing(io.StringIO):
 
 def test_a_stream_without_a_file_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", Refusing(errno.EPIPE))
-    with lasting_output():
-        sys.stdout.write("to nobody\n")
+    with tolerating_lost_output():
+        sys.stdout.write("discarded\n")
 
 
 def test_other_errors_stay_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", Refusing(errno.ENOSPC))
-    with pytest.raises(OSError, match="No space left"), lasting_output():
+    with pytest.raises(OSError, match="No space left"), tolerating_lost_output():
         sys.stdout.write("to a full disk\n")

@@ -1,4 +1,4 @@
-"""Progress: a bar on a terminal, lines elsewhere, by a thread that is there only while something is told."""
+"""Progress: a bar on a terminal, lines elsewhere, and a thread that runs only during an activity."""
 
 import io
 import re
@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
 
 
 def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Replace standard error; in the test itself, because pytest does so too before it."""
+    """Replace standard error, inside the test because pytest replaces it before."""
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -38,14 +38,14 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(SOON)
 
 
-def tellers() -> list[threading.Thread]:
+def timers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "progress"]
 
 
-def test_a_step_is_told_again_and_again_even_if_it_never_speaks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_activity_is_shown_repeatedly_without_further_reports(capsys: pytest.CaptureFixture[str]) -> None:
     lines = ""
 
-    def told() -> bool:
+    def is_shown() -> bool:
         nonlocal lines
         lines += capsys.readouterr().err
         return lines.count("12 of 50") >= 3
@@ -53,13 +53,13 @@ def test_a_step_is_told_again_and_again_even_if_it_never_speaks(capsys: pytest.C
     with Progress(line_s=SOON) as progress:
         progress("simulating search", 2, 50)
         progress("simulating search", 12, 50)
-        wait_until(told)
+        wait_until(is_shown)
     for line in lines.splitlines():
         assert re.fullmatch(r"simulating search: (2 of 50, for|12 of 50, \d+:\d\d left).*", line)
     assert capsys.readouterr().out == ""
 
 
-def test_what_ends_soon_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_short_activity_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress(line_s=NEVER) as progress:
         for done in range(1000):
             progress("simulating search", done, 1000)
@@ -72,26 +72,26 @@ def test_standard_output_when_asked_for(capsys: pytest.CaptureFixture[str]) -> N
         wait_until(lambda: "measuring: 50%" in capsys.readouterr().out)
 
 
-def test_the_thread_is_there_only_while_something_is_told() -> None:
-    assert tellers() == []
+def test_the_thread_runs_only_during_an_activity() -> None:
+    assert timers() == []
     with Progress(line_s=NEVER) as progress:
-        assert tellers() == []
+        assert timers() == []
         progress("opening the data")
         progress("planning", 1, 2)
-        assert len(tellers()) == 1
+        assert len(timers()) == 1
         progress.stop()
-        assert tellers() == []
+        assert timers() == []
         progress("comparing")
-        assert len(tellers()) == 1
-    assert tellers() == []
+        assert len(timers()) == 1
+    assert timers() == []
 
 
-def test_what_is_told_after_the_end_starts_nothing() -> None:
+def test_a_report_after_the_end_starts_no_thread() -> None:
     with Progress(line_s=NEVER) as progress:
-        tell = progress.share("packing")
+        report = progress.share("packing")
     progress("comparing")
-    tell(0.5)
-    assert tellers() == []
+    report(0.5)
+    assert timers() == []
 
 
 def test_a_bar_comes_with_count_and_time_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,13 +106,13 @@ def test_a_bar_comes_with_count_and_time_and_goes(monkeypatch: pytest.MonkeyPatc
             for done in range(1000):
                 terminal.write("printed ")
                 progress("[simulating] search", done, 1000)
-    # Nothing is drawn into what is printed meanwhile.
+    # Output is printed without the bar in between.
     assert terminal.getvalue()[len(hidden) :].startswith("printed " * 1000)
     assert "[simulating] search" in shown
     assert "━" in shown
     assert "left" in shown
     for text in (hidden, terminal.getvalue()):
-        # The line is erased, and the cursor there again.
+        # The line is erased and the cursor visible.
         assert text.rfind("\x1b[2K") > text.rfind("12 of 50")
         assert text.rfind("\x1b[?25h") > text.rfind("\x1b[?25l") >= 0
 

@@ -146,7 +146,7 @@ def test_check_opens_no_model_where_the_run_begins_from_a_checkpoint(runs: Runs,
 
     status, _, text = model(str(runs.folder / "stopped"))
     assert status == "ok"
-    assert text.endswith("; those of the checkpoint that the run goes on with")
+    assert text.endswith("; read from the resumed run's checkpoint")
     for begins in ("", "latest"):
         assert model(begins)[:2] == ("refused", "weights_invalid")
     # Refused in the line of the checkpoint alone.
@@ -173,7 +173,7 @@ def test_it_ends_well_and_says_where_it_goes_on(runs: Runs) -> None:
     anew, _, resumed = runs.ended[0]
     assert "no checkpoint to resume from: starting a new run" in anew.out
     assert f"resuming after step {STOPPED} of {runs.resumed}" in resumed.out
-    assert f"{STEPS - STOPPED} iterations from step {STOPPED + 1} on, each planned anew" in resumed.out
+    assert f"{STEPS - STOPPED} steps from step {STOPPED + 1} on, each with its own plan" in resumed.out
     assert sorted(path.name for path in runs.folder.iterdir()) == [
         "profile.json",
         "run",

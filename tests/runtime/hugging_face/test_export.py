@@ -16,7 +16,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from cli.told import interrupt_at, listen
+from cli.reports import collect_reports, interrupt_at
 from data.small_tokenizer import write_tokenizer
 from helpers import at_least
 from hydraulis.cli.main import main
@@ -190,10 +190,10 @@ def test_the_command_takes_a_run_or_a_checkpoint(
 
 
 def test_it_says_how_far_it_is(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = listen(monkeypatch)
+    reports = collect_reports(monkeypatch)
     assert main(["export", str(folder / "llama" / "run"), "--output", str(tmp_path / "model")]) == 0
-    assert told[0].name == "loading torch"
-    shares = [one.done for one in told if one.name == "exporting"]
+    assert reports[0].name == "loading torch"
+    shares = [one.done for one in reports if one.name == "exporting"]
     assert shares == sorted(set(at_least(10, shares)))
     assert shares[0] == 0
     assert 500 < shares[-1] < 1000

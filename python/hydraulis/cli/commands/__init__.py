@@ -1,1 +1,1 @@
-"""The subcommands, one file each."""
+"""The subcommands, a file each."""

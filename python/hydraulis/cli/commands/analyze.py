@@ -1,4 +1,4 @@
-"""`hydraulis analyze`: the lengths of a data set, and what a static set-up would lose on them."""
+"""`hydraulis analyze`: the lengths of a data set, and the loss of a static strategy on them."""
 
 import argparse
 import sys
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hydraulis.cli.commands.analyzed_data import AnalyzedData, draws_batches, is_run
-from hydraulis.cli.commands.batches import DrawnBatches
+from hydraulis.cli.commands.analyzed_data import AnalyzedData, has_batches, is_run
+from hydraulis.cli.commands.batches import SampledBatches
 from hydraulis.cli.commands.static_loss import StaticLoss
 from hydraulis.cli.options import (
     add_batches,
@@ -22,9 +22,8 @@ from hydraulis.cli.options import (
     overrides_of,
     written_to,
 )
-from hydraulis.cli.tables.analysis_tables import print_analysis, require_tables
-from hydraulis.cli.tables.comparison_table import contestant_table
-from hydraulis.cli.tables.data_account import data_account
+from hydraulis.cli.tables.comparison_table import comparison_table
+from hydraulis.cli.tables.data_tables import left_out_counts, print_analysis, require_tables
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.data.analysis import (
     Analysis,
@@ -45,23 +44,29 @@ examples:
   hydraulis analyze examples/chat.jsonl --format chat --chat-template chatml
   hydraulis analyze run.toml --set data.max_tokens=4096 --profile llama-32b-a800 --gpus 64
 
-DATA are files, globs and folders as docs/data.md lists them, or one run configuration, whose section `data`
-then says everything. What was tokenised is kept, so that training on the same data starts at once.
+DATA are files, globs and folders as docs/data.md lists them, or one run configuration with a section `data`.
+The index of tokenised data is kept, so that training on the same data starts at once.
 """
-# Those of a node, where nothing says how many there are.
+# Default without --replicas and --gpus: the GPUs of a usual node.
 _REPLICAS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """Everything that the command finds out; what was not asked for is None."""
+class Result:
+    """The result of the command.
+
+    Attributes:
+        documents: Counts of documents, as `Dataset.account` returns them.
+        data: Statistics of lengths and batches.
+        loss: Comparison with a static strategy; None if not requested.
+    """
 
     documents: Mapping[str, int]
     data: Analysis
     loss: StaticLoss | None
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as a JSON document has it."""
+        """Return the result as `--json` prints it."""
         compared = None if self.loss is None else self.loss.to_dict()
         return {"documents": dict(self.documents), **self.data.to_dict(), "comparison": compared}
 
@@ -70,13 +75,31 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Declare the subcommand and its options."""
     parser = commands.add_parser(
         "analyze",
-        help="look at the lengths of a data set",
-        description="Show a data set's lengths, how uneven its batches are, and what a static set-up loses.",
+        help="analyse the lengths of a data set",
+        description="Show a data set's lengths, the imbalance of its batches, and the loss of a static "
+        "strategy.",
         epilog=_EXAMPLES,
     )
     parser.add_argument("data", nargs="*", metavar="DATA", help="files, globs, folders, or one RUN.toml")
     add_config_layers(parser)
     add_lengths_file(parser, required=False)
+    _add_record_options(parser)
+    add_batches(parser, required=False)
+    parser.add_argument(
+        "--replicas",
+        type=count,
+        metavar="N",
+        help=f"replicas to assign each batch to (default: --gpus, or {_REPLICAS} without it; fewer if half "
+        "of the batches have fewer sequences)",
+    )
+    add_cluster(parser, required=False)
+    add_memory(parser)
+    add_figure(parser, "; the comparison is drawn as NAME-compared")
+    add_json(parser, "the analysis")
+    parser.set_defaults(run=run)
+
+
+def _add_record_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--field",
         action="append",
@@ -87,7 +110,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--format",
         choices=("text", "chat", "completion", "tokens"),
-        help="what a record holds (default: text)",
+        help="content of a record (default: text)",
     )
     parser.add_argument(
         "--tokenizer",
@@ -102,24 +125,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--broken",
         choices=("refuse", "skip"),
-        help="what becomes of records that cannot be read (default: refuse)",
+        help="treatment of records that cannot be read (default: refuse)",
     )
     parser.add_argument(
         "--max-tokens", type=count, metavar="T", help="split longer documents (default: none)"
     )
-    add_batches(parser, required=False)
-    parser.add_argument(
-        "--replicas",
-        type=count,
-        metavar="N",
-        help=f"deal batches out to so many (default: as many as --gpus says, else {_REPLICAS}; fewer where "
-        "half of the batches have fewer sequences)",
-    )
-    add_cluster(parser, required=False)
-    add_memory(parser)
-    add_figure(parser, "; a comparison as NAME-compared")
-    add_json(parser, "everything")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -130,38 +140,38 @@ def run(arguments: argparse.Namespace) -> int:
     """
     _check(arguments)
     figures = _figures(arguments)
-    # Before the work, not after it.
+    # Checked before the work.
     if not arguments.json:
         require_tables()
     if figures:
         require_matplotlib()
         check_files_writable(*figures)
     with Progress() as progress:
-        account = _account(arguments, progress)
+        result = _analyze(arguments, progress)
         if figures:
             progress(f"drawing {arguments.figure}")
-            _draw(account, figures)
+            _draw(result, figures)
     if arguments.json:
-        sys.stdout.write(json_line(account.to_dict(), *figures))
+        sys.stdout.write(json_line(result.to_dict(), *figures))
     else:
-        _print(account)
+        _print(result)
         sys.stdout.write(written_to(*figures))
     return 0
 
 
-def _account(arguments: argparse.Namespace, progress: Progress) -> Account:
+def _analyze(arguments: argparse.Namespace, progress: Progress) -> Result:
     data = AnalyzedData.of(arguments, progress)
     lengths = compute_length_statistics(data.lengths, data.targets)
-    if data.draw is None:
-        return Account(documents=data.account, data=Analysis(lengths=lengths, batches=None), loss=None)
-    batches = data.draw()
+    if data.sample is None:
+        return Result(documents=data.account, data=Analysis(lengths=lengths, batches=None), loss=None)
+    batches = data.sample()
     analysis = Analysis(lengths=lengths, batches=_imbalance(arguments, batches))
     loss = None if arguments.profile is None else StaticLoss.of(arguments, batches, progress)
-    return Account(documents=data.account, data=analysis, loss=loss)
+    return Result(documents=data.account, data=analysis, loss=loss)
 
 
 def _figures(arguments: argparse.Namespace) -> list[Path]:
-    """Name the figures that are drawn: that of the data, and beside it that of the comparison."""
+    """Return the paths of the figures: one of the data and, if requested, one of the comparison."""
     figure: Path | None = arguments.figure
     if figure is None:
         return []
@@ -169,73 +179,72 @@ def _figures(arguments: argparse.Namespace) -> list[Path]:
     return [figure, figure.with_stem(f"{figure.stem}-compared")] if is_compared else [figure]
 
 
-def _draw(account: Account, figures: Sequence[Path]) -> None:
-    # Only now: most calls draw nothing, and the command works without matplotlib.
+def _draw(result: Result, figures: Sequence[Path]) -> None:
+    # Imported here: without a figure the command works without matplotlib.
     from hydraulis.report.data import data_figure
 
-    data_figure(account.data).save(figures[0])
-    if account.loss is not None:
-        account.loss.save(figures[1])
+    data_figure(result.data).save(figures[0])
+    if result.loss is not None:
+        result.loss.save(figures[1])
 
 
-def _print(account: Account) -> None:
-    loss, told = account.loss, data_account(account.documents)
-    if told:
-        left = format_count(account.documents["documents"], "document")
-        sys.stdout.write(f"{left} to train on; {', '.join(told)}\n")
-    print_analysis(account.data.lengths, account.data.batches, None if loss is None else str(loss))
+def _print(result: Result) -> None:
+    loss, left_out = result.loss, left_out_counts(result.documents)
+    if left_out:
+        documents = format_count(result.documents["documents"], "document")
+        sys.stdout.write(f"{documents} to train on; {', '.join(left_out)}\n")
+    print_analysis(result.data.lengths, result.data.batches, None if loss is None else str(loss))
     if loss is not None:
-        sys.stdout.write("\n" + contestant_table(loss.contestants, loss.profile))
+        sys.stdout.write("\n" + comparison_table(loss.planners, loss.profile))
 
 
 def _check(arguments: argparse.Namespace) -> None:
     if bool(arguments.data) == (arguments.lengths is not None):
-        message = "DATA and --lengths: give one of them, the data itself or a file of its lengths"
+        message = "give either DATA, the data itself, or --lengths, a file of its lengths"
         raise InvalidInputError(message, code="option_invalid")
     if (arguments.profile is None) != (arguments.gpus is None):
-        message = "--profile and --gpus: give both for a comparison, or neither"
+        message = "a comparison needs both --profile and --gpus: give both or neither"
         raise InvalidInputError(message, code="option_invalid")
-    if arguments.profile is not None and not draws_batches(arguments):
-        message = "--profile and --gpus compare batches: add --tokens-per-batch, the size of a batch"
+    if arguments.profile is not None and not has_batches(arguments):
+        message = "--profile and --gpus compare batches: add --tokens-per-batch, the tokens of a batch"
         raise InvalidInputError(message, code="option_invalid")
     if (overrides_of(arguments) or arguments.preset is not None) and not is_run(arguments):
-        message = "--preset, --model and --set are layers of a configuration: give its RUN.toml as DATA"
+        message = "--preset, --model and --set change a configuration: give its RUN.toml as DATA"
         raise InvalidInputError(message, code="option_invalid")
-    if arguments.replicas is not None and not draws_batches(arguments):
-        message = "--replicas assigns batches to replicas: add --tokens-per-batch, the size of a batch"
+    if arguments.replicas is not None and not has_batches(arguments):
+        message = "--replicas assigns batches to replicas: add --tokens-per-batch, the tokens of a batch"
         raise InvalidInputError(message, code="option_invalid")
     _check_records(arguments)
 
 
 def _check_records(arguments: argparse.Namespace) -> None:
-    """Refuse options that say how records are read where something else does."""
-    names = ["format", "tokenizer", "chat_template", "broken", "max_tokens"]
+    """Refuse options about records in a file of lengths, or where a configuration has them."""
+    names = ["format", "tokenizer", "chat_template_invalid", "broken", "max_tokens"]
     given = [name for name in names if getattr(arguments, name) is not None]
     if arguments.field and is_run(arguments):
         given.append("field")
     if given and (is_run(arguments) or arguments.lengths is not None):
         option = f"--{given[0].replace('_', '-')}"
-        says = "a configuration's section data" if is_run(arguments) else "a file of lengths"
-        message = f"{option} and {says}: {option} describes records of data files; leave it out"
+        other = "a configuration" if is_run(arguments) else "--lengths"
+        message = f"{option} is for records of data files, and cannot be combined with {other}; leave it out"
         if is_run(arguments):
             of_source = given[0] in ("format", "field")
-            message += f", or change data.{'sources' if of_source else given[0]} by --set or in the file"
+            message += f", or set data.{'sources' if of_source else given[0]} by --set or in the file"
         raise InvalidInputError(message, code="option_invalid")
 
 
-def _imbalance(arguments: argparse.Namespace, batches: DrawnBatches) -> BatchImbalance:
-    """Deal the batches out to the replicas that are asked for, or to as many as there are GPUs.
+def _imbalance(arguments: argparse.Namespace, batches: SampledBatches) -> BatchImbalance:
+    """Assign the batches to replicas, and measure their imbalance.
 
     Raises:
-        InvalidInputError: most batches have too few sequences for the replicas that are asked for (code
-            `option_invalid`).
+        InvalidInputError: Most batches have fewer sequences than `--replicas` (code `option_invalid`).
     """
-    asked: int | None = arguments.replicas
-    found = compute_batch_imbalance(batches.lengths, asked or arguments.gpus or _REPLICAS)
-    if asked is not None and found.replicas < asked:
+    wanted: int | None = arguments.replicas
+    found = compute_batch_imbalance(batches.lengths, wanted or arguments.gpus or _REPLICAS)
+    if wanted is not None and found.replicas < wanted:
         message = (
-            f"--replicas {asked:,} would leave replicas empty: half of the batches have at most "
-            f"{format_count(found.replicas, 'sequence')}; give no more than that, or draw larger batches by "
+            f"--replicas {wanted:,} would leave replicas empty: half of the batches have at most "
+            f"{format_count(found.replicas, 'sequence')}; lower --replicas to that, or raise "
             "--tokens-per-batch"
         )
         raise InvalidInputError(message, code="option_invalid")

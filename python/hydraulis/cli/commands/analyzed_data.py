@@ -1,4 +1,4 @@
-"""What `hydraulis analyze` looks at: the sequences that its options, a file of lengths or a run name."""
+"""The sequences that `hydraulis analyze` reads: from data files, a file of lengths, or a run's data."""
 
 import argparse
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis.cli.commands.batches import DrawnBatches, drawn, first_batches
+from hydraulis.cli.commands.batches import SampledBatches, first_batches, sample_batches
 from hydraulis.cli.options import BATCH_OPTION, overrides_of
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.config.data import DataConfig
@@ -23,73 +23,73 @@ from hydraulis.data.sources.prepare import PreparedSource, prepare_sources
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner import read_lengths
 
-# Whole documents, unless a limit is asked for.
+# Default of --max-tokens: documents stay whole.
 _NO_LIMIT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class AnalyzedData:
-    """All sequences of what is analysed.
+    """All sequences of the analysed data.
 
     Attributes:
-        lengths: in tokens.
-        targets: target counts of the same sequences.
-        account: counts of documents and of what is not trained as it stands in the files; empty of lengths.
-        draw: draws the batches that are asked for; None if none are.
+        lengths: Tokens of each sequence, int64 [sequences].
+        targets: Target tokens of each sequence, int64 [sequences].
+        account: Counts of documents and of those left out or changed, as `Dataset.account` returns them;
+            empty for a file of lengths.
+        sample: Function that samples the batches of the options; None without batches.
     """
 
     lengths: npt.NDArray[np.int64]
     targets: npt.NDArray[np.int64]
     account: Mapping[str, int]
-    draw: Callable[[], DrawnBatches] | None
+    sample: Callable[[], SampledBatches] | None
 
     @classmethod
     def of(cls, arguments: argparse.Namespace, progress: Progress) -> Self:
-        """Read them.
+        """Read the data.
 
         Raises:
-            InvalidInputError: a configuration names no data (code `option_invalid`), or what reading
-                raises.
+            HydraulisError: A configuration names no data (code `option_invalid`), or the data are refused.
         """
         if arguments.lengths is not None:
             lengths = read_lengths(
                 arguments.lengths, arguments.field[0] if arguments.field else None, progress
             )
-            draw = partial(drawn, arguments, lengths, progress) if draws_batches(arguments) else None
-            return cls(lengths, lengths - 1, {}, draw)
+            sample = partial(sample_batches, arguments, lengths, progress) if has_batches(arguments) else None
+            return cls(lengths, lengths - 1, {}, sample)
         config = _of_run(arguments) if is_run(arguments) else _of_options(arguments)
         train = open_sources(config, _prepared(config, progress)).train
         broken = train.broken_note()
         if broken:
             with progress.aside():
                 sys.stderr.write(f"{broken}\n")
-        if not draws_batches(arguments):
+        if not has_batches(arguments):
             return cls(train.lengths, train.target_counts, train.account(), None)
         sampler = make_sampler(config, train, arguments.seed)
         key = BATCH_OPTION if arguments.tokens_per_batch is not None else f"data.{config.budget_key}"
-        draw = partial(first_batches, key, sampler, train.lengths, arguments.count, progress)
-        return cls(train.lengths, train.target_counts, train.account(), draw)
+        sample = partial(first_batches, key, sampler, train.lengths, arguments.count, progress)
+        return cls(train.lengths, train.target_counts, train.account(), sample)
 
 
 def is_run(arguments: argparse.Namespace) -> bool:
-    """Tell whether DATA is the configuration of a run."""
+    """Whether DATA is the configuration of a run."""
     return len(arguments.data) == 1 and arguments.data[0].endswith(".toml")
 
 
-def draws_batches(arguments: argparse.Namespace) -> bool:
-    """Tell whether batches are drawn: the options say how large they are, or a run does."""
+def has_batches(arguments: argparse.Namespace) -> bool:
+    """Whether the options or a run's configuration set the size of batches."""
     return is_run(arguments) or arguments.tokens_per_batch is not None
 
 
 def _prepared(config: DataConfig, progress: Progress) -> list[PreparedSource]:
-    """Index what is not indexed yet; an interrupt says what becomes of what was done."""
+    """Index the data as far as they are not; after an interrupt, print that the index is kept."""
     progress("opening the data")
     try:
         prepared = prepare_sources(config, progress.share("indexing"))
     except KeyboardInterrupt:
         with progress.aside():
-            kept = f"what is indexed is kept in {config.index_directory}; the same command goes on from it\n"
-            sys.stderr.write(kept)
+            where = config.index_directory
+            sys.stderr.write(f"the index so far is kept in {where}; the same command continues it\n")
         raise
     progress("opening the data")
     return prepared
@@ -98,9 +98,7 @@ def _prepared(config: DataConfig, progress: Progress) -> list[PreparedSource]:
 def _of_run(arguments: argparse.Namespace) -> DataConfig:
     config = load_data_section(arguments.data[0], overrides_of(arguments), arguments.preset)
     if not config.sources:
-        message = (
-            f"'{arguments.data[0]}' has no data.sources, so there is nothing to read; name files instead"
-        )
+        message = f"'{arguments.data[0]}' has no data.sources; name files as DATA instead"
         raise InvalidInputError(message, code="option_invalid")
     if arguments.tokens_per_batch is None:
         return config
@@ -113,7 +111,7 @@ def _of_options(arguments: argparse.Namespace) -> DataConfig:
             {"files": arguments.data, "format": arguments.format or "text", "fields": arguments.field}
         ],
         "tokenizer": arguments.tokenizer or "bytes",
-        "chat_template": arguments.chat_template or "",
+        "chat_template_invalid": arguments.chat_template or "",
         "broken": arguments.broken or "refuse",
         "max_tokens": arguments.max_tokens or _NO_LIMIT,
         "tokens_per_batch": arguments.tokens_per_batch or 1,

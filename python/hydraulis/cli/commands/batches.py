@@ -1,4 +1,4 @@
-"""Batches drawn from data, in one way for all commands: as training draws them."""
+"""Batches sampled from data in the same way as in training, for several commands."""
 
 import argparse
 import sys
@@ -17,23 +17,28 @@ Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnBatches:
+class SampledBatches:
     """The sequences of each batch.
 
     Attributes:
-        lengths: tokens of each.
-        places: where each stands in the data, from 0.
+        lengths: Tokens of each sequence, int64 [sequences], by batch.
+        places: Position of each sequence in the data, from 0, int64 [sequences], by batch.
     """
 
     lengths: Sequence[Integers]
     places: Sequence[Integers]
 
 
-def drawn(arguments: argparse.Namespace, lengths: Integers, progress: Progress) -> DrawnBatches:
-    """Draw the batches that `--tokens-per-batch`, `--count` and `--seed` ask for; see `first_batches`.
+def sample_batches(arguments: argparse.Namespace, lengths: Integers, progress: Progress) -> SampledBatches:
+    """Sample batches by `--tokens-per-batch`, `--count` and `--seed`; see `first_batches`.
+
+    Args:
+        arguments: Options of the command.
+        lengths: Tokens of each sequence of the data, int64 [sequences].
+        progress: Progress of the command.
 
     Raises:
-        InvalidInputError: the seed is negative (code `argument_invalid`).
+        InvalidInputError: The seed is negative (code `argument_invalid`).
     """
     sampler = BatchSampler(lengths, arguments.tokens_per_batch, arguments.seed)
     return first_batches(BATCH_OPTION, sampler, lengths, arguments.count, progress)
@@ -41,17 +46,24 @@ def drawn(arguments: argparse.Namespace, lengths: Integers, progress: Progress) 
 
 def first_batches(
     budget: str, sampler: BatchSampler, lengths: Integers, count: int, progress: Progress
-) -> DrawnBatches:
-    """Draw the first batches of a sampler of sequences of these lengths.
+) -> SampledBatches:
+    """Sample the first batches of a sampler.
 
-    If they repeat the same few sequences, standard error says so, with what their budget is called.
+    Standard error has a note if the batches repeat the same few sequences.
+
+    Args:
+        budget: Name of the option or key that sets the tokens of a batch, for that note.
+        sampler: Sampler of the data.
+        lengths: Tokens of each sequence of the data, int64 [sequences].
+        count: Number of batches.
+        progress: Progress of the command.
     """
-    said = describe_repeats(budget, sampler, lengths)
-    if said:
+    note = describe_repeats(budget, sampler, lengths)
+    if note:
         with progress.aside():
-            sys.stderr.write(f"{said}\n")
+            sys.stderr.write(f"{note}\n")
     places = []
     for index in range(count):
-        progress("drawing batches", index, count)
+        progress("sampling batches", index, count)
         places.append(sampler.batch(index).documents)
-    return DrawnBatches(lengths=[lengths[of_batch] for of_batch in places], places=places)
+    return SampledBatches(lengths=[lengths[of_batch] for of_batch in places], places=places)

@@ -1,4 +1,4 @@
-"""`hydraulis check`: what can be known of a run before any rank starts."""
+"""`hydraulis check`: checks of a run that need no rank."""
 
 import argparse
 import dataclasses
@@ -25,10 +25,10 @@ examples:
   hydraulis check run.toml --gpus 2 --resume runs/demo
   hydraulis check run.toml --preset nodes --gpus 64 --gpus-per-node 8 --json
 
-Each line is one look at the run: `ok`, `warning` where it would start, but hardly as it is meant, `later`
-where only the run itself can tell or a refusal above comes first, or `refused` with what to do. Nothing is
-left behind and no rank is started; data that are not indexed yet are tried by their first records. It needs
-what training does: pip install 'hydraulis[train,data]'. Exit code 2: something was refused.
+Each line is the result of one check: `ok`; `warning` if the run would start, but probably not as intended;
+`later` if the answer needs the run itself or follows from an earlier refusal; `refused` with a remedy. No
+rank is started and no file is left behind. Of data without an index, the first records are read. The checks
+need the packages of training: pip install 'hydraulis[train,data]'. Exit code 2: a check is refused.
 """
 _NODE = 8
 
@@ -37,22 +37,22 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Declare the subcommand and its options."""
     parser = commands.add_parser(
         "check",
-        help="look at a run before it is started",
-        description="Look at all of a run that can be known before any rank starts.",
+        help="check a run before it is started",
+        description="Check everything about a run that needs no rank.",
         epilog=_EXAMPLES,
     )
     add_run_config(parser)
     add_resume(parser)
-    add_gpus(parser, f"all, at most {_NODE}")
+    add_gpus(parser, f"--gpus, at most {_NODE}")
     add_json(parser, "all findings")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look and print.
+    """Run the checks, and print each finding as soon as it is known.
 
     Returns:
-        0, with warnings too; 2 if anything is refused.
+        0 without refusals; 2 otherwise.
     """
     cluster = Cluster(arguments.gpus, arguments.gpus_per_node or min(arguments.gpus, _NODE))
 
@@ -83,12 +83,12 @@ def _findings(arguments: argparse.Namespace, cluster: Cluster, progress: Progres
     except HydraulisError as error:
         yield Finding(name=name, status="refused", text=str(error), code=error.code)
         return
-    yield Finding(name=name, status="ok", text=f"{arguments.config} is a run's")
+    yield Finding(name=name, status="ok", text=f"{arguments.config} is valid")
     progress("loading torch")
     require_torch("hydraulis check")
-    # Only now: a configuration is refused without torch.
+    # Imported here: a refused configuration needs no torch.
     from hydraulis.preflight.run import preflight
 
-    # What a preset gives has that in front of its name.
-    memory_asked = not loaded.origins["planner.memory_mib"].startswith("preset ")
-    yield from preflight(loaded.config, cluster, progress, memory_asked=memory_asked)
+    # The origin of a preset's value is `preset NAME`.
+    is_memory_set = not loaded.origins["planner.memory_mib"].startswith("preset ")
+    yield from preflight(loaded.config, cluster, progress, is_memory_set=is_memory_set)

@@ -1,4 +1,4 @@
-"""`hydraulis config`: the effective configuration of a run, and where each value comes from."""
+"""`hydraulis config`: the effective configuration of a run, with the origin of each value."""
 
 import argparse
 import json
@@ -15,9 +15,10 @@ examples:
   hydraulis config examples/demo.toml --preset laptop > effective.toml
   hydraulis config examples/demo.toml --json
 
-What is printed is a configuration again, with every default. Behind each value stands where it comes from:
-`default`, `preset NAME`, the path of the file or of a model's config.json, or `--set`. `left out of` a
-config.json is what follows from the model's family; `model.path of` the file, what its folder brings.
+The output is a complete configuration, defaults included. A comment after each value names its origin:
+`default`, `preset NAME`, the path of the file or of a model's config.json, or `--set`. A value that follows
+from the model's family has the origin `left out of` a config.json; one from the files of model.path has
+`model.path of` the configuration.
 """
 
 
@@ -26,7 +27,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = commands.add_parser(
         "config",
         help="print a run's effective configuration",
-        description="Print the effective configuration of a run, and where each value comes from.",
+        description="Print the effective configuration of a run, with the origin of each value.",
         epilog=_EXAMPLES,
     )
     add_run_config(parser)
@@ -35,7 +36,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read and print.
+    """Read the configuration and print it.
 
     Returns:
         0.

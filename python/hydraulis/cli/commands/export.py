@@ -1,4 +1,4 @@
-"""`hydraulis export`: makes a Hugging Face model folder of a checkpoint."""
+"""`hydraulis export`: writes a checkpoint as a Hugging Face model."""
 
 import argparse
 import sys
@@ -15,8 +15,8 @@ examples:
   hydraulis export runs/demo --output model
   hydraulis export runs/demo/checkpoints/step-00000048 --output model --dtype bfloat16
 
-Of a run it is the newest complete checkpoint. The folder has config.json, the parameters as safetensors, and
-the tokenizer's files if the run was begun from a model that had them; transformers loads it.
+For a run, its newest complete checkpoint is exported. The folder gets config.json, the parameters as
+safetensors files, and the initial model's tokenizer files, if it had any; transformers can load it.
 """
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -25,26 +25,32 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Declare the subcommand and its options."""
     parser = commands.add_parser(
         "export",
-        help="make a Hugging Face model of a checkpoint",
+        help="write a checkpoint as a Hugging Face model",
         description="Write the parameters of a checkpoint as a Hugging Face model folder.",
         epilog=_EXAMPLES,
     )
-    parser.add_argument("source", metavar="RUN|CHECKPOINT", type=Path, help="the folder of either")
-    parser.add_argument("--output", required=True, metavar="FOLDER", type=Path, help="the folder to make")
     parser.add_argument(
-        "--dtype", choices=DTYPES, default="float32", help="of the parameters (default: float32)"
+        "source", metavar="RUN|CHECKPOINT", type=Path, help="the folder of a run or of a checkpoint"
     )
-    add_json(parser, "what was written")
+    parser.add_argument("--output", required=True, metavar="FOLDER", type=Path, help="the folder to create")
+    parser.add_argument(
+        "--dtype", choices=DTYPES, default="float32", help="type of the parameters (default: float32)"
+    )
+    add_json(parser, "the exported checkpoint")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the folder, and say where it is.
+    """Write the folder and print its path.
+
+    Returns:
+        0.
 
     Raises:
-        InvalidInputError: there is no checkpoint (code `checkpoint_missing`), or see `export`.
+        InvalidInputError: There is no checkpoint (code `checkpoint_missing`), or the folder cannot be written
+            (see `check_output` and `export`).
     """
-    # Before torch is loaded, which takes seconds.
+    # Checked before torch is loaded, which takes seconds.
     checkpoint = checkpoint_of(arguments.source)
     check_output(arguments.output)
     require_torch("hydraulis export")
@@ -57,8 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
         dtype = getattr(torch, arguments.dtype)
         export(checkpoint, arguments.output, dtype, progress=progress.share("exporting"))
     if arguments.json:
-        account = {"checkpoint": str(checkpoint), "dtype": arguments.dtype}
-        sys.stdout.write(json_line(account, *sorted(arguments.output.iterdir())))
+        document = {"checkpoint": str(checkpoint), "dtype": arguments.dtype}
+        sys.stdout.write(json_line(document, *sorted(arguments.output.iterdir())))
     else:
         sys.stdout.write(f"{checkpoint} as {arguments.dtype}\n{written_to(arguments.output)}")
     return 0

@@ -1,4 +1,4 @@
-"""`hydraulis pack`: packs a data set into windows, and writes which sequences stand together."""
+"""`hydraulis pack`: packs a data set into context windows, and writes the sequences of each window."""
 
 import argparse
 import sys
@@ -17,10 +17,10 @@ examples:
   hydraulis pack --lengths examples/lengths.txt --window 32768 --output windows.npz
   hydraulis pack --lengths records.jsonl --field num_tokens --window 8192 --output windows.npz --json
 
-A lengths file is text with one length per line, a one-dimensional integer .npy array, which is mapped and not
-read whole, or .jsonl with a field that is the length or a list of tokens. In the output, window i holds
+A lengths file is text with one length per line, a one-dimensional integer .npy array, which is memory-mapped,
+or .jsonl with a field that is the length or a list of tokens. In the output, window i holds
   sequences[window_offsets[i]:window_offsets[i + 1]]
-which are places in the lengths file, from 0. The windows with the longest sequences come first.
+as positions in the lengths file, from 0. Windows with the longest sequences come first.
 """
 
 
@@ -28,7 +28,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Declare the subcommand and its options."""
     parser = commands.add_parser(
         "pack",
-        help="pack a data set into windows",
+        help="pack a data set into context windows",
         description="Pack the sequences of a data set into few windows of one length (best-fit decreasing).",
         epilog=_EXAMPLES,
     )
@@ -37,16 +37,16 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--output",
         required=True,
-        type=PathEnding((".npz",), "the windows are written as arrays of numpy"),
+        type=PathEnding((".npz",), "the format is numpy's archive of arrays"),
         metavar="FILE.npz",
-        help="where the windows are written",
+        help="the file to write",
     )
-    add_json(parser, "the account")
+    add_json(parser, "the result")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Pack, write, and print the account.
+    """Pack the sequences, write the windows, and print their number.
 
     Returns:
         0.
@@ -61,13 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
             window_offsets=windows.window_offsets,
             window_tokens=windows.window_tokens,
         )
-    account = _json if arguments.json else _readable
-    sys.stdout.write(account(windows, arguments.output))
+    describe = _json if arguments.json else _text
+    sys.stdout.write(describe(windows, arguments.output))
     return 0
 
 
 def _json(windows: Windows, output: Path) -> str:
-    account = {
+    document = {
         "sequences": len(windows.sequences),
         "tokens": windows.tokens,
         "windows": len(windows),
@@ -75,10 +75,10 @@ def _json(windows: Windows, output: Path) -> str:
         "window_tokens": windows.window_tokens,
         "fill": windows.fill,
     }
-    return json_line(account, output)
+    return json_line(document, output)
 
 
-def _readable(windows: Windows, output: Path) -> str:
+def _text(windows: Windows, output: Path) -> str:
     return (
         f"{len(windows.sequences):,} sequences with {windows.tokens:,} tokens\n"
         f"in {len(windows):,} windows of {windows.window_tokens:,} tokens, {windows.fill:.2%} full; "

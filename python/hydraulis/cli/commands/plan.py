@@ -1,4 +1,4 @@
-"""`hydraulis plan`: plans one batch of lengths and says what was decided and why."""
+"""`hydraulis plan`: plans one batch of lengths, and explains the plan."""
 
 import argparse
 import sys
@@ -63,24 +63,24 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--prove",
         action="store_true",
-        help="look longer, and prove the plan to be nearer to the best (takes several times as long)",
+        help="search longer and tighten the lower bound (takes several times as long)",
     )
     parser.add_argument(
         "--trace", type=Path, metavar="FILE", help="write the predicted timeline as a trace for Perfetto"
     )
     add_figure(parser)
-    add_json(parser, "the plan itself")
+    add_json(parser, "the plan")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Plan, check, and print the account or the plan.
+    """Plan the batch, check the plan, and print its explanation or the plan.
 
     Returns:
-        0, or 1 when the plan breaks one of its promises, which is a defect of the planner.
+        0; 1 if the plan fails its check, which is a defect of the planner.
     """
     if arguments.figure:
-        # Before the work, not after it.
+        # Checked before the work.
         require_matplotlib()
     check_files_writable(arguments.trace, arguments.figure)
     profile = load_profile(arguments.profile)
@@ -98,22 +98,22 @@ def run(arguments: argparse.Namespace) -> int:
         lengths = read_lengths(arguments.lengths, arguments.field, progress)
         progress(f"planning {len(lengths):,} sequences")
         plan = planner.plan(lengths)
-        broken = planner.check(plan, lengths)
-        if not broken:
+        violations = planner.check(plan, lengths)
+        if not violations:
             _write(arguments, planner, plan, progress)
-    if broken:
+    if violations:
         sys.stderr.write(
-            f"hydraulis: internal error: the plan breaks {len(broken)} promises; please report it\n"
+            f"hydraulis: internal error: the plan fails {len(violations)} checks; please report it\n"
         )
-        sys.stderr.writelines(f"  {promise}\n" for promise in broken)
+        sys.stderr.writelines(f"  {violation}\n" for violation in violations)
         return EXIT_INTERNAL
-    account = plan.explain() + written_to(arguments.trace, arguments.figure)
-    sys.stdout.write(plan.to_json() + "\n" if arguments.json else account)
+    text = plan.explain() + written_to(arguments.trace, arguments.figure)
+    sys.stdout.write(plan.to_json() + "\n" if arguments.json else text)
     return 0
 
 
 def _write(arguments: argparse.Namespace, planner: Planner, plan: Plan, progress: Progress) -> None:
-    """Write the files that were asked for."""
+    """Write the requested files."""
     step = planner.simulate(plan)
     timelines = {PLANNED: step.timelines}
     if arguments.trace:

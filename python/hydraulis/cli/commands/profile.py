@@ -1,4 +1,4 @@
-"""`hydraulis profile`: measures what a model costs on the ranks at hand, and writes a cost profile."""
+"""`hydraulis profile`: measures a cost profile on ranks, or refines that of a run."""
 
 import argparse
 import dataclasses
@@ -12,8 +12,8 @@ from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.options import PathEnding, add_config_layers, add_json, count, overrides_of, written_to
 from hydraulis.cli.ranks.local_ranks import end_with_parent, run_local_ranks
-from hydraulis.cli.ranks.rank import is_rank, report_as_rank
-from hydraulis.cli.tables.profile_table import describe
+from hydraulis.cli.ranks.report import is_rank, report_as_rank
+from hydraulis.cli.tables.profile_table import profile_table
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.config.planner import SEARCH
 from hydraulis.config.run import RunConfig, load
@@ -34,10 +34,10 @@ examples:
       --output profile.json
   hydraulis profile --refine runs/demo --output refined.json
 
-Model, type, checkpointing, kind of context parallelism, memory and the longest sequence are those of the
-run's configuration, so that training and `hydraulis plan --profile FILE` take the profile. What was timed is
-kept in OUTPUT.measurements.jsonl: the same command again goes on from it. With --refine no rank is started:
-the profile of a finished run is fitted again, to the times that the run recorded.
+Model, dtype, activation checkpointing, kind of context parallelism, memory and longest sequence come from the
+run's configuration: training and `hydraulis plan --profile FILE` accept the profile. Measurements are kept in
+OUTPUT.measurements.jsonl, and the same command continues them. With --refine no rank is started: the profile
+of a finished run is fitted again to the times that the run recorded.
 """
 
 _PURPOSE = "hydraulis profile"
@@ -53,18 +53,18 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument("config", nargs="?", metavar="RUN.toml", help="the configuration of a run")
     parser.add_argument(
-        "--refine", type=Path, metavar="RUN", help="the folder of a run to learn from instead"
+        "--refine", type=Path, metavar="RUN", help="the folder of a run whose times refine its profile"
     )
     add_config_layers(parser)
     parser.add_argument(
         "--output",
         required=True,
-        type=PathEnding((".json",), "a profile is JSON"),
+        type=PathEnding((".json",), "the format is JSON"),
         metavar="FILE.json",
         help="the profile to write",
     )
     parser.add_argument(
-        "--ranks", type=count, metavar="N", help="start so many ranks here (under torchrun: leave it out)"
+        "--ranks", type=count, metavar="N", help="number of ranks to start here (not under torchrun)"
     )
     parser.add_argument(
         "--schemes", metavar="LIST", help="schemes separated by ';' (default: those of the run's strategies)"
@@ -73,49 +73,49 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--seconds",
         type=_positive,
         metavar="S",
-        help="begin no new pass after that (default: planner.profile_seconds)",
+        help="time after which no pass is begun (default: planner.profile_seconds)",
     )
     parser.add_argument(
         "--precision",
         type=_positive,
         default=0.01,
         metavar="SHARE",
-        help="measure a scheme no more once its median times are known to this (default: 0.01)",
+        help="relative precision of a scheme's median times that ends its measurement (default: 0.01)",
     )
     add_json(parser, "the profile")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, or refine, and write the profile; or start the ranks that do.
+    """Measure or refine a profile and write it, or start ranks that measure.
 
     Returns:
-        0; 130 when it was interrupted: what had been measured is kept.
+        0; 130 if it was interrupted, with the measurements kept.
 
     Raises:
-        InvalidInputError: neither a configuration nor a run was named, or both (code `option_invalid`), ranks
-            are missing (`not_torchrun`), the profile cannot be written (`file_unwritable`), or a value is
+        InvalidInputError: Both a configuration and a run are named, or neither (code `option_invalid`), there
+            are no ranks (`not_torchrun`), the profile cannot be written (`file_unwritable`), or a value is
             refused.
-        KeyboardInterrupt: the ranks that it started were interrupted; what had been measured is kept.
+        KeyboardInterrupt: The ranks it started were interrupted; their measurements are kept.
     """
     if (arguments.config is None) == (arguments.refine is None):
-        message = "give either the configuration of a run to measure, or --refine with the folder of a run"
+        message = "give either RUN.toml, to measure, or --refine with the folder of a run"
         raise InvalidInputError(message, code="option_invalid")
     if arguments.refine is not None:
         return _refine(arguments)
     if is_rank():
         if arguments.ranks is not None:
-            message = "--ranks starts ranks, and torchrun has already started this one: leave --ranks out"
+            message = "--ranks starts ranks, and torchrun has started them already: leave it out"
             raise InvalidInputError(message, code="option_invalid")
         end_with_parent()
         return _as_rank(arguments)
-    # All that is refused already here is said once, and no rank is started for it.
+    # Loaded here too: a refusal is printed once and starts no rank.
     _config(arguments)
     require_torch(_PURPOSE)
     if arguments.ranks is None:
         message = (
-            "profile measures on ranks, and there are none: add --ranks N to start N ranks here, or start "
-            "it as torchrun --standalone --nproc-per-node N -m hydraulis profile RUN.toml --output FILE.json"
+            "profile measures on ranks, and there are none: add --ranks N to start N ranks here, or start it "
+            "as torchrun --standalone --nproc-per-node N -m hydraulis profile RUN.toml --output FILE.json"
         )
         raise InvalidInputError(message, code="not_torchrun")
     check_files_writable(arguments.output)
@@ -123,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _for_ranks(arguments: argparse.Namespace) -> list[str]:
-    """Write the command's options again, without the number of ranks."""
+    """Return the command line of a rank: that of the command without `--ranks`."""
     words = ["profile", arguments.config, "--output", str(arguments.output)]
     words += ["--precision", str(arguments.precision)]
     words += ["--json"] if arguments.json else []
@@ -136,7 +136,7 @@ def _for_ranks(arguments: argparse.Namespace) -> list[str]:
 def _refine(arguments: argparse.Namespace) -> int:
     check_files_writable(arguments.output)
     require_torch(_PURPOSE)
-    # Only now: the command starts without torch.
+    # Imported here: the command starts without torch.
     from hydraulis.profile.refine import refine
 
     with Progress() as progress:
@@ -146,7 +146,7 @@ def _refine(arguments: argparse.Namespace) -> int:
 
 
 def _as_rank(arguments: argparse.Namespace) -> int:
-    """Be one rank of the measurement; what all of them are refused for, once they have met, is said once."""
+    """Measure as one rank. The first rank reports errors that all ranks share."""
     config = _config(arguments)
     require_torch(_PURPOSE)
     from hydraulis.runtime.ranks.device import choose_device
@@ -167,7 +167,7 @@ def _config(arguments: argparse.Namespace) -> RunConfig:
 def _measure(
     arguments: argparse.Namespace, config: RunConfig, device: "torch.device", stop: "StopRequest"
 ) -> int:
-    """Measure and write, with all other ranks."""
+    """Measure the profile and write it. Collective."""
     from datetime import timedelta
 
     import torch.distributed as dist
@@ -183,7 +183,7 @@ def _measure(
         on_rank_zero(lambda: check_files_writable(arguments.output))
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         schemes = _schemes(config, cluster, arguments.schemes)
-        # No data is read, so that epochs are no number of steps; none is trained anyway.
+        # A worker needs a number of steps, which train.epochs would take from the data; none is trained.
         train = dataclasses.replace(config.train, steps=config.train.steps or 1)
         worker = Worker(config.model, config.optimizer, train, schemes=schemes)
         file = arguments.output.with_name(arguments.output.name + ".measurements.jsonl")
@@ -194,21 +194,21 @@ def _measure(
             file=file,
         )
         if rank == 0:
-            sys.stderr.write(f"{_going_on(file)}{announcement(len(schemes), limits.seconds)}\n")
+            sys.stderr.write(f"{_continued(file)}{announcement(len(schemes), limits.seconds)}\n")
         with Progress() as progress:
             if rank == 0:
                 progress(WARMING_UP)
-            told = progress.share("measuring") if rank == 0 else lambda _share: None
-            profile = measured_profile(worker, schemes, limits, told, stop.agreed)
+            report = progress.share("measuring") if rank == 0 else lambda _share: None
+            profile = measured_profile(worker, schemes, limits, report, stop.agreed)
         if profile is None:
-            on_rank_zero(lambda: _say_what_is_kept(file))
+            on_rank_zero(lambda: _print_kept(file))
             return EXIT_INTERRUPTED
-        on_rank_zero(lambda: _finish(arguments, profile, lambda: describe(profile, cluster)))
+        on_rank_zero(lambda: _finish(arguments, profile, lambda: profile_table(profile, cluster)))
     return 0
 
 
 def _schemes(config: RunConfig, cluster: Cluster, named: str | None) -> list[Scheme]:
-    """Give those to measure; where the run's own need more ranks, say how to name others."""
+    """Return the schemes to measure: those of `--schemes`, else those of the run's strategies."""
     from hydraulis.runtime.planning.run_schemes import run_schemes
 
     try:
@@ -216,32 +216,32 @@ def _schemes(config: RunConfig, cluster: Cluster, named: str | None) -> list[Sch
     except InvalidInputError as error:
         if error.code != "strategy_unplaceable" or named is not None:
             raise
-        message = f"{error}, or name schemes to measure by --schemes"
+        message = f"{error}, or name the schemes to measure by --schemes"
         raise InvalidInputError(message, code=error.code) from None
 
 
-def _going_on(file: Path) -> str:
+def _continued(file: Path) -> str:
     from hydraulis.profile.record import count_observations
 
     number = count_observations(file)
-    return f"going on from {number:,} measurements in {file}: remove it to start again\n" if number else ""
+    return f"continuing after {number:,} measurements in {file}; remove it to start over\n" if number else ""
 
 
-def _say_what_is_kept(file: Path) -> None:
+def _print_kept(file: Path) -> None:
     from hydraulis.profile.record import count_observations
 
     number = count_observations(file)
-    kept = f"{number:,} measurements are kept in {file}; the same command goes on from them"
+    kept = f"{number:,} measurements are kept in {file}; the same command continues them"
     sys.stderr.write(f"{kept if number else 'nothing was measured yet'}\n")
 
 
 def _with_schemes(text: str | None, config: RunConfig) -> RunConfig:
-    """Let the run search among the schemes that were named, if any were."""
+    """Replace the run's strategies by a search over the named schemes, if there are any."""
     if text is None:
         return config
     schemes = tuple(part.strip() for part in text.split(";") if part.strip())
     if not schemes:
-        message = f"--schemes {text!r} names no scheme; write some, such as '<1>;<tp2>'"
+        message = f"--schemes = {text!r} names no scheme; name some, such as '<1>;<tp2>'"
         raise InvalidInputError(message, code="strategy_invalid")
     for scheme in schemes:
         Scheme(scheme)
@@ -249,15 +249,15 @@ def _with_schemes(text: str | None, config: RunConfig) -> RunConfig:
     return dataclasses.replace(config, planner=planner)
 
 
-def _finish(arguments: argparse.Namespace, profile: CostProfile, account: Callable[[], str]) -> None:
-    """Write the profile, before anything else can fail, and print it or what there is to say of it."""
+def _finish(arguments: argparse.Namespace, profile: CostProfile, describe: Callable[[], str]) -> None:
+    """Write the profile, and print it or its description."""
     with write_whole_file(arguments.output) as file:
         file.write((profile.to_json() + "\n").encode())
     if arguments.json:
-        # The file's is indented; parsing keeps every number as it is.
+        # On one line, unlike in the file.
         sys.stdout.write(json.dumps(json.loads(profile.to_json())) + "\n")
     else:
-        sys.stdout.write(account() + written_to(arguments.output))
+        sys.stdout.write(describe() + written_to(arguments.output))
 
 
 def _positive(text: str) -> float:

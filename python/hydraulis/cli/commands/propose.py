@@ -1,4 +1,4 @@
-"""`hydraulis propose`: chooses a short list of strategies for a whole run, and says what it costs."""
+"""`hydraulis propose`: chooses a short list of strategies for a run, and predicts its mean iteration."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import Cluster, CostProfile, Guess, LengthHistogram, Planner, propose, propose_paper
-from hydraulis.cli.commands.batches import drawn
+from hydraulis.cli.commands.batches import sample_batches
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,
@@ -37,12 +37,12 @@ examples:
   hydraulis propose --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
       --tokens-per-batch 200000 --method paper
 
-The file holds the lengths of the data set, or of a good sample of it; batches are drawn from them. A search
-draws more batches from the sequences of these, and weighs its list by all of them; the paper's list is
-weighed by the batches alone.
+The file has the lengths of the data set, or of a representative sample; batches are sampled from them. The
+search resamples further batches from the sequences of these, and evaluates its list on all of them; the
+paper's list is evaluated on the first batches alone.
 """
 _MOST_STRATEGIES = 8
-_TOGETHER = "  -: not known; the paper's program takes its strategies together, not one after the other"
+_TOGETHER = "  -: unknown; the paper's program chooses its strategies together, not one after another"
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -50,7 +50,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = commands.add_parser(
         "propose",
         help="choose a short list of strategies for a run",
-        description="Draw batches, and choose the few strategies that keep their mean iteration shortest.",
+        description="Sample batches, and choose the few strategies with their shortest mean iteration.",
         epilog=_EXAMPLES,
     )
     add_cluster(parser)
@@ -58,45 +58,44 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     add_batches(parser)
     add_memory(parser)
     parser.add_argument(
-        "-k", type=count, metavar="K", help=f"most strategies, of a search (default: {_MOST_STRATEGIES})"
+        "-k", type=count, metavar="K", help=f"most strategies of a search (default: {_MOST_STRATEGIES})"
     )
     parser.add_argument(
         "--context",
         type=count,
         metavar="T",
-        help="the longest sequence to admit (default: that of the lengths)",
+        help="longest sequence to admit (default: that of the lengths)",
     )
     parser.add_argument(
         "--method",
         choices=("search", "paper"),
         default="search",
-        help="choose among strategies found for the batches, or take all those of the Hydraulis paper's "
-        "dynamic program (default: search)",
+        help="choose among the strategies that a search finds for the batches, or take all strategies of the "
+        "Hydraulis paper's dynamic program (default: search)",
     )
-    add_json(parser, "the list and its figures")
+    add_json(parser, "the list and its predictions")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Propose and print.
+    """Choose the list and print it.
 
     Returns:
         0.
 
     Raises:
-        InvalidInputError: `-k` was given for the paper's program (code `option_invalid`).
+        InvalidInputError: `-k` is combined with the paper's program (code `option_invalid`).
     """
     if arguments.method == "paper" and arguments.k is not None:
         message = (
-            "-k and --method paper: the paper's program returns all strategies that it finds; leave one "
-            "option out"
+            "-k cannot be combined with --method paper, which takes all strategies it finds; leave one out"
         )
         raise InvalidInputError(message, code="option_invalid")
     profile = load_profile(arguments.profile)
     with Progress() as progress:
         data = read_lengths(arguments.lengths, arguments.field, progress)
         lengths = LengthHistogram(data)
-        batches = drawn(arguments, data, progress)
+        batches = sample_batches(arguments, data, progress)
         task = _Task(
             profile=profile,
             cluster=cluster_of(arguments, profile),
@@ -116,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    """What a list is chosen for."""
+    """The workload that a list is chosen for; see `ComparisonSetup`."""
 
     profile: CostProfile
     cluster: Cluster
@@ -129,7 +128,13 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A strategy, its share of the batches, and the mean iteration with it and those before it."""
+    """A strategy of the list.
+
+    Attributes:
+        strategy: Name of the strategy.
+        share: Share of the batches that run under it, from 0 to 1.
+        expected_ms: Mean iteration with this strategy and those before it; None if unknown.
+    """
 
     strategy: str
     share: float
@@ -138,49 +143,52 @@ class _Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _List:
-    """A list of strategies, and what it costs.
+    """A list of strategies, and its predicted times.
 
     Attributes:
-        batches: that were drawn from the lengths.
-        more_batches: that were drawn from the sequences of these; means and shares are of both.
-        expected_ms: mean iteration when each batch runs under the fastest of the list.
-        search_ms: mean iteration when each batch is searched for by itself.
-        guess: how far plans under the list go beyond what the profile has measured, in words; None if they do
-            not.
+        method: `search` or `paper`.
+        memory: Memory limit of the plans.
+        batches: Number of batches sampled from the lengths.
+        resampled_batches: Number of batches resampled from their sequences; means and shares include both.
+        strategies: Strategies of the list.
+        expected_ms: Mean iteration when each batch runs under the fastest strategy of the list.
+        search_ms: Mean iteration when each batch has a search of its own.
+        longest_admitted: Tokens of the longest sequence that a strategy of the list admits.
+        extrapolation: Extrapolation of the profile by plans under the list, in words; None without any.
     """
 
     method: str
     memory: MemoryRule
     batches: int
-    more_batches: int
+    resampled_batches: int
     strategies: Sequence[_Row]
     expected_ms: float
     search_ms: float
     longest_admitted: int
-    guess: str | None
+    extrapolation: str | None
 
     def to_json(self) -> str:
-        """Return everything on one line."""
+        """Return the list as JSON on one line."""
         return json.dumps(asdict(self))
 
     def explain(self) -> str:
-        """Return a table, what the list costs, and the list as `hydraulis plan` and a run take it."""
+        """Return a table, the predicted times, and the list as options of `hydraulis plan` and of a run."""
         names = [row.strategy for row in self.strategies]
-        by_cap = self.memory == "cap"
-        option = "" if by_cap else f" --memory {self.memory}"
+        is_default = self.memory == "cap"
+        option = "" if is_default else f" --memory {self.memory}"
         lines = [
             f"{'':>3}{'batches':>9}{'mean ms so far':>17}{'over search':>14}  strategy",
             *(self._line(place, row) for place, row in enumerate(self.strategies, start=1)),
             *([] if self.method == "search" else [_TOGETHER]),
             "",
-            f"mean iteration of {self._of_which()}: {self.expected_ms:.1f} ms, "
-            f"{self._apart(self.expected_ms)} {'below' if self._is_below(self.expected_ms) else 'over'} "
+            f"mean iteration of {self._describe_batches()}: {self.expected_ms:.1f} ms, "
+            f"{self._distance(self.expected_ms)} {'below' if self._is_below(self.expected_ms) else 'over'} "
             f"a search for each batch ({self.search_ms:.1f} ms)",
             f"longest admitted: {self.longest_admitted:,} tokens",
-            *([] if self.guess is None else [self.guess]),
+            *([] if self.extrapolation is None else [self.extrapolation]),
             f'for hydraulis plan: --strategies "{";".join(names)}"{option}',
             f"for a run's TOML: planner.strategies = {json.dumps(names)}",
-            *([] if by_cap else [f'and, to plan by the same rule: planner.memory = "{self.memory}"']),
+            *([] if is_default else [f'and, for the same memory limit: planner.memory = "{self.memory}"']),
             "",
         ]
         return "\n".join(lines)
@@ -190,30 +198,31 @@ class _List:
         over = "-" if row.expected_ms is None else self._over(row.expected_ms)
         return f"{place:>3}{format_percent(row.share):>9}{mean:>17}{over:>14}  {row.strategy}"
 
-    def _of_which(self) -> str:
-        given = format_count(self.batches, "batch", "batches")
-        return f"{given} and {self.more_batches:,} more of their sequences" if self.more_batches else given
+    def _describe_batches(self) -> str:
+        sampled = format_count(self.batches, "batch", "batches")
+        resampled = f" and {self.resampled_batches:,} resampled from them" if self.resampled_batches else ""
+        return f"{sampled}{resampled}"
 
     def _over(self, expected_ms: float) -> str:
-        return f"{'-' if self._is_below(expected_ms) else '+'}{self._apart(expected_ms)}"
+        return f"{'-' if self._is_below(expected_ms) else '+'}{self._distance(expected_ms)}"
 
-    def _apart(self, expected_ms: float) -> str:
+    def _distance(self, expected_ms: float) -> str:
         return format_percent(abs(expected_ms / self.search_ms - 1), 2)
 
     def _is_below(self, expected_ms: float) -> bool:
-        # As they are shown: sums of the same times in another order may differ in their last bits.
+        # Compared as displayed: sums of the same times in another order may differ in their last bits.
         is_below = round(expected_ms, 1) < round(self.search_ms, 1)
-        return is_below and self._apart(expected_ms) != format_percent(0, 2)
+        return is_below and self._distance(expected_ms) != format_percent(0, 2)
 
 
 def _by_search(task: _Task, k: int, progress: Progress) -> _List:
     searched = 0
 
-    def tell(step: str, done: int, of: int) -> None:
+    def report(step: str, done: int, total: int) -> None:
         nonlocal searched
         if step == "search":
-            searched = of
-        progress("searching for each batch" if step == "search" else "choosing strategies", done, of)
+            searched = total
+        progress("searching for each batch" if step == "search" else "choosing strategies", done, total)
 
     proposal = propose(
         task.profile,
@@ -222,25 +231,25 @@ def _by_search(task: _Task, k: int, progress: Progress) -> _List:
         k,
         context=task.context,
         memory=task.memory,
-        progress=tell,
+        progress=report,
     )
     return _List(
         method="search",
         memory=task.memory,
         batches=len(task.batches),
-        more_batches=searched - len(task.batches),
+        resampled_batches=searched - len(task.batches),
         strategies=[_Row(one.strategy, one.share, one.expected_ms) for one in proposal.strategies],
         expected_ms=proposal.expected_ms,
         search_ms=proposal.search_ms,
         longest_admitted=proposal.longest_admitted,
-        guess=_words(proposal.guess),
+        extrapolation=_words(proposal.guess),
     )
 
 
 def _by_paper(task: _Task, progress: Progress) -> _List:
     progress("choosing strategies")
     names = propose_paper(task.profile, task.cluster, task.lengths, context=task.context)
-    # The paper's program knows caps alone; what its list is worth may be asked by either rule.
+    # The paper's program uses token caps; its list can be evaluated under either memory limit.
     listed, search = (
         Planner(task.profile, task.cluster, strategies=strategies, memory=task.memory)
         for strategies in ([one.strategy for one in names], "search")
@@ -263,12 +272,12 @@ def _by_paper(task: _Task, progress: Progress) -> _List:
         method="paper",
         memory=task.memory,
         batches=batches,
-        more_batches=0,
+        resampled_batches=0,
         strategies=[_Row(name, chosen[name] / batches, None) for name in listed.strategies],
         expected_ms=expected_ms / batches,
         search_ms=search_ms / batches,
         longest_admitted=listed.longest_admitted,
-        guess=_words(guess),
+        extrapolation=_words(guess),
     )
 
 

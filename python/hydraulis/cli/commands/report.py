@@ -1,4 +1,4 @@
-"""`hydraulis report`: a run's folder as one HTML page with figures."""
+"""`hydraulis report`: the report of a run, one HTML page with figures."""
 
 import argparse
 import sys
@@ -20,8 +20,8 @@ examples:
   hydraulis report runs/demo
   hydraulis report runs/demo --output demo.html --png figures
 
-The page holds all it shows: it can be sent, kept, and opened without a network. A run that is under way can
-be reported too; its files are whole at any time.
+The page includes its figures and needs no network. A running training can be reported too: its files are
+complete after each step.
 """
 
 
@@ -29,24 +29,24 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Declare the subcommand and its options."""
     parser = commands.add_parser(
         "report",
-        help="write a training run's report: an HTML page with figures",
-        description="Draw what a run's folder holds: lengths, loss, strategies, balance, a timeline.",
+        help="write the report of a training run: an HTML page with figures",
+        description="Draw the lengths, loss, strategies, balance and timeline of a run.",
         epilog=_EXAMPLES,
     )
     parser.add_argument("folder", type=Path, metavar="RUN", help="the folder of a training run")
     parser.add_argument(
         "--output",
-        type=PathEnding((".html",), "the page is HTML"),
+        type=PathEnding((".html",), "the format is HTML"),
         metavar="FILE.html",
-        help="where the page is written (default: RUN/report.html)",
+        help="the page to write (default: RUN/report.html)",
     )
-    parser.add_argument("--png", type=Path, metavar="FOLDER", help="write each figure there as a PNG too")
-    add_json(parser, "the run's numbers")
+    parser.add_argument("--png", type=Path, metavar="FOLDER", help="folder to write each figure to as PNG")
+    add_json(parser, "the run's figures in numbers")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read, draw, write.
+    """Read the run, draw its figures, and write the page.
 
     Returns:
         0.
@@ -54,16 +54,16 @@ def run(arguments: argparse.Namespace) -> int:
     require_matplotlib()
     path = arguments.output or arguments.folder / REPORT
     files = [path]
-    # Without a run's folder it is not the page beside the run that is wrong.
+    # If RUN is no folder, read_run reports that instead of the page in it.
     check_files_writable(path if arguments.output or arguments.folder.is_dir() else None)
     if arguments.png:
         _check_folder(arguments.png)
     with Progress() as progress:
-        found = read_run(arguments.folder, progress)
+        trained = read_run(arguments.folder, progress)
         if arguments.png:
-            _make(arguments.png)
+            _create(arguments.png)
         with write_whole_file(path) as file:
-            page, sections, numbers = report(found, progress)
+            page, sections, numbers = report(trained, progress)
             file.write(page.encode())
         for done, section in enumerate(sections if arguments.png else ()):
             progress("writing pictures", done, len(sections))
@@ -77,20 +77,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_folder(folder: Path) -> None:
-    """Refuse a folder that cannot be made or written, without making it."""
-    with _named(folder):
+    """Refuse a folder that cannot be created or written, without creating it."""
+    with _naming(folder):
         check_folder_writable(nearest_existing(folder))
 
 
-def _make(folder: Path) -> None:
-    with _named(folder):
+def _create(folder: Path) -> None:
+    with _naming(folder):
         folder.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
-def _named(folder: Path) -> Iterator[None]:
+def _naming(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        message = f"folder '{folder}' cannot be made: {error.strerror or error}; name another one"
+        message = f"folder '{folder}' cannot be created: {error.strerror or error}; name another one"
         raise InvalidInputError(message, code="file_unwritable") from error

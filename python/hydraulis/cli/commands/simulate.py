@@ -1,4 +1,4 @@
-"""`hydraulis simulate`: planners and strategies side by side over many iterations of a workload."""
+"""`hydraulis simulate`: compares planners and strategies over many iterations of a workload."""
 
 import argparse
 import re
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from hydraulis._core import Link, RankMemory, Strategy
-from hydraulis.cli.commands.batches import drawn
+from hydraulis.cli.commands.batches import sample_batches
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,
@@ -22,7 +22,7 @@ from hydraulis.cli.options import (
     strategies_of,
     written_to,
 )
-from hydraulis.cli.tables.comparison_table import contestant_table
+from hydraulis.cli.tables.comparison_table import comparison_table
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import check_files_writable
@@ -43,15 +43,15 @@ examples:
   hydraulis simulate --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
       --tokens-per-batch 200000 --link 200,200,10 --slow-link 100 --messages --json
 
-Each batch is planned by each planner, and each plan's instruction lists are simulated. No planner knows of
-slow ranks, slow links and messages. `static` is the homogeneous strategy that is best for all batches
-together, kept for all of them and balanced by the same planner; `list` chooses for each batch from
---strategies, or from the profile's list; `search` needs none. With links, transfers of parameters and
-gradients are part of all times: `transfers` is what computation does not hide, `hidden` how much of them it
-does. The optimizer is not part of it. `memory` is what the fullest rank of all iterations holds, of what it
-may; --json has it by scheme and stage, too.
+Each planner plans each batch, and the plans' instruction lists are simulated. Planners do not know of slow
+ranks, slow links and messages. `static` keeps the homogeneous strategy that is best for all batches together,
+with plans by the same planner; `list` chooses a strategy for each batch from --strategies or the profile's
+list; `search` searches for one. With links, all times include transfers of parameters and gradients:
+`transfers` is the exposed part, `overlapped` the share that computation overlaps. The optimizer is not
+included. `memory` is the fullest rank's share of its limit over all iterations; --json also has it by scheme
+and stage.
 """
-_HELD = ("reserved_bytes", "home_bytes", "held_bytes", "activation_bytes", "total_bytes")
+_MEMORY_FIELDS = ("reserved_bytes", "home_bytes", "held_bytes", "activation_bytes", "total_bytes")
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -59,7 +59,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = commands.add_parser(
         "simulate",
         help="compare planners and strategies over many iterations",
-        description="Draw batches, plan each by several planners, and simulate the iterations.",
+        description="Sample batches, plan each by several planners, and simulate the iterations.",
         epilog=_EXAMPLES,
     )
     add_cluster(parser)
@@ -69,7 +69,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--compare",
         default="static;list;search",
         metavar="LIST",
-        help="planners separated by ';': static, list, search, or a strategy to keep for all batches "
+        help="planners separated by ';': static, list, search, or a strategy for all batches "
         "(default: static;list;search)",
     )
     add_strategies(parser)
@@ -80,47 +80,47 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         default=[],
         type=_slow,
         metavar="RANK=FACTOR",
-        help="a rank that takes so many times as long; may be repeated",
+        help="a rank, and its time relative to other ranks; may be repeated",
     )
     add_link(parser)
     parser.add_argument(
         "--slow-link",
         metavar="RATES",
-        help="what the links do in fact, as --link (needed too), unknown to planners (default: as planned)",
+        help="actual link rates, as for --link (required too), unknown to planners (default: as --link)",
     )
     parser.add_argument(
         "--messages",
         action="store_true",
-        help="activations and their gradients take time between stages: what the profile has measured of "
-        "messages if its links are asked for, else by the same links",
+        help="simulate the time of activations and their gradients between stages, by the profile's measured "
+        "messages with --link profile, by the links otherwise",
     )
     add_figure(parser)
-    add_json(parser, "everything")
+    add_json(parser, "all results")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare, print, draw.
+    """Compare the planners, print the table, and draw the figure.
 
     Returns:
         0.
     """
     if arguments.figure:
-        # Before the work, not after it.
+        # Checked before the work.
         require_matplotlib()
     check_files_writable(arguments.figure)
     planners = _planners(arguments.compare)
     with Progress() as progress:
         setting = _setting(arguments, progress)
-        contestants = compare(setting, planners, progress)
+        results = compare(setting, planners, progress)
         title = _title(arguments, setting)
         if arguments.figure:
             progress(f"drawing {arguments.figure}")
-            comparison_figure(contestants, title).save(arguments.figure)
+            comparison_figure(results, title).save(arguments.figure)
     sys.stdout.write(
-        json_line(_document(arguments, setting, contestants), arguments.figure)
+        json_line(_document(arguments, setting, results), arguments.figure)
         if arguments.json
-        else f"{title}\n\n{contestant_table(contestants, setting.profile)}{written_to(arguments.figure)}"
+        else f"{title}\n\n{comparison_table(results, setting.profile)}{written_to(arguments.figure)}"
     )
     return 0
 
@@ -129,15 +129,15 @@ def _slow(text: str) -> tuple[int, float]:
     rank, _, factor = text.partition("=")
     if re.fullmatch(r"[0-9]{1,9}", rank) and re.fullmatch(r"[0-9]*\.?[0-9]+", factor):
         return int(rank), float(factor)
-    message = f"{text!r} must be a rank and how many times as long it takes, such as 5=1.3"
+    message = f"{text!r} must be a rank and its relative time, such as 5=1.3"
     raise argparse.ArgumentTypeError(message)
 
 
 def _planners(text: str) -> list[str]:
-    """Take apart what `--compare` was given.
+    """Parse the value of `--compare`.
 
     Raises:
-        InvalidInputError: it names nothing (code `config_value`), or what is neither a planner nor a strategy
+        InvalidInputError: It is empty (code `config_value`), or a name is neither a planner nor a strategy
             (`strategy_invalid`).
     """
     names = strategies_of(text)
@@ -159,28 +159,28 @@ def _planners(text: str) -> list[str]:
 
 
 def _setting(arguments: argparse.Namespace, progress: Progress) -> ComparisonSetup:
-    """Make what is compared under.
+    """Build the setting of the comparison.
 
     Raises:
-        InvalidInputError: rates are none (code `config_value`), needed and missing (`option_invalid`), or of
-            a model that is not known (`profile_invalid`).
+        InvalidInputError: Link rates are malformed (code `config_value`), required and missing
+            (`option_invalid`), or need the shape of a model that the profile lacks (`profile_invalid`).
     """
     profile = load_profile(arguments.profile)
     cluster = cluster_of(arguments, profile)
     listed = strategies_of(arguments.strategies)
     planned = link_rates_of(arguments, profile, cluster)
-    stated, actual = arguments.link, planned
+    actual_rates, actual = arguments.link, planned
     if arguments.slow_link is not None:
-        stated = arguments.slow_link
-        actual = resolve_link_rates("--slow-link", stated, profile, cluster)
+        actual_rates = arguments.slow_link
+        actual = resolve_link_rates("--slow-link", actual_rates, profile, cluster)
     if (planned is None or actual is None) and (arguments.slow_link is not None or arguments.messages):
         field = "--link" if planned is None else "--slow-link"
         message = (
-            "--slow-link and --messages need links, planned by and in fact, and there are none: state them "
-            f"by {field} NODE[,GPU[,MESSAGE]], on at least 2 GPUs"
+            "--slow-link and --messages need link rates, and there are none: set "
+            f"{field} NODE[,GPU[,MESSAGE]], with at least 2 GPUs"
         )
         raise InvalidInputError(message, code="option_invalid")
-    batches = drawn(arguments, read_lengths(arguments.lengths, arguments.field, progress), progress)
+    batches = sample_batches(arguments, read_lengths(arguments.lengths, arguments.field, progress), progress)
     return ComparisonSetup(
         profile=profile,
         cluster=cluster,
@@ -191,7 +191,7 @@ def _setting(arguments: argparse.Namespace, progress: Progress) -> ComparisonSet
         slowdowns=dict(arguments.slow),
         link=None if planned is None else Link.of_profile(profile, planned),
         actual_link=None if actual is None else Link.of_profile(profile, actual),
-        network=resolve_network(stated, profile, actual)
+        network=resolve_network(actual_rates, profile, actual)
         if arguments.messages and actual is not None
         else None,
     )
@@ -201,8 +201,8 @@ def _title(arguments: argparse.Namespace, setting: ComparisonSetup) -> str:
     slow = "".join(f"; rank {rank} {factor:g} times as slow" for rank, factor in setting.slowdowns.items())
     links = "" if setting.link is None else "; transfers by links"
     if arguments.slow_link is not None:
-        unit = "GB/s of a node, of a GPU, us a message"
-        links += f" of {arguments.link}, in fact of {arguments.slow_link} ({unit})"
+        unit = "GB/s of a node, of a GPU, us of a message"
+        links += f" of {arguments.link}, actual links {arguments.slow_link} ({unit})"
     messages = "" if setting.network is None else "; messages between stages take time"
     memory = "" if setting.memory == "cap" else f"; {setting.memory} memory"
     batches = format_count(len(setting.batches), "batch", "batches")
@@ -214,7 +214,7 @@ def _title(arguments: argparse.Namespace, setting: ComparisonSetup) -> str:
 
 
 def _document(
-    arguments: argparse.Namespace, setting: ComparisonSetup, contestants: Sequence[PlannerUnderTest]
+    arguments: argparse.Namespace, setting: ComparisonSetup, results: Sequence[PlannerUnderTest]
 ) -> dict[str, object]:
     planners = [
         {
@@ -224,17 +224,17 @@ def _document(
             "p99_ms": one.percentile_ms(99),
             "utilisation": one.utilisation,
             "shares": {part: one.parts_ms[part] / sum(one.parts_ms.values()) for part in PARTS},
-            "memory": None if one.memory is None else _held(one.memory),
+            "memory": None if one.memory is None else _memory(one.memory),
             "stage_memory": {
-                scheme: [_held(memory) for memory in stages] for scheme, stages in one.stage_memory.items()
+                scheme: [_memory(memory) for memory in stages] for scheme, stages in one.stage_memory.items()
             },
-            "guess": None if one.guess is None else str(one.guess),
+            "extrapolation": None if one.guess is None else str(one.guess),
             "strategies": dict(one.strategies.most_common()),
-            "transfers": {"transfer_ms": one.transfer_ms, "hidden_share": one.hidden_share},
+            "transfers": {"transfer_ms": one.transfer_ms, "overlapped_share": one.hidden_share},
             "iteration_ms": one.iteration_ms,
             "step_ms": one.step_ms,
         }
-        for one in contestants
+        for one in results
     ]
     return {
         "profile": setting.profile.name,
@@ -248,5 +248,5 @@ def _document(
     }
 
 
-def _held(memory: RankMemory) -> dict[str, float]:
-    return {name: getattr(memory, name) for name in _HELD}
+def _memory(memory: RankMemory) -> dict[str, float]:
+    return {name: getattr(memory, name) for name in _MEMORY_FIELDS}

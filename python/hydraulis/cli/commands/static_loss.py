@@ -1,4 +1,4 @@
-"""What the best static strategy loses against a strategy for each batch, on the same batches."""
+"""The loss of the best static strategy against a strategy for each batch, on the same batches."""
 
 import argparse
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from hydraulis._core import CostProfile
-from hydraulis.cli.commands.batches import DrawnBatches
+from hydraulis.cli.commands.batches import SampledBatches
 from hydraulis.cli.options import cluster_of
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.planner import load_profile
@@ -15,7 +15,14 @@ from hydraulis.planner.compare import ComparisonSetup, PlannerUnderTest, compare
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticLoss:
-    """What the best static strategy and the planner's own ones are predicted to take for the same batches."""
+    """Predicted times of the best static strategy and of a search for each batch.
+
+    Attributes:
+        profile: Cost profile of both planners.
+        gpus: GPUs of the cluster.
+        static: Result of the best static strategy.
+        search: Result of the search.
+    """
 
     profile: CostProfile
     gpus: int
@@ -23,8 +30,8 @@ class StaticLoss:
     search: PlannerUnderTest
 
     @classmethod
-    def of(cls, arguments: argparse.Namespace, batches: DrawnBatches, progress: Progress) -> Self:
-        """Plan the batches both ways, on the profile and the cluster that the options name."""
+    def of(cls, arguments: argparse.Namespace, batches: SampledBatches, progress: Progress) -> Self:
+        """Plan and simulate the batches both ways, with the profile and cluster of the options."""
         profile = load_profile(arguments.profile)
         cluster = cluster_of(arguments, profile)
         setting = ComparisonSetup(
@@ -38,30 +45,30 @@ class StaticLoss:
         return cls(profile=profile, gpus=cluster.gpus, static=static, search=search)
 
     @property
-    def contestants(self) -> tuple[PlannerUnderTest, PlannerUnderTest]:
-        """Both of them."""
+    def planners(self) -> tuple[PlannerUnderTest, PlannerUnderTest]:
+        """The results of both planners, the static one first."""
         return self.static, self.search
 
     @property
     def strategy(self) -> str:
-        """The static one."""
+        """Best static strategy."""
         return self.static.name.removeprefix("static ")
 
     @property
     def ratio(self) -> float:
-        """How many times as long the static strategy takes."""
+        """Time of the static strategy relative to the search."""
         return self.static.mean_ms / self.search.mean_ms
 
     def __str__(self) -> str:
-        """Say it in a sentence."""
+        """Describe the comparison in a sentence."""
         return (
-            f"On {self.profile.name} with {self.gpus} GPUs the best static strategy, {self.strategy}, is "
-            f"predicted to take {self.static.mean_ms:,.0f} ms an iteration in the mean, and a strategy for "
-            f"each batch {self.search.mean_ms:,.0f} ms: the static one takes {self.ratio:.2f} times as long."
+            f"On {self.profile.name} with {self.gpus} GPUs the predicted mean iteration takes "
+            f"{self.static.mean_ms:,.0f} ms with the best static strategy, {self.strategy}, and "
+            f"{self.search.mean_ms:,.0f} ms with a strategy for each batch: {self.ratio:.2f} times as long."
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as a JSON document has it."""
+        """Return the comparison as `--json` prints it."""
         return {
             "profile": self.profile.name,
             "gpus": self.gpus,
@@ -69,12 +76,12 @@ class StaticLoss:
             "static_ms": self.static.mean_ms,
             "search_ms": self.search.mean_ms,
             "ratio": self.ratio,
-            "guesses": [str(one.guess) for one in self.contestants if one.guess],
+            "extrapolations": [str(one.guess) for one in self.planners if one.guess],
         }
 
     def save(self, figure: Path) -> None:
-        """Draw both."""
-        # Only now: most calls draw nothing, and the command works without matplotlib.
+        """Draw both planners into a file."""
+        # Imported here: without a figure the command works without matplotlib.
         from hydraulis.report.comparison import comparison_figure
 
-        comparison_figure(self.contestants, f"{self.profile.name} on {self.gpus} GPUs").save(figure)
+        comparison_figure(self.planners, f"{self.profile.name} on {self.gpus} GPUs").save(figure)

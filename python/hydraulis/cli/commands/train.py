@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.options import add_json, add_resume, add_run_config, json_line, with_resume
 from hydraulis.cli.parser import Parser
-from hydraulis.cli.ranks.rank import report_as_rank, report_before_meeting
-from hydraulis.cli.terminal.output import lasting_output
+from hydraulis.cli.ranks.report import report_as_rank, report_before_meeting
+from hydraulis.cli.terminal.output import tolerating_lost_output
 from hydraulis.config.run import RunConfig, load
 from hydraulis.errors import HydraulisError
 from hydraulis.extras import require_torch
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         require_torch("training")
     except HydraulisError as error:
         return report_before_meeting(_PROGRAM, error)
-    with lasting_output():
+    with tolerating_lost_output():
         return _run(config, as_json=parsed.json)
 
 

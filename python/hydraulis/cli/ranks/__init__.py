@@ -1,1 +1,1 @@
-"""Commands that run as several ranks, and how a rank ends."""
+"""Commands that run as several ranks: how these are started, and how they report errors."""

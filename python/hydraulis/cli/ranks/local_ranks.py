@@ -1,4 +1,4 @@
-"""Starts a command as several ranks on this machine, as torchrun would on each of many."""
+"""Local ranks: a command started as several processes on this machine, as torchrun does on each of many."""
 
 import ctypes
 import os
@@ -14,36 +14,36 @@ from contextlib import ExitStack, contextmanager
 from typing import IO
 
 from hydraulis.cli.exit import EXIT_REFUSED
-from hydraulis.cli.ranks.rank import PARENT
+from hydraulis.cli.ranks.report import PARENT
 
-# Ranks that are refused alike end one after the other; rank 0 has yet to say why.
+# Time that other ranks get after the first failure: rank 0 may report a shared refusal later than others.
 GRACE_S = 5.0
 POLL_S = 0.1
-_PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
+_PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 
 
 def run_local_ranks(num_ranks: int, arguments: Sequence[str]) -> int:
-    """Run `hydraulis ARGUMENTS` as that many ranks that talk over the loopback interface, and wait for all.
+    """Run `hydraulis ARGUMENTS` as several ranks over the loopback interface, and wait for their end.
 
-    A rank that fails ends the others. An interrupt or termination asks all of them to end, and is waited for.
-    What ranks refuse alike is said once, by rank 0.
+    A failed rank ends the others. An interrupt or termination is passed on to all ranks. An error that all
+    ranks share is printed by rank 0 alone.
 
     Args:
-        num_ranks: how many.
-        arguments: of the command, the same for each.
+        num_ranks: Number of ranks.
+        arguments: Command line of each rank.
 
     Returns:
         The exit code of the first rank that failed; 0 if none did.
 
     Raises:
-        KeyboardInterrupt: it was interrupted or terminated, and a rank ended before its work was done.
+        KeyboardInterrupt: The command was interrupted or terminated, and a rank ended with its work undone.
     """
     port = _free_port()
     with ExitStack() as stack, _requests() as requests:
-        said = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(1, num_ranks)]
+        outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(1, num_ranks)]
         ranks: list[subprocess.Popen[bytes]] = []
         try:
-            for rank, errors in enumerate([None, *said]):
+            for rank, errors in enumerate([None, *outputs]):
                 process = _start(rank, num_ranks, port, arguments, errors)
                 ranks.append(process)
             first = _wait(ranks, requests)
@@ -56,20 +56,20 @@ def run_local_ranks(num_ranks: int, arguments: Sequence[str]) -> int:
         if requests:
             raise KeyboardInterrupt
         if first > 0 and ranks[0].returncode != EXIT_REFUSED:
-            _repeat(said[first - 1])
+            _print_output(outputs[first - 1])
         return ranks[first].returncode
 
 
 def end_with_parent() -> None:
-    """Let a rank of `run_local_ranks` be terminated if what started it is killed; on Linux alone.
+    """Have a rank of `run_local_ranks` terminated when its parent is killed, on Linux.
 
-    Does nothing in any other process.
+    In other processes this does nothing.
     """
     parent = os.environ.get(PARENT)
     if parent is not None and sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != int(parent):
-            # It was killed before that.
+            # The parent was killed before the call.
             os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -85,23 +85,25 @@ def _start(
         "LOCAL_WORLD_SIZE": str(num_ranks),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        # Ranks share the cores: more threads than one each would wait for one another.
+        # Ranks share the cores: further threads would only wait for one another.
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": loopback,
     }
-    # In a group of its own a rank hears of a terminal's Ctrl-C from here alone, in one way at any time.
+    # A rank in a process group of its own gets a terminal's Ctrl-C from this process alone.
     command = [sys.executable, "-m", "hydraulis", *arguments]
     return subprocess.Popen(command, env=environment, stderr=errors, process_group=0)
 
 
 @contextmanager
 def _requests() -> Iterator[list[int]]:
-    """Collect the numbers of the signals that ask to end, instead of ending."""
+    """Collect the numbers of received signals that would end the process."""
     requests: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    # What was to be ignored, as under nohup, still is.
-    heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
-    previous = {number: signal.signal(number, lambda number, _: requests.append(number)) for number in heard}
+    # Signals that are ignored, as under nohup, stay ignored.
+    handled = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    previous = {
+        number: signal.signal(number, lambda number, _: requests.append(number)) for number in handled
+    }
     try:
         yield requests
     finally:
@@ -110,7 +112,7 @@ def _requests() -> Iterator[list[int]]:
 
 
 def _wait(ranks: "Sequence[subprocess.Popen[bytes]]", requests: Sequence[int]) -> int | None:
-    """Wait for all ranks, but not long once one has failed: the others may wait for it.
+    """Wait for all ranks, or for `GRACE_S` after the first failure: others may wait for the failed rank.
 
     Returns:
         The rank that failed first; None if none did.
@@ -132,11 +134,11 @@ def _failed(ranks: "Sequence[subprocess.Popen[bytes]]") -> int | None:
     return next((rank for rank, process in enumerate(ranks) if process.poll()), None)
 
 
-def _repeat(said: IO[bytes]) -> None:
-    """Say what a rank has said, which rank 0 has not."""
-    said.seek(0)
+def _print_output(output: IO[bytes]) -> None:
+    """Print a rank's collected standard error."""
+    output.seek(0)
     sys.stderr.flush()
-    shutil.copyfileobj(said, sys.stderr.buffer)
+    shutil.copyfileobj(output, sys.stderr.buffer)
     sys.stderr.flush()
 
 

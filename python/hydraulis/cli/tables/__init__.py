@@ -1,1 +1,1 @@
-"""Tables that commands print."""
+"""Tables and sentences that commands print."""

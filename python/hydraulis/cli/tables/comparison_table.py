@@ -1,4 +1,4 @@
-"""Planners that were compared, as a table."""
+"""The comparison of planners as a table."""
 
 from collections.abc import Sequence
 
@@ -11,54 +11,56 @@ _HEADINGS = {
     "slower_rank": "slow rank",
     "bubble": "bubble",
     "slower_replica": "slow replica",
-    "unused": "left out",
+    "unused": "unused",
     "transfers": "transfers",
 }
 _LEGEND = """\
-speed: against the first. memory: of the fullest GPU, of what it may hold. Else shares of all GPUs' time:
-slow rank, waiting for the slowest of a stage; bubble, stages for one another; slow replica, for the end of
-the iteration; left out, in no replica{transfers}."""
-_OF_TRANSFERS = "; transfers, what computing does not hide of them.\nhidden: the share that it does"
+speed: relative to the first planner. memory: of the fullest GPU, as a share of its limit. Other columns are
+shares of all GPUs' time: slow rank, waiting for the slowest rank of a stage; bubble, stages waiting for one
+another; slow replica, waiting for the slowest replica; unused, GPUs without a replica{transfers}."""
+_TRANSFERS_LEGEND = "; transfers,\nexposed ones. overlapped: the share of transfers that computation overlaps"
 
 
-def contestant_table(contestants: Sequence[PlannerUnderTest], profile: CostProfile) -> str:
-    """Return a row for each planner: times of steps, parts of all ranks' time, the fullest rank's memory.
+def comparison_table(planners: Sequence[PlannerUnderTest], profile: CostProfile) -> str:
+    """Return a row for each planner, the legend, and a note for each planner that extrapolates the profile.
 
-    Where there are transfers, what of them is not hidden is one of the parts, and their share that is
-    hidden a column of its own. Below stand what the columns are, and whose plans go beyond what the profile
-    has measured.
+    A row has times of steps, shares of all ranks' time, and the memory of the fullest rank. With transfers it
+    also has the exposed ones as a share of the time, and the overlapped share of all transfers.
 
     Args:
-        contestants: at least one; how many times as fast is told against the first.
-        profile: that they planned with.
+        planners: Planners with their results, at least one; speeds are relative to the first.
+        profile: Cost profile that the planners used.
     """
-    moved = any(one.parts_ms["transfers"] or any(one.hidden_ms) for one in contestants)
-    parts = [part for part in PARTS if moved or part != "transfers"]
-    width = max(10, *(len(one.name) for one in contestants))
+    has_transfers = any(one.parts_ms["transfers"] or any(one.hidden_ms) for one in planners)
+    parts = [part for part in PARTS if has_transfers or part != "transfers"]
+    width = max(10, *(len(one.name) for one in planners))
     head = f"{'':{width}}{'mean ms':>10}{'p50':>9}{'p99':>9}{'speed':>8}"
     head += "".join(f"{_HEADINGS[part]:>14}" for part in parts)
-    head += f"{'hidden':>9}" if moved else ""
+    head += f"{'overlapped':>12}" if has_transfers else ""
     head += f"{'memory':>10}"
-    first = contestants[0].mean_ms
+    first = planners[0].mean_ms
     lines = [
         head,
-        *(_row(one, width, first, parts) + _ends(one, profile, moved=moved) for one in contestants),
-        _LEGEND.format(transfers=_OF_TRANSFERS if moved else ""),
-        *(f"{one.name}: {one.guess}" for one in contestants if one.guess),
+        *(
+            _times(one, width, first, parts) + _overlap_and_memory(one, profile, has_transfers=has_transfers)
+            for one in planners
+        ),
+        _LEGEND.format(transfers=_TRANSFERS_LEGEND if has_transfers else ""),
+        *(f"{one.name}: {one.guess}" for one in planners if one.guess),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _row(one: PlannerUnderTest, width: int, first_ms: float, parts: Sequence[str]) -> str:
+def _times(one: PlannerUnderTest, width: int, first_ms: float, parts: Sequence[str]) -> str:
     row = (
         f"{one.name:{width}}{one.mean_ms:>10,.1f}{one.percentile_ms(50):>9,.0f}{one.percentile_ms(99):>9,.0f}"
     )
     row += f"{first_ms / one.mean_ms:>7.2f}x"
-    whole = sum(one.parts_ms.values())
-    return row + "".join(f"{format_percent(one.parts_ms[part] / whole):>14}" for part in parts)
+    total = sum(one.parts_ms.values())
+    return row + "".join(f"{format_percent(one.parts_ms[part] / total):>14}" for part in parts)
 
 
-def _ends(one: PlannerUnderTest, profile: CostProfile, *, moved: bool) -> str:
-    hidden = f"{format_percent(one.hidden_share):>9}" if moved else ""
+def _overlap_and_memory(one: PlannerUnderTest, profile: CostProfile, *, has_transfers: bool) -> str:
+    overlapped = f"{format_percent(one.hidden_share):>12}" if has_transfers else ""
     used = 0.0 if one.memory is None else one.memory.total_bytes
-    return f"{hidden}{format_percent(used / profile.memory_bytes):>10}"
+    return f"{overlapped}{format_percent(used / profile.memory_bytes):>10}"

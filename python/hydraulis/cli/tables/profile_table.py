@@ -5,8 +5,8 @@ from hydraulis.errors import InfeasibleError
 from hydraulis.planner.profile_document import fitted_times, measured_links
 
 
-def describe(profile: CostProfile, cluster: Cluster) -> str:
-    """Give a profile's schemes and links as a table, with the caps that they have on a cluster."""
+def profile_table(profile: CostProfile, cluster: Cluster) -> str:
+    """Return a profile's schemes, with their token caps on the cluster, and its links."""
     row = "{:<16} {:>11} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9}\n"
     text = row.format("scheme", "a ns/token2", "b us/token", "c ms", "error", "held out", "longest", "cap")
     for times in fitted_times(profile):

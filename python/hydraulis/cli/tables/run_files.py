@@ -1,4 +1,4 @@
-"""What a run leaves: its files, and what to do with them."""
+"""The files of a finished run, and the commands that read them."""
 
 import shlex
 from collections.abc import Iterator
@@ -26,37 +26,37 @@ from hydraulis.runtime.records.run_directory import (
 )
 
 _MEANINGS = {
-    METRICS: "what each step took and gave",
+    METRICS: "metrics of each step",
     PLANS: "plan of each step",
-    EVALUATIONS: "losses on what is held out",
+    EVALUATIONS: "losses on held-out data",
     TIMES: "times of micro-batches",
     TRACE: "trace (open in Perfetto)",
     PROFILE: "cost profile",
-    RUN_CONFIG: "configuration, as it was in effect",
-    CALIBRATIONS: "what was learnt of the schemes' times",
+    RUN_CONFIG: "effective configuration",
+    CALIBRATIONS: "corrections of the schemes' times",
     CORPUS: "corpus statistics",
-    CARRIED: "what came with the model",
+    CARRIED: "files of the initial model",
     ANALYSIS: "lengths and batches of the data",
     REPORT: "report of the run",
     TENSORBOARD: "for tensorboard --logdir",
     WANDB: "run of Weights & Biases",
-    WANDB_ID: "its name there",
-    CHECKPOINTS: "model, optimizer and place in the data, to go on from",
-    LOCK: "held by the training that writes here",
+    WANDB_ID: "id of that run",
+    CHECKPOINTS: "model, optimizer and position in the data, to resume from",
+    LOCK: "lock of the training that writes here",
 }
 
 
-def what_is_left(summary: RunSummary) -> Iterator[str]:
-    """Name each file of a run with what it is, and the commands that make something of them."""
+def describe_files(summary: RunSummary) -> Iterator[str]:
+    """Yield a line for each file of the run, and the commands that read them."""
     run = shlex.quote(str(summary.directory))
-    yield f"{run} holds"
+    yield f"files of {run}:"
     names = [path.name for path in summary.files]
     width = max(map(len, names), default=0)
     for name in names:
         yield f"  {name:{width}}  {_meaning(name)}"
-    yield f"as one page with figures: hydraulis report {run}"
+    yield f"to make a page with figures: hydraulis report {run}"
     if CHECKPOINTS in names:
-        yield f"as a model that transformers loads: hydraulis export {run} --output FOLDER"
+        yield f"to export a Hugging Face model: hydraulis export {run} --output FOLDER"
 
 
 def _meaning(name: str) -> str:

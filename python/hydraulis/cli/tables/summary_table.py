@@ -1,4 +1,4 @@
-"""The table at the end of a run."""
+"""The summary of a run as a table."""
 
 from rich.table import Table
 
@@ -6,58 +6,58 @@ from hydraulis.config.planner import MIB
 from hydraulis.runtime.records.recorder import RunSummary
 from hydraulis.text.numbers import format_percent
 
-# By the kind of device: what the table's times and memory are.
+# Notes on the table's times and memory, by type of device.
 TIME_NOTES = {
     "cpu": (
-        "Planned and measured times are CPU time of the slowest replica, without transfers and optimizer.",
-        "Ranks that share cores take turns on them: the wall clock shows the work of all replicas together.",
-        "Memory is that of tensors, counted where tokens are more than before.",
+        "Planned and measured times are CPU times of the slowest replica, without transfers and optimizer.",
+        "Ranks that share cores take turns: wall-clock time includes the work of all replicas.",
+        "Memory is that of tensors, counted in steps with more tokens than before.",
     ),
     "cuda": (
-        "Planned and measured times are the slowest replica's device's, without transfers and optimizer.",
-        "Memory is the allocator's peak.",
+        "Planned and measured times are device times of the slowest replica, without transfers and "
+        "optimizer.",
+        "Memory is the peak of torch's allocator.",
     ),
 }
 
 
 def summary_table(summary: RunSummary, num_steps: int) -> Table:
-    """Make it.
+    """Return the table.
 
     Args:
-        summary: of the steps that were trained.
-        num_steps: that the run was to have.
+        summary: Summary of the trained steps.
+        num_steps: Number of steps of the whole run.
     """
     end = summary.first_step + summary.steps - 1
     stopped = "" if end == num_steps else f" (stopped after step {end} of {num_steps})"
     resumed = f" from step {summary.first_step} on" if summary.first_step > 1 else ""
-    title = f"{summary.steps} iterations{resumed}, each planned anew{stopped}"
+    title = f"{summary.steps} steps{resumed}, each with its own plan{stopped}"
     table = Table(title=title, show_header=False, title_justify="left")
     table.add_row("loss", f"{summary.first_loss:.3f} at the start, {summary.last_loss:.3f} nats at the end")
     if summary.evaluations:
-        table.add_row("loss on what is held out", _evaluated(summary))
+        table.add_row("held-out loss", _evaluated(summary))
     table.add_row("speed", f"{summary.tokens_per_s:,.0f} tokens/s  {mfu(summary.mfu)}".rstrip())
     for number, (name, count) in enumerate(summary.strategies):
         table.add_row("" if number else "chosen", f"{count:3d} x  {name}")
-    table.add_row("planned time", f"{summary.planned_ms / 1e3:,.2f} s in all")
+    table.add_row("planned time", f"{summary.planned_ms / 1e3:,.2f} s in total")
     table.add_row("measured time", _measured(summary))
     table.add_row("planning", f"{summary.plan_ms:,.1f} ms in the median step")
     table.add_row(
         "ranks",
-        f"wait {format_percent(summary.bubble)} of their replica's time for other stages; "
+        f"wait for other stages {format_percent(summary.bubble)} of their replica's time; "
         f"the busiest computes {summary.imbalance:.2f} times the mean",
     )
     table.add_row(
-        "transfers",
-        f"{format_percent(summary.transfer_share)} of the time on the wall is spent on them alone",
+        "transfers", f"{format_percent(summary.transfer_share)} of wall-clock time is exposed transfers"
     )
-    table.add_row("process groups", f"{summary.groups_ms:,.0f} ms to make them, each on first use")
+    table.add_row("process groups", f"{summary.groups_ms:,.0f} ms to create them, each on first use")
     table.add_row("memory", _memory(summary))
     table.add_row("best static strategy", _static(summary))
     return table
 
 
 def mfu(share: float | None) -> str:
-    """Write the model FLOPs utilisation, and space behind it; nothing where it is not known."""
+    """Return the model FLOPs utilisation with trailing space; empty if unknown."""
     return "" if share is None else f"MFU {format_percent(share)}  "
 
 
@@ -68,10 +68,10 @@ def _evaluated(summary: RunSummary) -> str:
 
 
 def _measured(summary: RunSummary) -> str:
-    measured = f"{summary.measured_ms / 1e3:,.2f} s in all"
+    measured = f"{summary.measured_ms / 1e3:,.2f} s in total"
     if summary.median_error is None:
         return measured
-    return f"{measured}; the median iteration is off by {format_percent(summary.median_error)}"
+    return f"{measured}; median prediction error {format_percent(summary.median_error)}"
 
 
 def _memory(summary: RunSummary) -> str:
@@ -80,13 +80,13 @@ def _memory(summary: RunSummary) -> str:
     memory = summary.memory
     return (
         f"at most {memory.held_bytes / MIB:,.0f} MiB on a rank, {memory.planned_bytes / MIB:,.0f} planned; "
-        f"the median is off by {format_percent(memory.median_error)}"
+        f"median prediction error {format_percent(memory.median_error)}"
     )
 
 
 def _static(summary: RunSummary) -> str:
     if not summary.static_steps:
-        return "left out: planned times were corrected on the way, and its own could not be"
+        return "not compared: planner.recalibrate corrected the run's planned times, and no others"
     if summary.static is None:
         return "none: no strategy of the list admits the longest sequence"
     ratio = summary.static.planned_ms / summary.static_planned_ms

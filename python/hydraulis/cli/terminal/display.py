@@ -17,8 +17,8 @@ from rich.progress import (
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from hydraulis.cli.tables.data_account import data_account
-from hydraulis.cli.tables.run_files import what_is_left
+from hydraulis.cli.tables.data_tables import left_out_counts
+from hydraulis.cli.tables.run_files import describe_files
 from hydraulis.cli.tables.summary_table import TIME_NOTES, mfu, summary_table
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.runtime.records.metrics import StepMetrics
@@ -88,12 +88,12 @@ class TrainingDisplay(TrainingObserver):
 
     def data(self, facts: Mapping[str, Any]) -> None:
         """Print the statistics of the data."""
-        account = "".join(f"{told}, " for told in data_account(facts))
+        left_out = "".join(f"{one}, " for one in left_out_counts(facts))
         self.message(
             f"data: {facts['documents']:,} documents, {facts['sequences']:,} sequences of "
             f"{facts['tokens']:,} tokens, {facts['targets']:,} of them targets; half "
             f"up to {facts['median']:,}, 99 % up to {facts['p99']:,}, longest {facts['longest']:,}; "
-            f"{account}unigram entropy {facts['unigram_entropy_nats']:.2f} nats; "
+            f"{left_out}unigram entropy {facts['unigram_entropy_nats']:.2f} nats; "
             f"fingerprint {facts['fingerprint']}"
         )
 
@@ -129,7 +129,7 @@ class TrainingDisplay(TrainingObserver):
         self._activity.stop()
         self._console.print(summary_table(summary, self._num_steps))
         # Below the table, whose cells would break a long path.
-        for line in (*TIME_NOTES[device], *what_is_left(summary)):
+        for line in (*TIME_NOTES[device], *describe_files(summary)):
             self.message(line)
 
     def stopped(self, progress: RunProgress) -> None:

@@ -1,4 +1,4 @@
-"""Output that may lose whoever it was for: a reader that goes away, or a terminal that is closed."""
+"""Standard streams that are missing, closed, or lose their reader or terminal during the run."""
 
 import errno
 import os
@@ -7,32 +7,32 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
-# How a write fails that nobody is there to read: a closed pipe, a terminal that hung up.
-_NOBODY = (errno.EPIPE, errno.EIO)
+# Errors of a write that has no reader: a closed pipe, a terminal that hung up.
+_NO_READER = (errno.EPIPE, errno.EIO)
 
 
 @contextmanager
-def lasting_output() -> Iterator[None]:
-    """Let standard output and standard error go nowhere from when they cannot be written any more.
+def tolerating_lost_output() -> Iterator[None]:
+    """Discard standard output and standard error from the time they lose their reader.
 
-    For what has other work than to print: a run is in its files, and goes on.
+    Training goes on without its output: the files of the run have everything.
     """
     before = sys.stdout, sys.stderr
-    lasting = tuple(_Lasting(stream) for stream in before)
-    sys.stdout, sys.stderr = (cast("TextIO", stream) for stream in lasting)
+    tolerant = tuple(_Tolerant(stream) for stream in before)
+    sys.stdout, sys.stderr = (cast("TextIO", stream) for stream in tolerant)
     try:
         yield
     finally:
-        # Here and not at exit, where it would be an error.
-        for stream in lasting:
+        # The interpreter's own flush at exit would raise.
+        for stream in tolerant:
             stream.flush()
         sys.stdout, sys.stderr = before
 
 
 def open_missing() -> None:
-    """Let standard streams that the process was started without, as some daemons are, go nowhere.
+    """Open /dev/null in place of missing standard streams, with which some daemons start a process.
 
-    What is opened first would else take their numbers, and be written into by whoever writes to those.
+    The next opened files would take the streams' numbers otherwise, and get output meant for those.
     """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -40,14 +40,14 @@ def open_missing() -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Let what a stream still holds, and what else is written there, go nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+    """Redirect a stream to /dev/null, its buffered text included."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
-class _Lasting:
-    """A stream whose writes succeed, also when nobody reads them any more; otherwise the stream itself."""
+class _Tolerant:
+    """A stream whose writes succeed after it lost its reader."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -56,29 +56,29 @@ class _Lasting:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write the text, to nowhere if nobody is there."""
+        """Write the text, or discard it."""
         try:
             self._stream.write(text)
         except OSError as error:
-            self._discard_if_nobody_reads(error)
+            self._discard_without_reader(error)
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write the lines, to nowhere if nobody is there."""
+        """Write the lines, or discard them."""
         for line in lines:
             self.write(line)
 
     def flush(self) -> None:
-        """Write what is held back, to nowhere if nobody is there."""
+        """Write the buffered text, or discard it."""
         try:
             self._stream.flush()
         except OSError as error:
-            self._discard_if_nobody_reads(error)
+            self._discard_without_reader(error)
 
-    def _discard_if_nobody_reads(self, error: OSError) -> None:
-        if error.errno not in _NOBODY:
+    def _discard_without_reader(self, error: OSError) -> None:
+        if error.errno not in _NO_READER:
             raise error
-        # What replaces a standard stream may have no file of its own.
+        # A replaced standard stream may have no file.
         with suppress(OSError):
             discard(self._stream)
             self._stream.flush()

@@ -1,19 +1,19 @@
-"""The bar on a terminal. Importing it needs rich."""
+"""The progress bar on a terminal. Importing it needs rich."""
 
 import time
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from hydraulis.cli.terminal.step import Step
+from hydraulis.cli.terminal.activity import Activity
 
 
 class ProgressBar:
-    """One bar, of whatever step is shown; it comes with the first and leaves nothing behind.
+    """A bar for the current activity, removed from the terminal when hidden.
 
     Args:
-        out: whether it is drawn on standard output in place of standard error.
-        pause_s: between two looks at it.
+        out: Whether to draw on standard output instead of standard error.
+        pause_s: Time between two updates.
     """
 
     def __init__(self, *, out: bool, pause_s: float) -> None:
@@ -26,30 +26,30 @@ class ProgressBar:
             console=Console(stderr=not out),
             transient=True,
             auto_refresh=False,
-            # What a command prints is not the bar's business, and may go to a file.
+            # The command's own output may go to a file, and must not pass through the bar.
             redirect_stdout=False,
             redirect_stderr=False,
         )
         self._task = self._progress.add_task("", count="", time="")
-        self._shown = False
+        self._is_shown = False
 
-    def show(self, step: Step) -> None:
-        """Draw the step."""
-        if not self._shown:
+    def show(self, activity: Activity) -> None:
+        """Draw the activity."""
+        if not self._is_shown:
             self._progress.start()
-            self._shown = True
+            self._is_shown = True
         self._progress.update(
             self._task,
-            description=step.name,
-            completed=step.done,
-            total=step.of or None,
-            count=step.count(),
-            time=step.time(time.monotonic()),
+            description=activity.name,
+            completed=activity.done,
+            total=activity.total or None,
+            count=activity.count(),
+            time=activity.time(time.monotonic()),
         )
         self._progress.refresh()
 
     def hide(self) -> None:
-        """Take it away."""
-        if self._shown:
+        """Remove the bar."""
+        if self._is_shown:
             self._progress.stop()
-            self._shown = False
+            self._is_shown = False

@@ -1,6 +1,6 @@
-"""An analysis of lengths on the terminal."""
+"""Tables and sentences about a data set: its lengths, its batches, and its records left out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -9,23 +9,42 @@ from hydraulis.extras import import_extra
 from hydraulis.text.numbers import format_count
 
 _BAR_WIDTH = 24
-# A file has no edge to wrap at.
+# Columns of a file's lines, where there is no terminal width.
 _FILE_WIDTH = 120
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+# Keys of `Dataset.account`: the counted unit, and its fate.
+_LEFT_OUT = {
+    "held_out": ("document", "held out"),
+    "too_long": ("document", "too long"),
+    "lost_tokens": ("token", "lost"),
+    "without_target": ("sequence", "without a target"),
+    "documents_without_target": ("document", "without a target"),
+    "broken_records": ("record", "broken"),
+    "documents_without_token": ("document", "without a token"),
+}
+
+
+def left_out_counts(facts: Mapping[str, int]) -> list[str]:
+    """Describe documents, tokens and records that are not trained as they are in the files.
+
+    Args:
+        facts: Counts with the keys of `Dataset.account`; counts of 0 are left out.
+    """
+    return [
+        f"{format_count(facts[key], unit)} {fate}"
+        for key, (unit, fate) in _LEFT_OUT.items()
+        if facts.get(key)
+    ]
 
 
 def require_tables() -> None:
-    """Refuse to print them where rich is missing.
-
-    Raises:
-        HydraulisError: rich is not installed (code `extra_missing`).
-    """
+    """Raise `HydraulisError` (code `extra_missing`) if rich is not installed."""
     import_extra("rich", "hydraulis analyze without --json")
 
 
 def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, sentence: str | None) -> None:
-    """Print tables of the lengths and of the batches, and a sentence of a comparison."""
-    # Only when something is printed: starting the command imports nothing heavy.
+    """Print tables of the lengths and batches, and a sentence about a comparison."""
+    # Imported here: the command starts without rich.
     from rich.console import Console
     from rich.table import Table
 
@@ -59,19 +78,19 @@ def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, se
         )
     console.print(table)
     if batches is not None:
-        console.print(_batches(batches), soft_wrap=True)
+        console.print(_describe_batches(batches), soft_wrap=True)
     if sentence is not None:
         console.print(f"\n{sentence}", soft_wrap=True)
 
 
-def _batches(batches: BatchImbalance) -> str:
-    why = batches.why_no_more or "--replicas says how many"
+def _describe_batches(batches: BatchImbalance) -> str:
+    why = batches.why_no_more or "set by --replicas"
     return (
         f"\n{format_count(batches.batches, 'batch', 'batches')} of {batches.sequences:,.0f} sequences and "
-        f"{batches.tokens:,.0f} tokens in the mean; the longest sequence of a batch is "
+        f"{batches.tokens:,.0f} tokens in the mean; the longest sequence of a batch has "
         f"{_spread(batches.longest, ',.0f')} tokens.\n"
-        f"Dealt out in turn to {format_count(batches.replicas, 'equal replica')} ({why}), the fullest one "
-        f"has {_spread(batches.token_imbalance, '.2f')} times the mean tokens and "
+        f"Assigned in turn to {format_count(batches.replicas, 'equal replica')} ({why}), the fullest one has "
+        f"{_spread(batches.token_imbalance, '.2f')} times the mean tokens and "
         f"{_spread(batches.square_imbalance, '.2f')} times the mean attention."
     )
 

@@ -1,18 +1,18 @@
-"""How a command ends: its one line, and what torchrun is told."""
+"""Error reports of ranks: the printed line, and the error passed to torchrun."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from hydraulis.cli.ranks.rank import PARENT, report_as_rank, report_before_meeting
+from hydraulis.cli.ranks.report import PARENT, report_as_rank, report_before_meeting
 from hydraulis.errors import InvalidInputError
 
 ERROR = InvalidInputError("steps = 0:\nraise it", code="config_value")
 
 
 @pytest.mark.parametrize(("rank", "local_rank", "said"), [("0", "0", 2), ("4", "0", 1), ("5", "1", 0)])
-def test_of_ranks_that_are_refused_alike_the_first_reports(
+def test_the_first_rank_reports_a_shared_error(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     rank: str,
@@ -27,7 +27,7 @@ def test_of_ranks_that_are_refused_alike_the_first_reports(
     assert capsys.readouterr().err == said * "hydraulis.train: error [config_value]: steps = 0: raise it\n"
 
 
-def test_each_rank_tells_torchrun(
+def test_each_rank_passes_the_error_to_torchrun(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "error.json"
@@ -51,7 +51,7 @@ def test_each_rank_tells_torchrun(
         ("1", 1, True, True, []),
     ],
 )
-def test_before_ranks_meet_nobody_leaves_who_would_be_missed(
+def test_before_ranks_meet_others_wait_for_the_report(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     *,
@@ -67,8 +67,8 @@ def test_before_ranks_meet_nobody_leaves_who_would_be_missed(
     if parent:
         monkeypatch.setenv(PARENT, "1")
     found: list[str] = []
-    monkeypatch.setattr("hydraulis.cli.ranks.rank.time.sleep", lambda _: found.append("wait"))
-    monkeypatch.setattr("hydraulis.cli.ranks.rank._meet", lambda: found.append("meet"))
+    monkeypatch.setattr("hydraulis.cli.ranks.report.time.sleep", lambda _: found.append("wait"))
+    monkeypatch.setattr("hydraulis.cli.ranks.report._meet", lambda: found.append("meet"))
     assert report_before_meeting("hydraulis.train", ERROR) == 2
     assert found == done
     assert capsys.readouterr().err.count("[config_value]") == said

@@ -1,4 +1,4 @@
-"""How the loss of a rank is told: by whom, and who does not answer."""
+"""The report of a lost rank: which rank prints it, and the ranks it names."""
 
 import io
 import sys
@@ -7,15 +7,15 @@ from collections.abc import Callable
 import pytest
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from hydraulis.cli.ranks import loss
-from hydraulis.cli.ranks.rank import report_as_rank
+from hydraulis.cli.ranks import lost_rank
+from hydraulis.cli.ranks.report import report_as_rank
 from hydraulis.errors import HydraulisError
 
 LOST = HydraulisError("another rank ended", code="lost_rank")
-NOBODY_KNOWS = "hydraulis.train: error [lost_rank]: another rank ended\n"
+WITHOUT_STORE = "hydraulis.train: error [lost_rank]: another rank ended\n"
 
 
-def said(missing: str) -> str:
+def line(missing: str) -> str:
     who = f"no answer from {missing} (host not known)"
     return f"hydraulis.train: error [lost_rank]: {who}: another rank ended\n"
 
@@ -27,9 +27,9 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, io.StringIO], str]:
-    """Give what reports the loss of rank 3 as one of those that are left, and says what was written."""
+    """Return a function that reports the loss of rank 3 as a remaining rank, and returns the output."""
     store = TCPStore("127.0.0.1", 0, is_master=True)
-    monkeypatch.setattr(loss, "ANSWER_S", 0.1)
+    monkeypatch.setattr(lost_rank, "ANSWER_S", 0.1)
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.delenv("TORCHELASTIC_ERROR_FILE", raising=False)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
@@ -46,45 +46,45 @@ def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, io.StringIO], str]:
     return report
 
 
-def test_a_lost_rank_is_told_by_the_first_that_comes(lose: Callable[[str, io.StringIO], str]) -> None:
-    assert [lose(rank, io.StringIO()) for rank in "210"] == [said("ranks 0, 1, 3"), "", ""]
+def test_the_first_remaining_rank_reports_a_lost_one(lose: Callable[[str, io.StringIO], str]) -> None:
+    assert [lose(rank, io.StringIO()) for rank in "210"] == [line("ranks 0, 1, 3"), "", ""]
 
 
-def test_on_a_terminal_the_rank_whose_line_it_shows_tells_of_a_lost_one(
+def test_on_a_terminal_rank_zero_reports(
     lose: Callable[[str, io.StringIO], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loss, "DISPLAY_S", 60.0)
+    monkeypatch.setattr(lost_rank, "DISPLAY_S", 60.0)
     terminal = Terminal()
-    told: list[str] = []
+    printed: list[str] = []
 
     def come(_: float) -> None:
-        if not told:
-            told.append("")
-            told[0] = lose("0", terminal)
+        if not printed:
+            printed.append("")
+            printed[0] = lose("0", terminal)
 
-    monkeypatch.setattr("hydraulis.cli.ranks.loss.time.sleep", come)
-    assert lose("1", terminal) == said("ranks 1, 2, 3")
-    # By rank 0, while the other one waited.
-    assert told == [said("ranks 1, 2, 3")]
+    monkeypatch.setattr("hydraulis.cli.ranks.lost_rank.time.sleep", come)
+    assert lose("1", terminal) == line("ranks 1, 2, 3")
+    # Rank 0 printed it while rank 1 waited.
+    assert printed == [line("ranks 1, 2, 3")]
 
 
-def test_where_that_rank_is_gone_its_line_is_left_before_another_is_told(
+def test_without_rank_zero_another_rank_begins_a_new_line(
     lose: Callable[[str, io.StringIO], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loss, "DISPLAY_S", 0.1)
-    assert lose("1", Terminal()) == "\x1b[?25h\n" + said("ranks 0, 2, 3")
+    monkeypatch.setattr(lost_rank, "DISPLAY_S", 0.1)
+    assert lose("1", Terminal()) == "\x1b[?25h\n" + line("ranks 0, 2, 3")
     assert lose("2", Terminal()) == ""
 
 
 def test_a_terminal_that_knows_no_cursor_gets_a_new_line_alone(
     lose: Callable[[str, io.StringIO], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loss, "DISPLAY_S", 0.1)
+    monkeypatch.setattr(lost_rank, "DISPLAY_S", 0.1)
     monkeypatch.setenv("TERM", "dumb")
-    assert lose("1", Terminal()) == "\n" + said("ranks 0, 2, 3")
+    assert lose("1", Terminal()) == "\n" + line("ranks 0, 2, 3")
 
 
-def test_where_all_answer_none_is_missing(
+def test_with_all_answers_no_rank_is_missing(
     lose: Callable[[str, io.StringIO], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "1")
@@ -92,7 +92,7 @@ def test_where_all_answer_none_is_missing(
     assert lose("0", io.StringIO()) == said
 
 
-def test_without_the_store_each_tells_what_it_knows(
+def test_without_the_store_each_rank_reports(
     lose: Callable[[str, io.StringIO], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unreachable() -> None:
@@ -100,4 +100,4 @@ def test_without_the_store_each_tells_what_it_knows(
         raise RuntimeError(message)
 
     monkeypatch.setattr("hydraulis.runtime.ranks.liveness.RollCall", unreachable)
-    assert [lose(rank, io.StringIO()) for rank in "01"] == [NOBODY_KNOWS] * 2
+    assert [lose(rank, io.StringIO()) for rank in "01"] == [WITHOUT_STORE] * 2

@@ -1,0 +1,103 @@
+"""Error reports of a process that is one of several ranks."""
+
+import json
+import os
+import time
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+from hydraulis.cli.exit import EXIT_REFUSED, LOST_RANK, exit_code, one_line, report
+from hydraulis.cli.ranks.lost_rank import lost_rank_report
+from hydraulis.errors import HydraulisError
+from hydraulis.files import replace_file
+
+# Environment variable with the process id of the parent that `hydraulis profile --ranks` is to its ranks.
+PARENT = "HYDRAULIS_RANKS_PARENT"
+# Most time between the starts of two ranks.
+PATIENCE_S = 60.0
+# Environment variable with the file from which torchrun reads the error of a rank, to print it last.
+_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+
+
+def is_rank() -> bool:
+    """Whether this process was started as a rank, by torchrun or by `hydraulis profile --ranks`."""
+    return "RANK" in os.environ
+
+
+def report_as_rank(program: str, error: HydraulisError, variable: str = "RANK") -> int:
+    """Report an error that all ranks share: one of them prints it, and each passes it to torchrun.
+
+    Args:
+        program: Name of the program, for the line that is printed.
+        error: The same error on every rank, or `lost_rank` on all remaining ones.
+        variable: Environment variable that is 0 on the printing rank: `RANK` for one line in the whole job,
+            `LOCAL_RANK` for one on each node.
+
+    Returns:
+        The exit code.
+    """
+    printed = _printed_error(error, variable)
+    if printed is not None:
+        report(program, printed)
+    _pass_to_torchrun(printed or error)
+    return exit_code(error)
+
+
+def _printed_error(error: HydraulisError, variable: str) -> HydraulisError | None:
+    """Return the error that this rank prints; None if another rank prints it."""
+    # run_local_ranks collects the output of its ranks and prints it once.
+    if PARENT in os.environ:
+        return error
+    if error.code == LOST_RANK:
+        return lost_rank_report(error)
+    return error if os.environ.get(variable, "0") == "0" else None
+
+
+def report_before_meeting(program: str, error: HydraulisError) -> int:
+    """Report an error that all ranks of a node share, before the process group exists.
+
+    A file or a device may be missing on one node and present on others, so that the first rank of each node
+    prints the error. torchrun terminates the other ranks of a node once one has exited. If the first rank is
+    slower than another, it would be terminated before it prints: other ranks wait. With several nodes, ranks
+    of nodes without the error would wait for the missing ones until the timeout: all ranks meet first.
+
+    Args:
+        program: Name of the program, for the line that is printed.
+        error: The same error on every rank of the node.
+
+    Returns:
+        The exit code.
+    """
+    code = report_as_rank(program, error, "LOCAL_RANK")
+    if PARENT in os.environ:
+        return code
+    if os.environ.get("WORLD_SIZE") != os.environ.get("LOCAL_WORLD_SIZE"):
+        _meet()
+    elif os.environ.get("LOCAL_RANK", "0") != "0":
+        time.sleep(PATIENCE_S)
+    return code
+
+
+def _meet() -> None:
+    # Any failure here, such as missing torch, is less important than the printed error.
+    with suppress(Exception):
+        from hydraulis.runtime.ranks.distributed import joined
+
+        with joined(timedelta(seconds=PATIENCE_S)):
+            pass
+
+
+def _pass_to_torchrun(error: HydraulisError) -> None:
+    """Write the error for torchrun's own report, which links to its manual otherwise."""
+    if _ERROR_FILE not in os.environ:
+        return
+    file = Path(os.environ[_ERROR_FILE])
+    verb = "refused" if exit_code(error) == EXIT_REFUSED else "ended"
+    message = f"{verb} [{error.code}]: {one_line(error)}"
+    document = {"message": {"message": message, "extraInfo": {"timestamp": str(int(time.time()))}}}
+    # An error here must not replace the reported one.
+    with suppress(OSError), replace_file(file) as unfinished:
+        # Written in full and then renamed: torchrun may terminate this process at any time, and fails on half
+        # of a file.
+        unfinished.write_text(json.dumps(document), encoding="utf-8")

@@ -1,0 +1,92 @@
+"""Checks of the cluster."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from hydraulis import Cluster, Scheme
+from hydraulis.data.sources.prepare import prepare_sources
+from hydraulis.runtime.memory.resident import held_memory
+from preflight.checked_run import findings, read
+from preflight.preflight_workers import count_bytes
+from profiles import made_up_profile
+from ranks import run_ranks
+
+
+def test_without_a_profile_the_run_measures_one(made: Path) -> None:
+    found = findings(read(made, "planner.profile=", "train.steps=3", "train.frozen=model.embed_tokens.*"))
+    assert found["profile"].status == found["longest"].status == "later"
+    assert "8,192 of them frozen;" in found["model"].text
+    tied = findings(
+        read(
+            made, "train.frozen=model.embed_tokens.*", "model.tie_word_embeddings=true", "checkpoint.weights="
+        )
+    )
+    assert "8,192 of them frozen (with model.tie_word_embeddings" in tied["model"].text
+
+
+def test_a_sequence_that_no_strategy_admits_is_refused_once_it_is_known(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "narrow.json").write_text(made_up_profile({"<1>": 20}).to_json())
+    overrides = (f"data.index_directory={tmp_path}/index", f"planner.profile={tmp_path}/narrow.json")
+    config = read(made, *overrides, "planner.strategies=4x<1>")
+    assert findings(config)["longest"].status == "later"
+    prepare_sources(config.data)
+    assert findings(config)["longest"].code == "sequence_too_long"
+
+
+def test_a_search_uses_the_schemes_that_fit(made: Path) -> None:
+    found = findings(read(made, "planner.strategies=search", "planner.profile="))
+    assert found["strategies"].text.startswith("a search over <1>, <pp2>, ")
+    found = findings(read(made, "planner.strategies=search"))
+    assert found["strategies"].text.startswith("a search over <1>, <pp2>, <cp4>, <tp2> on 4 ranks")
+    assert "96 are admitted" in found["longest"].text
+
+
+def test_a_list_of_strategies_without_work_for_all_ranks_is_a_warning(made: Path) -> None:
+    config = read(made, "planner.strategies=1x<tp2>;1x<1>;1x<tp2>+1x<1>")
+    found = findings(config)["strategies"]
+    assert found.status == "warning"
+    assert "; at most 3 of 4 ranks work: " in found.text
+    assert "ranks work" not in findings(config, gpus=3)["strategies"].text
+    assert "ranks work" not in findings(read(made, "planner.strategies=search"))["strategies"].text
+
+
+def test_batches_without_a_sequence_for_every_replica_are_a_warning(made: Path, tmp_path: Path) -> None:
+    config = read(made, f"data.index_directory={tmp_path}/index", "planner.strategies=search")
+    assert findings(config, gpus=10_000)["strategies"].status == "ok"
+    prepare_sources(config.data)
+    assert findings(config)["strategies"].status == "ok"
+    found = findings(config, gpus=10_000)["strategies"]
+    assert found.status == "warning"
+    assert re.search(
+        r"about \d\.\d sequences, and a replica at most 4 ranks: about \d\d of 10,000 ranks can work; raise "
+        r"data\.tokens_per_batch",
+        found.text,
+    )
+    enough = replace(config, data=replace(config.data, tokens_per_batch=None, sequences_per_batch=2_500))
+    assert findings(enough, gpus=10_000)["strategies"].status == "ok"
+
+
+def test_missing_devices_are_checked_later(made: Path) -> None:
+    assert findings(read(made, "train.device=cpu"))["device"].status == "ok"
+    if not torch.cuda.is_available():
+        found = findings(read(made, "train.device=auto"))["device"]
+        assert (found.status, found.text.partition(":")[0]) == ("ok", "no CUDA device here")
+        found = findings(read(made, "train.device=cuda"))["device"]
+        assert found.status == "later"
+        assert found.text.startswith("train.device = 'cuda': the 4 ranks of a node")
+        assert "this machine has 0:" in found.text
+
+
+def test_predicted_resident_memory_is_the_runtimes(made: Path) -> None:
+    config = read(made, "train.frozen=model.layers.0.*")
+    schemes = [Scheme("<1>"), Scheme("<tp2>"), Scheme("<pp2>")]
+    held = held_memory(config, schemes, Cluster(2, 2))
+    for rank in run_ranks(2, count_bytes, config, [str(scheme) for scheme in schemes]):
+        assert rank["buffers"] == held.buffers
+        # Shards differ by a few elements, since parameters do not divide evenly.
+        assert rank["home"] == pytest.approx(held.home, rel=0.01)
+    assert str(held.scheme) == "<1>"

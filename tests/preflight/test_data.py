@@ -1,0 +1,129 @@
+"""Checks of the data."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hydraulis.data.open import open_sources
+from hydraulis.data.sources.prepare import prepare_sources
+from hydraulis.errors import InvalidInputError
+from hydraulis.preflight.finding import Finding
+from preflight.checked_run import findings, read
+
+
+def test_data_without_an_index_are_sampled(made: Path) -> None:
+    found = findings(read(made))
+    assert {name for name, one in found.items() if one.status == "later"} == {"data", "length"}
+    assert {one.status for one in found.values()} == {"ok", "later"}
+    tried = "its first records can be read (hydraulis analyze and training read them all)"
+    assert found["data"].text == f"source 0, 1 file: no index yet; {tried}"
+    assert str(made / "base") in found["model"].text
+    assert "up to 64 tokens, 96 are admitted" in found["longest"].text
+    assert "9,536.743164 MiB" in found["memory"].text
+    assert "planner.memory_mib = 6" in found["memory"].text
+    small = findings(read(made, "data.tokens_per_batch=63"))["longest"].text
+    assert "data.tokens_per_batch = 63" in small
+    # Nothing was made.
+    assert not (made / "index").exists()
+    assert not (made / "runs").exists()
+
+
+def test_indexed_data_are_counted(made: Path, tmp_path: Path) -> None:
+    config = read(made, f"data.index_directory={tmp_path}/index", "data.held_out=0.1")
+    prepare_sources(config.data)
+    found = findings(config)
+    assert {one.status for one in found.values()} == {"ok"}
+    assert found["data"].text.startswith("1 source: 54 sequences of ")
+    assert found["data"].text.endswith("6 are held out")
+    assert "2 epochs are " in found["length"].text
+    once = read(made, f"data.index_directory={tmp_path}/index", "train.epochs=1", "data.held_out=0.1")
+    assert "; 1 epoch is " in findings(once)["length"].text
+
+
+def test_broken_records_are_skipped_and_counted_with_that_setting(made: Path, tmp_path: Path) -> None:
+    text = (made / "documents.jsonl").read_text()
+    (tmp_path / "text.jsonl").write_text(f"no JSON\n{text}")
+    sources = f'data.sources=[{{files=["{tmp_path}/text.jsonl"]}}]'
+    config = read(made, f"data.index_directory={tmp_path}/index", sources)
+    assert findings(config)["data"].code == "record_malformed"
+    config = replace(config, data=replace(config.data, broken="skip"))
+    assert findings(config)["data"].status == "later"
+    prepare_sources(config.data)
+    found = findings(config)["data"]
+    assert (found.status, found.text.rpartition(", ")[2]) == ("ok", "1 broken record left out")
+    config = replace(config, data=replace(config.data, broken="refuse"))
+    assert findings(config)["data"].code == "record_malformed"
+
+
+def test_batches_that_repeat_the_same_data_are_a_warning(made: Path, tmp_path: Path) -> None:
+    config = read(made, f"data.index_directory={tmp_path}/index", "data.tokens_per_batch=5_000_000")
+    prepare_sources(config.data)
+    for epochs, says in ((2, False), (1_000, True)):
+        found = findings(replace(config, train=replace(config.train, epochs=epochs)))["data"]
+        assert found.status == ("warning" if says else "ok")
+        assert ("; data.tokens_per_batch = 5,000,000: the data, " in found.text) == says
+        assert found.text.endswith("or add data") == says
+
+
+@pytest.mark.parametrize(("steps", "epochs"), [(3, None), (3, 2), (None, 2)])
+def test_settings_beyond_the_last_step_are_a_warning(
+    made: Path, tmp_path: Path, steps: int | None, epochs: int | None
+) -> None:
+    def looked(warmup: int, traced: int, decay: int = 0) -> Finding:
+        late = [f"optimizer.warmup_steps={warmup}", f"train.trace_step={traced}"]
+        if decay:
+            late += ["optimizer.schedule='wsd'", f"optimizer.decay_steps={decay}"]
+        config = read(made, f"data.index_directory={tmp_path}/index", *late)
+        prepare_sources(config.data)
+        train = replace(config.train, steps=steps, epochs=epochs)
+        return findings(replace(config, train=train))["length"]
+
+    look = looked(1000, 1000)
+    assert look.status == "warning"
+    assert "; optimizer.warmup_steps = 1,000 " in look.text
+    assert "; train.trace_step = 1,000 " in look.text
+    last = int(look.text.split()[0])
+    assert looked(last, last).status == "ok"
+    assert f"; train.trace_step = {last + 1} " in looked(last, last + 1).text
+    assert looked(1, last, decay=last - 1).text == looked(last, last).text
+    overlapping = looked(1, last, decay=last)
+    assert overlapping.status == "warning"
+    assert f"; optimizer.decay_steps = {last} " in overlapping.text
+
+
+@pytest.mark.parametrize("files", [1, 40])
+def test_files_without_a_record_are_refused_as_the_run_refuses_them(
+    made: Path, tmp_path: Path, files: int
+) -> None:
+    for number in range(files):
+        (tmp_path / f"{number:02}.jsonl").write_text("\n" * number)
+    names = f'data.sources=[{{files=["{tmp_path}/*.jsonl"]}}]'
+    config = read(made, names, f"data.index_directory={tmp_path}/index")
+    found = findings(config)["data"]
+    assert (found.status, found.code) == ("refused", "corpus_empty")
+    with pytest.raises(InvalidInputError) as refusal:
+        open_sources(config.data, prepare_sources(config.data))
+    assert (refusal.value.code, str(refusal.value)) == (found.code, found.text)
+    # This file is not among the sampled ones.
+    (tmp_path / f"{min(1, files - 1):02}.jsonl").write_text('{"text": "one"}\n')
+    assert findings(config)["data"].status == "later"
+
+
+def test_a_tokenizer_other_than_the_models_is_a_warning(made: Path, tmp_path: Path) -> None:
+    base = shutil.copytree(made / "base", tmp_path / "base")
+    assert findings(read(made, f"model.path={base}"))["tokenizer"].text.startswith("bytes: 256 tokens, ")
+    (base / "tokenizer.json").write_text("{}")
+    found = findings(read(made, f"model.path={base}"))["tokenizer"]
+    assert found.status == "warning"
+    assert f"{base} has a tokenizer" in found.text
+    assert found.text.endswith(f"set data.tokenizer = '{base}'")
+
+
+def test_where_no_index_can_be_made_the_data_are_refused(made: Path) -> None:
+    # Even root cannot create a folder there.
+    finding = findings(read(made, "data.index_directory='/proc/index'"))["data"]
+    assert (finding.status, finding.code) == ("refused", "index_damaged")
+    assert finding.text.startswith("index '/proc/index' cannot be written")
+    assert finding.text.endswith("): set data.index_directory to another place")

@@ -1,0 +1,56 @@
+"""Checks of folders and trackers."""
+
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from hydraulis.data.sources.prepare import prepare_sources
+from hydraulis.errors import InvalidInputError
+from hydraulis.preflight.folders import FolderChecks
+from hydraulis.runtime.records.output_folder import look_at_output
+from preflight.checked_run import findings, read
+
+
+def test_an_unreadable_parent_folder_is_refused(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Root can read all folders.
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    config = read(made)
+    monkeypatch.setattr(Path, "lstat", refuse)
+    monkeypatch.setattr(Path, "exists", refuse)
+    found = FolderChecks(config)
+    with pytest.raises(InvalidInputError, match=r"runs/one' cannot be made: \[Errno 13\]") as refusal:
+        found.output(None)
+    assert refusal.value.code == "file_unwritable"
+
+
+def test_room_for_all_checkpoints_is_counted_once_the_data_are_indexed(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeps_all = ("checkpoint.keep=0", "checkpoint.every_steps=1")
+    config = read(made, f"data.index_directory={tmp_path}/index", *keeps_all)
+    found = findings(config)["output"]
+    assert found.status == "later"
+    assert "checkpoint.keep = 0" in found.text
+    prepare_sources(config.data)
+    assert findings(config)["output"].status == "ok"
+    ended = replace(config, checkpoint=replace(config.checkpoint, every_steps=None))
+    needed = look_at_output(ended, None).needed
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3 * needed))
+    found = findings(config)["output"]
+    assert (found.status, found.code) == ("refused", "file_unwritable")
+    steps = int(findings(config)["length"].text.split()[0])
+    assert f"{steps} checkpoints at once take" in found.text
+    assert findings(ended)["output"].status == "ok"
+
+
+def test_a_service_that_is_not_installed_is_refused(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = read(made, "output.tensorboard=true", "output.wandb_project=p")
+    assert findings(config)["services"].text == "TensorBoard, Weights & Biases"
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert findings(config)["services"].code == "extra_missing"
