@@ -258,7 +258,7 @@ impl Plan {
     fn instructions(&self, py: Python<'_>, rank: u32) -> PyResult<Vec<Py<PyAny>>> {
         let position = self.positions.get(rank as usize).copied().flatten();
         let (Some(position), Some(replica)) = (position, self.replica_of(rank)) else { return Ok(Vec::new()) };
-        let stage = usize::from(position.stage);
+        let stage = usize::from(position.stage());
         let block = position.scheme.block() as usize;
         let peer = |stage: usize| replica.ranks[stage * block + position.in_block() as usize];
         let list = pipeline::instructions(stage, position.scheme.stages(), replica.micro_batches.len());

@@ -10,7 +10,7 @@ use crate::check::transfers::derived_transfers;
 use crate::cost::{CostModel, RankMemory, SchemeCost};
 use crate::pipeline::{finishes, instructions};
 use crate::plan::{Plan, ReplicaPlan};
-use crate::spec::{CheckpointingKind, Cluster, MemoryRule};
+use crate::spec::{Cluster, MemoryRule};
 use crate::timing::Link;
 use crate::units::{Millis, Tokens, count};
 
@@ -146,7 +146,7 @@ fn held_together(scheme: &SchemeCost, cost: &CostModel) -> usize {
     let limit = count(cost.profile().hardware.memory_bytes) + 1.0;
     let fits = |memory: &RankMemory| memory.total() <= limit;
     let have_room = cost.rank_memory(scheme.scheme(), &together).is_ok_and(|memory| memory.iter().all(fits));
-    let are_kept = scheme.scheme().checkpointing() == CheckpointingKind::None;
+    let are_kept = scheme.scheme().layer_plan().keeps_activations();
     if cost.memory() == MemoryRule::Exact && are_kept && are_known && have_room { stages } else { 1 }
 }
 

@@ -5,7 +5,7 @@ use crate::cost::micro_batch_cost::MicroBatchCost;
 use crate::cost::profile::{FitQuality, SchemeProfile};
 use crate::cost::{CostProfile, MemoryWindow, RankMemory, Trust};
 use crate::error::{Error, Result};
-use crate::spec::{CheckpointingKind, Cluster, ContextKind, MemoryRule, Scheme};
+use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme};
 use crate::units::{Millis, Tokens, whole};
 
 /// The cost of every scheme of a profile on one cluster.
@@ -227,7 +227,7 @@ fn holds_windows(profile: &CostProfile, entry: &SchemeProfile, cluster: Cluster,
     let same_layers = entry.stage_layers.iter().all(|list| list.windows(2).all(|pair| pair[0] == pair[1]));
     let holds = |stage: StageMemory| stage.cap_among(profile, entry.scheme.pp()) >= cap;
     let are_known = entry.activation_bytes_per_token.is_known() || (same_times && same_layers);
-    let are_kept = entry.scheme.checkpointing() == CheckpointingKind::None;
+    let are_kept = entry.scheme.layer_plan().keeps_activations();
     are_kept && are_known && profile.stage_memory(entry, cluster).all(holds)
 }
 
@@ -235,6 +235,7 @@ fn holds_windows(profile: &CostProfile, entry: &SchemeProfile, cluster: Cluster,
 mod tests {
     use super::*;
     use crate::cost::{PerStage, preset};
+    use crate::spec::CheckpointingKind;
     use crate::units::count;
 
     fn cap_of(profile: &str, gpus: u32, scheme: &str) -> u64 {

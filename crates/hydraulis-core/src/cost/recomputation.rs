@@ -1,6 +1,6 @@
 //! How much there is to do forward and backward, and how much more where the backward pass computes activations again.
 
-use crate::spec::CheckpointingKind;
+use crate::spec::{CheckpointingKind, LayerPlan};
 
 /// Operations for each parameter of a matrix and each token: forward, and with the backward pass.
 const MATRICES: [f64; 2] = [2.0, 6.0];
@@ -23,12 +23,12 @@ pub(super) struct Recomputation {
 }
 
 impl Recomputation {
-    /// Of a kind of checkpointing.
-    pub(super) fn of(kind: CheckpointingKind) -> Recomputation {
+    /// The work of layers that follow the plan.
+    pub(super) fn of(layers: LayerPlan) -> Recomputation {
         let again = |[forward, whole]: [f64; 2]| (whole + forward) / whole;
         let none = Recomputation { matrices: 1.0, attention: 1.0, exchanges: 1.0, elementwise: 1.0 };
         let selective = Recomputation { exchanges: again(ALIKE), elementwise: again(ALIKE), ..none };
-        match kind {
+        match layers.kind() {
             CheckpointingKind::None => none,
             CheckpointingKind::Selective => selective,
             CheckpointingKind::Full => {
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn each_kind_does_no_less_than_the_one_before() {
-        let every = CheckpointingKind::ALL.map(Recomputation::of);
+        let every = CheckpointingKind::ALL.map(|kind| Recomputation::of(LayerPlan::uniform(kind)));
         for pair in every.windows(2) {
             let work = |one: Recomputation| [one.matrices, one.attention, one.exchanges, one.elementwise];
             assert!(work(pair[0]).iter().zip(work(pair[1])).all(|(less, more)| *less <= more));

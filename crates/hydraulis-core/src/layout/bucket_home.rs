@@ -96,7 +96,7 @@ impl BucketHome {
 }
 
 fn places_of(by_place: &[Position], stage: u16, slice: u16) -> Vec<usize> {
-    let is_there = |position: &Position| (position.stage, position.tensor_slice()) == (stage, slice);
+    let is_there = |position: &Position| (position.stage(), position.tensor_slice()) == (stage, slice);
     by_place.iter().enumerate().filter(|(_, position)| is_there(position)).map(|(place, _)| place).collect()
 }
 

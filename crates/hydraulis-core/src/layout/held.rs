@@ -22,7 +22,7 @@ pub struct HeldSlice {
 /// Layers are shared over the stages by the table's split, the first stage has the embedding, the last one the head. Context
 /// ranks hold the same.
 pub fn held_slices(table: &ParameterTable, position: Position) -> Result<Vec<HeldSlice>> {
-    let blocks = stage_blocks(table.split(), position.scheme, position.stage)?;
+    let blocks = stage_blocks(table.split(), position.scheme, position.stage())?;
     let mut offset = 0;
     let mut slices = Vec::new();
     for (index, parameter) in table.parameters().iter().enumerate() {

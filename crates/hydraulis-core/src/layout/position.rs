@@ -2,7 +2,7 @@
 
 use crate::error::{LayoutError, Result};
 use crate::layout::place;
-use crate::spec::{Cluster, Scheme, Strategy};
+use crate::spec::{Axis, Cluster, Coordinates, Scheme, Strategy};
 
 /// Where a rank stands in its replica.
 ///
@@ -12,55 +12,69 @@ use crate::spec::{Cluster, Scheme, Strategy};
 pub struct Position {
     /// How the replica is cut.
     pub scheme: Scheme,
-    /// The rank's pipeline stage.
-    pub stage: u16,
-    /// Which share of each micro-batch's tokens is its: its place among the stage's context ranks.
-    pub context_rank: u16,
-    /// Its place among the tensor ranks that share these tokens.
-    pub tensor_rank: u16,
+    /// The rank's place along each axis: its stage, its share of each micro-batch's tokens, and its place among the tensor
+    /// ranks that share these tokens.
+    pub coordinates: Coordinates,
 }
 
 impl Position {
     /// The place of these numbers in a replica of `scheme`.
     pub fn new(scheme: Scheme, stage: u16, context_rank: u16, tensor_rank: u16) -> Result<Position> {
-        if stage >= scheme.pp() || context_rank >= scheme.cp() || tensor_rank >= scheme.tp() {
+        let coordinates = Coordinates::new([tensor_rank, context_rank, stage]);
+        if !scheme.degrees().contains(coordinates) {
             return Err(LayoutError::PositionOutOfRange { scheme, stage, context_rank, tensor_rank }.into());
         }
-        Ok(Position { scheme, stage, context_rank, tensor_rank })
+        Ok(Position { scheme, coordinates })
     }
 
     /// Every place of a replica of `scheme`, in the order of its ranks.
     pub fn all(scheme: Scheme) -> impl Iterator<Item = Position> {
-        let contexts = (0..scheme.pp()).flat_map(move |stage| (0..scheme.cp()).map(move |rank| (stage, rank)));
-        contexts.flat_map(move |(stage, context_rank)| {
-            (0..scheme.tp()).map(move |tensor_rank| Position { scheme, stage, context_rank, tensor_rank })
-        })
+        scheme.degrees().coordinates().map(move |coordinates| Position { scheme, coordinates })
+    }
+
+    /// The rank's pipeline stage.
+    pub fn stage(self) -> u16 {
+        self.coordinates.of(Axis::Pipeline)
+    }
+
+    /// The rank's place among the stage's context ranks, which is its share of each micro-batch's tokens.
+    pub fn context_rank(self) -> u16 {
+        self.coordinates.of(Axis::Context)
+    }
+
+    /// The rank's place among the tensor ranks that share its tokens.
+    pub fn tensor_rank(self) -> u16 {
+        self.coordinates.of(Axis::Tensor)
     }
 
     /// Which slice of its stage's parameters it holds; context ranks hold the same.
     pub fn tensor_slice(self) -> u16 {
-        self.scheme.tensor_slice(self.tensor_rank)
+        self.scheme.tensor_slice(self.tensor_rank())
     }
 
     /// Its place among the ranks of its stage.
     pub fn in_block(self) -> u32 {
-        u32::from(self.context_rank) * u32::from(self.scheme.tp()) + u32::from(self.tensor_rank)
+        self.scheme.degrees().number(self.coordinates.with(Axis::Pipeline, 0))
     }
 
     /// The ranks that share its tokens and split its stage's parameters, in tensor order, if it is `rank`.
     ///
     /// A block is consecutive ranks, so one of them tells them all.
     pub fn tensor_group(self, rank: u32) -> Result<Vec<u32>> {
-        let tp = u32::from(self.scheme.tp());
-        let first = self.first_of_block(rank)? + u32::from(self.context_rank) * tp;
-        Ok((first..first + tp).collect())
+        self.group(Axis::Tensor, rank)
     }
 
     /// The ranks that hold the same parameters and the other tokens, in context order, if it is `rank`.
     pub fn context_group(self, rank: u32) -> Result<Vec<u32>> {
-        let block = self.scheme.block();
+        self.group(Axis::Context, rank)
+    }
+
+    /// The ranks of its stage that differ from it along one axis alone, if it is `rank`.
+    fn group(self, axis: Axis, rank: u32) -> Result<Vec<u32>> {
+        let degrees = self.scheme.degrees();
         let first = self.first_of_block(rank)?;
-        Ok((first..first + block).skip(self.tensor_rank.into()).step_by(self.scheme.tp().into()).collect())
+        let in_stage = self.coordinates.with(Axis::Pipeline, 0);
+        Ok((0..degrees.of(axis)).map(|place| first + degrees.number(in_stage.with(axis, place))).collect())
     }
 
     fn first_of_block(self, rank: u32) -> Result<u32> {
@@ -105,7 +119,7 @@ mod tests {
 
     #[test]
     fn tensor_ranks_are_innermost_and_stages_outermost() {
-        let numbers = |at: Position| (at.stage, at.context_rank, at.tensor_rank);
+        let numbers = |at: Position| (at.stage(), at.context_rank(), at.tensor_rank());
         let listed: Vec<_> = places("<tp2,cp3,pp2>").into_iter().map(numbers).collect();
         let sorted: BTreeSet<_> = listed.iter().copied().collect();
         assert_eq!(listed, sorted.into_iter().collect::<Vec<_>>());
@@ -122,7 +136,7 @@ mod tests {
         let groups: Vec<Vec<u32>> = ranks.iter().map(|(rank, at)| at.context_group(*rank).unwrap()).collect();
         assert_eq!((&groups[0], &groups[5], &groups[6]), (&vec![24, 26, 28], &vec![25, 27, 29], &vec![30, 32, 34]));
         for ((rank, at), group) in ranks.iter().zip(&groups) {
-            assert_eq!(group[usize::from(at.context_rank)], *rank);
+            assert_eq!(group[usize::from(at.context_rank())], *rank);
         }
     }
 

@@ -7,10 +7,12 @@
 //! Nodes whose ranks stand at the same positions hold the same elements, and layers that the same stages hold are alike:
 //! so the cost grows with the distinct ones among them times the ranks, not with pairs of ranks or with layers.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::error::{LayoutError, Result};
 use crate::layout::runs::{Runs, joined, length, overlap};
 use crate::layout::{Home, ParameterTable, Position, held_slices};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::spec::Axis;
 
 /// Elements of a bucket that one node trades with the others, in the direction of gradients; parameters go the other way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,7 +72,8 @@ struct Holders {
 impl Holders {
     fn new(table: &ParameterTable, home: &Home, positions: &[Option<Position>]) -> Result<Holders> {
         let gpus_per_node = usize::try_from(length(&home.node_of(0))).unwrap_or(usize::MAX);
-        let of_parameters = |position: Position| Position { context_rank: 0, ..position };
+        let of_parameters =
+            |position: Position| Position { coordinates: position.coordinates.with(Axis::Context, 0), ..position };
         let distinct: BTreeSet<Position> = positions.iter().flatten().copied().map(of_parameters).collect();
         let places: BTreeMap<Position, usize> = distinct.iter().copied().zip(0..).collect();
         let of_rank: Vec<Option<usize>> =

@@ -1,6 +1,6 @@
 //! Whether home can be with the holders of every element under all schemes of a run.
 
-use crate::spec::{Cluster, Scheme};
+use crate::spec::{Cluster, LayerPlan, Scheme};
 
 /// The scheme whose replicas take every rank of the cluster, and by which each holds what it holds under all of these, or a part
 /// of it; none where there is no such scheme.
@@ -16,9 +16,9 @@ pub(crate) fn home_scheme(schemes: &[Scheme], cluster: Cluster) -> Option<Scheme
 
 /// The degrees that all have.
 fn only(schemes: &[Scheme]) -> Option<Scheme> {
-    let kept = |scheme: &Scheme| Scheme::new(scheme.tp(), scheme.cp(), scheme.pp()).ok();
-    let first = kept(schemes.first()?)?;
-    schemes.iter().all(|scheme| kept(scheme) == Some(first)).then_some(first)
+    let first = schemes.first()?.degrees();
+    let is_alike = schemes.iter().all(|scheme| scheme.degrees() == first);
+    is_alike.then_some(Scheme::from_parts(first, LayerPlan::KEEP))
 }
 
 /// The widest tensor degree, where all have one stage and a rank's slice by it is a part of its slice by each other.

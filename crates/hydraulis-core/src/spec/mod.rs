@@ -1,10 +1,13 @@
 //! What there is to plan with, validated where it is made.
 
+mod axis;
 mod checkpointing_kind;
 mod cluster;
 mod context_kind;
+mod degrees;
 mod dtype;
 mod home_scheme;
+mod layer_plan;
 mod layer_split;
 mod link_rates;
 mod memory_rule;
@@ -13,12 +16,15 @@ mod scheme;
 mod search_budget;
 mod strategy;
 
+pub use axis::Axis;
 pub use checkpointing_kind::CheckpointingKind;
 pub use cluster::Cluster;
 pub(crate) use cluster::MAX_GPUS;
 pub use context_kind::ContextKind;
+pub use degrees::{Coordinates, Degrees};
 pub use dtype::Dtype;
 pub(crate) use home_scheme::home_scheme;
+pub use layer_plan::LayerPlan;
 pub use layer_split::LayerSplit;
 pub use link_rates::LinkRates;
 pub use memory_rule::MemoryRule;

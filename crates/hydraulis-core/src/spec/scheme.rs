@@ -1,4 +1,4 @@
-//! How one replica is cut, and what it computes again.
+//! The degrees and the layer plan of one replica.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, StrategyError};
-use crate::spec::CheckpointingKind;
+use crate::spec::{Axis, CheckpointingKind, Degrees, LayerPlan};
 
 /// The degrees <tp, cp, pp> of one replica, which runs on tp x cp x pp ranks, and the checkpointing of its layers.
 ///
@@ -15,56 +15,69 @@ use crate::spec::CheckpointingKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Scheme {
-    tp: u16,
-    cp: u16,
-    pp: u16,
-    checkpointing: CheckpointingKind,
+    degrees: Degrees,
+    layers: LayerPlan,
 }
 
 impl Scheme {
     /// A scheme of the given degrees, each at least 1, that keeps all activations.
     pub fn new(tp: u16, cp: u16, pp: u16) -> Result<Scheme> {
-        let scheme = Scheme { tp, cp, pp, checkpointing: CheckpointingKind::None };
-        if tp == 0 || cp == 0 || pp == 0 {
-            return Err(StrategyError::SchemeSyntax { text: scheme.to_string(), why: "a degree is 0".into() }.into());
-        }
-        Ok(scheme)
+        let degrees = Degrees::new([tp, cp, pp]).ok_or_else(|| {
+            let text = format!("<tp{tp},cp{cp},pp{pp}>");
+            Error::from(StrategyError::SchemeSyntax { text, why: "a degree is 0".into() })
+        })?;
+        Ok(Scheme::from_parts(degrees, LayerPlan::KEEP))
+    }
+
+    /// A scheme of these degrees whose layers follow the plan.
+    pub fn from_parts(degrees: Degrees, layers: LayerPlan) -> Scheme {
+        Scheme { degrees, layers }
+    }
+
+    /// The degree of each axis.
+    pub fn degrees(self) -> Degrees {
+        self.degrees
+    }
+
+    /// What its layers do about memory.
+    pub fn layer_plan(self) -> LayerPlan {
+        self.layers
     }
 
     /// The same degrees under another kind of checkpointing.
     #[must_use]
     pub fn under(self, checkpointing: CheckpointingKind) -> Scheme {
-        Scheme { checkpointing, ..self }
+        Scheme { layers: LayerPlan::uniform(checkpointing), ..self }
     }
 
     /// What each of its layers computes again for the backward pass.
     pub fn checkpointing(self) -> CheckpointingKind {
-        self.checkpointing
+        self.layers.kind()
     }
 
     /// Tensor-parallel degree.
     pub fn tp(self) -> u16 {
-        self.tp
+        self.degrees.of(Axis::Tensor)
     }
 
     /// Context-parallel degree.
     pub fn cp(self) -> u16 {
-        self.cp
+        self.degrees.of(Axis::Context)
     }
 
     /// Pipeline stages.
     pub fn pp(self) -> u16 {
-        self.pp
+        self.degrees.of(Axis::Pipeline)
     }
 
     /// Most micro-batches that a stage holds at once under 1F1B: one for itself and for each stage after it.
     pub fn in_flight(self, stage: u16) -> u16 {
-        self.pp.saturating_sub(stage)
+        self.pp().saturating_sub(stage)
     }
 
     /// Pipeline stages, as a count of things.
     pub fn stages(self) -> usize {
-        usize::from(self.pp)
+        usize::from(self.pp())
     }
 
     /// Which slice of the parameters that tensor parallelism cuts the tensor rank of this number holds.
@@ -73,7 +86,7 @@ impl Scheme {
     /// wide one, and so what a rank holds by `<tp4>` is a part of what it holds by `<tp2>` (ranks 0 to 3: quarters 0, 2, 1, 3 of
     /// halves 0, 1, 0, 1).
     pub fn tensor_slice(self, tensor_rank: u16) -> u16 {
-        let (mut slice, mut place, mut slices) = (0, tensor_rank, self.tp);
+        let (mut slice, mut place, mut slices) = (0, tensor_rank, self.tp());
         for factor in self.tensor_factors() {
             slices /= factor;
             slice += place % factor * slices;
@@ -84,7 +97,7 @@ impl Scheme {
 
     /// The prime factors of the tensor degree, the least one first.
     pub(crate) fn tensor_factors(self) -> Vec<u16> {
-        let (mut factors, mut rest) = (Vec::new(), self.tp);
+        let (mut factors, mut rest) = (Vec::new(), self.tp());
         while let Some(least) = (2..=rest).find(|&factor| rest.is_multiple_of(factor)) {
             factors.push(least);
             rest /= least;
@@ -94,27 +107,22 @@ impl Scheme {
 
     /// Ranks of one stage.
     pub fn block(self) -> u32 {
-        u32::from(self.tp) * u32::from(self.cp)
+        self.degrees.stage_ranks()
     }
 
     /// Ranks of the replica.
     pub fn ranks(self) -> u64 {
-        u64::from(self.block()) * u64::from(self.pp)
+        self.degrees.ranks()
     }
 }
 
 impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let degrees = [("tp", self.tp), ("cp", self.cp), ("pp", self.pp)];
-        let mut parts: Vec<String> =
-            degrees.iter().filter(|(_, degree)| *degree != 1).map(|(name, degree)| format!("{name}{degree}")).collect();
-        if parts.is_empty() {
-            parts.push("1".into());
+        write!(f, "<{}", self.degrees)?;
+        if !self.layers.keeps_activations() {
+            write!(f, ",{}", self.layers.kind())?;
         }
-        if self.checkpointing != CheckpointingKind::None {
-            parts.push(self.checkpointing.to_string());
-        }
-        write!(f, "<{}>", parts.join(","))
+        f.write_str(">")
     }
 }
 
@@ -130,31 +138,9 @@ impl FromStr for Scheme {
         if kind.is_some() {
             parts.pop();
         }
-        let [tp, cp, pp] = if parts == ["1"] { [1; 3] } else { degrees(&parts).map_err(|why| wrong(&why))? };
-        Ok(Scheme::new(tp, cp, pp)?.under(kind.unwrap_or(CheckpointingKind::None)))
+        let degrees = Degrees::parse(&parts).map_err(|why| wrong(&why))?;
+        Ok(Scheme::from_parts(degrees, kind.map_or(LayerPlan::KEEP, LayerPlan::uniform)))
     }
-}
-
-/// The degrees tp, cp, pp, 1 where they are not among the parts; or why these are none.
-fn degrees(parts: &[&str]) -> std::result::Result<[u16; 3], String> {
-    if parts.is_empty() {
-        return Err("it names no degree; <1> is the scheme of one rank".into());
-    }
-    let mut degrees = [None; 3];
-    for part in parts {
-        let (index, digits) = ["tp", "cp", "pp"]
-            .iter()
-            .enumerate()
-            .find_map(|(index, name)| Some((index, part.strip_prefix(name)?)))
-            .ok_or_else(|| {
-                format!("'{part}' is not tp, cp or pp with a number, nor none, selective or full at the end")
-            })?;
-        let degree: u16 = digits.parse().map_err(|_| format!("'{digits}' is no degree"))?;
-        if degrees[index].replace(degree).is_some() {
-            return Err("a degree is given twice".into());
-        }
-    }
-    Ok(degrees.map(|degree| degree.unwrap_or(1)))
 }
 
 impl TryFrom<String> for Scheme {

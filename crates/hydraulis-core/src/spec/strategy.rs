@@ -30,8 +30,7 @@ impl Strategy {
                 format!("it has {} replicas, the limit is 1 to {}", Grouped(schemes.len()), Grouped(MAX_REPLICAS));
             return Err(StrategyError::Syntax { text: String::new(), why }.into());
         }
-        schemes
-            .sort_by_key(|scheme| Reverse((scheme.block(), scheme.pp(), scheme.tp(), Reverse(scheme.checkpointing()))));
+        schemes.sort_by_key(|scheme| Reverse((scheme.block(), scheme.pp(), scheme.tp(), Reverse(scheme.layer_plan()))));
         Ok(Strategy { schemes })
     }
 

@@ -150,25 +150,25 @@ impl Position {
     /// The pipeline stage, from 0.
     #[getter]
     fn stage(&self) -> u16 {
-        self.0.stage
+        self.0.stage()
     }
 
     /// Most micro-batches that its stage holds at once under 1F1B.
     #[getter]
     fn in_flight(&self) -> u16 {
-        self.0.scheme.in_flight(self.0.stage)
+        self.0.scheme.in_flight(self.0.stage())
     }
 
     /// The place among the stage's context ranks, from 0.
     #[getter]
     fn context_rank(&self) -> u16 {
-        self.0.context_rank
+        self.0.context_rank()
     }
 
     /// The place among the tensor ranks that share its tokens, from 0.
     #[getter]
     fn tensor_rank(&self) -> u16 {
-        self.0.tensor_rank
+        self.0.tensor_rank()
     }
 
     /// Which of the slices of its stage's parameters it holds, from 0: not its tensor rank, but so that what a rank holds by
@@ -179,13 +179,15 @@ impl Position {
     }
 
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((Scheme,), Bound<'py, PyDict>)> {
-        let layout::Position { scheme, stage, context_rank, tensor_rank } = self.0;
+        let (scheme, stage) = (self.0.scheme, self.0.stage());
+        let (context_rank, tensor_rank) = (self.0.context_rank(), self.0.tensor_rank());
         let places = [("stage", stage), ("context_rank", context_rank), ("tensor_rank", tensor_rank)];
         Ok(((Scheme(scheme),), places.into_py_dict(py)?))
     }
 
     fn __repr__(&self) -> String {
-        let layout::Position { scheme, stage, context_rank, tensor_rank } = self.0;
+        let (scheme, stage) = (self.0.scheme, self.0.stage());
+        let (context_rank, tensor_rank) = (self.0.context_rank(), self.0.tensor_rank());
         format!("Position('{scheme}', stage={stage}, context_rank={context_rank}, tensor_rank={tensor_rank})")
     }
 }

@@ -115,7 +115,7 @@ fn layer_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> f64 {
     let fields = model.fields();
     let (bytes, wide) = (device.dtype.bytes(), device.dtype.wide_bytes());
     let (hidden, heads) = (fields.hidden_size, model.query_width() + model.key_width());
-    count(match scheme.checkpointing() {
+    count(match scheme.layer_plan().kind() {
         // Norms compute in at least 32 bits and keep a number each, attention one for each head. What goes into both groups
         // of matrices is gathered: each tensor rank keeps it of all tokens.
         CheckpointingKind::None => {

@@ -57,7 +57,7 @@ impl CostProfile {
                 quadratic_ms_per_token2: quadratic,
                 linear_ms_per_token: linear,
                 fixed_ms: fixed,
-                forward_share: Recomputation::of(scheme.checkpointing()).forward_share(),
+                forward_share: Recomputation::of(scheme.layer_plan()).forward_share(),
                 held_bytes: memory::held_bytes(model, scheme, device, cluster)?,
                 stage_home_bytes: memory::stage_home_bytes(model, scheme, device)?,
                 activation_bytes_per_token: memory::activation_bytes(model, scheme, device)?,

@@ -54,7 +54,7 @@ impl Work {
     /// parallelism); a context group exchanges queries, keys, values and outputs once each way (Ulysses, Jacobs et al. 2023),
     /// and each of its ranks has a share of the tokens.
     pub(super) fn of(model: &ModelShape, scheme: Scheme, device: &Device, gpus_per_node: u32) -> Work {
-        let again = Recomputation::of(scheme.checkpointing());
+        let again = Recomputation::of(scheme.layer_plan());
         let fields = model.fields();
         let (tp, cp, stages) = (f64::from(scheme.tp()), f64::from(scheme.cp()), count(scheme.stages()));
         let layers = count(fields.num_hidden_layers) / stages;

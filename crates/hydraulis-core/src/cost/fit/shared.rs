@@ -84,7 +84,7 @@ impl Work {
 
 /// What a coefficient is multiplied with to be that of the whole replica, were nothing computed again.
 fn shares(scheme: Scheme) -> [f64; 3] {
-    let again = Recomputation::of(scheme.checkpointing());
+    let again = Recomputation::of(scheme.layer_plan());
     let ranks = count(scheme.ranks());
     [ranks / again.attention, ranks / again.matrices, count(scheme.stages()) / again.matrices]
 }
@@ -140,6 +140,6 @@ fn doublings(one: Scheme, other: Scheme) -> f64 {
         let (small, large) = (left.min(right), left.max(right));
         count(large.div_ceil(small).next_power_of_two().trailing_zeros())
     };
-    let kinds = if one.checkpointing() == other.checkpointing() { 0.0 } else { 1.0 };
+    let kinds = if one.layer_plan() == other.layer_plan() { 0.0 } else { 1.0 };
     between(one.tp(), other.tp()) + between(one.cp(), other.cp()) + kinds
 }

@@ -166,10 +166,11 @@ proptest! {
         let split = world.table.split();
         let layers = split.layers();
         for (position, held) in world.positions.iter().zip(&world.held) {
-            let Some(Position { scheme, stage, tensor_rank, context_rank: _ }) = *position else {
+            let Some(position) = *position else {
                 prop_assert_eq!(held, &[]);
                 continue;
             };
+            let (scheme, stage, tensor_rank) = (position.scheme, position.stage(), position.tensor_rank());
             let of_stage = split.stage(scheme, stage).unwrap();
             let uses = |block: u32| match block {
                 0 => stage == 0,
@@ -255,7 +256,7 @@ proptest! {
     /// Each of n ranks holds all: it sends home what is not its own share, as a reduce-scatter does.
     #[test]
     fn whole_replicas_move_what_a_reduce_scatter_moves(table in table(), ranks in 1..20_usize) {
-        let whole = Position { scheme: "<1>".parse().unwrap(), stage: 0, context_rank: 0, tensor_rank: 0 };
+        let whole = Position::new("<1>".parse().unwrap(), 0, 0, 0).unwrap();
         let world = World::new(table, &vec![Some(whole); ranks], u32::try_from(ranks).unwrap());
         for (rank, buckets) in world.transfers.iter().enumerate() {
             for (bucket, trade) in buckets.iter().enumerate() {

@@ -301,7 +301,7 @@ fn mixed() -> impl Strategy<Value = World> {
 pub(crate) fn position(scheme: Scheme, index: usize) -> Position {
     let index = u16::try_from(index).unwrap();
     let (tp, cp) = (scheme.tp(), scheme.cp());
-    Position { scheme, stage: index / (tp * cp), context_rank: index / tp % cp, tensor_rank: index % tp }
+    Position::new(scheme, index / (tp * cp), index / tp % cp, index % tp).unwrap()
 }
 
 impl fmt::Debug for World {

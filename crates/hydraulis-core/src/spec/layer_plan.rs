@@ -1,0 +1,32 @@
+//! What the layers of one replica do about memory.
+
+use crate::spec::CheckpointingKind;
+
+/// The memory of each layer's activations, for every stage of a replica.
+///
+/// Every plan today is uniform: all layers of all stages have one kind of checkpointing. Costs and memory ask the plan,
+/// never the kind's name, so that a plan of several kinds changes this type alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LayerPlan {
+    uniform: CheckpointingKind,
+}
+
+impl LayerPlan {
+    /// The plan that keeps all activations.
+    pub const KEEP: LayerPlan = LayerPlan::uniform(CheckpointingKind::None);
+
+    /// The plan with one kind of checkpointing in every layer.
+    pub const fn uniform(kind: CheckpointingKind) -> LayerPlan {
+        LayerPlan { uniform: kind }
+    }
+
+    /// The kind of checkpointing of every layer.
+    pub fn kind(self) -> CheckpointingKind {
+        self.uniform
+    }
+
+    /// Whether no layer computes activations a second time.
+    pub fn keeps_activations(self) -> bool {
+        self == LayerPlan::KEEP
+    }
+}
