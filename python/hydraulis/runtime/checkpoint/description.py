@@ -1,4 +1,4 @@
-"""Makes the manifests of a run."""
+"""Builds the manifests of a run's checkpoints."""
 
 import json
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from hydraulis.runtime.checkpoint.position import DataPosition
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What is the same in all checkpoints of a run, and where it stands in its data.
+    """Builds the manifest of each checkpoint from the run's configuration and data position.
 
     Attributes:
-        config: of the run.
-        position: in its data.
-        dtype: of master parameters and moments.
+        config: The run's configuration.
+        position: The run's position in its data.
+        dtype: Type of the master parameters and moments.
     """
 
     config: RunConfig
@@ -26,13 +26,13 @@ class Description:
     dtype: torch.dtype
 
     def config_json(self) -> str:
-        """Give the effective configuration, for people."""
+        """Return the effective configuration as indented JSON, for human readers."""
         return json.dumps(to_dict(self.config), indent=2) + "\n"
 
     def manifest(
         self, step: int, shards: tuple[ShardRecord, ...], parameters: tuple[ParameterRecord, ...]
     ) -> Manifest:
-        """Make the manifest of a checkpoint after so many completed iterations."""
+        """Build the manifest of the checkpoint after `step` completed iterations."""
         return Manifest(
             version=version("hydraulis"),
             step=step,

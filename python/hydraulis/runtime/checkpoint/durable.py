@@ -1,4 +1,4 @@
-"""Files that are there whole, or not at all, even after the power went."""
+"""Atomic file writes that survive a power failure: a file is complete or absent."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,19 +10,19 @@ from hydraulis.files import replace_file
 
 
 def write_durably(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under another name, wait until the disk has it, and give it its own.
+    """Write a file under a temporary name, flush it to the disk, and rename it to `path`.
 
     Args:
-        path: of the file.
-        write: writes it to the path that it is given.
+        path: Final path of the file.
+        write: Function that writes the file's content to the path passed to it.
 
     Raises:
-        HydraulisError: it cannot be written (code `file_unwritable`).
+        HydraulisError: The file cannot be written (code `file_unwritable`).
     """
     try:
         with replace_file(path, durable=True) as unfinished:
             write(unfinished)
-    # safetensors has an exception of its own for a full disk.
+    # safetensors raises its own exception for a full disk.
     except (OSError, SafetensorError) as error:
         message = f"{path} cannot be written: {error}; make room, or set output.directory to another disk"
         raise HydraulisError(message, code="file_unwritable") from error

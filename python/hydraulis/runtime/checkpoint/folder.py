@@ -1,4 +1,4 @@
-"""The checkpoints of a run, as folders: which are complete, which is the newest, which may go."""
+"""Finds, creates and removes the checkpoint folders of a run."""
 
 import re
 import shutil
@@ -17,33 +17,33 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFolder:
-    """The folder `checkpoints` of a run; a folder in it is a checkpoint once its manifest is there.
+    """The folder `checkpoints` of a run; a subfolder is a complete checkpoint once it has a manifest.
 
     Attributes:
-        path: of the folder; it need not exist.
+        path: Path of the folder; it may be absent.
     """
 
     path: Path
 
     @classmethod
     def of_run(cls, run: Path) -> "CheckpointFolder":
-        """Give the checkpoints of a run."""
+        """Return the checkpoint folder of the run in folder `run`."""
         return cls(run / CHECKPOINTS)
 
     def step(self, step: int) -> Path:
-        """Name the checkpoint after so many completed iterations."""
+        """Return the path of the checkpoint after `step` completed iterations."""
         return self.path / f"step-{step:08d}"
 
     def complete(self) -> list[Path]:
-        """List the checkpoints that are complete, the oldest first."""
+        """List the complete checkpoints, oldest first."""
         return [path for path in self._all() if (path / MANIFEST).is_file()]
 
     def newest(self) -> Path | None:
-        """Give the newest complete checkpoint, None if there is none."""
+        """Return the newest complete checkpoint, None if there is none."""
         return next(reversed(self.complete()), None)
 
     def unfinished(self) -> str:
-        """Name what is there and is no checkpoint, as a sentence goes on; empty if there is nothing."""
+        """Describe the incomplete checkpoints as the end of a sentence; empty if there are none."""
         names = [path.name for path in self._all() if not (path / MANIFEST).is_file()]
         if not names:
             return ""
@@ -51,17 +51,17 @@ class CheckpointFolder:
         return f": {names[-1]}{others} lacks {MANIFEST}, which is written last, so it was never completed"
 
     def begin(self, step: int) -> Path:
-        """Make an empty folder for a checkpoint; what was begun there before is removed."""
+        """Create an empty folder for a checkpoint; an earlier folder of the same step is removed."""
         path = self.step(step)
         remove(path)
         path.mkdir(parents=True)
         return path
 
     def rotate(self, keep: int) -> None:
-        """Remove all but the newest complete checkpoints, and whatever was never completed.
+        """Remove incomplete checkpoints, and all but the newest complete ones.
 
         Args:
-            keep: how many stay; 0 for all that are complete.
+            keep: Number of complete checkpoints to keep; 0 keeps all of them.
         """
         complete = self.complete()
         staying = complete[-keep:] if keep else complete
@@ -77,21 +77,24 @@ class CheckpointFolder:
 
 
 def remove(checkpoint: Path) -> None:
-    """Remove a checkpoint if it is there: first its manifest, so that it is never one without its shards."""
+    """Remove a checkpoint if it exists.
+
+    The manifest is removed first, so a folder with a manifest always has its shards.
+    """
     (checkpoint / MANIFEST).unlink(missing_ok=True)
     if checkpoint.exists():
         shutil.rmtree(checkpoint)
 
 
 def newest_checkpoint(run: Path, otherwise: str = _NEW_RUN) -> Path:
-    """Give the newest complete checkpoint of a run.
+    """Return the newest complete checkpoint of a run.
 
     Args:
-        run: its folder.
-        otherwise: what there is to do beside naming another run, as a sentence goes on.
+        run: The run's folder.
+        otherwise: End of the error message: a second remedy, besides naming another run.
 
     Raises:
-        InvalidInputError: there is none (code `checkpoint_missing`).
+        InvalidInputError: The run has no complete checkpoint (code `checkpoint_missing`).
     """
     folder = CheckpointFolder.of_run(run)
     newest = folder.newest()
@@ -103,17 +106,17 @@ def newest_checkpoint(run: Path, otherwise: str = _NEW_RUN) -> Path:
 
 
 def checkpoint_of(source: Path) -> Path:
-    """Give the checkpoint that a folder is, or the newest of the run that it is.
+    """Return `source` if it is a complete checkpoint, or the newest one if it is a run's folder.
 
     Raises:
-        InvalidInputError: it is neither (code `checkpoint_missing`).
+        InvalidInputError: The folder is neither (code `checkpoint_missing`).
     """
     if (source / MANIFEST).is_file():
         return source
     complete = CheckpointFolder(source.parent).complete() if source.parent.name == CHECKPOINTS else []
     if not complete:
         return newest_checkpoint(source, "")
-    # Of many the newest, which are those that are looked for as a rule.
+    # The message lists only the newest checkpoints, which users want most often.
     names = ", ".join(path.name for path in complete[-_MOST_NAMED:])
     before = len(complete) - _MOST_NAMED
     others = f" (and {format_count(before, 'other')} before)" if before > 0 else ""

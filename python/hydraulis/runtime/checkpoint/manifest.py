@@ -1,7 +1,7 @@
-"""What a checkpoint holds and where: the one file that makes a folder a checkpoint.
+"""The manifest of a checkpoint: its content, and the location of each parameter in its files.
 
-It names every parameter and the intervals of its canonical elements that each shard has, so a checkpoint can
-be read by any number of ranks, in any home layout.
+The manifest lists every parameter and the intervals of its canonical elements in each shard. Any number of
+ranks, with any layout of optimizer shards, can read the checkpoint.
 """
 
 import dataclasses
@@ -21,22 +21,22 @@ MANIFEST = "manifest.json"
 _SUFFIXES = (".json", ".safetensors")
 
 Interval = tuple[int, int, int]
-"""The number of a shard, and the first and the one past the last canonical element that it has."""
+"""Shard number, first canonical element, and one past the last canonical element."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DataCursor:
-    """Which batches come next.
+    """The state of the data stream, which determines the following batches.
 
     Attributes:
-        fingerprint: of the data set, and of how sequences are made of its documents.
-        seed: of their order.
-        tokens_per_batch: the budget of a global batch; None if sequences are counted.
-        sequences_per_batch: likewise the other way round.
-        epoch_end: what becomes of the end of an epoch that does not fill a batch.
-        max_tokens: of the longest sequence.
-        next_batch: SHA-256 of the sequences of the next batch, as little-endian 64-bit integers: numpy's
-            permutations may change with its version, and this tells.
+        fingerprint: Fingerprint of the data set and of the rules that make sequences of its documents.
+        seed: Seed of the order of the sequences.
+        tokens_per_batch: Token budget of a global batch; None if its size is in sequences.
+        sequences_per_batch: Sequences of a global batch; None if its size is in tokens.
+        epoch_end: Treatment of the end of an epoch that does not fill a batch.
+        max_tokens: Maximum tokens of a sequence.
+        next_batch: SHA-256 of the next batch's sequence indices, as little-endian 64-bit integers. It detects
+            a numpy version whose permutations differ.
     """
 
     fingerprint: str
@@ -50,7 +50,7 @@ class DataCursor:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ShardRecord:
-    """One rank's file."""
+    """The name and size in bytes of one rank's file."""
 
     file: str
     bytes: int
@@ -58,14 +58,14 @@ class ShardRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterRecord:
-    """Where one parameter is.
+    """The location of one parameter in the shards.
 
     Attributes:
-        name: of the master parameter, such as `layers.0.mlp.up_proj.weight`: without the `model.` in front
-            that `model.safetensors` has.
-        shape: of the whole.
-        trained: whether moments are there beside it; a frozen one has none.
-        intervals: in ascending order, without gap or overlap.
+        name: Name of the master parameter, such as `layers.0.mlp.up_proj.weight`, without the prefix `model.`
+            of `model.safetensors`.
+        shape: Shape of the whole parameter.
+        trained: Whether the checkpoint has the parameter's moments; a frozen parameter has none.
+        intervals: The parameter's intervals in ascending order, without gap or overlap.
     """
 
     name: str
@@ -76,17 +76,17 @@ class ParameterRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A whole checkpoint, but for the numbers themselves.
+    """The description of a whole checkpoint, without the tensors.
 
     Attributes:
-        version: of the package that wrote it.
-        step: iterations that were completed: the number of the last one, counted from 1.
-        world_size: ranks that wrote it, a shard each.
-        dtype: of master parameters and moments.
-        model: that was trained.
-        data: which batches come next.
-        shards: by rank.
-        parameters: of the model, each once.
+        version: Version of the package that wrote the checkpoint.
+        step: Completed iterations: the number of the last one, counted from 1.
+        world_size: Ranks that wrote the checkpoint, one shard each.
+        dtype: Type of the master parameters and moments, such as `float32`.
+        model: Configuration of the trained model.
+        data: State of the data stream after `step`.
+        shards: Files of the shards, by rank.
+        parameters: The model's parameters, each once.
     """
 
     version: str
@@ -100,15 +100,15 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str, source: str) -> Self:
-        """Read a manifest.
+        """Parse and check a manifest.
 
         Args:
-            text: what the file holds.
-            source: its path, for messages.
+            text: Content of the manifest file.
+            source: Path of the file, for messages.
 
         Raises:
-            InvalidInputError: it is of another format (code `run_unreadable`).
-            HydraulisError: it is no JSON, or not what a manifest must be (code `checkpoint_damaged`).
+            InvalidInputError: The manifest has another format (code `run_unreadable`).
+            HydraulisError: The text is no JSON, or no valid manifest (code `checkpoint_damaged`).
         """
         document = _document(text, source)
         known = document.pop("format", None)
@@ -126,7 +126,7 @@ class Manifest:
         return manifest
 
     def to_json(self) -> str:
-        """Give the manifest's text."""
+        """Return the manifest as JSON with a final newline."""
         return json.dumps({"format": FORMAT} | dataclasses.asdict(self)) + "\n"
 
     def _check_intervals(self, source: str) -> None:
@@ -142,12 +142,12 @@ class Manifest:
 
 
 def torn(path: str, cause: str) -> HydraulisError:
-    """Make the error of a checkpoint that is not whole, from the path of it or of a file in it."""
+    """Build the error for a damaged checkpoint, from the path of its folder or of a file in it."""
     given = Path(path)
-    # A folder may have a dot in its name, and what is above it must not be named for removal.
+    # A folder's name may contain a dot; the message must not tell the user to remove its parent folder.
     checkpoint = given.parent if given.suffix in _SUFFIXES else given
     beside = [one.parent for one in checkpoint.parent.glob(f"step-*/{MANIFEST}") if one.parent != checkpoint]
-    # By their numbers, which may have more digits than they are filled up to.
+    # Step numbers may exceed eight digits, so the length is compared first.
     newest = max(beside, key=lambda one: (len(one.name), one.name), default=None)
     then = f"{newest} is then the newest" if newest else "none is left then, so start without resuming"
     message = (

@@ -1,4 +1,4 @@
-"""Where a run stands in its data."""
+"""Computes the position of a run in its data."""
 
 import hashlib
 from typing import Any
@@ -10,7 +10,7 @@ from hydraulis.runtime.checkpoint.manifest import DataCursor
 
 
 def batch_settings(config: RunConfig) -> dict[str, Any]:
-    """Give what the configuration alone decides of a cursor."""
+    """Return the fields of a `DataCursor` that depend only on the configuration."""
     return {
         "seed": config.train.seed,
         "tokens_per_batch": config.data.tokens_per_batch,
@@ -21,11 +21,11 @@ def batch_settings(config: RunConfig) -> dict[str, Any]:
 
 
 class DataPosition:
-    """Tells which batches come next, at any step.
+    """Computes the state of the data stream at any step.
 
     Args:
-        config: of the run.
-        data: that is trained on.
+        config: The run's configuration.
+        data: The training data.
     """
 
     def __init__(self, config: RunConfig, data: Dataset) -> None:
@@ -34,7 +34,7 @@ class DataPosition:
         self._sampler = make_sampler(config.data, data, config.train.seed, config.train.epochs)
 
     def cursor(self, step: int) -> DataCursor:
-        """Give the cursor after so many completed iterations."""
+        """Return the cursor after `step` completed iterations."""
         documents = self._sampler.batch(step).documents
         return DataCursor(
             fingerprint=self._data.fingerprint,

@@ -1,4 +1,4 @@
-"""Reads slices of a checkpoint, whatever the number of ranks that wrote it."""
+"""Reads intervals of a checkpoint's parameters, written by any number of ranks."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,8 +18,8 @@ def read_manifest(checkpoint: Path) -> Manifest:
     """Read the manifest of a checkpoint.
 
     Raises:
-        InvalidInputError: it is of another format (code `run_unreadable`).
-        HydraulisError: it cannot be read, or is not what a manifest must be (code `checkpoint_damaged`).
+        InvalidInputError: The manifest has another format (code `run_unreadable`).
+        HydraulisError: The manifest cannot be read or is invalid (code `checkpoint_damaged`).
     """
     path = checkpoint / MANIFEST
     try:
@@ -30,10 +30,10 @@ def read_manifest(checkpoint: Path) -> Manifest:
 
 
 def check_shards(checkpoint: Path, manifest: Manifest) -> None:
-    """Refuse a checkpoint whose shards are not all as long as they were written.
+    """Check that every shard of a checkpoint has the size recorded in the manifest.
 
     Raises:
-        HydraulisError: one is not there, or shorter or longer (code `checkpoint_damaged`).
+        HydraulisError: A shard is missing or has another size (code `checkpoint_damaged`).
     """
     for record in manifest.shards:
         try:
@@ -43,11 +43,11 @@ def check_shards(checkpoint: Path, manifest: Manifest) -> None:
 
 
 def check_size(checkpoint: Path, record: ShardRecord) -> None:
-    """Refuse a shard that is not as long as it was written.
+    """Check that one shard has the size recorded in the manifest.
 
     Raises:
-        OSError: it is not there.
-        HydraulisError: it is shorter or longer (code `checkpoint_damaged`).
+        OSError: The shard is missing.
+        HydraulisError: The shard has another size (code `checkpoint_damaged`).
     """
     size = (checkpoint / record.file).stat().st_size
     if size != record.bytes:
@@ -55,13 +55,13 @@ def check_size(checkpoint: Path, record: ShardRecord) -> None:
 
 
 class CheckpointReader:
-    """The shards of a checkpoint, opened when they are first needed, and only as far as they are.
+    """Reads the shards of a checkpoint; each shard is opened on its first read.
 
-    It is a `ParameterValues` of the master parameters.
+    The reader implements `ParameterValues` for the master parameters.
 
     Args:
-        checkpoint: the folder.
-        manifest: of it.
+        checkpoint: The checkpoint's folder.
+        manifest: The checkpoint's manifest.
     """
 
     def __init__(self, checkpoint: Path, manifest: Manifest) -> None:
@@ -81,16 +81,16 @@ class CheckpointReader:
         self._open.close()
 
     def read(self, name: str, start: int, end: int, buffer: str = "master") -> Tensor:
-        """Give the canonical elements from `start` to `end` of a parameter.
+        """Read the canonical elements from `start` to `end` of a parameter.
 
         Args:
-            name: of the master parameter.
-            start: the first element.
-            end: one past the last.
-            buffer: the home buffer that is meant.
+            name: Name of the master parameter.
+            start: First element.
+            end: One past the last element.
+            buffer: Buffer of the optimizer shard: `master` or the name of a moment.
 
         Raises:
-            HydraulisError: a shard is not there, or not whole (code `checkpoint_damaged`).
+            HydraulisError: A shard is missing or damaged (code `checkpoint_damaged`).
         """
         pieces = []
         for shard, first, last in self._intervals[name]:

@@ -1,4 +1,4 @@
-"""Finds the state that a run goes on from, checks that it belongs to the run, and puts it in place."""
+"""Resumes a run: finds its checkpoint, checks that it matches the configuration, and restores the moments."""
 
 import dataclasses
 import hashlib
@@ -28,22 +28,22 @@ from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.text.values import as_toml
 
 LATEST = "latest"
-# The digest of a batch that has no sequences.
+# Digest of a batch without sequences.
 _NO_BATCH = hashlib.sha256().hexdigest()
-# It fixes the first values alone.
+# It determines only the initial values, so a change does not conflict with a checkpoint.
 _NOT_OF_THE_MODEL = "initializer_range"
-# Where and how the index is made.
+# They determine where and how the index is built, not its content.
 _NOT_OF_THE_DATA = ("index_directory", "index_processes")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResumedRun:
-    """A run to go on with.
+    """A run to resume.
 
     Attributes:
-        run: its folder.
-        checkpoint: the newest complete one.
-        manifest: of that.
+        run: The run's folder.
+        checkpoint: Folder of the run's newest complete checkpoint.
+        manifest: Manifest of that checkpoint.
     """
 
     run: Path
@@ -51,25 +51,25 @@ class ResumedRun:
     manifest: Manifest
 
     def check_model(self, config: RunConfig) -> None:
-        """Refuse the checkpoint of another model.
+        """Check that the checkpoint has the configured model.
 
         Raises:
-            InvalidInputError: the model or the type of its master parameters differs, or a parameter that is
-                trained was frozen (code `checkpoint_mismatch`), or what is frozen is no parameter
+            InvalidInputError: The model or the type of its master parameters differs, or a trained parameter
+                was frozen in the checkpoint (code `checkpoint_mismatch`), or a frozen name is no parameter
                 (`config_value`).
-            HydraulisError: its parameters are not those of its model (code `checkpoint_damaged`).
+            HydraulisError: The checkpoint's parameters do not match its model (code `checkpoint_damaged`).
         """
         _check_model(self, config)
 
     def check_unread(self, config: RunConfig, files: Sequence[DataFile]) -> None:
-        """Refuse settings that make other batches, and files that cannot hold the data, before any is read.
+        """Check the batch settings and data files against the checkpoint, before any data are read.
 
         Args:
-            config: of the run.
-            files: of its data.
+            config: The run's configuration.
+            files: Files of the run's data.
 
         Raises:
-            InvalidInputError: they are not those that the run had (code `checkpoint_mismatch`).
+            InvalidInputError: A setting or a file differs (code `checkpoint_mismatch`).
         """
         for name, now in batch_settings(config).items():
             if now != getattr(self.manifest.data, name):
@@ -83,14 +83,15 @@ class ResumedRun:
             raise InvalidInputError(message, code="checkpoint_mismatch")
 
     def check(self, config: RunConfig, cursor: DataCursor) -> None:
-        """Refuse the checkpoint of another model, or one that was made on other data.
+        """Check that the checkpoint has the configured model and data.
 
         Args:
-            config: of the run.
-            cursor: of its data, at the checkpoint's step.
+            config: The run's configuration.
+            cursor: State of the run's data at the checkpoint's step.
 
         Raises:
-            HydraulisError: as `check_model`, or the data or its order differs (code `checkpoint_mismatch`).
+            HydraulisError: The errors of `check_model`, or the data or their order differ (code
+                `checkpoint_mismatch`).
         """
         self.check_model(config)
         for field in dataclasses.fields(DataCursor):
@@ -114,7 +115,7 @@ class ResumedRun:
         return InvalidInputError(message, code="checkpoint_mismatch")
 
     def _files(self, now: Sequence[DataFile]) -> Sequence[DataFile]:
-        """Read which files the run had; those of now where it does not say: the data are compared later."""
+        """Read the list of the run's data files; return `now` if it is unreadable, since `check` follows."""
         try:
             known = json.loads((self.run / CORPUS).read_text(encoding="utf-8"))["files"]
             return [DataFile(**file) for file in known]
@@ -122,11 +123,11 @@ class ResumedRun:
             return now
 
     def _what_differs(self, config: RunConfig) -> str:
-        """Name the keys of the section `data` that the checkpoint's configuration had otherwise."""
+        """Describe the keys of the section `data` that differ from the checkpoint's configuration."""
         try:
             before = json.loads((self.checkpoint / CHECKPOINT_CONFIG).read_text(encoding="utf-8"))["data"]
         except (OSError, ValueError, KeyError):
-            # It is there for people: they may have removed it.
+            # The file is for human readers, who may have removed it.
             return ""
         now = json.loads(json.dumps(to_dict(config)["data"]))
         others = [key for key in now if key not in _NOT_OF_THE_DATA and before.get(key) != now[key]]
@@ -136,7 +137,7 @@ class ResumedRun:
         return f" ({'; '.join(changes)})"
 
     def nothing_left(self, num_steps: int) -> str | None:
-        """Say that a run of so many iterations has none left to train; None if it has."""
+        """Return the message that all `num_steps` iterations are done; None if some are left."""
         done = self.manifest.step
         if done < num_steps:
             return None
@@ -145,24 +146,24 @@ class ResumedRun:
         return f"{done:,} steps are done and {num_steps:,} wanted: there is nothing left to train"
 
     def reader(self) -> CheckpointReader:
-        """Open the checkpoint."""
+        """Return a reader of the checkpoint."""
         return CheckpointReader(self.checkpoint, self.manifest)
 
 
 def find_resumed(resume: str, directory: str) -> ResumedRun | None:
-    """Find the newest complete checkpoint of the run that is meant. Collective.
+    """Find the run to resume and its newest complete checkpoint. Collective.
 
     Args:
-        resume: the folder of a run, or `latest`, or empty for none.
-        directory: what `output.directory` says.
+        resume: Folder of a run, or `latest`, or empty to start a new run.
+        directory: Value of `output.directory`.
 
     Returns:
-        The run; None if none is meant, or if `latest` finds no checkpoint.
+        The run; None if `resume` is empty or `latest` finds no checkpoint.
 
     Raises:
-        InvalidInputError: the folder has no complete checkpoint (code `checkpoint_missing`), its format is
-            another one (`run_unreadable`), or not all ranks see it (`folder_not_shared`).
-        HydraulisError: its manifest is not whole (code `checkpoint_damaged`).
+        InvalidInputError: The folder has no complete checkpoint (code `checkpoint_missing`), the checkpoint
+            has another format (`run_unreadable`), or some rank does not see it (`folder_not_shared`).
+        HydraulisError: The manifest is damaged (code `checkpoint_damaged`).
     """
     if not resume:
         return None
@@ -177,14 +178,17 @@ def find_resumed(resume: str, directory: str) -> ResumedRun | None:
 
 
 def restore_moments(reader: CheckpointReader, shares: Sequence[HomeShare]) -> None:
-    """Fill this rank's home buffers but for the master parameters, which are read when a share is made.
+    """Read AdamW's moments into this rank's optimizer shards.
+
+    The master parameters are read when a shard is built.
 
     Args:
-        reader: of the checkpoint.
-        shares: of this rank; what of them is trained was trained before (see `ResumedRun.check`).
+        reader: Reader of the checkpoint.
+        shares: This rank's optimizer shards; their trained parameters have moments in the checkpoint (see
+            `ResumedRun.check`).
 
     Raises:
-        HydraulisError: a shard is not whole (code `checkpoint_damaged`).
+        HydraulisError: A shard is damaged (code `checkpoint_damaged`).
     """
     for share in shares:
         moments = {kind: flat for kind, flat in share.buffers().items() if kind != "master"}
@@ -196,17 +200,17 @@ def restore_moments(reader: CheckpointReader, shares: Sequence[HomeShare]) -> No
 
 
 def newest_of(resume: str, directory: str) -> Path | None:
-    """Find the newest complete checkpoint of the run that is meant, on one rank.
+    """Find the newest complete checkpoint of the run to resume, on one rank.
 
     Args:
-        resume: the folder of a run, or `latest`.
-        directory: what `output.directory` says.
+        resume: Folder of a run, or `latest`.
+        directory: Value of `output.directory`.
 
     Returns:
-        It; None if `latest` finds none.
+        The checkpoint's folder; None if `latest` finds none.
 
     Raises:
-        InvalidInputError: the folder has no complete checkpoint (code `checkpoint_missing`).
+        InvalidInputError: The folder has no complete checkpoint (code `checkpoint_missing`).
     """
     if resume != LATEST:
         return newest_checkpoint(Path(resume))
@@ -218,7 +222,7 @@ def newest_of(resume: str, directory: str) -> Path | None:
 
 
 def _runs(first: Path) -> list[Path]:
-    """List the runs that `output.directory` named so far, in the order in which they were begun."""
+    """List the folders `NAME`, `NAME-2`, `NAME-3` and so on of one `output.directory`, oldest first."""
     numbered = re.compile(re.escape(first.name) + r"-(\d+)")
     matches = [(numbered.fullmatch(path.name), path) for path in first.parent.glob("*")]
     later = sorted((int(match[1]), path) for match, path in matches if match)
@@ -242,7 +246,7 @@ def _check_model(resumed: ResumedRun, config: RunConfig) -> None:
 
 
 def _check_thawed(manifest: Manifest, parameters: ModelParameters) -> None:
-    """Refuse to train what was frozen."""
+    """Check that every trained parameter has moments in the checkpoint."""
     trained = {record.name for record in manifest.parameters if record.trained}
     for name in parameters.names:
         if name not in trained:

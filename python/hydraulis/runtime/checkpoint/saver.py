@@ -1,7 +1,8 @@
-"""Writes checkpoints while training goes on.
+"""Writes checkpoints during training.
 
-The training thread copies the state and goes on; one thread of each rank writes the copy. That thread calls
-no collective. Whether all have written is asked between later steps, and then rank 0 writes the manifest.
+The training thread copies the state and continues; one thread of each rank writes the copy and calls no
+collective. Between later steps the ranks check whether all shards are written; then rank 0 writes the
+manifest.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ CHECKPOINT_CONFIG = "config.json"
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A checkpoint that is being written."""
+    """A checkpoint in progress."""
 
     step: int
     path: Path
@@ -40,10 +41,10 @@ class CheckpointSaver:
     """Writes the checkpoints of one run, one at a time. Every method is collective.
 
     Args:
-        folder: of the run's checkpoints; all ranks see it.
-        config: when they are written, and how many stay.
-        shares: the state of this rank.
-        description: makes the manifests; asked on rank 0 alone.
+        folder: Folder of the run's checkpoints, visible to all ranks.
+        config: Interval in steps, and number of checkpoints to keep.
+        shares: This rank's optimizer shards.
+        description: Builder of the manifests; used only on rank 0.
     """
 
     def __init__(
@@ -63,10 +64,10 @@ class CheckpointSaver:
         self._begun: int | None = None
 
     def after(self, step: int) -> None:
-        """Do what is due between two steps, so many iterations being completed.
+        """Complete a written checkpoint, and start the next one if it is due after `step` iterations.
 
         Raises:
-            HydraulisError: a rank could not write its shard, or rank 0 the manifest (code
+            HydraulisError: A rank could not write its shard, or rank 0 the manifest (code
                 `file_unwritable`).
         """
         self._poll()
@@ -74,10 +75,10 @@ class CheckpointSaver:
             self._begin(step)
 
     def close(self, step: int) -> Path:
-        """Leave a checkpoint of the end, so many iterations being completed, and give it.
+        """Write the final checkpoint after `step` iterations unless it exists, and return its folder.
 
         Raises:
-            HydraulisError: as `after`.
+            HydraulisError: The errors of `after`.
         """
         if step != self._begun:
             self._begin(step)
@@ -85,10 +86,10 @@ class CheckpointSaver:
         return self._folder.step(step)
 
     def finish(self) -> None:
-        """Wait for the checkpoint that is being written, if any, and complete it.
+        """Wait for the checkpoint in progress, if any, and complete it.
 
         Raises:
-            HydraulisError: as `after`.
+            HydraulisError: The errors of `after`.
         """
         if self._pending is None:
             return
@@ -100,7 +101,7 @@ class CheckpointSaver:
         on_rank_zero(lambda: self._complete(pending, bytes_by_rank.tolist()))
 
     def _begin(self, step: int) -> None:
-        """Copy the state, and have it written."""
+        """Copy the state, and start writing it."""
         self.finish()
         path = Path(from_rank_zero(lambda: str(self._make_folder(step))))
         snapshot = Snapshot(self._shares, self._stream)
@@ -109,7 +110,7 @@ class CheckpointSaver:
         self._pending = _Pending(step, path, self._writer.submit(write_shard, file, snapshot))
 
     def _poll(self) -> None:
-        """Complete the checkpoint that is being written if all ranks have written."""
+        """Complete the checkpoint in progress if all ranks have written their shards."""
         if self._pending is None:
             return
         done = torch.tensor(int(self._pending.written.done()))
@@ -140,7 +141,7 @@ class CheckpointSaver:
 
 
 def _failure(written: "Future[int]") -> HydraulisError | None:
-    """Wait for the writer; give what it failed with."""
+    """Wait for the writer and return its error, None if it succeeded."""
     error = written.exception()
     if error is None or isinstance(error, HydraulisError):
         return error

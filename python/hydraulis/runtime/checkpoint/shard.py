@@ -1,4 +1,4 @@
-"""One rank's part of a checkpoint: its tensors, their names, and who holds what."""
+"""One rank's shard of a checkpoint: its tensors, their names, and the intervals of each rank."""
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
@@ -16,24 +16,24 @@ from hydraulis.runtime.state.optimizer_shard import HomeShare
 
 
 def shard_name(rank: int, world_size: int) -> str:
-    """Name the file of a rank."""
+    """Return the file name of a rank's shard."""
     return f"state-{rank:05d}-of-{world_size:05d}.safetensors"
 
 
 def tensor_name(buffer: str, parameter: str) -> str:
-    """Name the tensor of a shard that holds a rank's interval of a parameter in one of the home buffers."""
+    """Return the name in a shard of a rank's interval of a parameter in one buffer of the optimizer shard."""
     return f"{buffer}/{parameter}"
 
 
 class Snapshot:
-    """A copy of the state of this rank on the host.
+    """A copy of this rank's optimizer shards in host memory.
 
-    On CUDA it is made beside computation, into pinned memory, which torch keeps for the next one; the home
-    buffers are not stepped on before it is made. On the CPU it is there at once.
+    On CUDA the copy runs on a side stream into pinned memory, which torch reuses for the next snapshot; the
+    optimizer step waits for it. On the CPU the copy is complete at once.
 
     Args:
-        shares: the state.
-        stream: on which it is made.
+        shares: This rank's optimizer shards.
+        stream: Side stream of the copy.
     """
 
     def __init__(self, shares: Sequence[HomeShare], stream: SideStream) -> None:
@@ -46,7 +46,7 @@ class Snapshot:
             share.read_until(self._made)
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """Wait until the copy is made, and give its tensors by their names in the shard; from any thread."""
+        """Wait for the copy, and return its tensors by their names in the shard; callable from any thread."""
         self._made.synchronize()
         return self._tensors
 
@@ -60,7 +60,7 @@ class Snapshot:
 
 
 def parameter_records(shares: Sequence[HomeShare]) -> tuple[ParameterRecord, ...]:
-    """Say which interval of which parameter is in the shard of which rank: known without asking them."""
+    """Return the intervals of each parameter by rank, computed from the layout without communication."""
     records = []
     for share in shares:
         intervals: dict[str, list[Interval]] = {name: [] for name in share.parameters.names}
@@ -72,7 +72,7 @@ def parameter_records(shares: Sequence[HomeShare]) -> tuple[ParameterRecord, ...
                 name=name,
                 shape=tuple(share.parameters.shapes[name]),
                 trained=share.parameters.trained,
-                # Home's places alternate between nodes, so they do not ascend with the rank.
+                # Optimizer shards alternate between nodes, so intervals do not ascend with the rank.
                 intervals=tuple(sorted(of_parameter, key=itemgetter(1))),
             )
             for name, of_parameter in intervals.items()
@@ -81,10 +81,10 @@ def parameter_records(shares: Sequence[HomeShare]) -> tuple[ParameterRecord, ...
 
 
 def write_shard(file: Path, snapshot: Snapshot) -> int:
-    """Write a shard, whole or not at all, once the snapshot is made; give its bytes.
+    """Wait for the snapshot, write it atomically as a shard, and return the file's size in bytes.
 
     Raises:
-        HydraulisError: it cannot be written (code `file_unwritable`).
+        HydraulisError: The file cannot be written (code `file_unwritable`).
     """
     write_durably(file, lambda path: write_tensors(path, snapshot.tensors()))
     return file.stat().st_size

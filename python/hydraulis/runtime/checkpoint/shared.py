@@ -1,4 +1,4 @@
-"""Whether all ranks see the same folder: on several nodes it must lie on a file system that they share."""
+"""Checks that all ranks see the same folder: several nodes need a shared file system."""
 
 import socket
 import time
@@ -12,23 +12,25 @@ from hydraulis.runtime.checkpoint.durable import write_durably
 from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 
-# A network file system may show a new file late.
+# A network file system may show a new file after a delay.
 PATIENCE_S = 10.0
 _PAUSE_S = 0.1
 
 
 def check_shared(folder: Path, *, patience_s: float = PATIENCE_S) -> None:
-    """Check that every rank sees what rank 0 writes into a folder. Collective.
+    """Check that every rank sees a file that rank 0 writes into a folder. Collective.
+
+    Both errors are raised on every rank.
 
     Args:
-        folder: that exists for rank 0.
-        patience_s: how long a rank waits for the file to appear.
+        folder: Folder that exists for rank 0.
+        patience_s: Seconds that a rank waits for the file to appear.
 
     Raises:
-        InvalidInputError: a rank does not see it (code `folder_not_shared`).
-        HydraulisError: rank 0 cannot write there (code `file_unwritable`); both on every rank.
+        InvalidInputError: A rank does not see the file (code `folder_not_shared`).
+        HydraulisError: Rank 0 cannot write into the folder (code `file_unwritable`).
     """
-    # The name is as good as the content, and no cache of another node has seen it.
+    # A new random name suffices: no cache of another node contains it.
     token = Path(from_rank_zero(lambda: str(_written(folder))))
     try:
         on_every_rank(lambda: _look_for(token, patience_s))

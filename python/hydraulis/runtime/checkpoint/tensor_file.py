@@ -1,4 +1,4 @@
-"""Files of tensors, as anybody who may read their folder expects them."""
+"""Writes safetensors files with the usual permissions of their folder."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,21 +10,21 @@ from torch import Tensor
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write tensors as safetensors, with the permissions of any new file in that folder.
+    """Write tensors as safetensors, with the permissions of any new file in the folder.
 
-    safetensors writes a temporary file, which its owner alone may read, and gives it the path's name.
+    safetensors itself writes a temporary file that only its owner may read, and renames it to the path.
 
     Args:
-        path: of the file; what is there is replaced.
-        tensors: by name.
-        metadata: of the file.
+        path: Path of the file; an existing file is replaced.
+        tensors: Tensors by name.
+        metadata: Metadata of the file.
 
     Raises:
-        OSError: the file cannot be written.
-        SafetensorError: likewise.
+        OSError: The file cannot be written.
+        SafetensorError: The file cannot be written.
     """
     path.touch()
-    # The kernel knows the umask and what the folder adds to it; asking for the umask would change it.
+    # The kernel applies the umask and the folder's defaults; reading the umask would require changing it.
     mode = path.stat().st_mode
     safetensors.torch.save_file(dict(tensors), path, None if metadata is None else dict(metadata))
     path.chmod(mode)
