@@ -1,4 +1,4 @@
-"""What an evaluation came to."""
+"""The result of an evaluation on held-out data."""
 
 import dataclasses
 import json
@@ -10,11 +10,11 @@ from hydraulis.config.layered.table import from_table
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What an evaluation came to: one line of `evaluations.jsonl`.
+    """The result of an evaluation on held-out data: one line of `evaluations.jsonl`.
 
     Attributes:
-        step: iterations that were completed before it.
-        loss: mean over all target tokens that are held out, in nats.
+        step: Completed iterations before the evaluation.
+        loss: Mean loss over all held-out target tokens, in nats.
     """
 
     step: int
@@ -25,10 +25,10 @@ class Evaluation:
         """Read a line of `evaluations.jsonl`.
 
         Raises:
-            ValueError: it is no JSON, or not these fields with values of their types.
+            ValueError: The line is no JSON, or a field is missing, unknown or of another type.
         """
         return from_table(cls, json.loads(line), "evaluation")
 
     def to_json(self) -> str:
-        """Give the line, without its end."""
+        """Return the line as JSON, without a newline."""
         return json.dumps(dataclasses.asdict(self))

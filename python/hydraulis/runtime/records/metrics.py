@@ -1,4 +1,4 @@
-"""What is recorded of each iteration: one line of `metrics.jsonl`."""
+"""The metrics of an iteration: one line of `metrics.jsonl`."""
 
 import dataclasses
 import json
@@ -11,44 +11,45 @@ from hydraulis.config.layered.table import from_table
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StepMetrics:
-    """One iteration in numbers; times are in milliseconds.
+    """The metrics of one iteration; times are in milliseconds.
 
     Attributes:
-        step: counted from 1: so many are done after it.
-        loss: mean over the target tokens of the global batch, in nats.
-        gradient_norm: over the whole model, before clipping.
-        learning_rate: of the step.
-        sequences: of the global batch.
-        tokens: of the global batch, padding not counted.
-        longest: tokens of the longest sequence.
-        squares: the sum of all squared lengths, to which attention's work is proportional.
-        strategy: as chosen for this batch.
-        planned_ms: predicted time of the slowest replica, in the profile's unit; a profile measured by a run
-            is in CPU time of one rank, or in the device's.
-        lower_bound_ms: no plan over the same strategies is predicted to take less.
-        measured_ms: time of the slowest replica: the plan's instruction lists with the time that each
-            computation took, of the CPU or of the device. Neither transfers nor the optimizer are part of it.
-        wall_ms: what the clock on the wall showed from the batch to the end of the optimizer's step, waiting
-            included; keeping records is not.
-        plan_ms: what planning took, on the wall.
-        plan_wait_ms: what of it rank 0 waited for; the rest of it ran beside the iteration before.
-        transfer_ms: what rank 0 did nothing but transfers for: on the CPU on the wall, waiting for parameters
-            and gradients, packing and adding them up; on CUDA what its computation waited.
-        groups_ms: what making process groups took that were not used before, on the wall.
-        memory_bytes: the most that any rank held: on CUDA by the allocator, on the CPU what lasts, counted,
-            without what micro-batches keep for backward.
-        rank_planned_bytes: by rank, the most that it is predicted to hold; null of ranks without work, and
-            where `rank_peak_bytes` is null of all ranks.
-        rank_peak_bytes: by rank, the most that it held: on CUDA by the allocator; on the CPU counted, with
-            what micro-batches keep for backward, and null in iterations in which that is not done (see
+        step: Number of the iteration, counted from 1.
+        loss: Mean loss over the target tokens of the global batch, in nats.
+        gradient_norm: Norm of the whole model's gradient before clipping.
+        learning_rate: Learning rate of the step.
+        sequences: Sequences of the global batch.
+        tokens: Tokens of the global batch, without padding.
+        longest: Tokens of the longest sequence.
+        squares: Sum of the squared sequence lengths, which attention's work is proportional to.
+        strategy: Strategy chosen for the batch.
+        planned_ms: Predicted time of the slowest replica, in the profile's unit. A profile measured by a run
+            is in CPU time of one rank, or in device time.
+        lower_bound_ms: Lower bound on the predicted time of any plan over the same strategies.
+        measured_ms: Measured time of the slowest replica: the plan's instruction lists with the CPU or device
+            time of each computation. Transfers and the optimizer are excluded.
+        wall_ms: Wall time from the batch to the end of the optimizer step, including waiting and excluding
+            the writing of records.
+        plan_ms: Wall time of planning.
+        plan_wait_ms: Part of the planning time that rank 0 waited for; the rest overlapped the iteration
+            before.
+        transfer_ms: Exposed transfer time of rank 0. On the CPU, wall time of waiting for, packing and
+            summing parameters and gradients; on CUDA, time that computation waited for transfers.
+        groups_ms: Wall time of creating the process groups first used in this step.
+        memory_bytes: Maximum resident memory of any rank: on CUDA the allocator's peak; on the CPU the
+            counted persistent tensors, without the tensors saved for backward.
+        rank_planned_bytes: Predicted peak memory by rank; null for ranks without work, and for all ranks if
+            `rank_peak_bytes` is null for all.
+        rank_peak_bytes: Measured peak memory by rank: on CUDA the allocator's peak; on the CPU the counted
+            tensors, including those saved for backward, and null in iterations without counting (see
             `IterationMemory`).
-        tokens_per_s: real tokens per second on the wall.
-        mfu: the share of the devices' peak that the model's operations take on the wall (see
-            `training_flops`); null where `output.peak_tflops` is absent.
-        bubble: of the ranks' time until their own replica ends, the share that they wait for other stages.
-        imbalance: the computation of the busiest rank over that of the mean rank; 1 at best.
-        replica_planned_ms: predicted time of each replica, in the plan's order.
-        replica_measured_ms: measured time of each replica; 0 for one without work.
+        tokens_per_s: Tokens per second of wall time, without padding.
+        mfu: Share of the devices' peak used by the model's operations over wall time (see
+            `training_flops`); null without `output.peak_tflops`.
+        bubble: Share of the ranks' time, until the end of their own replica, spent waiting for other stages.
+        imbalance: Computation time of the busiest rank over the mean of all ranks; 1 is perfect balance.
+        replica_planned_ms: Predicted time of each replica, in the plan's order.
+        replica_measured_ms: Measured time of each replica; 0 for a replica without work.
     """
 
     step: int
@@ -80,12 +81,12 @@ class StepMetrics:
 
     @property
     def prediction_error(self) -> float | None:
-        """How far the planned time is off the measured one, relative to it; None if nothing was measured."""
+        """Planned time over measured time, minus 1; None if no time was measured."""
         return self.planned_ms / self.measured_ms - 1 if self.measured_ms else None
 
     @property
     def rank_memory(self) -> list[tuple[int, int]]:
-        """The planned and the held bytes of each rank of which both are known."""
+        """Planned and measured peak bytes of each rank that has both."""
         pairs = zip(self.rank_planned_bytes, self.rank_peak_bytes, strict=True)
         return [(planned, held) for planned, held in pairs if planned is not None and held is not None]
 
@@ -94,12 +95,12 @@ class StepMetrics:
         """Read a line of `metrics.jsonl`.
 
         Raises:
-            ValueError: it is no JSON, or not these fields with values of their types.
+            ValueError: The line is no JSON, or a field is missing, unknown or of another type.
         """
         return from_table(cls, json.loads(line), "metrics")
 
     def tracked(self) -> dict[str, float | str]:
-        """Give what a service that follows runs is told, by name; what is not known is left out."""
+        """Return the values for tracking services by name, without those that are None."""
         values: dict[str, float | str | None] = {
             "train/loss": self.loss,
             "train/gradient_norm": self.gradient_norm,
@@ -124,17 +125,17 @@ class StepMetrics:
         return {name: value for name, value in values.items() if value is not None}
 
     def to_json(self) -> str:
-        """Give the line, without its end."""
+        """Return the line as JSON, without a newline."""
         return json.dumps(dataclasses.asdict(self))
 
 
 def mean_tokens_per_s(steps: Sequence[StepMetrics]) -> float:
-    """Give the speed of several iterations, at least one: their real tokens over their time on the wall."""
+    """Return the tokens per second of wall time over at least one iteration, without padding."""
     return 1e3 * sum(one.tokens for one in steps) / sum(one.wall_ms for one in steps)
 
 
 def mean_mfu(steps: Sequence[StepMetrics]) -> float | None:
-    """Give the MFU of several iterations together, of those of which it is known; None if of none."""
+    """Return the mean MFU weighted by wall time, over the iterations that have one; None without any."""
     known = [(one.mfu, one.wall_ms) for one in steps if one.mfu is not None]
     if not known:
         return None
@@ -142,6 +143,6 @@ def mean_mfu(steps: Sequence[StepMetrics]) -> float | None:
 
 
 def median_prediction_error(steps: Sequence[StepMetrics]) -> float | None:
-    """Give how far the planned time of the median iteration is off, of those measured; None if none was."""
+    """Return the median absolute prediction error of the measured iterations; None without any."""
     known = [abs(one.prediction_error) for one in steps if one.prediction_error is not None]
     return statistics.median(known) if known else None

@@ -1,4 +1,4 @@
-"""Where a run writes: whether its folder can be made, or gone on in, and has room for its checkpoints."""
+"""Checks that a run can create or resume its folder, and that the disk has room for its checkpoints."""
 
 import dataclasses
 import math
@@ -22,14 +22,15 @@ from hydraulis.runtime.state.parameters import ModelParameters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFolder:
-    """What was found.
+    """The result of the check of a run's folder.
 
     Attributes:
-        path: that is wanted.
-        is_taken: whether it is there already, so that a run that begins anew gets a number.
-        needed: bytes that checkpoints will take, beside those that are there.
-        free: bytes of room.
-        is_counted: whether `needed` is of all of them; else of one, as nobody knows yet how many will stay.
+        path: Requested folder.
+        is_taken: Whether the folder exists, so that a new run gets a numbered name.
+        needed: Bytes of the run's checkpoints, in addition to those on the disk.
+        free: Free bytes of the disk.
+        is_counted: Whether `needed` covers all checkpoints; otherwise it covers one, because the number of
+            kept checkpoints is not known yet.
     """
 
     path: Path
@@ -40,15 +41,15 @@ class OutputFolder:
 
 
 def look_at_output(config: RunConfig, resumed: ResumedRun | None) -> OutputFolder:
-    """See whether a run can write where it is to; only a folder is made in it, and removed again.
+    """Check that a run can write its folder; the check creates and removes one temporary folder.
 
     Args:
-        config: of the run.
-        resumed: the run to go on with; None to begin anew.
+        config: The run's configuration.
+        resumed: Run to resume; None for a new run.
 
     Raises:
-        InvalidInputError: The folder cannot be made, or has no room for one more checkpoint than are kept
-            (code `file_unwritable`).
+        InvalidInputError: The folder cannot be created, or the disk has no room for one checkpoint more than
+            the run keeps (code `file_unwritable`).
         HydraulisError: The folder of a resumed run cannot be written (code `file_unwritable`).
     """
     path, above, is_taken = _to_go_on_in(resumed.run) if resumed else _to_make(config.output.directory)
@@ -57,7 +58,7 @@ def look_at_output(config: RunConfig, resumed: ResumedRun | None) -> OutputFolde
     if needed > free:
         checkpoints = "a checkpoint takes" if count == 1 else f"{count} checkpoints at once take"
         fewer = _fewer(config, resumed, count)
-        # Rounded away from each other: else too little may read as enough.
+        # Free space is rounded down and need is rounded up, so the message never shows enough room.
         message = (
             f"the run's folder '{path}' has {free // MIB:,} MiB of room, and {checkpoints} "
             f"{math.ceil(needed / MIB):,}: make room, {fewer}or set output.directory to another disk"
@@ -81,7 +82,7 @@ def _to_go_on_in(run: Path) -> tuple[Path, Path, bool]:
 
 
 def _to_make(directory: str) -> tuple[Path, Path, bool]:
-    """Give the folder that is wanted, the one in which it is made, and whether its name is taken."""
+    """Return the requested folder, its nearest existing parent, and whether the folder exists."""
     wanted = named_folder(directory)
     try:
         there = nearest_existing(wanted)
@@ -96,7 +97,7 @@ def _to_make(directory: str) -> tuple[Path, Path, bool]:
 
 
 def _checkpoint_bytes(config: RunConfig) -> int:
-    """Count the bytes of one checkpoint: master parameters, and of those that are trained the moments."""
+    """Count the bytes of one checkpoint: master parameters, and moments of trained parameters."""
     narrow: torch.dtype = getattr(torch, config.train.dtype)
     wide = wide_dtype(narrow).itemsize
     parts = [one for one in ModelParameters.parted(config.model, config.train.frozen) if one is not None]
@@ -104,29 +105,29 @@ def _checkpoint_bytes(config: RunConfig) -> int:
 
 
 def _is_counted(config: RunConfig) -> bool:
-    """Tell whether the number of checkpoints is known: where all stay, only once that of the steps is."""
+    """Return whether the number of checkpoints is known; if all are kept, it depends on `train.steps`."""
     checkpoint = config.checkpoint
     return checkpoint.every_steps is None or checkpoint.keep > 0 or config.train.steps is not None
 
 
 def _fewer(config: RunConfig, resumed: ResumedRun | None, count: int) -> str:
-    """Say how fewer would stay, if they could, as a list of remedies goes on."""
+    """Return the remedy of keeping fewer checkpoints for the error message; empty if it would not help."""
     keep_one = dataclasses.replace(config.checkpoint, keep=1)
     if _new_at_once(dataclasses.replace(config, checkpoint=keep_one), resumed) >= count:
         return ""
-    # 0 keeps all, so there is nothing below it.
+    # 0 keeps all checkpoints, so it cannot be lowered.
     return "lower checkpoint.keep, " if config.checkpoint.keep else "set checkpoint.keep to 1 or more, "
 
 
 def _new_at_once(config: RunConfig, resumed: ResumedRun | None) -> int:
-    """Count the checkpoints, at least one, that come to those that are there before one of all is removed."""
+    """Count the checkpoints, at least one, that the run adds before it first removes one."""
     every, keep, steps = config.checkpoint.every_steps, config.checkpoint.keep, config.train.steps
     if every is None:
         return 1
     first = resumed.manifest.step if resumed else 0
     there = len(CheckpointFolder.of_run(resumed.run).complete()) if resumed else 0
-    # How long epochs are is not known before the data are; the last checkpoint is that of the end.
+    # The length of an epoch is known only after the data are read; the last checkpoint is the final one.
     to_come = None if steps is None else steps // every - first // every + (steps % every > 0)
-    # One is written before the oldest goes; where all stay, as many as will be made.
+    # A new checkpoint is written before the oldest one is removed; with `keep` = 0 none is removed.
     limits = [one for one in (to_come, keep + 1 - there if keep else None) if one is not None]
     return max(1, min(limits, default=1))

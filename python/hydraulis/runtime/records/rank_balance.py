@@ -1,4 +1,4 @@
-"""How evenly the ranks of an iteration computed, by its measured timelines."""
+"""Measures the balance of computation between ranks, from an iteration's measured timelines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from hydraulis._core import Plan, Span
 
 @dataclass(frozen=True, slots=True)
 class RankBalance:
-    """The computation of all ranks, as numbers without a unit.
+    """The balance of computation between ranks, as ratios without a unit.
 
     Attributes:
-        bubble: of the time from the start to their own replica's end, the share that ranks with work wait for
-            other stages.
-        imbalance: the computation of the busiest rank over that of the mean one, ranks without work included;
-            1 if all compute equally long.
+        bubble: Share of the time, from the start to the end of their own replica, that ranks with work spend
+            waiting for other stages.
+        imbalance: Computation time of the busiest rank over the mean of all ranks, including ranks without
+            work; 1 if all ranks compute equally long.
     """
 
     bubble: float
@@ -22,11 +22,11 @@ class RankBalance:
 
 
 def rank_balance(plan: Plan, timelines: Sequence[Sequence[Span]]) -> RankBalance:
-    """Compare the ranks of an iteration; those of one stage count as long as its slowest.
+    """Compute the balance of an iteration; each rank of a stage counts the time of the stage's slowest rank.
 
     Args:
-        plan: of the iteration.
-        timelines: of its replicas, in the plan's order; none where they are not known, which gives zeros.
+        plan: Plan of the iteration.
+        timelines: Measured timelines of the replicas, in the plan's order; empty timelines give zeros.
     """
     busy: list[tuple[float, int]] = []
     available = 0.0

@@ -1,4 +1,4 @@
-"""Writes what a run leaves behind, and sums it up."""
+"""Writes a run's files during training, and summarises the run at its end."""
 
 import json
 import statistics
@@ -36,40 +36,40 @@ from hydraulis.runtime.records.times import micro_batch_times
 from hydraulis.runtime.records.trace import MEASURED, PLANNED, chrome_trace, traced_step
 from hydraulis.runtime.records.tracking.tracker import Tracker
 
-# Each is planned under every static strategy, which for a search may be many.
+# Each of these steps is planned under every static strategy; a search may have many.
 MOST_STATIC_STEPS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """A run in a few numbers.
+    """The summary of a run; times are in milliseconds.
 
     Attributes:
-        first_step: counted from 1; above it where an earlier run was resumed.
-        steps: that were run.
-        first_loss: of the first of them, in nats.
-        last_loss: of the last one.
-        evaluations: on what is held out, in their order.
-        tokens_per_s: real tokens per second on the wall, over all steps.
-        mfu: of all steps together of which it is known; None where the devices' peak is not.
-        plan_ms: what planning took on the wall, the median step.
-        bubble: of the mean step.
-        imbalance: of the mean step.
-        strategies: how often each was chosen, the most frequent first.
-        planned_ms: of all iterations together.
-        measured_ms: of all iterations together.
-        median_error: of the planned time relative to the measured one; None if nothing was measured.
-        transfer_share: of all time on the wall, what rank 0 did nothing but transfers for.
-        groups_ms: what making process groups took on the wall, each on its first use.
-        memory_bytes: the most that any rank held in any iteration.
-        memory: what was planned and held where the most was held, of all ranks and iterations of which both
-            are known; None if there are none.
-        static: the best static strategy for the same batches; None if none admits the longest sequence.
-        static_steps: how many steps it was planned for, spread over the run; 0 where it was not compared,
-            because the times that plans were made with changed on the way.
-        static_planned_ms: of the run's own plans in those steps.
-        directory: the run's folder.
-        files: what it holds.
+        first_step: Number of the first step, counted from 1; above 1 for a resumed run.
+        steps: Number of steps.
+        first_loss: Loss of the first step, in nats.
+        last_loss: Loss of the last step, in nats.
+        evaluations: Evaluations on held-out data, in their order.
+        tokens_per_s: Tokens per second of wall time over all steps, without padding.
+        mfu: Mean model FLOP utilisation, weighted by wall time; None if the devices' peak is not known.
+        plan_ms: Median wall time of planning a step.
+        bubble: Mean bubble of the steps.
+        imbalance: Mean imbalance of the steps.
+        strategies: Chosen strategies with their number of steps, the most frequent first.
+        planned_ms: Sum of the steps' planned times.
+        measured_ms: Sum of the steps' measured times.
+        median_error: Median absolute prediction error; None if no time was measured.
+        transfer_share: Share of the wall time that rank 0 spent on exposed transfers.
+        groups_ms: Wall time of creating process groups, each on its first use.
+        memory_bytes: Maximum of `StepMetrics.memory_bytes` over all steps.
+        memory: Planned and measured memory at the highest measured peak, over all ranks and steps that have
+            both; None without any.
+        static: Best static strategy for the same batches; None if no strategy admits the longest sequence.
+        static_steps: Steps, spread over the run, that the static strategies were planned for; 0 without a
+            comparison, because the predicted times changed during the run.
+        static_planned_ms: Sum of the run's own planned times in those steps.
+        directory: The run's folder.
+        files: Paths of the entries of the run's folder.
     """
 
     first_step: int
@@ -99,15 +99,15 @@ class RunSummary:
 
 @dataclass(slots=True)
 class Recorder:
-    """Keeps the files of a run up to date, iteration by iteration.
+    """Appends each iteration to the run's files and the tracking services.
 
     Attributes:
-        directory: of the run.
-        planner: that made the plans.
-        trace_step: whose timeline is exported; None for none.
-        static: compares with static strategies, once the run has ended; None to leave that out.
-        trackers: that are told of every step too.
-        claim: keeps other trainings out of the folder; None on ranks that do not write.
+        directory: The run's folder.
+        planner: Planner of the run.
+        trace_step: Step whose timeline is exported; None for none.
+        static: Comparison with static strategies at the end of the run; None to skip it.
+        trackers: Tracking services, which receive every step.
+        claim: Lock that excludes other runs from the folder; None on ranks that do not write.
     """
 
     directory: RunDirectory
@@ -125,7 +125,7 @@ class Recorder:
         self._metrics.append(metrics)
         self.directory.append(METRICS, metrics.to_json())
         self.directory.append(PLANS, iteration.plan.to_json())
-        # Counting takes a part of the times, from which nobody shall learn.
+        # Counting memory takes time, so these times would distort a profile.
         outcome = iteration.outcome
         times = None if outcome.is_counted else micro_batch_times(iteration.plan, outcome.timelines)
         self.directory.append(TIMES, json.dumps(times))
@@ -146,19 +146,19 @@ class Recorder:
             tracker.log(evaluation.step, {"evaluation/loss": evaluation.loss})
 
     def close(self) -> None:
-        """Say that the run has ended."""
+        """Close the tracking services, and release the lock of the folder."""
         for tracker in self.trackers:
             tracker.close()
         if self.claim is not None:
             self.claim.release()
 
     def recalibrated(self, factors: Mapping[str, float]) -> None:
-        """Record what has been learnt of the schemes' times by the iteration added last."""
+        """Record the schemes' correction factors after the last added iteration."""
         line = {"step": self._metrics[-1].step, "factors": dict(factors)}
         self.directory.append(CALIBRATIONS, json.dumps(line))
 
     def go_on(self, step: int) -> None:
-        """Go on in the folder of a run of which so many iterations count; later ones are forgotten."""
+        """Continue a run's records after `step` iterations; records of later iterations are removed."""
         for name in (METRICS, PLANS, TIMES):
             self.directory.keep_lines(name, step)
         self._keep(CALIBRATIONS, lambda line: bool(json.loads(line)["step"] <= step))
@@ -168,18 +168,18 @@ class Recorder:
             self.directory.remove(TRACE)
 
     def _keep(self, name: str, counts: Callable[[str], bool]) -> None:
-        """Keep the first lines of a file that has none for some steps; it need not be there."""
+        """Keep the leading lines that `counts` accepts, in a file that has no line for some steps."""
         path = self.directory.path / name
         if path.exists():
             whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
             self.directory.keep_lines(name, sum(map(counts, whole)))
 
     def used(self) -> list[str]:
-        """Give the distinct strategies of all iterations on record, in the order of their first use."""
+        """Return the distinct strategies of all recorded iterations, in the order of their first use."""
         return list(dict.fromkeys(entry["strategy"] for entry in self._entries(METRICS)))
 
     def factors(self) -> Mapping[str, float]:
-        """Give what had been learnt of the schemes' times by the last iteration on record."""
+        """Return the schemes' correction factors after the last recorded iteration."""
         entries = self._entries(CALIBRATIONS)
         return entries[-1]["factors"] if entries else {}
 
@@ -188,7 +188,7 @@ class Recorder:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def summary(self) -> RunSummary:
-        """Sum up a run of at least one step, of which the last was recorded."""
+        """Summarise a run of at least one recorded step."""
         compared = self._add_to_static()
         wall_ms = sum(metrics.wall_ms for metrics in self._metrics)
         counts = Counter(metrics.strategy for metrics in self._metrics)
@@ -219,7 +219,7 @@ class Recorder:
         )
 
     def _add_to_static(self) -> list[StepMetrics]:
-        """Plan recorded batches under static strategies; give the metrics of their steps."""
+        """Plan recorded batches under static strategies; return the metrics of their steps."""
         if self.static is None:
             return []
         places = np.linspace(0, len(self._metrics) - 1, MOST_STATIC_STEPS)

@@ -1,4 +1,4 @@
-"""The folder that a run leaves behind."""
+"""The folder of a run: its file names, and atomic writes into it."""
 
 import os
 from collections.abc import Iterator
@@ -9,19 +9,19 @@ from typing import Self
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.files import replace_file
 
-# What a run's folder holds. Files of which every step has a line:
+# Files with one line per step:
 METRICS = "metrics.jsonl"
 PLANS = "plans.jsonl"
 TIMES = "times.jsonl"
-# Files of which some steps have one:
+# Files with a line for some steps:
 CALIBRATIONS = "calibrations.jsonl"
 EVALUATIONS = "evaluations.jsonl"
-# Whole files:
+# Files that are written as a whole:
 ANALYSIS = "analysis.json"
 CORPUS = "corpus.json"
 LOCK = "lock"
 PROFILE = "profile.json"
-"""What no other folder has: a model's has a config.json too."""
+"""File that identifies a run's folder; a model's folder also has a config.json."""
 REPORT = "report.html"
 RUN_CONFIG = "config.json"
 TRACE = "trace.json"
@@ -31,14 +31,14 @@ CARRIED = "hugging_face"
 CHECKPOINTS = "checkpoints"
 TENSORBOARD = "tensorboard"
 WANDB = "wandb"
-"""The library's own name for it."""
+"""Folder name used by the wandb library."""
 
 
 class RunDirectory:
-    """The folder of a run; nothing in it is ever half-written.
+    """The folder of a run; every file and every appended line in it is complete.
 
     Attributes:
-        path: of the folder.
+        path: Path of the folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,10 +46,10 @@ class RunDirectory:
 
     @classmethod
     def create(cls, wanted: str | Path) -> Self:
-        """Make the folder, or where it exists the first free one of `NAME-2`, `NAME-3` and so on.
+        """Create the folder; if it exists, create the first free one of `NAME-2`, `NAME-3` and so on.
 
         Raises:
-            InvalidInputError: it cannot be made (code `file_unwritable`).
+            InvalidInputError: The folder cannot be created (code `file_unwritable`).
         """
         first = named_folder(wanted)
         number = 1
@@ -58,7 +58,7 @@ class RunDirectory:
             try:
                 path.mkdir(parents=True)
             except (OSError, ValueError) as error:
-                # A parent may be what exists: a link to nowhere.
+                # FileExistsError also arises if a parent is a dangling link.
                 if not (isinstance(error, FileExistsError) and os.path.lexists(path)):
                     raise not_made(path, error) from error
                 number += 1
@@ -66,10 +66,10 @@ class RunDirectory:
                 return cls(path)
 
     def write(self, name: str, content: str | bytes) -> Path:
-        """Write a whole file: it appears under its name only when it is complete.
+        """Write a file atomically: it appears under its name only when it is complete.
 
         Raises:
-            HydraulisError: it cannot be written (code `file_unwritable`).
+            HydraulisError: The file cannot be written (code `file_unwritable`).
         """
         path = self.path / name
         with writing(path), replace_file(path) as unfinished:
@@ -77,10 +77,10 @@ class RunDirectory:
         return path
 
     def folder(self, name: str) -> Self:
-        """Give a folder in it, which is made if it is not there, to write in as in this one.
+        """Return a subfolder to write in; it is created if it is absent.
 
         Raises:
-            HydraulisError: it cannot be made (code `file_unwritable`).
+            HydraulisError: The subfolder cannot be created (code `file_unwritable`).
         """
         path = self.path / name
         with writing(path):
@@ -88,10 +88,10 @@ class RunDirectory:
         return type(self)(path)
 
     def append(self, name: str, line: str) -> None:
-        """Append a line to a file: all of it, or none.
+        """Append a line to a file; on an error the file keeps its former length.
 
         Raises:
-            HydraulisError: it cannot be written (code `file_unwritable`).
+            HydraulisError: The line cannot be written (code `file_unwritable`).
         """
         path = self.path / name
         missing = memoryview((line + "\n").encode())
@@ -105,10 +105,10 @@ class RunDirectory:
                 raise
 
     def keep_lines(self, name: str, lines: int) -> None:
-        """Cut a file behind its first lines, and behind the last one that is whole; it need not be there.
+        """Truncate a file after its first `lines` complete lines; an absent file is left absent.
 
         Raises:
-            HydraulisError: it cannot be written (code `file_unwritable`).
+            HydraulisError: The file cannot be written (code `file_unwritable`).
         """
         path = self.path / name
         if not path.exists():
@@ -125,7 +125,7 @@ class RunDirectory:
         """Remove a file.
 
         Raises:
-            HydraulisError: it cannot be removed (code `file_unwritable`).
+            HydraulisError: The file cannot be removed (code `file_unwritable`).
         """
         path = self.path / name
         with writing(path):
@@ -133,10 +133,11 @@ class RunDirectory:
 
 
 def named_folder(wanted: str | Path) -> Path:
-    """Give the folder that `output.directory` asks for.
+    """Return the path of `output.directory`.
 
     Raises:
-        InvalidInputError: it has no name that a number could be added to (code `file_unwritable`).
+        InvalidInputError: The path has no last name that a number can be appended to (code
+            `file_unwritable`).
     """
     path = Path(wanted)
     if path.name in ("", ".."):
@@ -146,17 +147,17 @@ def named_folder(wanted: str | Path) -> Path:
 
 
 def not_made(path: Path, reason: object) -> InvalidInputError:
-    """Say why the folder of a run cannot be made."""
+    """Build the error for a run's folder that cannot be created."""
     message = f"output.directory = {str(path)!r} cannot be made: {reason}; name another folder"
     return InvalidInputError(message, code="file_unwritable")
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Name the file or folder of a run that the block cannot write.
+    """Convert an OSError of the block into an error that names the path.
 
     Raises:
-        HydraulisError: instead of an OSError (code `file_unwritable`).
+        HydraulisError: The block raised an OSError (code `file_unwritable`).
     """
     try:
         yield
@@ -166,21 +167,21 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def require_run(path: Path) -> None:
-    """Refuse what is no folder of a run.
+    """Check that a path is the folder of a run.
 
     Raises:
-        InvalidInputError: it is none (code `run_unreadable`).
+        InvalidInputError: The path is no folder of a run (code `run_unreadable`).
     """
     if not (path / PROFILE).exists():
         raise not_a_run(path, f"it has no {PROFILE}" if path.is_dir() else why_no_folder(path))
 
 
 def why_no_folder(path: Path) -> str:
-    """Say what is wrong with a path that must be a folder's and is not."""
+    """Return the reason why a path is not a folder."""
     return f"{path} is no folder" if path.exists() else f"there is no folder {path.absolute()}"
 
 
 def not_a_run(path: Path, why: str) -> InvalidInputError:
-    """Make the error for a folder, or a file in one, that no run of this version has written."""
+    """Build the error for a folder, or a file in one, that no run of this version has written."""
     message = f"'{path}' was not written by a run of this version: {why}; name the folder of a run"
     return InvalidInputError(message, code="run_unreadable")

@@ -1,4 +1,4 @@
-"""That one training at a time writes into the folder of a run."""
+"""The run lock, which lets only one training at a time write into a run's folder."""
 
 import fcntl
 import os
@@ -12,52 +12,52 @@ from hydraulis.runtime.records.run_directory import LOCK, writing
 
 
 class RunClaim:
-    """Keeps other trainings out of a folder until it is released, or its process ended, however that ended.
+    """Locks a run's folder until the lock is released or the process ends for any reason.
 
-    Where a shared disk has no locks, it keeps nobody out.
+    On a shared disk without locks, the lock has no effect.
 
     Args:
-        directory: of the run.
+        directory: The run's folder.
 
     Raises:
-        InvalidInputError: another training has claimed it (code `folder_busy`).
-        HydraulisError: the folder cannot be written (code `file_unwritable`).
+        InvalidInputError: Another training has locked the folder (code `folder_busy`).
+        HydraulisError: The folder cannot be written (code `file_unwritable`).
     """
 
     def __init__(self, directory: Path) -> None:
         with writing(directory / LOCK):
-            # Not truncated: what another one wrote is told.
+            # The file is not truncated: the error message quotes the other process's entry.
             self._file = (directory / LOCK).open("a+b", buffering=0)
         try:
             _lock(self._file)
         except BlockingIOError as error:
             with self._file:
                 raise _busy(directory, self._file) from error
-        # A run that failed releases it with everything else.
+        # A failed run closes the file, and so releases the lock, when this object is collected.
         weakref.finalize(self, self._file.close)
         with writing(directory / LOCK):
             self._file.truncate(0)
             self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
 
     def release(self) -> None:
-        """Let others in."""
+        """Release the lock."""
         self._file.close()
 
 
 def check_unclaimed(directory: Path) -> None:
-    """Refuse to go on in a folder in which another training is at work.
+    """Check that no other training has locked a run's folder.
 
     Raises:
-        InvalidInputError: one is (code `folder_busy`).
+        InvalidInputError: Another training has locked the folder (code `folder_busy`).
     """
     try:
         file = (directory / LOCK).open("rb")
     except OSError:
-        # None has claimed it, or it cannot be read, of which others tell more.
+        # The folder was never locked, or is unreadable; other checks report an unreadable folder.
         return
     with file:
         try:
-            # Shared, so that two that look at the same time do not take each other for a training.
+            # A shared lock, so two simultaneous checks do not mistake each other for a training.
             _lock(file, fcntl.LOCK_SH)
         except BlockingIOError as error:
             raise _busy(directory, file) from error

@@ -1,19 +1,19 @@
-"""How long each micro-batch of an iteration took: predictions are compared with it, profiles refined."""
+"""Measured time of each micro-batch of an iteration, used to check predictions and refine profiles."""
 
 from collections.abc import Sequence
 
 from hydraulis._core import Plan, Span
 
-# By replica, micro-batch and stage, forward and backward together.
+# Milliseconds by replica, micro-batch and stage, forward plus backward.
 MicroBatchTimes = list[list[list[float]]]
 
 
 def micro_batch_times(plan: Plan, timelines: Sequence[Sequence[Span]]) -> MicroBatchTimes:
-    """Add up the spans of measured timelines.
+    """Sum the spans of measured timelines by micro-batch and stage.
 
     Args:
-        plan: of the iteration.
-        timelines: of its replicas, in the plan's order.
+        plan: Plan of the iteration.
+        timelines: Measured timelines of the replicas, in the plan's order.
 
     Returns:
         Milliseconds by replica, micro-batch and stage.

@@ -1,4 +1,4 @@
-"""One iteration as a Chrome trace: its timelines one below the other, rank by rank, and its transfers.
+"""Writes one iteration as a Chrome trace: its timelines rank by rank, and its transfers.
 
 The format is the Trace Event Format's JSON object form, which Perfetto and chrome://tracing open.
 """
@@ -16,14 +16,14 @@ PLANNED, MEASURED = "planned", "measured"
 def chrome_trace(
     plan: Plan, timelines: Mapping[str, Timelines], step: int | None = None, trips: Sequence[Trip] = ()
 ) -> str:
-    """Write timelines of a plan's replicas as JSON; each is a process, each rank a thread of it.
+    """Return timelines of a plan's replicas as JSON; a timeline is a process, and a rank is a thread of it.
 
     Args:
-        plan: of the iteration.
-        timelines: by what they are, `planned` or `measured`: a timeline for each replica.
-        step: the iteration, counted from 1, if it was one of a run; `otherData` then names it.
-        trips: of the first timeline: when parameters and gradients are on their way, a thread each, above the
-            ranks.
+        plan: Plan of the iteration.
+        timelines: Timelines by name, `planned` or `measured`, each with one timeline per replica.
+        step: Number of a run's iteration, counted from 1, stored in `otherData`; None outside a run.
+        trips: Transfer spans of the first timeline; parameters and gradients have one thread each, shown
+            above the ranks.
     """
     events: list[dict[str, Any]] = []
     for process, (name, of_replicas) in enumerate(timelines.items()):
@@ -53,12 +53,12 @@ def traced_step(document: dict[str, Any]) -> int:
 
 
 def durations(plan: Plan, document: dict[str, Any], timeline: str) -> list[list[list[float]]]:
-    """Return how long each computation takes in a timeline, as `Plan.measured_timeline` takes it.
+    """Return the duration of each computation in a timeline, the input of `Plan.measured_timeline`.
 
     Args:
-        plan: of the traced step.
-        document: the trace, as `chrome_trace` wrote it.
-        timeline: `planned` or `measured`.
+        plan: Plan of the traced step.
+        document: Trace written by `chrome_trace`.
+        timeline: Name of the timeline, `planned` or `measured`.
 
     Returns:
         Milliseconds by replica, stage and computation.
@@ -73,12 +73,12 @@ def durations(plan: Plan, document: dict[str, Any], timeline: str) -> list[list[
     for event in document["traceEvents"]:
         if event["ph"] == "X" and event["pid"] == process:
             by_rank.setdefault(event["tid"], []).append(event["dur"] / 1e3)
-    # All ranks of a stage show the time of its slowest.
+    # All ranks of a stage show the time of the slowest one.
     return [[by_rank.get(ranks[0], []) for ranks in replica.stages] for replica in plan.replicas]
 
 
 def _transfers(plan: Plan, trips: Sequence[Trip]) -> list[dict[str, Any]]:
-    """Give the threads of what travels, numbered behind the ranks."""
+    """Return the events of the transfer threads, which are numbered after the ranks."""
     events: list[dict[str, Any]] = []
     for place, what in enumerate(("parameters", "gradients")):
         moved = [trip for trip in trips if trip.what == what and trip.end_ms > trip.start_ms]
@@ -93,7 +93,7 @@ def _transfers(plan: Plan, trips: Sequence[Trip]) -> list[dict[str, Any]]:
 
 
 def _named(kind: str, process: int, thread: int, name: str, place: int) -> list[dict[str, Any]]:
-    """Name a process or a thread, and say where it stands."""
+    """Return the events that set the name and the sort position of a process or a thread."""
     return [
         {"ph": "M", "name": f"{kind}_{what}", "pid": process, "tid": thread, "args": {what: value}}
         for what, value in (("name", name), ("sort_index", place))
@@ -105,7 +105,7 @@ def _label(number: int, replica: Replica, stage: int, rank: int) -> str:
 
 
 def _content(plan: Plan, sequences: Sequence[int]) -> dict[str, int]:
-    """Say what a micro-batch holds."""
+    """Return the token count, sequence count and longest sequence of a micro-batch."""
     lengths = plan.lengths[list(sequences)]
     longest = int(lengths.max(initial=0))
     return {"tokens": int(lengths.sum()), "sequences": len(lengths), "longest": longest}
@@ -119,9 +119,9 @@ def _complete(process: int, thread: int, span: Span, content: dict[str, int]) ->
 def _event(
     process: int, thread: int, named: tuple[str, str], span: Span | Trip, content: dict[str, int]
 ) -> dict[str, Any]:
-    """Write what has a start and an end, under its name and its category."""
+    """Return the event of a span, with its name and category."""
     name, category = named
-    # The format counts in microseconds.
+    # The format's unit is microseconds.
     return {
         "ph": "X",
         "name": name,

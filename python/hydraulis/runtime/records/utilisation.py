@@ -1,4 +1,4 @@
-"""How much of the devices' peak a step uses (model FLOP utilisation, MFU)."""
+"""Computes the model FLOP utilisation (MFU) of a step."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from hydraulis.model.flops import training_flops
 
 @dataclass(frozen=True, slots=True)
 class Utilisation:
-    """Tells the share of the peak, where the peak is known.
+    """Computes the share of the devices' peak FLOP/s that the model's operations use.
 
     Attributes:
-        model: its shape.
-        ranks: of the cluster, those without work included.
-        peak_tflops: of one of them; None if it is not known.
+        model: The model's configuration.
+        ranks: Ranks of the cluster, including those without work.
+        peak_tflops: Peak of one rank's device, in TFLOP/s; None if it is not known.
     """
 
     model: ModelConfig
@@ -21,12 +21,12 @@ class Utilisation:
     peak_tflops: float | None
 
     def of(self, tokens: int, squares: int, wall_ms: float) -> float | None:
-        """Give the share of the peak that a step used, None if the peak is not known.
+        """Return the MFU of a step, between 0 and 1; None if the peak is not known.
 
         Args:
-            tokens: of the global batch, padding not counted.
-            squares: the sum of its squared lengths.
-            wall_ms: of the step.
+            tokens: Tokens of the global batch, without padding.
+            squares: Sum of the squared sequence lengths.
+            wall_ms: Wall time of the step, in milliseconds.
         """
         if self.peak_tflops is None:
             return None

@@ -1,4 +1,4 @@
-"""Event files for TensorBoard."""
+"""Writes event files for TensorBoard."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,11 +12,11 @@ class TensorBoard:
     """Writes event files, which `tensorboard --logdir` shows.
 
     Args:
-        folder: of the files; made if it is not there.
-        completed: iterations before this attempt; what an earlier one logged of later ones is hidden.
+        folder: Folder of the files; it is created if it is absent.
+        completed: Completed iterations at the start; values logged earlier for later steps are hidden.
 
     Raises:
-        HydraulisError: tensorboard is not installed (code `extra_missing`), or its files cannot be made
+        HydraulisError: Tensorboard is not installed (code `extra_missing`), or its files cannot be created
             (`file_unwritable`).
     """
 
@@ -31,7 +31,7 @@ class TensorBoard:
         """Append a scalar for each number, and a text for each string.
 
         Raises:
-            HydraulisError: they cannot be written (code `file_unwritable`).
+            HydraulisError: The values cannot be written (code `file_unwritable`).
         """
         with writing(self._folder):
             for name, value in values.items():
@@ -45,17 +45,17 @@ class TensorBoard:
         """Close the files.
 
         Raises:
-            HydraulisError: they cannot be written (code `file_unwritable`).
+            HydraulisError: The files cannot be written (code `file_unwritable`).
         """
         with writing(self._folder):
             self._writer.close()
 
 
 def require_tensorboard() -> ModuleType:
-    """Import what writes event files.
+    """Import torch's writer of event files.
 
     Raises:
-        HydraulisError: tensorboard is not installed (code `extra_missing`).
+        HydraulisError: Tensorboard is not installed (code `extra_missing`).
     """
     import_extra("tensorboard", "output.tensorboard", "track")
     return import_extra("torch.utils.tensorboard", "output.tensorboard", "track")

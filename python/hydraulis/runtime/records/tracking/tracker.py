@@ -1,4 +1,4 @@
-"""What a service that follows runs is asked for, and which of them a configuration names."""
+"""The interface of tracking services, and the services that a configuration names."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
@@ -13,20 +13,20 @@ Values: TypeAlias = Mapping[str, float | str]
 
 
 class Tracker(Protocol):
-    """Takes a run's numbers."""
+    """Receives a run's metrics."""
 
     def log(self, step: int, values: Values) -> None:
-        """Take the values of a step, counted in completed iterations."""
+        """Log the values after `step` completed iterations."""
 
     def close(self) -> None:
-        """Say that the run has ended."""
+        """Finish the run at the service."""
 
 
 def require_trackers(output: OutputConfig) -> None:
-    """Refuse, before any work, a service whose library is missing.
+    """Check, before any work, that the libraries of the configured services are installed.
 
     Raises:
-        HydraulisError: it is not installed (code `extra_missing`).
+        HydraulisError: A library is not installed (code `extra_missing`).
     """
     if output.tensorboard:
         require_tensorboard()
@@ -38,14 +38,14 @@ def open_trackers(config: RunConfig, directory: RunDirectory, completed: int) ->
     """Open the services that a configuration names.
 
     Args:
-        config: of the run.
-        directory: of the run.
-        completed: iterations before this attempt; what an earlier one logged of later ones is taken back,
-            where the service can.
+        config: The run's configuration.
+        directory: The run's folder.
+        completed: Completed iterations at the start; values logged earlier for later steps are hidden if the
+            service supports it.
 
     Raises:
-        HydraulisError: a library is not installed (code `extra_missing`), a service refuses the run
-            (`tracker_unavailable`), or what it has in the run's folder cannot be written (`file_unwritable`).
+        HydraulisError: A library is not installed (code `extra_missing`), a service refuses the run
+            (`tracker_unavailable`), or its files in the run's folder cannot be written (`file_unwritable`).
     """
     trackers: list[Tracker] = []
     if config.output.tensorboard:

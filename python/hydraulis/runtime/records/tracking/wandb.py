@@ -1,6 +1,7 @@
-"""Runs of Weights & Biases.
+"""Logs runs to Weights & Biases.
 
-Where they go, the library says itself: WANDB_MODE=offline keeps them in the run's folder, for `wandb sync`.
+The library's own settings choose the destination: WANDB_MODE=offline keeps the data in the run's folder, for
+`wandb sync`.
 """
 
 import uuid
@@ -13,16 +14,16 @@ from hydraulis.runtime.records.run_directory import WANDB_ID, RunDirectory
 
 
 class WeightsAndBiases:
-    """A run of a project.
+    """A run of a Weights & Biases project.
 
     Args:
-        project: that it belongs to.
-        directory: of the run, whose name it bears.
-        config: the effective configuration, shown beside it.
+        project: Name of the project.
+        directory: The run's folder; the run at the service has the folder's name.
+        config: Effective configuration, shown with the run.
 
     Raises:
-        HydraulisError: wandb is not installed (code `extra_missing`), or refuses the run
-            (`tracker_unavailable`), or the run's name there cannot be written (`file_unwritable`).
+        HydraulisError: The library is not installed (code `extra_missing`), the service refuses the run
+            (`tracker_unavailable`), or the run's identifier cannot be written (`file_unwritable`).
     """
 
     def __init__(self, project: str, directory: RunDirectory, config: Mapping[str, object]) -> None:
@@ -35,7 +36,7 @@ class WeightsAndBiases:
                 id=_identity(directory),
                 resume="allow",
                 config=dict(config),
-                # The terminal is the display's.
+                # The run's own display uses the terminal.
                 settings=wandb.Settings(console="off", silent=True),
             )
         except wandb.Error as error:
@@ -58,13 +59,13 @@ def require_wandb() -> ModuleType:
     """Import the library.
 
     Raises:
-        HydraulisError: it is not installed (code `extra_missing`).
+        HydraulisError: The library is not installed (code `extra_missing`).
     """
     return import_extra("wandb", "output.wandb_project", "track")
 
 
 def _identity(directory: RunDirectory) -> str:
-    """Give the name that a run has had since it was begun: resumed, it is one line of a chart, not two."""
+    """Return the run's stored identifier, so that a resumed run continues the same line of a chart."""
     path = directory.path / WANDB_ID
     if not path.exists():
         directory.write(WANDB_ID, uuid.uuid4().hex[:12] + "\n")
