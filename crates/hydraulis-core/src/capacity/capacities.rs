@@ -1,36 +1,36 @@
-//! The capacities of a cost model's schemes.
+//! The capacities of a cost model's classes.
 
 use std::sync::Arc;
 
 use crate::capacity::FillTable;
 use crate::capacity::SchemeCapacity;
-use crate::cost::CostModel;
+use crate::cost::{ClassId, CostModel};
 use crate::error::Result;
 use crate::spec::{CapacityBudget, Scheme};
 
-/// A cost model, and the capacity of each of its schemes with room for a token.
+/// A cost model, and the capacity of each of its classes with room for a token.
 #[derive(Clone, Debug)]
 pub struct Capacities {
     cost: CostModel,
-    schemes: Vec<SchemeCapacity>,
+    /// By class; none where a replica has no room for a token.
+    classes: Vec<Option<SchemeCapacity>>,
 }
 
 impl Capacities {
     /// The capacities under `cost`; pipelines alike in stages and passes share their fills.
     pub fn new(cost: CostModel, budget: CapacityBudget) -> Capacities {
         let mut tables: Vec<Arc<FillTable>> = Vec::new();
-        let usable = cost.schemes().iter().filter(|scheme| scheme.cap().0 > 0);
-        let schemes = usable.map(|scheme| {
+        let classes = cost.schemes().iter().map(|scheme| {
             let (stages, forward_share) = (scheme.stage_multipliers(), scheme.forward_share());
             let known = tables.iter().find(|table| table.is_of(stages, forward_share)).cloned();
             let table = known.unwrap_or_else(|| {
                 tables.push(Arc::new(FillTable::new(stages, forward_share, budget)));
                 Arc::clone(&tables[tables.len() - 1])
             });
-            SchemeCapacity::with(scheme.clone(), table, budget)
+            (scheme.cap().0 > 0).then(|| SchemeCapacity::with(scheme.clone(), table, budget))
         });
-        let schemes = schemes.collect();
-        Capacities { cost, schemes }
+        let classes = classes.collect();
+        Capacities { cost, classes }
     }
 
     /// The costs behind them.
@@ -40,9 +40,11 @@ impl Capacities {
 
     /// The capacity of one scheme, which must admit at least one token.
     pub fn scheme(&self, scheme: Scheme) -> Result<&SchemeCapacity> {
-        // Of what the profile lacks, or memory does not admit, the cost model says why.
-        self.cost.scheme(scheme)?;
-        let known = self.schemes.iter().find(|capacity| capacity.cost().scheme() == scheme);
-        Ok(known.expect("every scheme that the cost model gives has room for a token"))
+        self.cost.class_of(scheme).map(|class| self.class(class))
+    }
+
+    /// The capacity of one class that the cost model gives for a scheme.
+    pub fn class(&self, class: ClassId) -> &SchemeCapacity {
+        self.classes[class.index()].as_ref().expect("every class that the cost model gives has room for a token")
     }
 }

@@ -14,6 +14,15 @@ pub(crate) struct MicroBatchCost {
 }
 
 impl MicroBatchCost {
+    /// The times on ranks of this speed, relative to the measured ones.
+    pub(crate) fn at_speed(self, speed: f64) -> MicroBatchCost {
+        MicroBatchCost {
+            quadratic_ms_per_token2: self.quadratic_ms_per_token2 / speed,
+            linear_ms_per_token: self.linear_ms_per_token / speed,
+            fixed: Millis(self.fixed.0 / speed),
+        }
+    }
+
     /// What one sequence adds.
     pub(crate) fn sequence_ms(&self, tokens: Tokens) -> Millis {
         let tokens = tokens.as_f64();

@@ -13,6 +13,7 @@ mod model;
 mod per_stage;
 mod profile;
 mod recomputation;
+mod replica_class;
 mod trust;
 
 pub use analytic::{DEVICES, Device, Efficiency, device};
@@ -24,4 +25,5 @@ pub use profile::{
     CostProfile, Excluded, FitQuality, Hardware, LinkOperation, MeasuredLink, Memory, PRESETS, SchemeProfile,
     StrategyList, preset,
 };
+pub use replica_class::{ClassId, RankPool, ReplicaClass};
 pub use trust::Trust;

@@ -3,12 +3,12 @@
 use crate::cost::memory::StageMemory;
 use crate::cost::micro_batch_cost::MicroBatchCost;
 use crate::cost::profile::{FitQuality, SchemeProfile};
-use crate::cost::{CostProfile, MemoryWindow, RankMemory, Trust};
+use crate::cost::{ClassId, CostProfile, MemoryWindow, RankMemory, RankPool, ReplicaClass, Trust};
 use crate::error::{Error, Result};
 use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme};
 use crate::units::{Millis, Tokens, whole};
 
-/// The cost of every scheme of a profile on one cluster.
+/// The cost of every class of replicas of a profile on one cluster: each scheme on each pool of ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CostModel {
     profile: CostProfile,
@@ -17,10 +17,11 @@ pub struct CostModel {
     schemes: Vec<SchemeCost>,
 }
 
-/// What one scheme costs.
+/// What replicas of one class cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SchemeCost {
-    scheme: Scheme,
+    id: ClassId,
+    class: ReplicaClass,
     context: Option<ContextKind>,
     micro_batch: MicroBatchCost,
     cap: Tokens,
@@ -38,7 +39,15 @@ impl CostModel {
     /// Caps are computed, never read: the home state is sharded over all ranks of the cluster at hand, so a
     /// larger cluster leaves more room for activations.
     pub fn new(profile: CostProfile, cluster: Cluster) -> CostModel {
-        let schemes = profile.schemes.iter().map(|entry| SchemeCost::new(&profile, entry, cluster)).collect();
+        let pool = RankPool::of_profile(&profile);
+        CostModel::with_pools(profile, cluster, &[pool])
+    }
+
+    /// The costs of every scheme on each of these pools of ranks.
+    fn with_pools(profile: CostProfile, cluster: Cluster, pools: &[RankPool]) -> CostModel {
+        let classes = pools.iter().flat_map(|&pool| profile.schemes.iter().map(move |entry| (entry, pool)));
+        let cost = |(place, (entry, pool))| SchemeCost::new(ClassId(place), &profile, entry, cluster, pool);
+        let schemes = classes.enumerate().map(cost).collect();
         CostModel { profile, cluster, memory: MemoryRule::Cap, schemes }
     }
 
@@ -64,16 +73,26 @@ impl CostModel {
         self.cluster
     }
 
-    /// Every scheme of the profile.
+    /// Every class, by its id.
     pub fn schemes(&self) -> &[SchemeCost] {
         &self.schemes
     }
 
     /// The cost of one scheme, which must admit at least one token.
     pub fn scheme(&self, scheme: Scheme) -> Result<&SchemeCost> {
+        self.class_of(scheme).map(|class| self.class(class))
+    }
+
+    /// The class of a scheme's replicas: on the first pool of ranks where it admits at least one token.
+    pub fn class_of(&self, scheme: Scheme) -> Result<ClassId> {
         let entry = self.profile.scheme(scheme)?;
-        let cost = self.schemes.iter().find(|cost| cost.scheme == scheme && cost.cap.0 > 0);
-        cost.ok_or_else(|| self.too_large(entry))
+        let cost = self.schemes.iter().find(|cost| cost.scheme() == scheme && cost.cap.0 > 0);
+        cost.map(SchemeCost::id).ok_or_else(|| self.too_large(entry))
+    }
+
+    /// The cost of one class of this model.
+    pub fn class(&self, class: ClassId) -> &SchemeCost {
+        &self.schemes[class.index()]
     }
 
     /// The memory of a rank of each stage while the stages hold so many tokens of micro-batches.
@@ -110,30 +129,42 @@ impl CostModel {
 
     /// What the fullest stage's ranks take before the first token.
     fn empty_bytes(&self, entry: &SchemeProfile) -> u64 {
-        whole(self.profile.fullest_stage(entry, self.cluster).empty.total())
+        let pool = RankPool::of_profile(&self.profile);
+        whole(self.profile.fullest_stage(entry, self.cluster, pool).empty.total())
     }
 }
 
 impl SchemeCost {
-    fn new(profile: &CostProfile, entry: &SchemeProfile, cluster: Cluster) -> SchemeCost {
+    fn new(id: ClassId, profile: &CostProfile, entry: &SchemeProfile, cluster: Cluster, pool: RankPool) -> SchemeCost {
         let multipliers = entry.stage_multipliers.clone().unwrap_or_else(|| vec![1.0; entry.scheme.stages()]);
-        let cap = profile.fullest_stage(entry, cluster).cap(profile);
+        let cap = profile.fullest_stage(entry, cluster, pool).cap(profile, pool);
         SchemeCost {
-            scheme: entry.scheme,
+            id,
+            class: ReplicaClass { scheme: entry.scheme, pool },
             context: entry.context,
-            micro_batch: entry.micro_batch_cost(),
+            micro_batch: entry.micro_batch_cost().at_speed(pool.speed),
             cap,
             window: MemoryWindow { micro_batches: 1, tokens: cap },
             forward_share: entry.forward_share,
             stage_multipliers: multipliers,
-            holds_windows: holds_windows(profile, entry, cluster, cap),
+            holds_windows: holds_windows(profile, entry, cluster, pool, cap),
             fit: entry.fit,
         }
     }
 
-    /// The scheme.
+    /// The class's place in its cost model.
+    pub fn id(&self) -> ClassId {
+        self.id
+    }
+
+    /// The class.
+    pub fn class(&self) -> ReplicaClass {
+        self.class
+    }
+
+    /// The class's scheme.
     pub fn scheme(&self) -> Scheme {
-        self.scheme
+        self.class.scheme
     }
 
     /// The kind of context parallelism that its costs are of; none where cp is 1.
@@ -142,7 +173,7 @@ impl SchemeCost {
     }
 
     fn with_memory(self, memory: MemoryRule) -> SchemeCost {
-        let micro_batches = if memory == MemoryRule::Exact && self.holds_windows { self.scheme.stages() } else { 1 };
+        let micro_batches = if memory == MemoryRule::Exact && self.holds_windows { self.scheme().stages() } else { 1 };
         let tokens = Tokens(self.cap.0.saturating_mul(micro_batches as u64));
         SchemeCost { window: MemoryWindow { micro_batches, tokens }, ..self }
     }
@@ -221,11 +252,11 @@ impl SchemeCost {
 /// Where a profile has the fullest stage's figures alone, that is so where all stages are alike: they take as long, and have as
 /// many layers where it says how many. It never is where backward computes activations again: of a layer it then holds those
 /// of the whole micro-batch, which no figure counts and which are `p` times as many for one of `p` caps.
-fn holds_windows(profile: &CostProfile, entry: &SchemeProfile, cluster: Cluster, cap: Tokens) -> bool {
+fn holds_windows(profile: &CostProfile, entry: &SchemeProfile, cluster: Cluster, pool: RankPool, cap: Tokens) -> bool {
     let same_times =
         entry.stage_multipliers.iter().all(|list| list.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq()));
     let same_layers = entry.stage_layers.iter().all(|list| list.windows(2).all(|pair| pair[0] == pair[1]));
-    let holds = |stage: StageMemory| stage.cap_among(profile, entry.scheme.pp()) >= cap;
+    let holds = |stage: StageMemory| stage.cap_among(profile, pool, entry.scheme.pp()) >= cap;
     let are_known = entry.activation_bytes_per_token.is_known() || (same_times && same_layers);
     let are_kept = entry.scheme.layer_plan().keeps_activations();
     are_kept && are_known && profile.stage_memory(entry, cluster).all(holds)
@@ -353,6 +384,22 @@ mod tests {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), cluster);
         let error = model.scheme("<pp4>".parse().unwrap()).unwrap_err();
         assert_eq!(error.code(), "scheme_too_large");
+    }
+
+    #[test]
+    fn equal_schemes_on_ranks_of_different_speed_and_memory_are_two_classes() {
+        let profile = preset("llama-32b-a800").unwrap();
+        let usual = RankPool::of_profile(&profile);
+        let fast = RankPool { speed: 2.0, memory_bytes: 2 * usual.memory_bytes };
+        let schemes = profile.schemes.len();
+        let model = CostModel::with_pools(profile, Cluster::new(64, 8).unwrap(), &[usual, fast]);
+        let slow_class = model.class_of("<tp16>".parse().unwrap()).unwrap();
+        let (slow, quick) = (model.class(slow_class), model.class(ClassId(slow_class.index() + schemes)));
+        assert_eq!(slow.scheme(), quick.scheme());
+        assert_ne!((slow.id(), slow.class()), (quick.id(), quick.class()));
+        let time = |cost: &SchemeCost| cost.micro_batch_ms([Tokens(9_000), Tokens(700)].into_iter());
+        assert!(time(quick).is_close(time(slow) * 0.5));
+        assert!(quick.cap() > slow.cap());
     }
 
     #[test]

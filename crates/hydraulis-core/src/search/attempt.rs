@@ -1,6 +1,6 @@
 //! One strategy, planned for one batch.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 
 use crate::batch::Batch;
 use crate::capacity::Capacities;
@@ -8,16 +8,15 @@ use crate::construct::dispatch::{
     Assignment, Limits, beside_placed, can_save, estimate, level, longest_first, refine, save_micro_batches,
 };
 use crate::construct::pack::Packing;
+use crate::cost::ClassId;
 use crate::error::Result;
 use crate::plan::PlannedTransfers;
 use crate::plan::Stop;
+use crate::search::objective::{IterationTime, Objective, StepTime};
 use crate::spec::{Scheme, SearchBudget, Strategy};
 use crate::timing::HomeLink;
 use crate::units::{Millis, Tokens, count};
 use crate::watch::Watch;
-
-/// Times within this share of each other count as equal; the cost model knows no better.
-pub(crate) const TIE: f64 = 1e-3;
 
 /// A batch on its way through the planner: with its sequences in order, longest first.
 pub(super) struct Task<'a> {
@@ -26,6 +25,7 @@ pub(super) struct Task<'a> {
     link: Option<&'a HomeLink>,
     by_length: Vec<usize>,
     pub(super) budget: &'a SearchBudget,
+    pub(super) objective: &'static dyn Objective,
     pub(super) watch: Watch<'a>,
 }
 
@@ -53,7 +53,8 @@ impl<'a> Task<'a> {
     ) -> Task<'a> {
         let mut by_length: Vec<usize> = (0..batch.len()).collect();
         by_length.sort_by_key(|&id| (Reverse(batch.tokens()[id]), id));
-        Task { batch, capacities, link, by_length, budget, watch }
+        let objective: &dyn Objective = if link.is_some() { &StepTime } else { &IterationTime };
+        Task { batch, capacities, link, by_length, budget, objective, watch }
     }
 
     /// The batch's ids, longest first.
@@ -106,15 +107,21 @@ impl<'a> Task<'a> {
         if !waits {
             return Ok(attempt);
         }
-        let replicas = || attempt.strategy.schemes().iter().zip(&attempt.delays);
-        let delay = |scheme: Scheme| {
-            let own = replicas().filter(|(one, _)| **one == scheme).map(|(_, &delay)| delay);
+        let cost = self.capacities.cost();
+        let delay = |class: ClassId| {
+            let scheme = cost.class(class).scheme();
+            let replicas = attempt.strategy.schemes().iter().zip(&attempt.delays);
+            let own = replicas.filter(|(one, _)| **one == scheme).map(|(_, &delay)| delay);
             own.max().unwrap_or_default()
         };
         let mut assignment = self.assignment(&attempt)?.delayed(delay);
         let stop = refine(&mut assignment, self.batch.tokens(), self.limits(0), self.watch)?;
         let later = self.packed(&attempt.strategy, assignment, stop)?;
-        Ok(if later.ms() < attempt.ms() { later } else { attempt })
+        Ok(if self.is_shorter(&later, &attempt) { later } else { attempt })
+    }
+
+    fn is_shorter(&self, one: &Attempt, other: &Attempt) -> bool {
+        self.objective.ms(one) < self.objective.ms(other)
     }
 
     /// The sequences of an attempt on its replicas.
@@ -139,7 +146,7 @@ impl<'a> Task<'a> {
         let saved = save_micro_batches(&assignment, self.batch.tokens(), &self.by_length, budget, self.watch)?;
         let Some(saved) = saved else { return Ok(attempt) };
         let polished = self.packed(&attempt.strategy, saved, attempt.stop)?;
-        Ok(if polished.ms() < attempt.ms() { polished } else { attempt })
+        Ok(if self.is_shorter(&polished, &attempt) { polished } else { attempt })
     }
 
     fn packed(&self, strategy: &Strategy, mut assignment: Assignment, stop: Stop) -> Result<Attempt> {
@@ -159,9 +166,11 @@ impl<'a> Task<'a> {
 }
 
 impl Attempt {
-    /// What is minimised: the iteration, with its transfers where there is a link.
-    pub(super) fn ms(&self) -> Millis {
-        self.transfers.map_or(self.iteration_ms, |transfers| transfers.step_ms)
+    /// Attempts of equal time: fewest bytes moved first, then fewest GPU-seconds, then name order.
+    pub(super) fn cost_order(&self, other: &Attempt) -> Ordering {
+        let names = || self.strategy.to_string().cmp(&other.strategy.to_string());
+        let moved = self.moved_bytes().cmp(&other.moved_bytes());
+        moved.then(self.gpu_ms.total_cmp(&other.gpu_ms)).then_with(names)
     }
 
     fn moved_bytes(&self) -> u64 {
@@ -175,17 +184,4 @@ impl Attempt {
         let tokens = packing.micro_batches.iter().flatten().map(|&id| task.batch.tokens()[id]);
         Some((*scheme, tokens.max()?))
     }
-}
-
-/// The place of the best attempt: least time, and among those within [`TIE`] of it fewest bytes moved, then fewest
-/// GPU-seconds, then name order.
-pub(super) fn best(attempts: &[Attempt]) -> Option<usize> {
-    let least = attempts.iter().map(Attempt::ms).min()?;
-    let equal = (0..attempts.len()).filter(|&place| attempts[place].ms() <= least * (1.0 + TIE));
-    equal.min_by(|&one, &other| {
-        let (one, other) = (&attempts[one], &attempts[other]);
-        let names = || one.strategy.to_string().cmp(&other.strategy.to_string());
-        let moved = one.moved_bytes().cmp(&other.moved_bytes());
-        moved.then(one.gpu_ms.total_cmp(&other.gpu_ms)).then_with(names)
-    })
 }

@@ -16,7 +16,8 @@ use crate::construct::neighbours;
 use crate::error::Result;
 use crate::layout::place;
 use crate::plan::{Bound, Considered, Outcome};
-use crate::search::attempt::{Attempt, Task, best};
+use crate::search::attempt::{Attempt, Task};
+use crate::search::objective::{IterationTime, Objective};
 use crate::search::sizing::Sizing;
 use crate::spec::{Cluster, LocalSearchBudget, Scheme, Strategy};
 use crate::units::{Millis, Tokens, count};
@@ -122,8 +123,9 @@ impl<'a> Search<'a> {
         by_scheme.sort_by_key(|(scheme, _)| strategy.schemes().iter().position(|other| other == scheme));
         let placed = by_scheme.into_iter().flat_map(|(_, replicas)| replicas).collect();
         let attempt = self.task.draft_beside(&strategy, placed, short)?;
+        let ms = self.task.objective.ms(&attempt);
         self.seen.insert(strategy.clone());
-        self.considered.push(Considered { strategy, outcome: Outcome::Planned(attempt.ms()) });
+        self.considered.push(Considered { strategy, outcome: Outcome::Planned(ms) });
         self.attempts.push(attempt);
         Ok(())
     }
@@ -131,8 +133,8 @@ impl<'a> Search<'a> {
     /// Walks to neighbours of the best strategy while that gets shorter, but not below `enough`.
     fn walk(&mut self, enough: Millis) -> Result<()> {
         let pool = self.pool();
-        while let Some(best) = self.attempts.iter().min_by_key(|attempt| attempt.ms()) {
-            let before = best.ms();
+        while let Some(best) = self.attempts.iter().min_by_key(|attempt| self.task.objective.ms(attempt)) {
+            let before = self.task.objective.ms(best);
             let is_hidden = before <= best.iteration_ms * (1.0 + self.budget.exposed);
             if (is_hidden && enough >= best.iteration_ms * (1.0 - self.budget.near)) || self.is_spent() {
                 break;
@@ -190,7 +192,7 @@ impl<'a> Search<'a> {
         let unseen = listed.iter().filter(|strategy| !self.seen.contains(strategy));
         let mut bounded: Vec<(Millis, &Strategy)> =
             unseen.filter_map(|strategy| Some((self.bound(strategy)?, strategy))).collect();
-        bounded.retain(|(bound, _)| *bound < before * (1.0 - self.budget.near));
+        bounded.retain(|(bound, _)| self.task.objective.bound(*bound) < before * (1.0 - self.budget.near));
         bounded.sort();
         self.consider_promising(
             bounded.into_iter().map(|(_, strategy)| strategy.clone()).collect(),
@@ -210,10 +212,11 @@ impl<'a> Search<'a> {
 
     /// Polishes the best plan alone: each costs as much as some neighbours of it.
     fn polish(&mut self) -> Result<()> {
-        let Some(best) = best(&self.attempts) else { return Ok(()) };
+        let Some(best) = self.task.objective.best(&self.attempts) else { return Ok(()) };
         let polished = self.task.polished(self.attempts.swap_remove(best))?;
+        let ms = self.task.objective.ms(&polished);
         for considered in self.considered.iter_mut().filter(|other| other.strategy == polished.strategy) {
-            considered.outcome = Outcome::Planned(polished.ms());
+            considered.outcome = Outcome::Planned(ms);
         }
         self.attempts.push(polished);
         Ok(())
@@ -236,11 +239,11 @@ impl<'a> Search<'a> {
             return Ok(());
         }
         let Some(bound) = self.bound(&strategy) else { return Ok(()) };
-        let outcome = if bound >= self.least() * (1.0 - self.budget.near) {
+        let outcome = if self.task.objective.bound(bound) >= self.least() * (1.0 - self.budget.near) {
             Outcome::Pruned(bound)
         } else {
             let attempt = self.task.draft(&strategy)?;
-            let outcome = Outcome::Planned(attempt.ms());
+            let outcome = Outcome::Planned(self.task.objective.ms(&attempt));
             self.attempts.push(attempt);
             outcome
         };
@@ -275,11 +278,11 @@ impl<'a> Search<'a> {
 
     /// The best time so far.
     fn least(&self) -> Millis {
-        self.attempts.iter().map(Attempt::ms).min().unwrap_or(Millis::INFINITY)
+        self.task.objective.least(&self.attempts)
     }
 
     /// The shortest iteration so far: what bounds say nothing shorter than.
     fn least_iteration(&self) -> Millis {
-        self.attempts.iter().map(|attempt| attempt.iteration_ms).min().unwrap_or(Millis::INFINITY)
+        IterationTime.least(&self.attempts)
     }
 }

@@ -3,6 +3,8 @@
 //! The planner chooses from a list or searches. Counted work limits it, not time; without any budget there still is a
 //! valid plan.
 //!
+//! - **Objective** (`objective.rs`) judges every planned strategy: by its iteration time, or with a link by its step time.
+//!   Each objective turns a bound on the iteration into one on its own time.
 //! - **Sizing** (`sizing.rs`) opens replicas for the sequences, longest first, by the dual prices of the bound, until
 //!   they just fit the cluster.
 //! - **Local search** (`local_search.rs`) moves to neighbouring strategies to which the batch is assigned in less time.
@@ -15,13 +17,14 @@
 mod attempt;
 mod limited;
 mod local_search;
+mod objective;
 mod planner;
 mod sizing;
 mod times;
 mod transfers;
 mod under;
 
-pub(crate) use attempt::TIE;
 pub use limited::RunLimit;
+pub(crate) use objective::TIE;
 pub use planner::Planner;
 pub(crate) use times::Times;

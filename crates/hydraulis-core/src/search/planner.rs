@@ -7,13 +7,14 @@ use crate::bound::{Bounder, ProofLimit};
 use crate::capacity::{Capacities, SchemeCapacity};
 use crate::check::{Violation, check};
 use crate::construct::{candidates, mixes, nothing_fits, usable_schemes};
-use crate::cost::{CostModel, CostProfile, SchemeCost};
+use crate::cost::{ClassId, CostModel, CostProfile, SchemeCost};
 use crate::error::{Error, Result, StrategyError};
 use crate::layout::place;
 use crate::plan::FORMAT;
 use crate::plan::{Bound, Considered, Outcome, Plan, ReplicaPlan, Scope};
-use crate::search::attempt::{Attempt, TIE, Task, best};
+use crate::search::attempt::{Attempt, Task};
 use crate::search::local_search::{Search, SimpleStrategies};
+use crate::search::objective::TIE;
 use crate::spec::{Cluster, MemoryRule, Scheme, SearchBudget, Strategy};
 use crate::timing::{HomeLink, Link};
 use crate::units::{Millis, Tokens, count};
@@ -35,9 +36,9 @@ pub struct Planner {
 enum Choice {
     /// These strategies.
     List(Vec<Strategy>),
-    /// Any set of replicas of the pool's schemes; simple mixes of them serve where the search finds nothing, and what would
+    /// Any set of replicas of the pool's classes; simple mixes of them serve where the search finds nothing, and what would
     /// be listed without a search where it stays far from its bound.
-    Any { pool: Vec<Scheme>, mixes: Vec<Strategy>, listed: Vec<Strategy> },
+    Any { pool: Vec<ClassId>, mixes: Vec<Strategy>, listed: Vec<Strategy> },
 }
 
 /// What came of a batch: the attempts, every strategy that was considered, and a bound on all of them.
@@ -78,10 +79,11 @@ impl Planner {
     /// A planner that searches the set of replicas itself, anew for each batch.
     pub fn search(profile: CostProfile, cluster: Cluster) -> Result<Planner> {
         let cost = CostModel::new(profile, cluster);
-        let (pool, mixes) = (usable_schemes(&cost), mixes(&cost));
+        let mixes = mixes(&cost);
         if mixes.is_empty() {
             return Err(nothing_fits(&cost));
         }
+        let pool = usable_schemes(&cost).into_iter().map(|scheme| cost.class_of(scheme)).collect::<Result<_>>()?;
         let choice = Choice::Any { pool, mixes, listed: candidates(&cost) };
         let budget = SearchBudget::ONLINE;
         Ok(Planner { capacities: Capacities::new(cost, budget.capacity), by_cap: None, choice, budget, link: None })
@@ -175,7 +177,9 @@ impl Planner {
                 self.consider_any(&task, pool, SimpleStrategies { mixes, listed })?
             }
         };
-        let (Some(best), Some(lower_bound)) = (best(&attempts), bound) else { return Err(self.too_long(batch)) };
+        let (Some(best), Some(lower_bound)) = (task.objective.best(&attempts), bound) else {
+            return Err(self.too_long(batch));
+        };
         let chosen = attempts.swap_remove(best);
         Ok(Plan {
             format: FORMAT.into(),
@@ -208,7 +212,7 @@ impl Planner {
         let bounds = list.iter().map(|strategy| bound(strategy, Millis::INFINITY, 1));
         let mut bounds = bounds.collect::<Result<Vec<_>>>()?;
         let attempts = attempt_promising(task, list, &bounds)?;
-        let least = attempts.iter().map(Attempt::ms).min().unwrap_or(Millis::INFINITY);
+        let least = task.objective.least(&attempts);
         for (strategy, known) in list.iter().zip(&mut bounds) {
             if known.is_some_and(|bound| bound.ms < least) {
                 *known = bound(strategy, least, self.budget.dual_solves)?;
@@ -217,7 +221,7 @@ impl Planner {
         let considered = list.iter().zip(&bounds).map(|(strategy, bound)| {
             let attempt = attempts.iter().find(|attempt| attempt.strategy == *strategy);
             let outcome = match (attempt, bound) {
-                (Some(attempt), _) => Outcome::Planned(attempt.ms()),
+                (Some(attempt), _) => Outcome::Planned(task.objective.ms(attempt)),
                 (None, Some(bound)) => Outcome::Pruned(bound.ms),
                 (None, None) => Outcome::TooNarrow(self.admitted_by(strategy)),
             };
@@ -228,9 +232,8 @@ impl Planner {
         Ok(Considerations { attempts, considered, bound, scope: Scope::List })
     }
 
-    fn consider_any(&self, task: &Task, pool: &[Scheme], simple: SimpleStrategies) -> Result<Considerations> {
-        let schemes: Vec<&SchemeCapacity> =
-            pool.iter().map(|&scheme| self.capacities.scheme(scheme)).collect::<Result<_>>()?;
+    fn consider_any(&self, task: &Task, pool: &[ClassId], simple: SimpleStrategies) -> Result<Considerations> {
+        let schemes: Vec<&SchemeCapacity> = pool.iter().map(|&class| self.capacities.class(class)).collect();
         let bounder = self.bounder(task.batch);
         let found = Search::run(task, &bounder, &schemes, simple)?;
         Ok(Considerations {
@@ -252,8 +255,7 @@ impl Planner {
                 Ok(bounds.map(|bound| bound.ms).min())
             }
             Choice::Any { pool, .. } => {
-                let schemes: Vec<&SchemeCapacity> =
-                    pool.iter().map(|&scheme| self.capacities.scheme(scheme)).collect::<Result<_>>()?;
+                let schemes: Vec<&SchemeCapacity> = pool.iter().map(|&class| self.capacities.class(class)).collect();
                 let branches = bounder.of_any(&schemes, self.cost().cluster().gpus());
                 Ok(branches.map(|branches| branches.least()))
             }
@@ -315,7 +317,7 @@ impl Planner {
     fn schemes(&self) -> Vec<Scheme> {
         match &self.choice {
             Choice::List(list) => list.iter().flat_map(Strategy::schemes).copied().collect(),
-            Choice::Any { pool, .. } => pool.clone(),
+            Choice::Any { pool, .. } => pool.iter().map(|&class| self.cost().class(class).scheme()).collect(),
         }
     }
 
@@ -346,9 +348,9 @@ fn attempt_promising(task: &Task, list: &[Strategy], bounds: &[Option<Bound>]) -
     let mut least = Millis::INFINITY;
     let mut attempts: Vec<Attempt> = Vec::new();
     for &(bound, index) in &promising {
-        if bound <= least * (1.0 + TIE) {
+        if task.objective.bound(bound) <= least * (1.0 + TIE) {
             let attempt = task.attempt(&list[index])?;
-            least = least.min(attempt.ms());
+            least = least.min(task.objective.ms(&attempt));
             attempts.push(attempt);
         }
     }

@@ -63,7 +63,8 @@ impl<'a> Times<'a> {
         }
         let limit = ProofLimit { until: Millis::INFINITY, dual_solves: 1 };
         let bound = self.planner.bound(&self.bounders[batch], &self.strategies[strategy], limit);
-        let ms = bound.map_or(Millis::INFINITY, |bound| bound.ms);
+        let objective = self.tasks[batch].objective;
+        let ms = bound.map_or(Millis::INFINITY, |bound| objective.bound(bound.ms));
         self.known[place] = Known::AtLeast(ms);
         ms
     }
@@ -80,8 +81,9 @@ impl<'a> Times<'a> {
                 let task = &self.tasks[batch];
                 let attempt = task.attempt(&self.strategies[strategy])?;
                 let guess = Guess::of_replicas(&self.planner.replicas(task.batch, &attempt)?);
-                self.known[place] = Known::Exactly(attempt.ms(), guess);
-                attempt.ms()
+                let ms = task.objective.ms(&attempt);
+                self.known[place] = Known::Exactly(ms, guess);
+                ms
             }
         };
         Ok(Some(ms).filter(|&ms| ms < limit))

@@ -13,9 +13,10 @@ impl Planner {
         if plan.strategy == *strategy {
             return Ok(plan.clone());
         }
-        let attempt = self.task(&plan.batch, watch).attempt(strategy)?;
+        let task = self.task(&plan.batch, watch);
+        let attempt = task.attempt(strategy)?;
         let mut considered = plan.considered.clone();
-        let outcome = Outcome::Planned(attempt.ms());
+        let outcome = Outcome::Planned(task.objective.ms(&attempt));
         match considered.iter_mut().find(|one| one.strategy == *strategy) {
             Some(known) => known.outcome = outcome,
             None => considered.push(Considered { strategy: strategy.clone(), outcome }),

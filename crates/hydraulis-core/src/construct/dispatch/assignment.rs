@@ -7,8 +7,9 @@ use std::ops::Range;
 use crate::batch::Batch;
 use crate::capacity::Capacities;
 use crate::construct::pack::{Packer, Packing};
+use crate::cost::ClassId;
 use crate::error::Result;
-use crate::spec::{PackingBudget, Scheme, Strategy};
+use crate::spec::{PackingBudget, Strategy};
 use crate::units::Millis;
 
 /// The sequences of each replica, longest first, and the time they take there.
@@ -44,11 +45,11 @@ impl<'a> Assignment<'a> {
         Ok(Assignment::new(packers, scheme_of, sequences))
     }
 
-    /// The same sequences, on replicas of which those of a scheme end so much later than their packings.
+    /// The same sequences, on replicas of which those of a class end so much later than their packings.
     #[must_use]
-    pub fn delayed(self, delay: impl Fn(Scheme) -> Millis) -> Assignment<'a> {
+    pub fn delayed(self, delay: impl Fn(ClassId) -> Millis) -> Assignment<'a> {
         let later = |packer: Packer<'a>| {
-            let delay = delay(packer.cost().scheme());
+            let delay = delay(packer.cost().id());
             packer.delayed(delay)
         };
         Assignment::new(self.packers.into_iter().map(later).collect(), self.scheme_of, self.sequences)

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::cost::profile::SchemeProfile;
-use crate::cost::{CostProfile, PerStage, RankMemory};
+use crate::cost::{CostProfile, PerStage, RankMemory, RankPool};
 use crate::spec::{Cluster, home_scheme};
 use crate::units::{Tokens, count, whole};
 
@@ -25,13 +25,13 @@ impl StageMemory {
     }
 
     /// Most tokens of each of the micro-batches in flight.
-    pub(crate) fn cap(&self, profile: &CostProfile) -> Tokens {
-        self.cap_among(profile, self.in_flight)
+    pub(crate) fn cap(&self, profile: &CostProfile, pool: RankPool) -> Tokens {
+        self.cap_among(profile, pool, self.in_flight)
     }
 
     /// Most tokens of each of `micro_batches` that are held at once.
-    pub(crate) fn cap_among(&self, profile: &CostProfile, micro_batches: u16) -> Tokens {
-        let free = count(profile.hardware.memory_bytes) - self.empty.total();
+    pub(crate) fn cap_among(&self, profile: &CostProfile, pool: RankPool, micro_batches: u16) -> Tokens {
+        let free = count(pool.memory_bytes) - self.empty.total();
         // Exactly 1 for as many as are in flight.
         let share = f64::from(micro_batches) / f64::from(self.in_flight);
         let tokens = whole(free / (self.per_token * share));
@@ -72,9 +72,9 @@ impl CostProfile {
         }
     }
 
-    /// The stage that admits the fewest tokens; among those that admit none, the one that lacks most.
-    pub(crate) fn fullest_stage(&self, entry: &SchemeProfile, cluster: Cluster) -> StageMemory {
-        let fullness = |stage: &StageMemory| (stage.cap(self), Reverse(whole(stage.empty.total())));
+    /// The stage that admits the fewest tokens on ranks of the pool; among those that admit none, the one that lacks most.
+    pub(crate) fn fullest_stage(&self, entry: &SchemeProfile, cluster: Cluster, pool: RankPool) -> StageMemory {
+        let fullness = |stage: &StageMemory| (stage.cap(self, pool), Reverse(whole(stage.empty.total())));
         self.stage_memory(entry, cluster).min_by_key(fullness).expect("a scheme has at least one stage")
     }
 }
