@@ -122,8 +122,9 @@ class ClusterChecks:
         except InvalidInputError as error:
             if error.code not in _MACHINE_ERRORS:
                 raise
-            source = f"that of {resumed.run}, if the ranks' devices are those it was measured on"
-            return "later", source if resumed else ""
+            if resumed is None:
+                return "later", ""
+            return "later", f"that of {resumed.run}, if the ranks' devices are those it was measured on"
         if profile is None:
             return "later", (
                 f"measured at the start, for {self.config.planner.profile_seconds:g} s or one pass over all "
