@@ -219,7 +219,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _check_records(arguments: argparse.Namespace) -> None:
     """Refuse options about records in a file of lengths, or where a configuration has them."""
-    names = ["format", "tokenizer", "chat_template_invalid", "broken", "max_tokens"]
+    names = ["format", "tokenizer", "chat_template", "broken", "max_tokens"]
     given = [name for name in names if getattr(arguments, name) is not None]
     if arguments.field and is_run(arguments):
         given.append("field")

@@ -111,7 +111,7 @@ def _of_options(arguments: argparse.Namespace) -> DataConfig:
             {"files": arguments.data, "format": arguments.format or "text", "fields": arguments.field}
         ],
         "tokenizer": arguments.tokenizer or "bytes",
-        "chat_template_invalid": arguments.chat_template or "",
+        "chat_template": arguments.chat_template or "",
         "broken": arguments.broken or "refuse",
         "max_tokens": arguments.max_tokens or _NO_LIMIT,
         "tokens_per_batch": arguments.tokens_per_batch or 1,
