@@ -1,16 +1,16 @@
 """The processes of a run: devices, process groups, lost ranks, requests to stop.
 
 **Device.** A rank chooses its device once, from the configuration and LOCAL_RANK, before the process group
-exists. Decisions and messages travel over gloo from host memory; device tensors travel over NCCL. WORLD is
-`cpu:gloo,cuda:nccl`; groups of stages and transfers are NCCL groups, connected when they are made.
+exists. Decisions and messages use gloo and host memory; device tensors use NCCL. WORLD is
+`cpu:gloo,cuda:nccl`; groups of stages and transfers are NCCL groups, which connect when they are created.
 
 **Host and device.** One thread issues all work; backward hooks run while it waits. On CUDA the host runs
 ahead of the device and waits for it twice per iteration: for the loss and for the gradient norm.
-Micro-batches arrive through pinned memory, losses are read at the end, and times are pairs of events.
+Micro-batches are copied through pinned memory, losses are read at the end, and times are event pairs.
 
-**Streams.** Transfers, and the groups that carry them, use high-priority streams, because torch hands out 32
-streams of each priority in turn and the groups of stages may need more than the normal ones. The device gets
-32 queues, since streams in one queue wait for each other. A computation that another rank needs never waits
+**Streams.** Transfers and their groups use high-priority streams, because torch reuses its 32 streams of each
+priority in turn and the groups of stages may need more than the normal-priority ones. The device gets 32
+queues, since streams in one queue wait for each other. A computation that another rank needs never waits
 behind a gradient exchange, so ranks that start exchanges in different orders cannot deadlock.
 
 **Memory.** The allocator uses expandable segments. The environment overrides the queues
@@ -20,9 +20,9 @@ iteration; on the CPU, persistent tensors are counted.
 **Determinism.** With `train.deterministic` every kernel adds in a fixed order.
 
 **Failure.** A rank that fails aborts its groups, because destroying them would wait for the other ranks. A
-rank that loses the connection to another one raises `lost_rank` and takes part in a liveness check through
-torchrun's store, which outlives all ranks. The first rank to reach the store reports the loss and the ranks
-that did not answer; on a terminal rank 0 comes first.
+rank that loses the connection to another one raises `lost_rank` and joins a liveness check through torchrun's
+store, which outlives all ranks. The first rank to reach the store reports the loss and the ranks that did not
+answer; on a terminal rank 0 comes first.
 
 **Stop.** A request to stop takes effect between two steps, on all ranks at the same step.
 """

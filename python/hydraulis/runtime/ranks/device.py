@@ -1,4 +1,4 @@
-"""The device of a rank: chosen once from the configuration and from what torchrun says, before all else."""
+"""Chooses and prepares a rank's device, from the configuration and torchrun's environment variables."""
 
 import os
 
@@ -8,28 +8,28 @@ from hydraulis.config.kinds import DeviceKind
 from hydraulis.errors import InvalidInputError
 
 CPU = torch.device("cpu")
-# torch 2.11 and later read the first, and the second as its old name.
+# torch 2.11 and later read the first name, and the second as its old name.
 _ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-# Micro-batches have a new size each, and without it freed memory stays in pieces that fit none of them.
+# Each micro-batch has a different size; without this setting freed memory is too fragmented for reuse.
 _ALLOCATOR_SETTINGS = "expandable_segments:True"
-# cuBLAS adds up in a fixed order only with a workspace of a fixed size (NVIDIA's documentation of
+# cuBLAS sums in a fixed order only with a workspace of a fixed size (NVIDIA's documentation of
 # reproducibility).
 _CUBLAS_VARIABLE, _CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-# Streams are spread over the queues from the host to the device, 8 of them unless this says more, and what
-# waits in a queue holds up what other streams put behind it (CUDA programming guide, environment variables).
-# Each group of a stage has a stream, and none of them may wait for a trade of gradients. It counts if
-# it is there when CUDA starts, and to ask whether there is a device starts it (torch.cuda.is_available).
+# CUDA spreads streams over queues from the host to the device, 8 by default; waiting work blocks all later
+# work in its queue (CUDA programming guide, environment variables). Each group of a stage has a stream, and
+# no such stream may wait for a gradient exchange. CUDA reads the variable when it starts, and
+# torch.cuda.is_available starts it.
 _QUEUES_VARIABLE, _MOST_QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS", "32"
 
 
 def choose_device(kind: DeviceKind) -> torch.device:
-    """Give the device of this rank: the CPU, or the CUDA device of its number in the node.
+    """Return the device of this rank: the CPU, or the CUDA device with the rank's number in the node.
 
-    CUDA is started with as many queues as a device can have, unless the environment says something else of
-    them. So this comes before anything else that asks something of CUDA.
+    CUDA starts with the maximum number of queues, unless the environment sets another one. This call must
+    therefore precede every other use of CUDA.
 
     Args:
-        kind: as the configuration has it.
+        kind: Kind of device in the configuration.
 
     Raises:
         InvalidInputError: The node has no CUDA device and one was requested, or fewer devices than ranks
@@ -57,20 +57,20 @@ def choose_device(kind: DeviceKind) -> torch.device:
 
 
 def prepare_device(device: torch.device, *, deterministic: bool = False) -> None:
-    """Make a device the process's own, before anything is put on it.
+    """Select the process's device, and configure its allocator before the first allocation.
 
-    The allocator gets expandable segments, unless the environment says something else of them.
+    The allocator uses expandable segments, unless the environment sets other options.
 
     Args:
-        device: of this rank, chosen.
-        deterministic: whether results must not differ from run to run by rounding.
+        device: This rank's device.
+        deterministic: Whether repeated runs must give bitwise equal results.
     """
     if device.type != "cuda":
         return
     if deterministic:
         os.environ.setdefault(_CUBLAS_VARIABLE, _CUBLAS_WORKSPACE)
         torch.use_deterministic_algorithms(True)
-        # Torch would fill whatever is allocated, and nothing here reads what it has not written.
+        # By default torch would fill every allocation; this package reads no uninitialised memory.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if not any(variable in os.environ for variable in _ALLOCATOR_VARIABLES):
         _set_allocator(_ALLOCATOR_SETTINGS)
@@ -78,27 +78,27 @@ def prepare_device(device: torch.device, *, deterministic: bool = False) -> None
 
 
 def backend_of(device: torch.device, num_ranks: int) -> str:
-    """Name the backends of WORLD: what is decided and told travels over gloo, from memory of the host.
+    """Return the backends of WORLD: gloo for decisions and messages in host memory, NCCL for device tensors.
 
-    A rank alone sends nothing, and on NCCL would pay 512 MiB for a communicator.
+    A single rank sends nothing and uses only gloo, since an NCCL communicator takes 512 MiB.
     """
     return "cpu:gloo,cuda:nccl" if device.type == "cuda" and num_ranks > 1 else "gloo"
 
 
 def tensor_backend_of(device: torch.device) -> str:
-    """Name the backend of groups in which ranks exchange nothing but tensors of their devices."""
+    """Return the backend of groups whose ranks exchange only device tensors."""
     return "nccl" if device.type == "cuda" else "gloo"
 
 
 def device_name(device: torch.device) -> str:
-    """Name what a rank computes on, as profiles have it."""
+    """Return the name of a rank's device, as in profiles."""
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     return f"{os.uname().machine} CPU"
 
 
 def _set_allocator(settings: str) -> None:
-    """Configure the caching allocator, by the one name or the other that torch has for it."""
+    """Configure the caching allocator by either of the names that torch versions have for the setter."""
     setter = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
     if setter is None:
         setter = torch.cuda.memory._set_allocator_settings

@@ -1,4 +1,4 @@
-"""Joins the process group that torchrun describes."""
+"""Joins the process group described by torchrun's environment variables."""
 
 import os
 from collections.abc import Iterator
@@ -20,36 +20,36 @@ GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 @contextmanager
 def joined(timeout: timedelta, device: torch.device = CPU, *, deterministic: bool = False) -> Iterator[int]:
-    """Be a rank of the process group for as long as the context lasts; gives the rank.
+    """Join the process group for the duration of the context, and yield the rank's number.
 
     Args:
-        timeout: of every collective.
-        device: of this rank; on all of one kind.
-        deterministic: see `prepare_device`.
+        timeout: Timeout of every collective.
+        device: This rank's device; all ranks have the same kind.
+        deterministic: Whether repeated runs must give bitwise equal results (see `prepare_device`).
 
     Raises:
-        InvalidInputError: the process was not started by torchrun (code `not_torchrun`).
-        HydraulisError: another rank ended before this one (code `lost_rank`).
+        InvalidInputError: The process was not started by torchrun (code `not_torchrun`).
+        HydraulisError: Another rank ended before this one (code `lost_rank`).
     """
     require_torchrun()
-    # A rank is one thread: ranks share the cores, and a second thread each would wait for the others' (an
-    # AdamW step of 400 tensors took 22.7 s instead of 45 ms so).
+    # One thread per rank: ranks share the cores, and a second thread of each would wait for the other ranks'
+    # threads (an AdamW step of 400 tensors then took 22.7 s instead of 45 ms).
     torch.set_num_threads(1)
     prepare_device(device, deterministic=deterministic)
     _choose_interface()
     backend = backend_of(device, int(os.environ["WORLD_SIZE"]))
-    # With its device given NCCL connects all ranks now. Later, its first exchange would have to be of all of
-    # them, and that of a pipeline's stages is not; and smaller groups are split off, which is quicker.
+    # With a device NCCL connects all ranks now. Without one the first exchange would have to include all
+    # ranks, but that of a pipeline's stages does not. Smaller groups are also split off, which is faster.
     device_id = device if "nccl" in backend else None
     dist.init_process_group(backend, timeout=timeout, device_id=device_id)
-    # Only the account of a loss lacks it where the store is not to be had.
+    # If the store cannot be reached, only the report of a later loss lacks this rank's host.
     with suppress(RuntimeError):
         RollCall().sign_in()
     try:
         yield dist.get_rank()
     except BaseException as error:
-        # To destroy a group is to wait until NCCL has ended what it began. Of a rank that fails alone, for
-        # want of memory say, nobody has heard: all would wait, and its error would not be told.
+        # Destroying a group waits until NCCL has finished its work. If one rank fails alone, for example out
+        # of memory, the other ranks do not know: all would wait, and the error would not be reported.
         _abort_process_group()
         if is_lost(error):
             raise lost_rank(error) from error
@@ -58,7 +58,7 @@ def joined(timeout: timedelta, device: torch.device = CPU, *, deterministic: boo
 
 
 def _choose_interface() -> None:
-    """Tell gloo by which interface other nodes reach this one, unless the user has or its name says so."""
+    """Set gloo's network interface on several nodes, unless the user set it or the node's name suffices."""
     is_one_node = os.environ["WORLD_SIZE"] == os.environ["LOCAL_WORLD_SIZE"]
     if not is_one_node and GLOO_INTERFACE not in os.environ:
         interface = node_interface(os.environ["MASTER_ADDR"])
@@ -67,8 +67,8 @@ def _choose_interface() -> None:
 
 
 def ranks_per_node() -> int:
-    """Give the ranks of a node, by rank 0's word, so that all ranks plan for one cluster. Collective.
+    """Return rank 0's number of ranks per node, so that all ranks plan for the same cluster. Collective.
 
-    Ranks that were started by something else than torchrun count as one node.
+    Ranks that another launcher than torchrun started count as one node.
     """
     return int(from_rank_zero(lambda: os.environ.get("LOCAL_WORLD_SIZE", str(dist.get_world_size()))))

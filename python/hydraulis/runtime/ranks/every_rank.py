@@ -1,4 +1,4 @@
-"""What fails on one rank fails on all: the others would wait for it until their collectives time out."""
+"""Raises the error of one rank on all ranks, which would otherwise wait until their collectives time out."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -18,12 +18,12 @@ def everywhere(error: HydraulisError) -> HydraulisError:
 
 
 def raise_everywhere(error: HydraulisError | None) -> None:
-    """Raise the error of the lowest rank that has one, on every rank; return if none has. Collective.
+    """Raise the error of the lowest rank that has one, on every rank; return if no rank has one. Collective.
 
-    Where nothing failed it costs one all-reduce of a number.
+    Without an error the call costs one all-reduce of a number.
 
     Raises:
-        HydraulisError: of the lowest rank that has one.
+        HydraulisError: The error of the lowest rank that has one.
     """
     failed = torch.tensor(int(error is not None))
     dist.all_reduce(failed, op=dist.ReduceOp.MAX)
@@ -34,10 +34,10 @@ def raise_everywhere(error: HydraulisError | None) -> None:
 
 
 def on_every_rank(make: Callable[[], T]) -> T:
-    """Call `make` on every rank, and give this rank what it made. Collective.
+    """Call `make` on every rank, and return this rank's result. Collective.
 
     Raises:
-        HydraulisError: what `make` raised on the lowest rank on which it did, on every rank.
+        HydraulisError: The error of the lowest rank on which `make` failed, on every rank.
     """
     try:
         made = make()

@@ -1,4 +1,4 @@
-"""Lost ranks: how a loss is recognised, and which ranks still answer."""
+"""Recognises the loss of a rank, and finds the ranks that still answer (liveness check)."""
 
 import os
 import re
@@ -13,25 +13,25 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from hydraulis.errors import HydraulisError
 
-# How gloo begins an error: with a file of its own.
+# A gloo error starts with the path of a gloo source file.
 _GLOO = re.compile(r"\[\S*gloo/transport/\S*\] ")
 
 
 def is_lost(error: BaseException) -> bool:
-    """Tell whether an error says that another rank cannot be reached any more."""
+    """Return whether an error means that another rank can no longer be reached."""
     return isinstance(error, dist.DistError) or (
         isinstance(error, RuntimeError) and _GLOO.match(str(error)) is not None
     )
 
 
 def lost_rank(error: BaseException, then: str = "start again") -> HydraulisError:
-    """Make the error of a rank that lost another one.
+    """Build the error of a rank that lost the connection to another one.
 
     Args:
-        error: that it was lost by.
-        then: what there is to do, once the cause is mended.
+        error: Error of the failed communication.
+        then: Remedy after the cause is removed, as the end of the message.
     """
-    # What follows the first sentence of gloo's is advice to those who develop on it.
+    # The sentences after gloo's first one are advice for developers of distributed programs.
     why = _GLOO.sub("", str(error).split("\n")[0]).split(". ")[0]
     message = (
         f"another rank ended, or did not answer within train.timeout_s ({why}): its report or torchrun's has "
@@ -40,16 +40,18 @@ def lost_rank(error: BaseException, then: str = "start again") -> HydraulisError
     return HydraulisError(message, code="lost_rank")
 
 
-# As long as the store may take to answer.
+# Timeout of torchrun's store.
 _STORE_S = 5.0
 _POLL_S = 0.05
 
 
 class RollCall:
-    """A rank's view of the roll. torchrun's store outlives every rank, and the ranks that it starts anew.
+    """One rank's access to the liveness check in torchrun's store.
+
+    The store outlives every rank, and restarts of the ranks by torchrun.
 
     Raises:
-        RuntimeError: the store cannot be reached, here or in any method.
+        RuntimeError: The store cannot be reached; every method raises it too.
     """
 
     def __init__(self) -> None:
@@ -59,27 +61,27 @@ class RollCall:
         self._store = TCPStore(host, port, timeout=timedelta(seconds=_STORE_S))
 
     def sign_in(self) -> None:
-        """Say on which host this rank is, while all is well."""
+        """Store this rank's host name at the start, for a later report."""
         self._store.set(self._host_key(self._rank), socket.gethostname())
 
     def answer(self) -> bool:
-        """Be counted among the ranks that are left; true for the first of them."""
+        """Record that this rank still runs; return whether it is the first rank to answer."""
         self._store.set(self._answer_key(self._rank), "")
         return self._store.add(f"{self._prefix}/answers", 1) == 1
 
     def num_answers(self) -> int:
-        """Give how many ranks have answered."""
+        """Return the number of ranks that have answered."""
         return self._store.add(f"{self._prefix}/answers", 0)
 
     def missing(self, patience_s: float) -> list[int]:
-        """Give the ranks that have not answered, once all have or the time is over."""
+        """Wait at most `patience_s` seconds for all ranks to answer, and return those that did not."""
         deadline = time.monotonic() + patience_s
         while self.num_answers() < self._world_size and time.monotonic() < deadline:
             time.sleep(_POLL_S)
         return [rank for rank in range(self._world_size) if not self._store.check([self._answer_key(rank)])]
 
     def named(self, ranks: Sequence[int]) -> str:
-        """Write ranks with the hosts they are on: `rank 3 (node-1), ranks 4, 5 (node-2)`."""
+        """Format ranks with their hosts: `rank 3 (node-1), ranks 4, 5 (node-2)`."""
         by_host: defaultdict[str, list[int]] = defaultdict(list)
         for rank in ranks:
             by_host[self._host_of(rank)].append(rank)

@@ -1,27 +1,27 @@
-"""Finds the network interface by which other nodes reach this one, where its name does not lead there."""
+"""Finds the network interface that other nodes can reach, if the node's own name does not lead to one."""
 
 import fcntl
 import ipaddress
 import socket
 import struct
 
-# netdevice(7) of Linux: the IPv4 address of an interface; where in the answer it stands.
+# netdevice(7) of Linux: the request for an interface's IPv4 address, and the address's bytes in the reply.
 _SIOCGIFADDR, _NAME_BYTES, _ADDRESS = 0x8915, 16, slice(20, 24)
-# An address of RFC 5737, which is nobody's: the way to it is the way out. Nothing is sent there.
+# A documentation address of RFC 5737: the route to it is the route out of the node. No packet is sent.
 _ELSEWHERE = "192.0.2.1"
 
 
 def node_interface(master: str) -> str | None:
-    """Name the interface that leads to the master, or out of this node; None if its name leads to it.
+    """Return the interface of the route to the master, or of the route out of this node.
 
-    gloo listens where the node's name points. Debian and Ubuntu let that be 127.0.1.1, at which other nodes
-    find themselves.
+    gloo listens at the address of the node's name. On Debian and Ubuntu this is 127.0.1.1, which other nodes
+    resolve to themselves.
 
     Args:
-        master: the name or address of rank 0's node; on that node itself any way out is taken.
+        master: Name or address of rank 0's node; on that node itself the route out is used.
 
     Returns:
-        None too if there is no way out, or it is not known.
+        The interface's name; None if the node's name is no loopback address, or no interface is found.
     """
     own = _address_of(socket.gethostname())
     if own is not None and not _is_loopback(own):
@@ -42,7 +42,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _source_of_way_to(target: str) -> str | None:
-    """Give the own address that a packet to `target` would have: a datagram's socket only looks it up."""
+    """Return the source address of a packet to `target`; connecting a datagram socket sends no packet."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
             asked.connect((target, 9))
@@ -59,7 +59,7 @@ def _interface_with(address: str) -> str | None:
             try:
                 found = fcntl.ioctl(asked, _SIOCGIFADDR, request)[_ADDRESS]
             except OSError:
-                continue  # it has no IPv4 address
+                continue  # The interface has no IPv4 address.
             if socket.inet_ntoa(found) == address:
                 return name
     return None

@@ -1,4 +1,4 @@
-"""What rank 0 reads, decides or refuses reaches every rank: as the same bytes, or as the same error."""
+"""Broadcasts rank 0's results to every rank: as the same bytes, or as the same error."""
 
 import json
 import time
@@ -15,16 +15,16 @@ from hydraulis import errors
 from hydraulis.data.corpus import Corpus
 from hydraulis.runtime.ranks.every_rank import everywhere
 
-# Between two signs of life: far below any timeout of a process group.
+# Seconds between two heartbeats: far below any timeout of a process group.
 _HEARTBEAT_S = 2.0
 
 
 def from_rank_zero(make: Callable[[], str]) -> str:
-    """Call `make` on rank 0 alone, and give its text to all. Collective.
+    """Call `make` on rank 0 only, and return its text on every rank. Collective.
 
     Raises:
-        HydraulisError: what `make` raised, on every rank, so that none waits for what never comes. Anything
-            else that it raised is raised on rank 0, and on the others as code `rank_zero_failed`.
+        HydraulisError: The error of `make`, on every rank, so that no rank waits for a text. An exception of
+            another type is raised on rank 0, and on the other ranks as code `rank_zero_failed`.
     """
     reply: dict[str, str]
     reply, failure = _reply(make) if dist.get_rank() == 0 else ({}, None)
@@ -45,18 +45,18 @@ def from_rank_zero(make: Callable[[], str]) -> str:
 
 
 def from_rank_zero_slowly(make: Callable[[Callable[[], None]], str], stop: Callable[[], bool]) -> str | None:
-    """Call `make` on rank 0 alone, even if it takes longer than a collective may wait. Collective.
+    """Call `make` on rank 0 only, even if it takes longer than the timeout of a collective. Collective.
 
     Args:
-        make: is given a function that it calls now and then: then the ranks hear of each other. It may raise
-            out of `make` that the run is to stop.
-        stop: whether the run is to stop, the same answer on all ranks. Collective.
+        make: Function that returns the text. It receives a heartbeat function and calls it regularly; the
+            heartbeat leaves `make` by an exception if the run must stop.
+        stop: Function that returns whether the run must stop, the same on all ranks. Collective.
 
     Returns:
-        The text, on every rank; None if the run is to stop.
+        The text, on every rank; None if the run must stop.
 
     Raises:
-        HydraulisError: as `from_rank_zero`.
+        HydraulisError: The errors of `from_rank_zero`.
     """
     if dist.get_rank() == 0:
         return _make_slowly(make, stop)
@@ -88,11 +88,11 @@ def _make_slowly(make: Callable[[Callable[[], None]], str], stop: Callable[[], b
 
 
 class _StopMaking(Exception):  # noqa: N818 - no error
-    """The run is to stop."""
+    """Leaves `make` because the run must stop."""
 
 
 def _flag(value: int | None) -> bool:
-    """Give rank 0's number to all. Collective."""
+    """Broadcast rank 0's value and return whether it is nonzero. Collective."""
     flag = torch.tensor(value or 0)
     dist.broadcast(flag, src=0)
     return bool(flag)
@@ -103,7 +103,7 @@ def _raise(error: Exception) -> str:
 
 
 def on_rank_zero(act: Callable[[], None]) -> None:
-    """Call `act` on rank 0 alone; its error reaches every rank as with `from_rank_zero`. Collective."""
+    """Call `act` on rank 0 only; its error is raised on every rank as in `from_rank_zero`. Collective."""
 
     def make() -> str:
         act()
@@ -113,10 +113,10 @@ def on_rank_zero(act: Callable[[], None]) -> None:
 
 
 def corpus_from_rank_zero(load: Callable[[], Corpus]) -> Corpus:
-    """Load a corpus without a mask on rank 0, and give it to all. Collective.
+    """Load a corpus without a mask on rank 0, and broadcast it to every rank. Collective.
 
     Raises:
-        HydraulisError: what `load` raised, on every rank.
+        HydraulisError: The error of `load`, on every rank.
     """
     loaded: list[Corpus] = []
 
@@ -143,7 +143,7 @@ def _reply(make: Callable[[], str]) -> tuple[dict[str, str], Exception | None]:
 
 
 def _shared(array: npt.NDArray[Any] | None, elements: int, dtype: torch.dtype) -> Tensor:
-    # Copied, because torch takes no read-only array.
+    # The array is copied, because torch accepts no read-only array.
     shared = torch.empty(elements, dtype=dtype) if array is None else torch.tensor(array)
     dist.broadcast(shared, src=0)
     return shared

@@ -1,4 +1,4 @@
-"""Ctrl-C, termination and hang-up end a run between two steps, on all ranks at the same one."""
+"""Ends a run after Ctrl-C, termination or hang-up, between two steps and on all ranks at the same step."""
 
 import os
 import signal
@@ -10,23 +10,23 @@ import torch.distributed as dist
 
 
 class StopRequest:
-    """Turns interrupt, termination and hang-up into a request, which the training loop honours between steps.
+    """Turns interrupt, termination and hang-up into a request, which the training loop reads between steps.
 
-    A rank that left in the middle of a step would leave the others waiting for it. Repeats change nothing:
-    one Ctrl-C reaches a rank twice, from the terminal and from torchrun, which ends ranks that go on for
-    30 s. torchrun passes a hang-up on likewise, as when an ssh connection drops. That torchrun itself is
-    gone, killed say, is a request too: its ranks would go on where nobody knows of them.
+    If a rank left in the middle of a step, the other ranks would wait for it. Repeated signals have no
+    effect: one Ctrl-C reaches a rank twice, from the terminal and from torchrun, which ends ranks that run
+    for another 30 s. torchrun also forwards a hang-up, such as a dropped ssh connection. The end of torchrun
+    itself, for example by a kill, is a request too: its ranks would otherwise continue unnoticed.
     """
 
     def __init__(self) -> None:
         self._requested = False
         self._previous: dict[int, signal._HANDLER] = {}
-        # What else starts ranks may leave them on purpose, such as a shell in the background.
+        # Another launcher, such as a background shell, may exit on purpose while its ranks continue.
         self._torchrun = os.getppid() if dist.is_torchelastic_launched() else None
 
     def __enter__(self) -> Self:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # A hang-up that was to be ignored, as under nohup, still is.
+            # An ignored hang-up, as under nohup, stays ignored.
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 self._previous[number] = signal.signal(number, self._request)
         return self
@@ -36,14 +36,14 @@ class StopRequest:
             signal.signal(number, handler)
 
     def agreed(self) -> bool:
-        """Whether any rank has been asked to stop; the same answer on all. Collective."""
+        """Return whether any rank has a request to stop, the same on all ranks. Collective."""
         agreed = torch.tensor(int(self._requested or self._is_left_alone()))
         dist.all_reduce(agreed, op=dist.ReduceOp.MAX)
-        # A request that arrives during the call keeps standing, for the next one.
+        # A request that arrives during the call is reported by the next call.
         return bool(agreed)
 
     def _is_left_alone(self) -> bool:
-        """Whether torchrun, which started this rank, is gone."""
+        """Return whether the torchrun process that started this rank has ended."""
         return self._torchrun is not None and os.getppid() != self._torchrun
 
     def _request(self, _number: int, _frame: FrameType | None) -> None:

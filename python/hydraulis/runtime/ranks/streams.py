@@ -1,9 +1,9 @@
-"""Work beside computation: on CUDA a stream of its own; on the CPU it is done at once.
+"""Side streams: on CUDA their work overlaps computation; on the CPU the work is done at once.
 
-Torch hands streams out in turn from 32 of each priority, so the 33rd is the first one again, and what is put
-there waits for what is there (c10/cuda/CUDAStream.h). The groups of stages take theirs from those of normal
-priority, one each. So what travels beside computation, and must hold none of them up, takes a high priority,
-as little else does.
+Torch reuses 32 streams of each priority in turn, so the 33rd stream is the first one again, and work on it
+waits for earlier work there (c10/cuda/CUDAStream.h). Each group of a stage takes a normal-priority stream.
+Transfers that overlap computation must not delay these groups, so they use high-priority streams, which few
+others use.
 """
 
 from collections.abc import Iterator
@@ -11,17 +11,18 @@ from contextlib import contextmanager
 
 import torch
 
-# As torch counts: the lower the number, the sooner it runs.
+# torch's convention: a lower number is a higher priority.
 _HIGH_PRIORITY = -1
 
 
 class SideStream:
-    """A queue of device work that follows computation, and that computation does not wait for unless told to.
+    """A stream whose work starts after earlier computation; later computation waits for it only at `join`.
 
-    On the CPU there is none: what is called is done when the call returns. Make few, and keep them.
+    On the CPU there is no stream: the work is complete when the call returns. Streams are scarce: create few
+    and reuse them.
 
     Args:
-        device: of the work.
+        device: Device of the work.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -29,12 +30,12 @@ class SideStream:
 
     @property
     def is_apart(self) -> bool:
-        """Whether work here waits in its own queue, so that nobody is held up by putting it there."""
+        """Whether work runs in a queue of its own, so that issuing it does not block the caller."""
         return self._stream is not None
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """Put device work here, after all that was computed until now."""
+        """Issue the block's device work on this stream, after all computation issued so far."""
         if self._stream is None:
             yield
             return
@@ -43,16 +44,16 @@ class SideStream:
             yield
 
     def join(self) -> None:
-        """Let what is computed from now on wait for all that was put here."""
+        """Make later computation wait for all work issued on this stream."""
         if self._stream is not None:
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
 
 
 class Landmark:
-    """A point in the current stream's work that others can wait for.
+    """An event in the current stream, which streams and host threads can wait for.
 
     Args:
-        device: of the stream.
+        device: Device of the stream.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -62,18 +63,18 @@ class Landmark:
             self._event.record(torch.cuda.current_stream(device))
 
     def is_completed(self) -> bool:
-        """Whether the device has come to it."""
+        """Return whether the device has reached the event."""
         return self._event is None or bool(self._event.query())
 
     def wait(self) -> None:
-        """Let the current stream wait for it; the host does not."""
+        """Make the current stream wait for the event; the host does not wait."""
         if self._event is not None:
             self._event.wait()
 
     def synchronize(self) -> None:
-        """Let this thread wait for it, whichever it is."""
+        """Block the calling thread, which may be any thread, until the device reaches the event."""
         if self._event is not None:
-            # A thread's device is the node's first one until it names another, and CUDA makes whatever thread
-            # calls it a context there: some 500 MB of a device that is another rank's.
+            # A new thread's current device is the node's first one, and a CUDA call creates a context there:
+            # about 500 MB on a device that belongs to another rank.
             with torch.cuda.device(self._device):
                 self._event.synchronize()

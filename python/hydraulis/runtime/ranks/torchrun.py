@@ -1,4 +1,4 @@
-"""What torchrun says to the ranks that it starts."""
+"""Checks the environment variables that torchrun sets for its ranks."""
 
 import os
 
@@ -8,10 +8,10 @@ _SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MA
 
 
 def require_torchrun() -> None:
-    """Refuse to be a rank where nothing says which one.
+    """Check that torchrun started this process.
 
     Raises:
-        InvalidInputError: the process was not started by torchrun (code `not_torchrun`).
+        InvalidInputError: The process was not started by torchrun (code `not_torchrun`).
     """
     missing = [name for name in _SET_BY_TORCHRUN if name not in os.environ]
     if missing:
