@@ -8,11 +8,11 @@ from typing import NamedTuple, Self
 
 
 class PlannedStep(NamedTuple):
-    """A batch's plan.
+    """A batch's plan and its planning time.
 
     Attributes:
-        text: of the plan, as JSON.
-        plan_ms: what planning took, on the wall.
+        text: The plan as JSON.
+        plan_ms: Wall time of planning, in milliseconds.
     """
 
     text: str
@@ -20,19 +20,19 @@ class PlannedStep(NamedTuple):
 
 
 class PlansAhead:
-    """Makes each step's plan on a thread of its own, one step ahead, while the step before runs.
+    """Plans each step on a separate thread, one step ahead, while the step before runs.
 
-    A plan depends on its batch and those planned before, so when it is made changes nothing; what a run
-    learns of its schemes' times may reach a plan one step later. Planning is native code without the
-    interpreter's lock, and the thread has nothing else to do: it does not hold training up. An error is
-    raised when its step is taken, not before.
+    A plan depends only on its batch and the earlier plans, so its timing does not change it; recalibration
+    may reach a plan one step later. Planning is native code without the interpreter's lock on a dedicated
+    thread, so it does not delay training. An error is raised when its step is taken.
 
     Args:
-        request: prepares a step on the calling thread, and gives what plans it on the other.
-        steps: those that will be taken, in this order.
+        request: Function that prepares a step on the calling thread, and returns the function that plans the
+            step on the planning thread.
+        steps: Steps that will be taken, in this order.
 
     Attributes:
-        waited_ms: what the step that was taken last had to be waited for, on the wall.
+        waited_ms: Wall time spent waiting for the plan of the last taken step, in milliseconds.
     """
 
     def __init__(self, request: Callable[[int], Callable[[], PlannedStep]], steps: range) -> None:
@@ -48,20 +48,20 @@ class PlansAhead:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A plan that is being made is waited for: its end is bounded by the planner's search budget.
+        # The wait for a plan in progress is bounded by the planner's search budget.
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     def settle(self) -> None:
-        """Wait for the plan that is being made, so that nobody plans until the next step is taken."""
+        """Wait for the plan in progress; no planning runs until the next step is taken."""
         start = time.perf_counter()
         wait(self._ahead.values())
         self._settled_ms = 1e3 * (time.perf_counter() - start)
 
     def take(self, step: int) -> PlannedStep:
-        """Give the plan of a step, and begin that of the next one.
+        """Return the plan of a step, and start planning the next one.
 
         Raises:
-            HydraulisError: what preparing or planning the step raised.
+            HydraulisError: The preparation or planning of the step failed.
         """
         start = time.perf_counter()
         if step not in self._ahead:

@@ -1,4 +1,4 @@
-"""What a run learns of its own times: how much longer than its profile says each scheme takes."""
+"""Learns correction factors of a profile's times from the measured times of a run."""
 
 import math
 from collections import defaultdict
@@ -8,22 +8,22 @@ from hydraulis._core import CostProfile, Plan, Scheme, Span
 from hydraulis.planner.profile_document import with_scaled_times
 from hydraulis.runtime.records.times import micro_batch_times
 
-# No scheme is taken for more than twice as slow or as fast as it was measured: then something else is wrong.
+# Limit of a factor and of its inverse; a larger deviation from the profile has another cause.
 BOUND = 2.0
 
 
 class Recalibration:
-    """An exponential average for each scheme, of measured over predicted time, iteration by iteration.
+    """Keeps an exponential average of measured over predicted time for each scheme.
 
-    Averaged are logarithms, so that twice and half as long cancel out. A scheme that has not run yet is taken
-    to be as far off as those that have, so that it is neither sought nor avoided for that.
+    The average is over logarithms, so that ratios of 2 and 1/2 cancel. A scheme that has not run yet gets the
+    geometric mean of the other schemes' factors, so the correction neither favours nor penalises it.
 
     Args:
-        profile: whose times are corrected.
-        weight: of the newest iteration, in (0, 1).
+        profile: Cost profile to correct.
+        weight: Weight of the newest iteration, in (0, 1).
 
     Attributes:
-        factors: by scheme as written, how many times as long as predicted it takes; within `BOUND`.
+        factors: Measured over predicted time, by the scheme's text; between 1 / `BOUND` and `BOUND`.
     """
 
     def __init__(self, profile: CostProfile, weight: float) -> None:
@@ -32,23 +32,23 @@ class Recalibration:
         self.factors: dict[str, float] = {}
 
     def observe(self, plan: Plan, timelines: Sequence[Sequence[Span]]) -> None:
-        """Learn from an iteration.
+        """Update the factors from one iteration.
 
         Args:
-            plan: that was carried out.
-            timelines: measured, one for each replica.
+            plan: Executed plan.
+            timelines: Measured timelines, one for each replica.
         """
         lengths = plan.lengths
         predicted: dict[Scheme, float] = defaultdict(float)
         measured: dict[Scheme, float] = defaultdict(float)
         for replica, times in zip(plan.replicas, micro_batch_times(plan, timelines), strict=True):
             for sequences, stages in zip(replica.micro_batches, times, strict=True):
-                # One without sequences is predicted to take `c`, and none runs it.
+                # An empty micro-batch is never run, although its predicted time is the constant `c`.
                 if not sequences:
                     continue
                 expected_ms = self._profile.micro_batch_ms(replica.scheme, lengths[sequences].tolist())
                 predicted[replica.scheme] += expected_ms
-                # Stage multipliers average 1.
+                # The stages' multipliers have mean 1, so the mean over stages matches the prediction.
                 measured[replica.scheme] += math.fsum(stages) / len(stages)
         for scheme, ms in measured.items():
             if ms > 0:
@@ -65,6 +65,6 @@ class Recalibration:
         return math.exp(math.fsum(map(math.log, self.factors.values())) / len(self.factors))
 
     def profile(self) -> CostProfile:
-        """Give the profile with each scheme's times corrected."""
+        """Return the profile with each scheme's times multiplied by its factor."""
         others = self._of_others()
         return with_scaled_times(self._profile, lambda scheme: self.factors.get(scheme, others))

@@ -1,4 +1,4 @@
-"""The planner of a run: what its configuration says, and what it learns on the way."""
+"""The planner of a run: plans its batches by the configuration, and recalibrates the profile."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -15,24 +15,24 @@ from hydraulis.planner.profile import resolve_link_rates
 from hydraulis.runtime.planning.recalibration import Recalibration
 from hydraulis.runtime.state.buffers import StrategyBuffers
 
-# A smaller change of a factor is no reason to make the planner, and its tables, anew.
+# A smaller relative change of a factor does not justify rebuilding the planner and its tables.
 _NOTED_CHANGE = 0.01
 
 Lengths = npt.NDArray[np.int64]
 
 
 class RunPlanner:
-    """Plans one batch after another, on rank 0 alone.
+    """Plans one batch after another, on rank 0 only.
 
     Args:
-        config: of the planner.
-        profile: of the schemes that the run may use, no others.
-        cluster: of its ranks.
-        link: that transfers are predicted by; None to leave them out.
+        config: The planner's configuration.
+        profile: Cost profile with exactly the schemes that the run may use.
+        cluster: Cluster of the run's ranks.
+        link: Links used to predict transfers; None to exclude transfers.
 
     Attributes:
-        used: the strategies of the plans so far, in the order of their first use.
-        recalibration: what has been learnt of the schemes' times; None where nothing is.
+        used: Strategies of the plans so far, in the order of their first use.
+        recalibration: Correction of the schemes' times; None without `planner.recalibrate`.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class RunPlanner:
         self._link = link
         self._planner = self._made(profile)
         self._planned_with: Mapping[str, float] = {}
-        # The next plan is made before the one that is carried out is looked at.
+        # Two entries: the next plan is made before the current iteration is recorded.
         self._made_by: deque[tuple[Plan, Planner]] = deque(maxlen=2)
         self.used: list[str] = []
         self.recalibration = Recalibration(profile, config.recalibrate) if config.recalibrate else None
 
     @property
     def strategies(self) -> list[str]:
-        """What the planner chooses from; for a search the homogeneous strategies, to compare it with."""
+        """The configured strategies; for a search, the homogeneous strategies to compare it with."""
         return (
             homogeneous_strategies(self._profile, self._cluster)
             if self._config.is_search
@@ -64,10 +64,10 @@ class RunPlanner:
         return self._planner.longest_admitted
 
     def check_longest(self, longest: int) -> None:
-        """Refuse data whose longest sequence no strategy admits.
+        """Check that some strategy admits the data's longest sequence.
 
         Raises:
-            InfeasibleError: none does (code `sequence_too_long`).
+            InfeasibleError: No strategy admits it (code `sequence_too_long`).
         """
         if longest > self.longest_admitted:
             message = (
@@ -78,7 +78,7 @@ class RunPlanner:
             raise InfeasibleError(message, code="sequence_too_long")
 
     def plan(self, lengths: Lengths, targets: Lengths | None = None) -> Plan:
-        """Plan a batch, by the times that are known now; raises what `Planner.plan` does."""
+        """Plan a batch with the current recalibrated times; raises the errors of `Planner.plan`."""
         self._correct()
         used = self.used if self._config.max_strategies is not None else None
         plan = self._planner.plan(lengths, targets, used=used)
@@ -88,31 +88,31 @@ class RunPlanner:
         return plan
 
     def check(self, plan: Plan, lengths: Lengths, targets: Lengths | None = None) -> list[str]:
-        """Say what is wrong with the plan that was made last; nothing if it keeps its promises."""
+        """Return the violations in the last plan; empty for a valid plan."""
         return self._planner.check(plan, lengths, targets)
 
     def timeline(self, plan: Plan) -> list[list[Span]]:
-        """Give the predicted timeline of each replica, by the times that a plan of late was made with."""
+        """Return the predicted timeline of each replica, with the times that a recent plan was made with."""
         planner = next((planner for made, planner in self._made_by if made == plan), self._planner)
         return planner.timeline(plan)
 
     def rank_memory(self, plan: Plan) -> list[RankMemory | None]:
-        """Predict what each rank holds at its fullest moment; None without work."""
+        """Predict the peak memory of each rank; None for a rank without work."""
         return self._planner.rank_memory(plan)
 
     def observe(self, plan: Plan, timelines: Sequence[Sequence[Span]]) -> None:
-        """Learn from an iteration what its schemes take, if that is asked for."""
+        """Update the recalibration from an iteration's measured timelines, if it is enabled."""
         if self.recalibration is not None:
             self.recalibration.observe(plan, timelines)
 
     def resume(self, used: Sequence[str], factors: Mapping[str, float]) -> None:
-        """Go on where an earlier run ended: with the strategies that it used, and what it had learnt."""
+        """Restore the used strategies and the correction factors of a resumed run."""
         self.used = list(used)
         if self.recalibration is not None:
             self.recalibration.factors = dict(factors)
 
     def _correct(self) -> None:
-        """Make the planner anew if what was learnt differs from what it plans with."""
+        """Rebuild the planner if the factors differ from those that it was built with."""
         if self.recalibration is None:
             return
         factors = dict(self.recalibration.factors)
@@ -140,13 +140,13 @@ class RunPlanner:
 def run_link(
     config: PlannerConfig, profile: CostProfile, cluster: Cluster, buffers: StrategyBuffers
 ) -> Link | None:
-    """Give the links that a run's transfers are predicted by; None if configuration and profile have none.
+    """Return the links used to predict a run's transfers; None if configuration and profile have none.
 
     Args:
-        config: of the planner.
-        profile: whose measured links are taken where the configuration says so.
-        cluster: of the ranks.
-        buffers: of a rank; their types are those that travel.
+        config: The planner's configuration.
+        profile: Cost profile, whose measured links are used if the configuration selects them.
+        cluster: Cluster of the run's ranks.
+        buffers: Buffers of a rank; their types give the bytes of transferred elements.
     """
     rates = resolve_link_rates("planner.link", config.link, profile, cluster)
     if rates is None:

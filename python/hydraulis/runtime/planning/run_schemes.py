@@ -1,4 +1,4 @@
-"""Which schemes the replicas of a run may have."""
+"""Determines the schemes that a run's replicas may use."""
 
 from collections.abc import Iterator
 
@@ -10,23 +10,23 @@ from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.memory.resident import held_memory
 
-# Of a rank's memory, what a scheme may hold whatever the tokens, to be worth measuring.
+# Maximum share of a rank's memory that a scheme's resident bytes may take, to be worth measuring.
 _HELD_SHARE = 0.8
 
 
 def run_schemes(config: RunConfig, cluster: Cluster, profile: CostProfile | None) -> list[Scheme]:
-    """List every scheme that a plan of the run may use, in their order.
+    """List every scheme that a plan of the run may use, sorted.
 
     Args:
-        config: of the run.
-        cluster: of its ranks.
-        profile: that plans will be made with; None if it is to be measured.
+        config: The run's configuration.
+        cluster: Cluster of the run's ranks.
+        profile: Cost profile for planning; None if the run measures one.
 
     Raises:
         InvalidInputError: A strategy or a scheme is malformed (code `strategy_invalid`), does not fit the
             cluster (`strategy_unplaceable`) or the model (`scheme_model_mismatch`), or is not in the profile
             (`scheme_unknown`).
-        InfeasibleError: a search has nothing to look among (code `no_strategies`).
+        InfeasibleError: A search has no admitted scheme (code `no_strategies`).
     """
     named = {Scheme(text): "planner.schemes" for text in config.planner.schemes}
     for strategy in named_strategies(config.planner, cluster):
@@ -45,10 +45,10 @@ def run_schemes(config: RunConfig, cluster: Cluster, profile: CostProfile | None
 
 
 def named_strategies(config: PlannerConfig, cluster: Cluster) -> list[Strategy]:
-    """Read the strategies that a configuration lists; none for a search.
+    """Parse the strategies that a configuration lists; empty for a search.
 
     Raises:
-        InvalidInputError: one is none (code `strategy_invalid`), or does not fit the cluster
+        InvalidInputError: A strategy is malformed (code `strategy_invalid`), or does not fit the cluster
             (`strategy_unplaceable`).
     """
     strategies = [] if config.is_search else [Strategy(text) for text in config.strategies]
@@ -60,7 +60,7 @@ def named_strategies(config: PlannerConfig, cluster: Cluster) -> list[Strategy]:
 def _named(
     scheme: Scheme, where: str, config: RunConfig, cluster: Cluster, profile: CostProfile | None
 ) -> Scheme:
-    """Check a scheme, and name in a refusal what of the configuration has it: a preset may."""
+    """Check a scheme; an error names its key in the configuration, since a preset may have set it."""
     try:
         return _checked(scheme, config, cluster, profile)
     except InvalidInputError as error:
@@ -88,10 +88,10 @@ def _is_admitted(scheme: Scheme, config: RunConfig, cluster: Cluster, profile: C
 
 
 def _all_schemes(config: RunConfig, cluster: Cluster) -> Iterator[Scheme]:
-    """Give degrees, powers of two, that leave room for tokens, under each kind of checkpointing.
+    """Yield schemes with power-of-two degrees that leave memory for tokens, with each kind of checkpointing.
 
-    A replica's tensor and context ranks are within a node, and it has a pipeline or context ranks, not both:
-    else there would be more schemes than can be measured in a short time.
+    Tensor and context ranks of a replica are on one node, and a scheme has either pipeline stages or context
+    ranks. Without these limits there would be too many schemes to measure in a short time.
     """
     room = _HELD_SHARE * config.planner.memory_mib * MIB
     node = min(cluster.gpus_per_node, cluster.gpus)
@@ -105,5 +105,5 @@ def _all_schemes(config: RunConfig, cluster: Cluster) -> Iterator[Scheme]:
 
 
 def _powers(most: int) -> list[int]:
-    """List the powers of two up to a greatest one."""
+    """List the powers of two up to `most`."""
     return [1 << exponent for exponent in range(most.bit_length())]
