@@ -1,1 +1,1 @@
-"""Models of Hugging Face: their parameters read slice by slice, and written."""
+"""Reads the parameters of Hugging Face models slice by slice, and exports checkpoints as such models."""

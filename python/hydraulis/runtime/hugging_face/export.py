@@ -34,21 +34,21 @@ def export(
 ) -> None:
     """Write a model folder that transformers loads; it appears under its name when it is complete.
 
-    Beside config.json and the parameters it has whatever tokenizer the run was begun with. One shard at a
-    time is in memory.
+    The folder contains config.json, the parameters, and the tokenizer files that the run started with. Only
+    one shard at a time is in memory.
 
     Args:
-        checkpoint: complete.
-        output: the folder to make.
-        dtype: of the parameters in it.
-        shard_bytes: a file has at most so many, or one tensor.
-        progress: called with the share of the elements that is read, from 0 to 1.
+        checkpoint: Folder of a complete checkpoint.
+        output: Folder to create.
+        dtype: Type of the exported parameters.
+        shard_bytes: Maximum bytes of a file, unless it has a single larger tensor.
+        progress: Callback that receives the share of the elements read so far, from 0 to 1.
 
     Raises:
-        InvalidInputError: the folder exists or cannot be made (code `file_unwritable`), or no family of
-            transformers is the model's (`model_unsupported`).
-        HydraulisError: the checkpoint is not whole (code `checkpoint_damaged`), or the folder cannot be
-            written (`file_unwritable`).
+        InvalidInputError: The folder exists or cannot be created (code `file_unwritable`), or the model
+            belongs to no family of transformers (`model_unsupported`).
+        HydraulisError: The checkpoint is damaged (code `checkpoint_damaged`), or the folder cannot be written
+            (`file_unwritable`).
     """
     manifest = read_manifest(checkpoint)
     carried = carried_folder(checkpoint)
@@ -62,15 +62,16 @@ def export(
 
 
 def _config(manifest: Manifest, carried: Path) -> dict[str, Any]:
-    """Give the config.json that the model came with, if it still describes it, else one made for it."""
+    """Return the model's original config.json if it still describes the model, otherwise a new one."""
     path, longest = carried / MODEL_CONFIG, manifest.data.max_tokens
     if path.is_file():
         given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if (max_positions(given) or longest) < longest:
             given[POSITIONS] = longest
-        # A scaling's context may be these positions: then it is another model, unless it is written anew.
+        # A RoPE scaling may depend on these positions; then the edited file describes another model, and a
+        # new file is written.
         if from_hugging_face(given) == manifest.model:
-            # The old name of the type would contradict the one that is written.
+            # The type's old key would contradict the written key `dtype`.
             return {name: value for name, value in given.items() if name != "torch_dtype"}
     return to_hugging_face(manifest.model, longest)
 
@@ -78,7 +79,7 @@ def _config(manifest: Manifest, carried: Path) -> dict[str, Any]:
 def _parameters(
     manifest: Manifest, reader: CheckpointReader, dtype: torch.dtype, progress: Callable[[float], None]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Give every parameter under its name in transformers, whole."""
+    """Yield every whole parameter with its name in transformers."""
     parameters = ModelParameters.of(manifest.model)
     total, done = sum(shape.numel() for shape in parameters.shapes.values()), 0
     for record in manifest.parameters:
@@ -93,7 +94,7 @@ def _write_parameters(folder: Path, parameters: Iterator[tuple[str, Tensor]], sh
     shards: list[list[str]] = []
     total = 0
     for number, tensors in enumerate(_shards(parameters, shard_bytes)):
-        # Named once their number is known.
+        # The final names contain the number of shards, so files are renamed at the end.
         write_tensors(folder / str(number), tensors, {"format": "pt"})
         shards.append(list(tensors))
         total += sum(value.nbytes for value in tensors.values())
@@ -123,7 +124,7 @@ def _shards(parameters: Iterator[tuple[str, Tensor]], shard_bytes: int) -> Itera
 
 @contextmanager
 def _made_whole(output: Path) -> Iterator[Path]:
-    """Give a folder under another name, and give it its own when all went well; else remove it."""
+    """Yield a temporary folder; rename it to `output` on success, and remove it on an error."""
     check_output(output)
     unfinished = output.with_name(f".{output.name}.unfinished")
     try:

@@ -1,4 +1,4 @@
-"""The small files of a Hugging Face model that a run carries along, so that an export has them too."""
+"""Copies the small files of a Hugging Face model into the run's folder, so that an export includes them."""
 
 from pathlib import Path
 
@@ -25,21 +25,21 @@ TOKENIZER_FILES = (
 
 
 def carry(model: Path, run: RunDirectory, data: DataConfig) -> None:
-    """Copy them from the folder of a model into that of a run.
+    """Copy config.json and the tokenizer files from a model's folder into a run's folder.
 
-    The chat template is that by which the run writes conversations, where it is not the tokenizer's own. A
-    tokenizer that the run does not read its text by is left behind (see `tokenizer_note`).
+    A chat template of the run's configuration replaces the tokenizer's own. The tokenizer is not copied if
+    the run does not use it to read text (see `tokenizer_note`).
 
     Raises:
-        InvalidInputError: a file of the model cannot be read (code `file_unreadable`).
-        HydraulisError: one of the run cannot be written (`file_unwritable`).
+        InvalidInputError: A file of the model cannot be read (code `file_unreadable`).
+        HydraulisError: A file of the run cannot be written (`file_unwritable`).
     """
     folder = run.folder(CARRIED)
     for name in (MODEL_CONFIG,) if tokenizer_note(str(model), data) else (MODEL_CONFIG, *TOKENIZER_FILES):
         if (model / name).is_file():
             folder.write(name, _content(model / name))
     if data.chat_template and any(source.format == "chat" for source in data.sources):
-        # transformers prefers it to one in tokenizer_config.json.
+        # transformers prefers this file to a template in tokenizer_config.json.
         folder.write(TEMPLATE, load_template(data.chat_template))
 
 
@@ -51,11 +51,11 @@ def _content(path: Path) -> bytes:
 
 
 def tokenizer_note(weights: str, data: DataConfig) -> str:
-    """Say that a run on bytes begins from a model that has a tokenizer; else nothing.
+    """Return a note if a run on bytes starts from a model with a tokenizer, otherwise an empty string.
 
     Args:
-        weights: the folder of the model; empty for none.
-        data: the section `data` of the run.
+        weights: Folder of the model; empty for none.
+        data: Section `data` of the run's configuration.
     """
     if not weights or not data.reads_bytes or not (Path(weights) / "tokenizer.json").is_file():
         return ""
@@ -66,20 +66,20 @@ def tokenizer_note(weights: str, data: DataConfig) -> str:
 
 
 def carried_folder(checkpoint: Path) -> Path:
-    """Give the folder in which the run of a checkpoint has them; it need not be there."""
+    """Return the folder of the copied model files in a checkpoint's run; it may be absent."""
     return checkpoint.absolute().parents[1] / CARRIED
 
 
 def carried_files(folder: Path) -> list[Path]:
-    """List those of the tokenizer that are there."""
+    """List the existing tokenizer files in a folder."""
     return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
 
 
 def check_output(output: Path) -> None:
-    """Refuse to write a model folder where something is.
+    """Check that the path of a new model folder is free.
 
     Raises:
-        InvalidInputError: the folder, or a file of its name, exists (code `file_unwritable`).
+        InvalidInputError: A folder or file of that name exists (code `file_unwritable`).
     """
     if output.exists():
         message = f"output '{output}' exists; name a folder that does not"

@@ -1,4 +1,4 @@
-"""How long sequences may be by the model that a run begins from."""
+"""Compares a run's sequence lengths with the positions of the model that it starts from."""
 
 from pathlib import Path
 
@@ -7,14 +7,14 @@ from hydraulis.config.run import RunConfig
 
 
 def positions_note(config: RunConfig) -> str:
-    """Say that a run's sequences may be longer than those that its model was made for; else nothing.
+    """Return a note if `data.max_tokens` exceeds the model's positions, otherwise an empty string.
 
     Raises:
-        InvalidInputError: the folder's config.json cannot be read (code `file_unreadable`) or is not one
+        InvalidInputError: The folder's config.json cannot be read (code `file_unreadable`) or is malformed
             (`config_syntax`).
     """
     path = Path(config.checkpoint.weights) / MODEL_CONFIG
-    # Parameters alone need none.
+    # A folder with parameters only has no config.json.
     if not config.checkpoint.weights or not path.is_file():
         return ""
     stated, longest = read_max_positions(path), config.data.max_tokens

@@ -1,7 +1,7 @@
 """Reads master parameters from the safetensors of a Hugging Face model folder.
 
-A rank reads only what its home share needs: of a tensor that tensor parallelism splits by rows those rows, of
-one that it splits by columns those columns.
+A rank reads only the elements of its optimizer shard: the shard's rows of a tensor that tensor parallelism
+splits by rows, and the shard's columns of a tensor that it splits by columns.
 """
 
 import json
@@ -23,20 +23,20 @@ from hydraulis.runtime.state.parameters import ModelParameters
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 FLOATS = ("BF16", "F16", "F32", "F64")
-# Tables that old checkpoints carry along: they follow from config.json.
+# Tables in old checkpoints that config.json determines.
 _DERIVED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 _COMPARED_ROWS = 4096
 
 
 class HuggingFaceWeights:
-    """The tensors of a model folder, as `ParameterValues` of the whole model.
+    """Reads the tensors of a model folder, as `ParameterValues` of the whole model.
 
     Args:
-        folder: with `model.safetensors`, or with shards and their index.
-        parameters: of the model.
+        folder: Folder with `model.safetensors`, or with shards and their index.
+        parameters: The model's parameters.
 
     Raises:
-        InvalidInputError: a file is not there, or not whole (code `weights_invalid`).
+        InvalidInputError: A file is missing or damaged (code `weights_invalid`).
     """
 
     def __init__(self, folder: Path, parameters: ModelParameters) -> None:
@@ -56,11 +56,11 @@ class HuggingFaceWeights:
         self._open.close()
 
     def check(self) -> None:
-        """Refuse a folder whose tensors are not the parameters of the model.
+        """Check that the folder's tensors are the parameters of the model.
 
         Raises:
-            InvalidInputError: a tensor is missing, or not known, has another shape or is of a type that holds
-                no parameters (code `weights_invalid`).
+            InvalidInputError: A tensor is missing or unknown, or has another shape or a type other than
+                `FLOATS` (code `weights_invalid`).
         """
         shapes = {checkpoint_name(name): list(shape) for name, shape in self._parameters.shapes.items()}
         given = {name for name in self._file_of if not _DERIVED.fullmatch(name)}
@@ -80,10 +80,10 @@ class HuggingFaceWeights:
                 self._refuse(name, f"it is of type {tensor.get_dtype()}", limit)
 
     def read(self, name: str, start: int, end: int) -> Tensor:
-        """Give the canonical elements from `start` to `end` of a parameter, in the file's type.
+        """Read the canonical elements from `start` to `end` of a parameter, in the file's type.
 
         Raises:
-            InvalidInputError: the file cannot be read (code `weights_invalid`).
+            InvalidInputError: The file cannot be read (code `weights_invalid`).
         """
         row = row_of(name, self._parameters.config)
         width = row.row_elements
@@ -93,7 +93,7 @@ class HuggingFaceWeights:
         return self._parameters.canonical(rows, name)[start - first * width : end - first * width]
 
     def _check_tied(self) -> None:
-        """Refuse a head that is told apart from the embedding, though config.json ties them."""
+        """Check that a stored head equals the embedding, since config.json ties them."""
         head, embedding = self._slice(HEAD_WEIGHT), self._slice(checkpoint_name(EMBEDDING_WEIGHT))
         same = head.get_shape() == embedding.get_shape() and all(
             torch.equal(self._part(HEAD_WEIGHT, rows), self._part(checkpoint_name(EMBEDDING_WEIGHT), rows))
@@ -103,7 +103,7 @@ class HuggingFaceWeights:
             self._refuse(HEAD_WEIGHT, "it differs from the embedding", "config.json ties them")
 
     def _part(self, name: str, place: slice | tuple[slice, slice]) -> Tensor:
-        """Read a part of a tensor."""
+        """Read the slice `place` of a tensor."""
         try:
             part: Tensor = self._slice(name)[place]
         except (OSError, SafetensorError) as error:
@@ -121,7 +121,7 @@ class HuggingFaceWeights:
             raise _unreadable(self._folder / file, str(error)) from error
 
     def _index(self) -> dict[str, str]:
-        """Give the file of each tensor."""
+        """Return the file name of each tensor."""
         index = self._folder / INDEX
         try:
             if not index.exists():
@@ -141,7 +141,7 @@ class HuggingFaceWeights:
 
 
 def _in_pieces(rows: int) -> Iterator[slice]:
-    """Cut rows into pieces that are compared at once."""
+    """Split rows into pieces of `_COMPARED_ROWS`, which bounds the memory of the comparison."""
     return (slice(row, row + _COMPARED_ROWS) for row in range(0, rows, _COMPARED_ROWS))
 
 
