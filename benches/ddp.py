@@ -135,7 +135,7 @@ class PlainDataParallel:
 
     def step(self, step: int) -> float:
         """Train on the global batch of a step; give its mean loss."""
-        documents = self._sampler.batch(step).documents
+        documents = self._sampler.batch(step).sequences
         rank, world = dist.get_rank(), dist.get_world_size()
         mine = arrival_order(self._data.lengths[documents], self._cap, world)[rank]
         denominator = int(np.sum(self._data.target_counts[documents]))

@@ -109,7 +109,7 @@ def report(path: Path, arguments: argparse.Namespace) -> None:
     assert extent is not None  # the second attempt went to its end
     start = time.perf_counter()
     corpus = open_index(index)
-    documents = BatchSampler(corpus.lengths, 500_000, 0).batch(0).documents
+    documents = BatchSampler(corpus.lengths, 500_000, 0).batch(0).sequences
     for document in documents:
         corpus.read(int(document))
     read_s = time.perf_counter() - start

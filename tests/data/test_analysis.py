@@ -48,10 +48,10 @@ def test_sequences_dealt_in_turn() -> None:
 def test_most_batches_have_a_sequence_for_each_replica() -> None:
     few, some, many = np.full(1, 9), np.full(4, 9), np.full(30, 9)
     assert compute_batch_imbalance([few, some, many], 3).replicas == 3
-    assert compute_batch_imbalance([few, some, many], 3).why_no_more is None
+    assert compute_batch_imbalance([few, some, many], 3).replica_limit is None
     found = compute_batch_imbalance([many, some, few], 8)
     assert (found.replicas, found.median_sequences) == (4, 4)
-    assert found.why_no_more == "half of the batches have no more sequences"
+    assert found.replica_limit == "half of the batches have no more sequences"
     # What a batch of few sequences leaves empty counts: 9 against a mean of 9 / 4.
     assert found.token_imbalance[-1] == found.square_imbalance[-1] == 4
     assert compute_batch_imbalance([many, some], 8).replicas == 4
@@ -91,4 +91,4 @@ def test_a_run_deals_out_to_its_ranks_by_the_rule_of_all_analyses() -> None:
     assert found.batches.replicas == compute_batch_imbalance([np.full(3, 9)], 8).replicas == 3
     two = analyze_run(config, data, 2).batches  # type: ignore[arg-type]
     assert two is not None
-    assert (two.replicas, two.why_no_more) == (2, None)
+    assert (two.replicas, two.replica_limit) == (2, None)

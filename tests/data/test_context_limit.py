@@ -17,7 +17,7 @@ LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=12)
 def corpus_of(lengths: list[int], *, masked: bool = False) -> Corpus:
     offset = np.cumsum([0, *lengths], dtype=np.int64)
     counts = np.random.default_rng(len(lengths)).random(offset[-1]) < 0.3 if masked else None
-    return Corpus(token_T=np.arange(offset[-1]), offset=offset, counts_T=counts)
+    return Corpus(token_T=np.arange(offset[-1]), offset=offset, loss_mask_T=counts)
 
 
 def pieces(corpus: Corpus, cut: SequenceSlices) -> list[list[int]]:

@@ -59,11 +59,11 @@ def test_tokens_are_views_not_copies() -> None:
 def test_a_mask_of_another_length_or_kind_is_refused() -> None:
     given: list[tuple[Any, str]] = [
         (np.ones(3, dtype=bool), "3 values for 4"),
-        (np.ones(4), "counts_T is 1-dimensional float64"),
+        (np.ones(4), "loss_mask_T is 1-dimensional float64"),
     ]
     for counts, message in given:
         with pytest.raises(InvalidInputError, match=message) as refusal:
-            Corpus(token_T=np.zeros(4, dtype=np.uint8), offset=np.array([0, 4]), counts_T=counts)
+            Corpus(token_T=np.zeros(4, dtype=np.uint8), offset=np.array([0, 4]), loss_mask_T=counts)
         assert refusal.value.code == "data_file_invalid"
 
 
@@ -89,7 +89,7 @@ def test_unigram_entropy() -> None:
 
 def test_a_mask_goes_with_its_tokens() -> None:
     counts = np.array([1, 0, 1, 1, 1, 0], dtype=bool)
-    corpus = Corpus(token_T=np.arange(6), offset=np.array([0, 3, 4, 6]), counts_T=counts)
+    corpus = Corpus(token_T=np.arange(6), offset=np.array([0, 3, 4, 6]), loss_mask_T=counts)
     documents = [corpus.read(index) for index in range(3)]
     assert all(isinstance(document, MaskedTokens) for document in documents)
     assert [count_targets(document) for document in documents] == [1, 0, 0]

@@ -105,7 +105,7 @@ def test_tokens_come_as_they_are_from_every_kind_of_file(
 
 def counted(sequence: SequenceTokens) -> bytes:
     assert isinstance(sequence, MaskedTokens)
-    return sequence.tokens[sequence.counts].tobytes()
+    return sequence.tokens[sequence.loss_mask].tobytes()
 
 
 def test_chats_completions_and_labels_count_in_part(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_files_of_both_kinds_in_one_source_are_one_source(tmp_path: Path) -> Non
     train = load(config).train
     assert all_tokens(train) == IDS * 3
     assert train.source_bounds.tolist() == [0, 4, 6]
-    seen = np.concatenate([make_sampler(config, train, 0).batch(step).documents for step in range(40)])
+    seen = np.concatenate([make_sampler(config, train, 0).batch(step).sequences for step in range(40)])
     assert np.mean(seen < 4) == pytest.approx(0.75, abs=0.05)
 
 

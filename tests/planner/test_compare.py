@@ -54,7 +54,7 @@ def test_each_contestant_runs_every_batch() -> None:
         assert one.strategies.total() == len(one.iteration_ms) == 3
         assert sum(one.parts_ms.values()) == pytest.approx(sum(one.iteration_ms))
         assert one.step_ms == one.iteration_ms
-        assert (one.transfer_ms, one.hidden_share) == (0, 1)
+        assert (one.transfer_ms, one.overlapped_share) == (0, 1)
         assert one.utilisation == pytest.approx(one.parts_ms["compute"] / sum(one.iteration_ms))
         assert tuple(one.parts_ms) == PARTS
         assert {scheme for text in one.strategies for scheme in schemes(text)} == set(one.stage_memory)
@@ -112,7 +112,7 @@ def test_transfers_are_planned_and_simulated() -> None:
     assert slower.iteration_ms == planned.iteration_ms
     assert slower.transfer_ms > planned.transfer_ms > 0
     assert sum(slower.parts_ms.values()) == pytest.approx(sum(slower.step_ms))
-    assert 0 <= slower.hidden_share < 1
+    assert 0 <= slower.overlapped_share < 1
 
 
 def test_what_cannot_be_compared_is_refused() -> None:

@@ -14,7 +14,7 @@ BATCHES = ([500, 400, 300, 20, 9], [900, 7, 7, 7], [30] * 40)
 
 
 def comparison(longest: int) -> StaticComparison:
-    return StaticComparison.over(made_up_profile(CAPS), CLUSTER, STRATEGIES, longest)
+    return StaticComparison.for_strategies(made_up_profile(CAPS), CLUSTER, STRATEGIES, longest)
 
 
 def alone(strategy: str, batch: list[int]) -> float:
@@ -36,7 +36,7 @@ def test_only_strategies_that_admit_the_longest_sequence_count(longest: int, adm
 @pytest.mark.parametrize(("memory", "admitting"), [("cap", set()), ("exact", {"2x<pp2>"})])
 def test_pipelines_admit_more_by_the_exact_rule(memory: MemoryRule, admitting: set[str]) -> None:
     profile = made_up_profile({"<1>": 512, "<pp2>": 512})
-    static = StaticComparison.over(profile, CLUSTER, ["4x<1>", "2x<pp2>"], 1024, memory=memory)
+    static = StaticComparison.for_strategies(profile, CLUSTER, ["4x<1>", "2x<pp2>"], 1024, memory=memory)
     assert set(static._totals) == admitting
 
 

@@ -43,7 +43,7 @@ def test_metrics_say_what_the_plan_and_the_batch_are(reports: list[Report]) -> N
     sampler = BatchSampler(corpus.lengths, 120, SEED)
     for step, (metrics, text) in enumerate(zip(reports[0].metrics, reports[0].plans, strict=True)):
         plan = Plan.from_json(text)
-        lengths = corpus.lengths[sampler.batch(step).documents]
+        lengths = corpus.lengths[sampler.batch(step).sequences]
         assert np.array_equal(plan.lengths, lengths)
         assert np.array_equal(plan.targets, lengths - 1)
         assert metrics.step == step + 1

@@ -211,7 +211,7 @@ def sequence_loss(model: Decoder, sequence: SequenceTokens, denominator: int) ->
     token_T = torch.from_numpy(plain_tokens(sequence).astype(np.int64))
     target_T = token_T.clone()
     if isinstance(sequence, MaskedTokens):
-        target_T[~torch.from_numpy(sequence.counts)] = IGNORE_INDEX
+        target_T[~torch.from_numpy(sequence.loss_mask)] = IGNORE_INDEX
     logits_TV = logits_of(model, token_T, PackedSequences.from_lengths([len(sequence)], "cpu"))
     loss = token_loss(logits_TV[:-1], target_T[1:], denominator)
     loss.backward()

@@ -1,36 +1,41 @@
-"""The kinds that configurations, profiles and plans choose among, by name."""
+"""Names that configurations, profiles and plans choose from."""
 
 from typing import Literal, TypeAlias
 
 AttentionKind: TypeAlias = Literal["auto", "flash-attn", "torch-flash", "plain", "cpu-flash"]
-"""Which kernel computes attention.
+"""Kernel that computes attention.
 
-`flash-attn` is the package of that name, `torch-flash` torch's own build of FlashAttention-2, both on CUDA in
-half precision; `plain` runs anywhere, more slowly; `cpu-flash` is torch's kernel for the CPU. `auto` takes
-the best of them that the device and the type admit.
+- `flash-attn`: the package flash-attn, on CUDA in half precision.
+- `torch-flash`: torch's own build of FlashAttention-2, on CUDA in half precision.
+- `plain`: an implementation in torch operations; slower, on any device.
+- `cpu-flash`: torch's kernel for the CPU.
+- `auto`: the fastest of them that the device and the type allow.
 """
 
 CheckpointingKind: TypeAlias = Literal["none", "selective", "full"]
-"""What a decoder layer computes again for its backward pass instead of keeping it.
+"""Activation checkpointing of a decoder layer: the activations that backward recomputes.
 
-`none` keeps everything; `selective` keeps attention and the results of matrix products, and computes the
-rest, which is cheap, again; `full` keeps the layer's input alone.
+- `none`: nothing is recomputed; all activations are saved.
+- `selective`: everything is recomputed except attention and matrix products, whose results are saved.
+- `full`: everything is recomputed from the saved input of the layer.
 """
 
 ContextKind: TypeAlias = Literal["ulysses", "ring"]
-"""How context ranks exchange what attention needs.
+"""Communication of attention among context-parallel ranks.
 
-`ulysses` exchanges tokens for heads before attention and back after it; `ring` passes keys and values round.
+- `ulysses`: an all-to-all exchanges tokens for heads before attention, another exchanges them back.
+- `ring`: keys and values pass from rank to rank.
 """
 
 DeviceKind: TypeAlias = Literal["auto", "cpu", "cuda"]
-"""What every rank computes on.
+"""Device of every rank.
 
-`cuda` takes a device of its own for each rank of a node; `auto` is `cuda` where there is any, else `cpu`.
+`cuda` gives each rank of a node its own device; `auto` is `cuda` if available, else `cpu`.
 """
 
 MemoryRule: TypeAlias = Literal["cap", "exact"]
-"""How strictly memory limits the micro-batches of a pipeline.
+"""Memory limit on the micro-batches of a pipeline.
 
-`cap` lets each of them hold what all could at once; `exact` counts those that a pipeline does hold at once.
+- `cap`: a per-micro-batch limit, which holds even if every micro-batch in flight has its largest size.
+- `exact`: an in-flight limit on the sum over the consecutive micro-batches that a pipeline holds at once.
 """

@@ -94,7 +94,7 @@ class BatchImbalance:
     square_imbalance: Sequence[float]
 
     @property
-    def why_no_more(self) -> str | None:
+    def replica_limit(self) -> str | None:
         """Why there are no more replicas; None where sequences would allow more."""
         as_many = self.replicas == self.median_sequences
         return "half of the batches have no more sequences" if as_many else None
@@ -227,6 +227,6 @@ def analyze_run(config: RunConfig, data: SequenceSource, replicas: int) -> Analy
     return Analysis(
         lengths=compute_length_statistics(data.lengths, data.target_counts),
         batches=compute_batch_imbalance(
-            [data.lengths[sampler.batch(step).documents] for step in steps], replicas
+            [data.lengths[sampler.batch(step).sequences] for step in steps], replicas
         ),
     )

@@ -103,7 +103,7 @@ def _targets(
     for document, stop in zip(documents, end, strict=True):
         if isinstance(document, MaskedTokens):
             # A view: what predicts token i stands at place i - 1.
-            target[stop - len(document) : stop - 1][~document.counts[1:]] = IGNORE_INDEX
+            target[stop - len(document) : stop - 1][~document.loss_mask[1:]] = IGNORE_INDEX
     return target
 
 
@@ -115,9 +115,9 @@ def _check(documents: Sequence[SequenceTokens], multiple: int) -> None:
         if len(document) == 0:
             message = f"documents[{index}] has 0 tokens and must have at least 1; leave the document out"
             raise InvalidInputError(message, code="micro_batch_invalid")
-        if isinstance(document, MaskedTokens) and len(document.counts) != len(document):
+        if isinstance(document, MaskedTokens) and len(document.loss_mask) != len(document):
             message = (
-                f"documents[{index}] has {len(document)} tokens and a mask of {len(document.counts)}; "
+                f"documents[{index}] has {len(document)} tokens and a mask of {len(document.loss_mask)}; "
                 "give one value for each token"
             )
             raise InvalidInputError(message, code="micro_batch_invalid")

@@ -96,12 +96,12 @@ def _cut(
     piece_length = np.minimum(lengths[document] - number * max_tokens, max_tokens)
     piece_targets = targets[document]
     cut = np.flatnonzero(lengths[document] > max_tokens)
-    if corpus.counts_T is None:
+    if corpus.loss_mask_T is None:
         piece_targets[cut] = piece_length[cut] - 1
     else:
         for index in cut:
             first = int(piece_start[index])
-            inside = corpus.counts_T[first + 1 : first + int(piece_length[index])]
+            inside = corpus.loss_mask_T[first + 1 : first + int(piece_length[index])]
             piece_targets[index] = np.count_nonzero(inside)
     return piece_start, piece_length, piece_targets
 

@@ -27,7 +27,7 @@ class Corpus:
     Attributes:
         token_T: the tokens of all documents, one after the other, of any integer dtype.
         offset: where each document starts, as int64, and behind the last one the number of tokens.
-        counts_T: as bool, which tokens count in the loss when they are predicted; None if all do.
+        loss_mask_T: as bool, which tokens count in the loss when they are predicted; None if all do.
         left_out: how much was left out on the way here, by what it is; for the account of a run.
         first_broken: where the first records stand that were left out as broken, and what is wrong there.
         known_lengths: those that `offset` gives, where they are at hand; else they are computed.
@@ -42,7 +42,7 @@ class Corpus:
 
     token_T: Tokens
     offset: npt.NDArray[np.int64]
-    counts_T: npt.NDArray[np.bool_] | None = None
+    loss_mask_T: npt.NDArray[np.bool_] | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
     first_broken: Sequence[str] = ()
     known_lengths: npt.NDArray[np.int64] | None = None
@@ -56,15 +56,15 @@ class Corpus:
         _check_offset(self.offset, len(self.token_T))
         object.__setattr__(self, "token_T", _read_only(self.token_T))
         object.__setattr__(self, "offset", _read_only(self.offset))
-        if self.counts_T is not None:
-            _check_array("counts_T", self.counts_T, np.bool_)
-            if len(self.counts_T) != len(self.token_T):
+        if self.loss_mask_T is not None:
+            _check_array("loss_mask_T", self.loss_mask_T, np.bool_)
+            if len(self.loss_mask_T) != len(self.token_T):
                 message = (
-                    f"counts_T has {len(self.counts_T)} values for {len(self.token_T)} tokens; "
+                    f"loss_mask_T has {len(self.loss_mask_T)} values for {len(self.token_T)} tokens; "
                     "give one for each"
                 )
                 raise InvalidInputError(message, code="data_file_invalid")
-            object.__setattr__(self, "counts_T", _read_only(self.counts_T))
+            object.__setattr__(self, "loss_mask_T", _read_only(self.loss_mask_T))
 
     def __len__(self) -> int:
         return len(self.offset) - 1
@@ -83,7 +83,7 @@ class Corpus:
     def slice(self, start: int, stop: int) -> SequenceTokens:
         """Return tokens by their places among all of the corpus, as `read` does."""
         tokens = self.token_T[start:stop]
-        return tokens if self.counts_T is None else MaskedTokens(tokens, self.counts_T[start:stop])
+        return tokens if self.loss_mask_T is None else MaskedTokens(tokens, self.loss_mask_T[start:stop])
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -96,10 +96,10 @@ class Corpus:
         """The number of targets of each document: its first token is predicted by nothing."""
         if self.known_target_counts is not None:
             return _read_only(self.known_target_counts)
-        if self.counts_T is None:
+        if self.loss_mask_T is None:
             return _read_only(self.lengths - 1)
-        inside = np.add.reduceat(self.counts_T, self.offset[:-1], dtype=np.int64)
-        return _read_only(inside - self.counts_T[self.offset[:-1]])
+        inside = np.add.reduceat(self.loss_mask_T, self.offset[:-1], dtype=np.int64)
+        return _read_only(inside - self.loss_mask_T[self.offset[:-1]])
 
     @cached_property
     def fingerprint(self) -> str:
@@ -108,8 +108,8 @@ class Corpus:
             return self.known_fingerprint
         digest = hashlib.sha256(self.token_T.astype(self.token_T.dtype.newbyteorder("<")).tobytes())
         digest.update(self.offset.astype("<i8").tobytes())
-        if self.counts_T is not None:
-            digest.update(self.counts_T.tobytes())
+        if self.loss_mask_T is not None:
+            digest.update(self.loss_mask_T.tobytes())
         return digest.hexdigest()
 
     def unigram_entropy(self, most_tokens: int = 1 << 24) -> float:

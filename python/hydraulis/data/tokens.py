@@ -1,7 +1,7 @@
-"""The tokens of one sequence, and which of them count in the loss.
+"""The tokens of one sequence and its loss mask.
 
-In pre-training every token but the first is a target: a plain array says all there is. In fine-tuning only
-some are, such as what the assistant wrote: then a mask goes with the tokens.
+In pre-training every token except the first is a target, and a plain array suffices. In fine-tuning only some
+tokens are targets, such as the assistant's, and a loss mask marks them.
 """
 
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ Tokens: TypeAlias = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskedTokens:
-    """Tokens of which only some count in the loss.
+    """Tokens with a loss mask.
 
     Attributes:
-        tokens: of the sequence, of any integer dtype.
-        counts: as bool, whether each of them counts when it is predicted. The first one is predicted by
-            nothing: whatever stands there, it does not count.
+        tokens: Tokens of the sequence, any integer dtype [n].
+        loss_mask: Whether each token is a target, bool [n]. The first token has no prediction, so its value
+            has no effect.
     """
 
     tokens: Tokens
-    counts: npt.NDArray[np.bool_]
+    loss_mask: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -34,12 +34,12 @@ SequenceTokens: TypeAlias = Tokens | MaskedTokens
 
 
 def plain_tokens(sequence: SequenceTokens) -> Tokens:
-    """Return the tokens alone."""
+    """Return the tokens without the loss mask."""
     return sequence.tokens if isinstance(sequence, MaskedTokens) else sequence
 
 
 def count_targets(sequence: SequenceTokens) -> int:
-    """Count the tokens that enter the loss: the targets that a plan must count for the sequence."""
+    """Count the targets of a sequence: the tokens in the loss, which a plan must have counted alike."""
     if isinstance(sequence, MaskedTokens):
-        return int(np.count_nonzero(sequence.counts[1:]))
+        return int(np.count_nonzero(sequence.loss_mask[1:]))
     return max(0, len(sequence) - 1)

@@ -73,7 +73,7 @@ class PlannerUnderTest:
         name: as asked for; of `static` with the strategy that it settled on.
         iteration_ms: simulated time of each batch, transfers left out.
         step_ms: the same with what of the transfers is not hidden; without links as long as `iteration_ms`.
-        hidden_ms: what computation hides of the transfers, by batch.
+        overlapped_ms: what computation hides of the transfers, by batch.
         strategies: how often each was chosen.
         parts_ms: where all ranks' time went, by part, summed over the batches and divided by the ranks:
             together as long as all steps.
@@ -85,7 +85,7 @@ class PlannerUnderTest:
     name: str
     iteration_ms: list[float] = field(default_factory=list)
     step_ms: list[float] = field(default_factory=list)
-    hidden_ms: list[float] = field(default_factory=list)
+    overlapped_ms: list[float] = field(default_factory=list)
     strategies: Counter[str] = field(default_factory=Counter)
     parts_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
     stage_memory: dict[str, list[RankMemory]] = field(default_factory=dict)
@@ -117,9 +117,9 @@ class PlannerUnderTest:
         return float(np.mean(self.step_ms) - np.mean(self.iteration_ms))
 
     @property
-    def hidden_share(self) -> float:
+    def overlapped_share(self) -> float:
         """The share of all transfers' time that computation hides; all of it where nothing moves."""
-        exposed, hidden = sum(self.step_ms) - sum(self.iteration_ms), sum(self.hidden_ms)
+        exposed, hidden = sum(self.step_ms) - sum(self.iteration_ms), sum(self.overlapped_ms)
         return hidden / (hidden + exposed) if hidden + exposed > 0 else 1.0
 
     def add(self, plan: Plan, run: Simulation) -> None:
@@ -129,7 +129,7 @@ class PlannerUnderTest:
         self.guess = larger_extrapolation(self.guess, plan.guess)
         self.iteration_ms.append(run.iteration_ms)
         self.step_ms.append(run.step_ms)
-        self.hidden_ms.append(run.hidden_ms)
+        self.overlapped_ms.append(run.hidden_ms)
         for part in PARTS:
             self.parts_ms[part] += getattr(run.gpu_time, f"{part}_ms") / ranks
         for replica, stages in zip(plan.replicas, run.stages, strict=True):
@@ -231,7 +231,7 @@ def best_static(setting: ComparisonSetup, progress: ProgressCallback = ignore_pr
         InfeasibleError: none admits the longest sequence (code `sequence_too_long`).
     """
     candidates = homogeneous_strategies(setting.profile, setting.cluster)
-    comparison = StaticComparison.over(
+    comparison = StaticComparison.for_strategies(
         setting.profile, setting.cluster, candidates, setting.longest, setting.link, setting.memory
     )
     for done, batch in enumerate(setting.batches):

@@ -39,7 +39,7 @@ class StaticComparison:
     _totals: dict[str, float] = field(init=False, default_factory=dict)
 
     @classmethod
-    def over(
+    def for_strategies(
         cls,
         profile: CostProfile,
         cluster: Cluster,

@@ -74,7 +74,7 @@ def _imbalance(panel: Axes, batches: BatchImbalance) -> None:
     _rising(panel, batches.token_imbalance, style.PLANNED, "tokens")
     _rising(panel, batches.square_imbalance, _ATTENTION, "attention's time")
     panel.set_ylim(bottom=1)
-    why = "" if batches.why_no_more is None else f"\n({batches.why_no_more})"
+    why = "" if batches.replica_limit is None else f"\n({batches.replica_limit})"
     panel.set_xlabel(f"batches, by imbalance{why}")
     panel.set_ylabel("fullest replica / mean replica")
     panel.set_title(f"Assigned in turn to {format_count(batches.replicas, 'replica')}")

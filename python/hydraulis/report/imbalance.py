@@ -76,7 +76,9 @@ def balances(run: Run, progress: ProgressCallback = ignore_progress) -> list[Bal
     candidates = (
         homogeneous_strategies(run.profile, cluster) if tuple(run.strategies) == SEARCH else run.strategies
     )
-    static = StaticComparison.over(run.profile, cluster, candidates, int(run.lengths.max()), memory=memory)
+    static = StaticComparison.for_strategies(
+        run.profile, cluster, candidates, int(run.lengths.max()), memory=memory
+    )
     for done, plan in enumerate(plans):
         progress("planning under each static strategy", done, len(plans))
         static.add(plan.lengths)

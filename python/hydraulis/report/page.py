@@ -102,7 +102,7 @@ def _data(analysis: Analysis) -> _Figure:
     caption = (
         "Shares of sequences, tokens and attention by length, and the imbalance of plain data parallelism."
     )
-    why = None if analysis.batches is None else analysis.batches.why_no_more
+    why = None if analysis.batches is None else analysis.batches.replica_limit
     if why is not None:
         caption += f" Batches are not assigned to more replicas, because {why}."
     return "data", "The data set", caption, lambda _run, _found: data_figure(analysis)

@@ -81,7 +81,7 @@ def iterations(
     utilisation = Utilisation(config.model, dist.get_world_size(), config.output.peak_tflops)
 
     def request(step: int) -> Callable[[], PlannedStep]:
-        documents = sampler.batch(step - 1).documents
+        documents = sampler.batch(step - 1).sequences
         return PlanRequest(planner, data.lengths[documents], data.target_counts[documents])
 
     steps = range(completed + 1, config.train.num_steps + 1)
@@ -92,7 +92,7 @@ def iterations(
             start = time.perf_counter()
             taken = TakenPlan(plans, step)
             plan = Plan.from_json(from_rank_zero(taken))
-            documents = sampler.batch(step - 1).documents
+            documents = sampler.batch(step - 1).sequences
             outcome = worker.accumulate(plan, TokenReader(data, documents))
             # Before the step: what made the loss not finite must not get into the master parameters.
             check_loss(step, outcome.loss)

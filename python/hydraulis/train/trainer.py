@@ -291,7 +291,7 @@ def _static(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> Static
     if run.config.planner.recalibrate:
         return None
     longest, memory = int(run.data.train.lengths.max()), run.config.planner.memory
-    return StaticComparison.over(profile, run.cluster, planner.strategies, longest, memory=memory)
+    return StaticComparison.for_strategies(profile, run.cluster, planner.strategies, longest, memory=memory)
 
 
 def _saver(run: OpenedRun, worker: Worker, recorder: Recorder) -> CheckpointSaver:

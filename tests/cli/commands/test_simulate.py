@@ -205,7 +205,7 @@ def test_a_sequence_that_is_too_long_is_named_by_batch_and_data(
     assert found[2] == found[3]
     assert error.endswith(" is number 50 of the data; all count from 0)\n")
     batch = BatchSampler(read_lengths(longer), 60_000, 0).batch(int(found[1]))
-    assert batch.documents[int(found[2])] == 50
+    assert batch.sequences[int(found[2])] == 50
 
 
 def test_progress_is_reported_and_can_be_interrupted(

@@ -6,7 +6,7 @@ from hydraulis.data.index.shared_progress import SharedProgress
 
 
 def test_what_all_have_done_is_added_up() -> None:
-    done = SharedProgress.of(3)
+    done = SharedProgress.create(3)
     assert done.total() == 0
     # As the processes do, which have the memory's number alone.
     seen = SharedProgress(os.dup(done.file))

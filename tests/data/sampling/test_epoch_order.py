@@ -56,5 +56,5 @@ def test_tokens_come_in_proportion_to_the_weights() -> None:
 def test_a_sampler_takes_its_batches_from_the_mixture() -> None:
     sources = [[3] * 40, [3] * 10]
     sampler = BatchSampler(np.full(50, 3), 30, 0, order=mixture_of(sources, [1.0, 1.0]))
-    seen = np.concatenate([sampler.batch(step).documents for step in range(20)])
+    seen = np.concatenate([sampler.batch(step).sequences for step in range(20)])
     assert np.count_nonzero(seen >= 40) == pytest.approx(100, abs=10)

@@ -25,7 +25,7 @@ def sampler_of(lengths: list[int], budget: int, seed: int) -> BatchSampler:
 def stream_of(sampler: BatchSampler, num_documents: int) -> list[int]:
     stream: list[int] = []
     for step in count():
-        stream += sampler.batch(step).documents.tolist()
+        stream += sampler.batch(step).sequences.tolist()
         if len(stream) >= num_documents:
             return stream[:num_documents]
     raise AssertionError
@@ -48,7 +48,7 @@ def test_a_batch_ends_with_the_document_that_reaches_the_budget(
 ) -> None:
     sampler = sampler_of(lengths, budget, seed)
     for step in range(STEPS):
-        tokens = [lengths[document] for document in sampler.batch(step).documents]
+        tokens = [lengths[document] for document in sampler.batch(step).sequences]
         assert sum(tokens) >= budget
         assert sum(tokens[:-1]) < budget
 
@@ -59,12 +59,12 @@ def test_any_order_gives_the_batches_of_the_sequential_order(
     lengths: list[int], budget: int, seed: int, steps: list[int]
 ) -> None:
     sequential = sampler_of(lengths, budget, seed)
-    expected = [sequential.batch(step).documents.tolist() for step in range(STEPS + 1)]
+    expected = [sequential.batch(step).sequences.tolist() for step in range(STEPS + 1)]
     random_access = sampler_of(lengths, budget, seed)
     for step in steps:
         batch = random_access.batch(step)
         assert batch.index == step
-        assert batch.documents.tolist() == expected[step]
+        assert batch.sequences.tolist() == expected[step]
 
 
 @no_deadline
@@ -75,28 +75,28 @@ def test_the_epoch_is_that_of_the_first_document(lengths: list[int], budget: int
     for step in range(STEPS):
         batch = sampler.batch(step)
         assert batch.epoch == num_before // len(lengths)
-        num_before += len(batch.documents)
+        num_before += len(batch.sequences)
 
 
 def test_the_seed_and_the_epoch_fix_the_order() -> None:
     lengths = [1] * 100
     one_epoch_per_batch = sampler_of(lengths, 100, seed=1)
-    first, second = (one_epoch_per_batch.batch(step).documents.tolist() for step in (0, 1))
-    other_seed = sampler_of(lengths, 100, seed=2).batch(0).documents.tolist()
-    again = sampler_of(lengths, 100, seed=1).batch(0).documents.tolist()
+    first, second = (one_epoch_per_batch.batch(step).sequences.tolist() for step in (0, 1))
+    other_seed = sampler_of(lengths, 100, seed=2).batch(0).sequences.tolist()
+    again = sampler_of(lengths, 100, seed=1).batch(0).sequences.tolist()
     assert first == again
     assert len({tuple(first), tuple(second), tuple(other_seed)}) == 3
 
 
 def test_the_order_is_numpys_permutation() -> None:
-    documents = sampler_of([1] * 50, 50, seed=7).batch(3).documents
+    documents = sampler_of([1] * 50, 50, seed=7).batch(3).sequences
     assert documents.dtype == np.int64
     assert documents.tolist() == np.random.default_rng([7, 3]).permutation(50).tolist()
 
 
 def test_a_batch_may_span_several_epochs() -> None:
     batch = sampler_of([1, 1], 5, seed=0).batch(0)
-    assert np.bincount(batch.documents).tolist() in ([2, 3], [3, 2])
+    assert np.bincount(batch.sequences).tolist() in ([2, 3], [3, 2])
 
 
 def test_no_epoch_is_made_anew_on_the_way_to_a_late_step_and_around_it(
@@ -170,9 +170,9 @@ def test_an_end_that_does_not_fill_a_batch_is_dropped_and_counted(
     seen: dict[int, list[int]] = {0: []}
     for step in range(STEPS):
         batch = sampler.batch(step)
-        assert sizes[batch.documents].sum() >= budget
-        assert len(set(batch.documents.tolist())) == len(batch.documents)
-        seen.setdefault(batch.epoch, []).extend(batch.documents.tolist())
+        assert sizes[batch.sequences].sum() >= budget
+        assert len(set(batch.sequences.tolist())) == len(batch.sequences)
+        seen.setdefault(batch.epoch, []).extend(batch.sequences.tolist())
         dropped = sum(len(lengths) - len(seen[epoch]) for epoch in range(batch.epoch))
         assert sampler.num_dropped(step) == dropped
     assert all(len(set(documents)) == len(documents) for documents in seen.values())
@@ -181,7 +181,7 @@ def test_an_end_that_does_not_fill_a_batch_is_dropped_and_counted(
 
 def test_batches_of_sequences_are_equally_many() -> None:
     sampler = BatchSampler(np.ones(10, dtype=np.int64), 4, 0)
-    assert [len(sampler.batch(step).documents) for step in range(5)] == [4] * 5
+    assert [len(sampler.batch(step).sequences) for step in range(5)] == [4] * 5
 
 
 def test_steps_of_some_epochs() -> None:
@@ -202,7 +202,7 @@ def test_after_the_given_epochs_there_is_no_more(
         return
     sampler = BatchSampler(sizes, budget, 0, epoch_end=epoch_end, epochs=epochs)
     steps = sampler.num_steps(epochs)
-    seen = np.concatenate([sampler.batch(step).documents for step in range(steps)])
+    seen = np.concatenate([sampler.batch(step).sequences for step in range(steps)])
     times = np.bincount(seen, minlength=len(lengths))
     if epoch_end == "drop":
         assert times.max() <= epochs
@@ -212,9 +212,9 @@ def test_after_the_given_epochs_there_is_no_more(
     # All but the last are those of a run without an end.
     endless = BatchSampler(sizes, budget, 0, epoch_end=epoch_end)
     for step in range(steps - 1):
-        assert sampler.batch(step).documents.tolist() == endless.batch(step).documents.tolist()
-    assert 0 < len(sampler.batch(steps - 1).documents) <= len(endless.batch(steps - 1).documents)
-    assert sampler.batch(steps).documents.tolist() == sampler.batch(steps + 2).documents.tolist() == []
+        assert sampler.batch(step).sequences.tolist() == endless.batch(step).sequences.tolist()
+    assert 0 < len(sampler.batch(steps - 1).sequences) <= len(endless.batch(steps - 1).sequences)
+    assert sampler.batch(steps).sequences.tolist() == sampler.batch(steps + 2).sequences.tolist() == []
 
 
 @given(LENGTHS, BUDGETS)

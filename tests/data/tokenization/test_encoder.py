@@ -33,7 +33,7 @@ def text_of(sequence: SequenceTokens) -> bytes:
 
 def counted(sequence: SequenceTokens) -> bytes:
     assert isinstance(sequence, MaskedTokens)
-    return sequence.tokens[sequence.counts].astype(np.uint8).tobytes()
+    return sequence.tokens[sequence.loss_mask].astype(np.uint8).tobytes()
 
 
 def test_a_document_is_ended_once(tmp_path: Path) -> None:
@@ -61,8 +61,8 @@ def test_of_a_conversation_what_the_assistant_wrote_counts(tmp_path: Path) -> No
     tokenizer = load_tokenizer(str(write_tokenizer(tmp_path)))
     found = ChatEncoder(tokenizer, ChatTemplate(CHATML, {}), ["messages", "tools"]).encode([TALK])
     assert isinstance(found, MaskedTokens)
-    first = int(np.flatnonzero(found.counts)[0])
-    assert found.counts[first:].all()
+    first = int(np.flatnonzero(found.loss_mask)[0])
+    assert found.loss_mask[first:].all()
     expected = tokenizer.encode("the 水<|im_end|>\n", special=False)
     assert found.tokens[first:].tolist() == expected.tolist()
 

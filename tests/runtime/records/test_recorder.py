@@ -30,7 +30,7 @@ MEASURED = (100.0, 200.0, 80.0, 50.0)
 def record(directory: RunDirectory, longest: int, trace_step: int | None) -> Recorder:
     profile = made_up_profile(CAPS)
     planner = Planner(profile, CLUSTER, strategies=STRATEGIES)
-    static = StaticComparison.over(profile, CLUSTER, STRATEGIES, longest)
+    static = StaticComparison.for_strategies(profile, CLUSTER, STRATEGIES, longest)
     return Recorder(directory, planner, trace_step, static)
 
 

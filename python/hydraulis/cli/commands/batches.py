@@ -65,5 +65,5 @@ def first_batches(
     places = []
     for index in range(count):
         progress("sampling batches", index, count)
-        places.append(sampler.batch(index).documents)
+        places.append(sampler.batch(index).sequences)
     return SampledBatches(lengths=[lengths[of_batch] for of_batch in places], places=places)

@@ -230,7 +230,7 @@ def _document(
             },
             "extrapolation": None if one.guess is None else str(one.guess),
             "strategies": dict(one.strategies.most_common()),
-            "transfers": {"transfer_ms": one.transfer_ms, "overlapped_share": one.hidden_share},
+            "transfers": {"transfer_ms": one.transfer_ms, "overlapped_share": one.overlapped_share},
             "iteration_ms": one.iteration_ms,
             "step_ms": one.step_ms,
         }

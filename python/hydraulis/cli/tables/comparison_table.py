@@ -61,6 +61,6 @@ def _times(one: PlannerUnderTest, width: int, first_ms: float, parts: Sequence[s
 
 
 def _overlap_and_memory(one: PlannerUnderTest, profile: CostProfile, *, has_transfers: bool) -> str:
-    overlapped = f"{format_percent(one.hidden_share):>12}" if has_transfers else ""
+    overlapped = f"{format_percent(one.overlapped_share):>12}" if has_transfers else ""
     used = 0.0 if one.memory is None else one.memory.total_bytes
     return f"{overlapped}{format_percent(used / profile.memory_bytes):>10}"

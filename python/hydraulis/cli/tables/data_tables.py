@@ -84,7 +84,7 @@ def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, se
 
 
 def _describe_batches(batches: BatchImbalance) -> str:
-    why = batches.why_no_more or "set by --replicas"
+    why = batches.replica_limit or "set by --replicas"
     return (
         f"\n{format_count(batches.batches, 'batch', 'batches')} of {batches.sequences:,.0f} sequences and "
         f"{batches.tokens:,.0f} tokens in the mean; the longest sequence of a batch has "

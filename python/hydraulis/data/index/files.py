@@ -1,6 +1,6 @@
 """The files of an index, and how far one has come that is not complete.
 
-`tokens.bin` holds all tokens, `counts.bin` one byte for each that says whether it counts (where there is a
+`tokens.bin` holds all tokens, `loss_mask.bin` one byte for each that says whether it counts (where there is a
 mask), `offsets.bin`, `lengths.bin` and `targets.bin` an int64 for each document, little-endian all of them.
 `journal.json` says how much of them is sound while an index is built; `index.json` stands in its place when
 it is complete. What was written after the last journal is cut off, and made again.
@@ -62,7 +62,7 @@ class Extent:
             "lengths.bin": 8 * self.documents,
             "targets.bin": 8 * self.documents,
         }
-        return sizes | ({"counts.bin": self.tokens} if self.masked else {})
+        return sizes | ({"loss_mask.bin": self.tokens} if self.masked else {})
 
 
 class IndexWriter:
@@ -110,8 +110,8 @@ class IndexWriter:
         self._write("lengths.bin", block.lengths.astype("<i8"), digest)
         self._write("targets.bin", block.target_counts.astype("<i8"))
         self._write("offsets.bin", offsets.astype("<i8"))
-        if block.counts is not None:
-            self._write("counts.bin", block.counts, digest)
+        if block.loss_mask is not None:
+            self._write("loss_mask.bin", block.loss_mask, digest)
         self.extent = dataclasses.replace(
             extent,
             documents=extent.documents + len(block.lengths),
@@ -194,7 +194,7 @@ def open_index(folder: Path) -> Corpus:
     return Corpus(
         token_T=mapped("tokens.bin", extent.dtype),
         offset=mapped("offsets.bin", "<i8"),
-        counts_T=mapped("counts.bin", "?") if extent.masked else None,
+        loss_mask_T=mapped("loss_mask.bin", "?") if extent.masked else None,
         left_out={"documents_without_target": extent.without_target, "broken_records": extent.broken},
         first_broken=extent.first_broken,
         known_lengths=mapped("lengths.bin", "<i8"),

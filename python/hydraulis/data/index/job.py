@@ -31,7 +31,7 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.text.paths import describe_read_error
 
 # Of what this code makes of the same files; raised when that changes.
-FORMAT = 1
+FORMAT = 2
 # A block is handed on when it holds this many tokens, so that no piece need fit into memory.
 _BLOCK_TOKENS = 1 << 20
 # Between two times that it is told how far a piece has come: often for an eye, seldom for the work.
@@ -57,14 +57,14 @@ class Block(NamedTuple):
 
     Attributes:
         tokens: of all of them, in the dtype of the job.
-        counts: which of them count; None if the job has no mask.
+        loss_mask: which of them count; None if the job has no mask.
         lengths: tokens of each document.
         target_counts: targets of each.
         num_without_target: documents that were left out because they train nothing.
     """
 
     tokens: Tokens
-    counts: npt.NDArray[np.bool_] | None
+    loss_mask: npt.NDArray[np.bool_] | None
     lengths: npt.NDArray[np.int64]
     target_counts: npt.NDArray[np.int64]
     num_without_target: int
@@ -235,10 +235,10 @@ class IndexJob:
 
     def _block(self, documents: Sequence["_Document"], without_target: int) -> Block:
         empty = np.zeros(0, dtype=self.dtype)
-        masks = [document.counts for document in documents if document.counts is not None]
+        masks = [document.loss_mask for document in documents if document.loss_mask is not None]
         return Block(
             tokens=np.concatenate([empty, *(document.tokens for document in documents)]).astype(self.dtype),
-            counts=np.concatenate(masks) if masks else None,
+            loss_mask=np.concatenate(masks) if masks else None,
             lengths=np.array([len(document.tokens) for document in documents], dtype=np.int64),
             target_counts=np.array([document.num_targets for document in documents], dtype=np.int64),
             num_without_target=without_target,
@@ -247,7 +247,7 @@ class IndexJob:
 
 class _Document(NamedTuple):
     tokens: npt.NDArray[np.generic]
-    counts: npt.NDArray[np.bool_] | None
+    loss_mask: npt.NDArray[np.bool_] | None
     num_targets: int
 
 
@@ -258,8 +258,8 @@ def _encoded(encoder: Encoder, values: Sequence[object] | BrokenRecord) -> _Docu
         sequence = encoder.encode(values)
     except InvalidInputError as error:
         return BrokenRecord(f": {error}", code=error.code)
-    counts = sequence.counts if isinstance(sequence, MaskedTokens) else None
-    return _Document(plain_tokens(sequence), counts, count_targets(sequence))
+    loss_mask = sequence.loss_mask if isinstance(sequence, MaskedTokens) else None
+    return _Document(plain_tokens(sequence), loss_mask, count_targets(sequence))
 
 
 def file_stamp(path: Path) -> tuple[str, int, int]:

@@ -23,7 +23,7 @@ class SharedProgress(NamedTuple):
     file: int
 
     @classmethod
-    def of(cls, processes: int) -> Self:
+    def create(cls, processes: int) -> Self:
         """Make the memory."""
         file = os.memfd_create("pieces-done")
         os.truncate(file, 8 * processes)

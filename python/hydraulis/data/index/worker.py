@@ -48,7 +48,7 @@ class WorkerProcesses:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._number = number
         self._tell = tell
-        self._done = SharedProgress.of(number)
+        self._done = SharedProgress.create(number)
 
     def __enter__(self) -> Self:
         try:

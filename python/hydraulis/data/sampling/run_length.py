@@ -44,7 +44,7 @@ def run_length(config: RunConfig, data: SequenceSource) -> RunLength | None:
         return None
     sampler = make_sampler(config.data, data, config.train.seed, epochs)
     steps = sampler.num_steps(epochs)
-    last = sampler.batch(steps - 1).documents
+    last = sampler.batch(steps - 1).sequences
     tokens = int(data.lengths[last].sum())
     return RunLength(epochs, steps, len(last), tokens, sampler.num_dropped(steps))
 

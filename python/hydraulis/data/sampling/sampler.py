@@ -37,13 +37,13 @@ class GlobalBatch:
     Attributes:
         index: its place among the batches of the stream, counted from 0.
         epoch: the epoch of its first sequence.
-        documents: places in the data set, in the order of the stream. In a batch that crosses into the next
+        sequences: places in the data set, in the order of the stream. In a batch that crosses into the next
             epoch one can occur twice, so it is the place in this array that names a sequence of the batch.
     """
 
     index: int
     epoch: int
-    documents: SequenceIndices
+    sequences: SequenceIndices
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ class BatchSampler:
         Raises:
             InvalidInputError: the index is negative (code `argument_invalid`).
         """
-        documents, start, _ = self._take(self._start(index))
-        return GlobalBatch(index=index, epoch=start.epoch, documents=documents)
+        sequences, start, _ = self._take(self._start(index))
+        return GlobalBatch(index=index, epoch=start.epoch, sequences=sequences)
 
     def num_dropped(self, index: int) -> int:
         """Count the sequences that were dropped at the ends of epochs before a batch."""

@@ -35,7 +35,7 @@ class DataPosition:
 
     def cursor(self, step: int) -> DataCursor:
         """Return the cursor after `step` completed iterations."""
-        documents = self._sampler.batch(step).documents
+        documents = self._sampler.batch(step).sequences
         return DataCursor(
             fingerprint=self._data.fingerprint,
             next_batch=hashlib.sha256(documents.astype("<i8").tobytes()).hexdigest(),
