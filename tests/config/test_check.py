@@ -3,8 +3,8 @@ from collections.abc import Callable
 
 import pytest
 
+from helpers import refused
 from hydraulis.config.check import check_above, check_at_least, check_not_empty, check_within
-from hydraulis.errors import InvalidInputError
 
 
 def test_the_limits_themselves() -> None:
@@ -13,31 +13,28 @@ def test_the_limits_themselves() -> None:
     check_within("a.b", 0, 0, 1)
     check_not_empty("a.b", "x")
     check_not_empty("a.b", ("",))
-    with pytest.raises(InvalidInputError, match=r"a\.b = 1 must be"):
+    with refused("config_value", "a.b = 1 "):
         check_above("a.b", 1, 1)
     for value in (-0.1, 1, 1.5, math.nan):
-        with pytest.raises(
-            InvalidInputError, match=rf"a\.b = {value} must be a number of at least 0 and below 1"
-        ):
+        with refused("config_value", f"a.b = {value} ", "at least 0", "below 1"):
             check_within("a.b", value, 0, 1)
 
 
-def test_a_whole_number_is_asked_for_where_one_was_given() -> None:
-    with pytest.raises(InvalidInputError, match=r"a\.b = -3 must be a whole number of at least 10000000;"):
+def test_an_integer_key_asks_for_a_whole_number() -> None:
+    with refused("config_value", "a.b = -3 ", "whole number", "10000000"):
         check_at_least("a.b", -3, 10_000_000)
-    with pytest.raises(InvalidInputError, match=r"a\.b = -3\.0 must be a finite number of at least 1;"):
+    with refused("config_value", "a.b = -3.0 ", "finite number", "at least 1;"):
         check_at_least("a.b", -3.0, 1)
 
 
 @pytest.mark.parametrize("check", [check_at_least, check_above])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_refuses_what_is_not_finite(check: Callable[[str, float, float], None], value: float) -> None:
-    with pytest.raises(InvalidInputError, match=f"a.b = {value} must be") as refusal:
+def test_infinities_and_nan_are_refused(check: Callable[[str, float, float], None], value: float) -> None:
+    with refused("config_value", f"a.b = {value} "):
         check("a.b", value, 1)
-    assert refusal.value.code == "config_value"
 
 
 @pytest.mark.parametrize("value", ["", "  ", ()])
-def test_refuses_what_is_empty(value: str | tuple[str, ...]) -> None:
-    with pytest.raises(InvalidInputError, match=r"a.b = .* must be more than nothing"):
-        check_not_empty("a.b", value)
+def test_empty_values_are_refused(value: str | tuple[str, ...]) -> None:
+    with refused("config_value", "a.b = ", "such as 'x'"):
+        check_not_empty("a.b", value, "'x'")

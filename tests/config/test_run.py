@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from config.run_file import MINIMAL, field_names, write
+from helpers import refused
 from hydraulis.config.layered.layers import PRESETS
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.optimizer import OptimizerConfig
@@ -115,89 +116,78 @@ def test_refuses_another_type_in_every_field(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize("name", ["train.timeout_s", "optimizer.learning_rate", "optimizer.weight_decay"])
-def test_refuses_numbers_that_are_not_finite(tmp_path: Path, name: str, value: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"{name} = {value} must be a finite number"):
+def test_infinities_and_nan_are_refused(tmp_path: Path, name: str, value: str) -> None:
+    with refused("config_value", f"{name} = {value} "):
         load(write(tmp_path), [f"{name}={value}"])
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("override", "parts"),
     [
-        ("optimizer.betas=[-0.1, 0.9]", r"optimizer.betas\[0\] = -0.1"),
-        ("data.held_out=1.5", "data.held_out = 1.5 must be a number of at least 0 and below 1"),
-        ("train.steps=-3", "train.steps = -3 must be a whole number of at least 1;"),
+        ("optimizer.betas=[-0.1, 0.9]", ["optimizer.betas[0] = -0.1"]),
+        ("data.held_out=1.5", ["data.held_out = 1.5 ", "at least 0", "below 1"]),
+        ("train.steps=-3", ["train.steps = -3 ", "whole number", "at least 1;"]),
         (
             'data.sources=[{files=["a"], weight=1}, {files=["b"], weight=-0.2}]',
-            r"data.sources\[1\].weight = -0.2 must be a finite number above 0",
+            ["data.sources[1].weight = -0.2 ", "above 0"],
         ),
-        ("optimizer.betas=[nan, 0.9]", r"optimizer.betas\[0\] = nan"),
+        ("optimizer.betas=[nan, 0.9]", ["optimizer.betas[0] = nan"]),
+        ("train.evaluate_every=5", ["train.evaluate_every = 5 ", "data.held_out = 0 "]),
         (
-            "train.evaluate_every=5",
-            r"^train.evaluate_every = 5 .* data.held_out = 0 .* or train.evaluate_every to 0$",
+            "optimizer.min_learning_rate=1.0",
+            ["optimizer.min_learning_rate = 1.0 ", "optimizer.learning_rate = 0.0003"],
         ),
-        ("optimizer.min_learning_rate=1.0", "optimizer.min_learning_rate = 1.0 must be at most"),
+        ('optimizer.schedule="wsd"', ["optimizer.schedule = 'wsd'", "optimizer.decay_steps = 0"]),
+        ("optimizer.decay_steps=5", ["optimizer.decay_steps = 5 ", "'wsd'", "'constant'"]),
+        ("planner.strategies=", ["planner.strategies = [] ", "['2x<tp2>']", "['search']"]),
+        ('planner.strategies=["a", " "]', ["planner.strategies[1] = ' '"]),
+        ('planner.schemes=["<1>"]', ["planner.schemes = ['<1>']", 'planner.strategies = ["search"]']),
         (
-            'optimizer.schedule="wsd"',
-            "falls over the last optimizer.decay_steps iterations, and that is 0: set it to at least 1",
+            'planner.checkpointing=["full"]',
+            ["planner.checkpointing = ['full']", "planner.strategies", "<tp2,full>"],
         ),
-        (
-            "optimizer.decay_steps=5",
-            "optimizer.decay_steps = 5 belongs to the schedule 'wsd', .* = 'constant': leave one of them out",
-        ),
-        (
-            "planner.strategies=",
-            r"^planner.strategies = \[\] must be more than nothing, such as \['2x<tp2>'\] or \['search'\];",
-        ),
-        ('planner.strategies=["a", " "]', r"planner.strategies\[1\] = ' '"),
-        ('planner.schemes=["<1>"]', r"planner.schemes = \['<1>'\] lists the schemes of a search"),
-        ('planner.checkpointing=["full"]', r"planner.strategies names schemes, each with its own kind"),
-        ('data.sources=[{files=[""]}]', r"data.sources\[0\].files\[0\] = ''"),
+        ('data.sources=[{files=[""]}]', ["data.sources[0].files[0] = ''"]),
         (
             'data.sources=[{files=["a"], fields=["b", "c"]}]',
-            r"data.sources\[0\].fields = \['b', 'c'\] must be 1 to 1",
+            ["data.sources[0].fields = ['b', 'c']", "1 to 1", "'text'"],
         ),
-        ('data.sources=[{files=["a"], weight=1}, {files=["b"]}]', r"data.sources\[1\].weight is absent"),
+        ('data.sources=[{files=["a"], weight=1}, {files=["b"]}]', ["data.sources[1].weight is absent"]),
         (
             "model.sliding_window=4095\0data.max_tokens=4096",
-            "data.max_tokens = 4096 must be a whole number of at most 4095, which is model.sliding_window",
+            ["data.max_tokens = 4096 ", "4095", "model.sliding_window"],
         ),
-        ("model.vocab_size=255", "model.vocab_size = 255 must be a whole number of at least 256"),
-        (
-            'planner.strategies=["search", "4x<tp1>"]',
-            r"'search' .* cannot be combined",
-        ),
+        ("model.vocab_size=255", ["model.vocab_size = 255 ", "256"]),
+        ('planner.strategies=["search", "4x<tp1>"]', ["planner.strategies = ['search', '4x<tp1>']"]),
     ],
 )
-def test_refuses_values_that_do_not_go_together(tmp_path: Path, override: str, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as refusal:
+def test_inconsistent_values_are_refused(tmp_path: Path, override: str, parts: list[str]) -> None:
+    with refused("config_value", *parts):
         load(write(tmp_path), override.split("\0"))
-    assert refusal.value.code == "config_value"
 
 
 def test_the_model_checks_itself(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="num_key_value_heads = 3") as refusal:
+    with refused("model_invalid", "num_key_value_heads = 3"):
         load(write(tmp_path), ["model.num_key_value_heads=3"])
-    assert refusal.value.code == "model_invalid"
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("override", "parts"),
     [
-        ("train.warmup_steps=1", r"'warmup_steps' in section \[train\] is .*; it belongs to \[optimizer\]"),
-        ("train.stepz=1", r"'stepz' in section \[train\] is unknown.* did you mean 'steps'"),
-        ("trian.steps=1", "^section 'trian' in the run configuration is unknown.* did you mean 'train'"),
-        ("model.hidden=1", r"'hidden' in section \[model\] is unknown.* did you mean 'hidden_size'"),
-        ("data.sourcs=x", r"'sourcs' in section \[data\] is unknown.* did you mean 'sources'"),
-        ("dat.sources=x", "'dat' in the run configuration is unknown.* did you mean 'data'"),
-        ("dat.sources=x", r"\(the sections are model, data, "),
-        ("preset.x=1", "^key 'preset' in the run configuration is unknown"),
-        ("model.paht=base", r"did you mean 'path'\? \(the keys are path, hf_config, vocab_size, "),
+        ("train.warmup_steps=1", ["'warmup_steps' in section [train]", "[optimizer]"]),
+        ("train.stepz=1", ["'stepz' in section [train]", "'steps'"]),
+        ("trian.steps=1", ["section 'trian'", "'train'"]),
+        ("model.hidden=1", ["'hidden' in section [model]", "'hidden_size'"]),
+        ("data.sourcs=x", ["'sourcs' in section [data]", "'sources'"]),
+        ("dat.sources=x", ["section 'dat'", "'data'", "model, data, "]),
+        ("preset.x=1", ["key 'preset'"]),
+        ("model.paht=base", ["'path'", "path, hf_config, vocab_size, "]),
     ],
 )
-def test_an_unknown_key_is_refused_with_the_nearest_name(tmp_path: Path, override: str, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as refusal:
+def test_an_unknown_key_is_refused_with_the_nearest_name(
+    tmp_path: Path, override: str, parts: list[str]
+) -> None:
+    with refused("config_unknown_key", *parts):
         load(write(tmp_path), [override])
-    assert refusal.value.code == "config_unknown_key"
 
 
 @pytest.mark.parametrize(
@@ -210,10 +200,8 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(tmp_path: Path, overrid
 )
 def test_a_missing_key_is_named(tmp_path: Path, line: str, section: str, remedy: str) -> None:
     assert line in MINIMAL
-    with pytest.raises(InvalidInputError, match=rf"in section \[{section}\] is missing") as refusal:
+    with refused("config_missing_key", f"section [{section}]", remedy):
         load(write(tmp_path, MINIMAL.replace(line, "")), [])
-    assert refusal.value.code == "config_missing_key"
-    assert str(refusal.value).endswith(f"; set it, or {remedy}")
 
 
 @pytest.mark.parametrize("preset", PRESETS)

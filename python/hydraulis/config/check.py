@@ -1,4 +1,4 @@
-"""Checks of single configuration values; every refusal names the field, its value and the limit."""
+"""Checks of single configuration values; each message has the field, its value and the limit."""
 
 import math
 
@@ -10,12 +10,12 @@ def check_at_least(field: str, value: float, limit: float) -> None:
     """Refuse a value below the limit, infinities and NaN.
 
     Args:
-        field: the dotted name of the field, as written in the file.
-        value: what was given; an integer where the field is one.
-        limit: the smallest value that is allowed.
+        field: Dotted name of the key, such as `train.steps`.
+        value: Value of the key; an int for an integer key.
+        limit: The smallest allowed value.
 
     Raises:
-        InvalidInputError: the value is refused (code `config_value`).
+        InvalidInputError: The value is refused (code `config_value`).
     """
     if not limit <= value < math.inf:
         kind = "a whole number" if isinstance(value, int) else "a finite number"
@@ -23,7 +23,7 @@ def check_at_least(field: str, value: float, limit: float) -> None:
 
 
 def check_at_most(field: str, value: int, limit: int, why: str) -> None:
-    """Refuse a value above the limit, which another field sets; see `check_at_least`."""
+    """Refuse a value above the limit, which `why` derives from another key; see `check_at_least`."""
     if value > limit:
         raise _refusal(field, value, f"a whole number of at most {limit}, which is {why}")
 
@@ -41,16 +41,16 @@ def check_within(field: str, value: float, least: float, limit: float) -> None:
 
 
 def check_not_empty(field: str, value: str | tuple[str, ...], such_as: str = "") -> None:
-    """Refuse an empty array, an empty string and one of spaces; see `check_at_least`.
+    """Refuse an empty array, an empty string and a string of spaces; see `check_at_least`.
 
     Args:
-        field: as of `check_at_least`.
-        value: what was given.
-        such_as: examples of what to give.
+        field: Dotted name of the key.
+        value: Value of the key.
+        such_as: Examples of a valid value, for the message.
     """
     if not (value.strip() if isinstance(value, str) else value):
         examples = f", such as {such_as}" if such_as else ""
-        raise _refusal(field, value, f"more than nothing{examples}")
+        raise _refusal(field, value, f"non-empty{examples}")
 
 
 def _refusal(field: str, value: object, wanted: str) -> InvalidInputError:

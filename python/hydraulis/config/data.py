@@ -1,4 +1,4 @@
-"""The section `data`: where sequences come from, and how they make global batches."""
+"""The section `data`: the files, the tokenizer and the global batches."""
 
 import dataclasses
 from typing import Literal, TypeAlias
@@ -10,7 +10,7 @@ RecordFormat: TypeAlias = Literal["text", "chat", "completion", "tokens"]
 TooLong: TypeAlias = Literal["split", "truncate", "refuse"]
 Broken: TypeAlias = Literal["refuse", "skip"]
 
-# How many fields each format takes, at least and at most, and which by default.
+# Minimum number, maximum number and defaults of the fields of each format.
 _FIELDS: dict[RecordFormat, tuple[int, int, tuple[str, ...]]] = {
     "text": (1, 1, ("text",)),
     "chat": (1, 2, ("messages",)),
@@ -21,19 +21,19 @@ _FIELDS: dict[RecordFormat, tuple[int, int, tuple[str, ...]]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SourceConfig:
-    """Files of one kind, as one part of the mixture.
+    """Files with records of one format: one part of the data mixture.
 
     Attributes:
-        files: paths and globs, of `.jsonl`, `.parquet`, `.arrow`, `.npy` and Megatron's `.bin` or `.idx`, or
-            folders that Hugging Face's datasets saved.
-        format: what a record is. `text` is a document; `chat` a list of messages, of which the assistant's
-            count in the loss; `completion` a prompt and what follows it, which alone counts; `tokens` is
-            tokenised already.
-        fields: where in a record that stands, by default `text`; `messages`, and if wanted that of the tools;
-            `prompt` and `completion`; `input_ids`, and if wanted that of the labels, where -100 does not
-            count. Files without records (`.npy`, `.bin`) have none.
-        weight: the share of the tokens that come from here, relative to those of the other sources; absent
-            from all of them, each document comes once per epoch.
+        files: Paths and globs of `.jsonl`, `.parquet`, `.arrow` and `.npy` files and Megatron's `.bin` or
+            `.idx`, or folders written by Hugging Face's datasets.
+        format: Format of a record. `text` is a document. `chat` is a list of messages; the assistant's are
+            targets. `completion` is a prompt and a completion; the completion's tokens are targets. `tokens`
+            is tokenized data.
+        fields: Names of the record's fields, by default `text`; `messages`, and optionally a field of tools;
+            `prompt` and `completion`; `input_ids`, and optionally a field of labels, where -100 marks tokens
+            outside the loss. Files without records (`.npy`, `.bin`) have no fields.
+        weight: Share of the tokens from this source, relative to the weights of the other sources. Without
+            weights, each document occurs once per epoch.
     """
 
     files: tuple[str, ...]
@@ -46,13 +46,13 @@ class SourceConfig:
         object.__setattr__(self, "fields", self.fields or default)
 
     def check(self, place: str) -> None:
-        """Refuse values that are out of range; by the owner, who knows which of the sources it is.
+        """Refuse values that are out of range; `DataConfig` calls it with the source's index.
 
         Args:
-            place: of the source in the configuration.
+            place: Dotted name of the source in the configuration.
 
         Raises:
-            InvalidInputError: a value is refused (code `config_value`).
+            InvalidInputError: A value is refused (code `config_value`).
         """
         check_not_empty(f"{place}.files", self.files)
         for index, name in enumerate(self.files):
@@ -70,28 +70,29 @@ class SourceConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
-    """Where the sequences come from, and how many of them make a global batch.
+    """The files to train on, their tokenization and the size of a global batch.
 
     Attributes:
-        source: what is there without any file, and taken where `sources` is empty: `stdlib` is the functions
-            and methods of the interpreter's standard library, byte by byte.
-        sources: the files to train on.
-        tokenizer: `bytes`, a `tokenizer.json`, or a folder that holds one.
-        chat_template: a file with a Jinja template, or `chatml`; empty for the tokenizer's own.
-        eos_token: ends each document and each completion; empty for the tokenizer's own, if it has one.
-        max_tokens: the longest sequence.
-        too_long: what becomes of a longer document: it is `split` into sequences, `truncate` drops its end,
-            and `refuse` refuses the data. All are counted.
-        broken: what becomes of records that cannot be read, no JSON or without their field: they `refuse` the
-            data, the first of them named, or `skip` leaves them out, counted and the first of them named.
-        tokens_per_batch: a global batch takes whole sequences until it holds this many tokens.
-        sequences_per_batch: or until it holds this many sequences; exactly one of the two is given.
-        epoch_end: what becomes of the last sequences of an epoch if they do not fill a batch: `continue`
-            fills it from the next epoch, `drop` leaves them out, counted.
-        held_out: the share of each source's documents that is kept for evaluation.
-        held_out_seed: chooses them.
-        index_directory: where tokens and lengths are kept; the same on every node.
-        index_processes: that tokenise; 0 for one on each core.
+        source: Data for a run without files: `stdlib` is the functions and methods of the Python standard
+            library, one token per byte. Used if `sources` is empty.
+        sources: Files to train on.
+        tokenizer: `bytes`, a `tokenizer.json`, or a folder with one.
+        chat_template: Path of a Jinja template, or `chatml`; empty for the tokenizer's own.
+        eos_token: Token at the end of each document and completion; empty for the tokenizer's own, if any.
+        max_tokens: Maximum number of tokens of a sequence.
+        too_long: Treatment of longer documents: `split` cuts them into several sequences, `truncate` drops
+            their ends, `refuse` refuses the data. The run reports their number.
+        broken: Treatment of unreadable records (invalid JSON, a missing field): `refuse` refuses the data
+            and names the first of them, `skip` leaves them out, with their number and the first of them in
+            the report.
+        tokens_per_batch: Token budget of a global batch, which takes whole sequences until it is reached.
+        sequences_per_batch: Number of sequences of a global batch. Exactly one of the two budgets is set.
+        epoch_end: Treatment of the last sequences of an epoch that do not fill a batch: `continue` fills the
+            batch from the next epoch, `drop` leaves them out. The run reports their number.
+        held_out: Share of each source's documents that is held out for evaluation.
+        held_out_seed: Seed of their choice.
+        index_directory: Folder of the indexes of tokens and lengths; every node must see the same folder.
+        index_processes: Number of tokenizing processes; 0 for one per core.
     """
 
     source: Literal["stdlib"] = "stdlib"
@@ -114,7 +115,7 @@ class DataConfig:
         for index, source in enumerate(self.sources):
             source.check(f"data.sources[{index}]")
         check_not_empty("data.tokenizer", self.tokenizer)
-        # The last token of a document predicts nothing, so a single one would train nothing.
+        # A sequence of one token has no target.
         check_at_least("data.max_tokens", self.max_tokens, 2)
         self._check_batch()
         check_within("data.held_out", self.held_out, 0, 1)
@@ -124,8 +125,8 @@ class DataConfig:
         weighted = [source.weight is not None for source in self.sources]
         if any(weighted) and not all(weighted):
             message = (
-                f"data.sources[{weighted.index(False)}].weight is absent and others have one: give all "
-                "sources a weight, or none"
+                f"data.sources[{weighted.index(False)}].weight is absent and other sources have one: set it "
+                "for all sources or for none"
             )
             raise InvalidInputError(message, code="config_value")
 
@@ -145,18 +146,18 @@ class DataConfig:
 
     @property
     def reads_bytes(self) -> bool:
-        """Whether text becomes bytes, and not a tokenizer's tokens; not where all sources hold tokens."""
+        """Whether text is tokenized into bytes; false if all sources are tokenized data."""
         holds_text = not self.sources or any(source.format != "tokens" for source in self.sources)
         return self.tokenizer == "bytes" and holds_text
 
     @property
     def budget_key(self) -> str:
-        """The key that says when a batch is full."""
+        """The key that sets the budget of a batch."""
         return "sequences_per_batch" if self.tokens_per_batch is None else "tokens_per_batch"
 
     @property
     def batch_tokens(self) -> int:
-        """About as many tokens as a batch may hold: its budget, or that many of the longest sequences."""
+        """Approximate maximum of a batch's tokens, from its budget and the maximum length."""
         if self.tokens_per_batch is not None:
             return self.tokens_per_batch
         assert self.sequences_per_batch is not None  # checked above

@@ -11,21 +11,23 @@ from hydraulis.text.values import as_toml
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeScaling:
-    """One way to change the rotary frequencies; none of them depends on the sequences at hand.
+    """A change of the rotary frequencies for longer contexts; it does not depend on the batch.
+
+    A pair of dimensions turns by its frequency times the original context, in full circles.
 
     Attributes:
-        rope_type: `linear` divides all frequencies by the factor; `llama3` only those that turn less than
-            once or so in the original context; `yarn` those that turn less than `beta_slow` times.
-        factor: how many times longer the context became.
-        original_max_position_embeddings: tokens of the context before; `linear` does not need it.
-        low_freq_factor: of `llama3`: a pair that turns less often than this is slowed by the whole factor.
-        high_freq_factor: of `llama3`: a pair that turns more often than this is left alone.
-        beta_fast: of `yarn`: a pair that turns more often than this is left alone.
-        beta_slow: of `yarn`: a pair that turns less often than this is slowed by the whole factor.
-        attention_factor: of `yarn`: scales queries and keys; absent for `0.1 ln(factor) + 1`.
+        rope_type: `linear` divides all frequencies by the factor, `llama3` only the low ones, `yarn` those
+            of pairs that turn less than `beta_slow` times.
+        factor: Ratio of the new context to the original one.
+        original_max_position_embeddings: Original context in tokens; `linear` does not need it.
+        low_freq_factor: Turns of `llama3` below which pairs are divided by the whole factor.
+        high_freq_factor: Turns of `llama3` above which pairs stay unchanged.
+        beta_fast: Turns of `yarn` above which pairs stay unchanged.
+        beta_slow: Turns of `yarn` below which pairs are divided by the whole factor.
+        attention_factor: Factor of queries and keys in `yarn`; absent for `0.1 ln(factor) + 1`.
 
     Raises:
-        InvalidInputError: a field is out of its range (code `config_value`).
+        InvalidInputError: A field is out of its range (code `config_value`).
     """
 
     rope_type: Literal["linear", "llama3", "yarn"]
@@ -75,27 +77,28 @@ class ModelConfig:
     """A Llama-type decoder: pre-norm, grouped-query attention with rotary positions, SwiGLU.
 
     Attributes:
-        vocab_size: rows of the embedding and of the head.
-        hidden_size: width of the residual stream.
-        intermediate_size: width inside the MLP.
-        num_hidden_layers: decoder layers.
-        num_attention_heads: query heads; a multiple of `num_key_value_heads`.
-        num_key_value_heads: key/value heads.
-        head_dim: width of one head, even; 0 or None means `hidden_size // num_attention_heads`.
-        rope_theta: base of the rotary frequencies.
-        rope_scaling: how the frequencies are changed for long contexts; absent for not at all.
-        rms_norm_eps: added to the mean square inside every norm.
-        attention_bias: whether the maps to queries, keys and values have biases.
-        attention_output_bias: whether the map from attention's output has one.
-        mlp_bias: whether the three maps of the MLP have biases.
-        qk_norm: whether each query and key head is normalised, before it is turned.
-        tie_word_embeddings: whether the head uses the embedding's weight.
-        initializer_range: standard deviation of the initial weights.
-        sliding_window: tokens that a token attends to, itself included; None for all before it. Attention
-            sees whole sequences, so a run's may not be longer: then both are the same.
+        vocab_size: Rows of the embedding and of the head.
+        hidden_size: Width of the residual stream.
+        intermediate_size: Width inside the MLP.
+        num_hidden_layers: Number of decoder layers.
+        num_attention_heads: Number of query heads; a multiple of `num_key_value_heads`.
+        num_key_value_heads: Number of key/value heads.
+        head_dim: Width of one head, even; 0 or None for `hidden_size // num_attention_heads`.
+        rope_theta: Base of the rotary frequencies.
+        rope_scaling: Change of the rotary frequencies for longer contexts; None for no change.
+        rms_norm_eps: Term added to the mean square in every norm.
+        attention_bias: Whether the projections to queries, keys and values have biases.
+        attention_output_bias: Whether the projection of the attention output has a bias.
+        mlp_bias: Whether the three projections of the MLP have biases.
+        qk_norm: Whether each query and key head is normalised before its rotation.
+        tie_word_embeddings: Whether the head shares the embedding's weight.
+        initializer_range: Standard deviation of the initial weights.
+        sliding_window: Number of tokens that a token attends to, itself included; None for all before it.
+            Attention here always covers whole sequences, so a run's sequences must not be longer than the
+            window.
 
     Raises:
-        InvalidInputError: a field is out of its range (code `model_invalid`).
+        InvalidInputError: A field is out of its range (code `model_invalid`).
     """
 
     vocab_size: int
@@ -119,7 +122,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name in _COUNTS:
             _check_count(name, getattr(self, name))
-        # Only now: the quotient means something once both numbers are positive.
+        # After the counts: the default of head_dim divides by one of them.
         self._normalise()
         _check_count("head_dim", self.head_dim)
         if self.sliding_window is not None:
@@ -151,7 +154,7 @@ class ModelConfig:
     def _check_heads(self) -> None:
         if self.head_dim % 2:
             message = (
-                f"head_dim = {self.head_dim} must be even, because rotary positions turn pairs; "
+                f"head_dim = {self.head_dim} must be even, because rotary positions rotate pairs; "
                 "choose an even head_dim"
             )
             raise InvalidInputError(message, code="model_invalid")
@@ -164,23 +167,23 @@ class ModelConfig:
 
     def _check_rope_scaling(self) -> None:
         if not isinstance(self.rope_scaling, RopeScaling | None):
-            message = f"rope_scaling = {self.rope_scaling!r} must be a RopeScaling or None; give one"
+            message = f"rope_scaling = {self.rope_scaling!r} must be a RopeScaling or None"
             raise InvalidInputError(message, code="model_invalid")
 
 
 def _check_count(name: str, value: object) -> None:
     if type(value) is not int or value < 1:
-        message = f"{name} = {as_toml(value)} must be a whole number of at least 1; give a positive integer"
+        message = f"{name} = {as_toml(value)} must be a whole number of at least 1"
         raise InvalidInputError(message, code="model_invalid")
 
 
 def _check_real(name: str, value: object) -> None:
     if type(value) is not float or not math.isfinite(value) or value <= 0.0:
-        message = f"{name} = {as_toml(value)} must be a finite number above 0; give a positive number"
+        message = f"{name} = {as_toml(value)} must be a finite number above 0"
         raise InvalidInputError(message, code="model_invalid")
 
 
 def _check_switch(name: str, value: object) -> None:
     if type(value) is not bool:
-        message = f"{name} = {as_toml(value)} must be true or false; give one"
+        message = f"{name} = {as_toml(value)} must be true or false"
         raise InvalidInputError(message, code="model_invalid")

@@ -1,4 +1,4 @@
-"""The section `optimizer`."""
+"""The section `optimizer`: AdamW and its schedule."""
 
 import dataclasses
 from typing import Literal
@@ -11,22 +11,23 @@ Schedule = Literal["constant", "cosine", "linear", "wsd"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerConfig:
-    """AdamW, what it decays, clipping, and the learning rate's schedule.
+    """AdamW, weight decay, gradient clipping and the learning rate schedule.
 
     Attributes:
-        learning_rate: the rate after the warm-up.
-        schedule: how the rate goes on from there: it stays (`constant`), falls along half a cosine or a line
-            until the run's end (`cosine`, `linear`), or stays and falls along a line over the last
-            `decay_steps` (`wsd`: warm-up, stable, decay).
-        warmup_steps: the number of iterations over which the rate grows linearly from 0.
-        decay_steps: of `wsd`, the iterations at the end in which the rate falls.
-        min_learning_rate: what the rate falls to.
-        betas: the decay rates of the two moments.
-        eps: added to the root of the second moment.
-        weight_decay: decoupled from the gradient.
-        no_decay: patterns of parameters without weight decay, by their names in `model.safetensors`;
-            norms, biases and the embedding unless said otherwise.
-        clip_norm: gradients whose norm over the whole model is greater are scaled down to it; 0 for never.
+        learning_rate: Learning rate after the warm-up.
+        schedule: Course of the rate after the warm-up: `constant`; `cosine` or `linear` decay until the
+            run's end; or `wsd` (warm-up, stable, decay), constant with a linear decay over the last
+            `decay_steps`.
+        warmup_steps: Number of iterations in which the rate grows linearly from 0.
+        decay_steps: Number of iterations of the final decay of `wsd`.
+        min_learning_rate: Learning rate at the end of the decay.
+        betas: Decay rates of the two moments.
+        eps: Term added to the root of the second moment.
+        weight_decay: Weight decay, decoupled from the gradient.
+        no_decay: Patterns of parameters without weight decay, by their names in `model.safetensors`; by
+            default norms, biases and the embedding.
+        clip_norm: Maximum gradient norm over the whole model, to which larger gradients are scaled; 0 for no
+            clipping.
     """
 
     learning_rate: float = 3e-4
@@ -63,8 +64,8 @@ class OptimizerConfig:
             raise InvalidInputError(message, code="config_value")
         if self.schedule == "wsd" and not self.decay_steps:
             message = (
-                "optimizer.schedule = 'wsd' falls over the last optimizer.decay_steps iterations, and that "
-                "is 0: set it to at least 1"
+                "optimizer.schedule = 'wsd' decays over the last optimizer.decay_steps iterations, and "
+                "optimizer.decay_steps = 0: set it to at least 1"
             )
             raise InvalidInputError(message, code="config_value")
         if self.schedule != "wsd" and self.decay_steps:

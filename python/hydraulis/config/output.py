@@ -1,4 +1,4 @@
-"""The section `output`: what a run leaves behind."""
+"""The sections `output` and `checkpoint`: the files that a run writes and starts from."""
 
 import dataclasses
 
@@ -7,16 +7,15 @@ from hydraulis.config.check import check_above, check_at_least, check_not_empty
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OutputConfig:
-    """What a run leaves behind, and who is told of it.
+    """The run's folder and its metrics.
 
     Attributes:
-        directory: the folder for metrics, plans, a trace, the profile, checkpoints and the effective
-            configuration; where it exists, a number is added to its name.
-        tensorboard: whether event files for TensorBoard are written too, into a folder of it.
-        wandb_project: the project of Weights & Biases that is told of the run; empty for none.
-        peak_tflops: what one rank's device computes at its peak in `train.dtype`, without sparsity, by its
-            data sheet: metrics then have the share of it that the model's operations take (MFU). Absent, it
-            is left out.
+        directory: Folder for metrics, plans, a trace, the profile, checkpoints and the effective
+            configuration. If the folder exists, a number is added to its name.
+        tensorboard: Whether to write event files for TensorBoard too, into a folder inside `directory`.
+        wandb_project: Project of Weights & Biases that records the run; empty for none.
+        peak_tflops: Peak TFLOP/s of one rank's device in `train.dtype`, without sparsity, from its data
+            sheet. Metrics then have the model FLOPs utilisation (MFU); absent, they leave it out.
     """
 
     directory: str
@@ -32,17 +31,17 @@ class OutputConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointConfig:
-    """When the state of training is written, how much of it is kept, and where a run begins.
+    """The schedule of checkpoints, and the state that a run starts from.
 
-    A run always leaves a checkpoint at its end, and where it is stopped.
+    A run always writes a checkpoint at its end and when it is stopped.
 
     Attributes:
-        every_steps: iterations from one checkpoint to the next; 0 or absent for none before the end.
-        keep: the newest complete checkpoints that stay; 0 for all.
-        resume: the folder of a run to go on with, or `latest` for the newest of those that `output.directory`
-            names; empty to begin anew.
-        weights: the folder of a Hugging Face model whose parameters training starts from; `model.path` gives
-            it together with the model's shape. Empty to draw them by `train.seed`.
+        every_steps: Iterations between two checkpoints; 0 or absent for none before the end.
+        keep: Number of newest complete checkpoints to keep; 0 for all.
+        resume: Folder of a run to resume, or `latest` for the newest folder of `output.directory`; empty to
+            start a new run.
+        weights: Folder of a Hugging Face model with the initial parameters; `model.path` sets it together
+            with the model's shape. Empty for random parameters by `train.seed`.
     """
 
     every_steps: int | None = None
@@ -53,6 +52,6 @@ class CheckpointConfig:
     def __post_init__(self) -> None:
         if self.every_steps is not None:
             check_at_least("checkpoint.every_steps", self.every_steps, 0)
-            # So that a preset's can be taken back.
+            # 0 cancels the value of a preset.
             object.__setattr__(self, "every_steps", self.every_steps or None)
         check_at_least("checkpoint.keep", self.keep, 0)

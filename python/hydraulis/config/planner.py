@@ -1,4 +1,4 @@
-"""The section `planner`: what a run may choose from."""
+"""The section `planner`: the strategies of a run and the inputs of its planner."""
 
 import dataclasses
 import re
@@ -14,31 +14,31 @@ SEARCH_NAME = "search"
 
 
 def check_strategy_names(names: Iterable[str]) -> None:
-    """Refuse what was meant to be several strategies, or the search.
+    """Refuse a name with several strategies, and a misspelt `search`.
 
     Raises:
-        InvalidInputError: one is either (code `strategy_invalid`).
+        InvalidInputError: A name is one of these (code `strategy_invalid`).
     """
     for name in names:
-        # Inside of a scheme's brackets a comma separates its degrees.
+        # Inside a scheme's brackets a comma separates its degrees.
         if "," in re.sub(r"<[^>]*>", "", name):
-            message = f"{name!r} holds a comma between strategies: separate them by ';'"
+            message = f"{name!r} has a comma between strategies: separate them by ';'"
             raise InvalidInputError(message, code="strategy_invalid")
         near = did_you_mean(name, [SEARCH_NAME])
         if near and name != SEARCH_NAME:
-            message = f"{name!r} is no strategy, such as 2x<tp4>{near}"
+            message = f"{name!r} is not a strategy, such as 2x<tp4>{near}"
             raise InvalidInputError(message, code="strategy_invalid")
 
 
 def parse_link_rates(field: str, text: str) -> LinkRates:
-    """Read `NODE[,GPU[,MESSAGE]]`; the core knows what is left out, and the limits.
+    """Parse `NODE[,GPU[,MESSAGE]]`; the core has the defaults and the limits.
 
     Args:
-        field: that the text is the value of, for messages.
-        text: GB/s of a node, GB/s of a GPU inside it, and microseconds of a message.
+        field: Name of the key or option, for messages.
+        text: GB/s between nodes, GB/s of a GPU inside a node, and microseconds of a message.
 
     Raises:
-        InvalidInputError: it is not written so, or a number is beyond its limits (code `config_value`).
+        InvalidInputError: The text has another form, or a number is beyond its limits (code `config_value`).
     """
     try:
         return LinkRates.parse(text)
@@ -53,40 +53,39 @@ def parse_link_rates(field: str, text: str) -> LinkRates:
 
 SEARCH = (SEARCH_NAME,)
 MIB = 1 << 20
-"""Bytes of the unit in which memory is asked for and told."""
+"""Bytes of a MiB, the unit of memory in configurations and messages."""
 LINK_FROM_PROFILE = "profile"
 NO_LINK = "none"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerConfig:
-    """What the planner may choose from and what it must respect.
+    """The strategies to choose from, the cost profile and the memory limit.
 
     Attributes:
-        strategies: the candidate strategies, such as `1x<tp2>+2x<1>`; the core reads and checks them.
-            `search` alone lets it look for a set of replicas for each batch.
-        schemes: what replicas a search may use; empty for those of the profile, or where one is measured, for
-            degrees that are powers of two, under each kind of `checkpointing`.
-        checkpointing: the kinds of activation checkpointing that a search measures where `schemes` names
-            none: what a layer computes again in backward instead of keeping it is nothing (`none`), all but
-            attention and matrix products (`selective`), or all (`full`). Written schemes name their own:
+        strategies: Candidate strategies, such as `1x<tp2>+2x<1>`; the core parses and checks them. `search`
+            alone searches for a set of replicas for each batch.
+        schemes: Schemes that a search may use. Empty for the schemes of the profile; if the profile is
+            measured, empty for degrees that are powers of two, under each kind of `checkpointing`.
+        checkpointing: Kinds of activation checkpointing that a search measures if `schemes` is empty:
+            backward recomputes nothing (`none`), everything except attention and matrix products
+            (`selective`), or everything (`full`). Schemes in `schemes` and `strategies` name their own kind:
             `<tp2,full>`.
-        max_strategies: how many distinct strategies the run may use, since each needs its process groups;
-            unlimited if left out. Evaluation has as many of its own.
-        context: how context ranks attend to each other's tokens, for the profile that is measured: `ulysses`
-            exchanges tokens for heads, `ring` passes keys and values round.
-        profile: the path of a saved cost profile, which brings its own memory and kind of context
-            parallelism; empty to measure one at the start.
-        profile_seconds: after how long that measurement begins no new pass; it always makes one, and takes
-            the time again, twice at most, while times follow no law.
-        memory_mib: the memory of one rank for which a profile is measured; where `profile` names one, its own
-            counts.
-        memory: how micro-batches fit into memory: with `cap` each of them by itself, with `exact` any
-            consecutive ones that a pipeline holds at once, which admits longer sequences.
-        link: what transfers are predicted by: `profile` takes the links that the profile has measured,
-            `NODE[,GPU[,MESSAGE]]` states rates in GB/s and microseconds, `none` leaves transfers out.
-        recalibrate: the weight of the newest iteration in what is learnt of each scheme's times while
-            training; 0 learns nothing, so that plans depend on the profile alone.
+        max_strategies: Maximum number of distinct strategies of the run, because each needs its own process
+            groups; absent for no limit. Evaluation may use as many again.
+        context: Context parallelism of a measured profile: `ulysses` exchanges tokens for heads, `ring`
+            passes keys and values from rank to rank.
+        profile: Path of a saved cost profile, which has its own memory and context parallelism; empty to
+            measure a profile at the start.
+        profile_seconds: Time in seconds after which the measurement starts no new pass. It always makes one
+            pass. If the times fit no cost formula, it repeats this time, at most twice.
+        memory_mib: Memory of one rank in MiB for a measured profile; a saved profile has its own.
+        memory: Memory rule of micro-batches: `cap` limits each micro-batch, `exact` limits the sum of the
+            consecutive micro-batches that a pipeline holds at once, which admits longer sequences.
+        link: Rates for the prediction of transfers: `profile` uses the links that the profile measured,
+            `NODE[,GPU[,MESSAGE]]` states them in GB/s and microseconds, `none` leaves transfers out.
+        recalibrate: Weight of the newest iteration in the running correction of each scheme's predicted
+            times; 0 for no correction, so that plans depend on the profile alone.
     """
 
     strategies: tuple[str, ...]
@@ -138,5 +137,5 @@ class PlannerConfig:
 
     @property
     def is_search(self) -> bool:
-        """Whether strategies are looked for anew for each batch."""
+        """Whether the planner searches for a strategy for each batch."""
         return self.strategies == SEARCH

@@ -1,8 +1,7 @@
 """The configuration of a training run: one TOML file, one table per section, one dataclass per table.
 
-Each section stands in the file of its name. What a section accepts is what its dataclass declares; unknown
-keys are errors. Values are checked when a section is constructed, so a configuration that exists is a valid
-one. Knobs of the planner's algorithms are not here: the core owns those.
+A section's dataclass declares its keys; unknown keys are errors. Constructing a section checks its values, so
+every instance is valid. The options of the planner's algorithms belong to the core (`hydraulis.Planner`).
 """
 
 import dataclasses
@@ -24,15 +23,15 @@ from hydraulis.config.planner import PlannerConfig
 from hydraulis.config.train import TrainConfig
 from hydraulis.errors import InvalidInputError
 
-# Without files tokens are bytes, so the embedding must have a row for each.
+# The standard library's tokens are bytes, and the embedding needs a row for each.
 NUM_BYTE_TOKENS = 256
 _PRESET = "preset"
-_WINDOW = "model.sliding_window, up to which attention to whole sequences is the same"
+_WINDOW = "model.sliding_window, because attention here covers whole sequences"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """A whole training run, one attribute per section of its file."""
+    """A training run, one attribute per section of its file."""
 
     model: ModelConfig
     data: DataConfig
@@ -43,13 +42,12 @@ class RunConfig:
     output: OutputConfig
 
     def __post_init__(self) -> None:
-        # Files may hold tokens of any tokenizer: those are compared with the model when they are read.
+        # The tokens of files are compared with the vocabulary when the files are read.
         if not self.data.sources:
             check_at_least("model.vocab_size", self.model.vocab_size, NUM_BYTE_TOKENS)
         if self.model.sliding_window is not None:
             check_at_most("data.max_tokens", self.data.max_tokens, self.model.sliding_window, _WINDOW)
         if self.train.evaluate_every is not None and not self.data.held_out:
-            # Nothing else says what to evaluate on.
             message = (
                 f"train.evaluate_every = {self.train.evaluate_every} evaluates on held-out data, and "
                 "data.held_out = 0 leaves none: set it above 0, such as 0.01, or "
@@ -57,60 +55,60 @@ class RunConfig:
             )
             raise InvalidInputError(message, code="config_value")
         if self.train.stage_layers:
-            # The core knows what a split is, and refuses what is none.
+            # The core checks the split.
             LayerSplit(self.model.num_hidden_layers, stated=self.train.stage_layers)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A configuration, and where it comes from.
+    """A configuration and the origin of each value.
 
     Attributes:
-        config: checked.
-        origins: of every value, by dotted key such as `train.steps`: `default`, `preset NAME`, the path of
-            the file or of a `config.json` (`left out of` one, where it follows from the model's family), or
-            `--set`; of weights that a folder brings `model.path of` one of these.
+        config: The checked configuration.
+        origins: Origin of every value by dotted key, such as `train.steps`: `default`, `preset NAME`, the
+            path of the file or of a `config.json`, `left out of` a `config.json` for a default of the
+            model's family, `--set`, or `model.path of` one of these for the weights of a model's folder.
     """
 
     config: RunConfig
     origins: Mapping[str, str]
 
 
-def _others() -> dict[str, SectionHints]:
-    """Say what there is beside the fields of each section."""
+def _hints() -> dict[str, SectionHints]:
+    """Collect the hints for messages about each section."""
     sections = get_type_hints(RunConfig)
     elsewhere = {
         field.name: name for name, section in sections.items() for field in dataclasses.fields(section)
     }
     preset = f"name a preset, {', '.join(map(repr, PRESETS))}"
-    others = {name: SectionHints(elsewhere=elsewhere) for name in sections}
-    others["model"] = SectionHints(SOURCES, " or ".join(f"model.{key}" for key in SOURCES), elsewhere)
-    others |= {name: SectionHints(remedy=preset, elsewhere=elsewhere) for name in ("planner", "output")}
-    return {"": SectionHints(keys=(_PRESET,), elsewhere=elsewhere), **others}
+    hints = {name: SectionHints(elsewhere=elsewhere) for name in sections}
+    hints["model"] = SectionHints(SOURCES, " or ".join(f"model.{key}" for key in SOURCES), elsewhere)
+    hints |= {name: SectionHints(remedy=preset, elsewhere=elsewhere) for name in ("planner", "output")}
+    return {"": SectionHints(keys=(_PRESET,), elsewhere=elsewhere), **hints}
 
 
-_OTHERS = _others()
+_HINTS = _hints()
 
 
 def load(path: str | Path, overrides: Sequence[str] = (), preset: str | None = None) -> RunConfig:
-    """Read a run configuration; of two layers that give a key the later one counts.
+    """Read a run configuration; a later layer overrides an earlier one.
 
-    The layers are a preset, which the file names by the key `preset` in front of its sections, the file, and
-    the overrides in their order. In the section `model` the key `hf_config` names a `config.json` of Hugging
-    Face, whose values the other keys of the section override; `path` names a whole model folder, from which
-    the parameters come too, as `checkpoint.weights` says then.
+    The layers are a preset (named by the key `preset` before the first section), the file, and the overrides
+    in their order. In the section `model`, `hf_config` names a `config.json` of Hugging Face, whose values
+    the other keys of the section override; `path` names a model's folder, which also has the parameters and
+    sets `checkpoint.weights`.
 
     Args:
-        path: the TOML file.
-        overrides: each `section.key=value`, for example `train.steps=100` (see `read_override`).
-        preset: in place of the one that the file names.
+        path: Path of the TOML file.
+        overrides: Overrides `section.key=value`, such as `train.steps=100` (see `read_override`).
+        preset: Name of a preset that replaces the file's.
 
     Returns:
-        The validated configuration.
+        The checked configuration.
 
     Raises:
-        InvalidInputError: the file cannot be read (code `file_unreadable`), it or an override is not TOML
-            (`config_syntax`), or a key or a value is refused (see `from_table`, `from_hugging_face` and the
+        InvalidInputError: The file cannot be read (code `file_unreadable`), the file or an override is not
+            TOML (`config_syntax`), a key or a value is refused (see `from_table`, `from_hugging_face` and the
             sections), or `train.stage_layers` is no split of the model's layers (`scheme_model_mismatch`).
     """
     return load_with_origins(path, overrides, preset).config
@@ -119,10 +117,10 @@ def load(path: str | Path, overrides: Sequence[str] = (), preset: str | None = N
 def load_with_origins(
     path: str | Path, overrides: Sequence[str] = (), preset: str | None = None
 ) -> LoadedConfig:
-    """Read a run configuration as `load` does, and remember where each value comes from."""
+    """Read a run configuration as `load` does, with the origin of each value."""
     layers = _layers(path, overrides, preset)
     resolve_model(layers)
-    config = from_table(RunConfig, layers.tables, "", _OTHERS)
+    config = from_table(RunConfig, layers.tables, "", _HINTS)
     _refuse_no_source(config, layers)
     return LoadedConfig(config, {name: layers.origin(name) for name in _names()})
 
@@ -130,13 +128,13 @@ def load_with_origins(
 def load_data_section(
     path: str | Path, overrides: Sequence[str] = (), preset: str | None = None
 ) -> DataConfig:
-    """Read the section `data` as `load` does; others may be absent and are not looked into.
+    """Read the section `data` as `load` does; the other sections may be absent and are not checked.
 
     Raises:
-        InvalidInputError: as `load`, for this section and the names of all.
+        InvalidInputError: The section, or the name of another section, is refused as in `load`.
     """
     tables = _layers(path, overrides, preset).tables
-    refuse_unknown_keys(RunConfig, tables, "", _OTHERS[""])
+    refuse_unknown_keys(RunConfig, tables, "", _HINTS[""])
     return from_table(DataConfig, tables.get("data", {}), "data")
 
 
@@ -154,11 +152,11 @@ def _layers(path: str | Path, overrides: Sequence[str], preset: str | None) -> L
 
 
 def _refuse_no_source(config: RunConfig, layers: Layers) -> None:
-    """Refuse an empty list of sources: what is taken in its place must be asked for by name."""
+    """Refuse an explicitly empty list of sources, unless `data.source` is set explicitly too."""
     if not config.data.sources and "data.sources" in layers.origins and "data.source" not in layers.origins:
         message = (
             "data.sources = [] names no files; name some, or set data.source = 'stdlib' for the functions of "
-            "Python's standard library"
+            "the Python standard library"
         )
         raise InvalidInputError(message, code="config_value")
 
@@ -169,7 +167,7 @@ def to_dict(config: RunConfig) -> dict[str, dict[str, object]]:
 
 
 def _kind_of(section: str, key: str) -> object:
-    """Give the declared type of a key, None if there is no such key."""
+    """Return the declared type of a key; None for an unknown key."""
     if section == "model" and key in SOURCES:
         return str
     table = get_type_hints(RunConfig).get(section)

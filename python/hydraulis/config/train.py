@@ -1,4 +1,4 @@
-"""The section `train`: how long a run is, and how it computes."""
+"""The section `train`: the length of a run and its computation."""
 
 import dataclasses
 from typing import Literal
@@ -10,30 +10,30 @@ from hydraulis.errors import InvalidInputError
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """The length of the run and how it computes.
+    """The length of a run, its device and its numerics.
 
     Attributes:
-        steps: the number of iterations.
-        epochs: how often the run goes through the data; its last batch is the rest of the last epoch, or left
-            out where `data.epoch_end` says so. Of `steps` and `epochs` one is given; where both are, the run
-            ends with what is reached first.
-        seed: fixes the initial weights and the order of the documents.
-        device: what ranks compute on: `cpu`, `cuda` with a device for each rank of a node, or `auto`, which
-            is `cuda` where there is any.
-        attention: the kernel that computes attention: `auto` for the best that the device and the type admit,
-            or `flash-attn`, `torch-flash`, `plain` or `cpu-flash`.
-        deterministic: on CUDA, leave out kernels whose results differ from run to run by rounding, which
-            costs some speed; on the CPU there are none.
-        dtype: the type of parameters and activations; gradients are added up, and master parameters kept, in
+        steps: Number of iterations.
+        epochs: Number of passes over the data; the last batch has the rest of the last epoch, or is left out
+            with `data.epoch_end = "drop"`. At least one of `steps` and `epochs` is set; with both, the run
+            ends at whichever comes first.
+        seed: Seed of the initial weights and of the order of documents.
+        device: Device of the ranks: `cpu`, `cuda` with one device for each rank of a node, or `auto`, which
+            is `cuda` if available.
+        attention: Attention kernel: `auto` for the fastest that the device and the type allow, or
+            `flash-attn`, `torch-flash`, `plain` or `cpu-flash`.
+        deterministic: Whether to avoid CUDA kernels whose results differ from run to run by rounding, at
+            some cost in speed; the CPU has no such kernels.
+        dtype: Type of parameters and activations; gradients are accumulated, and master parameters kept, in
             at least float32.
-        stage_layers: layers of each stage of a pipeline, a list for each number of stages that is not to have
-            them shared out by what they cost, such as `[[6, 5, 5], [9, 7]]`.
-        frozen: patterns of parameters that are not trained, by their names in `model.safetensors`, such
-            as `model.embed_tokens.*`; they have neither gradients nor optimizer state.
-        evaluate_every: iterations from one evaluation on the held-out sequences (`data.held_out`) to the
-            next; there is one after the last iteration too; 0 or absent for none.
-        timeout_s: how long a process group waits before it gives up, in seconds.
-        trace_step: the iteration whose timeline is exported, counted from 1, or the last of a shorter run;
+        stage_layers: Layers of each pipeline stage, one list for each number of stages whose layers are not
+            assigned by cost, such as `[[6, 5, 5], [9, 7]]`.
+        frozen: Patterns of parameters that are not trained, by their names in `model.safetensors`, such as
+            `model.embed_tokens.*`; they have neither gradients nor optimizer state.
+        evaluate_every: Iterations between two evaluations on the held-out sequences (`data.held_out`); one
+            more follows the last iteration. 0 or absent for none.
+        timeout_s: Timeout of the process groups in seconds.
+        trace_step: Iteration whose timeline is exported, counted from 1; a shorter run exports its last one.
             0 or absent for none.
     """
 
@@ -66,12 +66,12 @@ class TrainConfig:
             step = getattr(self, name)
             if step is not None:
                 check_at_least(f"train.{name}", step, 0)
-                # So that a file's can be taken back.
+                # 0 cancels the value of a file.
                 object.__setattr__(self, name, step or None)
         check_above("train.timeout_s", self.timeout_s, 0)
 
     @property
     def num_steps(self) -> int:
-        """The number of iterations; of a run that epochs end it is known once its data is (`with_steps`)."""
-        assert self.steps is not None, "with_steps comes first"
+        """Number of iterations; `with_steps` sets it for a run that is limited by epochs alone."""
+        assert self.steps is not None, "with_steps sets steps first"
         return self.steps

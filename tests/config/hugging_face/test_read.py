@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from helpers import refused
 from hydraulis.config.hugging_face.read import from_hugging_face
 from hydraulis.config.model import RopeScaling
 from hydraulis.errors import InvalidInputError
@@ -82,58 +83,58 @@ def test_the_context_before_yarn_is_the_models_unless_it_says_otherwise() -> Non
     assert scaling.original_max_position_embeddings == 1024
 
 
+FAMILIES = "llama, mistral, qwen2, qwen3"
+
+
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "parts"),
     [
-        ({"model_type": "mixtral"}, "model_type = 'mixtral'"),
-        ({"model_type": None}, "the families are llama, mistral, qwen2, qwen3"),
-        ({"architectures": ["LlamaForSequenceClassification"]}, "architectures = 'LlamaForSequence"),
-        (
-            {"architectures": ["GPT2LMHeadModel"]},
-            "'GPT2LMHeadModel' .* not supported: it must be .* of the families llama, mistral, qwen2, qwen3$",
-        ),
+        ({"model_type": "mixtral"}, ["model_type = 'mixtral'"]),
+        ({"model_type": None}, [FAMILIES]),
+        ({"architectures": ["LlamaForSequenceClassification"]}, ["architectures = 'LlamaForSequence"]),
+        ({"architectures": ["GPT2LMHeadModel"]}, ["'GPT2LMHeadModel'", FAMILIES]),
         (
             {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"},
-            "model_type = 'gpt2' .* not supported: the families are llama, mistral, qwen2, qwen3$",
+            ["model_type = 'gpt2'", FAMILIES],
         ),
-        ({"hidden_act": "gelu"}, "hidden_act = 'gelu' .* computes 'silu' alone"),
-        ({"attention_dropout": 0.1}, "attention_dropout = 0.1"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
-        ({"model_type": "mistral", "sliding_window": None, "attention_bias": True}, "attention_bias = true"),
-        ({"model_type": "qwen3", "layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
-        ({"model_type": "mistral", "layer_types": ["linear_attention"]}, "layer_types = 'linear_attention'"),
-        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type = 'dynamic' .* depend on the plan"),
-        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor = 0.5"),
-        ({"rope_scaling": "yarn"}, "must be an object"),
-        ({"logit_scale": 0.5}, "logit_scale = 0.5 .* it is not known"),
+        ({"hidden_act": "gelu"}, ["hidden_act = 'gelu'", "'silu'"]),
+        ({"attention_dropout": 0.1}, ["attention_dropout = 0.1"]),
+        ({"quantization_config": {"bits": 4}}, ["quantization_config"]),
+        ({"partial_rotary_factor": 0.5}, ["partial_rotary_factor = 0.5"]),
+        (
+            {"model_type": "mistral", "sliding_window": None, "attention_bias": True},
+            ["attention_bias = true"],
+        ),
+        ({"model_type": "qwen3", "layer_types": ["full_attention", "sliding_attention"]}, ["layer_types"]),
+        (
+            {"model_type": "mistral", "layer_types": ["linear_attention"]},
+            ["'linear_attention'"],
+        ),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, ["rope_type = 'dynamic'"]),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, ["partial_rotary_factor = 0.5"]),
+        ({"rope_scaling": "yarn"}, ["rope_scaling = 'yarn'", "rope_type"]),
+        ({"logit_scale": 0.5}, ["logit_scale = 0.5"]),
     ],
 )
-def test_what_the_decoder_does_not_compute_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as caught:
+def test_unsupported_fields_are_refused_by_name(changes: dict[str, Any], parts: list[str]) -> None:
+    with refused("model_unsupported", *parts):
         from_hugging_face(LLAMA | changes)
-    assert caught.value.code == "model_unsupported"
 
 
 @pytest.mark.parametrize(
-    ("changes", "code", "message"),
+    ("changes", "code", "part"),
     [
         ({"rope_scaling": {"type": "longrope", "factor": 2.0}}, "config_value", "rope_type = 'longrope'"),
         ({"rope_scaling": YARN | {"mscale": 1.0}}, "config_unknown_key", "key 'mscale'"),
         ({"rope_scaling": {"type": "linear"}}, "config_missing_key", "key 'factor'"),
-        (
-            {"rope_scaling": {"type": "llama3", "factor": 8.0}},
-            "config_value",
-            "rope_type = 'llama3' needs it",
-        ),
+        ({"rope_scaling": {"type": "llama3", "factor": 8.0}}, "config_value", "rope_type = 'llama3'"),
         ({"vocab_size": "320"}, "model_invalid", "vocab_size = '320'"),
         ({"num_key_value_heads": None}, "model_invalid", "num_key_value_heads = null"),
     ],
 )
-def test_values_are_checked_as_those_of_a_run(changes: dict[str, Any], code: str, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as caught:
+def test_values_are_checked_like_a_runs(changes: dict[str, Any], code: str, part: str) -> None:
+    with refused(code, part):
         from_hugging_face(LLAMA | changes)
-    assert caught.value.code == code
 
 
 @pytest.mark.parametrize("name", ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"])

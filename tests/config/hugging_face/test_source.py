@@ -60,14 +60,13 @@ def test_a_name_on_the_hub_gets_the_command_that_downloads_it(
         return str(refusal.value)
 
     said = refused()
-    assert said.startswith(
-        f"model.path = 'Qwen/Qwen3-0.6B' must be a folder on this machine, and there is no {tmp_path}/Qwen/"
-    )
+    assert "model.path = 'Qwen/Qwen3-0.6B'" in said
+    assert f"{tmp_path}/Qwen/" in said
     assert "hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B" in said
     for elsewhere in ("base", "./Qwen/Qwen3-0.6B", f"{tmp_path}/base", "a/b/c"):
         assert "hf download" not in refused(f"model.path={elsewhere}")
     (tmp_path / "Qwen/Qwen3-0.6B").mkdir(parents=True)
-    assert "Qwen3-0.6B/config.json' must be a file that can be read" in refused()
+    assert "Qwen3-0.6B/config.json'" in refused()
     write_model(tmp_path / "Qwen/Qwen3-0.6B")
     assert load(file).checkpoint.weights == "Qwen/Qwen3-0.6B"
 
@@ -121,7 +120,7 @@ def test_a_later_layer_says_where_the_parameters_are(tmp_path: Path) -> None:
     assert load(path, ["checkpoint.weights=there", f"model.path={tmp_path}"]).checkpoint.weights == str(
         tmp_path
     )
-    # What takes the shape alone still draws the parameters anew.
+    # `hf_config` sets the shape alone: the parameters are random.
     assert not load(path, [f"model.hf_config={tmp_path}/config.json"]).checkpoint.weights
 
     text = path.read_text()
@@ -143,7 +142,7 @@ def test_a_model_folder_and_a_config_json_in_one_file_are_refused(tmp_path: Path
     with pytest.raises(InvalidInputError, match=r"hf_config = 'config\.json' both describe") as refusal:
         load(path)
     assert refusal.value.code == "config_value"
-    # An override says what is meant.
+    # An override removes the contradiction.
     assert load(path, [f"model.path={tmp_path}"]).checkpoint.weights == str(tmp_path)
 
 

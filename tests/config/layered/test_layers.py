@@ -3,46 +3,40 @@ from pathlib import Path
 import pytest
 
 from config.run_file import MINIMAL, field_names, write
+from helpers import refused
 from hydraulis import Cluster
 from hydraulis.config.layered.layers import PRESETS
 from hydraulis.config.run import load, load_with_origins
-from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.planning.run_schemes import named_strategies
 
 
 def test_a_section_that_is_no_table_is_refused_even_with_an_override(tmp_path: Path) -> None:
     text = "train = 3\n" + MINIMAL.replace("[train]\nsteps = 10\n", "")
-    with pytest.raises(InvalidInputError, match=r"train = 3 .* must be a table") as refusal:
+    with refused("config_value", "train = 3 ", "a table"):
         load(write(tmp_path, text), ["train.steps=1"])
-    assert refusal.value.code == "config_value"
 
 
 def test_a_syntax_error_names_the_file_and_the_line(tmp_path: Path) -> None:
     path = write(tmp_path, "[train]\nsteps = 10\nseed = = 3\n")
-    with pytest.raises(InvalidInputError, match=r"run.toml.* line 3") as refusal:
+    with refused("config_syntax", path, "line 3"):
         load(path, [])
-    assert refusal.value.code == "config_syntax"
-    assert str(path) in str(refusal.value)
 
 
 def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_bytes(b"# \xff\n" + MINIMAL.encode())
-    with pytest.raises(InvalidInputError, match="must be TOML in UTF-8") as refusal:
+    with refused("config_syntax", path, "UTF-8"):
         load(path, [])
-    assert refusal.value.code == "config_syntax"
 
 
 @pytest.mark.parametrize("name", ["absent.toml", "."])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    with pytest.raises(InvalidInputError, match="must be a file that can be read") as refusal:
+    with refused("file_unreadable", path):
         load(path, [])
-    assert refusal.value.code == "file_unreadable"
-    assert str(path) in str(refusal.value)
 
 
-def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
+def test_each_value_has_its_origin(tmp_path: Path) -> None:
     text = 'preset = "laptop"\n' + MINIMAL.replace('[output]\ndirectory = "runs/test"', "")
     path = write(tmp_path, text)
     loaded = load_with_origins(path, ["train.seed=3", "data.sequences_per_batch=5"])
@@ -53,7 +47,7 @@ def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
         "train.seed": "--set",
         "train.epochs": "default",
         "data.sequences_per_batch": "--set",
-        # It was taken out by what says the same.
+        # The alternative key removed it.
         "data.tokens_per_batch": "default",
     }
     assert {name: loaded.origins[name] for name in wanted} == wanted
@@ -78,13 +72,11 @@ def test_checkpoints_that_a_preset_asks_for_are_taken_back_by_0(tmp_path: Path) 
 
 
 def test_a_preset_is_one_of_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="preset = 'big' must be one of 'laptop'") as refusal:
+    with refused("config_value", "preset = 'big'", "'laptop', 'node', 'nodes'"):
         load(write(tmp_path), preset="big")
-    assert str(refusal.value).endswith("; choose one")
-    with pytest.raises(InvalidInputError, match=r"; choose one; did you mean 'laptop'\?$"):
+    with refused("config_value", "preset = 'Labtop'", "did you mean 'laptop'?"):
         load(write(tmp_path), preset="Labtop")
-    assert refusal.value.code == "config_value"
-    with pytest.raises(InvalidInputError, match="preset = 3"):
+    with refused("config_value", "preset = 3"):
         load(write(tmp_path, "preset = 3\n" + MINIMAL))
-    # What is asked for on the command line counts.
+    # The command line overrides the file.
     assert load(write(tmp_path, "preset = 3\n" + MINIMAL), preset="laptop").train.steps == 10

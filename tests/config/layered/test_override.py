@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from config.run_file import write
+from helpers import refused
 from hydraulis.config.run import load
 from hydraulis.config.train import TrainConfig
-from hydraulis.errors import InvalidInputError
 
 
 def test_overrides_replace_and_add_keys(tmp_path: Path) -> None:
@@ -25,22 +25,20 @@ def test_an_override_may_hold_an_equals_sign(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("override", "part"),
     [
-        ("train.steps", "must be section.key=value"),
-        ("steps=3", "must be section.key=value"),
-        (".steps=3", "must be section.key=value"),
-        ("train.=3", "must be section.key=value"),
-        ("train.steps=", "must have a value as TOML has it"),
-        ('output.directory="runs', "must have a value as TOML has it"),
-        ("train.steps=3\nseed=4", "must hold one value"),
+        ("train.steps", "section.key=value"),
+        ("steps=3", "section.key=value"),
+        (".steps=3", "section.key=value"),
+        ("train.=3", "section.key=value"),
+        ("train.steps=", "TOML"),
+        ('output.directory="runs', "TOML"),
+        ("train.steps=3\nseed=4", "one value"),
     ],
 )
-def test_refuses_what_is_no_override(tmp_path: Path, override: str, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as refusal:
+def test_a_text_of_another_form_is_refused(tmp_path: Path, override: str, part: str) -> None:
+    with refused("config_syntax", repr(override)[1:-1].split("\\n")[0], part):
         load(write(tmp_path), [override])
-    assert refusal.value.code == "config_syntax"
-    assert repr(override)[1:-1].split("\\n")[0] in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -57,9 +55,8 @@ def test_a_word_in_place_of_another_type_is_refused_with_the_type(
     tmp_path: Path, override: str, wanted: str
 ) -> None:
     key, _, value = override.partition("=")
-    with pytest.raises(InvalidInputError, match=f"^{key} = '{value}' is .* must be {wanted};") as refusal:
+    with refused("config_value", f"{key} = '{value}' ", wanted):
         load(write(tmp_path), [override])
-    assert refusal.value.code == "config_value"
 
 
 @pytest.mark.parametrize(
@@ -87,6 +84,5 @@ def test_a_string_needs_no_quotes(tmp_path: Path, override: str, value: object) 
 
 
 def test_a_choice_without_quotes_is_refused_with_the_choices(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"train\.dtype = 'int8' must be one of") as refusal:
+    with refused("config_value", "train.dtype = 'int8'", "'float32'"):
         load(write(tmp_path), ["train.dtype=int8"])
-    assert refusal.value.code == "config_value"

@@ -5,6 +5,7 @@ from typing import Literal
 
 import pytest
 
+from helpers import refused
 from hydraulis.config.layered.table import from_table
 from hydraulis.errors import InvalidInputError
 
@@ -72,71 +73,69 @@ def test_none_stands_for_an_absent_optional_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "code", "message"),
+    ("table", "parts"),
     [
-        ({"cuont": 3}, "config_unknown_key", r"'cuont' in section \[tree\] .* did you mean 'count'"),
-        ({"zzz": 3}, "config_unknown_key", "the keys are count, flag, ratio"),
-        ({"leaf": {"txt": 3}}, "config_unknown_key", r"section \[tree.leaf\] .* did you mean 'text'"),
-        ({"count": 3.0}, "config_value", "tree.count = 3.0 is a float and must be an integer"),
-        ({"count": True}, "config_value", "tree.count = true is a boolean and must be an integer"),
-        (
-            {"count": "3"},
-            "config_value",
-            "tree.count = '3' is a string and must be an integer; leave the quotes out",
-        ),
-        ({"flag": 1}, "config_value", "tree.flag = 1 is an integer and must be a boolean"),
-        (
-            {"ratio": "1"},
-            "config_value",
-            "tree.ratio = '1' is a string and must be a float; leave the quotes out",
-        ),
-        ({"ratio": False}, "config_value", "tree.ratio = false is a boolean"),
-        ({"choice": "up"}, "config_value", "tree.choice = 'up' must be one of 'left', 'right'"),
-        ({"choice": 1}, "config_value", "tree.choice = 1"),
-        ({"pair": 0.5}, "config_value", "tree.pair = 0.5 .* must be an array of 2 values; write"),
-        ({"pair": [0.5]}, "config_value", "tree.pair = .* must be an array of 2 values"),
-        ({"pair": [0.5, "x"]}, "config_value", r"tree.pair\[1\] = 'x'"),
-        ({"names": ["a", 2]}, "config_value", r"tree.names\[1\] = 2 .* must be a string"),
-        ({"names": "ab"}, "config_value", "tree.names = 'ab' .* must be an array"),
-        ({"limit": "x"}, "config_value", "tree.limit = 'x' is a string and must be an integer; write it so"),
-        ({"count": {"a": [True]}}, "config_value", r"tree.count = { a = \[true\] } is a table"),
-        ({"count": date(2026, 1, 2)}, "config_value", "tree.count = 2026-01-02 is a date and"),
-        ({"leaf": 3}, "config_value", "tree.leaf = 3 .* must be a table"),
+        ({"cuont": 3}, ["'cuont' in section [tree]", "'count'"]),
+        ({"zzz": 3}, ["count, flag, ratio"]),
+        ({"leaf": {"txt": 3}}, ["section [tree.leaf]", "'text'"]),
     ],
 )
-def test_refuses_what_does_not_match(table: dict[str, object], code: str, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as refusal:
+def test_an_unknown_key_is_refused(table: dict[str, object], parts: list[str]) -> None:
+    with refused("config_unknown_key", *parts):
         from_table(Tree, MINIMAL | table, "tree")
-    assert refusal.value.code == code
 
 
 @pytest.mark.parametrize(
-    ("table", "message"),
+    ("table", "parts"),
     [
-        ({"leaf": LEAF}, r"'count' in section \[tree\] is missing"),
-        ({"count": 3, "leaf": {}}, r"'text' in section \[tree.leaf\] is missing"),
-        ({"count": 3}, r"'text' in section \[tree.leaf\] is missing"),
+        ({"count": 3.0}, ["tree.count = 3.0 ", "a float", "an integer"]),
+        ({"count": True}, ["tree.count = true ", "a boolean", "an integer"]),
+        ({"count": "3"}, ["tree.count = '3' ", "a string", "an integer", "quotes"]),
+        ({"flag": 1}, ["tree.flag = 1 ", "an integer", "a boolean"]),
+        ({"ratio": "1"}, ["tree.ratio = '1' ", "a string", "a float", "quotes"]),
+        ({"ratio": False}, ["tree.ratio = false ", "a boolean"]),
+        ({"choice": "up"}, ["tree.choice = 'up' ", "'left', 'right'"]),
+        ({"choice": 1}, ["tree.choice = 1"]),
+        ({"pair": 0.5}, ["tree.pair = 0.5 ", "an array of 2 values"]),
+        ({"pair": [0.5]}, ["tree.pair = ", "an array of 2 values"]),
+        ({"pair": [0.5, "x"]}, ["tree.pair[1] = 'x'"]),
+        ({"names": ["a", 2]}, ["tree.names[1] = 2 ", "a string"]),
+        ({"names": "ab"}, ["tree.names = 'ab' ", "an array", "['ab']"]),
+        ({"limit": "x"}, ["tree.limit = 'x' ", "a string", "an integer"]),
+        ({"count": {"a": [True]}}, ["tree.count = { a = [true] } ", "a table"]),
+        ({"count": date(2026, 1, 2)}, ["tree.count = 2026-01-02 ", "a date"]),
+        ({"leaf": 3}, ["tree.leaf = 3 ", "a table"]),
     ],
 )
-def test_refuses_a_table_without_a_required_key(table: dict[str, object], message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as refusal:
+def test_a_value_of_another_type_is_refused(table: dict[str, object], parts: list[str]) -> None:
+    with refused("config_value", *parts):
+        from_table(Tree, MINIMAL | table, "tree")
+
+
+@pytest.mark.parametrize(
+    ("table", "parts"),
+    [
+        ({"leaf": LEAF}, ["'count' in section [tree]"]),
+        ({"count": 3, "leaf": {}}, ["'text' in section [tree.leaf]"]),
+        ({"count": 3}, ["'text' in section [tree.leaf]"]),
+        ({}, ["'count' in section [tree]", "'text' in section [tree.leaf]"]),
+    ],
+)
+def test_a_missing_required_key_is_refused(table: dict[str, object], parts: list[str]) -> None:
+    with refused("config_missing_key", *parts):
         from_table(Tree, table, "tree")
-    assert refusal.value.code == "config_missing_key"
 
 
 @pytest.mark.parametrize(("section", "name"), [("tree", "tree"), ("", "the run configuration")])
-def test_refuses_what_is_no_table(section: str, name: str) -> None:
-    with pytest.raises(InvalidInputError, match=rf"^{name} = 3 .* must be a table") as refusal:
+def test_a_section_of_another_type_is_refused(section: str, name: str) -> None:
+    with refused("config_value", f"{name} = 3 ", "a table"):
         from_table(Tree, 3, section)
-    assert refusal.value.code == "config_value"
 
 
-def test_names_the_top_of_the_file() -> None:
-    with pytest.raises(
-        InvalidInputError, match=r"^section 'leav' in the run configuration .* did you mean 'leaf'"
-    ):
+def test_an_unknown_name_of_the_file_is_a_section_or_a_key() -> None:
+    with refused("config_unknown_key", "section 'leav'", "'leaf'"):
         from_table(Tree, MINIMAL | {"leav": {}}, "")
-    with pytest.raises(InvalidInputError, match=r"^key 'leav' in the run configuration .*the keys are "):
+    with refused("config_unknown_key", "key 'leav'", "the keys are "):
         from_table(Tree, MINIMAL | {"leav": 3}, "")
 
 
@@ -144,31 +143,21 @@ def test_values_are_left_to_the_dataclass() -> None:
     assert math.isnan(from_table(Leaf, {"text": "x", "number": math.nan}, "leaf").number)
 
 
-def test_what_is_refused_is_told_at_once_in_the_order_of_the_table() -> None:
+def test_all_errors_are_reported_together_in_the_order_of_the_table() -> None:
     table = {"cuont": 3, "ratio": "1", "choice": "up", "leaf": {"text": 1, "nmber": 1.0}, "flga": True}
     with pytest.raises(InvalidInputError) as refusal:
         from_table(Tree, table, "tree")
-    told = str(refusal.value).split("; also: ")
-    assert [text.partition(";")[0].partition(" and must")[0] for text in told] == [
-        "key 'cuont' in section [tree] is unknown",
-        "key 'flga' in section [tree] is unknown",
-        "tree.ratio = '1' is a string",
-        "tree.choice = 'up' must be one of 'left', 'right'",
-        "key 'nmber' in section [tree.leaf] is unknown",
-        "tree.leaf.text = 1 is an integer",
-    ]
-    # As of the first.
+    names = ["'cuont'", "'flga'", "tree.ratio", "tree.choice", "'nmber'", "tree.leaf.text"]
+    texts = str(refusal.value).split("; also: ")
+    assert [name in text for name, text in zip(names, texts, strict=True)] == [True] * len(names)
+    # The code of the first.
     assert refusal.value.code == "config_unknown_key"
 
 
-def test_all_missing_keys_of_a_section_are_named_unless_one_is_there_misspelt() -> None:
-    with pytest.raises(InvalidInputError) as refusal:
-        from_table(Tree, {}, "tree")
-    assert str(refusal.value) == (
-        "key 'count' in section [tree] is missing and has no default; set it; also: "
-        "key 'text' in section [tree.leaf] is missing and has no default; set it"
-    )
-    with pytest.raises(InvalidInputError, match=r"^keys 'a', 'b' in section .* are missing .*; set them$"):
+def test_missing_keys_are_reported_unless_an_unknown_one_may_be_a_misspelling() -> None:
+    with refused("config_missing_key", "'a', 'b' in section [pair]"):
         from_table(Pair, {}, "pair")
-    with pytest.raises(InvalidInputError, match=r"^key 'aa' in section .pair. is unknown; [^;]*$"):
+    with pytest.raises(InvalidInputError) as refusal:
         from_table(Pair, {"aa": 1}, "pair")
+    assert refusal.value.code == "config_unknown_key"
+    assert "missing" not in str(refusal.value)

@@ -1,1 +1,1 @@
-"""Model configurations of Hugging Face: read, written, and named by a path."""
+"""A model's `config.json` of Hugging Face: reading, writing, and the keys that name one."""

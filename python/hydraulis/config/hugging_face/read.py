@@ -1,8 +1,8 @@
 """Reads a model's shape from the `config.json` of a Hugging Face checkpoint.
 
-Four dense families are known. A model that is trained as something else than it is would be wrong without a
-sign of it, so nothing is passed over in silence: a field that changes what the model computes must have the
-value that the decoder has, and a field that is not known is refused by name.
+Four dense families are supported. Training a model with another architecture than its own would fail
+silently, so every field is checked: a field that affects the computation must have the decoder's value, and
+an unknown field is refused by name.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ _FIXED: dict[str, dict[str, Any]] = {
     },
     "qwen3": {"mlp_bias": False, "qk_norm": True},
 }
-"""By `model_type`: what the family's code does, whatever config.json says."""
+"""By `model_type`: fields that the family's code in transformers fixes."""
 
 _DEFAULTS: dict[str, Any] = {
     "head_dim": None,
@@ -41,7 +41,7 @@ _DEFAULTS: dict[str, Any] = {
     "tie_word_embeddings": False,
     "rope_theta": 10000.0,
 }
-"""What transformers 5.23 takes where config.json says nothing."""
+"""Defaults of transformers 5.23 for absent fields."""
 
 _FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
     "mistral": {"num_key_value_heads": 8, "sliding_window": 4096},
@@ -55,7 +55,7 @@ _FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 MODEL_CONFIG = "config.json"
-"""In the folder of a model."""
+"""Name of the file in a model's folder."""
 POSITIONS = "max_position_embeddings"
 _REQUIRED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 
@@ -64,7 +64,7 @@ _MODEL = tuple(
     for field in dataclasses.fields(ModelConfig)
     if field.name not in ("rope_theta", "rope_scaling")
 )
-"""The fields that a `ModelConfig` takes as they are."""
+"""Fields that a `ModelConfig` has under the same name."""
 
 _ONLY: dict[str, Any] = {
     "attention_dropout": 0.0,
@@ -73,7 +73,7 @@ _ONLY: dict[str, Any] = {
     "partial_rotary_factor": 1.0,
     "quantization_config": None,
 }
-"""Fields with the one value that the decoder computes."""
+"""Fields with the single value that the decoder supports."""
 
 _WITHOUT_EFFECT = frozenset(
     {
@@ -99,9 +99,9 @@ _WITHOUT_EFFECT = frozenset(
         "use_cache",
     }
 )
-"""Fields that do not change what the decoder computes."""
+"""Fields without effect on the decoder's computation."""
 
-_LOOKED_AT = frozenset(
+_CHECKED = frozenset(
     {
         "layer_types",
         "rope_parameters",
@@ -110,20 +110,19 @@ _LOOKED_AT = frozenset(
         "use_sliding_window",
     }
 )
-"""Fields that have a check of their own."""
+"""Fields with a check of their own."""
 
 
 def from_hugging_face(source: str | Path | Fields) -> ModelConfig:
     """Read the shape of a Llama, Mistral, Qwen2 or Qwen3 model.
 
     Args:
-        source: the path of a `config.json`, or what is in it.
+        source: Path of a `config.json`, or its fields.
 
     Raises:
-        InvalidInputError: the file cannot be read (code `file_unreadable`) or is not JSON (`config_syntax`),
-            the model is of another family or has a field that the decoder does not compute
-            (`model_unsupported`), or a field is missing or out of its range (`model_invalid`,
-            `config_value`).
+        InvalidInputError: The file cannot be read (code `file_unreadable`) or is not JSON (`config_syntax`),
+            the model has another family or a field that the decoder does not support (`model_unsupported`),
+            or a field is missing or out of its range (`model_invalid`, `config_value`).
     """
     given = source if isinstance(source, Mapping) else _read(Path(source))
     family = given.get("model_type")
@@ -135,7 +134,7 @@ def from_hugging_face(source: str | Path | Fields) -> ModelConfig:
     _check_layers(fields)
     _check_required(fields)
     fields = {"num_key_value_heads": fields["num_attention_heads"]} | fields
-    # Where the family does not say otherwise, attention_bias is that of all four maps.
+    # Unless the family fixes it, attention_bias applies to all four projections.
     fields = {"attention_output_bias": fields["attention_bias"]} | fields | _FIXED[family]
     fields["sliding_window"] = _window(fields)
     rope_theta, rope_scaling = _rope(fields)
@@ -144,10 +143,10 @@ def from_hugging_face(source: str | Path | Fields) -> ModelConfig:
 
 
 def stated_fields(path: str | Path) -> frozenset[str]:
-    """Name the fields of a model's shape that its `config.json` states; the others follow from its family.
+    """Return the names of the fields in a `config.json`; the other fields have defaults of the family.
 
     Raises:
-        InvalidInputError: as `from_hugging_face`.
+        InvalidInputError: The file is refused as in `from_hugging_face`.
     """
     given = _read(Path(path))
     rope = given.get("rope_parameters") or {}
@@ -156,16 +155,16 @@ def stated_fields(path: str | Path) -> frozenset[str]:
 
 
 def read_max_positions(path: str | Path) -> int | None:
-    """Give the tokens of the longest sequence that a `config.json` states; None if it states none.
+    """Read the maximum sequence length in tokens from a `config.json`; None if absent.
 
     Raises:
-        InvalidInputError: the file cannot be read (code `file_unreadable`) or is not JSON (`config_syntax`).
+        InvalidInputError: The file cannot be read (code `file_unreadable`) or is not JSON (`config_syntax`).
     """
     return max_positions(_read(Path(path)))
 
 
 def max_positions(fields: Fields) -> int | None:
-    """Give the tokens of the longest sequence that the fields of a `config.json` state, if they do."""
+    """Return the maximum sequence length in tokens from the fields of a `config.json`; None if absent."""
     stated = fields.get(POSITIONS)
     return stated if type(stated) is int else None
 
@@ -175,7 +174,7 @@ def _read(path: Path) -> Fields:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         message = (
-            f"model configuration '{path}' must be a file that can be read "
+            f"model configuration '{path}' cannot be read "
             f"({describe_read_error(path, error)}); check the path"
         )
         raise InvalidInputError(message, code="file_unreadable") from error
@@ -197,13 +196,13 @@ def _check_fixed(given: Fields, family: str) -> None:
 def _check_known(fields: Fields) -> None:
     for name, value in fields.items():
         if name in _ONLY and value != _ONLY[name]:
-            _refuse(name, value, f"the decoder computes {as_toml(_ONLY[name])} alone")
-        if name not in _WITHOUT_EFFECT and name not in _LOOKED_AT and name not in (*_MODEL, *_ONLY):
-            _refuse(name, value, "it is not known; remove it if it changes nothing that is computed")
+            _refuse(name, value, f"the decoder supports only {as_toml(_ONLY[name])}")
+        if name not in _WITHOUT_EFFECT and name not in _CHECKED and name not in (*_MODEL, *_ONLY):
+            _refuse(name, value, "it is unknown; remove it if it does not affect the computation")
 
 
 def _check_layers(fields: Fields) -> None:
-    """Refuse heads of another kind (a classifier has the same fields) and attention of another kind."""
+    """Refuse models with another head, such as a classifier, and layers with another attention."""
     for name in fields.get("architectures") or ():
         if not name.endswith("ForCausalLM"):
             limit = f"it must be a causal language model, ...ForCausalLM, of the families {', '.join(_FIXED)}"
@@ -211,11 +210,11 @@ def _check_layers(fields: Fields) -> None:
     kinds = ("full_attention",) if _window(fields) is None else ("full_attention", "sliding_attention")
     for kind in fields.get("layer_types") or ():
         if kind not in kinds:
-            _refuse("layer_types", kind, f"a layer of it may be {' or '.join(kinds)}")
+            _refuse("layer_types", kind, f"a layer may be {' or '.join(kinds)}")
 
 
 def _window(fields: Fields) -> int | None:
-    """Give the tokens that attention sees; Qwen's window lies idle unless use_sliding_window is true."""
+    """Return the attention window in tokens; Qwen ignores it unless use_sliding_window is true."""
     return None if fields.get("use_sliding_window") is False else fields.get("sliding_window")
 
 
@@ -227,7 +226,7 @@ def _check_required(fields: Fields) -> None:
 
 
 def _rope(fields: Fields) -> tuple[float, RopeScaling | None]:
-    """Give theta and the scaling, from `rope_parameters` (transformers 5) or the two fields before it."""
+    """Return theta and the scaling from `rope_parameters` (transformers 5) or the two older fields."""
     given = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
     if not isinstance(given, Mapping):
         _refuse("rope_scaling", given, "it must be an object with a rope_type")
@@ -235,11 +234,13 @@ def _rope(fields: Fields) -> tuple[float, RopeScaling | None]:
     parameters.pop("type", None)
     theta = parameters.pop("rope_theta")
     if parameters.pop("partial_rotary_factor", 1.0) != 1.0:
-        _refuse("partial_rotary_factor", given["partial_rotary_factor"], "whole heads are turned")
+        _refuse("partial_rotary_factor", given["partial_rotary_factor"], "whole heads are rotated")
     if parameters["rope_type"] == "default":
         return theta, None
     if parameters["rope_type"] == "dynamic":
-        limit = "its frequencies depend on the longest sequence at hand, so the loss would depend on the plan"
+        limit = (
+            "its frequencies depend on the longest sequence of a batch, so the loss would depend on the plan"
+        )
         _refuse("rope_type", "dynamic", limit)
     if parameters["rope_type"] == "yarn":
         parameters = {"original_max_position_embeddings": fields.get("max_position_embeddings")} | parameters

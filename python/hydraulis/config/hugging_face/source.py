@@ -1,4 +1,4 @@
-"""What the keys `path` and `hf_config` of the section `model` stand for: a shape, and parameters."""
+"""Resolves the keys `path` and `hf_config` of the section `model` to a shape and initial weights."""
 
 import dataclasses
 from pathlib import Path
@@ -14,14 +14,14 @@ SOURCES = ("path", "hf_config")
 
 
 def resolve_model(layers: Layers) -> None:
-    """Replace the two keys by the shape that they name, which the section's other keys override, in place.
+    """Replace the two keys in place by the model's shape, which the section's other keys override.
 
-    A `path` is a whole model folder, so `checkpoint.weights` names it then.
+    `path` is a whole model folder, so it also sets `checkpoint.weights`.
 
     Raises:
-        InvalidInputError: A key is no string or two keys describe the model (code `config_value`), `path` is
-            no folder but may be a model's name on the Hub (`file_unreadable`), or `from_hugging_face` refuses
-            the shape.
+        InvalidInputError: A key is not a string or two keys describe the model (code `config_value`), `path`
+            is no folder but may be a model's name on the Hub (`file_unreadable`), or `from_hugging_face`
+            refuses the shape.
     """
     section = layers.tables.get("model")
     if not isinstance(section, dict):
@@ -57,12 +57,12 @@ def _take_folder(section: dict[str, Any], checkpoint: dict[str, Any]) -> None:
 
 
 def _refuse_name_of_hub(path: str) -> None:
-    """Refuse what other tools would fetch; of other paths it is said where config.json is read."""
+    """Refuse a name that other tools would download; reading config.json refuses other missing paths."""
     remedy = hub_remedy(path)
     if remedy:
         message = (
-            f"model.path = {path!r} must be a folder on this machine, and there is no "
-            f"{Path(path).absolute()}; check the path{remedy}"
+            f"model.path = {path!r} must be a local folder, and {Path(path).absolute()} "
+            f"does not exist; check the path{remedy}"
         )
         raise InvalidInputError(message, code="file_unreadable")
 

@@ -1,4 +1,4 @@
-"""Writes a model's shape as the `config.json` of a Hugging Face model: the way back of hugging_face.py."""
+"""Writes a model's shape as the `config.json` of a Hugging Face model, the inverse of read.py."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.text.values import as_toml
 
-_AS_THEY_ARE = (
+_SAME_NAME = (
     "vocab_size",
     "hidden_size",
     "intermediate_size",
@@ -19,8 +19,8 @@ _AS_THEY_ARE = (
     "initializer_range",
     "tie_word_embeddings",
 )
-_OF_FAMILIES = ("attention_bias", "attention_output_bias", "mlp_bias", "qk_norm", "sliding_window")
-"""In which the families differ."""
+_FAMILY_FIELDS = ("attention_bias", "attention_output_bias", "mlp_bias", "qk_norm", "sliding_window")
+"""Fields in which the families differ."""
 
 _ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
@@ -33,29 +33,29 @@ _SCALING = {
     "llama3": ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"),
     "yarn": ("factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor"),
 }
-"""By `rope_type`: the fields that the type has."""
+"""By `rope_type`: the fields of the type."""
 
 
 def to_hugging_face(model: ModelConfig, max_positions: int) -> dict[str, Any]:
     """Describe a model so that transformers computes the same.
 
-    The family is the first that has the model's biases, norms and window: Llama, Mistral, Qwen2 or Qwen3.
-    Rotary scaling is under the names that transformers knew before its release 5, which reads them too.
+    The family is the first of Llama, Mistral, Qwen2 and Qwen3 with the model's biases, norms and window.
+    Rotary scaling has the field names from before transformers 5, which later releases read too.
 
     Args:
-        model: to describe.
-        max_positions: tokens of the longest sequence that it was trained with; a scaling's context counts
-            where it is longer.
+        model: Shape of the model.
+        max_positions: Longest trained sequence in tokens; the context of a rotary scaling replaces it if
+            larger.
 
     Raises:
-        InvalidInputError: no family has these biases, norms and window (code `model_unsupported`).
+        InvalidInputError: No family has these biases, norms and window (code `model_unsupported`).
     """
     family = _family(model)
     config = {
         "architectures": [_ARCHITECTURES[family]],
         "model_type": family,
         "hidden_act": "silu",
-        **{name: getattr(model, name) for name in _AS_THEY_ARE},
+        **{name: getattr(model, name) for name in _SAME_NAME},
         "max_position_embeddings": max(max_positions, _scaled_positions(model)),
         "rope_theta": model.rope_theta,
         "rope_scaling": _rope_scaling(model),
@@ -69,7 +69,7 @@ def to_hugging_face(model: ModelConfig, max_positions: int) -> dict[str, Any]:
         config["sliding_window"] = model.sliding_window
     if family in ("qwen2", "qwen3"):
         config |= {"use_sliding_window": model.sliding_window is not None, "max_window_layers": 0}
-    # The reader is the judge of what the fields mean.
+    # Reading the fields back proves that they describe the model.
     if from_hugging_face(config) != model:
         _refuse(model)
     return config
@@ -100,7 +100,7 @@ def _scaled_positions(model: ModelConfig) -> int:
 
 
 def _refuse(model: ModelConfig) -> None:
-    *most, last = (f"{name} = {as_toml(getattr(model, name))}" for name in _OF_FAMILIES)
+    *most, last = (f"{name} = {as_toml(getattr(model, name))}" for name in _FAMILY_FIELDS)
     message = (
         f"no family of transformers has {', '.join(most)} and {last} together: use the shards of the "
         "checkpoint itself"

@@ -1,1 +1,1 @@
-"""A configuration in layers: preset, file, overrides; tables and TOML."""
+"""Layers of a configuration (preset, file, overrides), and conversion between tables and dataclasses."""

@@ -19,7 +19,7 @@ def read_preset(name: object) -> dict[str, object]:
     """Read the tables of a preset.
 
     Raises:
-        InvalidInputError: there is none of that name (code `config_value`).
+        InvalidInputError: The name is unknown (code `config_value`).
     """
     if name not in PRESETS:
         choices = ", ".join(map(repr, PRESETS))
@@ -31,7 +31,7 @@ def read_preset(name: object) -> dict[str, object]:
 
 
 def preset_text(name: str) -> str:
-    """Return the file of a preset."""
+    """Return the TOML text of a preset."""
     return (files("hydraulis.config") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
 
 
@@ -43,23 +43,23 @@ _ALTERNATIVES = (
     {"model.path", "model.hf_config"},
     {"model.path", "checkpoint.weights"},
 )
-"""Keys of which a configuration has one."""
+"""Alternative keys: a layer that sets one removes the others of earlier layers."""
 
 
 @dataclass(slots=True)
 class Layers:
-    """The tables of all layers so far, and which layer each key comes from.
+    """The merged tables of all layers so far, and the origin of each key.
 
     Attributes:
-        tables: by section, as the TOML parser gives them.
-        origins: by dotted key, such as `train.steps`; what is not there is a default.
+        tables: Tables by section, as the TOML parser returns them.
+        origins: Origin by dotted key, such as `train.steps`; an absent key has its default.
     """
 
     tables: dict[str, object] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
 
     def add(self, tables: Mapping[str, object], origin: str) -> None:
-        """Lay tables over those that are there; whether their keys exist is not asked here."""
+        """Merge tables over the earlier ones; unknown keys are found later, by `from_table`."""
         named = {f"{section}.{key}" for section, table in tables.items() for key in _keys(table)}
         if "checkpoint.weights" in named:
             self._keep_shape()
@@ -72,16 +72,16 @@ class Layers:
             if isinstance(below, dict) and isinstance(table, Mapping):
                 below.update(table)
             elif isinstance(below, dict):
-                # It is refused where the dataclasses are built, as what stands below it would be.
+                # `from_table` refuses the value.
                 self.tables[section] = table
         self.origins |= dict.fromkeys(named, origin)
 
     def origin(self, name: str) -> str:
-        """Say where the value of a key comes from."""
+        """Return the origin of the value of a key."""
         return self.origins.get(name, DEFAULT)
 
     def _keep_shape(self) -> None:
-        """Leave the shape alone of a model's folder: where the parameters are a later layer says."""
+        """Keep the shape of an earlier `model.path` when a later layer sets other weights."""
         section = self.tables.get("model")
         if isinstance(section, dict) and isinstance(section.get("path"), str) and "hf_config" not in section:
             section["hf_config"] = str(Path(section["path"]) / MODEL_CONFIG)
@@ -99,7 +99,7 @@ def read_tables(path: Path) -> dict[str, object]:
     """Read the tables of a TOML file.
 
     Raises:
-        InvalidInputError: it cannot be read (code `file_unreadable`) or is not TOML (`config_syntax`).
+        InvalidInputError: The file cannot be read (code `file_unreadable`) or is not TOML (`config_syntax`).
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

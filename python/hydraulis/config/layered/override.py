@@ -1,7 +1,7 @@
-"""Command-line overrides of single keys: `section.key=value`, the value written as in TOML.
+"""Command-line overrides of single keys: `section.key=value` with a value in TOML.
 
-Where a field takes a string, its quotes may be left out, because a shell takes a pair of them away; where it
-takes a list of strings, so may the brackets, and `;` separates them, as in other options.
+A string needs no quotes, because a shell removes a pair of them. A list of strings needs no brackets; `;`
+separates its items, as in other options.
 """
 
 import tomllib
@@ -13,21 +13,18 @@ from hydraulis.errors import InvalidInputError
 
 
 def read_override(override: str, kind_of: Callable[[str, str], object]) -> dict[str, object]:
-    """Read one override, as the table of a layer.
-
-    Whether the section and the key exist is not asked here: the dataclasses decide that for all layers alike.
+    """Parse one override into the tables of a layer; unknown keys are found later, by `from_table`.
 
     Args:
-        override: for example `train.steps=100` or `output.directory=runs/first`.
-        kind_of: gives the declared type of a key of a section; None if there is no such key.
+        override: Override such as `train.steps=100` or `output.directory=runs/first`.
+        kind_of: Function from a section and a key to the declared type; None for an unknown key.
 
     Returns:
-        The table. A word that is no TOML is a string there, also where the field takes none: what refuses it
-        knows the key, and the type that is wanted.
+        The tables. A bare word is a string even for a key of another type; `from_table` then refuses it with
+        the key and the declared type.
 
     Raises:
-        InvalidInputError: it is not of that form, or its quotes or brackets are not TOML (code
-            `config_syntax`).
+        InvalidInputError: The override has another form, or its value is not TOML (code `config_syntax`).
     """
     name, equals, text = override.partition("=")
     section, dot, key = name.strip().partition(".")
@@ -46,14 +43,14 @@ def _value(text: str, kind: object, override: str) -> object:
         if any(map(_is_string_list, members)):
             return [part.strip() for part in text.split(";") if part.strip()]
         if _only_strings(members) or _is_word(text):
-            # So that the refusal names the choices, the type that is wanted, or the keys that there are.
+            # `from_table` refuses a wrong word with the choices, the type or the keys.
             return text
     value = _parsed(text, override)
     return [value] if isinstance(value, str) and _is_list(members, value) else value
 
 
 def _members(kind: object) -> tuple[object, ...]:
-    """Give what a declared type allows: types, and the choices of a `Literal` themselves."""
+    """Return the alternatives of a declared type: types, and the values of a `Literal`."""
     if get_origin(kind) in (UnionType, Union):
         return tuple(member for part in get_args(kind) for member in _members(part))
     return get_args(kind) if get_origin(kind) is Literal else (kind,)
@@ -64,7 +61,7 @@ def _only_strings(members: tuple[object, ...]) -> bool:
 
 
 def _is_word(text: str) -> bool:
-    """Tell whether a value is neither TOML nor meant to be, as its quotes, brackets or lines would say."""
+    """Check whether a value is a bare word: not TOML, and without lines or braces."""
     try:
         tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
@@ -73,7 +70,7 @@ def _is_word(text: str) -> bool:
 
 
 def _is_string_list(kind: object) -> bool:
-    """Tell whether a type is a tuple of any number of strings, or of choices among them."""
+    """Check whether a type is a tuple of any number of strings or string literals."""
     if get_origin(kind) is not tuple:
         return False
     element, *rest = get_args(kind)
@@ -90,11 +87,9 @@ def _parsed(text: str, override: str) -> Any:
     try:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError as error:
-        message = (
-            f"override '{override}' must have a value as TOML has it ({error}); correct what follows the '='"
-        )
+        message = f"override '{override}' must have a TOML value ({error}); correct the text after '='"
         raise InvalidInputError(message, code="config_syntax") from error
     if len(parsed) != 1:
-        message = f"override '{override}' must hold one value; give every key its own override"
+        message = f"override '{override}' must have one value; write one override for each key"
         raise InvalidInputError(message, code="config_syntax")
     return parsed["value"]

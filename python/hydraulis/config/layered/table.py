@@ -1,12 +1,12 @@
 """Builds frozen dataclasses from parsed TOML tables.
 
 A table must match its dataclass: an unknown key, a missing key and a value of another type are errors that
-name the section and the key. Only two conversions are made: an array becomes a tuple, and an integer is
-taken where a float is declared. Which values are sensible is not known here: every dataclass checks its own
-in `__post_init__`.
+name the section and the key. There are two conversions: an array becomes a tuple, and an integer becomes a
+float where a float is declared. Every dataclass checks the ranges of its values in `__post_init__`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from types import MappingProxyType, NoneType, UnionType
@@ -28,19 +28,17 @@ from hydraulis.text.values import as_toml
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 T = TypeVar("T", bound="DataclassInstance")
 
 
 class SectionHints(NamedTuple):
-    """What there is beside the fields of a section, for messages.
+    """Facts about a section beyond its fields, for messages.
 
     Attributes:
-        keys: that may stand in it too: whoever reads the file has replaced them by then.
-        remedy: what gives the keys that it must have, in place of setting them.
-        elsewhere: by key, the section of the file that has it.
+        keys: Valid keys that are no fields, because the reader of the file replaces them.
+        remedy: Another way to set the required keys, such as a preset.
+        elsewhere: Section of each key of the whole file.
     """
 
     keys: tuple[str, ...] = ()
@@ -49,11 +47,11 @@ class SectionHints(NamedTuple):
 
 
 HintsBySection: TypeAlias = Mapping[str, SectionHints]
-"""By section of the file."""
+"""Hints by the name of a section; the empty name is the whole file."""
 
 _WHOLE = "the run configuration"
-_NO_OTHERS: HintsBySection = {}
-_NOTHING = SectionHints()
+_NO_HINTS: HintsBySection = {}
+_NO_SECTION_HINTS = SectionHints()
 
 _TYPE_NAMES: dict[object, str] = {
     bool: "a boolean",
@@ -65,16 +63,16 @@ _TYPE_NAMES: dict[object, str] = {
 }
 
 
-def from_table(cls: type[T], table: object, section: str, others: HintsBySection = _NO_OTHERS) -> T:
+def from_table(cls: type[T], table: object, section: str, hints: HintsBySection = _NO_HINTS) -> T:
     """Build `cls` from a parsed TOML table, and the dataclasses nested in it from its sub-tables.
 
     A sub-table that is absent counts as empty, so that its defaults apply and its required keys are named.
 
     Args:
-        cls: the dataclass to build.
-        table: what the TOML parser gave for this section.
-        section: the dotted name of the section, for messages; empty for the whole file.
-        others: what there is beside the fields of a section, for messages.
+        cls: The dataclass to build.
+        table: Value of the section from the TOML parser.
+        section: Dotted name of the section, for messages; empty for the whole file.
+        hints: Facts about the sections beyond their fields, for messages.
 
     Returns:
         The instance, checked by its own constructor.
@@ -86,46 +84,44 @@ def from_table(cls: type[T], table: object, section: str, others: HintsBySection
     if not isinstance(table, Mapping):
         raise _type_error(table, section or _WHOLE, "a table")
     kinds, given, typed = _kinds(cls), dict(table), {}
-    beside = others.get(section, _NOTHING)
-    refusals = _ErrorCollector()
-    with refusals.collected():
-        refuse_unknown_keys(cls, given, section, beside)
-        # Behind it: a key that is missing is often there, misspelt.
+    section_hints = hints.get(section, _NO_SECTION_HINTS)
+    errors = _ErrorCollector()
+    with errors.collect():
+        refuse_unknown_keys(cls, given, section, section_hints)
+        # Second: a missing key is often a misspelt one, which is reported first.
         given = {name: {} for name, kind in kinds.items() if is_dataclass(kind)} | given
-        _refuse_missing_keys(cls, given, section, beside.remedy)
+        _refuse_missing_keys(cls, given, section, section_hints.remedy)
     for key, value in given.items():
         if key in kinds:
-            with refusals.collected():
-                typed[key] = _typed(value, kinds[key], _join(section, key), others)
-    refusals.raise_any()
+            with errors.collect():
+                typed[key] = _typed(value, kinds[key], _join(section, key), hints)
+    errors.raise_any()
     return cls(**typed)
 
 
 @cache
 def _kinds(cls: type[T]) -> dict[str, Any]:
-    """Give the types of a dataclass's fields; kept, because reports read a line for each step."""
+    """Return the types of a dataclass's fields; cached, because reports read one table for each step."""
     return get_type_hints(cls)
 
 
-def refuse_unknown_keys(
-    cls: type[T], table: Mapping[str, object], section: str, beside: SectionHints
-) -> None:
-    """Refuse keys that the dataclass lacks, and name all that may stand there; code as of `from_table`."""
-    refusals, own = _ErrorCollector(), [field.name for field in fields(cls)]
+def refuse_unknown_keys(cls: type[T], table: Mapping[str, object], section: str, hints: SectionHints) -> None:
+    """Refuse keys that the dataclass lacks, with the valid ones in the message; errors as in `from_table`."""
+    errors, own = _ErrorCollector(), [field.name for field in fields(cls)]
     for key in table:
         if key not in own:
-            # Of the whole file: what holds keys is meant for a section, as no key there does.
-            is_section = not section and isinstance(table[key], Mapping) and key not in beside.keys
-            with refusals.collected():
-                raise _unknown_key(key, own, section, "section" if is_section else "key", beside)
-    refusals.raise_any()
+            # In the whole file, an unknown table must be a section: no key of the file has a table.
+            is_section = not section and isinstance(table[key], Mapping) and key not in hints.keys
+            with errors.collect():
+                raise _unknown_key(key, own, section, "section" if is_section else "key", hints)
+    errors.raise_any()
 
 
 def _unknown_key(
-    key: str, own: Sequence[str], section: str, kind: str, beside: SectionHints
+    key: str, own: Sequence[str], section: str, kind: str, hints: SectionHints
 ) -> InvalidInputError:
-    choices = own if kind == "section" else [*beside.keys, *own]
-    near, other = nearest_name(key, choices, cutoff=0.0), beside.elsewhere.get(key)
+    choices = own if kind == "section" else [*hints.keys, *own]
+    near, other = nearest_name(key, choices, cutoff=0.0), hints.elsewhere.get(key)
     remedy = f"did you mean '{near}'?" if other is None else f"it belongs to [{other}]"
     message = (
         f"{kind} '{key}' in {_title(section)} is unknown; {remedy} (the {kind}s are {', '.join(choices)})"
@@ -150,8 +146,8 @@ def _is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _typed(value: object, kind: Any, name: str, others: HintsBySection = _NO_OTHERS) -> object:
-    """Return the value in the declared type of its field, or refuse it."""
+def _typed(value: object, kind: Any, name: str, hints: HintsBySection = _NO_HINTS) -> object:
+    """Convert a value to the declared type of its field, or refuse it."""
     origin = get_origin(kind)
     if origin is UnionType:
         return _optional(value, kind, name)
@@ -160,17 +156,17 @@ def _typed(value: object, kind: Any, name: str, others: HintsBySection = _NO_OTH
     if origin is tuple:
         return _tuple(value, kind, name)
     if isinstance(kind, type) and is_dataclass(kind):
-        return from_table(kind, value, name, others)
+        return from_table(kind, value, name, hints)
     if kind is float and type(value) is int:
         return float(value)
-    # Not isinstance: to Python a bool is an int, but `steps = true` is a mistake.
+    # isinstance would accept a bool as an int, but `steps = true` is a mistake.
     if type(value) is not kind:
         raise _type_error(value, name, _TYPE_NAMES[kind])
     return value
 
 
 def _optional(value: object, kind: Any, name: str) -> object:
-    """Take `X | None`: TOML has no null, but a configuration that was dumped as JSON has."""
+    """Convert `X | None`: TOML has no null, but a configuration saved as JSON has."""
     if value is None:
         return None
     (inner,) = (member for member in get_args(kind) if member is not NoneType)
@@ -204,7 +200,7 @@ def _type_error(value: object, name: str, wanted: str) -> InvalidInputError:
     is_quoted = (
         isinstance(value, str) and wanted in (_TYPE_NAMES[int], _TYPE_NAMES[float]) and _is_number(value)
     )
-    remedy = "leave the quotes out" if is_quoted else "write it so"
+    remedy = "leave the quotes out" if is_quoted else "change its type"
     message = f"{name} = {as_toml(value)} is {found} and must be {wanted}; {remedy}"
     return InvalidInputError(message, code="config_value")
 
@@ -226,25 +222,21 @@ def _title(section: str) -> str:
 
 
 class _ErrorCollector:
-    """Collects refusals that do not follow from each other."""
+    """Collects independent errors, so that one message reports all of them."""
 
     def __init__(self) -> None:
         self._errors: list[InvalidInputError] = []
 
     @contextmanager
-    def collected(self) -> Iterator[None]:
-        """Keep what is refused within the context, and go on behind it."""
+    def collect(self) -> Iterator[None]:
+        """Keep an error of the block and continue after it."""
         try:
             yield
         except InvalidInputError as error:
             self._errors.append(error)
 
     def raise_any(self) -> None:
-        """Raise what was kept, if anything was.
-
-        Raises:
-            InvalidInputError: says all of it; its code is that of the first.
-        """
+        """Raise one error with all messages and the code of the first, if there is any."""
         if not self._errors:
             return
         error, *others = self._errors

@@ -1,4 +1,4 @@
-"""A configuration as TOML, each value with where it comes from; what is printed can be read again."""
+"""Writes a configuration as TOML with the origin of each value; the text can be read again."""
 
 import dataclasses
 import json
@@ -6,27 +6,29 @@ from collections.abc import Mapping, Sequence
 
 from hydraulis.config.run import LoadedConfig, to_dict
 
-# Behind longer lines the origin stands without being aligned.
+# The origins after longer lines are not aligned.
 _WIDEST = 72
-_VOID = "# source is not read: there are sources"
+_UNUSED = "# source is not used: sources are set"
 
 
 def to_toml(loaded: LoadedConfig) -> str:
-    """Return a whole configuration; fields that are absent stand there as comments."""
+    """Return the text of a whole configuration, with absent fields as comments."""
     sections = to_dict(loaded.config)
     return "\n".join(_section(name, table, loaded.origins) for name, table in sections.items())
 
 
 def toml_value(value: object) -> str:
-    """Return a value as TOML writes it.
+    """Return a value in TOML.
 
     Args:
-        value: of strings, numbers, booleans, and sequences and mappings of them; None inside of a mapping is
-            left out.
+        value: String, number, boolean, or a sequence or mapping of these; None in a mapping is left out.
+
+    Raises:
+        TypeError: The value has no form in TOML.
     """
     match value:
         case bool() | str():
-            # DEL is the one character that JSON leaves as it is and TOML does not.
+            # DEL is the one character that TOML escapes and JSON does not.
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case int() | float():
             return repr(value)
@@ -42,7 +44,7 @@ def toml_value(value: object) -> str:
 
 def _section(name: str, table: Mapping[str, object], origins: Mapping[str, str]) -> str:
     lines = [
-        (_VOID if _is_void(name, key, table) else _line(key, value), origins[f"{name}.{key}"])
+        (_UNUSED if _is_unused(name, key, table) else _line(key, value), origins[f"{name}.{key}"])
         for key, value in table.items()
     ]
     ends = [line.rpartition("\n")[2] for line, _ in lines]
@@ -54,8 +56,8 @@ def _section(name: str, table: Mapping[str, object], origins: Mapping[str, str])
     return "".join(f"{line}\n" for line in (f"[{name}]", *aligned))
 
 
-def _is_void(name: str, key: str, table: Mapping[str, object]) -> bool:
-    """Tell whether another key of the section takes the place of this one."""
+def _is_unused(name: str, key: str, table: Mapping[str, object]) -> bool:
+    """Check whether another key of the section replaces this one."""
     return (name, key) == ("data", "source") and bool(table["sources"])
 
 
@@ -63,14 +65,14 @@ def _line(key: str, value: object) -> str:
     if value is None:
         return f"# {key} is absent"
     if isinstance(value, Sequence) and value and isinstance(value[0], Mapping):
-        # A table in one line must stay in it, an array need not.
+        # TOML allows line breaks in an array but not in an inline table.
         inner = "".join(f"    {toml_value(one)},\n" for one in value)
         return f"{key} = [\n{inner}]"
     return f"{key} = {toml_value(value)}"
 
 
 def origins_by_section(loaded: LoadedConfig) -> dict[str, dict[str, str]]:
-    """Return where each value comes from, nested as the configuration is."""
+    """Return the origins of the values by section and key."""
     return {
         section.name: {
             field.name: loaded.origins[f"{section.name}.{field.name}"]
