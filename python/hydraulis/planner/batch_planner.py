@@ -1,4 +1,4 @@
-"""What a run needs of a planner."""
+"""The interface of a planner in a training run."""
 
 from typing import Protocol
 
@@ -11,25 +11,25 @@ Counts = npt.NDArray[np.int64]
 
 
 class BatchPlanner(Protocol):
-    """Plans batches one by one: a `Planner`, or what corrects one as it goes."""
+    """A planner of single batches: `Planner`, or one that corrects its predicted times during a run."""
 
     @property
     def strategies(self) -> list[str]:
-        """What it chooses from."""
+        """The candidate strategies."""
         ...
 
     def plan(self, lengths: Counts, targets: Counts, /) -> Plan:
-        """Plan a batch of these token and target counts."""
+        """Plan a batch; `lengths` and `targets` are the tokens and targets of each sequence, int64 [n]."""
         ...
 
     def check(self, plan: Plan, lengths: Counts, targets: Counts, /) -> list[str]:
-        """Say which promises the plan of this batch breaks."""
+        """Return the guarantees that the plan of this batch violates; an empty list for a valid plan."""
         ...
 
     def timeline(self, plan: Plan, /) -> list[list[Span]]:
-        """Give the predicted timeline of each replica."""
+        """Predict the spans of computation and waiting of each replica."""
         ...
 
     def rank_memory(self, plan: Plan, /) -> list[RankMemory | None]:
-        """Predict what each rank holds at its fullest moment; None without work."""
+        """Predict the peak memory of each rank; None for a rank without work."""
         ...

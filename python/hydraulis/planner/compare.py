@@ -1,4 +1,4 @@
-"""Planners side by side over many batches, each step simulated under the same conditions."""
+"""Comparison of planners: each plans the same batches, and the same simulator runs their plans."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,25 +27,25 @@ from hydraulis.progress import ProgressCallback, ignore_progress
 
 Batch = npt.NDArray[np.int64]
 PARTS = ("compute", "slower_rank", "bubble", "slower_replica", "unused", "transfers")
-# Names that stand for a planner; any other is a strategy.
+# Names of planners; any other name is a strategy.
 PLANNERS = ("static", "list", "search")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonSetup:
-    """What all planners of a comparison plan for, and what their plans run under.
+    """The inputs of all planners, and the conditions of the simulation.
 
     Attributes:
-        profile: of the model.
-        cluster: of all ranks.
-        batches: the lengths of each batch.
-        places: of the same sequences in the data, from 0, for what is refused; None if nobody knows.
-        memory: how micro-batches fit, for every planner.
-        listed: strategies that `list` chooses from; None for those of the profile.
-        slowdowns: for each slow rank how many times as long it takes; no planner knows of them.
-        link: that all planners plan transfers by; None to leave these out.
-        actual_link: that transfers are simulated by, which no planner knows of; None for `link`.
-        network: what carries activations between stages; None if they arrive at once.
+        profile: Cost profile of the model.
+        cluster: Cluster with all ranks.
+        batches: Lengths of each batch.
+        places: Index of each batch's sequences in the data, counted from 0, for messages; None if unknown.
+        memory: Memory rule of micro-batches, for every planner.
+        listed: Strategies of the planner `list`; None for the profile's.
+        slowdowns: Factor of the times of each slow rank; unknown to the planners.
+        link: Link by which all planners predict transfers; None to leave transfers out.
+        actual_link: Link of the simulated transfers, unknown to the planners; None for `link`.
+        network: Network for activations between stages; None for instant messages.
     """
 
     profile: CostProfile
@@ -61,25 +61,25 @@ class ComparisonSetup:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest sequence of all batches."""
+        """Tokens of the longest sequence in all batches."""
         return max(int(batch.max()) for batch in self.batches)
 
 
 @dataclass(slots=True)
 class PlannerUnderTest:
-    """One planner's iterations over the batches.
+    """The simulated iterations of one planner.
 
     Attributes:
-        name: as asked for; of `static` with the strategy that it settled on.
-        iteration_ms: simulated time of each batch, transfers left out.
-        step_ms: the same with what of the transfers is not hidden; without links as long as `iteration_ms`.
-        overlapped_ms: what computation hides of the transfers, by batch.
-        strategies: how often each was chosen.
-        parts_ms: where all ranks' time went, by part, summed over the batches and divided by the ranks:
-            together as long as all steps.
-        stage_memory: for each scheme that was used, of the fullest rank of each stage in all iterations, by
-            what it holds.
-        guess: how far its plans go beyond what the profile has measured; None if they do not.
+        name: Name of the planner; for `static` with its strategy.
+        iteration_ms: Simulated time of each batch in ms, without transfers.
+        step_ms: Simulated time of each batch in ms, with exposed transfers; equal to `iteration_ms` without
+            links.
+        overlapped_ms: Time in ms of each batch's transfers that overlaps with computation.
+        strategies: Number of batches for each chosen strategy.
+        parts_ms: Time of all ranks by part, summed over the batches and divided by the number of ranks; the
+            parts add up to the time of all steps.
+        stage_memory: Memory of the fullest rank of each stage in all iterations, by scheme.
+        guess: Largest extrapolation of its plans beyond the profile's measurements; None without one.
     """
 
     name: str
@@ -93,37 +93,37 @@ class PlannerUnderTest:
 
     @property
     def memory(self) -> RankMemory | None:
-        """What the fullest rank of all iterations holds; None before the first."""
-        of_stages = [memory for stages in self.stage_memory.values() for memory in stages]
-        return max(of_stages, key=_total_bytes, default=None)
+        """Memory of the fullest rank in all iterations; None before the first iteration."""
+        memories = [memory for stages in self.stage_memory.values() for memory in stages]
+        return max(memories, key=_total_bytes, default=None)
 
     @property
     def mean_ms(self) -> float:
-        """The mean step."""
+        """Mean time of a step in ms."""
         return float(np.mean(self.step_ms))
 
     def percentile_ms(self, percent: float) -> float:
-        """The step that so many percent of them do not exceed, by nearest rank."""
+        """Percentile of the steps' times in ms, by nearest rank."""
         return float(np.percentile(self.step_ms, percent, method="inverted_cdf"))
 
     @property
     def utilisation(self) -> float:
-        """The share of all ranks' time in which they compute."""
+        """Share of all ranks' time in computation."""
         return self.parts_ms["compute"] / sum(self.parts_ms.values())
 
     @property
     def transfer_ms(self) -> float:
-        """What transfers add to the mean iteration."""
+        """Mean exposed time of transfers in ms."""
         return float(np.mean(self.step_ms) - np.mean(self.iteration_ms))
 
     @property
     def overlapped_share(self) -> float:
-        """The share of all transfers' time that computation hides; all of it where nothing moves."""
-        exposed, hidden = sum(self.step_ms) - sum(self.iteration_ms), sum(self.overlapped_ms)
-        return hidden / (hidden + exposed) if hidden + exposed > 0 else 1.0
+        """Share of the transfers' time that overlaps with computation; 1 without transfers."""
+        exposed, overlapped = sum(self.step_ms) - sum(self.iteration_ms), sum(self.overlapped_ms)
+        return overlapped / (overlapped + exposed) if overlapped + exposed > 0 else 1.0
 
     def add(self, plan: Plan, run: Simulation) -> None:
-        """Add a plan's iteration."""
+        """Add the simulated iteration of a plan."""
         ranks = plan.cluster.gpus
         self.strategies[plan.strategy] += 1
         self.guess = larger_extrapolation(self.guess, plan.guess)
@@ -143,7 +143,7 @@ def _total_bytes(memory: RankMemory) -> float:
 
 
 def larger_extrapolation(one: Guess | None, other: Guess | None) -> Guess | None:
-    """Give the guess that goes further beyond what was measured."""
+    """Return the larger of two extrapolations; None without any."""
     return max((guess for guess in (one, other) if guess), key=lambda guess: guess.beyond, default=None)
 
 
@@ -153,13 +153,13 @@ def compare(
     """Plan and simulate every batch with every planner.
 
     Args:
-        setting: what they plan for.
-        names: `list`, `search`, `static` (the homogeneous strategy that is best for all batches together),
-            or a strategy as written, which then is kept for all batches.
-        progress: called before each batch with what is done, how many are, and of how many.
+        setting: Inputs of the planners and conditions of the simulation.
+        names: Names of planners: `list`, `search`, `static` (the best homogeneous strategy for all batches
+            together), or a strategy, which is kept for all batches.
+        progress: Callback, called before each batch.
 
     Raises:
-        InvalidInputError: a strategy is none, or does not fit (as `Planner`); a rank or factor is out of
+        InvalidInputError: A strategy is invalid or does not fit (see `Planner`); a rank or a factor is out of
             range (code `argument_invalid`).
         InfeasibleError: The planner's strategies do not admit a sequence of a batch, or no homogeneous
             strategy admits the longest sequence (code `sequence_too_long`).
@@ -169,7 +169,7 @@ def compare(
 
 def _run(name: str, setting: ComparisonSetup, progress: ProgressCallback) -> PlannerUnderTest:
     planner, full_name = _planner(name, setting, progress)
-    contestant = PlannerUnderTest(full_name)
+    planned = PlannerUnderTest(full_name)
     for done, batch in enumerate(setting.batches):
         progress(f"simulating {name}", done, len(setting.batches))
         try:
@@ -181,22 +181,22 @@ def _run(name: str, setting: ComparisonSetup, progress: ProgressCallback) -> Pla
         run = planner.simulate(
             plan, slowdowns=setting.slowdowns, network=setting.network, link=setting.actual_link
         )
-        contestant.add(plan, run)
-    return contestant
+        planned.add(plan, run)
+    return planned
 
 
 def with_batch_number(
     error: InfeasibleError, number: int, batch: Batch, places: Batch | None = None
 ) -> InfeasibleError:
-    """Say in which batch a sequence is too long, and which one of the data it is, if that is known.
+    """Add the number of the batch to an error, and the index of the sequence in the data if known.
 
     Args:
-        error: of the planner.
-        number: of the batch, from 0.
-        batch: its lengths, in tokens.
-        places: of its sequences in the data, from 0.
+        error: Error of the planner.
+        number: Number of the batch, counted from 0.
+        batch: Tokens of each sequence of the batch.
+        places: Index of each sequence in the data, counted from 0.
     """
-    # The planner names the first of the longest.
+    # The error is about the first of the longest sequences.
     longest = int(np.argmax(batch))
     where = ""
     if places is not None:
@@ -205,7 +205,7 @@ def with_batch_number(
 
 
 def _planner(name: str, setting: ComparisonSetup, progress: ProgressCallback) -> tuple[Planner, str]:
-    """Make the planner of a name, and say which strategy `static` stands for."""
+    """Make the planner of a name, with its full name: `static` includes its strategy."""
     strategies: Sequence[str] | Literal["search"] | None
     full_name = name
     match name:
@@ -225,10 +225,10 @@ def _planner(name: str, setting: ComparisonSetup, progress: ProgressCallback) ->
 
 
 def best_static(setting: ComparisonSetup, progress: ProgressCallback = ignore_progress) -> str:
-    """Return the homogeneous strategy under which all batches together are planned to take least.
+    """Return the homogeneous strategy with the least predicted time of all batches together.
 
     Raises:
-        InfeasibleError: none admits the longest sequence (code `sequence_too_long`).
+        InfeasibleError: No strategy admits the longest sequence (code `sequence_too_long`).
     """
     candidates = homogeneous_strategies(setting.profile, setting.cluster)
     comparison = StaticComparison.for_strategies(
@@ -248,9 +248,9 @@ def best_static(setting: ComparisonSetup, progress: ProgressCallback = ignore_pr
 
 
 def homogeneous_strategies(profile: CostProfile, cluster: Cluster) -> list[str]:
-    """Return, for each scheme that fits, as many replicas of it as the cluster has room for."""
+    """Return one strategy per scheme that fits: the most replicas that the cluster has room for."""
     usable = [text for text in profile.schemes if strategy_fits(profile, cluster, f"1x{text}")]
-    # Placement may leave ranks of a node over, so that fewer fit than the ranks alone would say.
+    # Placement may leave ranks of a node unused, so the ranks alone only bound the number of replicas.
     counts = ((text, range(cluster.gpus // Scheme(text).ranks, 0, -1)) for text in usable)
     return [
         next(f"{count}x{text}" for count in most if strategy_fits(profile, cluster, f"{count}x{text}"))
@@ -259,7 +259,7 @@ def homogeneous_strategies(profile: CostProfile, cluster: Cluster) -> list[str]:
 
 
 def strategy_fits(profile: CostProfile, cluster: Cluster, strategy: str) -> bool:
-    """Tell whether a planner takes a strategy: the profile has its schemes, and the cluster room for it."""
+    """Check that the profile has the schemes of a strategy and the cluster has room for it."""
     try:
         Planner(profile, cluster, strategies=[strategy])
     except HydraulisError:

@@ -1,8 +1,7 @@
 """Sequence lengths from a file: text, `.npy` or `.jsonl`.
 
-Every length is checked where its place in the file is still known, so that a mistake is named by its line
-and not by a position in a batch. The longest length that can be planned depends on the profile and the
-cluster: that limit is the planner's.
+Every length is checked while its line is known, so that a message names the line. The planner checks the
+largest length, which depends on the profile and the cluster.
 """
 
 import json
@@ -20,10 +19,10 @@ from hydraulis.files import DECOMPRESS, unreadable_error
 from hydraulis.progress import ProgressCallback, ignore_progress
 from hydraulis.text.paths import describe_json_error
 
-# 19 digits hold every int64; a longer number is out of range whatever it is, and slow to convert.
+# An int64 has at most 19 digits; longer numbers are out of range and slow to convert.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
-_LINES_TOLD = 4096
-# Of these the last ending does not say what is in them.
+_LINES_PER_REPORT = 4096
+# The ending of a compressed file hides its format.
 _COMPRESSED = (".gz", ".zst", ".xz", ".bz2", ".zip")
 
 
@@ -32,21 +31,21 @@ def read_lengths(
 ) -> NDArray[np.int64]:
     """Read the length of every sequence, in the file's order.
 
-    The name's ending says what the file holds: `.npy` a one-dimensional integer array; `.jsonl` one JSON
-    object per line, of which `field` is the length or a list of tokens; anything else one length per line.
+    The name's ending determines the format: `.npy` is a one-dimensional integer array; `.jsonl` has one JSON
+    object per line, whose field is the length or a list of tokens; other files have one length per line.
     Blank lines are skipped.
 
     Args:
-        path: the file.
-        field: the field of each `.jsonl` record; None for the other kinds.
-        progress: called now and then with what is read, how many bytes of it are, and of how many.
+        path: Path of the file.
+        field: Field of each `.jsonl` record; None for other formats.
+        progress: Callback, called with the bytes read so far and in all.
 
     Returns:
-        The lengths, at least one, each at least 1.
+        At least one length, each at least 1, int64 [n].
 
     Raises:
         InvalidInputError: The file cannot be read (code `file_unreadable`), its content is no list of
-            lengths, or `field` is missing, given for another kind of file, or no length in some record
+            lengths, or `field` is missing, given for another format, or no length in some record
             (`data_file_invalid`).
     """
     path = Path(path)
@@ -72,18 +71,18 @@ def map_lengths(
 ) -> NDArray[np.integer[Any]]:
     """Read lengths as `read_lengths` does, but map an `.npy` file into memory instead of reading it.
 
-    The values of a mapped file are not looked at: whoever takes the array checks them.
+    The values of a mapped file are not checked here.
 
     Args:
-        path: the file.
-        field: the field of each `.jsonl` record; None for the other kinds.
-        progress: as for `read_lengths`.
+        path: Path of the file.
+        field: Field of each `.jsonl` record; None for other formats.
+        progress: Callback as in `read_lengths`.
 
     Returns:
-        The lengths; those of an `.npy` file in its own dtype.
+        The lengths; a mapped file keeps its own dtype.
 
     Raises:
-        InvalidInputError: as `read_lengths`.
+        InvalidInputError: The file or the field is refused as in `read_lengths`.
     """
     path = Path(path)
     if path.suffix.lower() != ".npy" or field is not None:
@@ -100,20 +99,19 @@ def map_lengths(
 
 
 def _from_lines(path: Path, field: str | None, progress: ProgressCallback) -> NDArray[np.int64]:
-    # Some editors start a UTF-8 file with a mark, which utf-8-sig skips.
+    # utf-8-sig skips the byte order mark that some editors write.
     with path.open(encoding="utf-8-sig") as lines:
         is_jsonl = path.suffix.lower() == ".jsonl"
-        told = _told(path, lines, progress)
-        lengths = _records(path, told, field) if is_jsonl else _numbers(path, told)
+        reported = _with_progress(path, lines, progress)
+        lengths = _records(path, reported, field) if is_jsonl else _numbers(path, reported)
         return np.fromiter(lengths, dtype=np.int64)
 
 
-def _told(path: Path, lines: TextIO, progress: ProgressCallback) -> Iterator[str]:
-    """Give the lines, and tell how much of the file they are."""
+def _with_progress(path: Path, lines: TextIO, progress: ProgressCallback) -> Iterator[str]:
     size = path.stat().st_size
     for number, line in enumerate(lines):
-        if number % _LINES_TOLD == 0:
-            # Of the bytes below: while lines are read, the text itself says no place. A pipe has none.
+        if number % _LINES_PER_REPORT == 0:
+            # A text file has no position during iteration, but its bytes do. A pipe has none.
             place = lines.buffer.tell() if size else 0
             progress(f"reading the bytes of {path.name}", place, size)
         yield line
@@ -144,8 +142,8 @@ def _record_length(line: str, field: str, place: str) -> int:
     try:
         record = json.loads(line.rstrip())
     except (ValueError, RecursionError) as error:
-        why = describe_json_error(error)
-        message = f'{place} is no JSON ({why}): write one object per line, such as {{"{field}": 512}}'
+        reason = describe_json_error(error)
+        message = f'{place} is no JSON ({reason}): write one object per line, such as {{"{field}": 512}}'
         raise InvalidInputError(message, code="data_file_invalid") from None
     if not isinstance(record, dict):
         message = f'{place} is no JSON object: write one per line, such as {{"{field}": 512}}'
@@ -158,7 +156,7 @@ def _record_length(line: str, field: str, place: str) -> int:
     place = f"{place}, field '{field}'"
     if isinstance(value, list):
         return _in_range(len(value), place)
-    # Not isinstance: to Python a bool is an int.
+    # isinstance would accept a bool.
     if type(value) is not int:
         raise _no_length(place, _shortened(json.dumps(value)))
     return _in_range(value, place)

@@ -1,4 +1,4 @@
-"""The shape of a model as the core takes it: what a cost profile is measured for."""
+"""The shape of a model for the core, and its comparison with the shape of a cost profile."""
 
 import json
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ _NUMBERS = (
 
 
 def build_model_shape(config: ModelConfig) -> ModelShape:
-    """Take from a model's configuration what decides about its cost.
+    """Build the core's shape from the fields of a configuration that affect the cost.
 
     Raises:
-        InvalidInputError: a number is beyond what the core takes (code `model_invalid`).
+        InvalidInputError: A number is beyond the limits of the core (code `model_invalid`).
     """
     fields: dict[str, object] = {name: getattr(config, name) for name in _NUMBERS}
     fields["parameters"] = [
@@ -41,22 +41,25 @@ def build_model_shape(config: ModelConfig) -> ModelShape:
 
 
 def build_layer_split(config: ModelConfig, stage_layers: Sequence[Sequence[int]] = ()) -> LayerSplit:
-    """Give how a model's layers are shared out over stages: by cost, or for some numbers of stages as stated.
+    """Build the assignment of layers to pipeline stages: by cost, or as stated for some numbers of stages.
+
+    Args:
+        config: Shape of the model.
+        stage_layers: Layers of each stage, one list for each number of stages with a stated assignment.
 
     Raises:
-        InvalidInputError: what is stated is no split of the model's layers (code `scheme_model_mismatch`), or
-            the model is beyond what the core takes (`model_invalid`).
+        InvalidInputError: A list is no split of the model's layers (code `scheme_model_mismatch`), or the
+            model is beyond the limits of the core (`model_invalid`).
     """
     head_layers = build_model_shape(config).head_layers
     return LayerSplit(config.num_hidden_layers, head_layers=head_layers, stated=stage_layers)
 
 
 def check_profile(config: RunConfig, profile: CostProfile) -> None:
-    """Refuse a profile whose times and caps are not those of the run; what it does not say is taken.
+    """Refuse a profile of another model, type or assignment of layers; facts that it lacks are accepted.
 
     Raises:
-        InvalidInputError: it was measured with another model, type or split of the layers over stages (code
-            `profile_mismatch`).
+        InvalidInputError: The profile differs from the run (code `profile_mismatch`).
     """
     differing = profile.model and profile.model.difference(build_model_shape(config.model))
     differing = differing or find_split_difference(config, profile)
@@ -73,9 +76,12 @@ def check_profile(config: RunConfig, profile: CostProfile) -> None:
 
 
 def find_split_difference(config: RunConfig, profile: CostProfile) -> tuple[str, str, str] | None:
-    """Give the first scheme whose stages have other layers in a profile: what it is, there and in the run.
+    """Find the first scheme whose stages have other layers in a profile than in the run.
 
-    A profile that does not say has them shared out by cost.
+    A profile without stage layers assigns them by cost.
+
+    Returns:
+        The name of the difference, the profile's layers and the run's; None without a difference.
     """
     by_cost = build_layer_split(config.model)
     split = build_layer_split(config.model, config.train.stage_layers)

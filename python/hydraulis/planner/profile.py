@@ -1,4 +1,4 @@
-"""Cost profiles: a shipped one by its name, or your own from its JSON file."""
+"""Cost profiles by name, path or prediction, and the link rates that a configuration names."""
 
 from pathlib import Path
 
@@ -12,20 +12,20 @@ from hydraulis.planner.profile_document import with_name
 from hydraulis.text.nearest import did_you_mean
 
 _ANALYTIC = "analytic:"
-# Nodes as most are built; of schemes no more than the widest are made.
+# An analytic profile has the schemes that fit such a cluster.
 _CLUSTER = Cluster(gpus=256, gpus_per_node=8)
 
 
 def load_profile(name_or_path: str | Path) -> CostProfile:
-    """Read a preset by its name, or a profile's JSON file by its path; or predict one.
+    """Load a preset by its name or a profile's JSON file by its path, or predict a profile.
 
-    A preset's name wins over a file of the same name; write `./name` for the file.
+    A preset's name has precedence over a file; write `./name` for the file.
 
     Args:
-        name_or_path: one of `CostProfile.presets()`, a path, or `analytic:MODEL:DEVICE[,KIND...]`: MODEL is
-            the path of a `config.json` of Hugging Face or of its folder, or the name of a preset, whose model
-            is taken, DEVICE one of `CostProfile.devices()`, and each KIND a kind of checkpointing that
-            schemes may have, `none` if none is named.
+        name_or_path: One of `CostProfile.presets()`, a path, or `analytic:MODEL:DEVICE[,KIND...]`. MODEL is
+            the path of a Hugging Face `config.json`, the path of its folder, or the name of a preset with
+            the model. DEVICE is one of `CostProfile.devices()`. Each KIND is a kind of activation
+            checkpointing for the schemes, by default `none`.
 
     Returns:
         The profile, checked.
@@ -59,7 +59,7 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
     try:
         return CostProfile.from_json(text)
     except InvalidInputError as error:
-        # The core knows the field but not the file.
+        # The core names the field but not the file.
         message = f"file '{path}': {error}"
         if path.suffix == ".toml":
             message = f"file '{path}' is no cost profile; measure one with hydraulis profile"
@@ -70,7 +70,7 @@ def _preset(name: str) -> CostProfile:
     try:
         return CostProfile.preset(name)
     except InvalidInputError as error:
-        # The core lists the names, and does not compare them.
+        # The core lists the names without the nearest one.
         raise _with_nearest(error, name) from None
 
 
@@ -85,7 +85,7 @@ def _analytic(text: str) -> CostProfile:
     if not (model and device):
         raise _no_name(text, "names no model and device")
     if "" in kinds:
-        raise _no_name(text, "has a KIND without a name")
+        raise _no_name(text, "has an empty KIND")
     twice = next((kind for kind in kinds if kinds.count(kind) > 1), None)
     if twice is not None:
         raise _no_name(text, f"names the KIND '{twice}' twice")
@@ -100,7 +100,7 @@ def _no_name(text: str, why: str) -> InvalidInputError:
 
 
 def _name_of(name_or_path: str) -> str:
-    """Name a model as people do: by preset, by the folder of a `config.json`, or by another file."""
+    """Return a model's name: its preset, the folder of its `config.json`, or the stem of another file."""
     if name_or_path in CostProfile.presets():
         return name_or_path
     path = _config_of(name_or_path).absolute()
@@ -108,7 +108,7 @@ def _name_of(name_or_path: str) -> str:
 
 
 def _config_of(name: str) -> Path:
-    """Take a model's folder for the `config.json` in it."""
+    """Return the path of a model's `config.json`, given the file or its folder."""
     path = Path(name)
     return path / MODEL_CONFIG if path.is_dir() else path
 
@@ -116,7 +116,7 @@ def _config_of(name: str) -> Path:
 def _model(name_or_path: str) -> ModelShape:
     if name_or_path in CostProfile.presets():
         shape = CostProfile.preset(name_or_path).model
-        assert shape is not None  # the core's tests say that every preset has one
+        assert shape is not None  # the core's tests check that every preset has one
         return shape
     model = from_hugging_face(_config_of(name_or_path))
     if model.sliding_window is not None:
@@ -130,20 +130,20 @@ def _model(name_or_path: str) -> ModelShape:
 
 
 def resolve_link_rates(field: str, text: str, profile: CostProfile, cluster: Cluster) -> LinkRates | None:
-    """Give the rates that a text asks for.
+    """Resolve a text to link rates.
 
     Args:
-        field: that the text is the value of, for messages.
-        text: `profile` for what the profile has measured, `none`, or `NODE[,GPU[,MESSAGE]]`.
-        profile: with or without measured links.
-        cluster: to be planned for.
+        field: Name of the key or option with the text, for messages.
+        text: `profile` for the profile's measured links, `none`, or `NODE[,GPU[,MESSAGE]]`.
+        profile: Cost profile, with or without measured links.
+        cluster: Cluster to plan for.
 
     Returns:
-        The rates; None for `none`, for one rank alone, and where the profile has none for the cluster.
+        The rates; None for `none`, for a cluster of one rank, and for a profile without links of the cluster.
 
     Raises:
-        InvalidInputError: The text is none of these (code `config_value`), or the rates that the profile
-            measured are beyond the limits (`argument_invalid`).
+        InvalidInputError: The text is invalid (code `config_value`), or the profile's rates are beyond the
+            limits (`argument_invalid`).
     """
     if text == NO_LINK:
         return None
@@ -154,19 +154,19 @@ def resolve_link_rates(field: str, text: str, profile: CostProfile, cluster: Clu
 
 
 def resolve_network(text: str, profile: CostProfile, rates: LinkRates) -> Network:
-    """Give what carries messages between stages, by the links that a text asks for.
+    """Resolve a text to the network for messages between pipeline stages.
 
     Args:
-        text: as of `resolve_link_rates`.
-        profile: with or without measured links.
-        rates: that the text stands for.
+        text: Text as in `resolve_link_rates`.
+        profile: Cost profile, with or without measured links.
+        rates: Link rates of the text.
 
     Returns:
-        For `profile` the wires that it has measured point to point; where it has none, and for stated rates,
-        wires of the links' rates.
+        For `profile`, the wires that the profile measured point to point; for stated rates, and for a profile
+        without such wires, wires with the rates of the links.
 
     Raises:
-        InvalidInputError: the profile does not say of which model it is (code `profile_invalid`), or what it
-            has measured is no rate or latency (`argument_invalid`).
+        InvalidInputError: The profile does not name its model (code `profile_invalid`), or its measurement is
+            no rate or latency (`argument_invalid`).
     """
     return (Network.measured if text == LINK_FROM_PROFILE else Network.of_profile)(profile, rates)

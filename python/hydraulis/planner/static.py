@@ -1,4 +1,4 @@
-"""What the best static strategy would have needed for the same batches."""
+"""The best static strategy for given batches: one strategy that a whole run would keep."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ from hydraulis.config.kinds import MemoryRule
 
 @dataclass(frozen=True, slots=True)
 class StaticTotal:
-    """One strategy kept for every batch.
+    """A strategy and its predicted time for every batch.
 
     Attributes:
-        strategy: as written.
-        planned_ms: predicted time of all batches together, dispatched and packed by the same planner.
+        strategy: Text of the strategy.
+        planned_ms: Predicted time of all batches in ms, with dispatch and packing by the same planner.
     """
 
     strategy: str
@@ -26,12 +26,12 @@ class StaticTotal:
 
 @dataclass(slots=True)
 class StaticComparison:
-    """Plans every batch under each strategy that could serve a whole run by itself.
+    """Plans every batch under each static strategy and adds up the times.
 
-    A static strategy must admit the longest sequence of the run, not only that of the batch at hand.
+    A static strategy must admit the longest sequence of the run, not only of one batch.
 
     Attributes:
-        longest: tokens of the longest sequence there is.
+        longest: Tokens of the longest sequence of the run.
     """
 
     longest: int
@@ -48,9 +48,9 @@ class StaticComparison:
         link: Link | None = None,
         memory: MemoryRule = "cap",
     ) -> Self:
-        """Compare with those of `strategies` that admit a sequence of `longest` tokens by the memory rule.
+        """Compare the strategies that admit a sequence of `longest` tokens under the memory rule.
 
-        By a link, batches take their steps: iterations, and what of their transfers is not hidden.
+        With a link, the time of a batch includes its exposed transfers.
         """
         comparison = cls(longest)
         for strategy in strategies:
@@ -66,7 +66,7 @@ class StaticComparison:
             self._totals[strategy] += planner.plan(lengths).step_ms
 
     def best(self) -> StaticTotal | None:
-        """Return the strategy of least total time; None if no strategy admits the longest sequence."""
+        """Return the strategy with the least total time; None if no strategy admits the longest sequence."""
         if not self._totals:
             return None
         strategy = min(self._totals, key=lambda name: self._totals[name])
