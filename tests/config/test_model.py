@@ -7,7 +7,6 @@ import pytest
 
 from helpers import at_least, refused
 from hydraulis.config.model import ModelConfig, RopeScaling
-from hydraulis.errors import InvalidInputError
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 100,
@@ -92,19 +91,18 @@ YARN: dict[str, Any] = {"rope_type": "yarn", "factor": 2.0, "original_max_positi
     [
         ({"factor": 0.5}, "rope_scaling.factor = 0.5"),
         ({"low_freq_factor": 0.0}, "rope_scaling.low_freq_factor = 0.0"),
-        ({"high_freq_factor": 1.0}, "rope_scaling.high_freq_factor = 1.0 must be a finite number above 1"),
+        ({"high_freq_factor": 1.0}, "rope_scaling.high_freq_factor = 1.0"),
         ({"beta_slow": -1.0}, "rope_scaling.beta_slow = -1.0"),
         ({"beta_fast": 0.5}, "rope_scaling.beta_fast = 0.5"),
         ({"attention_factor": 0.0}, "rope_scaling.attention_factor = 0.0"),
         ({"original_max_position_embeddings": 0}, "rope_scaling.original_max_position_embeddings = 0"),
-        ({"original_max_position_embeddings": None}, "rope_type = 'yarn' needs it"),
+        ({"original_max_position_embeddings": None}, "rope_type = 'yarn'"),
     ],
 )
 def test_fields_out_of_range_are_refused(changes: dict[str, Any], message: str) -> None:
     RopeScaling(**YARN)
-    with pytest.raises(InvalidInputError, match=message) as caught:
+    with refused("config_value", message):
         RopeScaling(**YARN | changes)
-    assert caught.value.code == "config_value"
 
 
 def test_linear_scaling_needs_no_context() -> None:

@@ -4,9 +4,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import refused
 from hydraulis.data.collate import PADDING_TOKEN, PackedMicroBatch, collate
 from hydraulis.data.tokens import MaskedTokens
-from hydraulis.errors import InvalidInputError
 from hydraulis.model.sequences import IGNORE_INDEX, PackedSequences, Sequences
 
 DOCUMENTS = st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=8)
@@ -121,20 +121,14 @@ def test_a_mask_says_which_tokens_are_targets() -> None:
 
 
 def test_a_mask_of_another_length_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"documents\[0\] has 2 tokens and a mask of 3") as refusal:
+    with refused("micro_batch_invalid", "sequences[0]", "2 tokens", "mask of 3"):
         collate([MaskedTokens(np.array([1, 2]), np.ones(3, dtype=bool))], multiple=1)
-    assert refusal.value.code == "micro_batch_invalid"
 
 
 @pytest.mark.parametrize(
-    ("documents", "multiple", "message"),
-    [
-        ([], 1, "documents has 0"),
-        ([b"a", b""], 1, r"documents\[1\] has 0 tokens"),
-        ([b"a"], 0, "multiple = 0 must be at least 1"),
-    ],
+    ("sequences", "multiple", "part"),
+    [([], 1, "0 entries"), ([b"a", b""], 1, "sequences[1] has 0 tokens"), ([b"a"], 0, "multiple = 0")],
 )
-def test_refuses_what_makes_no_micro_batch(documents: list[bytes], multiple: int, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as refusal:
-        collate(arrays_of(documents), multiple=multiple)
-    assert refusal.value.code == "micro_batch_invalid"
+def test_invalid_arguments_are_refused(sequences: list[bytes], multiple: int, part: str) -> None:
+    with refused("micro_batch_invalid", part):
+        collate(arrays_of(sequences), multiple=multiple)

@@ -1,15 +1,14 @@
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import refused
 from hydraulis.config.data import TooLong
 from hydraulis.data.context_limit import SequenceSlices, slice_documents
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.tokens import count_targets, plain_tokens
-from hydraulis.errors import InvalidInputError
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=12)
 
@@ -71,8 +70,5 @@ def test_where_nothing_is_cut_the_arrays_are_those_of_the_corpus() -> None:
 
 
 def test_too_long_documents_are_refused_if_so_wanted() -> None:
-    with pytest.raises(
-        InvalidInputError, match=r"2 documents are longer .* = 4, the longest has 7"
-    ) as refusal:
+    with refused("sequence_too_long", "2 documents are longer", "= 4, the longest has 7"):
         slice_documents(corpus_of([5, 3, 7]), 4, "refuse")
-    assert refusal.value.code == "sequence_too_long"

@@ -13,7 +13,7 @@ from hydraulis.cli.main import main
 from hydraulis.config.data import DataConfig, RecordFormat, TooLong
 from hydraulis.config.layered.table import from_table
 from hydraulis.data.open import open_sources
-from hydraulis.data.sampling.run_sampler import MOST_EPOCHS
+from hydraulis.data.sampling.run_sampler import MAX_EPOCHS
 from hydraulis.data.sources.prepare import prepare_sources
 
 TEXT = (ROOT / "docs/data.md").read_text(encoding="utf-8")
@@ -61,11 +61,11 @@ def test_every_configuration_alone_can_be_analyzed(capsys: pytest.CaptureFixture
 
 @pytest.mark.usefixtures("_files")
 def test_batches_as_large_as_those_of_the_page_repeat_its_files(capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"more than {MOST_EPOCHS}, as with a file as small as those above and 16,384 tokens" in TEXT
+    assert f"more than {MAX_EPOCHS}, as with a file as small as those above and 16,384 tokens" in TEXT
     for body in at_least(5, [body for body in of_kind("toml") if ".jsonl" in body]):
         Path("data.toml").write_text(body, encoding="utf-8")
         assert main(["analyze", "data.toml", "--count", "1", "--set", "data.index_processes=1"]) == 0
-        assert "data.tokens_per_batch = 16,384: the data, " in capsys.readouterr().err, body
+        assert "data.tokens_per_batch = 16,384: " in capsys.readouterr().err, body
 
 
 def test_the_page_names_every_key_and_choice() -> None:

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from helpers import refused
-from hydraulis import InvalidInputError
 from hydraulis.planner import map_lengths, read_lengths
 
 
@@ -33,54 +32,49 @@ def test_jsonl_field_is_a_length_or_a_list_of_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "part"),
     [
-        ("12\nlong\n", r"line 2 is 'long': a length is a whole number from 1"),
-        ("12\n\n12.0\n", r"line 3 is '12\.0'"),
-        ("1_000\n", r"line 1 is '1_000'"),
-        ("١٢\n", r"line 1 is"),
-        ("3 4\n", r"line 1 is '3 4'"),
-        ("nan\n", r"line 1 is 'nan'"),
-        ("0\n", r"line 1 has length 0: "),
-        ("-7\n", r"line 1 has length -7"),
-        (
-            "67108864\n67108865\n",
-            "line 2 has length 67108865: it must be between 1 and 67,108,864; correct it",
-        ),
-        ("9223372036854775808\n", r"line 1 has length 9223372036854775808"),
-        ("1" * 5000, r"line 1 is '1{40}\.\.\.'"),
-        ("", r"holds 0 lengths, at least 1 is needed"),
-        ("\n \n", r"holds 0 lengths"),
+        ("12\nlong\n", "line 2 is 'long'"),
+        ("12\n\n12.0\n", "line 3 is '12.0'"),
+        ("1_000\n", "line 1 is '1_000'"),
+        ("١٢\n", "line 1 is"),
+        ("3 4\n", "line 1 is '3 4'"),
+        ("nan\n", "line 1 is 'nan'"),
+        ("0\n", "line 1 has length 0: "),
+        ("-7\n", "line 1 has length -7"),
+        ("67108864\n67108865\n", "line 2 has length 67108865: it must be between 1 and 67,108,864"),
+        ("9223372036854775808\n", "line 1 has length 9223372036854775808"),
+        ("1" * 5000, f"line 1 is '{'1' * 40}...'"),
+        ("", "0 lengths"),
+        ("\n \n", "0 lengths"),
     ],
 )
-def test_a_wrong_line_of_text_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_line_of_text_is_named(tmp_path: Path, text: str, part: str) -> None:
     path = tmp_path / "lengths.txt"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(InvalidInputError, match=rf"file '.*lengths\.txt',? {message}") as refusal:
+    with refused("data_file_invalid", path, part):
         read_lengths(path)
-    assert refusal.value.code == "data_file_invalid"
 
 
 @pytest.mark.parametrize(
-    ("array", "message"),
+    ("array", "part"),
     [
-        (np.array([3.0, 4.0]), r"has shape \(2,\) and dtype float64"),
-        (np.array([True]), r"has shape \(1,\) and dtype bool"),
-        (np.ones((2, 2), dtype=np.int64), r"has shape \(2, 2\)"),
-        (np.array(5), r"has shape \(\)"),
+        (np.array([3.0, 4.0]), "shape (2,) and dtype float64"),
+        (np.array([True]), "shape (1,) and dtype bool"),
+        (np.ones((2, 2), dtype=np.int64), "shape (2, 2)"),
+        (np.array(5), "shape ()"),
         (np.array([5, 0, 3]), "element 1 has length 0"),
         (np.array([5, -3], dtype=np.int8), "element 1 has length -3"),
         (np.array([1, 2**63], dtype=np.uint64), "element 1 has length 9223372036854775808"),
-        (np.array([], dtype=np.int64), "holds 0 lengths"),
-        (np.array([5, None], dtype=object), r"is no \.npy array of integers"),
+        (np.array([], dtype=np.int64), "0 lengths"),
+        (np.array([5, None], dtype=object), ".npy"),
     ],
 )
-def test_a_wrong_array_is_named(tmp_path: Path, array: np.ndarray, message: str) -> None:
+def test_a_wrong_array_is_named(tmp_path: Path, array: np.ndarray, part: str) -> None:
     path = tmp_path / "lengths.npy"
     np.save(path, array)
-    with pytest.raises(InvalidInputError, match=rf"file '.*lengths\.npy',? {message}") as refusal:
+    with refused("data_file_invalid", path, part):
         read_lengths(path)
-    assert refusal.value.code == "data_file_invalid"
 
 
 @pytest.mark.parametrize("cut", [0, 5, 40, 130])
@@ -88,62 +82,56 @@ def test_a_broken_npy_is_refused(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "lengths.npy"
     np.save(path, np.arange(1, 9))
     path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(InvalidInputError, match=r"is no \.npy array") as refusal:
+    with refused("data_file_invalid", "is no .npy array"):
         read_lengths(path)
-    assert refusal.value.code == "data_file_invalid"
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "message"),
+    ("text", "part"),
     [
-        ('{"n": 3}\n{"m": 4}\n', "data_file_invalid", r"line 2 has no field 'n', its fields are m: name"),
-        ("{}\n", "data_file_invalid", r"line 1 has no field 'n', its fields are none"),
-        ('{"n": "abc"}\n', "data_file_invalid", r"line 1, field 'n' is \"abc\": a length is a whole number"),
-        ('{"n": 3.0}\n', "data_file_invalid", r"field 'n' is 3\.0"),
-        ('{"n": NaN}\n', "data_file_invalid", r"field 'n' is NaN"),
-        ('{"n": true}\n', "data_file_invalid", r"field 'n' is true"),
-        ('{"n": null}\n', "data_file_invalid", r"field 'n' is null"),
-        ('{"n": []}\n', "data_file_invalid", r"field 'n' has length 0"),
-        ('{"n": -1}\n', "data_file_invalid", r"field 'n' has length -1"),
-        ('{"n": 9223372036854775808}\n', "data_file_invalid", r"field 'n' has length 9223372036854775808"),
-        ("[3]\n", "data_file_invalid", r"line 1 is no JSON object"),
-        ('\n{"n":\n', "data_file_invalid", r"line 2 is no JSON \(Expecting value, column 6\)"),
-        ("[" * 100_000, "data_file_invalid", r"line 1 is no JSON \("),
-        ("\n", "data_file_invalid", "holds 0 lengths"),
+        ('{"n": 3}\n{"m": 4}\n', "line 2 has no field 'n', its fields are m"),
+        ("{}\n", "line 1 has no field 'n', its fields are none"),
+        ('{"n": "abc"}\n', "line 1, field 'n' is \"abc\""),
+        ('{"n": 3.0}\n', "field 'n' is 3.0"),
+        ('{"n": NaN}\n', "field 'n' is NaN"),
+        ('{"n": true}\n', "field 'n' is true"),
+        ('{"n": null}\n', "field 'n' is null"),
+        ('{"n": []}\n', "field 'n' has length 0"),
+        ('{"n": -1}\n', "field 'n' has length -1"),
+        ('{"n": 9223372036854775808}\n', "field 'n' has length 9223372036854775808"),
+        ("[3]\n", "line 1 is no JSON object"),
+        ('\n{"n":\n', "line 2 is no JSON (Expecting value, column 6)"),
+        ("[" * 100_000, "line 1 is no JSON ("),
+        ("\n", "0 lengths"),
     ],
 )
-def test_a_wrong_record_is_named(tmp_path: Path, text: str, code: str, message: str) -> None:
+def test_a_wrong_record_is_named(tmp_path: Path, text: str, part: str) -> None:
     path = tmp_path / "records.jsonl"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(InvalidInputError, match=message) as refusal:
+    with refused("data_file_invalid", path, part):
         read_lengths(path, "n")
-    assert refusal.value.code == code
-    assert str(path) in str(refusal.value)
 
 
 @pytest.mark.parametrize(("name", "field"), [("a.jsonl", None), ("a.txt", "n"), ("a.npy", "n")])
 def test_a_field_goes_with_jsonl_and_nothing_else(tmp_path: Path, name: str, field: str | None) -> None:
     path = tmp_path / name
     path.write_text("{}\n", encoding="utf-8")
-    with pytest.raises(InvalidInputError, match=name) as refusal:
+    with refused("data_file_invalid", name):
         read_lengths(path, field)
-    assert refusal.value.code == "data_file_invalid"
 
 
 @pytest.mark.parametrize(("name", "field"), [("a.jsonl", "n"), ("a.txt", None), ("a.npy", None), (".", None)])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, field: str | None) -> None:
-    with pytest.raises(InvalidInputError, match="check the path") as refusal:
+    with refused("file_unreadable", tmp_path):
         read_lengths(tmp_path / name, field)
-    assert refusal.value.code == "file_unreadable"
 
 
 @pytest.mark.parametrize(("name", "field"), [("a.jsonl", "n"), ("a.txt", None)])
 def test_a_file_that_is_no_text_is_named(tmp_path: Path, name: str, field: str | None) -> None:
     path = tmp_path / name
     path.write_bytes(b"12\n\xff\n")
-    with pytest.raises(InvalidInputError, match="is not UTF-8") as refusal:
+    with refused("file_unreadable", "is not UTF-8"):
         read_lengths(path, field)
-    assert refusal.value.code == "file_unreadable"
 
 
 def test_an_npy_file_is_mapped_as_it_is(tmp_path: Path) -> None:
@@ -164,26 +152,23 @@ def test_other_files_are_read(tmp_path: Path) -> None:
     ("array", "message"),
     [
         (np.array([3.0]), "dtype float64"),
-        (np.ones((2, 2), dtype=np.int64), r"shape \(2, 2\)"),
+        (np.ones((2, 2), dtype=np.int64), "shape (2, 2)"),
         (np.array([], dtype=np.int64), "holds 0 lengths"),
-        (np.array([5, None], dtype=object), r"is no \.npy array"),
+        (np.array([5, None], dtype=object), "is no .npy array"),
     ],
 )
 def test_a_wrong_array_is_not_mapped(tmp_path: Path, array: np.ndarray, message: str) -> None:
     path = tmp_path / "lengths.npy"
     np.save(path, array)
-    with pytest.raises(InvalidInputError, match=message) as refusal:
+    with refused("data_file_invalid", message):
         map_lengths(path)
-    assert refusal.value.code == "data_file_invalid"
 
 
 def test_what_cannot_be_mapped_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="check the path") as refusal:
+    with refused("file_unreadable", tmp_path):
         map_lengths(tmp_path / "missing.npy")
-    assert refusal.value.code == "file_unreadable"
-    with pytest.raises(InvalidInputError, match="no fields") as refusal:
+    with refused("data_file_invalid", "no fields"):
         map_lengths(tmp_path / "lengths.npy", "n")
-    assert refusal.value.code == "data_file_invalid"
 
 
 @pytest.mark.parametrize(("module", "kind"), [("gzip", "gzip"), ("bz2", "bzip2"), ("lzma", "xz")])

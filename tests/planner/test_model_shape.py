@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers import at_least
-from hydraulis import CostProfile, InvalidInputError, LayerSplit, ModelShape, Scheme
+from helpers import at_least, refused
+from hydraulis import CostProfile, LayerSplit, ModelShape, Scheme
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import RunConfig, load
 from hydraulis.planner.model_shape import build_layer_split, build_model_shape, check_profile
@@ -39,12 +39,10 @@ def test_facts_without_a_cost_do_not_change_the_shape() -> None:
 
 def test_a_shape_that_is_none_is_refused_by_field() -> None:
     document = json.loads(build_model_shape(small_config()).to_json())
-    with pytest.raises(InvalidInputError, match="num_key_value_heads is 3") as caught:
+    with refused("model_invalid", "num_key_value_heads is 3"):
         ModelShape.from_json(json.dumps(document | {"num_key_value_heads": 3}))
-    assert caught.value.code == "model_invalid"
-    with pytest.raises(InvalidInputError, match=r"model\.hidden_size") as caught:
+    with refused("profile_invalid", "model.hidden_size"):
         ModelShape.from_json(json.dumps(document | {"hidden_size": "wide"}))
-    assert caught.value.code == "profile_invalid"
 
 
 def test_layers_are_shared_out_by_cost_or_as_stated() -> None:
@@ -59,12 +57,10 @@ def test_layers_are_shared_out_by_cost_or_as_stated() -> None:
     assert by_cost.stated == []
     assert stated != by_cost
     assert stated == build_layer_split(config, [[6, 1], [1, 5, 1]])
-    with pytest.raises(InvalidInputError, match="8 layers") as caught:
+    with refused("scheme_model_mismatch", "8 layers"):
         LayerSplit(7, stated=[[4, 4]])
-    assert caught.value.code == "scheme_model_mismatch"
-    with pytest.raises(InvalidInputError) as caught:
+    with refused("scheme_model_mismatch"):
         LayerSplit(4).stage_layers(Scheme("<pp8>"))
-    assert caught.value.code == "scheme_model_mismatch"
 
 
 CONFIG = """
@@ -112,14 +108,13 @@ def test_a_profile_serves_under_the_split_it_was_measured_with(
 @pytest.mark.parametrize(
     ("measured", "stated", "says"),
     [
-        (None, "[[3, 1]]", r"stage_layers of <pp2> \[2, 2\], and the run has \[3, 1\]"),
-        ([3, 1], "[]", r"stage_layers of <pp2> \[3, 1\], and the run has \[2, 2\]"),
-        ([3, 1], "[[1, 3]]", r"stage_layers of <pp2> \[3, 1\], and the run has \[1, 3\]"),
+        (None, "[[3, 1]]", "stage_layers of <pp2> [2, 2], and the run has [3, 1]"),
+        ([3, 1], "[]", "stage_layers of <pp2> [3, 1], and the run has [2, 2]"),
+        ([3, 1], "[[1, 3]]", "stage_layers of <pp2> [3, 1], and the run has [1, 3]"),
     ],
 )
 def test_that_of_another_split_is_refused(
     tmp_path: Path, measured: list[int] | None, stated: str, says: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match=says) as caught:
+    with refused("profile_mismatch", says):
         check_profile(config_with(tmp_path, stated), profile_under(measured))
-    assert caught.value.code == "profile_mismatch"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers import ROOT, at_least
+from helpers import ROOT, at_least, refused
 from hydraulis import Cluster, CostProfile, InvalidInputError, Link, LinkRates, Network, Planner, Scheme
 from hydraulis._core import Efficiency
 from hydraulis.planner import load_profile
@@ -35,9 +35,8 @@ def test_a_preset_wins_over_a_file_of_its_name(tmp_path: Path, monkeypatch: pyte
 
 
 def test_an_unknown_name_lists_the_presets() -> None:
-    with pytest.raises(InvalidInputError, match=r"'llama-1t': use one of llama-7b-a800 .* path") as refusal:
+    with refused("profile_unknown", "'llama-1t': use one of llama-7b-a800", "path"):
         load_profile("llama-1t")
-    assert refusal.value.code == "profile_unknown"
 
 
 @pytest.mark.parametrize(
@@ -60,26 +59,23 @@ def test_of_what_is_neither_preset_nor_file_the_nearest_preset_is_named(name: st
 @pytest.mark.parametrize("name", ["missing.json", "folder/missing", ""])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    with pytest.raises(InvalidInputError, match="check the path") as refusal:
+    with refused("file_unreadable", f"'{path}'"):
         load_profile(str(path))
-    assert refusal.value.code == "file_unreadable"
-    assert f"'{path}'" in str(refusal.value)
 
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     path = tmp_path / "binary.json"
     path.write_bytes(b"{\xff}")
-    with pytest.raises(InvalidInputError, match=r"binary\.json' .* byte 1 is not UTF-8") as refusal:
+    with refused("file_unreadable", "binary.json'", "byte 1 is not UTF-8"):
         load_profile(path)
-    assert refusal.value.code == "file_unreadable"
 
 
 @pytest.mark.parametrize(
     ("change", "code", "message"),
     [
-        ({"fixed_ms": -1.0}, "profile_invalid", r"mine\.json'.*schemes\[0\] .* fixed_ms is -1"),
-        ({"fixed_ms": "fast"}, "profile_invalid", r"mine\.json'.*schemes\[0\]\.fixed_ms"),
-        ({"margin": 1}, "profile_invalid", r"mine\.json'.*unknown field `margin`"),
+        ({"fixed_ms": -1.0}, "profile_invalid", "schemes[0]"),
+        ({"fixed_ms": "fast"}, "profile_invalid", "schemes[0].fixed_ms"),
+        ({"margin": 1}, "profile_invalid", "`margin`"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_file(
@@ -89,9 +85,8 @@ def test_a_wrong_field_is_named_with_its_file(
     document["schemes"][0] |= change
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(document), encoding="utf-8")
-    with pytest.raises(InvalidInputError, match=message) as refusal:
+    with refused(code, path, message):
         load_profile(path)
-    assert refusal.value.code == code
 
 
 def test_a_missing_coefficient_is_named(tmp_path: Path) -> None:
@@ -99,9 +94,8 @@ def test_a_missing_coefficient_is_named(tmp_path: Path) -> None:
     del document["schemes"][2]["linear_ms_per_token"]
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(document), encoding="utf-8")
-    with pytest.raises(InvalidInputError, match=r"schemes\[2\].*`linear_ms_per_token`") as refusal:
+    with refused("profile_invalid", "schemes[2]", "`linear_ms_per_token`"):
         load_profile(path)
-    assert refusal.value.code == "profile_invalid"
 
 
 def test_the_documented_example_is_a_profile() -> None:
@@ -151,9 +145,8 @@ def test_an_analytic_profile_knows_no_window(tmp_path: Path) -> None:
     layers = {"num_hidden_layers": 2, "num_attention_heads": 8}
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"model_type": "mistral", **shape, **layers}), encoding="utf-8")
-    with pytest.raises(InvalidInputError, match=r"sliding_window = 4096 .* write null") as refusal:
+    with refused("model_unsupported", "sliding_window = 4096", "write null"):
         load_profile(f"analytic:{path}:H100")
-    assert refusal.value.code == "model_unsupported"
 
 
 @pytest.mark.parametrize(
@@ -171,9 +164,8 @@ def test_an_analytic_profile_knows_no_window(tmp_path: Path) -> None:
     ],
 )
 def test_what_names_no_model_or_device_is_refused(name: str, code: str) -> None:
-    with pytest.raises(InvalidInputError) as refusal:
+    with refused(code):
         load_profile(name)
-    assert refusal.value.code == code
 
 
 def test_efficiencies_are_learnt_from_the_profiles_given() -> None:
@@ -225,11 +217,8 @@ def test_the_share_of_the_peak_is_operations_over_what_the_profile_predicts() ->
 def test_a_configuration_is_no_profile(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text("[model]\n", encoding="utf-8")
-    with pytest.raises(
-        InvalidInputError, match="no cost profile; measure one with hydraulis profile"
-    ) as refusal:
+    with refused("profile_invalid", "no cost profile; measure one with hydraulis profile"):
         load_profile(path)
-    assert refusal.value.code == "profile_invalid"
 
 
 def profile(*links: tuple[str, int, float, float], node: int = 8) -> CostProfile:
@@ -286,9 +275,8 @@ def test_rates_are_stated_measured_or_none() -> None:
     )
     assert resolve_link_rates("--link", "none", measured, cluster) is None
     assert resolve_link_rates("--link", "25", measured, Cluster(gpus=1, gpus_per_node=1)) is None
-    with pytest.raises(InvalidInputError, match="--link = 'fast'") as refusal:
+    with refused("config_value", "--link = 'fast'"):
         resolve_link_rates("--link", "fast", measured, cluster)
-    assert refusal.value.code == "config_value"
 
 
 def test_a_link_moves_the_profiles_model() -> None:
@@ -299,9 +287,8 @@ def test_a_link_moves_the_profiles_model() -> None:
     assert plan.moved_bytes is not None
     # Half of 6.7 billion parameters leave each of two nodes, 2 bytes out and 4 back.
     assert plan.moved_bytes == pytest.approx(6.7e9 * 6, rel=0.02)
-    with pytest.raises(InvalidInputError, match=r"cost profile 'made-up' .*add 'model'") as refusal:
+    with refused("profile_invalid", "cost profile 'made-up'", "add 'model'"):
         Link.of_profile(profile(), rates)
-    assert refusal.value.code == "profile_invalid"
 
 
 def test_messages_travel_at_the_links_rates() -> None:

@@ -1,4 +1,4 @@
-"""What the lengths of a data set look like, and how uneven the batches are that are drawn from it."""
+"""The distribution of a data set's lengths, and the imbalance of its batches over equal replicas."""
 
 import json
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ class LengthBin:
     """The sequences of one range of lengths.
 
     Attributes:
-        first: the shortest length of the range.
-        last: the longest one.
-        sequences: in it.
-        tokens: of them.
-        squares: the sum of their squared lengths, to which attention's time is proportional.
+        first: Smallest length of the range.
+        last: Largest length of the range.
+        sequences: Number of sequences.
+        tokens: Number of their tokens.
+        squares: Sum of their squared lengths, to which the time of attention is proportional.
     """
 
     first: int
@@ -37,22 +37,22 @@ class LengthBin:
 
     @property
     def range(self) -> str:
-        """Its lengths, as tables and figures write them."""
+        """Text of the range for tables and figures."""
         return f"{self.first:,}-{self.last:,}" if self.first < self.last else f"{self.first:,}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthStatistics:
-    """Lengths in numbers.
+    """Statistics of the lengths.
 
     Attributes:
-        sequences: there are.
-        tokens: of all.
-        targets: tokens that count in the loss.
-        mean: tokens of a sequence.
-        quantiles: by share, the length that so many sequences do not exceed, by nearest rank.
-        longest: tokens of the longest sequence.
-        bins: whose bounds are powers of two; no empty ones at either end.
+        sequences: Number of sequences.
+        tokens: Number of tokens.
+        targets: Number of targets.
+        mean: Mean tokens of a sequence.
+        quantiles: Quantiles of the lengths in tokens by share, by nearest rank.
+        longest: Tokens of the longest sequence.
+        bins: Histogram with powers of two as bounds, without empty bins at its ends.
     """
 
     sequences: int
@@ -66,22 +66,22 @@ class LengthStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchImbalance:
-    """How uneven batches are when their sequences are dealt out in turn to equal replicas.
+    """The imbalance of batches whose sequences are assigned in turn to equal replicas.
 
-    That is what a plain data-parallel sampler does: as many sequences for each replica, whatever they are.
-    There are no more replicas than half of the batches have sequences: where most batches leave replicas
-    empty, that they are uneven says nothing of lengths. Long sequences leave some empty in a batch of few,
-    which counts.
+    A plain data-parallel sampler assigns in this way: equally many sequences to each replica, regardless of
+    their lengths. The number of replicas is at most the median number of sequences of a batch: with more,
+    most batches would leave replicas empty for lack of sequences. A batch with fewer sequences than that
+    still counts its empty replicas.
 
     Attributes:
-        batches: that were looked at.
-        replicas: to which they were dealt.
-        median_sequences: which half of the batches do not exceed, by nearest rank.
-        sequences: of a batch, in the mean.
-        tokens: of a batch, in the mean.
-        longest: the longest sequence of each batch, in rising order.
-        token_imbalance: by batch, the tokens of the fullest replica over those of the mean one.
-        square_imbalance: by batch, the same of the sums of squared lengths.
+        batches: Number of examined batches.
+        replicas: Number of replicas.
+        median_sequences: Median number of sequences of a batch, by nearest rank.
+        sequences: Mean number of sequences of a batch.
+        tokens: Mean number of tokens of a batch.
+        longest: Tokens of the longest sequence of each batch, in rising order.
+        token_imbalance: Tokens of the fullest replica over those of the mean one, by batch.
+        square_imbalance: The same ratio of the sums of squared lengths, by batch.
     """
 
     batches: int
@@ -95,18 +95,18 @@ class BatchImbalance:
 
     @property
     def replica_limit(self) -> str | None:
-        """Why there are no more replicas; None where sequences would allow more."""
+        """Reason for the number of replicas; None if the sequences would allow more."""
         as_many = self.replicas == self.median_sequences
         return "half of the batches have no more sequences" if as_many else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """What is known of a data set by its lengths.
+    """The analysis of a data set.
 
     Attributes:
-        lengths: in numbers.
-        batches: how uneven they are; None where none were drawn.
+        lengths: Statistics of the lengths.
+        batches: Imbalance of the batches; None without batches.
     """
 
     lengths: LengthStatistics
@@ -118,16 +118,16 @@ class Analysis:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_dict` gave, as JSON.
+        """Read the JSON of `to_dict`.
 
         Raises:
-            ValueError: it is no JSON.
-            TypeError, KeyError: a field is missing, or there is another.
+            ValueError: The text is not JSON.
+            TypeError, KeyError: A field is missing or unknown.
         """
         document = json.loads(text)
         lengths = document["lengths"]
         bins = [LengthBin(**one) for one in lengths["bins"]]
-        # JSON has no keys but strings.
+        # The keys of JSON are strings.
         quantiles = {float(share): length for share, length in lengths["quantiles"].items()}
         batches = document["batches"]
         return cls(
@@ -137,11 +137,11 @@ class Analysis:
 
 
 def compute_length_statistics(lengths: Integers, target_counts: Integers) -> LengthStatistics:
-    """Sum up lengths.
+    """Compute the statistics of lengths.
 
     Args:
-        lengths: tokens of each sequence, at least one, each at least 1.
-        target_counts: targets of each.
+        lengths: Tokens of each sequence, each at least 1, int64 [n] with n at least 1.
+        target_counts: Targets of each sequence, int64 [n].
     """
     values, counts = np.unique(lengths, return_counts=True)
     ranks = np.cumsum(counts)
@@ -160,16 +160,16 @@ def compute_length_statistics(lengths: Integers, target_counts: Integers) -> Len
     )
 
 
-def compute_batch_imbalance(batches: Sequence[Integers], most_replicas: int) -> BatchImbalance:
-    """Deal the sequences of each batch out in turn, and compare the replicas.
+def compute_batch_imbalance(batches: Sequence[Integers], max_replicas: int) -> BatchImbalance:
+    """Assign the sequences of each batch to replicas in turn, and compare the replicas.
 
     Args:
-        batches: the lengths of each, in their order.
-        most_replicas: to which they are dealt; to fewer where most batches have fewer sequences.
+        batches: Tokens of each batch's sequences, in their order.
+        max_replicas: Maximum number of replicas; fewer if most batches have fewer sequences.
     """
     sizes = sorted(len(batch) for batch in batches)
     median = sizes[(len(sizes) - 1) // 2]
-    replicas = min(most_replicas, median)
+    replicas = min(max_replicas, median)
     tokens, squares = [], []
     for batch in batches:
         replica = np.arange(len(batch)) % replicas
@@ -211,19 +211,19 @@ def _over_mean(loads: npt.NDArray[Any]) -> float:
     return float(loads.max() / loads.mean())
 
 
-_MOST_BATCHES = 50
+_MAX_BATCHES = 50
 
 
 def analyze_run(config: RunConfig, data: SequenceSource, replicas: int) -> Analysis:
-    """Look at all lengths, and at the first batches.
+    """Analyse all lengths and the first 50 batches of a run.
 
     Args:
-        config: of the run, its number of steps known.
-        data: that is trained on.
-        replicas: to which plain data parallelism would deal each batch out, if it has so many sequences.
+        config: Configuration of the run with its number of steps.
+        data: Training sequences.
+        replicas: Maximum number of replicas of plain data parallelism.
     """
     sampler = make_sampler(config.data, data, config.train.seed, config.train.epochs)
-    steps = range(min(_MOST_BATCHES, config.train.num_steps))
+    steps = range(min(_MAX_BATCHES, config.train.num_steps))
     return Analysis(
         lengths=compute_length_statistics(data.lengths, data.target_counts),
         batches=compute_batch_imbalance(

@@ -1,9 +1,9 @@
-"""Packs the documents of one micro-batch end to end into the tensors a model takes.
+"""Packs the sequences of one micro-batch end to end into the tensors of a model.
 
-Padding stands at the end only, as a segment of its own: attention never crosses into it, and it is never a
+Padding is only at the end, as a segment of its own: attention never crosses into it, and it is never a
 target.
 
-Legend: T tokens of the packed micro-batch, padding included, t those of them that a rank holds.
+Legend: T tokens of the packed micro-batch with padding, t tokens of them on one rank.
 """
 
 from collections.abc import Sequence
@@ -29,12 +29,11 @@ class PackedMicroBatch:
     """One micro-batch, or a rank's share of it.
 
     Attributes:
-        token_t: the tokens, as int64.
-        target_t: the next token of the same document, as int64; `IGNORE_INDEX` where there is none, or where
-            it does not count.
-        sequences: which of the documents, and of the padding behind them, the tokens belong to.
-        num_tokens: T, of the whole micro-batch.
-        num_targets: how many tokens of the whole micro-batch have a target.
+        token_t: Tokens, int64 [t].
+        target_t: Next token of the same sequence, int64 [t]; `IGNORE_INDEX` for tokens without a target.
+        sequences: Sequences of the tokens, with the padding as the last one.
+        num_tokens: T, the tokens of the whole micro-batch.
+        num_targets: Targets of the whole micro-batch.
     """
 
     token_t: torch.Tensor
@@ -45,79 +44,79 @@ class PackedMicroBatch:
 
 
 class TokenShare(Protocol):
-    """Shares the tokens of a micro-batch out over ranks."""
+    """The assignment of a micro-batch's tokens to context-parallel ranks."""
 
     def share(self, whole: PackedSequences) -> tuple[torch.Tensor, Sequences]:
-        """Give the place of each of this rank's tokens, and the sequences that they belong to."""
+        """Return the index of each of this rank's tokens in the micro-batch, and their sequences."""
 
 
 def collate(
-    documents: Sequence[SequenceTokens],
+    sequences: Sequence[SequenceTokens],
     *,
     multiple: int,
     shared: TokenShare | None = None,
     device: torch.device = CPU,
     attention: AttentionKind = "auto",
 ) -> PackedMicroBatch:
-    """Pack documents end to end, in the given order, pad the end, and take this rank's tokens.
+    """Pack sequences end to end in the given order, pad the end, and take this rank's tokens.
 
     Args:
-        documents: the tokens of each; where a mask goes with them, only those that it names are targets.
-        multiple: the packed length is the next multiple of this.
-        shared: says which tokens are this rank's; None if all are.
-        device: where the micro-batch goes; the host does not wait until it is there.
-        attention: the kernel by which its sequences attend.
+        sequences: Tokens of each sequence; a loss mask restricts their targets.
+        multiple: Divisor of the padded length T.
+        shared: Assignment of the tokens to ranks; None for all tokens.
+        device: Device of the micro-batch; the host does not wait for the copy.
+        attention: Attention kernel of the packed sequences.
 
     Returns:
         The micro-batch.
 
     Raises:
-        InvalidInputError: there is no document, one of them is empty or has a mask of another length, or
+        InvalidInputError: There is no sequence, a sequence is empty or has a mask of another length, or
             `multiple` is less than 1 (code `micro_batch_invalid`).
     """
-    _check(documents, multiple)
-    lengths = [len(document) for document in documents]
+    _check(sequences, multiple)
+    lengths = [len(sequence) for sequence in sequences]
     num_tokens = sum(lengths)
     num_padding = -num_tokens % multiple
     token = np.full(num_tokens + num_padding, PADDING_TOKEN, dtype=np.int64)
-    np.concatenate([plain_tokens(document) for document in documents], out=token[:num_tokens])
+    np.concatenate([plain_tokens(sequence) for sequence in sequences], out=token[:num_tokens])
     segments = (*lengths, num_padding) if num_padding else tuple(lengths)
     whole = PackedSequences.from_lengths(segments, device, attention)
-    index_t, sequences = (slice(None), whole) if shared is None else shared.share(whole)
+    index_t, packed = (slice(None), whole) if shared is None else shared.share(whole)
     return PackedMicroBatch(
         token_t=to_device(torch.from_numpy(token), device)[index_t],
-        target_t=to_device(torch.from_numpy(_targets(token, documents, lengths)), device)[index_t],
-        sequences=sequences,
+        target_t=to_device(torch.from_numpy(_targets(token, sequences, lengths)), device)[index_t],
+        sequences=packed,
         num_tokens=len(token),
-        num_targets=sum(count_targets(document) for document in documents),
+        num_targets=sum(count_targets(sequence) for sequence in sequences),
     )
 
 
 def _targets(
-    token: npt.NDArray[np.int64], documents: Sequence[SequenceTokens], lengths: Sequence[int]
+    token: npt.NDArray[np.int64], sequences: Sequence[SequenceTokens], lengths: Sequence[int]
 ) -> npt.NDArray[np.int64]:
     end = np.cumsum(lengths)
     target = np.full_like(token, IGNORE_INDEX)
     target[: end[-1] - 1] = token[1 : end[-1]]
     target[end - 1] = IGNORE_INDEX
-    for document, stop in zip(documents, end, strict=True):
-        if isinstance(document, MaskedTokens):
-            # A view: what predicts token i stands at place i - 1.
-            target[stop - len(document) : stop - 1][~document.loss_mask[1:]] = IGNORE_INDEX
+    for sequence, stop in zip(sequences, end, strict=True):
+        if isinstance(sequence, MaskedTokens):
+            # Position i - 1 predicts token i; the slice is a view.
+            target[stop - len(sequence) : stop - 1][~sequence.loss_mask[1:]] = IGNORE_INDEX
     return target
 
 
-def _check(documents: Sequence[SequenceTokens], multiple: int) -> None:
-    if not documents:
-        message = "documents has 0 entries and must have at least 1; leave empty micro-batches out"
+def _check(sequences: Sequence[SequenceTokens], multiple: int) -> None:
+    if not sequences:
+        message = "sequences has 0 entries and must have at least 1; leave empty micro-batches out"
         raise InvalidInputError(message, code="micro_batch_invalid")
-    for index, document in enumerate(documents):
-        if len(document) == 0:
-            message = f"documents[{index}] has 0 tokens and must have at least 1; leave the document out"
+    for index, sequence in enumerate(sequences):
+        if len(sequence) == 0:
+            message = f"sequences[{index}] has 0 tokens and must have at least 1; leave the sequence out"
             raise InvalidInputError(message, code="micro_batch_invalid")
-        if isinstance(document, MaskedTokens) and len(document.loss_mask) != len(document):
+        if isinstance(sequence, MaskedTokens) and len(sequence.loss_mask) != len(sequence):
             message = (
-                f"documents[{index}] has {len(document)} tokens and a mask of {len(document.loss_mask)}; "
+                f"sequences[{index}] has {len(sequence)} tokens and a mask of {len(sequence.loss_mask)}; "
                 "give one value for each token"
             )
             raise InvalidInputError(message, code="micro_batch_invalid")

@@ -1,7 +1,6 @@
-"""What becomes of documents that are longer than a sequence may be, and of those that train nothing.
+"""Sequences from documents: the treatment of too long documents and of documents without a target.
 
-Lengths and target counts suffice for it; only where a loss mask goes with the tokens, those of the documents
-that are too long are looked at.
+Lengths and target counts suffice. Only for too long documents with a loss mask, the masks are read.
 """
 
 from dataclasses import dataclass
@@ -18,16 +17,16 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SequenceSlices:
-    """The sequences that documents of one corpus become.
+    """The sequences of one corpus, as slices of its tokens.
 
     Attributes:
-        start: where each starts among the tokens of the corpus.
-        lengths: tokens of each.
-        target_counts: targets of each, at least 1.
-        num_documents: that were looked at.
-        num_too_long: documents longer than the limit.
-        num_lost_tokens: that `truncate` dropped.
-        num_untrained: sequences left out because they hold no target.
+        start: First position of each sequence in the corpus, int64 [n].
+        lengths: Tokens of each sequence, int64 [n].
+        target_counts: Targets of each sequence, at least 1, int64 [n].
+        num_documents: Number of examined documents.
+        num_too_long: Number of documents above the limit.
+        num_lost_tokens: Number of tokens that `truncate` dropped.
+        num_untrained: Number of sequences left out because they have no target.
     """
 
     start: Integers
@@ -44,17 +43,17 @@ def slice_documents(
 ) -> SequenceSlices:
     """Make sequences of at most `max_tokens` tokens from documents.
 
-    A document that is split becomes pieces of `max_tokens` tokens and a last shorter one, one after another;
-    the first token of each piece is predicted by nothing, as that of a document.
+    A split document becomes consecutive pieces of `max_tokens` tokens and a last shorter one. The first token
+    of a piece is not a target, like the first token of a document.
 
     Args:
-        corpus: the documents.
-        max_tokens: the limit, at least 2.
-        too_long: what becomes of a longer document.
-        documents: which of them, in rising order; None for all.
+        corpus: Corpus with the documents.
+        max_tokens: Maximum tokens of a sequence, at least 2.
+        too_long: Treatment of longer documents.
+        documents: Indices of the documents to use, in rising order; None for all.
 
     Raises:
-        InvalidInputError: a document is too long, and that is to be refused (code `sequence_too_long`).
+        InvalidInputError: A document is too long and `too_long` is `refuse` (code `sequence_too_long`).
     """
     start, lengths, targets = corpus.offset[:-1], corpus.lengths, corpus.target_counts
     if documents is not None:
@@ -70,7 +69,7 @@ def slice_documents(
         pieces = np.ones(len(lengths), dtype=np.int64)
         if too_long == "split":
             pieces[long] = -(-lengths[long] // max_tokens)
-        start, lengths, targets = _cut(corpus, start, lengths, targets, pieces, max_tokens)
+        start, lengths, targets = _split(corpus, start, lengths, targets, pieces, max_tokens)
     trained = targets > 0
     untrained = len(trained) - int(np.count_nonzero(trained))
     if untrained:
@@ -86,20 +85,20 @@ def slice_documents(
     )
 
 
-def _cut(
+def _split(
     corpus: Corpus, start: Integers, lengths: Integers, targets: Integers, pieces: Integers, max_tokens: int
 ) -> tuple[Integers, Integers, Integers]:
-    """Cut each document into so many pieces; what is beyond the last one is lost."""
+    """Split each document into its number of pieces; tokens beyond the last piece are dropped."""
     document = np.repeat(np.arange(len(lengths)), pieces)
     number = np.arange(len(document)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     piece_start = start[document] + number * max_tokens
     piece_length = np.minimum(lengths[document] - number * max_tokens, max_tokens)
     piece_targets = targets[document]
-    cut = np.flatnonzero(lengths[document] > max_tokens)
+    split = np.flatnonzero(lengths[document] > max_tokens)
     if corpus.loss_mask_T is None:
-        piece_targets[cut] = piece_length[cut] - 1
+        piece_targets[split] = piece_length[split] - 1
     else:
-        for index in cut:
+        for index in split:
             first = int(piece_start[index])
             inside = corpus.loss_mask_T[first + 1 : first + int(piece_length[index])]
             piece_targets[index] = np.count_nonzero(inside)

@@ -1,8 +1,9 @@
-"""Documents as tokens: all of them end to end in one array, and where each of them starts.
+"""Documents as tokens: one array with all of them end to end, and the start of each.
 
-The arrays are in memory, or files that are mapped: then a document is read when it is asked for. They are
-read-only, and documents are handed out as views, never copied. A corpus does not know where documents come
-from, how long a sequence may be, nor which tokens follow which in training.
+The arrays are in memory or mapped from files, and read-only. Documents are views of them, never copies. A
+corpus does not depend on the documents' files, the maximum length of a sequence or the order of training.
+
+Legend: T tokens of the whole corpus.
 """
 
 import hashlib
@@ -25,18 +26,18 @@ class Corpus:
     """Documents as tokens.
 
     Attributes:
-        token_T: the tokens of all documents, one after the other, of any integer dtype.
-        offset: where each document starts, as int64, and behind the last one the number of tokens.
-        loss_mask_T: as bool, which tokens count in the loss when they are predicted; None if all do.
-        left_out: how much was left out on the way here, by what it is; for the account of a run.
-        first_broken: where the first records stand that were left out as broken, and what is wrong there.
-        known_lengths: those that `offset` gives, where they are at hand; else they are computed.
-        known_target_counts: the number of targets of each document, likewise.
-        known_fingerprint: of the tokens, likewise; computing it reads all of them.
-        known_largest_token: where it was seen on the way here; never computed.
+        token_T: Tokens of all documents, end to end, any integer dtype [T].
+        offset: Start of each document, and T at the end, int64 [documents + 1].
+        loss_mask_T: Whether each token is a target, bool [T]; None if every token is one.
+        left_out: Number of left-out items by kind, for the report of a run.
+        first_broken: Places and causes of the first broken records that were left out.
+        known_lengths: Tokens of each document if stored; else computed from `offset`.
+        known_target_counts: Targets of each document if stored; else computed.
+        known_fingerprint: Fingerprint if stored; else computed from all tokens.
+        known_largest_token: Largest token if known; never computed.
 
     Raises:
-        InvalidInputError: there is no document (code `corpus_empty`), or the arrays do not fit together
+        InvalidInputError: There is no document (code `corpus_empty`), or the arrays contradict each other
             (`data_file_invalid`).
     """
 
@@ -70,10 +71,10 @@ class Corpus:
         return len(self.offset) - 1
 
     def read(self, index: int) -> SequenceTokens:
-        """Return the tokens of one document, as a read-only view, with their mask if there is one.
+        """Return the tokens of one document as a read-only view, with the loss mask if there is one.
 
         Raises:
-            IndexError: there is no such document.
+            IndexError: The index is out of range.
         """
         if not 0 <= index < len(self):
             message = f"document {index} must be one of the {len(self)} in the corpus; count them from 0"
@@ -81,19 +82,19 @@ class Corpus:
         return self.slice(int(self.offset[index]), int(self.offset[index + 1]))
 
     def slice(self, start: int, stop: int) -> SequenceTokens:
-        """Return tokens by their places among all of the corpus, as `read` does."""
+        """Return the tokens from position `start` to before `stop` of the corpus, as `read` does."""
         tokens = self.token_T[start:stop]
         return tokens if self.loss_mask_T is None else MaskedTokens(tokens, self.loss_mask_T[start:stop])
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """The number of tokens of each document."""
+        """Number of tokens of each document, int64 [documents]."""
         known = self.known_lengths
         return _read_only(np.diff(self.offset) if known is None else known)
 
     @cached_property
     def target_counts(self) -> npt.NDArray[np.int64]:
-        """The number of targets of each document: its first token is predicted by nothing."""
+        """Number of targets of each document, int64 [documents]; a first token is never a target."""
         if self.known_target_counts is not None:
             return _read_only(self.known_target_counts)
         if self.loss_mask_T is None:
@@ -103,7 +104,7 @@ class Corpus:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The SHA-256 of the tokens, of where they are cut and of what counts, the same on every machine."""
+        """SHA-256 of the tokens, the offsets and the loss mask, equal on every machine."""
         if self.known_fingerprint is not None:
             return self.known_fingerprint
         digest = hashlib.sha256(self.token_T.astype(self.token_T.dtype.newbyteorder("<")).tobytes())
@@ -112,13 +113,13 @@ class Corpus:
             digest.update(self.loss_mask_T.tobytes())
         return digest.hexdigest()
 
-    def unigram_entropy(self, most_tokens: int = 1 << 24) -> float:
-        """The loss, in nats, of a model that knows how often each token occurs and nothing more.
+    def unigram_entropy(self, max_tokens: int = 1 << 24) -> float:
+        """Compute the entropy of the token frequencies in nats: the loss of the best model without context.
 
         Args:
-            most_tokens: only so many of the first tokens are looked at.
+            max_tokens: Number of first tokens to count.
         """
-        _, counts = np.unique(self.token_T[:most_tokens], return_counts=True)
+        _, counts = np.unique(self.token_T[:max_tokens], return_counts=True)
         shares = counts / counts.sum()
         return float(-(shares * np.log(shares)).sum())
 
@@ -135,7 +136,7 @@ def _check_array(name: str, array: npt.NDArray[Any], dtype: type[Any]) -> None:
 def _check_offset(offset: npt.NDArray[np.int64], num_tokens: int) -> None:
     if len(offset) < 2:
         message = (
-            "offset describes 0 documents and must describe at least 1; check where the documents come from"
+            "offset describes 0 documents and must describe at least 1; check the source of the documents"
         )
         raise InvalidInputError(message, code="corpus_empty")
     if offset[0] != 0 or offset[-1] != num_tokens:

@@ -1,8 +1,8 @@
-"""The sequences of a run: those that the documents of one or more corpora become.
+"""The sequences of a run, made from the documents of one or more corpora.
 
-What planning needs, lengths and target counts, are arrays; tokens are read one sequence at a time, when a
-plan has given it to a rank. Where no document is too long or held out, and none is without a target, the
-arrays are those of the corpus, mapped if it is mapped.
+Planning needs lengths and target counts, which are arrays. Tokens are read one sequence at a time, after a
+plan has assigned the sequence to a rank. If no document is too long, held out or without a target, the arrays
+are those of the corpus, and stay mapped from files.
 """
 
 import hashlib
@@ -21,22 +21,22 @@ from hydraulis.data.index.broken_records import MAX_LISTED, describe_left_out
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import InvalidInputError
 
-# Tokens that nobody has seen yet, in 0.1 s and what reading takes; of more, each batch is looked at.
-_MOST_LOOKED_THROUGH = 1 << 27
+# Largest corpus to scan for tokens beyond the vocabulary, in 0.1 s plus reading; others are checked by batch.
+_MAX_SCANNED_TOKENS = 1 << 27
 
 Integers = npt.NDArray[np.int64]
 
 
 class SequenceSource(Protocol):
-    """What the training loop asks for: lengths and target counts of all sequences, and the tokens of one."""
+    """Sequences of the training loop: lengths and target counts of all, and the tokens of each."""
 
     @property
     def lengths(self) -> Integers:
-        """The number of tokens of each sequence."""
+        """Number of tokens of each sequence, int64 [n]."""
 
     @property
     def target_counts(self) -> Integers:
-        """The number of targets of each sequence."""
+        """Number of targets of each sequence, int64 [n]."""
 
     def read(self, index: int, /) -> SequenceTokens:
         """Return the tokens of one sequence."""
@@ -44,30 +44,29 @@ class SequenceSource(Protocol):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Dataset:
-    """Sequences of one or more corpora, those of the first corpus first.
+    """Sequences of one or more corpora, in the order of the corpora.
 
     Attributes:
-        corpora: where the tokens are.
-        cuts: by corpus, the sequences that its documents become.
-        sources: by corpus, the number of the source that it belongs to, in rising order; by default each
-            corpus is one.
-        weights: by source, its share of the tokens of an epoch; None if each sequence comes once per epoch.
-        settings: whatever else decides which sequences there are, as JSON takes it; for the fingerprint.
+        corpora: Corpora with the tokens.
+        slices: Sequences of each corpus.
+        sources: Index of each corpus's source, in rising order; by default each corpus is a source.
+        weights: Share of each source in the tokens of an epoch; None if each sequence occurs once per epoch.
+        settings: Other settings that determine the sequences, as JSON values; for the fingerprint.
 
     Raises:
-        InvalidInputError: a corpus gives no sequence (code `corpus_empty`).
+        InvalidInputError: A corpus has no sequence (code `corpus_empty`).
     """
 
     corpora: Sequence[Corpus]
-    cuts: Sequence[SequenceSlices]
+    slices: Sequence[SequenceSlices]
     sources: Sequence[int] = ()
     weights: Sequence[float] | None = None
     settings: object = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sources", self.sources or range(len(self.corpora)))
-        for number, cut in enumerate(self.cuts):
-            if len(cut.lengths) == 0:
+        for number, one in enumerate(self.slices):
+            if len(one.lengths) == 0:
                 message = (
                     f"data.sources[{self.sources[number]}] has {len(self.corpora[number])} documents and no "
                     "sequence with a target; check its files and the tokens that count in the loss"
@@ -79,92 +78,92 @@ class Dataset:
 
     @cached_property
     def bounds(self) -> Integers:
-        """Where the sequences of each corpus start, and behind the last one how many there are."""
-        return np.cumsum([0, *(len(cut.lengths) for cut in self.cuts)], dtype=np.int64)
+        """First sequence of each corpus, and the number of sequences at the end, int64 [corpora + 1]."""
+        return np.cumsum([0, *(len(one.lengths) for one in self.slices)], dtype=np.int64)
 
     @cached_property
     def source_bounds(self) -> Integers:
-        """Where the sequences of each source start, and behind the last one how many there are."""
+        """First sequence of each source, and the number of sequences at the end, int64 [sources + 1]."""
         first = np.flatnonzero(np.diff(self.sources, prepend=-1))
         return np.append(self.bounds[first], self.bounds[-1])
 
     @cached_property
     def lengths(self) -> Integers:
-        """The number of tokens of each sequence."""
-        return _joined([cut.lengths for cut in self.cuts])
+        """Number of tokens of each sequence, int64 [n]."""
+        return _joined([one.lengths for one in self.slices])
 
     @cached_property
     def target_counts(self) -> Integers:
-        """The number of targets of each sequence, at least 1."""
-        return _joined([cut.target_counts for cut in self.cuts])
+        """Number of targets of each sequence, at least 1, int64 [n]."""
+        return _joined([one.target_counts for one in self.slices])
 
     def read(self, index: int) -> SequenceTokens:
-        """Return the tokens of one sequence, with their mask if there is one.
+        """Return the tokens of one sequence, with the loss mask if there is one.
 
         Raises:
-            IndexError: there is no such sequence.
+            IndexError: The index is out of range.
         """
         if not 0 <= index < len(self):
             message = f"sequence {index} must be one of the {len(self)} there are; count them from 0"
             raise IndexError(message)
         number = int(np.searchsorted(self.bounds, index, side="right")) - 1
         place = index - int(self.bounds[number])
-        start = int(self.cuts[number].start[place])
-        return self.corpora[number].slice(start, start + int(self.cuts[number].lengths[place]))
+        start = int(self.slices[number].start[place])
+        return self.corpora[number].slice(start, start + int(self.slices[number].lengths[place]))
 
     @cached_property
     def fingerprint(self) -> str:
-        """The SHA-256 of what the corpora hold and of how sequences are made of it."""
+        """SHA-256 of the corpora and of the settings that make sequences from them."""
         facts = [[corpus.fingerprint for corpus in self.corpora], self.weights, self.settings]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     def check_vocabulary(self, vocab_size: int) -> None:
-        """Refuse tokens that a model has no row for, as far as they are known or soon looked through.
+        """Refuse tokens beyond the vocabulary, if the largest token is known or quickly found.
 
         Raises:
-            InvalidInputError: a source holds one (code `token_out_of_range`).
+            InvalidInputError: A source has such a token (code `token_out_of_range`).
         """
         for number, (source, corpus) in enumerate(zip(self.sources, self.corpora, strict=True)):
             largest = corpus.known_largest_token
             if largest is not None:
                 check_largest_token(f"data.sources[{source}] holds token", largest, vocab_size)
-            elif len(corpus.token_T) <= _MOST_LOOKED_THROUGH:
+            elif len(corpus.token_T) <= _MAX_SCANNED_TOKENS:
                 file = f"file {number - self.sources.index(source)} of data.sources[{source}]"
                 _check_tokens(corpus, file, vocab_size)
 
     @property
     def num_broken(self) -> int:
-        """How many records were left out because they cannot be read."""
+        """Number of unreadable records that were left out."""
         return sum(corpus.left_out.get("broken_records", 0) for corpus in self.corpora)
 
-    def broken_note(self) -> str:
-        """Say how many these are and where the first of them stand; empty if there are none."""
+    def describe_broken(self) -> str:
+        """Describe the unreadable records and the places of the first; an empty string without any."""
         first = [place for corpus in self.corpora for place in corpus.first_broken]
         return describe_left_out(self.num_broken, first[:MAX_LISTED]) if self.num_broken else ""
 
-    def account(self) -> dict[str, int]:
-        """Count the documents, and all that is not trained as it stands in the files."""
-        documents = sum(cut.num_documents for cut in self.cuts)
+    def count_documents(self) -> dict[str, int]:
+        """Count the documents and every item that is held out, cut or left out."""
+        documents = sum(one.num_documents for one in self.slices)
         left_out: dict[str, int] = {}
         for corpus in self.corpora:
-            for what, count in corpus.left_out.items():
-                left_out[what] = left_out.get(what, 0) + count
+            for kind, count in corpus.left_out.items():
+                left_out[kind] = left_out.get(kind, 0) + count
         return {
             "documents": documents,
             "held_out": sum(len(corpus) for corpus in self.corpora) - documents,
-            "too_long": sum(cut.num_too_long for cut in self.cuts),
-            "lost_tokens": sum(cut.num_lost_tokens for cut in self.cuts),
-            "without_target": sum(cut.num_untrained for cut in self.cuts),
+            "too_long": sum(one.num_too_long for one in self.slices),
+            "lost_tokens": sum(one.num_lost_tokens for one in self.slices),
+            "without_target": sum(one.num_untrained for one in self.slices),
             **left_out,
         }
 
     def describe(self) -> dict[str, int | float | str]:
-        """Return the statistics that belong in the log of a run; it reads some of the tokens."""
-        # By nearest rank, as the analysis has them.
+        """Return the statistics for the log of a run; reads some of the tokens."""
+        # By nearest rank, as in the analysis.
         median, p99 = np.percentile(self.lengths, (50, 99), method="inverted_cdf")
         return {
             "sources": len(set(self.sources)),
-            **self.account(),
+            **self.count_documents(),
             "sequences": len(self),
             "tokens": int(self.lengths.sum()),
             "targets": int(self.target_counts.sum()),
@@ -180,27 +179,27 @@ class Dataset:
         return self.corpora[0].unigram_entropy()
 
 
-def check_largest_token(holds: str, largest: int, vocab_size: int) -> None:
-    """Refuse a token that a model has no row for.
+def check_largest_token(holder: str, largest: int, vocab_size: int) -> None:
+    """Refuse a token beyond the vocabulary of a model.
 
     Args:
-        holds: what holds it, as the refusal is to begin.
-        largest: token of that.
-        vocab_size: rows of the model.
+        holder: Start of the message, which names the data of the token.
+        largest: The largest token.
+        vocab_size: Rows of the model's embedding.
 
     Raises:
-        InvalidInputError: there is no row for it (code `token_out_of_range`).
+        InvalidInputError: The token has no row (code `token_out_of_range`).
     """
     if largest >= vocab_size:
         message = (
-            f"{holds} {largest}, and the limit is {vocab_size - 1}: use the tokenizer of the model, or raise "
-            "model.vocab_size, unless model.path gives it"
+            f"{holder} {largest}, and the limit is {vocab_size - 1}: use the tokenizer of the model, or "
+            "raise model.vocab_size, unless model.path gives it"
         )
         raise InvalidInputError(message, code="token_out_of_range")
 
 
 def _check_tokens(corpus: Corpus, file: str, vocab_size: int) -> None:
-    """Look through all tokens, and name the document of one that there is no row for."""
+    """Scan all tokens, and refuse one beyond the vocabulary with its document."""
     for place in (int(corpus.token_T.argmin()), int(corpus.token_T.argmax())):
         token = int(corpus.token_T[place])
         if not 0 <= token < vocab_size:
@@ -214,5 +213,5 @@ def _check_tokens(corpus: Corpus, file: str, vocab_size: int) -> None:
 
 
 def _joined(arrays: Sequence[Integers]) -> Integers:
-    # One corpus alone stays mapped.
+    # The array of a single corpus stays mapped.
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

@@ -1,7 +1,7 @@
-"""From the section `data` of a configuration to the sequences that are trained on, and those held out.
+"""From the section `data` of a configuration to the training sequences and the held-out ones.
 
-It happens in two parts, because only the first one writes: `prepare` builds what indexes are missing, once;
-`open_sources` maps them, in every process that reads.
+There are two steps, because only the first one writes: `prepare_sources` builds missing indexes, once;
+`open_sources` maps them in every process that reads.
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ from hydraulis.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Datasets:
-    """What a run reads.
+    """The data of a run.
 
     Attributes:
-        train: the sequences that are trained on.
-        held_out: those that are kept for evaluation; None if none are.
+        train: Training sequences.
+        held_out: Sequences for evaluation; None without any.
     """
 
     train: Dataset
@@ -35,15 +35,15 @@ class Datasets:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest sequence of both."""
+        """Tokens of the longest sequence in both data sets."""
         return max(int(one.lengths.max()) for one in (self.train, self.held_out) if one is not None)
 
 
 def open_sources(config: DataConfig, prepared: Sequence[PreparedSource]) -> Datasets:
-    """Map what was prepared, and make sequences of it.
+    """Map prepared sources and make their sequences.
 
     Raises:
-        HydraulisError: see `open_index`, `open_megatron`, `open_numpy_tokens` and `slice_documents`.
+        HydraulisError: A file is refused; see `open_index`, `open_token_file` and `slice_documents`.
     """
     by_source = [_corpora(source) for source in prepared]
     weights = [source.weight for source in prepared if source.weight is not None]
@@ -53,15 +53,15 @@ def open_sources(config: DataConfig, prepared: Sequence[PreparedSource]) -> Data
 def make_datasets(
     config: DataConfig, by_source: Sequence[Sequence[Corpus]], weights: Sequence[float] | None = None
 ) -> Datasets:
-    """Hold documents out, and make sequences of all.
+    """Divide the documents into training and held-out ones, and make sequences from both.
 
     Args:
-        config: the section `data`.
-        by_source: the corpora of each source.
-        weights: by source.
+        config: Section `data`.
+        by_source: Corpora of each source.
+        weights: Weight of each source; None without weights.
 
     Raises:
-        InvalidInputError: see `slice_documents` and `Dataset`.
+        InvalidInputError: Documents are refused; see `slice_documents` and `Dataset`.
     """
     corpora = [corpus for source in by_source for corpus in source]
     sources = [number for number, source in enumerate(by_source) for _ in source]
@@ -75,15 +75,15 @@ def make_datasets(
         trained, kept = [half[0] for half in halves], [half[1] for half in halves]
 
     def dataset(chosen: Sequence[npt.NDArray[np.int64] | None], which: str) -> Dataset:
-        cuts = [
+        slices = [
             slice_documents(corpus, config.max_tokens, config.too_long, documents)
             for corpus, documents in zip(corpora, chosen, strict=True)
         ]
-        # A corpus of a single document is not divided, so that nothing of it is held out.
-        used = [number for number, cut in enumerate(cuts) if which == "train" or len(cut.lengths)]
+        # A corpus with a single document has nothing held out.
+        used = [number for number, one in enumerate(slices) if which == "train" or len(one.lengths)]
         return Dataset(
             corpora=[corpora[number] for number in used],
-            cuts=[cuts[number] for number in used],
+            slices=[slices[number] for number in used],
             sources=[sources[number] for number in used],
             weights=weights,
             settings=[which, config.max_tokens, config.too_long, config.held_out, config.held_out_seed],
@@ -104,28 +104,26 @@ def _corpora(source: PreparedSource) -> list[Corpus]:
     return corpora + [open_token_file(Path(name)) for name in source.mapped]
 
 
-Documents = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int64]
 
-# Beside the seed, so that no other permutation of as many documents is the same one.
+# Added to the seed, so that no other permutation of as many documents is equal.
 _PURPOSE = 0x48454C44
 
 
-def held_out_documents(
-    num_documents: int, share: float, seed: int, source: int
-) -> tuple[Documents, Documents]:
-    """Divide the documents of a source.
+def held_out_documents(num_documents: int, share: float, seed: int, source: int) -> tuple[Indices, Indices]:
+    """Divide the documents of a source into training and held-out ones.
 
-    Whole documents are kept, never parts of one. Of few documents at least one is kept, and at least one
-    trained on; a single one is not divided.
+    Whole documents are held out. With two documents or more, each part has at least one; a single document is
+    used for training.
 
     Args:
-        num_documents: of the source.
-        share: how many of them are kept for evaluation; above 0 and below 1.
-        seed: chooses them.
-        source: the place of the source, so that equally large sources are divided differently.
+        num_documents: Number of documents of the source.
+        share: Share of the documents to hold out, above 0 and below 1.
+        seed: Seed of the choice.
+        source: Index of the source, so that equally large sources are divided differently.
 
     Returns:
-        The documents to train on and those kept, each in rising order.
+        Indices of the training documents and of the held-out ones, each in rising order.
     """
     kept = min(max(1, round(share * num_documents)), num_documents - 1)
     order = np.random.default_rng([seed, _PURPOSE, source]).permutation(num_documents)

@@ -115,7 +115,7 @@ def _open_data(config: RunConfig, stop: StopRequest, observer: TrainingObserver)
     data.train.check_vocabulary(config.model.vocab_size)
     observer.status("reading the data's statistics")
     observer.data(json.loads(from_rank_zero(lambda: json.dumps(data.train.describe()))))
-    broken = data.train.broken_note()
+    broken = data.train.describe_broken()
     if broken:
         observer.message(broken)
     return data

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from config.run_file import MINIMAL, write
+from helpers import refused
 from hydraulis.config.hugging_face.read import from_hugging_face
 from hydraulis.config.model import RopeScaling
 from hydraulis.config.run import load, load_with_origins
@@ -38,13 +39,11 @@ def test_a_model_may_be_that_of_a_config_json_and_keys_beside_it_count(tmp_path:
 
 
 def test_a_model_whose_config_json_is_not_a_path_or_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"model\.hf_config = 3 must be the path") as refusal:
+    with refused("config_value", "model.hf_config = 3 must be the path"):
         load(write(tmp_path, MINIMAL.replace("[model]", "[model]\nhf_config = 3")))
-    assert refusal.value.code == "config_value"
     path = write_model(tmp_path, model_type="gemma")
-    with pytest.raises(InvalidInputError) as refusal:
+    with refused("model_unsupported"):
         load(write(tmp_path), [f"model.hf_config='{path}'"])
-    assert refusal.value.code == "model_unsupported"
 
 
 def test_a_name_on_the_hub_gets_the_command_that_downloads_it(
@@ -98,16 +97,15 @@ def test_a_model_folder_gives_the_shape_and_where_the_parameters_are(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("override", "code", "message"),
+    ("override", "code", "part"),
     [
-        ("model.path=[]", "config_value", r"model.path = \[\]"),
+        ("model.path=[]", "config_value", "model.path = []"),
         ("model.path=nowhere", "file_unreadable", "nowhere/config.json"),
     ],
 )
-def test_a_model_folder_is_named_once(tmp_path: Path, override: str, code: str, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as refusal:
+def test_a_model_folder_is_named_once(tmp_path: Path, override: str, code: str, part: str) -> None:
+    with refused(code, part):
         load(without_shape(tmp_path), [override])
-    assert refusal.value.code == code
 
 
 def test_a_later_layer_says_where_the_parameters_are(tmp_path: Path) -> None:
@@ -131,17 +129,15 @@ def test_a_later_layer_says_where_the_parameters_are(tmp_path: Path) -> None:
     assert load(path, [f"model.path={tmp_path}"]).checkpoint.weights == str(tmp_path)
 
     path.write_text(text + WEIGHTS)
-    with pytest.raises(InvalidInputError, match="weights = 'before' both describe") as refusal:
+    with refused("config_value", "weights = 'before' both describe"):
         load(path)
-    assert refusal.value.code == "config_value"
 
 
 def test_a_model_folder_and_a_config_json_in_one_file_are_refused(tmp_path: Path) -> None:
     path = without_shape(tmp_path)
     path.write_text(path.read_text().replace("[model]", "[model]\nhf_config = 'config.json'"))
-    with pytest.raises(InvalidInputError, match=r"hf_config = 'config\.json' both describe") as refusal:
+    with refused("config_value", "hf_config = 'config.json' both describe"):
         load(path)
-    assert refusal.value.code == "config_value"
     # An override removes the contradiction.
     assert load(path, [f"model.path={tmp_path}"]).checkpoint.weights == str(tmp_path)
 

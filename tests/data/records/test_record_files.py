@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import refused
 from hydraulis.data.records import json_lines
 from hydraulis.data.records.fields import BrokenRecord
 from hydraulis.data.records.record_file import RecordFile, open_records
-from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.errors import InvalidInputError
 
 ROWS: list[dict[str, Any]] = [
     {
@@ -97,19 +98,18 @@ def test_a_place_names_file_and_row(tmp_path: Path, write: Writer) -> None:
 
 @pytest.mark.parametrize("write", WRITERS)
 def test_a_field_that_is_not_there_is_named_with_those_that_are(tmp_path: Path, write: Writer) -> None:
-    with pytest.raises(
-        InvalidInputError, match=r"(rows|feather).* has no field 'txt', its fields are text, ids"
-    ) as no:
-        read(open_records(write(tmp_path), ("txt",)))
-    assert no.value.code == "record_malformed"
-    assert str(no.value).endswith("every record has, or its format to 'chat' (--format chat)")
+    path = write(tmp_path)
+    with refused("record_malformed", path, "'txt'", "text, ids", "--format chat"):
+        read(open_records(path, ("txt",)))
 
 
 def test_the_format_of_conversations_is_named_where_there_are_some_alone(tmp_path: Path) -> None:
     path = tmp_path / "body.jsonl"
     path.write_text('{"body": "x"}\n')
-    with pytest.raises(InvalidInputError, match=r"hydraulis analyze\) to fields that every record has$"):
+    with pytest.raises(InvalidInputError) as refusal:
         read(open_records(path, ("text",)))
+    assert "--field" in str(refusal.value)
+    assert "--format chat" not in str(refusal.value)
 
 
 @settings(deadline=None)
@@ -135,22 +135,21 @@ def test_lines_come_once_however_the_file_is_cut(
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "names"),
     [
-        ('{"a": }', r"line 3 is no JSON \(Expecting value, column 7\): write one object per line"),
-        # What is missing is missing in that line, and not in a second one.
-        ('{"a":', r"line 3 is no JSON \(Expecting value, column 6\)"),
-        ('{"a": "\udce9"}', r"line 3 is not UTF-8 \(byte 7\): save the file as UTF-8 text"),
+        ('{"a": }', "line 3 is no JSON (Expecting value, column 7)"),
+        # The position is within the line.
+        ('{"a":', "line 3 is no JSON (Expecting value, column 6)"),
+        ('{"a": "\udce9"}', "line 3 is not UTF-8 (byte 7)"),
         ("[1]", "line 3 is no JSON object"),
         ("[" * 5000, "line 3 is no JSON"),
     ],
 )
-def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str, says: str) -> None:
+def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str, names: str) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text(f'{{"a": 1}}\n\n{line}\n', errors="surrogateescape")
-    with pytest.raises(InvalidInputError, match=says) as refusal:
+    with refused("record_malformed", path, names):
         read(open_records(path, ("a",)))
-    assert refusal.value.code == "record_malformed"
 
 
 def test_integers_with_nulls_among_them_do_not_become_floats(tmp_path: Path) -> None:
@@ -162,19 +161,16 @@ def test_integers_with_nulls_among_them_do_not_become_floats(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["x.parquet", "x.arrow", "x.jsonl"])
 def test_files_that_cannot_be_read_are_named(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    with pytest.raises(InvalidInputError, match=name) as refusal:
+    with refused("data_file_invalid", name):
         open_records(path, ("a",))
-    assert refusal.value.code == "data_file_invalid"
     path.write_bytes(b"this is none of them")
     if name != "x.jsonl":
-        with pytest.raises(InvalidInputError, match=f"{name}' is no (Parquet|Arrow) file") as refusal:
+        with refused("data_file_invalid", path, {"x.parquet": "Parquet", "x.arrow": "Arrow"}[name]):
             open_records(path, ("a",))
-        assert refusal.value.code == "data_file_invalid"
 
 
 def test_the_extra_is_named_where_pyarrow_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_parquet(tmp_path)
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(HydraulisError, match=r"needs the library 'pyarrow'.*hydraulis\[data\]") as refusal:
+    with refused("extra_missing", "'pyarrow'", "hydraulis[data]"):
         open_records(path, ("a",))
-    assert refusal.value.code == "extra_missing"

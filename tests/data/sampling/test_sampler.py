@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import refused
 from hydraulis.data.sampling.sampler import BatchSampler, batches_in_order
-from hydraulis.errors import InvalidInputError
 
 LENGTHS = st.lists(st.integers(1, 50), min_size=1, max_size=40)
 BUDGETS = st.integers(1, 100)
@@ -139,20 +139,18 @@ def test_how_many_epochs_a_batch_holds(epochs: int | None, holds: float) -> None
             [2],
             100_000_000,
             0,
-            "100,000,000, some 50,000,000 times .*; the limit is 30,000 times; lower it",
+            "the limit is 30,000 times",
         ),
     ],
 )
-def test_refuses_what_makes_no_batches(lengths: list[int], budget: int, seed: int, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as refusal:
+def test_invalid_arguments_are_refused(lengths: list[int], budget: int, seed: int, message: str) -> None:
+    with refused("argument_invalid", message):
         sampler_of(lengths, budget, seed)
-    assert refusal.value.code == "argument_invalid"
 
 
 def test_refuses_a_negative_step() -> None:
-    with pytest.raises(InvalidInputError, match="batch -1 must be at least 0") as refusal:
+    with refused("argument_invalid", "batch -1"):
         sampler_of([1], 1, 0).batch(-1)
-    assert refusal.value.code == "argument_invalid"
 
 
 @no_deadline
@@ -163,9 +161,8 @@ def test_an_end_that_does_not_fill_a_batch_is_dropped_and_counted(
     sizes = np.array(lengths, dtype=np.int64)
     sampler = BatchSampler(sizes, budget, seed, epoch_end="drop")
     if sum(lengths) < budget:
-        with pytest.raises(InvalidInputError, match="do not reach it") as refusal:
+        with refused("argument_invalid", f"{budget}", f"{len(lengths)} sequences"):
             sampler.batch(0)
-        assert refusal.value.code == "argument_invalid"
         return
     seen: dict[int, list[int]] = {0: []}
     for step in range(STEPS):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from helpers import refused
 from hydraulis.config.data import DataConfig, SourceConfig
 from hydraulis.data.sources.data_files import DataFile, describe_difference, list_data_files
-from hydraulis.errors import InvalidInputError
 
 
 def test_they_are_those_of_all_sources_in_order(tmp_path: Path) -> None:
@@ -16,24 +16,24 @@ def test_they_are_those_of_all_sources_in_order(tmp_path: Path) -> None:
     found = list_data_files(DataConfig(tokens_per_batch=8, sources=sources))
     assert [(Path(file.path).stem, file.bytes) for file in found] == [("b", 3), ("a", 5), ("c", 7)]
     (tmp_path / "b.jsonl").unlink()
-    with pytest.raises(InvalidInputError, match=r"no file or folder matches '.*b\.jsonl'"):
+    with refused("file_unreadable", tmp_path / "b.jsonl"):
         list_data_files(DataConfig(tokens_per_batch=8, sources=sources))
 
 
 @pytest.mark.parametrize(
-    ("now", "says"),
+    ("now", "parts"),
     [
         ("a3 b5", None),
-        # Moved, or renamed: what is in them counts.
+        # Moved or renamed files may have the same content.
         ("other/a3 c5", None),
-        ("a3 b1200", "file 'b' has 1,200 bytes and had 5"),
-        ("a3", "file 'b' is no part of them any more"),
-        ("a3 c6", "file 'b' is no part of them any more"),
-        ("a3 b5 c1", "file 'c' is a new part of them"),
-        ("b5 a3", "their files come in another order"),
+        ("a3 b1200", ["'b'", "1,200 bytes", "5"]),
+        ("a3", ["'b'", "removed"]),
+        ("a3 c6", ["'b'", "removed"]),
+        ("a3 b5 c1", ["'c'", "new"]),
+        ("b5 a3", ["order"]),
     ],
 )
-def test_what_differs_is_named(now: str, says: str | None) -> None:
+def test_the_first_difference_is_named(now: str, parts: list[str] | None) -> None:
     before, after = (
         [
             DataFile(path=word.rstrip("0123456789"), bytes=int(word.lstrip("abcother/")))
@@ -41,4 +41,9 @@ def test_what_differs_is_named(now: str, says: str | None) -> None:
         ]
         for text in ("a3 b5", now)
     )
-    assert describe_difference(before, after) == says
+    difference = describe_difference(before, after)
+    if parts is None:
+        assert difference is None
+    else:
+        assert difference is not None
+        assert all(part in difference for part in parts)

@@ -3,10 +3,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers import refused
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.data.tokens import plain_tokens
-from hydraulis.errors import InvalidInputError
 
 UNREAD = "files_that_do_not_parse"
 SHAPES = b'''\
@@ -140,11 +140,9 @@ def test_progress_counts_the_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("files", [{}, {"m.py": b"x = 1\n"}])
 def test_refuses_a_folder_without_functions(tmp_path: Path, files: dict[str, bytes]) -> None:
-    with pytest.raises(
-        InvalidInputError, match=f"must have a function in its {len(files)} source files"
-    ) as refusal:
-        StandardLibrary.load(root=write(tmp_path, files))
-    assert refusal.value.code == "corpus_empty"
+    root = write(tmp_path, files)
+    with refused("corpus_empty", root, f"{len(files)} source files"):
+        StandardLibrary.load(root=root)
 
 
 def test_the_library_of_this_interpreter() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers import refused
 from hydraulis.data.sources.token_files import open_megatron, open_numpy_tokens
 from hydraulis.data.tokens import plain_tokens
 from hydraulis.errors import InvalidInputError
@@ -72,35 +73,32 @@ def damaged(path: Path, place: int, value: bytes) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "says"),
     [
-        (0, b"NO", "does not begin as one"),
+        (0, b"NO", "magic word"),
         (9, b"\x02", "version 2 with the dtype of code 8"),
         (17, b"\x06", "version 1 with the dtype of code 6"),
         (18, b"\xff", "too few for 255 sequences"),
-        (34, b"\xff\xff\xff\xff", "do not stand one after another"),
-        (54, b"\x02", "do not stand one after another"),
-        (94, b"\x01", "do not hold every sequence once"),
+        (34, b"\xff\xff\xff\xff", "sequences"),
+        (54, b"\x02", "sequences"),
+        (94, b"\x01", "documents"),
     ],
 )
-def test_an_index_that_is_none_is_refused(tmp_path: Path, place: int, value: bytes, says: str) -> None:
+def test_a_damaged_index_is_refused(tmp_path: Path, place: int, value: bytes, says: str) -> None:
     path = write_megatron(tmp_path)
     damaged(path, place, value)
-    with pytest.raises(InvalidInputError, match=says) as refusal:
+    with refused("data_file_invalid", says):
         open_megatron(path)
-    assert refusal.value.code == "data_file_invalid"
 
 
-def test_files_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+def test_inconsistent_files_are_refused(tmp_path: Path) -> None:
     path = write_megatron(tmp_path)
     path.with_suffix(".bin").write_bytes(b"\x00" * 18)
-    with pytest.raises(InvalidInputError, match=r"the \.bin has 18 bytes, the \.idx says 20") as refusal:
+    with refused("data_file_invalid", "the .bin has 18 bytes, the .idx says 20"):
         open_megatron(path)
-    assert refusal.value.code == "data_file_invalid"
     path.with_suffix(".bin").unlink()
     with pytest.raises(InvalidInputError, match=r"x\.bin cannot be read"):
         open_megatron(path)
-    with pytest.raises(InvalidInputError, match="holds no token") as refusal:
+    with refused("corpus_empty", "x.idx"):
         open_megatron(write_megatron(tmp_path, [[], []], (0, 1, 2)))
-    assert refusal.value.code == "corpus_empty"
 
 
 def saved(folder: Path, array: np.ndarray[Any, Any]) -> Path:
@@ -124,14 +122,13 @@ def test_the_fingerprint_covers_the_tokens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("array", "says"),
     [
-        (np.zeros((2, 2, 2), dtype=int), r"shape \(2, 2, 2\)"),
+        (np.zeros((2, 2, 2), dtype=int), "shape (2, 2, 2)"),
         (np.zeros(3), "dtype float64"),
-        (np.zeros(0, dtype=int), r"shape \(0,\)"),
+        (np.zeros(0, dtype=int), "shape (0,)"),
         (np.zeros((2, 3), dtype=int, order="F"), "in C order"),
-        (np.array([{}]), "is no .npy array that can be read"),
+        (np.array([{}]), ".npy"),
     ],
 )
-def test_anything_else_is_refused(tmp_path: Path, array: np.ndarray[Any, Any], says: str) -> None:
-    with pytest.raises(InvalidInputError, match=says) as refusal:
+def test_other_arrays_are_refused(tmp_path: Path, array: np.ndarray[Any, Any], says: str) -> None:
+    with refused("data_file_invalid", says):
         open_numpy_tokens(saved(tmp_path, array))
-    assert refusal.value.code == "data_file_invalid"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from data.small_tokenizer import write_tokenizer
+from helpers import refused
 from hydraulis.data.tokenization.chat_template import CHATML, ChatTemplate
 from hydraulis.data.tokenization.encoder import (
     ChatEncoder,
@@ -16,7 +17,6 @@ from hydraulis.data.tokenization.encoder import (
 )
 from hydraulis.data.tokenization.tokenizer import ByteTokenizer, load_tokenizer
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, plain_tokens
-from hydraulis.errors import InvalidInputError
 
 BYTES = ByteTokenizer()
 TEXT = TextEncoder(BYTES, None, ["text"])
@@ -81,36 +81,31 @@ def test_labels_say_which_tokens_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoder", "values", "says"),
+    ("encoder", "values", "field", "part"),
     [
-        (TEXT, [3], "field 'text' holds 3 where a string"),
-        (PAIRS, ["a", None], "field 'completion' holds null where a string"),
-        (CHAT, ["a"], "field 'messages' holds \"a\" where a list of messages"),
-        (CHAT, [[]], "^field 'messages' holds no message, and a conversation has at least 1; correct"),
-        (CHAT, [{"a": True}], 'holds {"a": true} where a list of messages'),
-        (CHAT, [[*TALK[:1], {"from": "x"}]], r"field 'messages\[1\]' holds .* where a message such as"),
-        (
-            CHAT,
-            [[{"from": "human", "value": "x"}]],
-            r"^field 'messages\[0\]' has 'from' and 'value', as ShareGPT",
-        ),
-        (TEXT, [b"abc"], "^field 'text' holds bytes where a string must be; make the column one of strings"),
-        (CHAT, [TALK, "tool"], "field 'tools' holds \"tool\" where a list of tools"),
-        (IDS, ["abc"], "field 'input_ids' holds \"abc\" where a list of integers, one for each token"),
-        (IDS, [[1.5]], "a list of integers"),
-        (TEXT, [np.array([1, 2])], r"holds \[1, 2\] where a string"),
-        (TEXT, [[b"a", date(2026, 1, 2)]], r"""holds \["bytes b'a'", "date 2026-01-02"\] where a string"""),
-        # Shown as what they are, and never as what they do to a terminal.
-        (TEXT, [["ö", "\x9b", "\u202e", "\ud800"]], r'holds \["ö", "\\u009b", "\\u202e", "\\ud800"\] where'),
-        (IDS, [[1, -1]], "field 'input_ids' holds the token -1: the limits are 0 and 2147483647"),
-        (IDS, [[1 << 31]], "holds the token 2147483648"),
-        (LABELS, [[1], [1, 2]], "' has 2 labels for 1 token; give"),
-        (TEXT, [list(range(99))], r"\.\.\. where a string"),
+        (TEXT, [3], "text", " 3 "),
+        (PAIRS, ["a", None], "completion", "null"),
+        (CHAT, ["a"], "messages", '"a"'),
+        (CHAT, [[]], "messages", "0 messages"),
+        (CHAT, [{"a": True}], "messages", '{"a": true}'),
+        (CHAT, [[*TALK[:1], {"from": "x"}]], "messages[1]", '{"from": "x"}'),
+        (CHAT, [[{"from": "human", "value": "x"}]], "messages[0]", "ShareGPT"),
+        (TEXT, [b"abc"], "text", "bytes"),
+        (CHAT, [TALK, "tool"], "tools", '"tool"'),
+        (IDS, ["abc"], "input_ids", '"abc"'),
+        (IDS, [[1.5]], "input_ids", "integers"),
+        (TEXT, [np.array([1, 2])], "text", "[1, 2]"),
+        (TEXT, [[b"a", date(2026, 1, 2)]], "text", """["bytes b'a'", "date 2026-01-02"]"""),
+        # Escaped, so that they cannot affect a terminal.
+        (TEXT, [["ö", "\x9b", "\u202e", "\ud800"]], "text", r'["ö", "\u009b", "\u202e", "\ud800"]'),
+        (IDS, [[1, -1]], "input_ids", "-1: the limits are 0 and 2147483647"),
+        (IDS, [[1 << 31]], "input_ids", "2147483648"),
+        (LABELS, [[1], [1, 2]], "labels", "2 labels for 1 token"),
+        (TEXT, [list(range(99))], "text", "... "),
     ],
 )
-def test_a_value_that_is_not_what_it_must_be_is_refused(
-    encoder: Encoder, values: Sequence[object], says: str
+def test_an_invalid_value_is_refused(
+    encoder: Encoder, values: Sequence[object], field: str, part: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match=says) as refusal:
+    with refused("record_malformed", f"field '{field}'", part):
         encoder.encode(values)
-    assert refusal.value.code == "record_malformed"

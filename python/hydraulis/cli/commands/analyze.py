@@ -56,7 +56,7 @@ class Result:
     """The result of the command.
 
     Attributes:
-        documents: Counts of documents, as `Dataset.account` returns them.
+        documents: Counts of documents, as `Dataset.count_documents` returns them.
         data: Statistics of lengths and batches.
         loss: Comparison with a static strategy; None if not requested.
     """

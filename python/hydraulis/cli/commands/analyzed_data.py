@@ -34,7 +34,7 @@ class AnalyzedData:
     Attributes:
         lengths: Tokens of each sequence, int64 [sequences].
         targets: Target tokens of each sequence, int64 [sequences].
-        account: Counts of documents and of those left out or changed, as `Dataset.account` returns them;
+        account: Counts of documents and of those left out or changed, from `Dataset.count_documents`;
             empty for a file of lengths.
         sample: Function that samples the batches of the options; None without batches.
     """
@@ -59,16 +59,16 @@ class AnalyzedData:
             return cls(lengths, lengths - 1, {}, sample)
         config = _of_run(arguments) if is_run(arguments) else _of_options(arguments)
         train = open_sources(config, _prepared(config, progress)).train
-        broken = train.broken_note()
+        broken = train.describe_broken()
         if broken:
             with progress.aside():
                 sys.stderr.write(f"{broken}\n")
         if not has_batches(arguments):
-            return cls(train.lengths, train.target_counts, train.account(), None)
+            return cls(train.lengths, train.target_counts, train.count_documents(), None)
         sampler = make_sampler(config, train, arguments.seed)
         key = BATCH_OPTION if arguments.tokens_per_batch is not None else f"data.{config.budget_key}"
         sample = partial(first_batches, key, sampler, train.lengths, arguments.count, progress)
-        return cls(train.lengths, train.target_counts, train.account(), sample)
+        return cls(train.lengths, train.target_counts, train.count_documents(), sample)
 
 
 def is_run(arguments: argparse.Namespace) -> bool:

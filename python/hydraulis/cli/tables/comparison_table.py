@@ -31,7 +31,7 @@ def comparison_table(planners: Sequence[PlannerUnderTest], profile: CostProfile)
         planners: Planners with their results, at least one; speeds are relative to the first.
         profile: Cost profile that the planners used.
     """
-    has_transfers = any(one.parts_ms["transfers"] or any(one.hidden_ms) for one in planners)
+    has_transfers = any(one.parts_ms["transfers"] or any(one.overlapped_ms) for one in planners)
     parts = [part for part in PARTS if has_transfers or part != "transfers"]
     width = max(10, *(len(one.name) for one in planners))
     head = f"{'':{width}}{'mean ms':>10}{'p50':>9}{'p99':>9}{'speed':>8}"

@@ -12,7 +12,7 @@ _BAR_WIDTH = 24
 # Columns of a file's lines, where there is no terminal width.
 _FILE_WIDTH = 120
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-# Keys of `Dataset.account`: the counted unit, and its fate.
+# Keys of `Dataset.count_documents`: the counted unit, and its fate.
 _LEFT_OUT = {
     "held_out": ("document", "held out"),
     "too_long": ("document", "too long"),
@@ -28,7 +28,7 @@ def left_out_counts(facts: Mapping[str, int]) -> list[str]:
     """Describe documents, tokens and records that are not trained as they are in the files.
 
     Args:
-        facts: Counts with the keys of `Dataset.account`; counts of 0 are left out.
+        facts: Counts with the keys of `Dataset.count_documents`; counts of 0 are left out.
     """
     return [
         f"{format_count(facts[key], unit)} {fate}"

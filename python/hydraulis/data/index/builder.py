@@ -1,8 +1,8 @@
-"""Builds an index: tokenises the records of a source once, and keeps tokens and lengths on the disk.
+"""Builds an index: tokenizes the records of a source once, and stores tokens and lengths on disk.
 
-Work is shared out over processes by pieces of files, and written in the order of the files, so an index is
-the same bytes however many processes there were. An attempt that was killed is gone on with: at most the
-pieces of the last few seconds are done again. Memory is bounded by the number of processes, not by the data.
+Pieces of files are assigned to processes, and written in the order of the files, so an index has the same
+bytes for any number of processes. A new attempt continues an interrupted one, and repeats at most the pieces
+of its last seconds. Memory is proportional to the number of processes, not to the data.
 """
 
 import errno
@@ -10,7 +10,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -20,30 +20,30 @@ from hydraulis.data.index.job import Block, IndexJob
 from hydraulis.data.index.worker import WorkerProcesses
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.files import check_folder_writable, nearest_existing
+from hydraulis.progress import ShareCallback, ignore_share
 from hydraulis.text.numbers import format_count
 
-# Between two journals: bringing data to the disk costs more than doing so much work again.
+# Time between two journals: a sync to disk costs more than repeating this much work.
 _SAVE_S = 2.0
 
 
 def ensure_index(
-    job: IndexJob, directory: Path, processes: int, progress: Callable[[float], None] = lambda _: None
+    job: IndexJob, directory: Path, processes: int, progress: ShareCallback = ignore_share
 ) -> Path:
-    """Return the folder of an index, which is built unless it is there already.
+    """Return the folder of an index; build the index if it is missing.
 
     Args:
-        job: what is indexed.
-        directory: where indexes are kept, each in a folder of its own.
-        processes: that tokenise; 0 for one on each core.
-        progress: called before the first block, after each and now and then between them, with the share
-            that is done, from 0 to 1.
+        job: Job of the index.
+        directory: Folder of all indexes, each in a folder of its own.
+        processes: Number of tokenizing processes; 0 for one per core.
+        progress: Callback, called with the finished share, at the start, after each block and in between.
 
     Raises:
-        InvalidInputError: records, a file or the tokenizer are refused; whole pieces that were done are kept,
-            and without any there is no folder. Or there is no document (code `corpus_empty`), or an earlier
-            attempt left out what is to be refused now (`record_malformed`).
-        HydraulisError: another program builds this index (code `folder_busy`), a process died
-            (`index_process_failed`), or the disk refuses a file (`index_damaged`).
+        InvalidInputError: Records, a file or the tokenizer are refused (finished pieces are kept; without any
+            the folder is removed), there is no document (code `corpus_empty`), or an earlier attempt left out
+            broken records that are refused now (`record_malformed`).
+        HydraulisError: Another program builds this index (code `folder_busy`), a process died
+            (`index_process_failed`), or a file cannot be written (`index_damaged`).
     """
     folder = index_folder(job, directory)
     try:
@@ -56,16 +56,16 @@ def ensure_index(
     except OSError as error:
         raise _unwritable(folder, error) from error
     extent = complete_extent(folder)
-    assert extent is not None  # it is made sure of above
+    assert extent is not None  # it was built above
     check_extent(job, extent)
     return folder
 
 
 def check_index_directory(directory: Path) -> None:
-    """Look whether an index could be made there.
+    """Check that indexes can be written to a folder.
 
     Raises:
-        HydraulisError: it could not (code `index_damaged`).
+        HydraulisError: They cannot (code `index_damaged`).
     """
     try:
         check_folder_writable(nearest_existing(directory))
@@ -77,21 +77,21 @@ def _unwritable(folder: Path, error: OSError) -> HydraulisError:
     room = "make room, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
     message = (
         f"index '{folder}' cannot be written ({error.strerror or error}): {room}set data.index_directory to "
-        "another place"
+        "another folder"
     )
     return HydraulisError(message, code="index_damaged")
 
 
 def index_folder(job: IndexJob, directory: Path) -> Path:
-    """Name the folder of an index, whether or not it is there."""
+    """Return the folder of an index, whether or not it exists."""
     return directory / job.key()[:16]
 
 
 def check_extent(job: IndexJob, extent: Extent) -> None:
-    """Refuse a complete index that holds no document, or leaves broken records out unasked.
+    """Refuse a complete index without documents, or without records that the job does not skip.
 
     Raises:
-        InvalidInputError: it does (codes `corpus_empty`, `record_malformed`).
+        InvalidInputError: The index is refused (codes `corpus_empty`, `record_malformed`).
     """
     if extent.documents == 0:
         raise _no_document(job, extent)
@@ -124,7 +124,7 @@ def _no_document(job: IndexJob, extent: Extent) -> InvalidInputError:
 
 
 def no_record(job: IndexJob) -> InvalidInputError:
-    """Make the error for files that are all empty."""
+    """Make the error for files without any record."""
     return InvalidInputError(f"no record is in {_files(job)}: name files with records", code="corpus_empty")
 
 
@@ -133,7 +133,7 @@ def _files(job: IndexJob) -> str:
     return f"file '{first}'" + (f" and {format_count(len(others), 'other')}" if others else "")
 
 
-def _build(job: IndexJob, folder: Path, processes: int, progress: Callable[[float], None]) -> None:
+def _build(job: IndexJob, folder: Path, processes: int, progress: ShareCallback) -> None:
     pieces = job.pieces()
     encoder = job.encoder()
     start = Extent(dtype=job.dtype.str, masked=encoder.masked)
@@ -143,31 +143,31 @@ def _build(job: IndexJob, folder: Path, processes: int, progress: Callable[[floa
         before = writer.extent.pieces
         remaining = pieces[before:]
 
-        def tell(done: float) -> None:
+        def report(done: float) -> None:
             progress((before + done) / max(1, len(pieces)))
 
-        # Before anything is read: what follows takes seconds to begin.
-        tell(0.0)
+        # Before the first block, which takes seconds to start.
+        report(0.0)
         processes = min(processes, len(remaining))
         workers = None
-        # A single piece takes less time than starting a process.
+        # A process takes longer to start than a single piece to tokenize.
         if processes > 1:
-            workers = stack.enter_context(WorkerProcesses(job, remaining, processes, tell))
+            workers = stack.enter_context(WorkerProcesses(job, remaining, processes, report))
 
         def blocks(place: int) -> Iterator[Block | BrokenRecords]:
             if workers is not None:
                 return workers.blocks(place)
-            return job.blocks(remaining[place], encoder, lambda share: tell(place + share))
+            return job.blocks(remaining[place], encoder, lambda share: report(place + share))
 
         saved = time.monotonic()
         for place in range(len(remaining)):
             broken = _write(writer, blocks(place))
             if broken is not None and job.broken == "refuse":
                 later = range(place + 1, len(remaining))
-                broken.look_on((remaining[number], blocks(number)) for number in later)
+                broken.scan_rest((remaining[number], blocks(number)) for number in later)
                 raise broken.error(job.paths[broken.file], job.open(broken.file))
             if broken is not None:
-                writer.leave_out(broken.number, broken.places(job.open(broken.file)))
+                writer.leave_out(broken.number, broken.describe(job.open(broken.file)))
             writer.end_piece()
             if time.monotonic() - saved > _SAVE_S:
                 writer.save()
@@ -177,7 +177,7 @@ def _build(job: IndexJob, folder: Path, processes: int, progress: Callable[[floa
 
 
 def _write(writer: IndexWriter, blocks: Iterator[Block | BrokenRecords]) -> BrokenRecords | None:
-    """Write the blocks of a piece, all of which are taken; give what of it is broken."""
+    """Write all blocks of a piece and return its broken records."""
     broken = None
     for block in blocks:
         if isinstance(block, BrokenRecords):
@@ -189,7 +189,7 @@ def _write(writer: IndexWriter, blocks: Iterator[Block | BrokenRecords]) -> Brok
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep other programs away; the lock goes with the process, however that ends."""
+    """Lock the folder against other programs; the lock ends with the process."""
     with (folder / "lock").open("wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -203,12 +203,12 @@ def _locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _no_empty_folder(folder: Path) -> Iterator[None]:
-    """Leave no folder of data that were refused before a whole piece was done."""
+    """Remove the folder if data are refused before a piece is finished."""
     try:
         yield
     except InvalidInputError:
-        begun = partial_extent(folder)
-        if begun is None or begun.pieces == 0:
+        partial = partial_extent(folder)
+        if partial is None or partial.pieces == 0:
             shutil.rmtree(folder)
         raise
 

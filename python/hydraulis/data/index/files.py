@@ -1,9 +1,12 @@
-"""The files of an index, and how far one has come that is not complete.
+"""The files of an index, and the journal of an incomplete one.
 
-`tokens.bin` holds all tokens, `loss_mask.bin` one byte for each that says whether it counts (where there is a
-mask), `offsets.bin`, `lengths.bin` and `targets.bin` an int64 for each document, little-endian all of them.
-`journal.json` says how much of them is sound while an index is built; `index.json` stands in its place when
-it is complete. What was written after the last journal is cut off, and made again.
+- `tokens.bin`: all tokens.
+- `loss_mask.bin`: one byte per token, 1 for a target; only with loss masks.
+- `offsets.bin`, `lengths.bin`, `targets.bin`: an int64 per document.
+- `journal.json`: the valid extent of these files while the index is built.
+- `index.json`: the extent of a complete index, in place of the journal.
+
+All numbers are little-endian. Bytes after the journal's extent are cut off and written again.
 """
 
 import dataclasses
@@ -28,19 +31,19 @@ _JOURNAL, _COMPLETE = "journal.json", "index.json"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """How much an index holds.
+    """The extent of an index.
 
     Attributes:
-        dtype: of the tokens.
-        masked: whether there is a mask.
-        pieces: that are done.
-        documents: that it holds.
-        tokens: of them.
-        without_target: documents that were left out because they train nothing.
-        broken: records that were left out because they cannot be read.
-        first_broken: where the first of these stand, and what is wrong there.
-        largest_token: of all.
-        fingerprint: of all that it holds: each block's digest is taken together with the one before.
+        dtype: Type of the tokens.
+        masked: Whether there is a loss mask.
+        pieces: Number of finished pieces.
+        documents: Number of documents.
+        tokens: Number of tokens.
+        without_target: Number of documents left out because they have no target.
+        broken: Number of broken records left out.
+        first_broken: Places and causes of the first of them.
+        largest_token: The largest token.
+        fingerprint: SHA-256 of the content: the digest of each block together with the previous digest.
     """
 
     dtype: str
@@ -55,7 +58,7 @@ class Extent:
     fingerprint: str = ""
 
     def file_sizes(self) -> dict[str, int]:
-        """Give the size of each file in bytes."""
+        """Return the size of each file in bytes."""
         sizes = {
             "tokens.bin": self.tokens * np.dtype(self.dtype).itemsize,
             "offsets.bin": 8 * (self.documents + 1),
@@ -66,21 +69,21 @@ class Extent:
 
 
 class IndexWriter:
-    """Appends blocks to an index, and goes on where an earlier attempt stopped.
+    """Appends blocks to an index, after the finished pieces of an earlier attempt.
 
     Args:
-        folder: of the index.
-        start: the extent of an empty index.
+        folder: Folder of the index.
+        start: Extent of an empty index.
 
     Attributes:
-        extent: of what is written.
+        extent: Extent written so far.
     """
 
     def __init__(self, folder: Path, start: Extent) -> None:
         self._folder = folder
         self._files: dict[str, BinaryIO] = {}
         self.extent = _read_extent(folder / _JOURNAL) or start
-        self._whole_pieces = self.extent
+        self._finished = self.extent
 
     def __enter__(self) -> Self:
         fresh = self.extent.pieces == 0
@@ -122,29 +125,29 @@ class IndexWriter:
         )
 
     def leave_out(self, number: int, places: Sequence[str]) -> None:
-        """Count broken records, and name the first of all.
+        """Count broken records that are left out.
 
         Args:
-            number: of them.
-            places: where the first of them stand, and what is wrong there.
+            number: Number of records.
+            places: Places and causes of the first of them.
         """
         extent = self.extent
         first = (*extent.first_broken, *places)[:MAX_LISTED]
         self.extent = dataclasses.replace(extent, broken=extent.broken + number, first_broken=first)
 
     def end_piece(self) -> None:
-        """Count a piece as done."""
+        """Count a piece as finished."""
         self.extent = dataclasses.replace(self.extent, pieces=self.extent.pieces + 1)
-        self._whole_pieces = self.extent
+        self._finished = self.extent
 
     def save(self, *, complete: bool = False) -> None:
-        """Bring everything to the disk, and then say how much of it is whole pieces."""
+        """Sync the files to disk, then write the journal of the finished pieces, or the complete extent."""
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
-        # What it is of is on the disk by now, and would be lost with a journal that the power took.
+        # A durable journal: after a power failure the synced bytes are useless without it.
         with replace_file(self._folder / (_COMPLETE if complete else _JOURNAL), durable=True) as unfinished:
-            text = json.dumps(dataclasses.asdict(self._whole_pieces)) + "\n"
+            text = json.dumps(dataclasses.asdict(self._finished)) + "\n"
             unfinished.write_text(text, encoding="utf-8")
         if complete:
             (self._folder / _JOURNAL).unlink(missing_ok=True)
@@ -157,12 +160,12 @@ class IndexWriter:
 
 
 def complete_extent(folder: Path) -> Extent | None:
-    """Return the extent of a complete index; None if it is not complete, or there is none."""
+    """Return the extent of a complete index; None if it is missing or incomplete."""
     return _read_extent(folder / _COMPLETE)
 
 
 def partial_extent(folder: Path) -> Extent | None:
-    """Return what is sound of an index that was begun and is not complete; None if there is nothing."""
+    """Return the valid extent of an incomplete index; None without any."""
     return _read_extent(folder / _JOURNAL)
 
 
@@ -170,13 +173,14 @@ def open_index(folder: Path) -> Corpus:
     """Map a complete index.
 
     Raises:
-        HydraulisError: it is not there, or its files are not those that it says (code `index_damaged`).
+        HydraulisError: The index is missing or incomplete, or a file has another size than its extent (code
+            `index_damaged`).
     """
     extent = complete_extent(folder)
     if extent is None:
         message = (
-            f"index '{folder}' is not complete on this machine: put data.index_directory where every node "
-            "sees it"
+            f"index '{folder}' is not complete on this machine: set data.index_directory to a folder that "
+            "every node sees"
         )
         raise HydraulisError(message, code="index_damaged")
     for name, size in extent.file_sizes().items():

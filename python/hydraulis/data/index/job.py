@@ -1,9 +1,9 @@
-"""What an index is made of, and the part of that work which one process does at a time."""
+"""The job of an index: its inputs, and the work on one piece of a file."""
 
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import chain, islice
@@ -28,39 +28,40 @@ from hydraulis.data.tokenization.encoder import (
 from hydraulis.data.tokenization.tokenizer import Tokenizer, load_tokenizer
 from hydraulis.data.tokens import MaskedTokens, Tokens, count_targets, plain_tokens
 from hydraulis.errors import InvalidInputError
+from hydraulis.progress import ShareCallback, ignore_share
 from hydraulis.text.paths import describe_read_error
 
-# Of what this code makes of the same files; raised when that changes.
+# Version of the content that this code makes from the same files.
 FORMAT = 2
-# A block is handed on when it holds this many tokens, so that no piece need fit into memory.
+# Tokens of a block, which bounds the memory of a piece.
 _BLOCK_TOKENS = 1 << 20
-# Between two times that it is told how far a piece has come: often for an eye, seldom for the work.
-_TELL_S = 0.2
-# Where they are skipped: a file that begins with so many is of another kind than its source says.
-_MOST_BROKEN = 100
+# Time between two reports of progress.
+_REPORT_S = 0.2
+# Number of broken records at the start of a file that suggests a wrong format.
+_MAX_BROKEN = 100
 
 
 class Piece(NamedTuple):
-    """A range of one file: of the places where records of its kind stand."""
+    """A range of positions of one file; the format defines a position."""
 
     file: int
     start: int
     stop: int
 
     def share(self, where: int) -> float:
-        """Give the share of it that lies before a place in it."""
+        """Return the share of the piece before a position."""
         return (where - self.start) / (self.stop - self.start)
 
 
 class Block(NamedTuple):
-    """Some documents of a piece, one after the other.
+    """Consecutive documents of a piece.
 
     Attributes:
-        tokens: of all of them, in the dtype of the job.
-        loss_mask: which of them count; None if the job has no mask.
-        lengths: tokens of each document.
-        target_counts: targets of each.
-        num_without_target: documents that were left out because they train nothing.
+        tokens: Tokens of all documents in the type of the job.
+        loss_mask: Whether each token is a target, bool; None if the job has no mask.
+        lengths: Tokens of each document, int64 [documents].
+        target_counts: Targets of each document, int64 [documents].
+        num_without_target: Number of documents left out because they have no target.
     """
 
     tokens: Tokens
@@ -72,17 +73,17 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class IndexJob:
-    """Everything that decides what an index holds.
+    """The inputs that determine the content of an index.
 
     Attributes:
-        paths: of the files with the records, in order.
-        format: what a record is.
-        fields: where in a record that stands.
-        tokenizer: its name; not used if the records are tokens.
-        chat_template: `chatml`, a file's path, or empty for the tokenizer's own; for conversations alone.
-        eos_token: ends a document; empty for the tokenizer's own.
-        broken: what becomes of records that cannot be read. It names no index, so that what was done of one
-            until a record was refused is gone on with when they are skipped.
+        paths: Paths of the files with records, in order.
+        format: Format of a record.
+        fields: Names of the required fields.
+        tokenizer: Name of the tokenizer; unused if the records are tokens.
+        chat_template: `chatml`, a path, or empty for the tokenizer's own; for conversations only.
+        eos_token: Token at the end of a document; empty for the tokenizer's own.
+        broken: Treatment of unreadable records. It is not part of the index's name, so a run that skips them
+            continues the index of a run that refused one.
     """
 
     paths: tuple[Path, ...]
@@ -95,7 +96,7 @@ class IndexJob:
 
     @cached_property
     def loaded_tokenizer(self) -> Tokenizer:
-        """The tokenizer itself."""
+        """The loaded tokenizer."""
         return load_tokenizer(self.tokenizer)
 
     @cached_property
@@ -103,7 +104,8 @@ class IndexJob:
         """The chat template as Jinja.
 
         Raises:
-            InvalidInputError: there is none, or its file cannot be read (code `chat_template_invalid`).
+            InvalidInputError: There is no template, or its file cannot be read (code
+                `chat_template_invalid`).
         """
         if self.chat_template:
             return load_template(self.chat_template)
@@ -117,7 +119,7 @@ class IndexJob:
         return template
 
     def encoder(self) -> Encoder:
-        """Make what turns a record into tokens."""
+        """Make the encoder from records to tokens."""
         if self.format == "tokens":
             return TokensEncoder(self.fields)
         if self.format == "chat":
@@ -132,12 +134,12 @@ class IndexJob:
         return kind(self.loaded_tokenizer, self._eos(), self.fields)
 
     def _eos(self) -> int | None:
-        written = self.eos_token or self.loaded_tokenizer.special.eos
-        return self.loaded_tokenizer.token(written) if written else None
+        text = self.eos_token or self.loaded_tokenizer.special.eos
+        return self.loaded_tokenizer.token(text) if text else None
 
     @cached_property
     def dtype(self) -> np.dtype[np.generic]:
-        """The smallest type of the tokens, little-endian on every machine."""
+        """The smallest type for the tokens, little-endian."""
         largest = np.iinfo(np.int32).max if self.format == "tokens" else self.loaded_tokenizer.vocab_size - 1
         for name in ("<u1", "<u2"):
             if largest <= np.iinfo(name).max:
@@ -145,7 +147,7 @@ class IndexJob:
         return np.dtype("<i4")
 
     def key(self) -> str:
-        """Name the index: files (path, size and time of change), tokenizer and settings, as a SHA-256."""
+        """Return the SHA-256 of the files (path, size and time of change), the tokenizer and the settings."""
         facts = {key: value for key, value in asdict(self).items() if key not in ("paths", "broken")}
         facts["format_version"] = FORMAT
         facts["files"] = [file_stamp(path) for path in self.paths]
@@ -160,34 +162,33 @@ class IndexJob:
         return open_records(self.paths[file], self.fields)
 
     def pieces(self) -> list[Piece]:
-        """Cut all files into pieces, the same ones each time."""
+        """Divide all files into pieces; the result is the same each time."""
         return [Piece(file, *ends) for file in range(len(self.paths)) for ends in self.open(file).pieces()]
 
     def blocks(
-        self, piece: Piece, encoder: Encoder, tell: Callable[[float], None] = lambda _: None
+        self, piece: Piece, encoder: Encoder, progress: ShareCallback = ignore_share
     ) -> Iterator[Block | BrokenRecords]:
-        """Read and tokenise the records of a piece; those that are broken come last, if there are any.
+        """Yield the tokenized blocks of a piece, then its broken records if there are any.
 
-        Where broken records are refused nothing behind the first of them is tokenised.
+        If broken records are refused, the records after the first one are not tokenized.
 
         Args:
-            piece: of one of the files.
-            encoder: that tokenises.
-            tell: called with the share of the piece that is done, once a block was taken and now and then
-                between.
+            piece: Piece of one of the files.
+            encoder: Encoder of the records.
+            progress: Callback, called with the finished share of the piece after each block and in between.
         """
         records = self._records(piece, encoder)
         skipped = BrokenRecords(piece.file)
         documents: list[_Document] = []
         tokens = without_target = 0
-        told_s = time.monotonic()
+        reported_s = time.monotonic()
         for where, document in records:
-            if time.monotonic() - told_s > _TELL_S:
-                tell(piece.share(where))
-                told_s = time.monotonic()
+            if time.monotonic() - reported_s > _REPORT_S:
+                progress(piece.share(where))
+                reported_s = time.monotonic()
             if isinstance(document, BrokenRecord):
                 if self.broken == "refuse":
-                    yield BrokenRecords.behind(piece.file, where, document, records)
+                    yield BrokenRecords.scan_piece(piece.file, where, document, records)
                     return
                 skipped.add(where, document)
                 continue
@@ -199,25 +200,25 @@ class IndexJob:
             if tokens >= _BLOCK_TOKENS:
                 yield self._block(documents, without_target)
                 documents, tokens, without_target = [], 0, 0
-                tell(piece.share(where))
+                progress(piece.share(where))
         yield self._block(documents, without_target)
         if skipped.number:
             yield skipped
-        tell(1.0)
+        progress(1.0)
 
     def encode_first(self, file: int, encoder: Encoder) -> bool:
-        """Read and tokenise the first record of a file, to see whether it can be; tell whether it has one.
+        """Tokenize the first record of a file as a check; return whether the file has a record.
 
-        Where broken records are skipped, the first of some that can be is enough.
+        If broken records are skipped, one readable record among the first 100 suffices.
 
         Raises:
-            InvalidInputError: it is refused; the message has its place.
+            InvalidInputError: The record is refused; the message has its place.
         """
         opened = self.open(file)
         every = chain.from_iterable(opened.records(*ends) for ends in opened.pieces())
         broken = []
-        for where, values in islice(every, 1 if self.broken == "refuse" else _MOST_BROKEN):
-            document = _encoded(encoder, values)
+        for where, values in islice(every, 1 if self.broken == "refuse" else _MAX_BROKEN):
+            document = _encode(encoder, values)
             if not isinstance(document, BrokenRecord):
                 return True
             broken.append(document.error(opened.place(where)))
@@ -231,7 +232,7 @@ class IndexJob:
 
     def _records(self, piece: Piece, encoder: Encoder) -> Iterator[tuple[int, "_Document | BrokenRecord"]]:
         for where, values in self.open(piece.file).records(piece.start, piece.stop):
-            yield where, _encoded(encoder, values)
+            yield where, _encode(encoder, values)
 
     def _block(self, documents: Sequence["_Document"], without_target: int) -> Block:
         empty = np.zeros(0, dtype=self.dtype)
@@ -251,7 +252,7 @@ class _Document(NamedTuple):
     num_targets: int
 
 
-def _encoded(encoder: Encoder, values: Sequence[object] | BrokenRecord) -> _Document | BrokenRecord:
+def _encode(encoder: Encoder, values: Sequence[object] | BrokenRecord) -> _Document | BrokenRecord:
     if isinstance(values, BrokenRecord):
         return values
     try:
@@ -263,10 +264,10 @@ def _encoded(encoder: Encoder, values: Sequence[object] | BrokenRecord) -> _Docu
 
 
 def file_stamp(path: Path) -> tuple[str, int, int]:
-    """Give what tells a file from another one without reading it: where it is, its size, when it changed.
+    """Return the path, the size and the time of change of a file, which identify it without reading.
 
     Raises:
-        InvalidInputError: it cannot be read (code `data_file_invalid`).
+        InvalidInputError: The file cannot be read (code `data_file_invalid`).
     """
     try:
         status = path.stat()

@@ -1,4 +1,4 @@
-"""How many pieces processes have done, told while they are at them."""
+"""The number of pieces that worker processes have finished, in shared memory."""
 
 import os
 from typing import NamedTuple, Self
@@ -7,37 +7,37 @@ import numpy as np
 
 
 class ProgressNotice(NamedTuple):
-    """Among the answers of a process: it has come further, and `SharedProgress` says how far."""
+    """An answer of a process that only announces new progress in `SharedProgress`."""
 
 
 class SharedProgress(NamedTuple):
-    """How many pieces each process has done, with its share of the one that it is at.
+    """The pieces that each process has finished, with the finished share of its current piece.
 
-    It is memory that they share, because their answers are read in the order of the pieces, and what one has
-    done ahead of its turn is done as well.
+    The answers of the processes are read in the order of the pieces. Shared memory shows a process's progress
+    before its turn.
 
     Attributes:
-        file: in memory, of a double for each process.
+        file: Descriptor of a file in memory, with one double for each process.
     """
 
     file: int
 
     @classmethod
     def create(cls, processes: int) -> Self:
-        """Make the memory."""
-        file = os.memfd_create("pieces-done")
+        """Create the memory for a number of processes."""
+        file = os.memfd_create("finished-pieces")
         os.truncate(file, 8 * processes)
         return cls(file)
 
     def write(self, process: int, pieces: float) -> None:
-        """Say how many pieces a process has done."""
+        """Set the number of finished pieces of a process."""
         os.pwrite(self.file, np.float64(pieces).tobytes(), 8 * process)
 
     def total(self) -> float:
-        """Add up what all have done."""
+        """Add up the finished pieces of all processes."""
         pieces = os.pread(self.file, os.fstat(self.file).st_size, 0)
         return float(np.frombuffer(pieces, dtype=np.float64).sum())
 
     def close(self) -> None:
-        """Let go of the memory; processes that have it keep it."""
+        """Close this process's descriptor; others keep theirs."""
         os.close(self.file)

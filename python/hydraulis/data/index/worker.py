@@ -1,12 +1,11 @@
-"""A process that tokenises: `python -m hydraulis.data.index.worker`, spoken to over its pipes.
+"""A tokenizing process: `python -m hydraulis.data.index.worker`, with pickled messages on its pipes.
 
-It is a program of its own, because a forked process shares locks with threads that it does not have, and a
-spawned one imports the program that started it: of a training run that is torch, once for each process.
+It is a program of its own: a forked process would share locks with threads that it lacks, and a spawned one
+would import the main program, which in training imports torch in every process.
 
-Whoever starts it writes a job, then pieces, and closes the pipe when there are no more; for each piece it
-answers with blocks, at last with what is broken, and then None, or with the error that ends it. How far it
-is stands in memory that all processes share (`SharedProgress`); between the blocks it says that there is
-something new there.
+The parent writes a job, then pieces, and closes the pipe after the last. For each piece the process answers
+with blocks, then the broken records if any, then None; an error in their place ends the process. Progress is
+in memory that all processes share (`SharedProgress`), and notices between the blocks announce it.
 """
 
 import contextlib
@@ -25,29 +24,29 @@ from hydraulis.data.index.job import Block, IndexJob, Piece
 from hydraulis.data.index.shared_progress import ProgressNotice, SharedProgress
 from hydraulis.errors import HydraulisError
 
-# A process works on one piece while the next one waits for it.
+# Pieces of a process in its pipe: one in work, one waiting.
 _AHEAD = 2
 
 
 class WorkerProcesses:
-    """Processes that tokenise pieces; the blocks come in the order of the pieces.
+    """Tokenizing processes; their blocks are returned in the order of the pieces.
 
-    Each process works ahead until its first block is taken, so as much is in memory as there are processes.
+    Each process works ahead until its first block is taken, so memory is proportional to the processes.
 
     Args:
-        job: what is indexed.
-        pieces: to tokenise, in order.
-        number: of processes.
-        tell: called with how many pieces are done, after each block and now and then between them.
+        job: Job of the index.
+        pieces: Pieces to tokenize, in order.
+        number: Number of processes.
+        progress: Callback, called with the number of finished pieces.
     """
 
     def __init__(
-        self, job: IndexJob, pieces: Sequence[Piece], number: int, tell: Callable[[float], None]
+        self, job: IndexJob, pieces: Sequence[Piece], number: int, progress: Callable[[float], object]
     ) -> None:
         self._job, self._pieces = job, pieces
         self._processes: list[subprocess.Popen[bytes]] = []
         self._number = number
-        self._tell = tell
+        self._progress = progress
         self._done = SharedProgress.create(number)
 
     def __enter__(self) -> Self:
@@ -59,7 +58,7 @@ class WorkerProcesses:
         return self
 
     def _start(self) -> None:
-        # The tokenizers' own threads would fight over the cores that other processes use.
+        # The tokenizer's own threads would compete with the other processes for cores.
         environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "hydraulis.data.index.worker"]
         for number in range(self._number):
@@ -69,7 +68,7 @@ class WorkerProcesses:
                 pass_fds=[self._done.file],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                # An interrupt at the terminal is for the program that started it, which ends this one.
+                # An interrupt at the terminal must reach only the parent, which ends this process.
                 start_new_session=True,
             )
             self._processes.append(process)
@@ -85,7 +84,7 @@ class WorkerProcesses:
                 process.kill()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
-                    # What was not read any more is of no use.
+                    # Unread answers are of no use.
                     with contextlib.suppress(BrokenPipeError):
                         pipe.close()
         for process in self._processes:
@@ -93,20 +92,20 @@ class WorkerProcesses:
         self._done.close()
 
     def blocks(self, place: int) -> Iterator[Block | BrokenRecords]:
-        """Give the blocks of a piece, and what of it is broken; pieces are asked for in order.
+        """Yield the blocks of a piece and its broken records; pieces must be requested in order.
 
         Args:
-            place: of the piece among the pieces.
+            place: Index of the piece.
 
         Raises:
-            HydraulisError: the tokenizer was refused, or the process died (code `index_process_failed`).
+            HydraulisError: The tokenizer was refused, or the process died (code `index_process_failed`).
         """
         number = place % self._number
         while (answer := self._receive(number)) is not None:
             if isinstance(answer, HydraulisError):
                 raise answer
             if isinstance(answer, ProgressNotice):
-                self._tell(self._done.total())
+                self._progress(self._done.total())
             else:
                 yield answer
         later = place + _AHEAD * self._number
@@ -115,7 +114,7 @@ class WorkerProcesses:
 
     def _send(self, number: int, message: IndexJob | Piece) -> None:
         pipe = self._processes[number].stdin
-        assert pipe is not None  # asked for above
+        assert pipe is not None  # opened by _start
         try:
             pickle.dump(message, pipe)
             pipe.flush()
@@ -124,7 +123,7 @@ class WorkerProcesses:
 
     def _receive(self, number: int) -> Block | BrokenRecords | ProgressNotice | HydraulisError | None:
         pipe = self._processes[number].stdout
-        assert pipe is not None  # asked for above
+        assert pipe is not None  # opened by _start
         try:
             answer: Block | BrokenRecords | ProgressNotice | HydraulisError | None = pickle.load(pipe)
         except (EOFError, pickle.UnpicklingError) as error:
@@ -140,20 +139,20 @@ class WorkerProcesses:
         return HydraulisError(message, code="index_process_failed")
 
 
-def serve(requests: BinaryIO, answers: BinaryIO, tell: Callable[[float], None]) -> None:
-    """Answer until there are no more requests.
+def serve(requests: BinaryIO, answers: BinaryIO, progress: Callable[[float], object]) -> None:
+    """Answer requests until there are no more.
 
     Args:
-        requests: a job, then pieces.
-        answers: to them.
-        tell: called with how many pieces are done.
+        requests: Stream of a job and then pieces.
+        answers: Stream of the answers.
+        progress: Callback, called with the number of finished pieces.
     """
     job: IndexJob = pickle.load(requests)
     encoder = None
     for number in itertools.count():
 
-        def within(share: float, before: int = number) -> None:
-            tell(before + share)
+        def report(share: float, before: int = number) -> None:
+            progress(before + share)
             pickle.dump(ProgressNotice(), answers)
             answers.flush()
 
@@ -163,7 +162,7 @@ def serve(requests: BinaryIO, answers: BinaryIO, tell: Callable[[float], None]) 
             return
         try:
             encoder = encoder or job.encoder()
-            for block in job.blocks(piece, encoder, within):
+            for block in job.blocks(piece, encoder, report):
                 pickle.dump(block, answers, protocol=pickle.HIGHEST_PROTOCOL)
         except HydraulisError as error:
             pickle.dump(error, answers)
@@ -173,15 +172,15 @@ def serve(requests: BinaryIO, answers: BinaryIO, tell: Callable[[float], None]) 
 
 
 def main() -> None:
-    """Serve whoever started this program, over its standard input and output."""
-    # What a library prints must not get between the answers.
+    """Serve the parent process over standard input and output."""
+    # Output that a library prints must not mix with the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     number, file = map(int, sys.argv[1:])
     try:
         serve(sys.stdin.buffer, answers, partial(SharedProgress(file).write, number))
     except BrokenPipeError:
-        # Whoever asked is gone; closing the pipe would try once more.
+        # The parent is gone, and closing the pipe would fail again.
         os._exit(1)
 
 

@@ -1,1 +1,1 @@
-"""Files that hold records, one kind of file each, read in pieces that processes can share out."""
+"""Files of records, one module for each format, read in pieces by several processes."""

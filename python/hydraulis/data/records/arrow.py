@@ -1,4 +1,4 @@
-"""Arrow files: streams of record batches, as Hugging Face's datasets keeps them, and Feather."""
+"""Arrow files: streams of record batches, as written by Hugging Face's datasets, and Feather."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,17 +13,17 @@ _RANDOM_ACCESS = b"ARROW1"
 
 
 class ArrowFile:
-    """An `.arrow` file, mapped and cut at its record batches.
+    """A mapped `.arrow` file in pieces of record batches.
 
     Args:
-        path: the file.
-        fields: that are wanted of each record.
+        path: Path of the file.
+        fields: Names of the required fields.
 
     Raises:
-        InvalidInputError: it is no Arrow file (code `data_file_invalid`), or lacks a field
+        InvalidInputError: The file is no Arrow file (code `data_file_invalid`), or lacks a field
             (`record_malformed`).
         HydraulisError: pyarrow is not installed (code `extra_missing`).
-        OSError: it cannot be read.
+        OSError: The file cannot be read.
     """
 
     def __init__(self, path: Path, fields: Sequence[str]) -> None:
@@ -40,7 +40,7 @@ class ArrowFile:
         check_fields(names, fields, f"file '{path}'")
 
     def pieces(self) -> list[tuple[int, int]]:
-        """Cut the file into runs of record batches, by rows; of each batch only its head is looked at."""
+        """Return the rows of each run of record batches; reads only the batches' headers."""
         pieces, first, where, is_cut = [], 0, 0, True
         for batch in self._batches():
             where += batch.num_rows
@@ -51,7 +51,7 @@ class ArrowFile:
         return pieces if is_cut else [*pieces, (first, where)]
 
     def records(self, start: int, stop: int) -> Iterator[tuple[int, Sequence[object]]]:
-        """Read the rows from one to before another, both of them first rows of record batches."""
+        """Yield the rows from `start` to before `stop`, both of them bounds of record batches."""
         where = 0
         for batch in self._batches():
             if where >= stop:
@@ -61,7 +61,7 @@ class ArrowFile:
             where += batch.num_rows
 
     def place(self, where: int) -> str:
-        """Name a row, counted from 0."""
+        """Return the file and the number of a row, counted from 0."""
         return f"file '{self._path}', row {where}"
 
     def _open(self) -> Any:

@@ -1,4 +1,4 @@
-"""The fields that a record must have."""
+"""The fields of a record, and records that lack them."""
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
@@ -9,24 +9,24 @@ from hydraulis.extras import import_extra
 
 
 class BrokenRecord(NamedTuple):
-    """What is wrong with it; a value, because where it stands takes a reading of the file up to it.
+    """An unreadable record; a value instead of an error, because its line number is expensive to find.
 
     Attributes:
-        why: it is refused, and what to do, as it follows the place in a sentence.
-        code: of the refusal.
+        reason: Cause and remedy, "cause; remedy", which follow the place of the record in a message.
+        code: Code of the error.
     """
 
-    why: str
+    reason: str
     code: str
 
     def error(self, place: str) -> InvalidInputError:
-        """Make the refusal of the record at a place."""
-        why, code = self
-        return InvalidInputError(f"{place}{why}", code=code)
+        """Make the error for the record at a place."""
+        reason, code = self
+        return InvalidInputError(f"{place}{reason}", code=code)
 
 
 def iterate_rows(batch: Any, fields: Sequence[str]) -> Iterator[Sequence[object]]:
-    """Give the wanted fields of each row of a record batch; lists of integers as arrays, not copied."""
+    """Yield the values of the fields for each row of a record batch; lists of integers are array views."""
     return zip(*(_values(batch.column(batch.schema.get_field_index(name))) for name in fields), strict=True)
 
 
@@ -47,12 +47,15 @@ _CHAT = "messages"
 
 
 def check_fields(names: Collection[str], fields: Sequence[str], place: str) -> None:
-    """Refuse a file that lacks a field (code `record_malformed`).
+    """Refuse a file that lacks a field.
 
     Args:
-        names: of the fields that are there.
-        fields: that are wanted.
-        place: of the file, as the message begins.
+        names: Names of the file's fields.
+        fields: Names of the required fields.
+        place: Name of the file at the start of the message.
+
+    Raises:
+        InvalidInputError: A field is missing (code `record_malformed`).
     """
     broken = find_missing_field(names, fields)
     if broken is not None:
@@ -60,16 +63,16 @@ def check_fields(names: Collection[str], fields: Sequence[str], place: str) -> N
 
 
 def find_missing_field(names: Collection[str], fields: Sequence[str]) -> BrokenRecord | None:
-    """Say which field a file or a record lacks, the same names given; None if it has all."""
+    """Find the first of the required fields that `names` lacks; None if it has all."""
     for field in fields:
         if field not in names:
             have = ", ".join(names) or "none"
             is_chat = (
                 ", or its format to 'chat' (--format chat)" if _CHAT in names and _CHAT not in fields else ""
             )
-            why = (
-                f" has no field '{field}', its fields are {have}: set data.sources.fields (--field of "
+            reason = (
+                f" has no field '{field}', its fields are {have}; set data.sources.fields (--field of "
                 f"hydraulis analyze) to fields that every record has{is_chat}"
             )
-            return BrokenRecord(why, code="record_malformed")
+            return BrokenRecord(reason, code="record_malformed")
     return None

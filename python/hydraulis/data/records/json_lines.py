@@ -1,4 +1,4 @@
-"""Files with one JSON object per line."""
+"""JSON Lines: files with one JSON object per line."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -7,55 +7,54 @@ from pathlib import Path
 from hydraulis.data.records.fields import BrokenRecord, find_missing_field
 from hydraulis.text.paths import describe_json_error
 
-# Large enough that starting a piece costs nothing, small enough that little is lost when a run is killed.
+# Large enough to make the start of a piece cheap, and small enough to lose little work to a killed run.
 PIECE_BYTES = 4 << 20
-_MARK = b"\xef\xbb\xbf"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class JsonLines:
-    """A `.jsonl` file, cut at bytes: a piece holds the lines that begin in it.
+    """A `.jsonl` file in pieces of bytes: a piece has the lines that begin in it.
 
     Args:
-        path: the file.
-        fields: that are wanted of each record.
+        path: Path of the file.
+        fields: Names of the required fields.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: The file cannot be read.
     """
 
     def __init__(self, path: Path, fields: Sequence[str]) -> None:
         self._path = path
         self._fields = fields
         self._size = path.stat().st_size
-        # A byte, and the number of the line that it is in.
+        # A byte position and the number of its line.
         self._counted = (0, 1)
 
     def pieces(self) -> list[tuple[int, int]]:
-        """Cut the file into ranges of bytes."""
+        """Divide the file into ranges of bytes."""
         return [(start, min(start + PIECE_BYTES, self._size)) for start in range(0, self._size, PIECE_BYTES)]
 
     def records(self, start: int, stop: int) -> Iterator[tuple[int, Sequence[object] | BrokenRecord]]:
-        """Read the records whose lines begin at byte `start` to before `stop`; blank lines are skipped.
+        """Yield the records whose lines begin from byte `start` to before `stop`, without blank lines.
 
         A line is broken if it is no JSON object in UTF-8 or lacks a field (code `record_malformed`).
         """
         with self._path.open("rb") as file:
             if start:
-                # The rest of a line that begins before.
+                # Skip the rest of an earlier line.
                 file.seek(start - 1)
                 file.readline()
             where = file.tell()
             while where < stop and (line := file.readline()):
                 if where == 0:
-                    # Some editors start a UTF-8 file with a mark.
-                    line = line.removeprefix(_MARK)
+                    line = line.removeprefix(_BYTE_ORDER_MARK)
                 if not line.isspace():
                     yield where, self._values(line)
                 where = file.tell()
 
     def place(self, where: int) -> str:
-        """Name the line that begins at a byte."""
-        # Those of a list come in order: what was counted for one is not counted again.
+        """Return the file and the line number of the line at a byte position."""
+        # The lines of a list are in order, so the count goes on from the last one.
         start, lines = self._counted if self._counted[0] <= where else (0, 1)
         with self._path.open("rb") as file:
             file.seek(start)
@@ -69,11 +68,11 @@ class JsonLines:
         try:
             record = json.loads(line.decode().rstrip())
         except UnicodeDecodeError as error:
-            why = f" is not UTF-8 (byte {error.start}): save the file as UTF-8 text"
-            return BrokenRecord(why, code="record_malformed")
+            reason = f" is not UTF-8 (byte {error.start}); save the file as UTF-8 text"
+            return BrokenRecord(reason, code="record_malformed")
         except (ValueError, RecursionError) as error:
-            why = f" is no JSON ({describe_json_error(error)}): write one object per line"
-            return BrokenRecord(why, code="record_malformed")
+            reason = f" is no JSON ({describe_json_error(error)}); write one object per line"
+            return BrokenRecord(reason, code="record_malformed")
         if not isinstance(record, dict):
-            return BrokenRecord(" is no JSON object: write one per line", code="record_malformed")
+            return BrokenRecord(" is no JSON object; write one object per line", code="record_malformed")
         return find_missing_field(record, self._fields) or [record[name] for name in self._fields]

@@ -1,4 +1,4 @@
-"""Parquet files."""
+"""Parquet files, read by row groups."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
@@ -9,22 +9,22 @@ from hydraulis.data.records.fields import check_fields, iterate_rows
 from hydraulis.errors import InvalidInputError
 from hydraulis.extras import import_extra
 
-# Rows that are decoded together.
+# Rows in one decoded batch.
 _ROWS = 1024
 
 
 class ParquetFile:
-    """A `.parquet` file, cut at its row groups; only the columns of the wanted fields are read.
+    """A `.parquet` file in pieces of row groups; only the columns of the required fields are read.
 
     Args:
-        path: the file.
-        fields: that are wanted of each record.
+        path: Path of the file.
+        fields: Names of the required fields.
 
     Raises:
-        InvalidInputError: it is no Parquet file (code `data_file_invalid`), or lacks a field
+        InvalidInputError: The file is no Parquet file (code `data_file_invalid`), or lacks a field
             (`record_malformed`).
         HydraulisError: pyarrow is not installed (code `extra_missing`).
-        OSError: it cannot be read.
+        OSError: The file cannot be read.
     """
 
     def __init__(self, path: Path, fields: Sequence[str]) -> None:
@@ -40,13 +40,13 @@ class ParquetFile:
         self._fields = fields
 
     def pieces(self) -> list[tuple[int, int]]:
-        """Cut the file into its row groups, by rows."""
+        """Return the rows of each row group."""
         metadata = self._file.metadata
         sizes = (metadata.row_group(group).num_rows for group in range(self._file.num_row_groups))
         return list(pairwise(accumulate(sizes, initial=0)))
 
     def records(self, start: int, stop: int) -> Iterator[tuple[int, Sequence[object]]]:
-        """Read the rows from one to before another, both of them first rows of row groups."""
+        """Yield the rows from `start` to before `stop`, both of them bounds of row groups."""
         pieces = enumerate(self.pieces())
         groups = [number for number, (first, last) in pieces if start <= first and last <= stop]
         where = start
@@ -56,5 +56,5 @@ class ParquetFile:
                 where += 1
 
     def place(self, where: int) -> str:
-        """Name a row, counted from 0."""
+        """Return the file and the number of a row, counted from 0."""
         return f"file '{self._path}', row {where}"

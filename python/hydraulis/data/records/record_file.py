@@ -1,4 +1,4 @@
-"""What every kind of file with records offers, and which kind a path is of."""
+"""The interface of a file of records, and the formats by file ending."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,16 +16,16 @@ class RecordFile(Protocol):
     """A file of records."""
 
     def pieces(self) -> list[tuple[int, int]]:
-        """Cut the file into consecutive ranges of places, each small enough to be held in memory."""
+        """Return consecutive ranges of positions, each small enough for memory."""
 
     def records(self, start: int, stop: int) -> Iterator[tuple[int, Sequence[object] | BrokenRecord]]:
-        """Read the records of one range: where in it each stands, and its values."""
+        """Yield the position and the values of each record in one range."""
 
     def place(self, where: int) -> str:
-        """Say where a record stands, for a message."""
+        """Return the file and the place of a record, for a message."""
 
 
-_KINDS: dict[str, Callable[[Path, Sequence[str]], RecordFile]] = {
+_FORMATS: dict[str, Callable[[Path, Sequence[str]], RecordFile]] = {
     ".jsonl": JsonLines,
     ".ndjson": JsonLines,
     ".parquet": ParquetFile,
@@ -34,23 +34,23 @@ _KINDS: dict[str, Callable[[Path, Sequence[str]], RecordFile]] = {
 
 
 def is_record_file(path: Path) -> bool:
-    """Whether files of this kind hold records."""
-    return path.suffix.lower() in _KINDS
+    """Whether the file's ending is that of a format with records."""
+    return path.suffix.lower() in _FORMATS
 
 
 def open_records(path: Path, fields: Sequence[str]) -> RecordFile:
     """Open a file of records.
 
     Args:
-        path: the file; its ending says of which kind it is.
-        fields: that are wanted of each record.
+        path: Path of the file; its ending determines the format.
+        fields: Names of the required fields.
 
     Raises:
-        InvalidInputError: the file cannot be read (code `data_file_invalid`).
-        HydraulisError: the library that reads it is not installed (code `extra_missing`).
+        InvalidInputError: The file cannot be read (code `data_file_invalid`).
+        HydraulisError: The library of the format is not installed (code `extra_missing`).
     """
     try:
-        return _KINDS[path.suffix.lower()](path, fields)
+        return _FORMATS[path.suffix.lower()](path, fields)
     except OSError as error:
         message = (
             f"file '{path}' cannot be read ({describe_read_error(path, error)}); check the path and the file"

@@ -1,7 +1,7 @@
-"""In which order the sequences of an epoch come: all of them shuffled, or sources mixed by weight.
+"""The order of an epoch's sequences: shuffled, or a mixture of sources by weight.
 
-Both depend on the seed and the epoch alone. Permutations are those of NumPy's default generator, which a new
-NumPy version may change.
+Both depend on the seed and the epoch alone. The permutations are those of NumPy's default generator, which a
+new version of NumPy may change.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 SequenceIndices = npt.NDArray[np.int64]
 
-# Beside the seed, so that the order within a source is independent of the order of the epoch.
+# Added to the seed, so that the order within a source is independent of the order of the epoch.
 _WITHIN = 0x4D4958
 
 
@@ -19,8 +19,8 @@ class Shuffle:
     """Each sequence once per epoch.
 
     Args:
-        num_sequences: there are.
-        seed: fixes the permutations.
+        num_sequences: Number of sequences.
+        seed: Seed of the permutations.
     """
 
     def __init__(self, num_sequences: int, seed: int) -> None:
@@ -28,23 +28,22 @@ class Shuffle:
         self._seed = seed
 
     def __call__(self, epoch: int) -> SequenceIndices:
-        """Give the sequences of an epoch in their order."""
+        """Return the sequences of an epoch in order."""
         return np.random.default_rng([self._seed, epoch]).permutation(self._num_sequences)
 
 
 class Mixture:
-    """Sources in proportion to their weights, counted in tokens.
+    """Sources in proportion to their weights, measured in tokens.
 
-    An epoch holds about as many tokens as all sources together, of each source its share. A source whose
-    share is larger than itself repeats, one whose share is smaller takes several epochs: either goes through
-    a permutation of all its sequences, and then through the next, so that no sequence comes twice more often
-    than another.
+    An epoch has about as many tokens as all sources together. A source with a larger share than its size
+    repeats within an epoch, and a source with a smaller share takes several epochs. Each source is an endless
+    stream of its own permutations, so the occurrences of two of its sequences in a run differ by at most one.
 
     Args:
-        bounds: where the sequences of each source start, and behind the last one how many there are.
-        lengths: tokens of each sequence.
-        weights: by source.
-        seed: fixes the permutations.
+        bounds: First sequence of each source, and the number of sequences at the end, int64 [sources + 1].
+        lengths: Tokens of each sequence, int64 [n].
+        weights: Weight of each source.
+        seed: Seed of the permutations.
     """
 
     def __init__(
@@ -58,13 +57,13 @@ class Mixture:
         self._seed = seed
 
     def __call__(self, epoch: int) -> SequenceIndices:
-        """Give the sequences of an epoch in their order; a sequence may come more than once."""
+        """Return the sequences of an epoch in order; a sequence may occur more than once."""
         parts = [self._of_source(source, epoch) for source in range(len(self._sizes))]
         together = np.concatenate(parts)
         return together[np.random.default_rng([self._seed, epoch]).permutation(len(together))]
 
     def _of_source(self, source: int, epoch: int) -> SequenceIndices:
-        """Give what a source adds to an epoch: the next places of its endless stream of permutations."""
+        """Return the next part of a source's endless stream of permutations."""
         size = int(self._sizes[source])
         start, stop = (int(turn * self._per_epoch[source]) for turn in (epoch, epoch + 1))
         rounds = range(start // size, -(-stop // size))

@@ -1,4 +1,4 @@
-"""How many iterations a run has, once its data is known."""
+"""The number of iterations of a run, from its epochs and its data."""
 
 import dataclasses
 
@@ -10,14 +10,14 @@ from hydraulis.text.numbers import format_count
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunLength:
-    """What the epochs of a run come to.
+    """The length of a run that is limited by epochs.
 
     Attributes:
-        epochs: so many.
-        steps: in which they are trained.
-        last_sequences: of the last batch, which may be a short one.
-        last_tokens: of it.
-        dropped: sequences that fill no batch at the ends of the epochs.
+        epochs: Number of epochs.
+        steps: Number of iterations.
+        last_sequences: Sequences of the last batch, which may be smaller.
+        last_tokens: Tokens of the last batch.
+        dropped: Number of sequences that fill no batch at the ends of epochs.
     """
 
     epochs: int
@@ -27,17 +27,17 @@ class RunLength:
     dropped: int
 
     def __str__(self) -> str:
-        """Say how many steps the epochs are."""
+        """Return the text "2 epochs are 40 steps"."""
         are = "is" if self.epochs == 1 else "are"
         return f"{format_count(self.epochs, 'epoch')} {are} {format_count(self.steps, 'step')}"
 
 
 def run_length(config: RunConfig, data: SequenceSource) -> RunLength | None:
-    """Count what the epochs of a configuration come to; None where it counts steps alone.
+    """Compute the length of a run with epochs; None for a run with steps alone.
 
     Raises:
-        InvalidInputError: no epoch fills a batch, and its end is to be dropped, or the epochs are very many
-            steps (code `argument_invalid`).
+        InvalidInputError: An epoch fills no batch and its end is dropped, or there are too many steps (code
+            `argument_invalid`).
     """
     epochs = config.train.epochs
     if epochs is None:
@@ -50,11 +50,11 @@ def run_length(config: RunConfig, data: SequenceSource) -> RunLength | None:
 
 
 def with_steps(config: RunConfig, epochs: RunLength | None) -> RunConfig:
-    """Return the configuration with its number of iterations: what is given, or the epochs if they are fewer.
+    """Set the number of iterations: `train.steps`, or the steps of the epochs if those are fewer.
 
     Args:
-        config: of a run.
-        epochs: as `run_length` gave it.
+        config: Configuration of the run.
+        epochs: Result of `run_length`.
     """
     if epochs is None:
         return config

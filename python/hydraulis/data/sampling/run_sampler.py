@@ -1,4 +1,4 @@
-"""Whether a batch repeats the same few sequences over and over, which is seldom meant."""
+"""The sampler of a run's configuration, and a warning about batches that repeat the data."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,30 +10,29 @@ from hydraulis.data.sampling.epoch_order import Mixture
 from hydraulis.data.sampling.sampler import BatchSampler
 from hydraulis.text.numbers import format_count
 
-# In a batch. So many of a small file may be meant, to try something out; more are a mistake as a rule.
-MOST_EPOCHS = 100
+# Epochs in one batch. A trial on a small file may have this many; more are usually a mistake.
+MAX_EPOCHS = 100
 
 
 def describe_repeats(key: str, sampler: BatchSampler, lengths: Integers) -> str:
-    """Say that a batch holds more epochs than one would mean it to; empty if it does not.
+    """Return a warning about a batch with more than 100 epochs; an empty string without need.
 
     Args:
         key: Name of the key or option that sets the batch budget, for the message.
         sampler: Sampler of the batches.
         lengths: Tokens of each sequence, int64 [n].
     """
-    if sampler.epochs_per_batch <= MOST_EPOCHS:
+    if sampler.epochs_per_batch <= MAX_EPOCHS:
         return ""
     epoch = f"{format_count(len(lengths), 'sequence')} of {format_count(int(lengths.sum()), 'token')} in all"
     return (
-        f"{key} = {sampler.per_batch:,}: the data, {epoch}, come about "
-        f"{sampler.epochs_per_batch:,.0f} times in each batch: it holds the same over and over; lower it, or "
-        "add data"
+        f"{key} = {sampler.per_batch:,}: each batch repeats the data ({epoch}) about "
+        f"{sampler.epochs_per_batch:,.0f} times; lower it, or add data"
     )
 
 
 def describe_run_repeats(config: RunConfig, data: SequenceSource) -> str:
-    """Say it of the batches of a run; see `describe_repeats`."""
+    """Return the warning of `describe_repeats` for a run."""
     sampler = make_sampler(config.data, data, config.train.seed, config.train.epochs)
     return describe_repeats(f"data.{config.data.budget_key}", sampler, data.lengths)
 
@@ -44,10 +43,10 @@ def make_sampler(
     """Make the sampler of a configuration.
 
     Args:
-        config: the section `data`.
-        dataset: what it draws from; where it has weights, they count.
-        seed: fixes the order.
-        epochs: after how many of them there are no more batches; never when None.
+        config: Section `data`.
+        dataset: Sequences to sample, by weight if their sources have weights.
+        seed: Seed of the order.
+        epochs: Number of epochs of the stream; None for no end.
     """
     lengths = dataset.lengths
     order = None
@@ -58,7 +57,7 @@ def make_sampler(
 
 
 def batch_budget(config: DataConfig, lengths: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
-    """Return what each sequence takes of a batch's budget, and the budget."""
+    """Return the cost of each sequence in a batch's budget, and the budget."""
     if config.tokens_per_batch is not None:
         return lengths, config.tokens_per_batch
     assert config.sequences_per_batch is not None  # the configuration has one of the two

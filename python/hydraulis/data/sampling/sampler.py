@@ -1,15 +1,15 @@
-"""Which sequences make the global batch of a step.
+"""The sequences of each global batch.
 
-They form an endless stream: the order of one epoch after that of the other. A batch takes them from the
-stream until its budget of tokens, or of sequences, is reached; the last one is kept whole, and the next batch
-goes on behind it. So nothing is dropped, and a batch may hold the end of an epoch and the start of the next;
-unless the end of an epoch that does not fill a batch is to be dropped, which is then counted. Where the
-number of epochs is given the stream ends with them, and its last batch may be a short one.
+The epochs form an endless stream of sequences. A batch takes sequences from the stream until it reaches its
+budget of tokens or sequences; it keeps its last sequence whole, and the next batch starts after it. A batch
+may therefore span two epochs. With `epoch_end = "drop"`, the sequences at the end of an epoch that fill no
+batch are dropped and counted. With a number of epochs, the stream ends after them, and its last batch may be
+smaller.
 
-Batch i depends on the sizes, the budget, the order and i alone: the whole state of a run's data is how many
-batches it has taken. They may be asked for in any order: the first question about a late one walks there
-once, at about 5 microseconds for each before it; what it learns is kept. A sampler belongs to one thread;
-another one with the same arguments gives the same batches.
+Batch i depends only on the sizes, the budget, the order and i, so the state of a run's data is the number of
+its batches. Batches may be requested in any order. The first request for a late batch walks through the
+earlier ones, at about 5 microseconds each, and caches their starts. A sampler is not thread-safe; a second
+one with the same arguments gives the same batches.
 """
 
 from collections.abc import Callable
@@ -23,10 +23,10 @@ import numpy.typing as npt
 from hydraulis.data.sampling.epoch_order import SequenceIndices, Shuffle
 from hydraulis.errors import InvalidInputError
 
-# In a batch: it would take a second to draw, and train nothing that fewer do not.
-_MOST_EPOCHS = 30_000
-# To count, at about 5 microseconds each.
-_MOST_STEPS = 10_000_000
+# Epochs in one batch: more would take longer than a second to draw.
+_MAX_EPOCHS = 30_000
+# Steps to count, at about 5 microseconds each.
+_MAX_STEPS = 10_000_000
 _NOTHING = np.zeros(0, dtype=np.int64)
 
 
@@ -35,10 +35,10 @@ class GlobalBatch:
     """The sequences of one iteration.
 
     Attributes:
-        index: its place among the batches of the stream, counted from 0.
-        epoch: the epoch of its first sequence.
-        sequences: places in the data set, in the order of the stream. In a batch that crosses into the next
-            epoch one can occur twice, so it is the place in this array that names a sequence of the batch.
+        index: Number of the batch, counted from 0.
+        epoch: Epoch of its first sequence.
+        sequences: Indices in the data set, in the order of the stream, int64. A batch across two epochs may
+            have an index twice, so a sequence of the batch is identified by its position in this array.
     """
 
     index: int
@@ -48,7 +48,7 @@ class GlobalBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """A place in the stream: the one at `index` of an epoch's order, and how many were dropped before."""
+    """A position in the stream: an index in an epoch's order, and the sequences dropped before it."""
 
     epoch: int
     index: int
@@ -56,23 +56,22 @@ class _Position:
 
 
 class BatchSampler:
-    """Gives any global batch of the stream.
+    """Sampler of the stream's global batches.
 
     Args:
-        sizes: what each sequence takes of the budget: its tokens, or 1.
-        per_batch: the budget: a batch is complete with the sequence that reaches it.
-        seed: fixes the permutations.
-        order: gives the sequences of an epoch in their order; all of them, shuffled, when None.
-        epoch_end: what becomes of the end of an epoch that does not fill a batch.
-        epochs: after how many of them the stream ends; never when None.
+        sizes: Cost of each sequence in the budget: its tokens, or 1; int64 [n].
+        per_batch: Budget of a batch, which ends with the sequence that reaches it.
+        seed: Seed of the permutations.
+        order: Function from an epoch to its sequences in order; None for all of them, shuffled.
+        epoch_end: Treatment of the sequences at the end of an epoch that fill no batch.
+        epochs: Number of epochs of the stream; None for no end.
 
     Attributes:
-        per_batch: the budget.
+        per_batch: Budget of a batch.
 
     Raises:
-        InvalidInputError: there is no sequence, one of them is empty, the budget is less than 1, very many
-            epochs or, where the end of an epoch is dropped, more than one, or the seed is negative (code
-            `argument_invalid`).
+        InvalidInputError: There is no sequence, a sequence is empty, the budget is less than 1 or more than
+            30,000 epochs, every epoch would be dropped, or the seed is negative (code `sampling_invalid`).
     """
 
     def __init__(
@@ -91,46 +90,46 @@ class BatchSampler:
         self._order = Shuffle(len(sizes), seed) if order is None else order
         self._drops = epoch_end == "drop"
         self._epochs = epochs
-        if self.epochs_per_batch > _MOST_EPOCHS:
+        if self.epochs_per_batch > _MAX_EPOCHS:
             message = (
                 f"the budget of a batch is {per_batch:,}, some {self.epochs_per_batch:,.0f} times all "
-                f"sequences together; the limit is {_MOST_EPOCHS:,} times; lower it, or add data"
+                f"sequences together; the limit is {_MAX_EPOCHS:,} times; lower it, or add data"
             )
             raise InvalidInputError(message, code="argument_invalid")
         self._starts = [_Position(epoch=0, index=0)]
-        # Two epochs, so that a batch at the border and those around it do not make them anew.
+        # Two epochs, because a batch may span two.
         self._epoch = lru_cache(maxsize=2)(self._make_epoch)
 
     @property
     def epochs_per_batch(self) -> float:
-        """About how many epochs a batch holds; a share of one as a rule."""
+        """Approximate number of epochs in a batch, usually below 1."""
         budget = self.per_batch / int(self._sizes.sum())
         return budget if self._epochs is None else min(budget, self._epochs)
 
     def batch(self, index: int) -> GlobalBatch:
-        """Return a global batch, counted from 0; behind the end of the stream it is empty.
+        """Return a global batch by its number, counted from 0; after the end of the stream it is empty.
 
         Raises:
-            InvalidInputError: the index is negative (code `argument_invalid`).
+            InvalidInputError: The index is negative (code `argument_invalid`).
         """
         sequences, start, _ = self._take(self._start(index))
         return GlobalBatch(index=index, epoch=start.epoch, sequences=sequences)
 
     def num_dropped(self, index: int) -> int:
-        """Count the sequences that were dropped at the ends of epochs before a batch."""
+        """Count the sequences dropped at the ends of epochs before a batch."""
         _, start, _ = self._take(self._start(index))
         return start.dropped
 
     def num_steps(self, epochs: int) -> int:
-        """Count the batches that begin in the first epochs: as many steps as go through the data so often.
+        """Count the steps of a number of epochs: the batches that begin in them.
 
         Raises:
-            InvalidInputError: they are more than anybody waits for (code `argument_invalid`).
+            InvalidInputError: There are more than 10,000,000 (code `argument_invalid`).
         """
         about = epochs * int(self._sizes.sum()) // self.per_batch
-        if about > _MOST_STEPS:
+        if about > _MAX_STEPS:
             message = (
-                f"epochs = {epochs:,} are about {about:,} steps of these data; the limit is {_MOST_STEPS:,}; "
+                f"epochs = {epochs:,} are about {about:,} steps of these data; the limit is {_MAX_STEPS:,}; "
                 "lower it, or set the length of the run by steps alone"
             )
             raise InvalidInputError(message, code="argument_invalid")
@@ -148,10 +147,10 @@ class BatchSampler:
         return self._starts[index]
 
     def _take(self, start: _Position) -> tuple[SequenceIndices, _Position, _Position]:
-        """Take sequences from `start` on until the budget is reached.
+        """Take sequences from `start` until the budget is reached.
 
         Returns:
-            The sequences, where the first of them stands, and where the next batch starts.
+            The sequences, the position of the first one, and the start of the next batch.
         """
         pieces = []
         epoch, first, missing = start.epoch, start.index, self.per_batch
@@ -169,7 +168,7 @@ class BatchSampler:
         return np.concatenate(pieces or [_NOTHING]), start, _Position(epoch, first, start.dropped)
 
     def _next_epoch(self, epoch: int, first: int, length: int, dropped: int) -> _Position:
-        """Drop what is left of an epoch, which must be its end and not all of it."""
+        """Drop the rest of an epoch, and refuse to drop all of it."""
         if first == 0:
             message = (
                 f"the budget of a batch is {self.per_batch}, and all {length} sequences of epoch {epoch} do "
@@ -179,20 +178,20 @@ class BatchSampler:
         return _Position(epoch + 1, 0, dropped + length - first)
 
     def _make_epoch(self, epoch: int) -> tuple[SequenceIndices, npt.NDArray[np.int64]]:
-        """Return an epoch's order, and how much of a budget comes before each place in it and its end."""
+        """Return an epoch's order, and the cumulative cost before each of its positions and at its end."""
         order = self._order(epoch)
         return order, np.concatenate(([0], np.cumsum(self._sizes[order])))
 
 
 def batches_in_order(sizes: npt.NDArray[np.int64], per_batch: int) -> list[SequenceIndices]:
-    """Divide all sequences into batches once, in their own order: what evaluation goes through.
+    """Divide all sequences into batches in their own order, for evaluation.
 
     Args:
-        sizes: what each sequence takes of the budget.
-        per_batch: the budget: a batch is complete with the sequence that reaches it; the last one may not be.
+        sizes: Cost of each sequence in the budget, int64 [n].
+        per_batch: Budget of a batch, which ends with the sequence that reaches it; the last may be smaller.
 
     Raises:
-        InvalidInputError: as `BatchSampler`.
+        InvalidInputError: An argument is refused as by `BatchSampler`.
     """
     _check(sizes, per_batch, 0)
     before = np.concatenate(([0], np.cumsum(sizes)))

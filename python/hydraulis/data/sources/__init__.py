@@ -1,1 +1,1 @@
-"""Files and folders that hold documents or tokens."""
+"""The files of a run's sources: found, prepared (indexed) and mapped."""

@@ -1,4 +1,4 @@
-"""The files of a run's data, compared with those of an earlier time without reading them."""
+"""The files of a run's data, and their comparison with an earlier list by size."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from hydraulis.data.sources.prepare import find_files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """One of them.
+    """A file of the data.
 
     Attributes:
-        path: as it was found.
-        bytes: its size.
+        path: Path of the file.
+        bytes: Size in bytes.
     """
 
     path: str
@@ -25,7 +25,7 @@ def list_data_files(config: DataConfig) -> list[DataFile]:
     """List the files of all sources, in order.
 
     Raises:
-        InvalidInputError: nothing bears a name (see `source_files`), or a file cannot be read (code
+        InvalidInputError: A name matches nothing (see `source_files`), or a file cannot be read (code
             `data_file_invalid`).
     """
     by_source = (find_files(config, number) for number in range(len(config.sources)))
@@ -34,9 +34,9 @@ def list_data_files(config: DataConfig) -> list[DataFile]:
 
 
 def describe_difference(before: Sequence[DataFile], now: Sequence[DataFile]) -> str | None:
-    """Say what tells that files do not hold what they held before; None if nothing does.
+    """Describe the first difference between two lists of files; None if their sizes are equal in order.
 
-    Of the same sizes they may lie elsewhere, and bear other names.
+    Paths may differ, because files may be moved or renamed.
     """
     if [file.bytes for file in before] == [file.bytes for file in now]:
         return None
@@ -48,8 +48,8 @@ def describe_difference(before: Sequence[DataFile], now: Sequence[DataFile]) -> 
     paths = {file.path for file in now}
     for path in sizes:
         if path not in paths:
-            return f"file '{path}' is no part of them any more"
+            return f"file '{path}' has been removed"
     for path in sorted(paths):
         if path not in sizes:
-            return f"file '{path}' is a new part of them"
-    return "their files come in another order"
+            return f"file '{path}' is new"
+    return "the files are in another order"

@@ -1,6 +1,6 @@
-"""Files of a source, and the index that is built of them before they are opened."""
+"""The first step of opening data: find the files of each source and build missing indexes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,18 +10,17 @@ from hydraulis.data.index.job import IndexJob
 from hydraulis.data.sources.source_files import find_source_files
 from hydraulis.data.sources.token_files import is_token_file
 from hydraulis.errors import InvalidInputError
-
-Progress = Callable[[float], None]
+from hydraulis.progress import ShareCallback, ignore_share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedSource:
-    """Where the documents of one source are.
+    """The prepared files of one source.
 
     Attributes:
-        mapped: files with tokens, which are read as they are.
-        index: the folder of the index of all other files; None if there are none.
-        weight: of the source.
+        mapped: Paths of files with tokens, which are mapped without an index.
+        index: Folder of the index of all other files; None without any.
+        weight: Weight of the source; None without weights.
     """
 
     mapped: tuple[str, ...]
@@ -29,15 +28,15 @@ class PreparedSource:
     weight: float | None
 
 
-def prepare_sources(config: DataConfig, progress: Progress = lambda _: None) -> list[PreparedSource]:
-    """Find the files of every source, and build the indexes that are missing.
+def prepare_sources(config: DataConfig, progress: ShareCallback = ignore_share) -> list[PreparedSource]:
+    """Find the files of every source and build the missing indexes.
 
     Args:
-        config: the section `data`.
-        progress: called with the share that is done, from 0 to 1.
+        config: Section `data`.
+        progress: Callback, called with the finished share.
 
     Raises:
-        HydraulisError: see `find_source_files` and `ensure_index`.
+        HydraulisError: Files are refused; see `find_source_files` and `ensure_index`.
     """
     prepared = []
     for number, source in enumerate(config.sources):
@@ -67,7 +66,7 @@ def prepare_sources(config: DataConfig, progress: Progress = lambda _: None) -> 
 
 
 def find_files(config: DataConfig, number: int) -> tuple[list[Path], list[Path]]:
-    """Find the files of a source: those that hold records, and those that hold tokens, which are mapped.
+    """Find the files of a source: the files of records, and the files of tokens.
 
     Raises:
         InvalidInputError: A name matches no file (see `find_source_files`), or the files hold tokens and the
@@ -79,7 +78,7 @@ def find_files(config: DataConfig, number: int) -> tuple[list[Path], list[Path]]
     mapped = [path for path in paths if is_token_file(path)]
     if mapped and source.format != "tokens":
         message = (
-            f"data.sources[{number}].format = '{source.format}', and '{mapped[0]}' holds tokens: set the "
+            f"data.sources[{number}].format = '{source.format}', and '{mapped[0]}' has tokens: set the "
             'format to "tokens"'
         )
         raise InvalidInputError(message, code="config_value")
@@ -87,13 +86,13 @@ def find_files(config: DataConfig, number: int) -> tuple[list[Path], list[Path]]
 
 
 def make_index_job(config: DataConfig, source: SourceConfig, records: Sequence[Path]) -> IndexJob:
-    """Say what the index of a source is made of."""
+    """Make the index job of a source."""
     is_text = source.format != "tokens"
     return IndexJob(
         paths=tuple(records),
         format=source.format,
         fields=source.fields,
-        # What is not used does not decide which index it is.
+        # Unused settings must not change the index.
         tokenizer=config.tokenizer if is_text else "",
         chat_template=config.chat_template if source.format == "chat" else "",
         eos_token=config.eos_token if is_text else "",

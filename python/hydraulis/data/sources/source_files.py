@@ -1,4 +1,4 @@
-"""Which files the names of a source stand for."""
+"""The files of a source, from its paths, globs and folders."""
 
 import glob
 import json
@@ -11,14 +11,14 @@ from hydraulis.errors import InvalidInputError
 
 
 def find_source_files(names: Sequence[str]) -> list[Path]:
-    """Find the files that paths, globs and folders stand for, each once.
+    """Find the files of paths, globs and folders, each once.
 
-    A folder is one that Hugging Face's datasets saved; its files come in the order that it states. Those of
-    a glob come in the order of their names, and a set of Megatron's two files is named by its `.idx`.
+    A folder must be one that Hugging Face's datasets saved; its files are in its stated order. The files of a
+    glob are in the order of their names. A Megatron data set is represented by its `.idx` file.
 
     Raises:
-        InvalidInputError: nothing bears a name (code `file_unreadable`), a folder is no saved data set, or a
-            file is of no known kind (`data_file_invalid`).
+        InvalidInputError: A name matches nothing (code `file_unreadable`), a folder is no saved data set, or
+            a file has an unknown format (`data_file_invalid`).
     """
     found: dict[Path, None] = {}
     for name in names:
@@ -45,7 +45,7 @@ def _checked(path: Path) -> Path:
         return path.with_suffix(".idx")
     if not is_token_file(path) and not is_record_file(path):
         message = (
-            f"file '{path}' is of no known kind: the endings are .jsonl, .ndjson, .parquet, .arrow, .npy, "
+            f"file '{path}' has an unknown format: the endings are .jsonl, .ndjson, .parquet, .arrow, .npy, "
             ".bin and .idx; unpack or convert it"
         )
         raise InvalidInputError(message, code="data_file_invalid")
@@ -53,10 +53,10 @@ def _checked(path: Path) -> Path:
 
 
 def _saved_files(folder: Path) -> Iterator[Path]:
-    """Give the files of a folder that `Dataset.save_to_disk` wrote."""
+    """Yield the files of a folder written by `Dataset.save_to_disk`."""
     if (folder / "dataset_dict.json").exists():
         splits = ", ".join(json.loads((folder / "dataset_dict.json").read_text(encoding="utf-8"))["splits"])
-        message = f"folder '{folder}' holds several splits ({splits}): name the folder of one of them"
+        message = f"folder '{folder}' has several splits ({splits}): name the folder of one of them"
         raise InvalidInputError(message, code="data_file_invalid")
     try:
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
@@ -68,7 +68,7 @@ def _saved_files(folder: Path) -> Iterator[Path]:
         )
         raise InvalidInputError(message, code="data_file_invalid") from error
     if state.get("_indices_files") or state.get("_indices_data_files"):
-        message = f"folder '{folder}' holds a selection of its rows: call flatten_indices() and save it again"
+        message = f"folder '{folder}' has a selection of its rows: call flatten_indices() and save it again"
         raise InvalidInputError(message, code="data_file_invalid")
     for name in names:
         yield folder / name

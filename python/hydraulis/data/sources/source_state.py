@@ -1,4 +1,4 @@
-"""How far the data of a run are prepared, told without preparing them."""
+"""The state of a run's data, without any preparation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from hydraulis.data.index.files import complete_extent, partial_extent
 from hydraulis.data.index.job import IndexJob
 from hydraulis.data.sources.prepare import PreparedSource, find_files, make_index_job
 
-# Of many files it is the kind of the records that is asked for, not each one.
-_MOST_FILES = 16
+# Number of files whose first record is checked.
+_MAX_FILES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """What there is of one source.
+    """The state of one source.
 
     Attributes:
-        files: it has.
-        prepared: where its documents are, if they can be read at once; None if an index is missing.
-        documents: that are indexed so far.
+        files: Number of its files.
+        prepared: Prepared files; None if the index is missing or incomplete.
+        documents: Number of documents indexed so far.
     """
 
     files: int
@@ -32,10 +32,10 @@ class SourceState:
 
 
 def inspect_sources(config: DataConfig) -> list[SourceState]:
-    """Look at the sources of a configuration; of those without an index the first records are read.
+    """Inspect the sources of a configuration, and check the first records of sources without an index.
 
     Raises:
-        HydraulisError: files, records, tokenizer or template are refused (see `prepare`).
+        HydraulisError: Files, records, the tokenizer or the template are refused (see `prepare_sources`).
     """
     return [_state(config, number) for number in range(len(config.sources))]
 
@@ -54,19 +54,19 @@ def _state(config: DataConfig, number: int) -> SourceState:
         check_extent(job, extent)
         prepared = PreparedSource(mapped=tuple(map(str, mapped)), index=str(folder), weight=source.weight)
         return SourceState(files=files, prepared=prepared, documents=extent.documents)
-    begun = partial_extent(folder)
+    partial = partial_extent(folder)
     _read_first(job, records)
-    return SourceState(files=files, prepared=None, documents=0 if begun is None else begun.documents)
+    return SourceState(files=files, prepared=None, documents=0 if partial is None else partial.documents)
 
 
 def _read_first(job: IndexJob, paths: Sequence[Path]) -> None:
-    """Tokenise the first record of each file, or of some that stand for all.
+    """Tokenize the first record of each file, or of a sample of 16 files.
 
     Raises:
-        InvalidInputError: a record is refused, or no file has any (code `corpus_empty`).
+        InvalidInputError: A record is refused, or no file has any (code `corpus_empty`).
     """
     encoder = job.encoder()
-    chosen = np.unique(np.linspace(0, len(paths) - 1, min(len(paths), _MOST_FILES)).astype(int)).tolist()
+    chosen = np.unique(np.linspace(0, len(paths) - 1, min(len(paths), _MAX_FILES)).astype(int)).tolist()
     found = [job.encode_first(number, encoder) for number in chosen]
     others = (number for number in range(len(paths)) if number not in chosen)
     if not any(found) and not any(job.encode_first(number, encoder) for number in others):

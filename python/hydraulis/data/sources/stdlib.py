@@ -1,10 +1,9 @@
-"""The functions and methods of the interpreter's own standard library, as a corpus.
+"""The functions and methods of the Python standard library, as a corpus.
 
-Every machine that can train already has it, and its lengths have the long tail that variable-length
-training is about. A document is the source of one function: whole lines, decorators included, exactly the
-bytes of the file. A function defined inside another one is no document, since the outer one holds its text.
-Reading takes about 2 seconds on one core, nearly all of it parsing. Two Python versions give two corpora;
-the fingerprint tells them apart.
+Every machine with Python has it, and its lengths have the long tail of variable-length training. A document
+is the source of one function: whole lines with decorators, byte by byte as in the file. Functions inside
+another function are part of the outer one. Reading takes about 2 seconds on one core, most of it for parsing.
+Two versions of Python give two corpora with different fingerprints.
 """
 
 import ast
@@ -19,26 +18,26 @@ import numpy as np
 from hydraulis.data.corpus import Corpus
 from hydraulis.errors import InvalidInputError
 
-# Not the library itself: installed packages, the tests (some of them broken on purpose) and caches.
+# Installed packages, tests (some of them broken on purpose) and caches are not part of the library.
 _EXCLUDED_FOLDERS = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"})
 
 
 class StandardLibrary:
-    """The source of the running interpreter's standard library."""
+    """The standard library of the running interpreter."""
 
     @staticmethod
     def load(progress: Callable[[int, int], None] | None = None, *, root: Path | None = None) -> Corpus:
-        """Read every function and method, in the order of the files' paths and then of their lines.
+        """Read every function and method, in the order of the files' paths and of their lines.
 
         Args:
-            progress: called after each file with the number of files done and of all files.
-            root: the folder to read; the standard library when None.
+            progress: Callback, called after each file with the number of finished files and of all files.
+            root: Folder to read; None for the standard library.
 
         Returns:
             The corpus. Files that cannot be opened, are not UTF-8 or do not parse are left out and counted.
 
         Raises:
-            InvalidInputError: there is no function (code `corpus_empty`).
+            InvalidInputError: There is no function (code `corpus_empty`).
         """
         root = Path(sysconfig.get_path("stdlib")) if root is None else root
         documents: list[bytes] = []
@@ -52,7 +51,7 @@ class StandardLibrary:
             if progress is not None:
                 progress(num_done, len(paths))
         if not documents:
-            message = f"root = '{root}' must have a function in its {len(paths)} source files; choose another"
+            message = f"root = '{root}' has no function in its {len(paths)} source files; use another folder"
             raise InvalidInputError(message, code="corpus_empty")
         return _corpus(documents, num_skipped_files)
 
@@ -69,16 +68,16 @@ def _functions(source: bytes) -> Iterator[bytes]:
     """Yield the source of each outermost function.
 
     Raises:
-        UnicodeDecodeError: the file is not UTF-8.
-        SyntaxError: it does not parse.
-        ValueError: it holds a null byte, on some versions of Python.
+        UnicodeDecodeError: The file is not UTF-8.
+        SyntaxError: It does not parse.
+        ValueError: It has a null byte (some versions of Python).
     """
     source.decode("utf-8")
     with warnings.catch_warnings():
-        # The library's own invalid escapes are no concern of a run that turns warnings into errors.
+        # Invalid escapes in the library must not fail a run that turns warnings into errors.
         warnings.simplefilter("ignore")
         module = ast.parse(source)
-    # bytes.splitlines breaks where the tokenizer does, at \n, \r and \r\n; str.splitlines at more.
+    # Like the tokenizer, bytes.splitlines breaks at \n, \r and \r\n only; str.splitlines breaks at more.
     lines = source.splitlines(keepends=True)
     for node in _outermost_functions(module):
         first = min(part.lineno for part in (node, *node.decorator_list))

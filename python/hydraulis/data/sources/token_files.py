@@ -1,9 +1,11 @@
-"""Megatron's indexed data sets: tokens in a `.bin` file, and where documents begin in the `.idx` beside it.
+"""Files of tokens, which are mapped: Megatron's indexed data sets, version 1, and `.npy` arrays.
 
-They are tokenised already, so they are mapped as they are. The layout is that of version 1: the magic word,
-the version (u64), a code of the dtype (u8), the numbers of sequences and of document bounds (u64 each), then
-the length of each sequence (i32), where it starts in bytes (i64), and at which sequence each document begins
-(i64). A document of several sequences is taken as one.
+A Megatron data set is a `.bin` file of tokens and an `.idx` file, which has in this order: the magic word,
+the version (u64), a code of the dtype (u8), the numbers of sequences and of document bounds (u64 each), the
+length of each sequence (i32), its start in bytes (i64), and the first sequence of each document (i64). A
+document with several sequences is read as one.
+
+A `.npy` array with two dimensions has one document per row; with one dimension it is one document.
 """
 
 import hashlib
@@ -21,12 +23,12 @@ _NUMPY_SUFFIX = ".npy"
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEAD = struct.Struct("<QBQQ")
 _DTYPES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
-# Of large files only so many blocks go into the fingerprint, evenly spread.
+# Blocks of a file in its fingerprint, evenly spread.
 _BLOCKS, _BLOCK_BYTES = 64, 1 << 16
 
 
 def is_token_file(path: Path) -> bool:
-    """Whether a file holds tokens, which are mapped, and not records."""
+    """Whether the file's ending is that of a format with tokens."""
     return path.suffix in (*MEGATRON_SUFFIXES, _NUMPY_SUFFIX)
 
 
@@ -34,20 +36,20 @@ def open_token_file(path: Path) -> Corpus:
     """Map a file of tokens.
 
     Raises:
-        InvalidInputError: see `open_megatron` and `open_numpy_tokens`.
+        InvalidInputError: The file is refused by `open_megatron` or `open_numpy_tokens`.
     """
     return open_megatron(path) if path.suffix in MEGATRON_SUFFIXES else open_numpy_tokens(path)
 
 
 def open_megatron(path: Path) -> Corpus:
-    """Map a data set.
+    """Map a Megatron data set.
 
     Args:
-        path: either of its two files.
+        path: Path of either of its two files.
 
     Raises:
-        InvalidInputError: one of the files cannot be read, or they are no data set of version 1 (code
-            `data_file_invalid`), or hold no token (`corpus_empty`).
+        InvalidInputError: A file cannot be read or the files are no data set of version 1 (code
+            `data_file_invalid`), or they have no token (`corpus_empty`).
     """
     index, tokens = path.with_suffix(".idx"), path.with_suffix(".bin")
     try:
@@ -58,10 +60,10 @@ def open_megatron(path: Path) -> Corpus:
     dtype, offset = _offsets(path, content)
     if offset[-1] * dtype.itemsize != num_bytes:
         raise _refusal(path, f"the .bin has {num_bytes} bytes, the .idx says {offset[-1] * dtype.itemsize}")
-    # A document without a token is none.
+    # Empty documents are left out.
     filled = np.unique(offset)
     if len(filled) < 2:
-        message = f"data set '{path}' holds no token; leave it out"
+        message = f"data set '{path}' has no token; leave it out"
         raise InvalidInputError(message, code="corpus_empty")
     return Corpus(
         token_T=np.memmap(tokens, dtype=dtype, mode="r").view(np.ndarray),
@@ -72,7 +74,7 @@ def open_megatron(path: Path) -> Corpus:
 
 
 def sampled_fingerprint(path: Path, head: bytes) -> str:
-    """Return the SHA-256 of some bytes and of a sample of a file, which is too large to be read whole."""
+    """Return the SHA-256 of `head`, the size of a file and 64 blocks of the file."""
     size = path.stat().st_size
     digest = hashlib.sha256(head)
     digest.update(size.to_bytes(8, "little"))
@@ -86,9 +88,9 @@ def sampled_fingerprint(path: Path, head: bytes) -> str:
 def _offsets(
     path: Path, content: bytes
 ) -> tuple["np.dtype[np.integer]", "np.ndarray[tuple[int], np.dtype[np.int64]]"]:
-    """Return the dtype of the tokens, and at which token each document starts, and the last one ends."""
+    """Return the dtype of the tokens, and the first token of each document with the end of the last."""
     if not content.startswith(_MAGIC) or len(content) < len(_MAGIC) + _HEAD.size:
-        raise _refusal(path, "the .idx does not begin as one")
+        raise _refusal(path, "the .idx has another magic word")
     version, code, num_sequences, num_bounds = _HEAD.unpack_from(content, len(_MAGIC))
     if version != 1 or code not in _DTYPES:
         raise _refusal(path, f"it is of version {version} with the dtype of code {code}")
@@ -101,14 +103,14 @@ def _offsets(
     bounds = np.frombuffer(content, "<i8", num_bounds, place + 12 * num_sequences)
     ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
     if (lengths < 0).any() or (start != ends[:-1] * dtype.itemsize).any():
-        raise _refusal(path, "its sequences do not stand one after another")
+        raise _refusal(path, "its sequences are not consecutive")
     if bounds[0] != 0 or bounds[-1] != num_sequences or (np.diff(bounds) < 0).any():
-        raise _refusal(path, "its documents do not hold every sequence once")
+        raise _refusal(path, "its documents do not cover every sequence once")
     return dtype, ends[bounds]
 
 
-def _refusal(path: Path, why: str) -> InvalidInputError:
-    message = f"data set '{path}': {why}; give a .bin and an .idx of Megatron's indexed format, version 1"
+def _refusal(path: Path, reason: str) -> InvalidInputError:
+    message = f"data set '{path}': {reason}; give a .bin and an .idx of Megatron's indexed format, version 1"
     return InvalidInputError(message, code="data_file_invalid")
 
 
@@ -116,17 +118,18 @@ def open_numpy_tokens(path: Path) -> Corpus:
     """Map an array of tokens.
 
     Raises:
-        InvalidInputError: the file cannot be read or holds something else (code `data_file_invalid`).
+        InvalidInputError: The file is no readable array of integers in one or two dimensions (code
+            `data_file_invalid`).
     """
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        message = f"file '{path}' is no .npy array that can be read ({error}); write it with numpy.save"
+        message = f"file '{path}' is no readable .npy array ({error}); write it with numpy.save"
         raise InvalidInputError(message, code="data_file_invalid") from error
     if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or array.size == 0 or array.flags.fnc:
         message = (
-            f"file '{path}' has shape {array.shape} and dtype {array.dtype}: it must hold tokens, as "
-            "integers in one or two dimensions in C order; convert it first"
+            f"file '{path}' has shape {array.shape} and dtype {array.dtype}: it must be an array of "
+            "integers with one or two dimensions in C order; convert it first"
         )
         raise InvalidInputError(message, code="data_file_invalid")
     row = array.shape[-1]

@@ -1,1 +1,1 @@
-"""From text, conversations and completions to tokens and loss masks."""
+"""Tokenization of texts, conversations and completions, with loss masks."""

@@ -1,14 +1,13 @@
-"""Writes a conversation as one text, and says which characters of it the assistant wrote.
+"""Renders a conversation as one text, with the character spans of the assistant's parts.
 
-Templates come from the model's files, so they run in a sandbox: they cannot reach attributes that begin
-with an underscore, nor change what they are given. The date is not at hand: the same conversation gives the
-same text on any day.
+Templates are part of a model's files, so they run in a sandbox: they cannot access attributes with a leading
+underscore or change their inputs. They cannot read the date, so a conversation has the same text on any day.
 
-What the assistant wrote is known in one of two ways. A template may mark it: between `{% generation %}` and
-`{% endgeneration %}`. Of any other one the beginnings of the conversation are rendered: what the text gains
-with an assistant's message, beyond the prompt that asks for it, is the assistant's. Where a template writes
-an earlier message differently once others follow (as those do that drop earlier reasoning), the content of
-each message is marked instead, and found again in the whole text.
+There are two ways to find the assistant's parts. A template may mark them by `{% generation %}` and `{%
+endgeneration %}`. For other templates, the prefixes of the conversation are rendered: the text that an
+assistant's message adds after its prompt is the assistant's. Some templates render an earlier message
+differently once others follow, such as those that drop earlier reasoning. For these, the content of each
+message is marked and found in the rendered text.
 """
 
 import json
@@ -23,7 +22,7 @@ from hydraulis.text.nearest import did_you_mean
 from hydraulis.text.paths import describe_read_error
 from hydraulis.text.values import as_short_json
 
-# Characters that Unicode keeps free for such uses inside of a program.
+# Noncharacters, which Unicode reserves for internal use.
 _BEGIN, _END = "\ufdd0", "\ufdd1"
 
 _TOOL_CALLS = "tool_calls"
@@ -39,10 +38,10 @@ Message = Mapping[str, Any]
 
 
 def load_template(name: str) -> str:
-    """Return the Jinja source of a template: `chatml`, or what a file holds.
+    """Return the Jinja source of `chatml` or of a file.
 
     Raises:
-        InvalidInputError: the file cannot be read (code `chat_template_invalid`).
+        InvalidInputError: The file cannot be read (code `chat_template_invalid`).
     """
     if name == CHATML_NAME:
         return CHATML
@@ -50,21 +49,21 @@ def load_template(name: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = describe_read_error(path, error) if isinstance(error, OSError) else error
+        reason = describe_read_error(path, error) if isinstance(error, OSError) else error
         message = (
-            f"chat template '{path}' cannot be read ({why}); data.chat_template, or --chat-template "
-            f"of hydraulis analyze, names a Jinja file, or '{CHATML_NAME}'{did_you_mean(name, [CHATML_NAME])}"
+            f"chat template '{path}' cannot be read ({reason}); set data.chat_template (--chat-template of "
+            f"hydraulis analyze) to a Jinja file, or to '{CHATML_NAME}'{did_you_mean(name, [CHATML_NAME])}"
         )
         raise InvalidInputError(message, code="chat_template_invalid") from error
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedChat:
-    """A conversation as text.
+    """A rendered conversation.
 
     Attributes:
-        text: all of it.
-        spans: where the assistant's parts start and end, in characters, in rising order.
+        text: The whole text.
+        spans: First and end character of each of the assistant's parts, in rising order.
     """
 
     text: str
@@ -75,13 +74,13 @@ class ChatTemplate:
     """A compiled template.
 
     Args:
-        source: in Jinja.
-        special_tokens: by name, as the template may use them.
-        name: of the template, for the error of one that cannot be compiled.
+        source: Jinja source.
+        special_tokens: Texts of special tokens by name, for the template.
+        name: Name of the template, for messages.
 
     Raises:
-        InvalidInputError: it is no template (code `chat_template_invalid`).
-        HydraulisError: the library is not installed (code `extra_missing`).
+        InvalidInputError: The source is no template (code `chat_template_invalid`).
+        HydraulisError: The library is not installed (code `extra_missing`).
     """
 
     def __init__(
@@ -99,14 +98,14 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
 
     def render(self, messages: Sequence[Message], tools: Sequence[Any] | None = None) -> RenderedChat:
-        """Write a conversation.
+        """Render a conversation.
 
         Args:
-            messages: each with a `role` and, as a rule, a `content`.
-            tools: that the template may describe.
+            messages: Messages with a `role` and usually a `content`.
+            tools: Tools for the template to describe; None without any.
 
         Raises:
-            InvalidInputError: the template refuses the messages, or what the assistant wrote cannot be told
+            InvalidInputError: The template refuses the messages or does not delimit the assistant's text
                 (code `chat_template_invalid`).
         """
         _check_messages(messages, tools)
@@ -115,13 +114,13 @@ class ChatTemplate:
             _refuse_tool_calls(messages)
         if self._marks_assistant:
             return _without_marks(marked)
-        spans = self._by_beginnings(messages, tools, marked)
+        spans = self._by_prefixes(messages, tools, marked)
         return RenderedChat(marked, spans if spans is not None else self._by_marks(messages, tools, marked))
 
-    def _by_beginnings(
+    def _by_prefixes(
         self, messages: Sequence[Message], tools: Sequence[Any] | None, text: str
     ) -> list[tuple[int, int]] | None:
-        """Render what stands before each assistant's message, and that with it; None if `text` differs."""
+        """Render the prefixes before and after each assistant's message; None if `text` has another start."""
         spans = []
         for number in _assistant_places(messages):
             before = self._before(messages[:number], tools)
@@ -134,7 +133,7 @@ class ChatTemplate:
     def _by_marks(
         self, messages: Sequence[Message], tools: Sequence[Any] | None, text: str
     ) -> list[tuple[int, int]]:
-        """Put marks around the content of each assistant's message; the rest of its turn is around them."""
+        """Find each assistant's turn by marks around the content of its message."""
         marked = list(messages)
         places = _assistant_places(messages)
         for number in places:
@@ -149,17 +148,17 @@ class ChatTemplate:
         spans: list[tuple[int, int]] = []
         for number, (start, end) in zip(places, found.spans, strict=True):
             turn = text.rfind(prompt, spans[-1][1] if spans else 0, start) if prompt else -1
-            # What ends a turn stands behind the last one of a conversation.
+            # The end of a turn is the text after the last message of a conversation.
             ending = _without_marks(self._text(marked[: number + 1], tools))
-            behind = ending.text[ending.spans[-1][1] :]
-            spans.append((start if turn < 0 else turn + len(prompt), end + _common_start(behind, text[end:])))
+            rest = ending.text[ending.spans[-1][1] :]
+            spans.append((start if turn < 0 else turn + len(prompt), end + _common_start(rest, text[end:])))
         return spans
 
     def _before(self, messages: Sequence[Message], tools: Sequence[Any] | None) -> str:
         return self._text(messages, tools, add_generation_prompt=True)
 
     def _generation_prompt(self, messages: Sequence[Message], tools: Sequence[Any] | None) -> str:
-        """Return what asks for an assistant's message."""
+        """Return the prompt for an assistant's message."""
         first = _assistant_places(messages)[0]
         if first == 0:
             return ""
@@ -195,7 +194,7 @@ def _check_messages(messages: Sequence[Message], tools: Sequence[Any] | None) ->
 
 
 def _refuse_tool_calls(messages: Sequence[Message]) -> None:
-    """Refuse what a template would leave out: an assistant that calls a tool would learn to say nothing."""
+    """Refuse tool calls that the template leaves out; the assistant would learn empty messages."""
     for number, message in enumerate(messages):
         if message.get(_TOOL_CALLS):
             text = (
@@ -207,13 +206,13 @@ def _refuse_tool_calls(messages: Sequence[Message]) -> None:
 
 
 def _where_no_text(messages: Sequence[Message]) -> str:
-    """Say which message has no text as its content, which templates stumble over; empty if all have one."""
+    """Return a remedy for the first message without a text; an empty string if all have one."""
     for number, message in enumerate(messages):
         if not isinstance(message.get("content"), str):
             value = as_short_json(message["content"]) if "content" in message else "absent"
             return (
-                f"the content of message {number}, counted from 0, is {value}: give it a text, or set "
-                "data.chat_template (--chat-template) to a template that takes it, such as one that writes "
+                f"the content of message {number}, counted from 0, is {value}; give it a text, or set "
+                "data.chat_template (--chat-template) to a template that accepts it, such as one that writes "
                 "tool calls"
             )
     return ""
@@ -224,14 +223,14 @@ def _assistant_places(messages: Sequence[Message]) -> list[int]:
 
 
 def _marked(content: str) -> str:
-    # Templates strip what is around a message.
+    # Templates strip the whitespace around a message.
     core = content.strip()
     before, _, after = content.partition(core) if core else (content, "", "")
     return f"{before}{_BEGIN}{core}{_END}{after}"
 
 
 def _without_marks(marked: str) -> RenderedChat:
-    """Take the marks out, and return where they stood."""
+    """Remove the marks and return their spans."""
     parts: list[str] = []
     spans: list[tuple[int, int]] = []
     length = 0
@@ -263,13 +262,13 @@ def _cannot_tell(number: int) -> InvalidInputError:
 
 
 def _environment(jinja: Any) -> Any:
-    """Make the sandbox, with what templates of Hugging Face expect in it."""
+    """Make the sandbox with the extensions that templates of Hugging Face expect."""
     sandbox: Any = import_extra("jinja2.sandbox", "a chat template")
     nodes: Any = import_extra("jinja2.nodes", "a chat template")
     extension: Any = import_extra("jinja2.ext", "a chat template")
 
     class Generation(extension.Extension):  # type: ignore[misc]
-        """The statement around what the assistant wrote."""
+        """The statement around the assistant's text."""
 
         tags = frozenset({"generation"})
 
@@ -294,5 +293,5 @@ def _environment(jinja: Any) -> Any:
 
 
 def _to_json(value: object, indent: int | None = None, **options: Any) -> str:
-    # Jinja's own one escapes for HTML.
+    # Jinja's own filter escapes for HTML.
     return json.dumps(value, ensure_ascii=False, indent=indent, **options)

@@ -1,4 +1,4 @@
-"""From the fields of one record to the tokens of one document, by the record's format."""
+"""Encoders from the fields of one record to the tokens of one document, one for each record format."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -12,16 +12,16 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.text.numbers import format_count
 from hydraulis.text.values import as_short_json
 
-# As torch and transformers have it: a label that does not count.
+# The label of a token outside the loss in torch and transformers.
 IGNORED_LABEL = -100
 LARGEST_TOKEN = int(np.iinfo(np.int32).max)
 
 
 class Encoder(Protocol):
-    """Turns the fields of a record into tokens.
+    """An encoder from the fields of a record to tokens.
 
     Attributes:
-        masked: whether a loss mask goes with them.
+        masked: Whether the tokens have a loss mask.
     """
 
     masked: bool
@@ -30,18 +30,18 @@ class Encoder(Protocol):
         """Return the tokens of a record.
 
         Raises:
-            InvalidInputError: a value is not what it must be (code `record_malformed`, or that of the
-                template); the message does not know where the record stands.
+            InvalidInputError: A value is invalid (code `record_malformed`, or the template's); the message
+                lacks the place of the record.
         """
 
 
 class TextEncoder:
-    """A document: what the tokenizer makes of it, and what ends it.
+    """Encodes a text as a document.
 
     Args:
-        tokenizer: of the model.
-        eos: the token that ends a document; None if there is none.
-        fields: of the records, to be named in refusals.
+        tokenizer: Tokenizer of the model.
+        eos: Token at the end of a document; None for none.
+        fields: Names of the record's fields, for messages.
     """
 
     masked = False
@@ -58,9 +58,9 @@ class TextEncoder:
 
 
 class CompletionEncoder:
-    """A prompt and what follows it: the latter counts, and what ends it.
+    """Encodes a prompt and a completion; the completion and its final token are targets.
 
-    Each is tokenised by itself, as it will be when the model is asked.
+    The two are tokenized separately, as they will be when the model is prompted.
     """
 
     masked = True
@@ -75,19 +75,16 @@ class CompletionEncoder:
         first, second = (_text(field, value) for field, value in zip(self._fields, values, strict=True))
         prompt = self._tokenizer.encode(first, special=True)
         completion = _ended(self._tokenizer.encode(second, special=False), self._eos)
-        # The tokenizer may end every text: here it goes on.
+        # A tokenizer may add the final token to every text, but the prompt does not end the document.
         if self._eos is not None and len(prompt) and prompt[-1] == self._eos:
             prompt = prompt[:-1]
-        counts = np.zeros(len(prompt) + len(completion), dtype=np.bool_)
-        counts[len(prompt) :] = True
-        return MaskedTokens(np.concatenate((prompt, completion)), counts)
+        loss_mask = np.zeros(len(prompt) + len(completion), dtype=np.bool_)
+        loss_mask[len(prompt) :] = True
+        return MaskedTokens(np.concatenate((prompt, completion)), loss_mask)
 
 
 class ChatEncoder:
-    """A conversation: what the assistant wrote counts.
-
-    A token counts if its first character is the assistant's.
-    """
+    """Encodes a conversation; a token is a target if its first character is the assistant's."""
 
     masked = True
 
@@ -110,19 +107,19 @@ class ChatEncoder:
 
 
 class TokensEncoder:
-    """Tokens already, and if wanted labels beside them: -100 where a token does not count."""
+    """Encodes tokenized data with optional labels; the label -100 marks a token outside the loss."""
 
     def __init__(self, fields: Sequence[str]) -> None:
         self.masked = len(fields) > 1
         self._fields = fields
 
     def encode(self, values: Sequence[object]) -> SequenceTokens:
-        """Return the tokens, and which of them have a label; see `Encoder`."""
+        """Return the tokens with the loss mask of the labels; see `Encoder`."""
         tokens = _integers(self._fields[0], values[0], "token")
         if len(tokens) and not 0 <= tokens.min() <= tokens.max() <= LARGEST_TOKEN:
             wrong = tokens.min() if tokens.min() < 0 else tokens.max()
             message = (
-                f"field '{self._fields[0]}' holds the token {wrong}: the limits are 0 and {LARGEST_TOKEN}; "
+                f"field '{self._fields[0]}' has the token {wrong}: the limits are 0 and {LARGEST_TOKEN}; "
                 "tokenize it again"
             )
             raise InvalidInputError(message, code="record_malformed")
@@ -141,13 +138,13 @@ class TokensEncoder:
 def _ended(tokens: Tokens, eos: int | None) -> Tokens:
     if eos is None or (len(tokens) and tokens[-1] == eos):
         return tokens
-    # An empty document stays empty, and is left out.
+    # An empty document stays empty and is left out later.
     return np.append(tokens, eos) if len(tokens) else tokens
 
 
 def _text(field: str, value: object) -> str:
     if isinstance(value, bytes):
-        message = f"field '{field}' holds bytes where a string must be; make the column one of strings"
+        message = f"field '{field}' has bytes instead of a string; convert the column to strings"
         raise InvalidInputError(message, code="record_malformed")
     if not isinstance(value, str):
         raise _value(field, value, "a string")
@@ -159,7 +156,7 @@ def _messages(field: str, value: object) -> list[Mapping[str, Any]]:
         raise _value(field, value, "a list of messages")
     if not value:
         message = (
-            f"field '{field}' holds no message, and a conversation has at least 1; correct the record, or "
+            f"field '{field}' has 0 messages, and a conversation has at least 1; correct the record, or "
             "leave it out"
         )
         raise InvalidInputError(message, code="record_malformed")
@@ -173,23 +170,23 @@ def _messages(field: str, value: object) -> list[Mapping[str, Any]]:
                 )
                 raise InvalidInputError(text, code="record_malformed")
             raise _value(place, message, 'a message such as {"role": "user", "content": "..."}')
-    # Columns give every message every key that any of them has.
+    # In a column, every message has the keys of all messages.
     return [
         {key: part for key, part in message.items() if part is not None or key == "content"}
         for message in value
     ]
 
 
-def _integers(field: str, value: object, what: str) -> Tokens:
+def _integers(field: str, value: object, noun: str) -> Tokens:
     array = np.asarray(value) if isinstance(value, list | np.ndarray) else None
     if array is not None and array.size == 0:
         return np.zeros(0, dtype=np.int64)
     if array is None or array.ndim != 1 or array.dtype.kind not in "iu":
-        raise _value(field, value, f"a list of integers, one for each {what}")
+        raise _value(field, value, f"a list of integers, one for each {noun}")
     return array
 
 
 def _value(field: str, value: object, wanted: str) -> InvalidInputError:
     held = as_short_json(value)
-    message = f"field '{field}' holds {held} where {wanted} must be; correct the record, or leave it out"
+    message = f"field '{field}' has {held} instead of {wanted}; correct the record, or leave it out"
     return InvalidInputError(message, code="record_malformed")

@@ -1,7 +1,7 @@
-"""Tokenizers: bytes, or a `tokenizer.json` as Hugging Face writes it.
+"""Tokenizers: bytes, or a `tokenizer.json` of Hugging Face.
 
-A tokenizer is a pure function of its files. Those beside `tokenizer.json` are read too: what ends a document
-and how a conversation is written stand in `tokenizer_config.json` and `chat_template.jinja`.
+A tokenizer is a pure function of its files. `tokenizer_config.json` and `chat_template.jinja` in the same
+folder have the end-of-document token and the format of conversations.
 """
 
 import hashlib
@@ -28,12 +28,12 @@ _NUM_BYTES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecialTokens:
-    """What a tokenizer's own files say about its use.
+    """The special tokens and the chat template in a tokenizer's files.
 
     Attributes:
-        eos: ends a document; empty if there is none.
-        named: every special token by its name, such as `bos_token`, for templates.
-        chat_template: the Jinja source; empty if there is none.
+        eos: Text of the token at the end of a document; empty for none.
+        named: Text of every special token by its name, such as `bos_token`, for templates.
+        chat_template: Jinja source of the template; empty for none.
     """
 
     eos: str = ""
@@ -42,39 +42,39 @@ class SpecialTokens:
 
 
 class Tokenizer(Protocol):
-    """Turns text into tokens."""
+    """The interface of a tokenizer."""
 
     @property
     def special(self) -> SpecialTokens:
-        """What its own files say about its use."""
+        """Special tokens and the chat template of its files."""
 
     @property
     def vocab_size(self) -> int:
-        """One more than the largest token."""
+        """The largest token plus 1."""
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256 of its files; whatever they hold decides which tokens come out."""
+        """SHA-256 of its files, which determine the tokens."""
 
     def token(self, text: str) -> int:
-        """Return the one token that is written so."""
+        """Return the token with this text."""
 
     def encode(self, text: str, *, special: bool) -> Tokens:
-        """Return the tokens of a text; with `special`, those too that the tokenizer puts around one."""
+        """Return the tokens of a text; `special` includes those that the tokenizer adds around it."""
 
     def encode_with_places(self, text: str) -> tuple[Tokens, Places]:
-        """Return the tokens of a text, and at which character each of them starts."""
+        """Return the tokens of a text and the first character of each."""
 
 
 class ByteTokenizer:
-    """Every byte of UTF-8 is a token."""
+    """A tokenizer whose tokens are the bytes of UTF-8."""
 
     special = SpecialTokens()
     vocab_size = _NUM_BYTES
     fingerprint = BYTES
 
     def token(self, text: str) -> int:
-        """Return the one byte of the text."""
+        """Return the byte of a text with one byte."""
         encoded = _utf8(text)
         if len(encoded) != 1:
             raise _no_token(text, BYTES)
@@ -85,21 +85,21 @@ class ByteTokenizer:
         return np.frombuffer(_utf8(text), dtype=np.uint8)
 
     def encode_with_places(self, text: str) -> tuple[Tokens, Places]:
-        """Return the bytes, and the character that each belongs to."""
+        """Return the bytes and the character of each."""
         tokens = np.frombuffer(_utf8(text), dtype=np.uint8)
-        # The bytes behind the first one of a character begin with the bits 10.
+        # The continuation bytes of a character begin with the bits 10.
         return tokens, np.cumsum((tokens & 0xC0) != 0x80) - 1
 
 
 class JsonTokenizer:
-    """A `tokenizer.json`, by the library that wrote it.
+    """A `tokenizer.json`, read by the library tokenizers.
 
     Args:
-        path: the file, or the folder that holds it.
+        path: Path of the file or of its folder.
 
     Raises:
-        InvalidInputError: it, or a file beside it, cannot be read (code `tokenizer_invalid`).
-        HydraulisError: the library is not installed (code `extra_missing`).
+        InvalidInputError: A file of the tokenizer cannot be read (code `tokenizer_invalid`).
+        HydraulisError: The library is not installed (code `extra_missing`).
     """
 
     def __init__(self, path: Path) -> None:
@@ -111,19 +111,19 @@ class JsonTokenizer:
         except Exception as error:  # the library raises plain Exception
             message = f"tokenizer '{file}' cannot be read ({error}); give a tokenizer.json of Hugging Face"
             raise InvalidInputError(message, code="tokenizer_invalid") from error
-        # A document is taken whole: what is too long is cut, and counted, later.
+        # Too long documents are cut and counted later.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._file = file
-        self.special, beside = _special_tokens(file.parent)
+        self.special, other_files = _special_tokens(file.parent)
         self.vocab_size: int = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values())
-        self.fingerprint = hashlib.sha256(content + beside).hexdigest()
+        self.fingerprint = hashlib.sha256(content + other_files).hexdigest()
 
     def token(self, text: str) -> int:
         """Return the id of a token of the vocabulary.
 
         Raises:
-            InvalidInputError: there is none that is written so (code `tokenizer_invalid`).
+            InvalidInputError: The vocabulary lacks it (code `tokenizer_invalid`).
         """
         token: int | None = self._tokenizer.token_to_id(text)
         if token is None:
@@ -131,12 +131,12 @@ class JsonTokenizer:
         return token
 
     def encode(self, text: str, *, special: bool) -> Tokens:
-        """Return the tokens of a text; with `special`, those too that the tokenizer puts around one."""
+        """Return the tokens of a text; `special` includes those that the tokenizer adds around it."""
         _utf8(text)
         return np.array(self._tokenizer.encode(text, add_special_tokens=special).ids, dtype=np.int64)
 
     def encode_with_places(self, text: str) -> tuple[Tokens, Places]:
-        """Return the tokens of a text, and at which character each of them starts."""
+        """Return the tokens of a text and the first character of each."""
         _utf8(text)
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         places = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)[:, 0]
@@ -144,20 +144,20 @@ class JsonTokenizer:
 
 
 def load_tokenizer(name: str) -> Tokenizer:
-    """Return the tokenizer of a name.
+    """Load a tokenizer by its name.
 
     Args:
-        name: `bytes`, a `tokenizer.json`, or a folder that holds one.
+        name: `bytes`, the path of a `tokenizer.json`, or the path of its folder.
 
     Raises:
-        InvalidInputError: the file cannot be read (code `tokenizer_invalid`).
-        HydraulisError: the library is not installed (code `extra_missing`).
+        InvalidInputError: The file cannot be read (code `tokenizer_invalid`).
+        HydraulisError: The library is not installed (code `extra_missing`).
     """
     return ByteTokenizer() if name == BYTES else JsonTokenizer(Path(name))
 
 
 def _special_tokens(folder: Path) -> tuple[SpecialTokens, bytes]:
-    """Read what stands beside `tokenizer.json`, if anything does; also return the bytes read."""
+    """Read the other files in the folder of `tokenizer.json`; also return their bytes."""
     path = folder / "tokenizer_config.json"
     content = _read(path) if path.exists() else b"{}"
     try:
@@ -166,25 +166,25 @@ def _special_tokens(folder: Path) -> tuple[SpecialTokens, bytes]:
         message = f"'{path}' is no JSON ({error}); correct it, or give a copy of tokenizer.json alone"
         raise InvalidInputError(message, code="tokenizer_invalid") from error
     named = {
-        key: _written(value)
+        key: _token_text(value)
         for key, value in settings.items()
         if key.endswith("_token") and isinstance(value, str | dict)
     }
     template = settings.get("chat_template") or ""
     file = folder / "chat_template.jinja"
     if file.exists():
-        beside = _read(file)
-        content, template = content + beside, beside.decode()
+        source = _read(file)
+        content, template = content + source, source.decode()
     eos = named.get("eos_token", "")
     return SpecialTokens(eos=eos, named=named, chat_template=_default_template(template)), content
 
 
-def _written(value: str | dict[str, Any]) -> str:
+def _token_text(value: str | dict[str, Any]) -> str:
     return value if isinstance(value, str) else str(value.get("content", ""))
 
 
 def _default_template(template: str | Sequence[dict[str, str]]) -> str:
-    """Return the template, or of several named ones that which is for plain conversations."""
+    """Return the template; of several named ones, the default one."""
     if isinstance(template, str):
         return template
     return {one["name"]: one["template"] for one in template}.get("default", "")
@@ -194,10 +194,10 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        why = describe_read_error(path, error)
+        reason = describe_read_error(path, error)
         message = (
-            f"tokenizer file '{path}' cannot be read ({why}); give a tokenizer.json, its folder, or '{BYTES}'"
-            f"{hub_remedy(str(path))}{did_you_mean(str(path), [BYTES])}"
+            f"tokenizer file '{path}' cannot be read ({reason}); give a tokenizer.json, its folder, or "
+            f"'{BYTES}'{hub_remedy(str(path))}{did_you_mean(str(path), [BYTES])}"
         )
         raise InvalidInputError(message, code="tokenizer_invalid") from error
 
