@@ -14,6 +14,7 @@ import pytest
 from helpers import at_least
 from hydraulis import Cluster, Plan
 from hydraulis.config.run import load
+from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.preflight.run import preflight
 from hydraulis.report.imbalance import balances
 from hydraulis.report.run import read_run
@@ -24,7 +25,7 @@ from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS
 from small_model import TINY_SECTION
-from train.train_workers import Ended, run_commands
+from train.train_workers import Ended, load_made_up, run_commands
 
 STEPS = 7
 STOPPED = 4
@@ -56,6 +57,12 @@ keep = 0
 directory = "{folder}/run"
 """
 )
+
+
+@pytest.fixture(autouse=True)
+def corpus_of_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check in this process reads the corpus that the ranks read."""
+    monkeypatch.setattr(StandardLibrary, "load", load_made_up)
 
 
 def lines(run: Path, name: str) -> list[dict[str, Any]]:
