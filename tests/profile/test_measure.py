@@ -66,11 +66,12 @@ def test_stage_multipliers_are_around_one(entries: dict[str, dict[str, Any]]) ->
     assert [entries[text]["stage_multipliers"] for text in ("<1>", "<1,full>", "<tp2>", "<cp2>")] == [
         [1.0]
     ] * 4
-    multipliers = entries["<pp3>"]["stage_multipliers"]
-    assert len(multipliers) == 3
-    assert sum(multipliers) == pytest.approx(3)
-    # The slowest stage depends on timing and is not asserted.
-    assert min(multipliers) > 0
+    for scheme, stages in (("<pp2>", 2), ("<pp3>", 3)):
+        multipliers = entries[scheme]["stage_multipliers"]
+        assert len(multipliers) == stages
+        assert sum(multipliers) == pytest.approx(stages)
+        # The slowest stage depends on timing and is not asserted.
+        assert min(multipliers) > 0
 
 
 def test_memory_is_counted_exactly(document: dict[str, Any], entries: dict[str, dict[str, Any]]) -> None:
@@ -85,6 +86,7 @@ def test_memory_is_counted_exactly(document: dict[str, Any], entries: dict[str, 
     head = sizes["lm_head.weight"]
     shares = {"<1>": head, "<1,full>": head, "<tp2>": head // 2, "<cp2>": head}
     expected: dict[str, Any] = {text: FLOAT32 * (2 * total + share + 1) for text, share in shares.items()}
+    expected["<pp2>"] = [FLOAT32 * (2 * total + more) for more in (0, head + 1)]
     expected["<pp3>"] = [FLOAT32 * (2 * total + more) for more in (0, 0, head + 1)]
     assert {text: entry["held_bytes"] for text, entry in entries.items()} == expected
     # The optimizer state of each stage's parameters; a single stage has that of all parameters.
@@ -92,7 +94,7 @@ def test_memory_is_counted_exactly(document: dict[str, Any], entries: dict[str, 
     assert first == 4 * FLOAT32 * (sizes["embed_tokens.weight"] + layer)
     assert middle == 4 * FLOAT32 * layer
     assert first + middle + last == document["memory"]["home_bytes"]
-    assert [text for text, entry in entries.items() if "stage_home_bytes" in entry] == ["<pp3>"]
+    assert [text for text, entry in entries.items() if "stage_home_bytes" in entry] == ["<pp2>", "<pp3>"]
     assert document["memory"]["reserved_bytes"] >= 2 * FLOAT32 * layer
     assert document["hardware"]["memory_bytes"] == MEMORY
 
@@ -110,7 +112,7 @@ def test_a_wider_stage_saves_less_and_has_a_larger_cap(
 
 def test_the_kind_of_context_parallelism_is_recorded(reports: list[Report]) -> None:
     profile = CostProfile.from_json(reports[0].profile)
-    assert [profile.context(Scheme(text)) for text in SCHEMES] == [None, None, None, "ring", None]
+    assert [profile.context(Scheme(text)) for text in SCHEMES] == [None, None, None, "ring", None, None]
 
 
 def test_each_kind_of_checkpointing_is_measured(
@@ -211,7 +213,7 @@ def test_progress_goes_from_nothing_to_all(reports: list[Report]) -> None:
     assert reports[0].shares == sorted(reports[0].shares)
     # Reports at the start, after each micro-batch of an imprecise scheme, and after each pass. Three replicas
     # of <1> and of <1,full> are timed in one pass; the other schemes need three passes.
-    assert len(reports[0].shares) == 1 + (5 * NUM_MIXES + 1) + 2 * (3 * NUM_MIXES + 1)
+    assert len(reports[0].shares) == 1 + (6 * NUM_MIXES + 1) + 2 * (4 * NUM_MIXES + 1)
 
 
 # A stop is checked before the first micro-batch of each scheme, and then before each micro-batch of <1>, on
@@ -249,7 +251,7 @@ def test_a_later_measurement_continues_from_the_file(reports: list[Report], file
     assert json.loads(header)["ranks"] == NUM_RANKS
     observations = [Observation.from_json(line) for line in lines]
     # Three replicas of <1> and of <1,full>, one of each other scheme with two more passes.
-    assert len(observations) == NUM_MIXES * (3 + 3 + 3 * 3)
+    assert len(observations) == NUM_MIXES * (3 + 3 + 3 * 4)
     assert {observation.scheme for observation in observations} == set(SCHEMES)
     # All times are precise, so the resumed measurement uses the file alone.
     first, resumed = (json.loads(text) for text in (reports[0].profile, reports[0].resumed))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from hydraulis import Cluster, Planner, Scheme
+from hydraulis import Cluster, CostProfile, Planner, Scheme
 from hydraulis.config.kinds import CheckpointingKind, ContextKind
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.planner.profile_document import LinkMeasurement
@@ -32,7 +32,7 @@ from hydraulis.runtime.worker import Worker
 from runtime.tiny import make_worker
 from small_model import small_config
 
-SCHEMES = ("<1>", "<1,full>", "<tp2>", "<cp2>", "<pp3>")
+SCHEMES = ("<1>", "<1,full>", "<tp2>", "<cp2>", "<pp2>", "<pp3>")
 MEMORY = 4 << 20
 CONTEXTS: tuple[ContextKind, ...] = ("ulysses", "ring")
 PLANNED = ("3x<1>", "1x<tp2>", "1x<pp2>", "1x<pp3>", "1x<cp2>")
@@ -81,8 +81,8 @@ def limits(
     return MeasurementLimits(
         context="ring",
         memory_bytes=memory_bytes,
-        longest=1024,
-        micro_batch_tokens=2048,
+        longest=512,
+        micro_batch_tokens=1024,
         seconds=seconds,
         precision=precision,
         file=file,
@@ -103,7 +103,7 @@ def measure(file: Path) -> Report:
     filled = bool(worker.buffers.parameter.count_nonzero() > 0)
     resumed = measure_profile(worker, schemes, known, lambda _: None, lambda: False)
     assert resumed is not None
-    fits = [fits_of(worker, schemes, known, refusals) for refusals in (2, 3)]
+    fits = [fits_of(worker, schemes[:1], known, refusals) for refusals in (2, 3)]
     links = measure_links(worker.groups, worker.device)
     refused = ("", "", "")
     try:
@@ -121,7 +121,7 @@ def measure(file: Path) -> Report:
         refused,
         kept,
         [saved_bytes_of_split(context) for context in CONTEXTS],
-        memory_of_plans(PLANNED),
+        planned_and_measured_memory(worker, profile, PLANNED),
         memory_of_plans(TIED, tie_word_embeddings=True),
         memory_on_nodes(ON_NODES),
         long_micro_batches("<pp2>"),
@@ -202,12 +202,19 @@ def memory_on_nodes(strategies: Sequence[str]) -> dict[str, list[tuple[int, int]
 def memory_of_plans(
     strategies: Sequence[str], ranks_per_node: int = 3, **changes: Any
 ) -> dict[str, list[tuple[int, int]]]:
-    """Measure a profile, run a plan of each strategy, and return predicted and measured bytes on rank 0."""
+    """Measure a profile, and return what `planned_and_measured_memory` returns."""
     worker = make_worker(strategies, config=small_config(vocab_size=256, **changes), dtype=torch.float32)
     schemes = [Scheme(text.partition("x")[2]) for text in strategies]
     known = limits(MEMORY, 600.0, precision=1e9)
     profile = measure_profile(worker, schemes, known, lambda _: None, lambda: False)
     assert profile is not None
+    return planned_and_measured_memory(worker, profile, strategies, ranks_per_node)
+
+
+def planned_and_measured_memory(
+    worker: Worker, profile: CostProfile, strategies: Sequence[str], ranks_per_node: int = 3
+) -> dict[str, list[tuple[int, int]]]:
+    """Run a plan of each strategy, and return predicted and measured bytes of each rank, on rank 0."""
     found = {}
     for strategy in strategies:
         cluster = Cluster(gpus=3, gpus_per_node=ranks_per_node)
@@ -225,7 +232,7 @@ def long_micro_batches(text: str) -> LongMicroBatches:
     """Measure a pipeline, and run a plan of sequences that fit memory one at a time."""
     scheme, cluster = Scheme(text), Cluster(gpus=3, gpus_per_node=3)
     worker = make_worker([f"1x{text}"], config=small_config(vocab_size=256), dtype=torch.float32)
-    exact = replace(limits(MEMORY, 600.0, precision=1e9), memory="exact")
+    exact = replace(limits(MEMORY, 600.0, precision=1e9), memory="exact", longest=1024)
     profile = measure_profile(worker, [scheme], exact, lambda _: None, lambda: False)
     assert profile is not None
     planner = Planner(profile, cluster, strategies=[f"1x{text}"], memory="exact")

@@ -22,7 +22,7 @@ class Storages(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation, and remember what it gave."""
         result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
+        for tensor in (result,) if isinstance(result, Tensor) else tree_leaves(result):
             if isinstance(tensor, Tensor):
                 self._made[storage_key(tensor)] = tensor.untyped_storage().nbytes()
         return result
