@@ -14,6 +14,8 @@ from hydraulis.errors import HydraulisError
 T = TypeVar("T")
 
 ROOT = Path(__file__).parents[1]
+# `make soak` draws more cases than `make test`.
+IS_SOAK = "HYDRAULIS_SOAK" in os.environ
 
 
 def at_least(n: int, items: Iterable[T]) -> list[T]:

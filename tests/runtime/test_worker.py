@@ -1,6 +1,7 @@
 """The loss and the gradients of any strategy equal one process."""
 
 import contextlib
+import functools
 import itertools
 import json
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers import IS_SOAK
 from hydraulis import Cluster, Scheme, Strategy
 from hydraulis.config.kinds import CheckpointingKind, ContextKind, MemoryRule
 from hydraulis.config.model import ModelConfig
@@ -90,7 +92,7 @@ EDGES = (
     ("1x<tp2,cp2,pp2>", (3,), 1),
     ("1x<pp4>+4x<1>", (3, 1, 1), 1),
 )
-FAMILY_STRATEGIES = ("1x<tp4>+1x<tp2>+2x<1>", "1x<tp4,cp2>", "1x<tp2,pp4>", "1x<tp2,cp2,pp2>")
+FAMILY_STRATEGIES = ("1x<tp4>+1x<tp2>+2x<1>", "1x<tp4,cp2>", "1x<tp2,cp2,pp2>")
 OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=3, weight_decay=0.1, no_decay=(), clip_norm=0)
 
 
@@ -108,10 +110,10 @@ def model_config(**changes: Any) -> ModelConfig:
     return ModelConfig(**shape | changes)
 
 
-def batches(count: int, vocab_size: int) -> list[Batch]:
+def batches(count: int, vocab_size: int, size: int = 14) -> list[Batch]:
     """Long-tailed lengths, one-token sequences among them; the first batch leaves replicas without work."""
     rng = np.random.default_rng(5)
-    lengths = [np.clip(rng.lognormal(2.2, 1.0, 24), 1, 64).astype(int) for _ in range(count)]
+    lengths = [np.clip(rng.lognormal(2.2, 1.0, size), 1, 64).astype(int) for _ in range(count)]
     lengths[0] = np.array([40, 3, 1])
     return [[rng.integers(vocab_size, size=n).astype(np.uint8) for n in batch] for batch in lengths]
 
@@ -298,7 +300,7 @@ def assert_sends_what_zero_1_does(step: Step) -> None:
 def test_a_run_whose_ranks_always_hold_the_same_sends_what_zero_1_does(strategy: str, node: int) -> None:
     config = model_config(tie_word_embeddings=True)
     # Of the first batch replicas have no work.
-    steps = [(strategy, batch) for batch in batches(3, config.vocab_size)]
+    steps = [(strategy, batch) for batch in batches(2, config.vocab_size)]
     result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, ranks_per_node=node)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
     assert_sends_what_holders_trade(result[1:])
@@ -331,7 +333,8 @@ def test_a_run_whose_slices_are_parts_of_each_other_sends_what_zero_1_does(
     config = model_config(tie_word_embeddings=True)
     # Of the first batch replicas have no work.
     chosen = [strategies[0], *strategies, strategies[0]]
-    steps = list(zip(chosen, batches(len(chosen), config.vocab_size), strict=True))
+    # Enough sequences for every rank.
+    steps = list(zip(chosen, batches(len(chosen), config.vocab_size, 24), strict=True))
     result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, ranks_per_node=node)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
     assert_sends_what_holders_trade(result[1:])
@@ -382,8 +385,9 @@ def test_strategies_at_the_edge_of_what_runs_equal_one_process_in_float64() -> N
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("tied", [False, True])
+# Ulysses without tied embeddings is among the random strategies below, and a ring with them among the
+# checkpointed ones.
+@pytest.mark.parametrize(("kind", "tied"), [("ulysses", True), ("ring", False)])
 def test_context_parallel_strategies_equal_one_process_in_float64(kind: ContextKind, *, tied: bool) -> None:
     config = model_config(tie_word_embeddings=tied, qk_norm=True)
     steps = context_steps(config.vocab_size)
@@ -398,8 +402,9 @@ def test_random_and_searched_strategies_equal_one_process_in_float64_with_loss_m
     kind: ContextKind, seed: int
 ) -> None:
     config = model_config(attention_bias=True)
-    strategies, profiles = random_strategies(12, seed), random_profiles(8, seed, kind)
-    assert sum("cp" in strategy for strategy in strategies) >= 6
+    count = 12 if IS_SOAK else 8
+    strategies, profiles = random_strategies(count, seed), random_profiles(count * 2 // 3, seed, kind)
+    assert sum("cp" in strategy for strategy in strategies) >= count // 2
     texts = [*strategies, *profiles]
     drawn = batches(len(texts), config.vocab_size)
     steps = list(zip(texts, [masked(batch, n) for n, batch in enumerate(drawn)], strict=True))
@@ -407,7 +412,7 @@ def test_random_and_searched_strategies_equal_one_process_in_float64_with_loss_m
     result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind, stage_layers, profiles)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
     found = [step.strategy for step in result[len(strategies) :]]
-    assert len(set(found)) >= 5
+    assert len(set(found)) > len(profiles) // 2
 
 
 @pytest.mark.parametrize(("kinds", "kind"), CHECKPOINTED)
@@ -415,22 +420,29 @@ def test_checkpointed_strategies_equal_one_process_in_float64(
     kinds: Sequence[CheckpointingKind], kind: ContextKind
 ) -> None:
     config = model_config(tie_word_embeddings=True, qk_norm=True)
-    strategies = [checkpointed(strategy, kinds) for strategy in (*STRATEGIES[1:7], *CONTEXT_STRATEGIES[:8])]
+    # Each list of kinds has its share of the strategies: the test below runs every list under the same ones.
+    layouts = (*STRATEGIES[1:7], *CONTEXT_STRATEGIES[:8])
+    first = CHECKPOINTED.index((kinds, kind))
+    strategies = [checkpointed(strategy, kinds) for strategy in layouts[first :: len(CHECKPOINTED)]]
     steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
     result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
 
 
+@functools.cache
+def with_every_bias(kinds: tuple[CheckpointingKind, ...], kind: ContextKind) -> list[Step]:
+    """Train in float32, with these kinds of checkpointing in turn; without any if there are none."""
+    config = model_config(**FAMILIES["every bias"])
+    layouts = ("1x<tp2,cp2,pp2>", "1x<tp4,cp2>", "1x<cp2,pp3>+1x<tp2>", "1x<tp2,pp3>+1x<pp2>")
+    strategies = [checkpointed(strategy, kinds or ("none",)) for strategy in layouts]
+    steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
+    result: list[Step] = run_ranks(8, train, config, OPTIMIZER, torch.float32, steps, kind)[0]
+    return result
+
+
 @pytest.mark.parametrize(("kinds", "kind"), CHECKPOINTED)
 def test_checkpointing_does_not_change_a_bit(kinds: Sequence[CheckpointingKind], kind: ContextKind) -> None:
-    config = model_config(**FAMILIES["every bias"])
-    strategies = ("1x<tp2,cp2,pp2>", "1x<tp4,cp2>", "1x<cp2,pp3>+1x<tp2>", "1x<tp2,pp3>+1x<pp2>")
-    drawn = batches(4, config.vocab_size)
-    kept, recomputed = (
-        run_ranks(8, train, config, OPTIMIZER, torch.float32, list(zip(named, drawn, strict=True)), kind)[0]
-        for named in (strategies, [checkpointed(strategy, kinds) for strategy in strategies])
-    )
-    for one, other in zip(kept, recomputed, strict=True):
+    for one, other in zip(with_every_bias((), kind), with_every_bias(tuple(kinds), kind), strict=True):
         assert one.loss == other.loss
         for name in one.gradients:
             assert torch.equal(one.gradients[name], other.gradients[name]), (one.strategy, name)
@@ -446,32 +458,47 @@ def test_a_wide_context_group_beside_single_ranks_is_one_more_strategy(kind: Con
     assert result[0].idle_ranks == 0
 
 
+def low_precision_steps(kind: ContextKind) -> list[tuple[str, Batch]]:
+    """Give five steps whose rounding is compared with one process, then more that only repeat."""
+    config = model_config(tie_word_embeddings=kind == "ulysses")
+    compared = {
+        "ulysses": STRATEGIES[:5],
+        "ring": (*STRATEGIES[:3], *CONTEXT_STRATEGIES[2:4]),
+    }[kind]
+    more = [strategy for strategy in CONTEXT_STRATEGIES[1:4] if strategy not in compared]
+    drawn = [*batches(5, config.vocab_size, 24), *batches(4, config.vocab_size)[1 : 1 + len(more)]]
+    return list(zip([*compared, *more], drawn, strict=True))
+
+
+@functools.cache
+def run_twice(dtype: torch.dtype, kind: ContextKind) -> tuple[list[Step], list[Step]]:
+    """Train twice from the start with the same steps."""
+    config, steps = model_config(tie_word_embeddings=kind == "ulysses"), low_precision_steps(kind)
+    first, second = (run_ranks(8, train, config, OPTIMIZER, dtype, steps, kind)[0] for _ in range(2))
+    return first, second
+
+
 def test_float32_is_as_close_as_its_rounding_allows() -> None:
-    config = model_config()
-    steps = list(zip((*STRATEGIES[:3], *CONTEXT_STRATEGIES[2:4]), batches(5, config.vocab_size), strict=True))
-    result = run_ranks(8, train, config, OPTIMIZER, torch.float32, steps, "ring")[0]
-    assert_equal(result, one_process(config, torch.float32, steps), 1e-5, 1e-4)
+    result = run_twice(torch.float32, "ring")[0][:5]
+    expected = one_process(model_config(), torch.float32, low_precision_steps("ring")[:5])
+    assert_equal(result, expected, 1e-5, 1e-4)
 
 
 def test_bfloat16_is_as_close_as_its_rounding_allows() -> None:
-    config = model_config(tie_word_embeddings=True)
-    steps = list(zip(STRATEGIES[:5], batches(5, config.vocab_size), strict=True))
-    result = run_ranks(8, train, config, OPTIMIZER, torch.bfloat16, steps)[0]
+    result = run_twice(torch.bfloat16, "ulysses")[0][:5]
     for step in result:
         for value in (*step.gradients.values(), *step.parameters.values()):
             assert value.dtype == torch.float32
     # One process in bfloat16 is off by as much: 15 % in the gradients of queries and keys.
-    expected = one_process(config, torch.float64, steps)
+    config = model_config(tie_word_embeddings=True)
+    expected = one_process(config, torch.float64, low_precision_steps("ulysses")[:5])
     assert_equal(result, expected, 0.25, 2e-2)
     assert [step.loss for step in result] == pytest.approx([step.loss for step in expected], rel=1e-2)
 
 
 @pytest.mark.parametrize(("dtype", "kind"), [(torch.bfloat16, "ulysses"), (torch.float32, "ring")])
 def test_two_runs_are_equal_to_the_bit(dtype: torch.dtype, kind: ContextKind) -> None:
-    config = model_config(tie_word_embeddings=True)
-    strategies = (*STRATEGIES[:3], *CONTEXT_STRATEGIES[1:4])
-    steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
-    first, second = (run_ranks(8, train, config, OPTIMIZER, dtype, steps, kind)[0] for _ in range(2))
+    first, second = run_twice(dtype, kind)
     for one, other in zip(first, second, strict=True):
         assert one.loss == other.loss
         for name in one.parameters:
