@@ -34,6 +34,7 @@ static LINK: LazyLock<Link> = LazyLock::new(|| {
         row_elements: 50_000,
         units: 4_096,
         blocks: vec![block],
+        trained: true,
     };
     let table = ParameterTable::new((1..=32).map(layer).collect(), LayerSplit::even(32)).expect("layers are a table");
     let traffic = Traffic {

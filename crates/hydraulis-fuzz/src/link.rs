@@ -73,7 +73,7 @@ fn parameter(u: &mut Unstructured, index: u32, layers: u32, is_hostile: bool) ->
         blocks.sort_unstable();
         blocks.dedup();
     }
-    Ok(Parameter { name: format!("parameter {index}"), rows, row_elements, units, blocks })
+    Ok(Parameter { name: format!("parameter {index}"), rows, row_elements, units, blocks, trained: u.arbitrary()? })
 }
 
 /// From what hides behind every iteration to what dwarfs it.

@@ -45,12 +45,16 @@ impl BucketHome {
         scheme: Scheme,
         by_place: &[Position],
     ) -> Result<Vec<BucketHome>> {
-        let mut buckets = Vec::new();
-        for stage in 0..scheme.pp() {
+        let mut buckets = Vec::with_capacity(table.buckets());
+        // Of trained parameters, then of frozen ones.
+        let stages = (0..table.buckets())
+            .step_by(table.blocks())
+            .flat_map(|first| (0..scheme.pp()).map(move |stage| (first, stage)));
+        for (first, stage) in stages {
             let holders = |slice| places_of(by_place, stage, slice);
             let holders: Vec<Vec<usize>> = (0..scheme.tp()).map(holders).collect();
             let blocks = stage_blocks(table.split(), scheme, stage)?;
-            buckets.extend(blocks.map(|block| among(table, block as usize, &holders, by_place.len())));
+            buckets.extend(blocks.map(|block| among(table, first + block as usize, &holders, by_place.len())));
         }
         Ok(buckets)
     }

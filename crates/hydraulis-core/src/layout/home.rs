@@ -98,15 +98,10 @@ impl Home {
         self.bound(bucket, first)..self.bound(bucket, first + self.nodes)
     }
 
-    /// Most elements that live on one rank.
-    pub fn largest_share(&self) -> u64 {
-        (0..self.ranks).map(|rank| self.offset(self.buckets.len(), rank)).max().unwrap_or_default()
-    }
-
-    /// Most elements of one bucket that live on one rail.
-    pub fn largest_relay(&self) -> u64 {
+    /// Most elements that live on one rail, of any one of these buckets.
+    pub fn largest_relay(&self, buckets: Range<usize>) -> u64 {
         let rails = |bucket| self.node_of(0).map(move |rank| length(&self.rail_piece(bucket, rank)));
-        (0..self.buckets.len()).flat_map(rails).max().unwrap_or_default()
+        buckets.flat_map(rails).max().unwrap_or_default()
     }
 
     fn bound(&self, bucket: usize, place: u64) -> u64 {

@@ -26,6 +26,8 @@ pub struct Parameter {
     /// The blocks that use it: 0 is the embedding, 1 to L are the layers, L + 1 is the head. Two for tied
     /// embeddings. Its bucket is the first.
     pub blocks: Vec<u32>,
+    /// Whether training updates it. A frozen parameter has neither gradient nor optimizer state.
+    pub trained: bool,
 }
 
 impl Parameter {
@@ -45,6 +47,9 @@ impl Parameter {
 }
 
 /// Every parameter of a model, in bucket order.
+///
+/// A block has a bucket of its trained parameters. Where a parameter is frozen, each block has a second bucket, and these follow
+/// the trained ones. So the trained part of every buffer is its beginning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParameterTable {
     parameters: Vec<Parameter>,
@@ -64,16 +69,25 @@ impl ParameterTable {
         for parameter in &parameters {
             check(parameter, split.layers())?;
         }
-        parameters.sort_by_key(|parameter| (parameter.blocks[0], parameter.units));
-        let mut filled = vec![0; split.layers() as usize + 2];
-        let start = |parameter: &Parameter| {
-            let bucket: &mut u64 = &mut filled[parameter.blocks[0] as usize];
-            let start = *bucket;
+        parameters.sort_by_key(|parameter| (!parameter.trained, parameter.blocks[0], parameter.units));
+        let starts = Vec::with_capacity(parameters.len());
+        let mut table = ParameterTable { parameters, split, starts };
+        let mut filled = vec![0; table.buckets()];
+        for parameter in &table.parameters {
+            let bucket: &mut u64 = &mut filled[table.bucket(parameter)];
+            table.starts.push(*bucket);
             *bucket += parameter.elements();
-            start
-        };
-        let starts = parameters.iter().map(start).collect();
-        Ok(ParameterTable { parameters, split, starts })
+        }
+        Ok(table)
+    }
+
+    /// The table without its frozen parameters.
+    #[must_use]
+    pub fn without_frozen(mut self) -> ParameterTable {
+        let count = self.parameters.partition_point(|parameter| parameter.trained);
+        self.parameters.truncate(count);
+        self.starts.truncate(count);
+        self
     }
 
     /// The table of a model of this shape, its layers split over stages by cost.
@@ -109,21 +123,31 @@ impl ParameterTable {
         &self.split
     }
 
-    /// Number of buckets: one for each block.
-    pub fn buckets(&self) -> usize {
+    /// Number of blocks: the embedding, each layer and the head.
+    pub fn blocks(&self) -> usize {
         self.split.layers() as usize + 2
+    }
+
+    /// Number of buckets: one for each block, and one more for each where a parameter is frozen.
+    pub fn buckets(&self) -> usize {
+        let has_frozen = self.parameters.last().is_some_and(|parameter| !parameter.trained);
+        self.blocks() * (1 + usize::from(has_frozen))
+    }
+
+    fn bucket(&self, parameter: &Parameter) -> usize {
+        parameter.blocks[0] as usize + if parameter.trained { 0 } else { self.blocks() }
     }
 
     /// The bucket of a parameter, and the elements it takes there.
     pub(super) fn place(&self, parameter: usize) -> (usize, Range<u64>) {
         let start = self.starts[parameter];
         let entry = &self.parameters[parameter];
-        (entry.blocks[0] as usize, start..start + entry.elements())
+        (self.bucket(entry), start..start + entry.elements())
     }
 
     /// The parameters of a bucket.
     pub(super) fn of_bucket(&self, bucket: usize) -> Range<usize> {
-        let before = |bucket: usize| self.parameters.partition_point(|one| (one.blocks[0] as usize) < bucket);
+        let before = |bucket: usize| self.parameters.partition_point(|one| self.bucket(one) < bucket);
         before(bucket)..before(bucket + 1)
     }
 
@@ -131,14 +155,14 @@ impl ParameterTable {
     pub(super) fn bucket_elements(&self) -> Vec<u64> {
         let mut elements = vec![0; self.buckets()];
         for parameter in &self.parameters {
-            elements[parameter.blocks[0] as usize] += parameter.elements();
+            elements[self.bucket(parameter)] += parameter.elements();
         }
         elements
     }
 }
 
 fn entry(row: &ParameterRow, name: String, blocks: Vec<u32>) -> Parameter {
-    Parameter { name, rows: row.rows, row_elements: row.row_elements, units: row.units, blocks }
+    Parameter { name, rows: row.rows, row_elements: row.row_elements, units: row.units, blocks, trained: true }
 }
 
 fn check_size(parameters: &[Parameter], layers: u32) -> Result<()> {
@@ -190,7 +214,7 @@ mod tests {
     use crate::cost::preset;
 
     fn parameter(rows: u64, units: u64, blocks: &[u32]) -> Parameter {
-        Parameter { name: "w".into(), rows, row_elements: 3, units, blocks: blocks.to_vec() }
+        Parameter { name: "w".into(), rows, row_elements: 3, units, blocks: blocks.to_vec(), trained: true }
     }
 
     fn parts(rows: u64, units: u64, parts: u32) -> Vec<Range<u64>> {
@@ -225,6 +249,16 @@ mod tests {
     fn fewer_units_than_ranks_are_held_in_copies() {
         assert_eq!(parts(12, 2, 4), [0..6, 0..6, 6..12, 6..12]);
         assert_eq!(parts(12, 1, 3), [0..12, 0..12, 0..12]);
+    }
+
+    #[test]
+    fn buckets_of_frozen_parameters_follow_those_of_trained_ones() {
+        let frozen = |blocks| Parameter { trained: false, ..parameter(4, 1, blocks) };
+        let parameters = vec![frozen(&[1]), parameter(2, 1, &[3]), frozen(&[0]), parameter(6, 1, &[1])];
+        let table = ParameterTable::new(parameters, LayerSplit::even(2)).unwrap();
+        let of_table = |table: &ParameterTable| (table.buckets(), table.bucket_elements());
+        assert_eq!(of_table(&table), (8, vec![0, 18, 0, 6, 12, 12, 0, 0]));
+        assert_eq!(of_table(&table.without_frozen()), (4, vec![0, 18, 0, 6]));
     }
 
     #[test]

@@ -32,8 +32,10 @@ pub struct Link {
 }
 
 impl Link {
-    /// Links for the model of `table`; refused with `link_rate` or `message_time` where rates are beyond their limits, with
-    /// `element_bytes` where an element has more than 8 bytes.
+    /// Links for the trained parameters of `table`: frozen ones move only when ranks change their positions.
+    ///
+    /// Refused with `link_rate` or `message_time` where rates are beyond their limits, with `element_bytes` where an element has
+    /// more than 8 bytes.
     pub fn new(table: ParameterTable, traffic: Traffic) -> Result<Link> {
         traffic.rates.checked()?;
         for (field, value) in [("parameter_bytes", traffic.parameter_bytes), ("gradient_bytes", traffic.gradient_bytes)]
@@ -42,7 +44,7 @@ impl Link {
                 return Err(LinkError::ElementBytes { field, value, limit: MOST_ELEMENT_BYTES }.into());
             }
         }
-        Ok(Link { table, traffic })
+        Ok(Link { table: table.without_frozen(), traffic })
     }
 
     /// Links for the profile's model, in the types in which training moves it.
@@ -58,7 +60,7 @@ impl Link {
         )
     }
 
-    /// The parameters of the model.
+    /// The trained parameters of the model.
     pub fn table(&self) -> &ParameterTable {
         &self.table
     }
@@ -115,8 +117,14 @@ mod tests {
 
     /// One matrix of 8 rows of 1,000 in each of two layers, on two nodes of two ranks.
     fn link(traffic: Traffic) -> Result<Link> {
-        let matrix =
-            |block| Parameter { name: "matrix".into(), rows: 8, row_elements: 1_000, units: 8, blocks: vec![block] };
+        let matrix = |block| Parameter {
+            name: "matrix".into(),
+            rows: 8,
+            row_elements: 1_000,
+            units: 8,
+            blocks: vec![block],
+            trained: true,
+        };
         Link::new(ParameterTable::new(vec![matrix(1), matrix(2)], LayerSplit::even(2)).unwrap(), traffic)
     }
 

@@ -171,6 +171,7 @@ fn no_sequence_of_strategies_is_cheaper_where_links_are_slow() {
         row_elements: 100_000,
         units: 5_376,
         blocks: vec![block],
+        trained: true,
     };
     let table = ParameterTable::new((1..=60).map(layer).collect(), LayerSplit::even(60)).unwrap();
     let previous: spec::Strategy = "2x<tp16>".parse().unwrap();

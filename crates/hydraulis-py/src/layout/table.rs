@@ -18,6 +18,7 @@ use crate::spec::{Cluster, LayerSplit, Scheme};
 ///     row_elements: elements of one row.
 ///     units: runs of rows that tensor parallelism does not cut; 1 is whole on every rank, `rows` is cut anywhere.
 ///     blocks: the blocks that use it: 0 the embedding, 1 to L the layers, L + 1 the head.
+///     trained: Whether training updates it; a frozen parameter has neither gradient nor optimizer state.
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, get_all, module = "hydraulis")]
 #[derive(Clone, Debug)]
@@ -32,14 +33,16 @@ pub(crate) struct Parameter {
     units: u64,
     /// The blocks that use it: 0 the embedding, 1 to L the layers, L + 1 the head.
     blocks: Vec<u32>,
+    /// Whether training updates it.
+    trained: bool,
 }
 
 #[pymethods]
 impl Parameter {
     #[new]
-    #[pyo3(signature = (name, *, rows, row_elements, units, blocks))]
-    fn new(name: String, rows: u64, row_elements: u64, units: u64, blocks: Vec<u32>) -> Parameter {
-        Parameter { name, rows, row_elements, units, blocks }
+    #[pyo3(signature = (name, *, rows, row_elements, units, blocks, trained=true))]
+    fn new(name: String, rows: u64, row_elements: u64, units: u64, blocks: Vec<u32>, trained: bool) -> Parameter {
+        Parameter { name, rows, row_elements, units, blocks, trained }
     }
 
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((&str,), Bound<'py, PyDict>)> {
@@ -48,6 +51,7 @@ impl Parameter {
         named.set_item("row_elements", self.row_elements)?;
         named.set_item("units", self.units)?;
         named.set_item("blocks", &self.blocks)?;
+        named.set_item("trained", self.trained)?;
         Ok(((&self.name,), named))
     }
 }
@@ -76,6 +80,7 @@ impl ParameterTable {
             row_elements: parameter.row_elements,
             units: parameter.units,
             blocks: parameter.blocks.clone(),
+            trained: parameter.trained,
         };
         let parameters = parameters.into_iter().map(core).collect();
         detached(py, || layout::ParameterTable::new(parameters, split.0.clone())).map(ParameterTable)
@@ -102,6 +107,7 @@ impl ParameterTable {
             row_elements: parameter.row_elements,
             units: parameter.units,
             blocks: parameter.blocks.clone(),
+            trained: parameter.trained,
         };
         self.0.parameters().iter().map(own).collect()
     }
@@ -255,16 +261,20 @@ impl Home {
         detached(py, || layout::Home::new(&table.0, cluster.0, &schemes)).map(Home)
     }
 
-    /// Most elements that live on one rank.
-    #[getter]
-    fn largest_share(&self) -> u64 {
-        self.0.largest_share()
+    /// Elements that live on a rank: of trained parameters, and of frozen ones.
+    fn shard_elements(&self, py: Python<'_>, table: &ParameterTable, rank: u64) -> PyResult<(u64, u64)> {
+        let home = self.0.ranks();
+        if rank >= home {
+            return Err(raise(py, &LayoutError::RanksMismatch { rank, gpus: home, home }.into()));
+        }
+        let trained = self.0.offset(table.0.blocks(), rank);
+        Ok((trained, self.0.offset(table.0.buckets(), rank) - trained))
     }
 
-    /// Most elements of one bucket that live on one rail: what a rank relays of it.
-    #[getter]
-    fn largest_relay(&self) -> u64 {
-        self.0.largest_relay()
+    /// Most elements of one bucket that a rank relays: of a trained bucket, and of a frozen one.
+    fn largest_relays(&self, table: &ParameterTable) -> (u64, u64) {
+        let (trained, all) = (table.0.blocks(), table.0.buckets());
+        (self.0.largest_relay(0..trained), self.0.largest_relay(trained..all))
     }
 
     /// The ranks of the node of a rank, in their order.

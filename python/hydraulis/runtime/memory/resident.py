@@ -52,7 +52,8 @@ def held_memory(config: RunConfig, schemes: Sequence[Scheme], cluster: Cluster) 
     for parameters in ModelParameters.parted(config.model, config.train.frozen, config.train.stage_layers):
         if parameters is None:
             continue
-        share = Home(parameters.table, cluster, schemes).largest_share
+        layout = Home(parameters.table, cluster, schemes)
+        share = max(sum(layout.shard_elements(parameters.table, rank)) for rank in range(cluster.gpus))
         home += share * wide * num_home_buffers(parameters)
         element = narrow.itemsize + (wide if parameters.trained else 0)
         stages = {scheme: largest_stage(parameters, scheme) * element for scheme in schemes}

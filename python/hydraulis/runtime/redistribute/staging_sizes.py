@@ -52,5 +52,5 @@ class StagingSizes:
         return cls(
             bucket=max(whole.values()),
             contributions=max(incoming.values()),
-            relayed=home.largest_relay if is_relayed else 0,
+            relayed=max(home.largest_relays(parameters.table)) if is_relayed else 0,
         )

@@ -223,17 +223,32 @@ proptest! {
         }
     }
 
-    /// Buffers are sized by them.
+    /// So gradients and optimizer state are as long as the trained part of the buffers of parameters.
     #[test]
-    fn the_largest_parts_of_home_are_told(world in world()) {
+    fn the_trained_part_of_every_buffer_is_its_beginning(world in world()) {
+        let table = &world.table;
+        let is_trained = |parameter: usize| table.parameters()[parameter].trained;
+        for rank in world.ranks() {
+            prop_assert!(world.held[rank].is_sorted_by_key(|slice| !is_trained(slice.parameter)));
+            let own = world.home.slices(table, rank as u64);
+            prop_assert!(own.is_sorted_by_key(|slice| !is_trained(slice.parameter)));
+            let trained = own.iter().filter(|slice| is_trained(slice.parameter));
+            let elements: u64 = trained.map(|slice| slice.elements.end - slice.elements.start).sum();
+            prop_assert_eq!(world.home.offset(table.blocks(), rank as u64), elements);
+        }
+    }
+
+    /// Relays are sized by it.
+    #[test]
+    fn the_largest_relay_is_the_largest_rail_of_a_bucket(world in world()) {
         let home = &world.home;
         let piece = |bucket, rank| { let piece = home.piece(bucket, rank); piece.end - piece.start };
         let rail = |bucket, rank| home.rail_of(rank).map(|one| piece(bucket, one)).sum::<u64>();
-        let buckets = || 0..world.table.buckets();
-        let share = |rank| buckets().map(|bucket| piece(bucket, rank)).sum::<u64>();
-        prop_assert_eq!(home.largest_share(), (0..home.ranks()).map(share).max().unwrap());
-        let relay = |rank| buckets().map(|bucket| rail(bucket, rank)).max().unwrap();
-        prop_assert_eq!(home.largest_relay(), (0..home.ranks()).map(relay).max().unwrap());
+        for buckets in [0..world.table.blocks(), world.table.blocks()..world.table.buckets()] {
+            let rails = |rank| buckets.clone().map(move |bucket| rail(bucket, rank));
+            let largest = (0..home.ranks()).flat_map(rails).max().unwrap_or_default();
+            prop_assert_eq!(home.largest_relay(buckets.clone()), largest);
+        }
     }
 
     /// Of the only scheme of a run every element has its home with a holder, whether or not its node has others: each other

@@ -39,6 +39,7 @@ fn link_32b() -> Link {
         row_elements: 100_000,
         units: 5_376,
         blocks: vec![block],
+        trained: true,
     };
     let table = ParameterTable::new((1..=60).map(layer).collect(), LayerSplit::even(60)).unwrap();
     let traffic = Traffic {
@@ -181,7 +182,8 @@ fn the_checker_sees_wrong_transfers() {
 
 #[test]
 fn a_model_with_too_few_layers_is_refused() {
-    let layer = |block| Parameter { name: "w".into(), rows: 8, row_elements: 8, units: 8, blocks: vec![block] };
+    let layer =
+        |block| Parameter { name: "w".into(), rows: 8, row_elements: 8, units: 8, blocks: vec![block], trained: true };
     let link = Link::new(ParameterTable::new(vec![layer(1)], LayerSplit::even(1)).unwrap(), SLOW).unwrap();
     let searching = Planner::search(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()).unwrap();
     assert_eq!(searching.with_link(link).unwrap_err().code(), "scheme_model_mismatch");

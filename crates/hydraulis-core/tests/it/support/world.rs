@@ -17,19 +17,20 @@ use crate::support::arbitrary::any_case;
 /// A model of four to seven layers with up to twelve parameters; some are tied, some used by several blocks,
 /// some cut anywhere, some in units, some not at all.
 pub(crate) fn table() -> impl Strategy<Value = ParameterTable> {
-    let parameter = (1..14_u64, 1..5_u64, 0..3_u8, any::<prop::sample::Index>(), 0..6_u8);
+    let parameter = (1..14_u64, 1..5_u64, 0..3_u8, any::<prop::sample::Index>(), 0..6_u8, prop::bool::weighted(0.8));
     let head_layers = prop_oneof![Just(0.0), 0.0..4.0_f64];
     (4..=7_u32, head_layers, vec(parameter, 1..12)).prop_map(|(layers, head_layers, inputs)| {
-        let parameters = inputs.into_iter().enumerate().map(|(index, (units, row_elements, cut, place, kind))| {
-            let (rows, units) = [(units, units), (3 * units, units), (units, 1)][usize::from(cut)];
-            let block = u32::try_from(place.index(layers as usize + 2)).unwrap();
-            let blocks = match kind {
-                0 => vec![0, layers + 1],
-                1 => (block / 2..=block).collect(),
-                _ => vec![block],
-            };
-            Parameter { name: format!("parameter {index}"), rows, row_elements, units, blocks }
-        });
+        let parameters =
+            inputs.into_iter().enumerate().map(|(index, (units, row_elements, cut, place, kind, trained))| {
+                let (rows, units) = [(units, units), (3 * units, units), (units, 1)][usize::from(cut)];
+                let block = u32::try_from(place.index(layers as usize + 2)).unwrap();
+                let blocks = match kind {
+                    0 => vec![0, layers + 1],
+                    1 => (block / 2..=block).collect(),
+                    _ => vec![block],
+                };
+                Parameter { name: format!("parameter {index}"), rows, row_elements, units, blocks, trained }
+            });
         ParameterTable::new(parameters.collect(), LayerSplit::new(layers, head_layers).unwrap()).unwrap()
     })
 }
