@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Sequence
 
-from hydraulis.runtime.loop import Iteration
+from hydraulis.runtime.iteration import Iteration
 from hydraulis.runtime.records.recorder import Recorder
 from train.train_workers import run_commands
 

@@ -13,7 +13,7 @@ from hydraulis.data.collate import collate
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.profile.activations import activation_bytes
 from hydraulis.runtime.pipeline.stage import Stage, StageKinds
-from hydraulis.runtime.state.buffers import StrategyBuffers
+from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import small_config
 
@@ -25,11 +25,11 @@ def stage_bytes(
     **changes: Any,
 ) -> int:
     """Count the saved bytes of one sequence, or of several sequences with these lengths."""
-    parameters = ModelParameters.of(small_config(**changes))
+    parameters = ModelParameters.from_config(small_config(**changes))
     whole = Position.all(Scheme("<1>").under(checkpointing))[0]
-    buffers = StrategyBuffers.for_schemes(parameters, [whole.scheme], dtype)
+    buffers = LocalShard.allocate(parameters, [whole.scheme], dtype)
     buffers.parameter.fill_(0.1)
-    stage = Stage(parameters, whole, StageKinds(None), 0, ProcessGroups(timeout=None), buffers)  # type: ignore[arg-type]
+    stage = Stage(whole, StageKinds(None), 0, ProcessGroups(timeout=None), buffers)  # type: ignore[arg-type]
     lengths = [tokens] if isinstance(tokens, int) else tokens
     sequences = [np.zeros(length, dtype=np.uint8) for length in lengths]
     return activation_bytes(stage, None, collate(sequences, multiple=1))

@@ -208,7 +208,7 @@ def test_transformers_and_the_checkpoint_give_the_same_logits(folder: Path) -> N
     assert checkpoint is not None
     manifest = read_manifest(checkpoint)
     assert (manifest.step, manifest.world_size) == (STEPS, 2)
-    parameters = ModelParameters.of(manifest.model)
+    parameters = ModelParameters.from_config(manifest.model)
     with torch.device("meta"):
         decoder = Decoder(manifest.model)
     with CheckpointReader(checkpoint, manifest) as reader:

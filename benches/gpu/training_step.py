@@ -35,6 +35,7 @@ from hydraulis.model.parameters import checkpoint_name
 from hydraulis.model.sequences import PackedSequences
 from hydraulis.runtime.ranks.distributed import joined
 from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.step import train_step
 from hydraulis.runtime.worker import Worker
 
 SEED = 0
@@ -155,9 +156,7 @@ def _hydraulis(setting: StepSetting) -> Iterator[Callable[[], float]]:
         plan = _plan(setting)
 
         def step() -> float:
-            outcome = worker.accumulate(plan, setting.sequence)
-            worker.home.step()
-            return outcome.loss
+            return train_step(worker, plan, setting.sequence).loss
 
         yield step
 
@@ -244,7 +243,7 @@ def _hugging_face_model(setting: StepSetting, dtype: torch.dtype) -> Any:
     with torch.device(setting.device):
         model = from_config(config, attn_implementation=PACKED, dtype=dtype)
     own = model.state_dict()
-    for name, shape in ModelParameters.of(setting.model).shapes.items():
+    for name, shape in ModelParameters.from_config(setting.model).shapes.items():
         own[checkpoint_name(name)].copy_(initial_value(name, shape, setting.model, SEED, torch.float32))
     if setting.checkpointing != "none":
         # Named anew in transformers 5.23, where the old name warns.

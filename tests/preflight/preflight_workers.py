@@ -12,10 +12,10 @@ def count_bytes(config: RunConfig, schemes: Sequence[str]) -> dict[str, int]:
     """Return the bytes that a worker allocates, after its optimizer's first step."""
     train = with_steps(config, RunLength(1, 1, 0, 0, 0)).train
     worker = Worker(config.model, config.optimizer, train, schemes=[Scheme(one) for one in schemes])
-    worker.home.step()
-    home = [flat for share in worker.shares for flat in (*share.buffers().values(), share.gradient)]
-    buffers = [flat for part in worker.all_buffers for flat in (part.parameter, part.gradient)]
+    worker.optimizer_shard.step()
+    shard = worker.optimizer_shard
+    optimizer = [shard.gradient, *(flat for flat, _ in shard.buffers().values())]
     return {
-        "home": sum(flat.nbytes for flat in home),
-        "buffers": sum(flat.nbytes for flat in buffers),
+        "optimizer": sum(flat.nbytes for flat in optimizer),
+        "local": worker.local_shard.parameter.nbytes + worker.local_shard.gradient.nbytes,
     }

@@ -9,7 +9,7 @@ import torch
 
 from hydraulis import Cluster, Scheme
 from hydraulis.data.sources.prepare import prepare_sources
-from hydraulis.runtime.memory.resident import held_memory
+from hydraulis.runtime.memory.resident import resident_memory
 from preflight.checked_run import findings, read
 from preflight.preflight_workers import count_bytes
 from profiles import made_up_profile
@@ -84,9 +84,9 @@ def test_missing_devices_are_checked_later(made: Path) -> None:
 def test_predicted_resident_memory_is_the_runtimes(made: Path) -> None:
     config = read(made, "train.frozen=model.layers.0.*")
     schemes = [Scheme("<1>"), Scheme("<tp2>"), Scheme("<pp2>")]
-    held = held_memory(config, schemes, Cluster(2, 2))
+    resident = resident_memory(config, schemes, Cluster(2, 2))
     for rank in run_ranks(2, count_bytes, config, [str(scheme) for scheme in schemes]):
-        assert rank["buffers"] == held.buffers
+        assert rank["local"] == resident.local
         # Shards differ by a few elements, since parameters do not divide evenly.
-        assert rank["home"] == pytest.approx(held.home, rel=0.01)
-    assert str(held.scheme) == "<1>"
+        assert rank["optimizer"] == pytest.approx(resident.optimizer, rel=0.01)
+    assert str(resident.scheme) == "<1>"

@@ -10,7 +10,7 @@ from hydraulis import Cluster, CostProfile
 from hydraulis._core import Scheme
 from hydraulis.config.kinds import CheckpointingKind
 from hydraulis.planner.model_shape import build_model_shape
-from hydraulis.runtime.state.buffers import StrategyBuffers
+from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import small_config
 from stage_bytes import stage_bytes
@@ -41,7 +41,7 @@ def test_activations_are_what_a_stage_keeps(checkpointing: CheckpointingKind) ->
 @pytest.mark.parametrize("scheme", ["<1>", "<tp2>", "<pp2>", "<tp2,pp2>"])
 def test_held_bytes_are_those_of_the_buffers(scheme: str) -> None:
     config = small_config(**SHAPE)
-    buffers = StrategyBuffers.for_schemes(ModelParameters.of(config), [Scheme(scheme)], torch.float32)
+    buffers = LocalShard.allocate(ModelParameters.from_config(config), [Scheme(scheme)], torch.float32)
     # On a last stage the loss keeps the gradient of the head beside them.
     head = 4 * config.vocab_size * config.hidden_size // Scheme(scheme).tp
     held = buffers.parameter.nbytes + buffers.gradient.nbytes

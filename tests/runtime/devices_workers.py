@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hydraulis import Strategy
 from hydraulis.config.model import ModelConfig
+from hydraulis.runtime.step import evaluate, train_step
 from hydraulis.runtime.worker import Worker
 from runtime.gathered import gather
 from runtime.tiny import OPTIMIZER, SEED, plan_for, train_config
@@ -31,7 +32,7 @@ def train(
     schemes = {scheme for text in strategies for scheme in Strategy(text).schemes}
     settings = train_config(dtype=dtype, seed=SEED, device=device)
     worker = Worker(config, OPTIMIZER, settings, schemes=sorted(schemes))
-    assert worker.home.master.device.type == device
+    assert worker.optimizer_shard.master.device.type == device
 
     def tokens(sequence: int) -> Any:
         rng = np.random.default_rng(sequence)
@@ -40,8 +41,9 @@ def train(
     losses, gradients = [], []
     for strategy in strategies:
         plan = plan_for(dist.get_world_size(), strategy, lengths)
-        losses.append(worker.accumulate(plan, tokens).loss)
-        gradients.append(gather(worker.home, worker.home.gradient) or {})
-        worker.home.step()
-    evaluated = worker.evaluate(plan, tokens)
-    return Trained(losses, gradients, gather(worker.home, worker.home.master) or {}, evaluated)
+        losses.append(train_step(worker, plan, tokens).loss)
+        gradients.append(gather(worker.optimizer_shard, worker.optimizer_shard.gradient) or {})
+    evaluated = evaluate(worker, plan, tokens)
+    return Trained(
+        losses, gradients, gather(worker.optimizer_shard, worker.optimizer_shard.master) or {}, evaluated
+    )

@@ -9,8 +9,9 @@ import torch
 import torch.distributed as dist
 
 from hydraulis import Strategy
+from hydraulis.runtime.batch import Batch
 from hydraulis.runtime.evaluator import Evaluator
-from hydraulis.runtime.loop import TokenReader
+from hydraulis.runtime.step import train_step
 from hydraulis.runtime.worker import Worker
 from runtime.tiny import made_up_corpus, planner_for, run_config, train_config
 
@@ -42,8 +43,8 @@ def evaluate(strategies: Sequence[str], frozen: Sequence[str]) -> Evaluated:
     settings = train_config(dtype=torch.float64, frozen=tuple(frozen))
     worker = Worker(config.model, config.optimizer, settings, schemes=schemes)
     planners = [planner_for(dist.get_world_size(), [text]) for text in strategies]
-    worker.home.gradient.fill_(7.0)
-    before = worker.home.master.clone()
+    worker.optimizer_shard.gradient.fill_(7.0)
+    before = worker.optimizer_shard.master.clone()
     evaluators = [Evaluator(config, corpus, worker, planner) for planner in planners]
     losses = [evaluation.loss for evaluator in evaluators if (evaluation := evaluator.after(3))]
     # What it planned once it has no need to plan anew.
@@ -53,8 +54,10 @@ def evaluate(strategies: Sequence[str], frozen: Sequence[str]) -> Evaluated:
     again = [evaluation.loss for evaluation in evaluations if evaluation is not None]
     assert again == losses[:1] * len(due)
     assert Evaluator(config, None, worker, planners[0]).after(3) is None
-    untouched = torch.equal(worker.home.master, before) and bool(worker.home.gradient.eq(7.0).all())
-    everything = TokenReader(corpus, np.arange(len(corpus)))
+    untouched = torch.equal(worker.optimizer_shard.master, before) and bool(
+        worker.optimizer_shard.gradient.eq(7.0).all()
+    )
+    everything = Batch(corpus, np.arange(len(corpus)))
     plans = [planner.plan(corpus.lengths, corpus.target_counts) for planner in planners]
-    trained = [worker.accumulate(plan, everything).loss for plan in plans]
+    trained = [train_step(worker, plan, everything.read).loss for plan in plans]
     return Evaluated(losses, trained, untouched, due)

@@ -1,4 +1,4 @@
-"""Home buffers of all ranks, put together."""
+"""Optimizer shards of all ranks, put together."""
 
 from itertools import chain
 
@@ -6,28 +6,30 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis.runtime.state.optimizer_shard import HomeShare
+from hydraulis.runtime.state.optimizer_shard import OptimizerShard, elements_of
 
 
-def gather(share: HomeShare, flat: Tensor) -> dict[str, Tensor] | None:
-    """Put a home buffer of all ranks (`master`, `gradient` or a moment) together on rank 0. Collective.
+def gather(shard: OptimizerShard, flat: Tensor) -> dict[str, Tensor] | None:
+    """Put a flat buffer of all ranks (`master`, `gradient` or a moment) together on rank 0. Collective.
 
     Returns:
         Whole parameters by name on the CPU of rank 0, None elsewhere.
     """
+    slices = shard.slices if len(flat) == len(shard.master) else shard.trained_slices
     # Copied, because a pickled view takes the whole buffer with it.
-    shares = [
-        (held.parameter, held.start, _copied(flat[held.offset : held.offset + held.end - held.start]))
-        for held in share.slices
-    ]
+    values_of_slices = [(piece.parameter, piece.start, _copied(flat[elements_of(piece)])) for piece in slices]
     gathered: list[list[tuple[int, int, Tensor]]] = [[]] * dist.get_world_size()
-    dist.gather_object(shares, gathered if dist.get_rank() == 0 else None)
+    dist.gather_object(values_of_slices, gathered if dist.get_rank() == 0 else None)
     if dist.get_rank() > 0:
         return None
-    parameters = share.parameters
-    whole = {name: torch.empty(shape.numel(), dtype=flat.dtype) for name, shape in parameters.shapes.items()}
+    parameters = shard.parameters
+    whole: dict[str, Tensor] = {}
     for parameter, start, values in chain.from_iterable(gathered):
-        whole[parameters.names[parameter]][start : start + len(values)] = values
+        name = parameters.names[parameter]
+        flat_shape = parameters.shapes[name].numel()
+        whole.setdefault(name, torch.empty(flat_shape, dtype=flat.dtype))[start : start + len(values)] = (
+            values
+        )
     return {name: parameters.view(values, name).contiguous() for name, values in whole.items()}
 
 

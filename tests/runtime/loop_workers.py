@@ -57,7 +57,7 @@ def refused() -> list[Report]:
     config = run_config(3, STRATEGIES)
     planner = planner_for(dist.get_world_size(), STRATEGIES)
     diverged = make(config)
-    diverged.home.master.fill_(torch.nan)
+    diverged.optimizer_shard.master.fill_(torch.nan)
     broken: Any = BrokenPlanner(planner)
     return [
         _run(config, planner, make(config), longest=100, stop_rank=None),
@@ -87,7 +87,7 @@ def _run(
             for iteration in iterations(config, corpus, worker, planner, stop):
                 report.metrics.append(iteration.metrics)
                 report.plans.append(iteration.plan.to_json())
-                report.num_timelines.append(len(iteration.outcome.timelines))
+                report.num_timelines.append(len(iteration.result.measured.timelines))
                 if iteration.metrics.step == 2 and dist.get_rank() == stop_rank:
                     os.kill(os.getpid(), signal.SIGINT)
         except HydraulisError as error:

@@ -26,8 +26,9 @@ from hydraulis.profile.fit import fit_observations
 from hydraulis.profile.links import measure_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.profile.record import count_observations
-from hydraulis.runtime.loop import planned_bytes
+from hydraulis.runtime.iteration import planned_bytes
 from hydraulis.runtime.pipeline.stage import Stage
+from hydraulis.runtime.step import train_step
 from hydraulis.runtime.worker import Worker
 from runtime.tiny import make_worker
 from small_model import small_config
@@ -100,7 +101,7 @@ def measure(file: Path) -> Report:
     known = limits(MEMORY, 600.0, file, precision=1e9)
     profile = measure_profile(worker, schemes, known, shares.append, lambda: False)
     assert profile is not None
-    filled = bool(worker.buffers.parameter.count_nonzero() > 0)
+    filled = bool(worker.local_shard.parameter.count_nonzero() > 0)
     resumed = measure_profile(worker, schemes, known, lambda _: None, lambda: False)
     assert resumed is not None
     fits = [fits_of(worker, schemes[:1], known, refusals) for refusals in (2, 3)]
@@ -220,9 +221,9 @@ def planned_and_measured_memory(
         cluster = Cluster(gpus=3, gpus_per_node=ranks_per_node)
         planner = Planner(profile, cluster, strategies=[strategy])
         plan = planner.plan(LENGTHS, [length - 1 for length in LENGTHS])
-        held = worker.accumulate(plan, zeros).peak_bytes
+        held = train_step(worker, plan, zeros).measured.peak_bytes
         # Memory is counted in the first step only.
-        assert not any(worker.accumulate(plan, zeros).peak_bytes)
+        assert not any(train_step(worker, plan, zeros).measured.peak_bytes)
         pairs = zip(planned_bytes(planner, plan), held, strict=False)
         found[strategy] = [(planned, counted) for planned, counted in pairs if planned and counted]
     return found
@@ -239,7 +240,9 @@ def long_micro_batches(text: str) -> LongMicroBatches:
     longest, lengths = planner.longest_admitted, [planner.longest_admitted - less for less in (0, 9, 40)]
     plan = planner.plan(lengths, [length - 1 for length in lengths])
     assert planner.check(plan, lengths, [length - 1 for length in lengths]) == []
-    held = worker.accumulate(plan, lambda sequence: np.zeros(lengths[sequence], dtype=np.uint8)).peak_bytes
+    held = train_step(
+        worker, plan, lambda sequence: np.zeros(lengths[sequence], dtype=np.uint8)
+    ).measured.peak_bytes
     pairs = zip(planned_bytes(planner, plan), held, strict=False)
     (entry,) = json.loads(profile.to_json())["schemes"]
     return LongMicroBatches(

@@ -10,7 +10,8 @@ from hydraulis import Plan
 from hydraulis.data.sampling.sampler import BatchSampler
 from hydraulis.data.tokens import plain_tokens
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.loop import TokenReader, check_loss
+from hydraulis.runtime.batch import Batch
+from hydraulis.runtime.step import check_finite
 from ranks import run_ranks
 from runtime.loop_workers import STRATEGIES, Report, interrupted, refused, train_twice
 from runtime.tiny import SEED, made_up_corpus
@@ -105,19 +106,19 @@ def test_a_stop_on_one_rank_ends_all_at_the_next_step() -> None:
     assert first.error is second.error is None
 
 
-def test_a_reader_gives_a_sequence_its_document_even_if_that_occurs_twice() -> None:
+def test_a_batch_may_have_a_sequence_twice() -> None:
     corpus = made_up_corpus(256)
-    reader = TokenReader(corpus, np.array([5, 2, 5]))
+    batch = Batch(corpus, np.array([5, 2, 5]))
     for sequence, document in enumerate((5, 2, 5)):
-        assert np.array_equal(plain_tokens(reader(sequence)), plain_tokens(corpus.read(document)))
+        assert np.array_equal(plain_tokens(batch.read(sequence)), plain_tokens(corpus.read(document)))
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_no_number_is_refused(loss: float) -> None:
     with pytest.raises(HydraulisError, match=re.escape(f"loss of step 7 is {loss}")) as caught:
-        check_loss(7, loss)
+        check_finite(loss, 7)
     assert caught.value.code == "loss_not_finite"
     # Before any update no learning rate is the cause.
-    with pytest.raises(HydraulisError, match="before any update: the initial parameters"):
-        check_loss(1, loss)
-    check_loss(7, 1e30)
+    with pytest.raises(HydraulisError, match="before any update"):
+        check_finite(loss, 1)
+    check_finite(1e30, 7)

@@ -22,6 +22,8 @@ from hydraulis.profile.bench import SchemeBench
 from hydraulis.runtime.checkpoint.shard import Snapshot, tensor_name
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.ranks.streams import SideStream
+from hydraulis.runtime.state.optimizer_shard import elements_of
+from hydraulis.runtime.step import evaluate, train_step
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
 from runtime.gathered import gather
@@ -67,15 +69,14 @@ def iterate(worker: Worker, steps: int, strategy: str = "1x<1>") -> Result:
     assert len(plan.replicas[0].micro_batches) > 1
     losses = []
     for _ in range(steps):
-        outcome = worker.accumulate(plan, sequence)
-        gradients = gather(worker.home, worker.home.gradient) or {}
-        worker.home.step()
-        losses.append(outcome.loss)
-        assert len(outcome.timelines[0]) == 2 * len(plan.replicas[0].micro_batches)
-        assert all(span.start_ms < span.end_ms for span in outcome.timelines[0])
-    losses.append(worker.evaluate(plan, sequence))
-    parameters = gather(worker.home, worker.home.master) or {}
-    return Result(losses, gradients, parameters, outcome.memory_bytes)
+        result = train_step(worker, plan, sequence)
+        gradients = gather(worker.optimizer_shard, worker.optimizer_shard.gradient) or {}
+        losses.append(result.loss)
+        assert len(result.measured.timelines[0]) == 2 * len(plan.replicas[0].micro_batches)
+        assert all(span.start_ms < span.end_ms for span in result.measured.timelines[0])
+    losses.append(evaluate(worker, plan, sequence))
+    parameters = gather(worker.optimizer_shard, worker.optimizer_shard.master) or {}
+    return Result(losses, gradients, parameters, result.measured.memory_bytes)
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +113,11 @@ def test_iterations_equal_the_cpus(
 ) -> None:
     with one_rank(device) as own:
         worker = make(device, dtype, scheme, attention=attention)
-        assert worker.home.master.device == worker.buffers.parameter.device == own
+        assert worker.optimizer_shard.master.device == worker.local_shard.parameter.device == own
         assert worker.kernel.kind in (["plain"] if attention == "plain" else BEST[device, dtype])
         result = iterate(worker, 3, f"1x{scheme}")
     assert_equals(result, reference, tolerance)
-    lasting = sum(tensor.nbytes for tensor in worker._lasting())
+    lasting = sum(tensor.nbytes for tensor in worker.persistent)
     assert lasting == result.memory_bytes if device == "cpu" else lasting < result.memory_bytes
 
 
@@ -135,44 +136,43 @@ def test_the_same_iterations_are_equal_to_the_bit(device: str) -> None:
 def test_a_snapshot_is_of_the_state_before_the_next_step(device: str) -> None:
     with one_rank(device) as own:
         worker = make(device, torch.float32)
-        worker.home.gradient.normal_()
-        worker.home.step()
-        before = {kind: flat.to("cpu", copy=True) for kind, flat in worker.home.buffers().items()}
-        snapshot = Snapshot(worker.shares, SideStream(own))
+        worker.optimizer_shard.gradient.normal_()
+        worker.optimizer_shard.step()
+        buffers = worker.optimizer_shard.buffers().items()
+        before = {kind: flat.to("cpu", copy=True) for kind, (flat, _) in buffers}
+        snapshot = Snapshot(worker.optimizer_shard, SideStream(own))
         for _ in range(3):
-            worker.home.step()
+            worker.optimizer_shard.step()
         tensors = snapshot.tensors()
-        for held in worker.home.slices:
-            name = worker.parameters.names[held.parameter]
-            for kind, flat in before.items():
-                expected = flat[held.offset : held.offset + held.end - held.start]
+        for kind, (_, slices) in buffers:
+            for piece in slices:
+                name = worker.parameters.names[piece.parameter]
+                expected = before[kind][elements_of(piece)]
                 value = tensors[tensor_name(kind, name)]
                 assert value.device.type == "cpu"
                 assert torch.equal(value, expected), (kind, name)
-        assert not torch.equal(before["master"], worker.home.master.cpu())
+        assert not torch.equal(before["master"], worker.optimizer_shard.master.cpu())
 
 
-def test_no_step_waits_for_those_who_read_what_is_frozen() -> None:
+def test_a_step_waits_for_each_reader_once() -> None:
     with one_rank("cpu"):
-        worker = make("cpu", torch.float32)
-        assert worker.frozen is not None
-        Snapshot(worker.shares, SideStream(CPU))
-        # It is never stepped on, so that nobody would forget them.
-        assert [len(share._readers) for share in worker.shares] == [1, 0]
+        shard = make("cpu", torch.float32).optimizer_shard
+        Snapshot(shard, SideStream(CPU))
+        assert len(shard._readers) == 1
+        shard.gradient.normal_()
+        shard.step()
+        assert shard._readers == []
 
 
 def test_what_frozen_parameters_take_to_be_sent_is_counted() -> None:
     with one_rank("cpu"):
         worker = make("cpu", torch.float32)
-        held = sum(tensor.nbytes for tensor in worker._lasting())
+        persistent = sum(tensor.nbytes for tensor in worker.persistent)
         result = iterate(worker, 1)
-        assert worker.frozen is not None
-        # They have no gradient buffer to lie in on their way out.
-        staging = sum(tensor.nbytes for tensor in worker.frozen.staging)
-        assert staging > 0
-        worker.frozen = None
-        assert result.memory_bytes == held
-        assert held > staging + sum(tensor.nbytes for tensor in worker.staging)
+        # Memory to permute them in, which gradients have in their staging.
+        *_, staging = worker.redistribution.staging
+        assert staging.nbytes > 0
+        assert result.memory_bytes == persistent
 
 
 @on_each_device

@@ -26,13 +26,13 @@ from hydraulis.parallel import collectives, vocabulary
 from hydraulis.parallel.context import ring, ulysses
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.runtime.pipeline.stage import Stage, StageKinds
-from hydraulis.runtime.state.buffers import StrategyBuffers
+from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import small_config
 
 CUDA = torch.device("cuda", 0)
 # Heads that FlashAttention takes.
-PARAMETERS = ModelParameters.of(small_config(head_dim=8, qk_norm=True, attention_bias=True))
+PARAMETERS = ModelParameters.from_config(small_config(head_dim=8, qk_norm=True, attention_bias=True))
 COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
 FUNCTIONS = (
     (varlen, "_attend", varlen._VarlenAttention),
@@ -132,8 +132,8 @@ def test_a_stage_computes_on_its_device_alone_and_the_host_waits_for_nothing(
     for position in (place for place in positions if (place.tensor_rank, place.context_rank) == (0, 0)):
         waits = HostWaits()
         with FakeTensorMode():
-            buffers = StrategyBuffers.for_schemes(PARAMETERS, [Scheme(scheme)], dtype, CUDA)
-            stage = Stage(PARAMETERS, position, StageKinds(context), 0, groups, buffers)
+            buffers = LocalShard.allocate(PARAMETERS, [Scheme(scheme)], dtype, CUDA)
+            stage = Stage(position, StageKinds(context), 0, groups, buffers)
             with waits:
                 batch = stage.collate([np.arange(length) for length in (30, 11, 5)])
                 came_tH = torch.empty(stage.hidden_shape(batch), dtype=dtype, device=CUDA, requires_grad=True)

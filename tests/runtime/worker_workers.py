@@ -19,8 +19,9 @@ from hydraulis.planner.profile_document import with_schemes
 from hydraulis.runtime.pipeline.stage import Stage
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
-from hydraulis.runtime.redistribute.redistribution import Transfers
+from hydraulis.runtime.redistribute.redistribution import Redistribution
 from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.step import evaluate, train_step
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
 from runtime.gathered import gather
@@ -122,20 +123,20 @@ def norm_counted_twice(
     config: ModelConfig, optimizer: OptimizerConfig, steps: Sequence[tuple[str, Batch]]
 ) -> list[Step] | None:
     """Train as `train` does, but double the gradient of each norm on rank 1, as a hook too many would."""
-    attach = Transfers.attach
+    register_hooks = Redistribution.register_hooks
 
-    def doubling(self: Transfers, stage: Stage) -> None:
-        table = ModelParameters.of(config)
-        for index, parameter in stage.held.items():
+    def doubling(self: Redistribution, stage: Stage) -> None:
+        table = ModelParameters.from_config(config)
+        for index, parameter in stage.trained.items():
             if dist.get_rank() == 1 and table.names[index].endswith("layernorm.weight"):
                 parameter.register_post_accumulate_grad_hook(_double)
-        attach(self, stage)
+        register_hooks(self, stage)
 
-    setattr(Transfers, "attach", doubling)  # noqa: B010
+    setattr(Redistribution, "register_hooks", doubling)  # noqa: B010
     try:
         return train(config, optimizer, torch.float64, steps)
     finally:
-        setattr(Transfers, "attach", attach)  # noqa: B010
+        setattr(Redistribution, "register_hooks", register_hooks)  # noqa: B010
 
 
 def _double(parameter: torch.Tensor) -> None:
@@ -157,7 +158,7 @@ def sequences_read(config: ModelConfig, batch: Batch) -> tuple[set[int], set[int
         read.add(sequence)
         return batch[sequence]
 
-    worker.accumulate(plan, reading)
+    train_step(worker, plan, reading)
     replica = next(one for one in plan.replicas if dist.get_rank() in one.ranks)
     return read, {sequence for sequences in replica.micro_batches for sequence in sequences}
 
@@ -172,8 +173,8 @@ def _step(
     link = Link(
         worker.parameters.table,
         gigabytes_per_s=1.0,
-        parameter_bytes=worker.buffers.parameter.element_size(),
-        gradient_bytes=worker.buffers.gradient.element_size(),
+        parameter_bytes=worker.local_shard.parameter.element_size(),
+        gradient_bytes=worker.local_shard.gradient.element_size(),
     )
     strategies = "search" if profile.name == strategy else [strategy]
     planner = Planner(profile, cluster, strategies=strategies, link=link, memory=memory)
@@ -182,29 +183,30 @@ def _step(
     packed = [(replica, sequences) for replica in plan.replicas for sequences in replica.micro_batches]
     num_empty = sum(not sequences for _, sequences in packed)
     # Evaluation runs the same lists without their backward half.
-    evaluated = worker.evaluate(plan, batch.__getitem__) if num_empty else None
+    evaluated = evaluate(worker, plan, batch.__getitem__) if num_empty else None
     sent = Sent(worker, node)
     # Rooms take turns.
-    staging = sorted(room.data_ptr() for room in worker.staging)
+    staging = sorted(room.data_ptr() for room in worker.redistribution.staging)
     with sent.counted():
-        outcome = worker.accumulate(plan, batch.__getitem__)
-    assert sorted(room.data_ptr() for room in worker.staging) == staging, "a strategy allocates"
-    assert evaluated is None or abs(evaluated / outcome.loss - 1) < 1e-12
+        result = train_step(worker, plan, batch.__getitem__)
+    assert sorted(room.data_ptr() for room in worker.redistribution.staging) == staging, (
+        "a strategy allocates"
+    )
+    assert evaluated is None or abs(evaluated / result.loss - 1) < 1e-12
     wire = torch.tensor([sent.inside_bytes, sent.crossing_bytes, *least_bytes(worker, plan, node)])
     dist.all_reduce(wire)
     inside, crossing, least_inside, least_crossing = wire.tolist()
     # Two counts by slices, this one and the plan's.
     assert plan.moved_bytes == least_crossing
-    gradients = gather(worker.home, worker.home.gradient)
-    worker.home.step()
-    parameters = gather(worker.home, worker.home.master)
+    gradients = gather(worker.optimizer_shard, worker.optimizer_shard.gradient)
+    parameters = gather(worker.optimizer_shard, worker.optimizer_shard.master) or {}
     working = [plan.position(rank) for rank in range(dist.get_world_size())]
     return Step(
         plan.strategy,
         working.count(None),
-        outcome.loss,
+        result.loss,
         gradients or {},
-        parameters or {},
+        {name: value for name, value in parameters.items() if worker.parameters.is_trained(name)},
         (inside, crossing),
         (least_inside, least_crossing),
         max(lengths[sequences].sum() / replica.cap_tokens for replica, sequences in packed),
@@ -241,11 +243,12 @@ def refusals() -> list[str]:
         cluster = Cluster(gpus=gpus, gpus_per_node=8)
         planner = Planner(made_up_profile(CAPS), cluster, strategies=[strategy])
         try:
-            worker.accumulate(planner.plan([3, 4], targets), partial(_given, [sound[0], last]))
+            train_step(worker, planner.plan([3, 4], targets), partial(_given, [sound[0], last]))
         except HydraulisError as error:
             codes.append(error.code)
     # The ranks are still in step with each other.
-    worker.accumulate(
+    train_step(
+        worker,
         Planner(made_up_profile(CAPS), Cluster(2, 8), strategies=["2x<1>"]).plan([3, 4], [2, 3]),
         sound.__getitem__,
     )

@@ -20,10 +20,11 @@ from hydraulis.cli.ranks import report as rank_report
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime import loop
+from hydraulis.runtime import step
 from hydraulis.runtime.checkpoint import saver
 from hydraulis.runtime.checkpoint.shard import write_shard
 from hydraulis.runtime.checkpoint.shared import check_shared
+from hydraulis.runtime.iteration import Iteration
 from hydraulis.runtime.ranks import distributed
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.records.recorder import Recorder
@@ -82,11 +83,11 @@ def run_while_writing(arguments: Sequence[str]) -> list[Ended]:
     rank 0 fails alone, while rank 1 would write for ever.
     """
     lost = threading.Event()
-    check_loss = loop.check_loss
+    check_finite = step.check_finite
 
-    def checked(step: int, loss: float) -> None:
+    def checked(loss: float, number: int) -> None:
         try:
-            check_loss(step, loss)
+            check_finite(loss, number)
         except HydraulisError:
             lost.set()
             raise
@@ -102,7 +103,7 @@ def run_while_writing(arguments: Sequence[str]) -> list[Ended]:
         message = "no space left"
         raise OSError(message)
 
-    setattr(loop, "check_loss", checked)  # noqa: B010
+    setattr(step, "check_finite", checked)  # noqa: B010
     ended = []
     for writer in (held_up, full):
         lost.clear()
@@ -118,7 +119,7 @@ def run_while_writing(arguments: Sequence[str]) -> list[Ended]:
 def _run_where_rank_zero_fails(arguments: Sequence[str]) -> Ended:
     add = Recorder.add
 
-    def fail(recorder: Recorder, iteration: loop.Iteration) -> None:
+    def fail(recorder: Recorder, iteration: Iteration) -> None:
         if iteration.metrics.step == 2:
             raise ZeroDivisionError
         add(recorder, iteration)

@@ -11,7 +11,7 @@ from hydraulis.planner.profile_document import with_schemes
 from hydraulis.preflight.finding import Status, with_warnings
 from hydraulis.profile.run_profile import chosen_profile, memory_note
 from hydraulis.runtime.checkpoint.resume import ResumedRun
-from hydraulis.runtime.memory.resident import held_memory
+from hydraulis.runtime.memory.resident import resident_memory
 from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.planning.run_schemes import named_strategies, run_schemes
 from hydraulis.text.numbers import format_count
@@ -48,7 +48,7 @@ class ClusterChecks:
                 in the profile, or a search finds no scheme (see `run_schemes`; code `scheme_model_mismatch`).
         """
         schemes = run_schemes(self.config, self.cluster, self.profile)
-        held_memory(self.config, schemes, self.cluster)
+        resident_memory(self.config, schemes, self.cluster)
         self._schemes = schemes
         planner = self.config.planner
         degrees = [(scheme.tp, scheme.cp) for scheme in schemes]
@@ -88,19 +88,19 @@ class ClusterChecks:
         """
         if not self._schemes:
             return "later", "follows from strategies"
-        held = held_memory(self.config, self._schemes, self.cluster)
+        resident = resident_memory(self.config, self._schemes, self.cluster)
         memory, limit = self._memory_limit()
         parts = (
-            f"{held.home / MIB:,.0f} MiB of sharded optimizer state and {held.buffers / MIB:,.0f} MiB of "
-            f"parameters and gradients (largest with scheme {held.scheme})"
+            f"{resident.optimizer / MIB:,.0f} MiB of sharded optimizer state and {resident.local / MIB:,.0f} MiB of "
+            f"parameters and gradients (largest with scheme {resident.scheme})"
         )
-        if held.bytes >= memory:
+        if resident.bytes >= memory:
             message = (
                 f"a rank needs {parts}, and {limit} = {memory // MIB:,} MiB leaves nothing for activations: "
                 "raise it, leave out strategies with that scheme, or use more ranks"
             )
             raise InfeasibleError(message, code="scheme_too_large")
-        left = f"{(memory - held.bytes) / MIB:,.0f} MiB are left for activations and transfer buffers"
+        left = f"{(memory - resident.bytes) / MIB:,.0f} MiB are left for activations and transfer buffers"
         text = f"{parts}; {left}"
         note = memory_note(self.config, self.profile) if self.profile else ""
         if not note:

@@ -22,12 +22,12 @@ def check_model(config: RunConfig, *, is_resumed: bool) -> tuple[Status, str]:
         InvalidInputError: A pattern of `train.frozen` matches no parameter (code `config_value`), or the
             files do not fit the model (`weights_invalid`).
     """
-    trained, frozen = ModelParameters.parted(config.model, config.train.frozen)
-    num_frozen = 0 if frozen is None else frozen.num_elements
-    text = f"{trained.num_elements + num_frozen:,} parameters"
-    if frozen is not None:
+    parameters = ModelParameters.from_config(config.model, config.train.frozen)
+    num_trained, num_frozen = (parameters.num_elements(trained=trained) for trained in (True, False))
+    text = f"{num_trained + num_frozen:,} parameters"
+    if num_frozen:
         text += f", {num_frozen:,} of them frozen"
-        if config.model.tie_word_embeddings and EMBEDDING_WEIGHT in frozen.names:
+        if config.model.tie_word_embeddings and not parameters.is_trained(EMBEDDING_WEIGHT):
             text += " (with model.tie_word_embeddings the embedding is also the head, which is frozen too)"
     text = f"{text}; {_initial_values(config, is_resumed=is_resumed)}"
     return with_warnings(text, positions_note(config), no_decay_note(config))
@@ -40,6 +40,6 @@ def _initial_values(config: RunConfig, *, is_resumed: bool) -> str:
     folder = config.checkpoint.weights
     if not folder:
         return f"initialised from train.seed = {config.train.seed}"
-    with HuggingFaceWeights(Path(folder), ModelParameters.of(config.model)) as weights:
+    with HuggingFaceWeights(Path(folder), ModelParameters.from_config(config.model)) as weights:
         weights.check()
     return f"all present in the files of {folder}"

@@ -42,7 +42,7 @@ def activation_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedM
     gc.collect()
     # A gloo thread releases a sent tensor shortly after its wait has returned.
     time.sleep(GLOO_RELEASE_S)
-    counted = storages.made_and_there()
+    counted = storages.made_and_in_use()
     counted.pop(storage_key(output), None)
     for tensor in ([output] if output.requires_grad else []) + [*saved.values()]:
         counted[storage_key(tensor)] = tensor.untyped_storage().nbytes()

@@ -15,7 +15,7 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.profile.activations import activation_bytes
 from hydraulis.profile.observations import Timing
 from hydraulis.runtime.pipeline.stage import Stage
-from hydraulis.runtime.pipeline.timers import iteration_clock
+from hydraulis.runtime.pipeline.timers import step_timers
 from hydraulis.runtime.worker import Worker
 
 
@@ -54,9 +54,9 @@ class SchemeBench:
         }
         worker.ensure_groups([placed.get(rank) for rank in range(worker.cluster.gpus)])
         self.position = placed.get(dist.get_rank())
-        self._frozen = worker.frozen
+        self._redistribution = worker.redistribution
         self._stage = self._uncheckpointed = None
-        self._clock = iteration_clock(worker.device)
+        self._timers = step_timers(worker.device)
         if self.position is not None:
             self._stage = worker.stage(self.position, context)
             plain = Position(
@@ -70,10 +70,9 @@ class SchemeBench:
     def initialize_parameters(self) -> None:
         """Set the stage's parameters like at the start of training: norms 1, biases 0, matrices small.
 
-        Every rank calls this, because all ranks discard their frozen parameters together.
+        Every rank calls this, because all ranks gather frozen parameters again together.
         """
-        if self._frozen is not None:
-            self._frozen.forget()
+        self._redistribution.forget_frozen()
         if self._stage is None:
             return
         generator = torch.Generator(self._stage.device).manual_seed(0)
@@ -117,13 +116,13 @@ class SchemeBench:
             return None
         micro_batch = self._micro_batch(lengths)
         input_tH = self._input(micro_batch)
-        with self._clock.computing():
+        with self._timers.computing():
             output = self._stage.forward(input_tH, micro_batch, max(1, micro_batch.num_targets))
-        with self._clock.computing():
+        with self._timers.computing():
             # A first stage with only frozen parameters has no backward.
             if output.requires_grad:
                 torch.autograd.backward(output, None if self._stage.is_last else torch.ones_like(output))
-        return Timing(*self._clock.read().computed_ms)
+        return Timing(*self._timers.read().computed_ms)
 
     def _micro_batch(self, lengths: list[int]) -> PackedMicroBatch:
         assert self._stage is not None

@@ -142,7 +142,7 @@ def _workload(worker: Worker, context: ContextKind) -> Workload:
     return Workload(
         model=build_model_shape(worker.parameters.config),
         split=worker.parameters.table.split,
-        dtype=str(worker.buffers.parameter.dtype).removeprefix("torch."),
+        dtype=str(worker.local_shard.parameter.dtype).removeprefix("torch."),
         context=context,
         gpus_per_node=worker.cluster.gpus_per_node,
         attention=worker.kernel.name,

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from hydraulis.planner.profile_document import ModelMemory, SchemeMemory
 from hydraulis.profile.bench import SavedBytes, SchemeBench
-from hydraulis.runtime.state.optimizer_shard import num_home_buffers
+from hydraulis.runtime.state.optimizer_shard import optimizer_bytes
 from hydraulis.runtime.worker import Worker
 
 # Activation bytes are linear in the tokens, so two sizes determine them: this one and its double.
@@ -21,15 +21,12 @@ def model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
         worker: Worker of this rank.
         memory_bytes: Memory of a rank.
     """
-    optimizer_bytes = sum(
-        num_home_buffers(share.parameters) * share.parameters.num_elements * share.master.itemsize
-        for share in worker.shares
-    )
+    trained, frozen = (worker.parameters.num_elements(trained=trained) for trained in (True, False))
     return ModelMemory(
         memory_bytes=memory_bytes,
         # The staging buffers are allocated once, for the largest exchange of any strategy.
-        reserved_bytes=sum(room.nbytes for room in worker.staging),
-        optimizer_bytes=optimizer_bytes,
+        reserved_bytes=sum(room.nbytes for room in worker.redistribution.staging),
+        optimizer_bytes=optimizer_bytes(trained, frozen, worker.optimizer_shard.master.itemsize),
     )
 
 
@@ -40,17 +37,14 @@ def scheme_memory(worker: Worker, bench: SchemeBench) -> SchemeMemory:
         saved[bench.position.stage] = torch.tensor(bench.saved_bytes(MEMORY_TOKENS), dtype=torch.float64)
     dist.all_reduce(saved, op=dist.ReduceOp.MAX)
     # Every rank's buffers have the size of the largest stage of all schemes.
-    buffers = sum(part.parameter.nbytes + part.gradient.nbytes for part in worker.all_buffers)
+    buffers = worker.local_shard.parameter.nbytes + worker.local_shard.gradient.nbytes
     by_stage = [SavedBytes(*stage) for stage in saved.tolist()]
-    optimizer_bytes = [
-        [
-            num_home_buffers(share.parameters) * share.master.itemsize * elements
-            for elements in share.parameters.stage_elements(bench.scheme)
-        ]
-        for share in worker.shares
-    ]
+    trained, frozen = (
+        worker.parameters.stage_elements(bench.scheme, trained=trained) for trained in (True, False)
+    )
+    itemsize = worker.optimizer_shard.master.itemsize
     return SchemeMemory(
         resident_bytes=[buffers + math.ceil(stage.constant) for stage in by_stage],
         activation_bytes_per_token=[stage.per_token for stage in by_stage],
-        stage_optimizer_bytes=[sum(stage) for stage in zip(*optimizer_bytes, strict=True)],
+        stage_optimizer_bytes=[optimizer_bytes(*counts, itemsize) for counts in zip(trained, frozen, strict=True)],
     )

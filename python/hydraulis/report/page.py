@@ -184,7 +184,7 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
     error = median_prediction_error(metrics)
     if error is not None:
         summed["median_error"] = error
-    memory = MemoryPrediction.of(metrics)
+    memory = MemoryPrediction.from_metrics(metrics)
     if memory is not None:
         summed["memory_error"] = memory.median_error
     mfu = mean_mfu(metrics)

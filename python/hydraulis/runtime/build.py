@@ -1,4 +1,4 @@
-"""The worker of a run as it begins: its parameters drawn by the seed, of a model, or of a checkpoint."""
+"""Builds the worker of a run: its parameters come from the seed, a model's folder, or a checkpoint."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,35 +14,35 @@ from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.worker import Worker
 
 
-def begin(config: RunConfig, schemes: Sequence[Scheme], resumed: ResumedRun | None) -> Worker:
-    """Make the worker of this rank. Collective.
+def build_worker(config: RunConfig, schemes: Sequence[Scheme], resumed: ResumedRun | None) -> Worker:
+    """Build the worker of this rank. Collective.
 
     Args:
-        config: of the run.
-        schemes: every scheme that a plan of the run may use.
-        resumed: the run to go on with, checked; None to begin anew.
+        config: Configuration of the run.
+        schemes: Every scheme that a plan of the run may use.
+        resumed: Checked checkpoint to resume; None to start from the seed or from a model.
 
     Raises:
-        HydraulisError: the model cannot be cut by one of the schemes, or what the parameters are read from is
-            not whole; on every rank.
+        HydraulisError: A scheme does not fit the model, or the source of the parameters is incomplete; on
+            every rank.
     """
     if resumed is None:
-        return _anew(config, schemes)
+        return _start(config, schemes)
     with resumed.reader() as reader:
-        worker = _make(config, schemes, reader)
-        on_every_rank(lambda: restore_moments(reader, worker.shares))
-    worker.home.optimizer.resume(resumed.manifest.step)
+        worker = _build(config, schemes, reader)
+        on_every_rank(lambda: restore_moments(reader, worker.optimizer_shard))
+    worker.optimizer_shard.optimizer.resume(resumed.manifest.step)
     return worker
 
 
-def _anew(config: RunConfig, schemes: Sequence[Scheme]) -> Worker:
+def _start(config: RunConfig, schemes: Sequence[Scheme]) -> Worker:
     if not config.checkpoint.weights:
-        return _make(config, schemes, None)
-    folder, parameters = Path(config.checkpoint.weights), ModelParameters.of(config.model)
+        return _build(config, schemes, None)
+    folder, parameters = Path(config.checkpoint.weights), ModelParameters.from_config(config.model)
     with on_every_rank(lambda: HuggingFaceWeights(folder, parameters)) as weights:
         on_rank_zero(weights.check)
-        return _make(config, schemes, weights)
+        return _build(config, schemes, weights)
 
 
-def _make(config: RunConfig, schemes: Sequence[Scheme], values: ParameterValues | None) -> Worker:
+def _build(config: RunConfig, schemes: Sequence[Scheme], values: ParameterValues | None) -> Worker:
     return Worker(config.model, config.optimizer, config.train, schemes=schemes, values=values)

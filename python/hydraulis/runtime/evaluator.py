@@ -1,30 +1,31 @@
-"""The loss on sequences that are not trained on."""
+"""The loss on held-out sequences."""
+
+from functools import partial
 
 import numpy as np
 
 from hydraulis._core import Plan
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
-from hydraulis.data.sampling.epoch_order import SequenceIndices
 from hydraulis.data.sampling.run_sampler import batch_budget
 from hydraulis.data.sampling.sampler import batches_in_order
 from hydraulis.planner.batch_planner import BatchPlanner
-from hydraulis.runtime.loop import PlanRequest, TokenReader
-from hydraulis.runtime.ranks.rank_zero import from_rank_zero
+from hydraulis.runtime.batch import Batch, plan_on_rank_zero
 from hydraulis.runtime.records.evaluation import Evaluation
+from hydraulis.runtime.step import evaluate
 from hydraulis.runtime.worker import Worker
 
 
 class Evaluator:
-    """Goes through all held-out sequences once, in batches as large as those of training, planned like them.
+    """Evaluates all held-out sequences once, in batches of training's size, planned as in training.
 
-    The batches are always the same, so the plans of the first evaluation serve the later ones.
+    The batches never change, so later evaluations use the plans of the first one.
 
     Args:
-        config: of the run; says when to evaluate, and how large a batch is.
-        data: the sequences that are held out, the same on every rank; None if none are.
-        worker: of this rank.
-        planner: asked on rank 0 alone.
+        config: Configuration of the run, with the interval of evaluations and the size of a batch.
+        data: Held-out sequences, the same on every rank; None if there are none.
+        worker: This rank's worker.
+        planner: Planner of the batches; asked on rank 0 only.
     """
 
     def __init__(
@@ -38,30 +39,30 @@ class Evaluator:
         self._plans: list[Plan] = []
 
     def after(self, step: int) -> Evaluation | None:
-        """Evaluate if it is due after so many completed iterations. Collective.
+        """Evaluate if an evaluation is due after `step` completed steps. Collective.
 
-        It is due after the last one too, so that the model that a run ends with has been evaluated.
+        One is due after the last step too, so the final model is evaluated.
 
         Raises:
-            HydraulisError: as in training (see `iterations`).
+            HydraulisError: As in training (see `iterations`).
         """
         every = self._train.evaluate_every
         if self._data is None or every is None or (step % every and step != self._train.num_steps):
             return None
-        return Evaluation(step, self._loss(self._data))
+        return Evaluation(step, self._mean_loss(self._data))
 
-    def _loss(self, data: SequenceSource) -> float:
-        """Give the mean over all target tokens, in nats."""
+    def _mean_loss(self, data: SequenceSource) -> float:
+        """Return the mean loss over all target tokens, in nats."""
         total = targets = 0.0
-        for index, documents in enumerate(batches_in_order(*batch_budget(self._config, data.lengths))):
-            if index == len(self._plans):
-                self._plans.append(self._planned(data, documents))
-            plan = self._plans[index]
+        for number, indices in enumerate(batches_in_order(*batch_budget(self._config, data.lengths))):
+            batch = Batch(data, indices)
+            if number == len(self._plans):
+                self._plans.append(plan_on_rank_zero(partial(self._plan, batch)))
+            plan = self._plans[number]
             num_targets = float(np.sum(plan.targets))
-            total += num_targets * self._worker.evaluate(plan, TokenReader(data, documents))
+            total += num_targets * evaluate(self._worker, plan, batch.read)
             targets += num_targets
         return total / targets
 
-    def _planned(self, data: SequenceSource, documents: SequenceIndices) -> Plan:
-        request = PlanRequest(self._planner, data.lengths[documents], data.target_counts[documents])
-        return Plan.from_json(from_rank_zero(request.text))
+    def _plan(self, batch: Batch) -> Plan:
+        return batch.plan(self._planner).plan

@@ -1,4 +1,4 @@
-"""The data of a run, the same on every rank: made once, and read by each for itself."""
+"""The data of a run, the same on every rank: rank 0 indexes it, and every rank maps it."""
 
 import dataclasses
 import json
@@ -16,18 +16,19 @@ from hydraulis.runtime.ranks.rank_zero import corpus_from_rank_zero, from_rank_z
 def load_data(
     config: DataConfig, progress: Callable[[float], None], stop: Callable[[], bool]
 ) -> Datasets | None:
-    """Index what is not indexed yet, on rank 0, and map it on all. Collective.
+    """Build the missing indexes on rank 0, and map all of them on every rank. Collective.
 
     Args:
-        config: the section `data`.
-        progress: called on rank 0 with the share of the indexes, or of the library's files, that is done.
-        stop: whether the run is to stop, the same answer on all ranks. Collective.
+        config: Section `data` of the configuration.
+        progress: Progress callback on rank 0, with the finished fraction of the indexes or of the library's
+            files.
+        stop: Returns whether the run should stop, the same on all ranks. Collective.
 
     Returns:
-        The sequences; None if the run is to stop. What was indexed until then is kept.
+        The data sets; None if the run should stop. Finished parts of the indexes stay on disk.
 
     Raises:
-        HydraulisError: a file, a record or the configuration is refused (see `prepare_sources` and
+        HydraulisError: A file, a record or the configuration is refused (see `prepare_sources` and
             `open_sources`), or a rank sees other data than rank 0 (code `index_damaged`); on every rank.
     """
     if not config.sources:

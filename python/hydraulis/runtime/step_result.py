@@ -1,4 +1,4 @@
-"""What an iteration came to, brought together from all ranks."""
+"""Result of one training step, with the measurements of all ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,25 +7,23 @@ from typing import NamedTuple
 import torch.distributed as dist
 
 from hydraulis._core import Plan, Span
+from hydraulis.runtime.state.adamw import Update
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What one iteration came to.
+class StepMeasurement:
+    """Times and memory of one step; the ranks' measurements are on rank 0, and empty or 0 elsewhere.
 
     Attributes:
-        loss: the mean over the target tokens of the global batch, the same on every rank.
-        timelines: each replica's measured timeline, on rank 0; empty elsewhere.
-        memory_bytes: the most that any rank held, on rank 0 (see `IterationMemory`); 0 elsewhere.
-        peak_bytes: the most that each rank held, with what micro-batches keep, on rank 0; None of ranks of
-            which that was not counted.
-        is_counted: whether some rank counted what micro-batches keep, which takes a part of the time of its
-            computations; on rank 0.
-        transfer_ms: that this rank did nothing but transfers (see `IterationTimes`).
-        groups_ms: time on the wall of making the process groups that no plan before had used.
+        timelines: Measured timeline of each replica.
+        memory_bytes: Most bytes of any rank (see `IterationMemory`).
+        peak_bytes: Most bytes of each rank, with the activations saved for backward; None for a rank that did
+            not count them.
+        is_counted: Whether some rank counted its saved activations, which slows its computations.
+        transfer_ms: Time in which this rank only transferred (see `StepTimes`).
+        groups_ms: Wall time of creating the process groups that no earlier plan used.
     """
 
-    loss: float
     timelines: Sequence[Sequence[Span]]
     memory_bytes: int
     peak_bytes: tuple[int | None, ...]
@@ -35,23 +33,38 @@ class Outcome:
 
     @property
     def replica_ms(self) -> tuple[float, ...]:
-        """When each replica ended, in the clock's time: its instruction list with the measured durations."""
+        """Time at which each replica ended: its instruction list with the measured durations."""
         return tuple(max((span.end_ms for span in timeline), default=0.0) for timeline in self.timelines)
 
     @property
-    def measured_ms(self) -> float:
-        """When the last of them ended."""
+    def slowest_ms(self) -> float:
+        """Time at which the last replica ended."""
         return max(self.replica_ms, default=0.0)
 
 
-class RankReport(NamedTuple):
-    """What one rank tells of an iteration.
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """Result of one training step.
 
     Attributes:
-        computed_ms: of each forward and backward, in running order.
-        memory_bytes: the most that it held.
-        peak_bytes: the same with what micro-batches kept, where that was counted.
-        is_counted: whether it was counted while they ran.
+        loss: Mean loss over the target tokens of the global batch, the same on every rank.
+        update: Gradient norm and learning rate of the optimizer step.
+        measured: Times and memory of the step, without the optimizer step.
+    """
+
+    loss: float
+    update: Update
+    measured: StepMeasurement
+
+
+class RankReport(NamedTuple):
+    """Measurements of one rank in one step.
+
+    Attributes:
+        computed_ms: Time of each forward and backward, in running order.
+        memory_bytes: Most bytes of the rank.
+        peak_bytes: Most bytes with the activations saved for backward; None if they were not counted.
+        is_counted: Whether they were counted while they ran.
     """
 
     computed_ms: list[float]
@@ -60,17 +73,26 @@ class RankReport(NamedTuple):
     is_counted: bool
 
 
-def gathered(report: RankReport) -> list[RankReport]:
-    """Bring the reports of all ranks together on rank 0; elsewhere give none. Collective."""
-    by_rank: list[RankReport] | None = None
+def gather_reports(
+    plan: Plan, report: RankReport, *, transfer_ms: float, groups_ms: float
+) -> StepMeasurement:
+    """Gather the measurements of all ranks on rank 0. Collective."""
+    by_rank: list[RankReport] = []
     if dist.get_rank() == 0:
         by_rank = [report] * dist.get_world_size()
-    dist.gather_object(report, by_rank)
-    return by_rank or []
+    dist.gather_object(report, by_rank or None)
+    return StepMeasurement(
+        timelines=_measured_timelines(plan, by_rank),
+        memory_bytes=max((one.memory_bytes for one in by_rank), default=0),
+        peak_bytes=tuple(one.peak_bytes for one in by_rank),
+        is_counted=any(one.is_counted for one in by_rank),
+        transfer_ms=transfer_ms,
+        groups_ms=groups_ms,
+    )
 
 
-def measured_timelines(plan: Plan, by_rank: Sequence[RankReport]) -> Sequence[Sequence[Span]]:
-    """Lay the computations of all ranks out in time, as their lists order them."""
+def _measured_timelines(plan: Plan, by_rank: Sequence[RankReport]) -> Sequence[Sequence[Span]]:
+    """Place the computations of all ranks in time, in the order of their lists."""
     durations = [report.computed_ms for report in by_rank]
     return plan.measured_timeline(_by_stage(plan, durations)) if durations else []
 

@@ -19,7 +19,7 @@ from hydraulis.planner.static import StaticComparison
 from hydraulis.profile.measure import WARMING_UP, announcement
 from hydraulis.profile.profile_files import write_profile
 from hydraulis.profile.run_profile import measured_profile, measurement_limits, saved_profile
-from hydraulis.runtime.build import begin
+from hydraulis.runtime.build import build_worker
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.saver import CheckpointSaver
@@ -27,7 +27,8 @@ from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.evaluator import Evaluator
 from hydraulis.runtime.hugging_face.files import carry, tokenizer_note
 from hydraulis.runtime.hugging_face.positions import positions_note
-from hydraulis.runtime.loop import Iteration, iterations
+from hydraulis.runtime.iteration import Iteration
+from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
 from hydraulis.runtime.planning.run_schemes import run_schemes
 from hydraulis.runtime.ranks.device import device_name
@@ -88,14 +89,14 @@ class Trainer:
         schemes = run_schemes(config, run.cluster, saved)
         _report_model(config, observer)
         observer.status("building the model")
-        worker = begin(config, schemes, run.resumed)
+        worker = build_worker(config, schemes, run.resumed)
         observer.message(f"computing on {device_name(worker.device)}, attention kernel {worker.kernel.name}")
         whole = saved or _measured(run, worker, schemes, stop, observer)
         if whole is None:
             return None
         observer.status("creating the run directory")
         profile = with_schemes(whole, schemes)
-        link = run_link(config.planner, profile, run.cluster, worker.buffers)
+        link = run_link(config.planner, profile, run.cluster, worker.local_shard)
         planner = RunPlanner(config.planner, profile, run.cluster, link)
         planner.check_longest(run.data.longest)
         # The directory gets the unrestricted profile: resumed steps may have used more schemes.
@@ -199,8 +200,8 @@ class Trainer:
         """Write the iteration's records, and let the planner observe its times."""
         self.recorder.add(iteration)
         # Counting memory on the CPU takes part of a step's time.
-        if not iteration.outcome.is_counted:
-            self.planner.observe(iteration.plan, iteration.outcome.timelines)
+        if not iteration.result.measured.is_counted:
+            self.planner.observe(iteration.plan, iteration.result.measured.timelines)
         if self.planner.recalibration is not None:
             self.recorder.recalibrated(self.planner.recalibration.factors)
 
@@ -298,8 +299,8 @@ def _saver(run: OpenedRun, worker: Worker, recorder: Recorder) -> CheckpointSave
     """Build the checkpoint writer of the run. Collective."""
     check_shared(recorder.directory.path)
     folder = CheckpointFolder.of_run(recorder.directory.path)
-    describe = Description(run.config, run.position, worker.home.master.dtype)
-    return CheckpointSaver(folder, run.config.checkpoint, worker.shares, describe)
+    describe = Description(run.config, run.position, worker.optimizer_shard.master.dtype)
+    return CheckpointSaver(folder, run.config.checkpoint, worker.optimizer_shard, describe)
 
 
 def _directory_message(directory: Path, run: OpenedRun) -> str:

@@ -60,7 +60,7 @@ def made_up_summary(**changes: Any) -> RunSummary:
         "transfer_share": 0.125,
         "memory_bytes": 1 << 30,
         "memory": MemoryPrediction(
-            planned_bytes=900 << 20, held_bytes=1 << 30, median_error=0.034, worst_error=-0.12
+            planned_bytes=900 << 20, peak_bytes=1 << 30, median_error=0.034, worst_error=-0.12
         ),
         "groups_ms": 40.0,
         "static": StaticTotal("1x<tp4>", 18_510.0),

@@ -23,7 +23,7 @@ from hydraulis.runtime.checkpoint.saver import CheckpointSaver
 from hydraulis.runtime.checkpoint.shard import write_shard
 from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.state.initial_values import InitialValues, ParameterValues
-from hydraulis.runtime.state.optimizer_shard import HomePlace, HomeState
+from hydraulis.runtime.state.optimizer_shard import OptimizerShard, ShardPlacement
 from hydraulis.runtime.state.parameters import ModelParameters
 from runtime.gathered import gather
 from runtime.tiny import OPTIMIZER, SEED, made_up_corpus, run_config
@@ -32,23 +32,23 @@ from small_model import small_config
 State = dict[str, dict[str, Tensor]]
 
 
-def make_home(values: ParameterValues | None = None, ranks_per_node: int | None = None) -> HomeState:
-    parameters = ModelParameters.of(small_config())
+def make_home(values: ParameterValues | None = None, ranks_per_node: int | None = None) -> OptimizerShard:
+    parameters = ModelParameters.from_config(small_config())
     drawn = InitialValues(parameters, SEED, torch.float64)
     ranks = dist.get_world_size()
-    place = HomePlace(cluster=Cluster(gpus=ranks, gpus_per_node=ranks_per_node or ranks))
-    return HomeState(parameters, OPTIMIZER, torch.float64, values or drawn, 4, place)
+    place = ShardPlacement(cluster=Cluster(gpus=ranks, gpus_per_node=ranks_per_node or ranks))
+    return OptimizerShard(parameters, OPTIMIZER, torch.float64, values or drawn, 4, place)
 
 
-def make_saver(folder: Path, home: HomeState, **config: Any) -> CheckpointSaver:
+def make_saver(folder: Path, home: OptimizerShard, **config: Any) -> CheckpointSaver:
     run = run_config(4, ["2x<1>"])
     data = make_datasets(run.data, [[made_up_corpus(256)]]).train
     description = Description(run, DataPosition(run, data), torch.float64)
-    return CheckpointSaver(CheckpointFolder(folder), CheckpointConfig(**config), [home], description)
+    return CheckpointSaver(CheckpointFolder(folder), CheckpointConfig(**config), home, description)
 
 
-def gathered(home: HomeState) -> State | None:
-    whole = {kind: gather(home, flat) for kind, flat in home.buffers().items()}
+def gathered(home: OptimizerShard) -> State | None:
+    whole = {kind: gather(home, flat) for kind, (flat, _) in home.buffers().items()}
     return {kind: values for kind, values in whole.items() if values is not None} or None
 
 
@@ -74,12 +74,12 @@ def load(folder: Path) -> Loaded:
     manifest = read_manifest(checkpoint)
     with CheckpointReader(checkpoint, manifest) as reader:
         home = make_home(reader)
-        restore_moments(reader, [home])
+        restore_moments(reader, home)
     home.optimizer.resume(2)
     return _one_more(home)
 
 
-def _one_more(home: HomeState) -> Loaded:
+def _one_more(home: OptimizerShard) -> Loaded:
     state = gathered(home)
     home.gradient.copy_(2 * home.master)
     home.step()

@@ -13,7 +13,7 @@ from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.saver import CheckpointSaver
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
-from hydraulis.runtime.state.optimizer_shard import HomeState
+from hydraulis.runtime.state.optimizer_shard import OptimizerShard
 from hydraulis.runtime.state.parameters import ModelParameters
 from runtime.tiny import OPTIMIZER, made_up_corpus, run_config
 
@@ -21,10 +21,10 @@ from runtime.tiny import OPTIMIZER, made_up_corpus, run_config
 def to_checkpoints(models: Sequence[Path]) -> None:
     """Read each model's parameters into home shares, and leave them as a checkpoint beside it."""
     for folder in models:
-        parameters = ModelParameters.of(from_hugging_face(folder / "config.json"))
+        parameters = ModelParameters.from_config(from_hugging_face(folder / "config.json"))
         with HuggingFaceWeights(folder, parameters) as weights:
             weights.check()
-            home = HomeState(parameters, OPTIMIZER, torch.float32, weights, 1)
+            home = OptimizerShard(parameters, OPTIMIZER, torch.float32, weights, 1)
         config = run_config(1, ["2x<1>"])
         object.__setattr__(config, "model", parameters.config)
         description = Description(

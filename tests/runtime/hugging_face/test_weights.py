@@ -19,7 +19,7 @@ from hydraulis.runtime.hugging_face.weights import INDEX, SINGLE, HuggingFaceWei
 from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import FAMILIES, small_config
 
-PARAMETERS = ModelParameters.of(small_config(**FAMILIES["every bias"]))
+PARAMETERS = ModelParameters.from_config(small_config(**FAMILIES["every bias"]))
 
 
 def tensors(parameters: ModelParameters = PARAMETERS) -> dict[str, Tensor]:
@@ -122,7 +122,7 @@ def test_tables_that_old_checkpoints_carry_are_no_parameters(tmp_path: Path) -> 
 
 
 def test_a_tied_head_may_be_there_if_it_is_the_embedding(tmp_path: Path) -> None:
-    parameters = ModelParameters.of(small_config(tie_word_embeddings=True))
+    parameters = ModelParameters.from_config(small_config(tie_word_embeddings=True))
     values = tensors(parameters)
     head = values["model.embed_tokens.weight"].clone()
     write(tmp_path, 1, values | {"lm_head.weight": head})
@@ -147,7 +147,7 @@ def test_a_tied_head_may_be_there_if_it_is_the_embedding(tmp_path: Path) -> None
 def test_a_part_that_cannot_be_read_is_refused_by_the_name_of_its_file(
     tmp_path: Path, name: str, ask: Callable[[HuggingFaceWeights], Any]
 ) -> None:
-    parameters = ModelParameters.of(small_config(tie_word_embeddings=True))
+    parameters = ModelParameters.from_config(small_config(tie_word_embeddings=True))
     rows, width = parameters.shapes["embed_tokens.weight"]
     num_bytes = rows * width * 6 // 8
     values = tensors(parameters) | {name: torch.zeros(num_bytes, dtype=torch.uint8)}

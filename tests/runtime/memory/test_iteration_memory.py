@@ -8,14 +8,14 @@ import torch
 
 from hydraulis import Scheme
 from hydraulis._core import Position
-from hydraulis.runtime.memory.iteration_memory import IterationMemory, tokens_at_once
+from hydraulis.runtime.memory.iteration_memory import IterationMemory, tokens_in_flight
 from hydraulis.runtime.ranks.device import CPU
 from runtime.tiny import plan_for
 
 
 def test_on_the_cpu_what_lasts_is_counted() -> None:
     memory = IterationMemory(CPU)
-    memory.begin()
+    memory.start()
     lasting = [torch.zeros(3), torch.zeros(5, dtype=torch.bfloat16), torch.zeros(0)]
     assert memory.most_bytes(lasting) == 3 * 4 + 5 * 2
 
@@ -28,7 +28,7 @@ def test_on_cuda_the_allocator_is_asked_for_its_peak_since_the_beginning(
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: peak[device.index])
     memory = IterationMemory(torch.device("cuda", 1))
     assert memory.most_bytes([torch.zeros(3)]) == 900
-    memory.begin()
+    memory.start()
     assert memory.most_bytes([]) == 0
     assert peak[0] == 700
 
@@ -40,22 +40,22 @@ def test_what_micro_batches_keep_is_counted_where_more_tokens_are_held_than_ever
     memory = IterationMemory(CPU)
     counted = []
     for position, tokens in [(FIRST, 5), (FIRST, 5), (LAST, 3), (FIRST, 9), (FIRST, 7), (None, 0), (LAST, 4)]:
-        memory.begin((), position, tokens)
-        counted.append(memory.kept is not None)
-        assert (memory.peak_bytes([torch.zeros(3)]) is None) is (memory.kept is None)
+        memory.start((), position, tokens)
+        counted.append(memory.saved is not None)
+        assert (memory.peak_bytes([torch.zeros(3)]) is None) is (memory.saved is None)
     assert counted == [True, False, True, True, False, False, True]
 
 
 def test_a_micro_batch_is_held_from_its_forward_to_its_backward() -> None:
     memory = IterationMemory(CPU)
     parameters = torch.ones(50)
-    memory.begin([parameters], FIRST, 10)
-    kept = memory.kept
-    assert kept is not None
+    memory.start([parameters], FIRST, 10)
+    saved = memory.saved
+    assert saved is not None
     alive = []
     for micro_batch, size in enumerate((4, 6, 1)):
         received = torch.zeros(2, dtype=torch.float64)
-        with kept.forward(micro_batch, received if micro_batch else None):
+        with saved.forward(micro_batch, received if micro_batch else None):
             made = torch.ones(size) + torch.ones(size)
             half = made[: size // 2]
             weight = parameters.view(5, 10).T
@@ -64,18 +64,18 @@ def test_a_micro_batch_is_held_from_its_forward_to_its_backward() -> None:
         alive.append((made, half, weight, received))
         if micro_batch == 1:
             # The first two together, the second with what it was sent.
-            assert kept.most_bytes == 4 * (4 + 6) + 16
-            kept.release(0)
+            assert saved.most_bytes == 4 * (4 + 6) + 16
+            saved.release(0)
     # The second and the third, both of which were sent something.
-    assert kept.most_bytes == 4 * (6 + 1) + 2 * 16
-    assert memory.peak_bytes([torch.zeros(3)]) == kept.most_bytes + 12
+    assert saved.most_bytes == 4 * (6 + 1) + 2 * 16
+    assert memory.peak_bytes([torch.zeros(3)]) == saved.most_bytes + 12
 
 
 def test_where_torch_lacks_what_counting_needs_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hydraulis.runtime.memory.saved_activations", None)
     memory = IterationMemory(CPU)
-    memory.begin([torch.ones(4)], FIRST, 10)
-    assert memory.kept is None
+    memory.start([torch.ones(4)], FIRST, 10)
+    assert memory.saved is None
     assert memory.peak_bytes([torch.ones(4)]) is None
 
 
@@ -85,7 +85,7 @@ def test_a_stage_holds_as_many_micro_batches_as_stages_follow() -> None:
     tokens = [int(plan.lengths[ids].sum()) for ids in replica.micro_batches]
     assert len(tokens) > 1
     first, last = replica.ranks
-    assert tokens_at_once(plan, first) == max(one + other for one, other in pairwise(tokens))
-    assert tokens_at_once(plan, last) == max(tokens)
+    assert tokens_in_flight(plan, first) == max(one + other for one, other in pairwise(tokens))
+    assert tokens_in_flight(plan, last) == max(tokens)
     idle = plan_for(4, "4x<1>", [5])
-    assert sorted(tokens_at_once(idle, rank) for rank in range(4)) == [0, 0, 0, 5]
+    assert sorted(tokens_in_flight(idle, rank) for rank in range(4)) == [0, 0, 0, 5]

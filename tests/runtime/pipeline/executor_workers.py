@@ -10,10 +10,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hydraulis import Plan
 from hydraulis._core import Backward, Forward
 from hydraulis.config.kinds import MemoryRule
-from hydraulis.runtime.memory.iteration_memory import tokens_at_once
 from hydraulis.runtime.pipeline import executor
+from hydraulis.runtime.worker import Worker
 from runtime.tiny import make_worker, plan_for
 
 RUNS: list["RecordingRun"] = []
@@ -38,7 +39,7 @@ class RecordingRun(executor._Run):
 
     def _count(self) -> None:
         self.most_outputs = max(self.most_outputs, len(self._output))
-        self.most_parked = max(self.most_parked, len(self._parked))
+        self.most_parked = max(self.most_parked, len(self._unsent))
 
 
 class Report(NamedTuple):
@@ -67,25 +68,31 @@ def _run_plan(strategy: str, lengths: Sequence[int], vocab_size: int, memory: Me
     RUNS.clear()
     plan = plan_for(dist.get_world_size(), strategy, lengths, memory)
     worker = make_worker([strategy])
-    worker.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
-    rank = dist.get_rank()
-    worker._memory.begin(worker._lasting(), plan.position(rank), tokens_at_once(plan, rank))
-    execution = worker._execute(plan, lambda sequence: tokens_of(sequence, lengths, vocab_size))
+    losses = forward_backward(worker, plan, lambda sequence: tokens_of(sequence, lengths, vocab_size))
     (run,) = RUNS
     instructions = plan.instructions(dist.get_rank())
-    left_over = (run._input, run._output, run._output_gradient, run._input_gradient, run._parked)
+    left_over = (run._input, run._output, run._output_gradient, run._input_gradient, run._unsent)
     return Report(
         sum(isinstance(instruction, Forward) for instruction in instructions),
         sum(isinstance(instruction, Backward) for instruction in instructions),
-        worker._clock.read().computed_ms,
-        execution.loss(),
+        worker.timers.read().computed_ms,
+        sum(loss.item() for loss in losses),
         [len(container) for container in left_over],
         run.most_outputs,
         run.most_parked,
         _graphs_alive(),
-        worker._memory.kept.most_bytes if worker._memory.kept else 0,
-        sum(worker._transfers.departure._pending.values()),
+        worker.memory.saved.most_bytes if worker.memory.saved else 0,
+        sum(worker.redistribution._reduction._pending.values()),
     )
+
+
+def forward_backward(worker: Worker, plan: Plan, read: Any) -> list[Tensor]:
+    """Run a step up to its reduction, which is not finished."""
+    work = worker.prepare(plan, read)
+    worker.start_measuring(plan)
+    worker.redistribution.start_parameter_gather(plan, work.stage, work.num_micro_batches)
+    finish = worker.redistribution.finish_parameter_gather
+    return executor.run_pipeline(work, finish, worker.timers, worker.memory.saved)
 
 
 def tokens_of(sequence: int, lengths: Sequence[int], vocab_size: int) -> Any:
@@ -116,5 +123,5 @@ def timed_rank_that_waits() -> tuple[float, float]:
             return forward(*args)
 
         setattr(stage, "forward", slow)  # noqa: B010
-    worker._execute(plan, lambda _: np.zeros(30, dtype=np.uint8))
-    return sum(worker._clock.read().computed_ms), slept_ms
+    forward_backward(worker, plan, lambda _: np.zeros(30, dtype=np.uint8))
+    return sum(worker.timers.read().computed_ms), slept_ms

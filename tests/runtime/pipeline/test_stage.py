@@ -14,7 +14,7 @@ from hydraulis.model.init import initial_value
 from hydraulis.model.parameters import master_parameter_name
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.runtime.pipeline.stage import Stage, StageKinds
-from hydraulis.runtime.state.buffers import StrategyBuffers
+from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.parameters import ModelParameters
 from ranks import run_ranks
 from runtime.pipeline.stage_workers import context_stages, stages_are_kept
@@ -25,14 +25,14 @@ WHOLE = Position.all(Scheme("<1>"))[0]
 
 def build(
     config: ModelConfig, position: Position, dtype: torch.dtype = torch.float64
-) -> tuple[Stage, StrategyBuffers, ModelParameters]:
+) -> tuple[Stage, LocalShard, ModelParameters]:
     """Make a stage of tensor degree 1, which needs no process group, over buffers of random values."""
-    parameters = ModelParameters.of(config)
-    buffers = StrategyBuffers.for_schemes(parameters, [Scheme("<1>")], dtype)
+    parameters = ModelParameters.from_config(config)
+    buffers = LocalShard.allocate(parameters, [Scheme("<1>")], dtype)
     buffers.parameter.normal_(0.0, 0.2, generator=torch.Generator().manual_seed(1))
     groups = ProcessGroups(timeout=None)  # type: ignore[arg-type]
     return (
-        Stage(parameters, position, StageKinds(None), position.stage, groups, buffers),
+        Stage(position, StageKinds(None), position.stage, groups, buffers),
         buffers,
         parameters,
     )
@@ -43,7 +43,7 @@ def micro_batch(config: ModelConfig, seed: int = 2) -> PackedMicroBatch:
     return collate([rng.integers(config.vocab_size, size=n).astype(np.uint8) for n in (9, 4)], multiple=1)
 
 
-def fill(buffers: StrategyBuffers, parameters: ModelParameters, seed: int) -> dict[str, Tensor]:
+def fill(buffers: LocalShard, parameters: ModelParameters, seed: int) -> dict[str, Tensor]:
     """Put initial values where the whole model's slices are."""
     values = {}
     for held in held_slices(parameters.table, WHOLE):

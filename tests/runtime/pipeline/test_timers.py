@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from hydraulis.runtime.pipeline.timers import CudaClock, IterationTimes, iteration_clock
+from hydraulis.runtime.pipeline.timers import CudaTimers, StepTimes, step_timers
 from hydraulis.runtime.ranks.device import CPU
 
 
@@ -17,7 +17,7 @@ def busy(seconds: float) -> None:
 
 
 def test_on_the_cpu_waiting_is_no_computation_and_transfers_are_on_the_wall() -> None:
-    clock = iteration_clock(CPU)
+    clock = step_timers(CPU)
     with clock.computing():
         busy(0.02)
     with clock.computing(), clock.transferring():
@@ -30,7 +30,7 @@ def test_on_the_cpu_waiting_is_no_computation_and_transfers_are_on_the_wall() ->
     assert times.computed_ms[1] < 20
     assert times.computed_ms[2] >= 20
     assert times.transferred_ms >= 100
-    assert clock.read() == IterationTimes()
+    assert clock.read() == StepTimes()
 
 
 class FakeEvent:
@@ -54,7 +54,7 @@ class FakeEvent:
 
 def test_on_cuda_what_a_computation_waits_for_transfers_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
-    clock = CudaClock()
+    clock = CudaTimers()
     # The records lie at 1, 3, 6, 10, ...
     with clock.transferring():  # 1 to 3
         pass
@@ -67,5 +67,5 @@ def test_on_cuda_what_a_computation_waits_for_transfers_is_left_out(monkeypatch:
         pass
     times = clock.read()
     # 6 to 36 without 10 to 15 and 21 to 28; 45 to 55.
-    assert times == IterationTimes([30.0 - 5.0 - 7.0, 10.0], 2.0 + 5.0 + 7.0)
-    assert clock.read() == IterationTimes()
+    assert times == StepTimes([30.0 - 5.0 - 7.0, 10.0], 2.0 + 5.0 + 7.0)
+    assert clock.read() == StepTimes()

@@ -10,7 +10,7 @@ import torch
 from hydraulis import Cluster, CostProfile, Planner, Scheme
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
-from hydraulis.runtime.state.buffers import StrategyBuffers
+from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.parameters import ModelParameters
 from profiles import made_up_profile
 from small_model import small_config
@@ -97,9 +97,9 @@ def test_what_it_learnt_changes_its_choice() -> None:
 
 
 @pytest.fixture(scope="module")
-def buffers() -> StrategyBuffers:
-    parameters = ModelParameters.of(small_config())
-    return StrategyBuffers.for_schemes(parameters, [Scheme("<1>")], torch.bfloat16)
+def buffers() -> LocalShard:
+    parameters = ModelParameters.from_config(small_config())
+    return LocalShard.allocate(parameters, [Scheme("<1>")], torch.bfloat16)
 
 
 def with_links(unlinked: CostProfile) -> CostProfile:
@@ -109,7 +109,7 @@ def with_links(unlinked: CostProfile) -> CostProfile:
     return CostProfile.from_json(json.dumps(document))
 
 
-def test_transfers_are_planned_by_measured_or_stated_links(buffers: StrategyBuffers) -> None:
+def test_transfers_are_planned_by_measured_or_stated_links(buffers: LocalShard) -> None:
     link = run_link(config(*LIST), with_links(PROFILE), CLUSTER, buffers)
     assert "6 GB/s a node, 1.5 GB/s a GPU, 100 us" in repr(link)
     stated = run_link(config(*LIST, link="25,40,5"), PROFILE, CLUSTER, buffers)
@@ -121,7 +121,7 @@ def test_transfers_are_planned_by_measured_or_stated_links(buffers: StrategyBuff
     assert plan.step_ms > plan.iteration_ms
 
 
-def test_without_links_transfers_are_left_out(buffers: StrategyBuffers) -> None:
+def test_without_links_transfers_are_left_out(buffers: LocalShard) -> None:
     assert run_link(config(*LIST), PROFILE, CLUSTER, buffers) is None
     assert run_link(config(*LIST, link="none"), with_links(PROFILE), CLUSTER, buffers) is None
     assert run_link(config(*LIST, link="25"), PROFILE, Cluster(gpus=1, gpus_per_node=1), buffers) is None

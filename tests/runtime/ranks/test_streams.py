@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.ranks.streams import Landmark, SideStream
-from hydraulis.runtime.redistribute.group_exchange import GroupExchange
+from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup
 
 CUDA = torch.device("cuda", 1)
 TIMEOUT = timedelta(seconds=7)
@@ -40,7 +40,7 @@ def test_neither_do_the_groups_by_which_buckets_travel(
     made: list[dict[str, Any]] = []
     monkeypatch.setattr(dist, "get_rank", lambda: 0)
     monkeypatch.setattr(dist, "new_group", lambda _ranks, **settings: made.append(settings))
-    GroupExchange.make([[0, 1], [2], [3, 4]], TIMEOUT, device)
+    ExchangeGroup.create([[0, 1], [2], [3, 4]], TIMEOUT, device)
     options = [settings["pg_options"] for settings in made]
     assert len(options) == 2
     if device == CPU:

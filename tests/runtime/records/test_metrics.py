@@ -66,11 +66,11 @@ def test_a_line_is_one_json_object_with_every_field() -> None:
 def test_memory_is_compared_where_both_are_known() -> None:
     metrics = made_up_metrics()
     assert metrics.rank_memory == [(1_000, 1_250)]
-    assert MemoryPrediction.of([]) is None
+    assert MemoryPrediction.from_metrics([]) is None
     other = dataclasses.replace(metrics, rank_peak_bytes=(800, 1_000, 700))
-    found = MemoryPrediction.of([metrics, other])
+    found = MemoryPrediction.from_metrics([metrics, other])
     assert found is not None
-    assert (found.planned_bytes, found.held_bytes) == (1_000, 1_250)
+    assert (found.planned_bytes, found.peak_bytes) == (1_000, 1_250)
     # 20 % too little, 25 % and 10 % too much.
     assert (found.median_error, found.worst_error) == pytest.approx((0.2, -0.2))
 

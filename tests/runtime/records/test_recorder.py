@@ -9,12 +9,13 @@ import pytest
 
 from hydraulis import Cluster, Plan, Planner
 from hydraulis.planner.static import StaticComparison
-from hydraulis.runtime.loop import Iteration
+from hydraulis.runtime.iteration import Iteration
 from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.records.recorder import Recorder
 from hydraulis.runtime.records.run_directory import RunDirectory
-from hydraulis.runtime.step_result import Outcome
+from hydraulis.runtime.state.adamw import Update
+from hydraulis.runtime.step_result import StepMeasurement, StepResult
 from profiles import made_up_profile
 from runtime.tiny import CAPS
 
@@ -68,14 +69,17 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
     timelines = recorder.planner.timeline(plan)
     return Iteration(
         plan=plan,
-        outcome=Outcome(
-            loss=6.0 - step,
-            timelines=timelines,
-            memory_bytes=1 << 30,
-            peak_bytes=(1_000 + step, None),
-            is_counted=step == 0,
-            transfer_ms=2.0,
-            groups_ms=3.0,
+        result=StepResult(
+            6.0 - step,
+            Update(1.0, 1e-3),
+            StepMeasurement(
+                timelines=timelines,
+                memory_bytes=1 << 30,
+                peak_bytes=(1_000 + step, None),
+                is_counted=step == 0,
+                transfer_ms=2.0,
+                groups_ms=3.0,
+            ),
         ),
         metrics=metrics,
     )

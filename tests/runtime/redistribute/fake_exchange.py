@@ -42,12 +42,12 @@ class FakeExchange:
 
     Args:
         sources: by the number of the start.
-        is_apart: whether trades have a queue of their own.
+        has_side_stream: Whether exchanges have a stream of their own.
     """
 
-    def __init__(self, sources: Sequence[Tensor] | None = None, *, is_apart: bool = False) -> None:
+    def __init__(self, sources: Sequence[Tensor] | None = None, *, has_side_stream: bool = False) -> None:
         self.works: list[FakeWork] = []
-        self.is_apart = is_apart
+        self.has_side_stream = has_side_stream
         self.joins = 0
         # Another one, where there are several nodes.
         self.between: FakeExchange | None = None
@@ -57,7 +57,7 @@ class FakeExchange:
     def inside(self) -> "FakeExchange":
         return self
 
-    def beside(self) -> AbstractContextManager[None]:
+    def on_side_stream(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def join(self) -> None:
@@ -98,12 +98,12 @@ def relayed_bucket(inside: Any, relayed: int, between: Any) -> Any:
     return SimpleNamespace(inside=inside, relayed=relayed, room=room, between=between)
 
 
-def home_and_buffers(home: int, held: int, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
-    """Stand for a rank's home of so many elements, and its strategy buffers."""
-    master = torch.arange(1, home + 1, dtype=torch.float32)
-    share = SimpleNamespace(master=master, gradient=torch.full_like(master, 99.0))
+def shards(owned: int, local: int, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
+    """Stand for a rank's optimizer shard and its local shard of so many elements."""
+    master = torch.arange(1, owned + 1, dtype=torch.float32)
+    optimizer_shard = SimpleNamespace(master=master, gradient=torch.full_like(master, 99.0))
     wide = torch.promote_types(dtype, torch.float32)
-    buffers = SimpleNamespace(
-        parameter=torch.zeros(held, dtype=dtype), gradient=torch.full((held,), 7.0, dtype=wide)
+    local_shard = SimpleNamespace(
+        parameter=torch.zeros(local, dtype=dtype), gradient=torch.full((local,), 7.0, dtype=wide)
     )
-    return share, buffers
+    return optimizer_shard, local_shard

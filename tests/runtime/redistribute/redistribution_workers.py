@@ -1,4 +1,4 @@
-"""What the ranks of test_transfers.py do."""
+"""Workers of test_redistribution.py."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -52,20 +52,19 @@ def passes(config: ModelConfig, strategies: Sequence[str], lengths: Sequence[int
 
 def _staging(worker: Worker) -> list[int]:
     # Rooms take turns.
-    return sorted(room.nbytes for room in worker.staging)
+    return sorted(room.nbytes for room in worker.redistribution.staging)
 
 
 def _pass(worker: Worker, plan: Plan, reserved: list[int]) -> Pass:
-    transfers, buffers, home = worker._transfers, worker.buffers, worker.home
-    buckets = transfers.prepare(plan)
+    redistribution, buffers, home = worker.redistribution, worker.local_shard, worker.optimizer_shard
     buffers.parameter.fill_(torch.nan)
     # Leftovers must not count.
     home.gradient.fill_(1e6)
     node = ranks_per_node()
     sent = Sent(worker, node)
     with sent.counted():
-        transfers.begin(buckets)
-        transfers.finish_parameters()
+        redistribution.start_parameter_gather(plan)
+        redistribution.finish_parameter_gather()
     assert not buffers.gradient.any()
     parameters = _held(worker, plan, buffers.parameter)
     # Whole numbers, so that their sum is exact in any order.
@@ -74,7 +73,7 @@ def _pass(worker: Worker, plan: Plan, reserved: list[int]) -> Pass:
     # They may lie in another order when they have left.
     gradients = _held(worker, plan, buffers.gradient)
     with sent.counted():
-        transfers.finish_gradients()
+        redistribution.finish_gradient_reduction()
     return Pass(
         parameters,
         gradients,
@@ -93,8 +92,8 @@ def _planned_crossing(worker: Worker, plan: Plan, node: int) -> int:
     link = Link(
         worker.parameters.table,
         gigabytes_per_s=1.0,
-        parameter_bytes=worker.buffers.parameter.element_size(),
-        gradient_bytes=worker.buffers.gradient.element_size(),
+        parameter_bytes=worker.local_shard.parameter.element_size(),
+        gradient_bytes=worker.local_shard.gradient.element_size(),
     )
     profile = with_schemes(made_up_profile(CAPS), worker.schemes)
     planner = Planner(profile, cluster, strategies=[plan.strategy], link=link)
@@ -130,12 +129,11 @@ def _canonical(worker: Worker, gathered: dict[str, Tensor] | None) -> dict[str, 
 def sum_of_large_and_small() -> tuple[float, float] | None:
     """Contribute 2^60, -2^60 and 1 from ranks 0, 1 and 2: only in rank order is the sum 1."""
     worker = make_worker(["3x<1>"])
-    buckets = worker._transfers.prepare(plan_for(3, "3x<1>", [20, 20, 20]))
-    worker._transfers.begin(buckets)
-    worker._transfers.finish_parameters()
-    worker.buffers.gradient.fill_([2.0**60, -(2.0**60), 1.0][dist.get_rank()])
-    worker._transfers.finish_gradients()
-    return worker.home.gradient.min().item(), worker.home.gradient.max().item()
+    worker.redistribution.start_parameter_gather(plan_for(3, "3x<1>", [20, 20, 20]))
+    worker.redistribution.finish_parameter_gather()
+    worker.local_shard.gradient.fill_([2.0**60, -(2.0**60), 1.0][dist.get_rank()])
+    worker.redistribution.finish_gradient_reduction()
+    return worker.optimizer_shard.gradient.min().item(), worker.optimizer_shard.gradient.max().item()
 
 
 def travelled_in_bfloat16() -> tuple[bool, bool, set[torch.dtype], set[torch.dtype]]:
@@ -150,12 +148,11 @@ def travelled_in_bfloat16() -> tuple[bool, bool, set[torch.dtype], set[torch.dty
     setattr(dist, "all_to_all_single", recording)  # noqa: B010
     worker = make_worker(["1x<tp2>", "2x<1>"], dtype=torch.bfloat16)
     plan = plan_for(2, "1x<tp2>", [20, 20])
-    buckets = worker._transfers.prepare(plan)
-    worker._transfers.begin(buckets)
-    worker._transfers.finish_parameters()
-    master = gather(worker.home, worker.home.master) or {}
+    worker.redistribution.start_parameter_gather(plan)
+    worker.redistribution.finish_parameter_gather()
+    master = gather(worker.optimizer_shard, worker.optimizer_shard.master) or {}
     rounded = {name: value.bfloat16() for name, value in _canonical(worker, master).items()}
-    held = _held(worker, plan, worker.buffers.parameter)
+    held = _held(worker, plan, worker.local_shard.parameter)
     came = dist.get_rank() > 0 or all(
         torch.equal(values, rounded[name][start : start + len(values)])
         for name, (start, values) in held.items()
@@ -163,9 +160,9 @@ def travelled_in_bfloat16() -> tuple[bool, bool, set[torch.dtype], set[torch.dty
     of_parameters = set(dtypes)
     dtypes.clear()
     third = 1.0 / 3.0
-    worker.buffers.gradient.fill_(third)
-    worker._transfers.finish_gradients()
-    gathered = gather(worker.home, worker.home.gradient) or {}
+    worker.local_shard.gradient.fill_(third)
+    worker.redistribution.finish_gradient_reduction()
+    gathered = gather(worker.optimizer_shard, worker.optimizer_shard.gradient) or {}
     # One holder of what is split, two of norms.
     once, twice = (torch.tensor(times * third, dtype=torch.float32).item() for times in (1, 2))
     summed = all((value == (twice if "norm" in name else once)).all() for name, value in gathered.items())

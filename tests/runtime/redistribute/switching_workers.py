@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from hydraulis import Plan
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.runtime.memory.storages import Storages, storage_key
+from hydraulis.runtime.step import train_step
 from hydraulis.runtime.worker import Worker
 from runtime.tiny import make_worker, planner_for
 from small_model import small_config
@@ -73,12 +74,9 @@ def _made(
     worker: Worker, plan: Plan, tokens: Sequence[SequenceTokens], *, is_sound: bool, patience_s: float
 ) -> Made:
     with counted() as counts:
-        outcome = worker.accumulate(plan, tokens.__getitem__)
+        groups_ms = train_step(worker, plan, tokens.__getitem__).measured.groups_ms
         if not is_sound:
-            worker.home.gradient = worker.home.gradient.clone()
-        worker.home.step()
-    groups_ms = outcome.groups_ms
-    del outcome
+            worker.optimizer_shard.gradient = worker.optimizer_shard.gradient.clone()
     # What a cycle keeps is garbage all the same; gloo's thread lets go of a tensor a moment after the wait.
     gc.collect()
     deadline = time.monotonic() + patience_s
@@ -130,7 +128,7 @@ class _NewStorages(Storages):
 
     def lasting_bytes(self) -> int:
         """Add up the bytes of the storages that are new and not gone."""
-        return sum(self.made_and_there().values())
+        return sum(self.made_and_in_use().values())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]

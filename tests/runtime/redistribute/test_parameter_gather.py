@@ -1,64 +1,72 @@
 """Where parameters wait on their way out, where they arrive, and who waits for them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
 
-from hydraulis.runtime.redistribute.parameter_gather import ParameterArrival, loads
+from hydraulis.runtime.redistribute.parameter_gather import GatheredBucket, ParameterGather, loads
 from hydraulis.runtime.redistribute.staging import Staging
-from runtime.redistribute.fake_exchange import FakeExchange, bucket, home_and_buffers
+from runtime.redistribute.fake_exchange import FakeExchange, bucket, shards
 
 # Held two and two; the home of one each, which two ranks hold.
 BUCKETS = [bucket([(0, 1), (1, 1)], [(0, 1), (0, 1)]), bucket([(2, 2)], [(1, 1), (1, 1)])]
 
 
-def arriving(exchange: Any, home: Any, buffers: Any) -> ParameterArrival:
-    room = Staging(buffers.gradient)
-    return ParameterArrival(exchange, home, buffers, lambda: room)
+def gather_from(exchange: Any, optimizer_shard: Any, local_shard: Any) -> ParameterGather:
+    staging = Staging(local_shard.gradient)
+    return ParameterGather(exchange, optimizer_shard, local_shard, lambda: staging)
+
+
+def trained(buckets: Sequence[Any]) -> list[GatheredBucket]:
+    return [GatheredBucket(number, True, one) for number, one in enumerate(buckets)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_parameters_leave_from_the_gradient_buffer_and_arrive_where_they_stay(dtype: torch.dtype) -> None:
     exchange = FakeExchange()
-    home, buffers = home_and_buffers(home=2, held=4, dtype=dtype)
-    arrival = arriving(exchange, home, buffers)
-    arrival.start(BUCKETS)
+    optimizer_shard, local_shard = shards(owned=2, local=4, dtype=dtype)
+    gather = gather_from(exchange, optimizer_shard, local_shard)
+    gather.start(trained(BUCKETS))
     assert len(exchange.works) == 2
-    start, end = buffers.gradient.data_ptr(), buffers.gradient.data_ptr() + buffers.gradient.nbytes
+    start, end = (
+        local_shard.gradient.data_ptr(),
+        local_shard.gradient.data_ptr() + local_shard.gradient.nbytes,
+    )
     for work in exchange.works:
         assert work.outgoing.dtype == dtype
         assert start <= work.outgoing.data_ptr() < end
-    arrival.finish()
-    assert buffers.parameter.tolist() == [1, 1, 2, 2]
-    assert not buffers.gradient.any()
-    assert len(arrival.overflow) == 0
+    gather.finish()
+    assert local_shard.parameter.tolist() == [1, 1, 2, 2]
+    assert not local_shard.gradient.any()
+    assert len(gather.staging[0]) == 0
 
 
 def test_those_that_arrive_in_another_order_are_put_where_they_stay_once_they_are_waited_for() -> None:
     exchange = FakeExchange([torch.tensor([5.0, 6.0, 7.0]), torch.tensor([8.0])])
-    home, buffers = home_and_buffers(home=2, held=4)
-    arrival = arriving(exchange, home, buffers)
-    arrival.start([bucket([(2, 1), (0, 2)], [(0, 1)]), bucket([(3, 1)], [(1, 1)])])
+    optimizer_shard, local_shard = shards(owned=2, local=4)
+    gather = gather_from(exchange, optimizer_shard, local_shard)
+    gather.start(trained([bucket([(2, 1), (0, 2)], [(0, 1)]), bucket([(3, 1)], [(1, 1)])]))
     exchange.works[0].end()
-    before = buffers.parameter._version
-    arrival.wait_for(0)
-    assert buffers.parameter.tolist() == [6, 7, 5, 0]
+    before = local_shard.parameter._version
+    gather.wait_for(0)
+    assert local_shard.parameter.tolist() == [6, 7, 5, 0]
     # What has been computed with other blocks counts as unchanged.
-    assert buffers.parameter._version == before
-    arrival.finish()
-    assert buffers.parameter.tolist() == [6, 7, 5, 8]
+    assert local_shard.parameter._version == before
+    gather.finish()
+    assert local_shard.parameter.tolist() == [6, 7, 5, 8]
 
 
 def test_a_block_waits_for_its_own_parameters_and_those_before() -> None:
     exchange = FakeExchange()
-    home, buffers = home_and_buffers(home=2, held=4)
-    arrival = arriving(exchange, home, buffers)
-    arrival.start(BUCKETS)
-    arrival.wait_for(0)
-    arrival.wait_for(0)
+    optimizer_shard, local_shard = shards(owned=2, local=4)
+    gather = gather_from(exchange, optimizer_shard, local_shard)
+    gather.start(trained(BUCKETS))
+    gather.wait_for(0)
+    gather.wait_for(0)
     assert [work.waits for work in exchange.works] == [1, 0]
-    arrival.wait_for(5)
+    gather.wait_for(5)
     assert [work.waits for work in exchange.works] == [1, 1]
 
 
@@ -66,31 +74,31 @@ def test_what_has_no_room_together_leaves_one_after_another() -> None:
     # As many holders of this rank's share as make three times what it holds itself.
     buckets = [bucket([(0, 1)], [(0, 1)] * 3), bucket([(1, 1)], [(1, 1)] * 3)]
     exchange = FakeExchange([torch.tensor([5.0]), torch.tensor([6.0])] * 2)
-    home, buffers = home_and_buffers(home=2, held=4)
-    arrival = arriving(exchange, home, buffers)
+    optimizer_shard, local_shard = shards(owned=2, local=4)
+    gather = gather_from(exchange, optimizer_shard, local_shard)
     for _ in range(2):
-        arrival.start(buckets)
+        gather.start(trained(buckets))
         first, second = exchange.works[-2:]
         # The second lies where the first lay, which had left.
         assert (first.waits, second.waits) == (1, 0)
-        assert first.outgoing.data_ptr() == second.outgoing.data_ptr() == buffers.gradient.data_ptr()
+        assert first.outgoing.data_ptr() == second.outgoing.data_ptr() == local_shard.gradient.data_ptr()
         assert second.outgoing.tolist() == [2, 2, 2]
-        arrival.finish()
+        gather.finish()
         assert (first.waits, second.waits) == (2, 1)
-        assert buffers.parameter.tolist() == [5, 6, 0, 0]
-    assert len(arrival.overflow) == 0
+        assert local_shard.parameter.tolist() == [5, 6, 0, 0]
+    assert len(gather.staging[0]) == 0
 
 
 def test_a_bucket_that_the_gradient_buffer_has_no_room_for_has_room_of_its_own() -> None:
     exchange = FakeExchange([torch.tensor([5.0])] * 2)
-    home, buffers = home_and_buffers(home=2, held=2)
-    arrival = arriving(exchange, home, buffers)
+    optimizer_shard, local_shard = shards(owned=2, local=2)
+    gather = gather_from(exchange, optimizer_shard, local_shard)
     for _ in range(2):
-        arrival.start([bucket([(0, 1)], [(0, 1)] * 3)])
+        gather.start(trained([bucket([(0, 1)], [(0, 1)] * 3)]))
         assert exchange.works[-1].outgoing.tolist() == [1, 1, 1]
-        arrival.finish()
-        assert buffers.parameter.tolist() == [5, 0]
-    assert len(arrival.overflow) == 3
+        gather.finish()
+        assert local_shard.parameter.tolist() == [5, 0]
+    assert len(gather.staging[0]) == 3
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ import pytest
 
 from hydraulis import Cluster, Scheme
 from hydraulis._core import Home
-from hydraulis.runtime.redistribute.staging_sizes import StagingSizes
+from hydraulis.runtime.redistribute.staging import StagingSizes
 from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import small_config
 
 CONFIG = small_config(vocab_size=512, num_attention_heads=4, num_key_value_heads=4)
-PARAMETERS = ModelParameters.of(CONFIG)
+PARAMETERS = ModelParameters.from_config(CONFIG)
 # The head's, which is the largest.
 BUCKET = CONFIG.vocab_size * CONFIG.hidden_size
 
@@ -17,7 +17,8 @@ BUCKET = CONFIG.vocab_size * CONFIG.hidden_size
 def sizes(schemes: list[str], node: int) -> StagingSizes:
     cluster = Cluster(gpus=8, gpus_per_node=node)
     parsed = [Scheme(text) for text in schemes]
-    return StagingSizes.of(PARAMETERS, Home(PARAMETERS.table, cluster, parsed), cluster, parsed)
+    layout = Home(PARAMETERS.table, cluster, parsed)
+    return StagingSizes.from_schemes(PARAMETERS, layout, cluster, parsed, trained=True)
 
 
 @pytest.mark.parametrize(

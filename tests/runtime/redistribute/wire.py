@@ -25,7 +25,7 @@ class Sent:
     def __init__(self, worker: Worker, ranks_per_node: int) -> None:
         self.inside_bytes = self.crossing_bytes = 0
         self._node = ranks_per_node
-        exchange = worker._transfers.arrival._exchange
+        exchange = worker.redistribution._gather._groups
         groups = [exchange.inside, *([exchange.between] if exchange.between else [])]
         # Stages exchange by the same collective.
         self._groups = [one._group for one in groups if one._group is not None]
@@ -84,12 +84,12 @@ def least_bytes(worker: Worker, plan: Plan, ranks_per_node: int) -> LeastBytes:
     inside = crossing = 0
     for rank in range(dist.get_world_size()):
         partner = node[rank % ranks_per_node]
-        for home in worker.home.layout.slices(table, rank):
+        for home in worker.optimizer_shard.layout.slices(table, rank):
             if partner != own:
                 inside += int(held[own][home.parameter][home.start : home.end].sum())
             elif rank != own:
                 crossing += int(by_node[home.parameter][home.start : home.end].sum())
-    both_ways = worker.buffers.parameter.element_size() + worker.buffers.gradient.element_size()
+    both_ways = worker.local_shard.parameter.element_size() + worker.local_shard.gradient.element_size()
     return LeastBytes(inside * both_ways, crossing * both_ways)
 
 

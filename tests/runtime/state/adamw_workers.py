@@ -10,7 +10,7 @@ from torch import Tensor
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.state.initial_values import InitialValues
-from hydraulis.runtime.state.optimizer_shard import HomeState
+from hydraulis.runtime.state.optimizer_shard import OptimizerShard
 from hydraulis.runtime.state.parameters import ModelParameters
 from runtime.gathered import gather
 from runtime.tiny import SEED
@@ -53,6 +53,8 @@ def diverge() -> tuple[str, str, bool]:
     return "", "", False
 
 
-def _home(config: OptimizerConfig, steps: int) -> HomeState:
-    parameters = ModelParameters.of(small_config(**FAMILIES["every bias"]))
-    return HomeState(parameters, config, torch.float64, InitialValues(parameters, SEED, torch.float64), steps)
+def _home(config: OptimizerConfig, steps: int) -> OptimizerShard:
+    parameters = ModelParameters.from_config(small_config(**FAMILIES["every bias"]))
+    return OptimizerShard(
+        parameters, config, torch.float64, InitialValues(parameters, SEED, torch.float64), steps
+    )

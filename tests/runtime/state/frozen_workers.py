@@ -51,13 +51,14 @@ def train_frozen(
     schemes = {scheme for strategy, _ in steps for scheme in Strategy(strategy).schemes}
     settings = train_config(dtype=torch.float64, seed=SEED, frozen=tuple(frozen))
     worker = Worker(config, optimizer, settings, schemes=sorted(schemes))
-    assert worker.frozen is not None
+    parameter_gather = worker.redistribution._gather
     timed: list[bool] = []
-    start, transferring = worker.frozen._arrival.start, worker._clock.transferring
+    start, transferring = parameter_gather.start, worker.timers.transferring
     is_timing = False
 
     def counted(buckets: Any) -> None:
-        timed.append(is_timing)
+        if not all(bucket.trained for bucket in buckets):
+            timed.append(is_timing)
         start(buckets)
 
     @contextmanager
@@ -68,20 +69,25 @@ def train_frozen(
             yield
         is_timing = False
 
-    setattr(worker.frozen._arrival, "start", counted)  # noqa: B010
-    setattr(worker._clock, "transferring", timing)  # noqa: B010
-    before = gather(worker.frozen.share, worker.frozen.share.master) or {}
+    setattr(parameter_gather, "start", counted)  # noqa: B010
+    setattr(worker.timers, "transferring", timing)  # noqa: B010
+    before = _frozen(worker)
     records, sent = [], []
     for strategy, batch in steps:
         records.append(_step(worker, made_up_profile(CAPS, "ring"), strategy, batch))
         sent.append(len(timed))
-    after = gather(worker.frozen.share, worker.frozen.share.master) or {}
+    after = _frozen(worker)
     elements = (
-        worker.home.gradient.numel(),
-        sum(len(moment) for moment in worker.home.optimizer.moments.values()),
+        worker.optimizer_shard.gradient.numel(),
+        sum(len(moment) for moment in worker.optimizer_shard.optimizer.moments.values()),
     )
     optimizer_bytes = model_memory(worker, 1).optimizer_bytes
     return Frozen(records, before, after, sent, timed, optimizer_bytes, elements)
+
+
+def _frozen(worker: Worker) -> dict[str, Tensor]:
+    master = gather(worker.optimizer_shard, worker.optimizer_shard.master) or {}
+    return {name: value for name, value in master.items() if not worker.parameters.is_trained(name)}
 
 
 def time_a_frozen_stage() -> tuple[bool, float]:

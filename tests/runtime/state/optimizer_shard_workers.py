@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis.runtime.state.initial_values import InitialValues
-from hydraulis.runtime.state.optimizer_shard import HomeState
+from hydraulis.runtime.state.optimizer_shard import OptimizerShard
 from hydraulis.runtime.state.parameters import ModelParameters
 from runtime.gathered import gather
 from runtime.tiny import OPTIMIZER, SEED
@@ -26,8 +26,8 @@ class HomeReport(NamedTuple):
 
 def gather_and_step(dtype: torch.dtype, num_steps: int) -> HomeReport:
     """Gather the initial values, a gradient of twice those values, and what each step makes of it."""
-    parameters = ModelParameters.of(small_config())
-    home = HomeState(parameters, OPTIMIZER, dtype, InitialValues(parameters, SEED, dtype), num_steps)
+    parameters = ModelParameters.from_config(small_config())
+    home = OptimizerShard(parameters, OPTIMIZER, dtype, InitialValues(parameters, SEED, dtype), num_steps)
     initial = gather(home, home.master)
     home.gradient.copy_(2 * home.master)
     gradient = gather(home, home.gradient)
@@ -44,9 +44,9 @@ def gather_and_step(dtype: torch.dtype, num_steps: int) -> HomeReport:
 
 
 def master_dtypes() -> list[torch.dtype]:
-    parameters = ModelParameters.of(small_config())
+    parameters = ModelParameters.from_config(small_config())
     dtypes = (torch.bfloat16, torch.float32, torch.float64)
     return [
-        HomeState(parameters, OPTIMIZER, dtype, InitialValues(parameters, SEED, dtype), 1).master.dtype
+        OptimizerShard(parameters, OPTIMIZER, dtype, InitialValues(parameters, SEED, dtype), 1).master.dtype
         for dtype in dtypes
     ]

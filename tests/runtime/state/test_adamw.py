@@ -44,7 +44,7 @@ def by_rank() -> list[dict[str, Stepped]]:
 def of_torch(config: OptimizerConfig) -> tuple[dict[str, torch.Tensor], list[float]]:
     """Step the whole model with AdamW, clip_grad_norm_ and LambdaLR."""
     shape = small_config(**FAMILIES["every bias"])
-    shapes = ModelParameters.of(shape).shapes
+    shapes = ModelParameters.from_config(shape).shapes
     parameters = {
         name: nn.Parameter(initial_value(name, size, shape, SEED, torch.float64))
         for name, size in shapes.items()
@@ -94,7 +94,7 @@ def test_every_rank_knows_the_norm_and_the_rate(by_rank: list[dict[str, Stepped]
 
 
 def test_the_default_groups_are_what_is_multiplied_and_the_rest() -> None:
-    names = ModelParameters.of(small_config(**FAMILIES["every bias"] | {"qk_norm": True})).names
+    names = ModelParameters.from_config(small_config(**FAMILIES["every bias"] | {"qk_norm": True})).names
     undecayed = [name for name in names if in_any(name, OptimizerConfig().no_decay)]
     assert "embed_tokens.weight" in undecayed
     assert {"norm.weight", "layers.0.self_attn.q_norm.weight", "layers.1.mlp.up_proj.bias"} <= set(undecayed)

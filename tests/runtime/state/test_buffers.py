@@ -7,7 +7,7 @@ from hydraulis import InvalidInputError, Scheme
 from hydraulis._core import Position, held_slices
 from hydraulis.config.model import ModelConfig
 from hydraulis.parallel.pipeline import cut_stage
-from hydraulis.runtime.state.buffers import StrategyBuffers
+from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import build_decoder, slice_rows, small_config, split_dim
 
@@ -31,7 +31,7 @@ def stage_elements(config: ModelConfig, scheme: Scheme, stage: int, tensor_slice
 @pytest.mark.parametrize("text", ["<1>", "<tp2>", "<tp4>", "<pp2>", "<pp3>", "<tp2,pp2>", "<tp2,cp3,pp2>"])
 def test_held_elements_are_those_of_the_cut_and_split_decoder(text: str, *, tied: bool) -> None:
     config = small_config(tie_word_embeddings=tied)
-    parameters, scheme = ModelParameters.of(config), Scheme(text)
+    parameters, scheme = ModelParameters.from_config(config), Scheme(text)
     for place in Position.all(scheme):
         held = sum(part.elements for part in held_slices(parameters.table, place))
         assert held == stage_elements(config, scheme, place.stage, place.tensor_slice)
@@ -47,8 +47,8 @@ def test_buffers_are_as_large_as_the_largest_stage(schemes: list[str]) -> None:
         for text in schemes
         for place in Position.all(Scheme(text))
     )
-    buffers = StrategyBuffers.for_schemes(
-        ModelParameters.of(config), [Scheme(text) for text in schemes], torch.float32
+    buffers = LocalShard.allocate(
+        ModelParameters.from_config(config), [Scheme(text) for text in schemes], torch.float32
     )
     assert buffers.parameter.shape == buffers.gradient.shape == (largest,)
     assert buffers.parameter.dtype == buffers.gradient.dtype == torch.float32
@@ -60,11 +60,11 @@ def test_buffers_are_as_large_as_the_largest_stage(schemes: list[str]) -> None:
     [(torch.bfloat16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)],
 )
 def test_gradients_are_kept_in_at_least_float32(dtype: torch.dtype, gradient: torch.dtype) -> None:
-    buffers = StrategyBuffers.for_schemes(ModelParameters.of(small_config()), [Scheme("<1>")], dtype)
+    buffers = LocalShard.allocate(ModelParameters.from_config(small_config()), [Scheme("<1>")], dtype)
     assert (buffers.parameter.dtype, buffers.gradient.dtype) == (dtype, gradient)
 
 
 def test_more_stages_than_layers_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="4 pipeline stages and the model has 3") as caught:
-        StrategyBuffers.for_schemes(ModelParameters.of(small_config()), [Scheme("<pp4>")], torch.float32)
+        LocalShard.allocate(ModelParameters.from_config(small_config()), [Scheme("<pp4>")], torch.float32)
     assert caught.value.code == "scheme_model_mismatch"

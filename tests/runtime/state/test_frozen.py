@@ -15,6 +15,7 @@ from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.step import evaluate
 from hydraulis.runtime.worker import Worker
 from ranks import run_ranks
 from runtime.state.frozen_workers import Frozen, time_a_frozen_stage, train_frozen
@@ -78,6 +79,10 @@ def one_process(
     return records
 
 
+def trained_names(parameters: ModelParameters) -> list[str]:
+    return [name for name in parameters.names if parameters.is_trained(name)]
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_others_train_as_in_one_process(case: str) -> None:
     frozen, changes, checkpointing = CASES[case]
@@ -85,18 +90,16 @@ def test_the_others_train_as_in_one_process(case: str) -> None:
     strategies = [checkpointed(strategy, [checkpointing]) for strategy in STRATEGIES]
     steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
     result: Frozen = run_ranks(4, train_frozen, config, OPTIMIZER, frozen, steps)[0]
-    trained, rest = ModelParameters.parted(config, frozen)
-    assert rest is not None
-    assert_equal(result.steps, one_process(config, trained.names, steps), 1e-10, 1e-10)
-    assert result.before.keys() == result.after.keys() == set(rest.names)
+    parameters = ModelParameters.from_config(config, frozen)
+    trained = trained_names(parameters)
+    assert_equal(result.steps, one_process(config, trained, steps), 1e-10, 1e-10)
+    assert result.before.keys() == result.after.keys() == set(parameters.names) - set(trained)
     for name, value in result.before.items():
         assert torch.equal(result.after[name], value), name
     # Nothing moves where the ranks stay where they are.
     assert result.sent == [1, 1, 2, 3, 4, 5]
     assert result.timed == [True] * 5
-    num_trained, num_frozen = (
-        sum(shape.numel() for shape in part.shapes.values()) for part in (trained, rest)
-    )
+    num_trained, num_frozen = (parameters.num_elements(trained=trained) for trained in (True, False))
     assert result.optimizer_bytes == 8 * (4 * num_trained + num_frozen)
     assert result.elements[0] == pytest.approx(num_trained / 4, abs=6)
     assert result.elements[1] == 2 * result.elements[0]
@@ -108,8 +111,8 @@ def test_they_are_where_they_belong_in_whatever_order_they_arrive() -> None:
     steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
     frozen = ("*mlp*", "*norm*")
     result: Frozen = run_ranks(4, train_frozen, config, OPTIMIZER, frozen, steps)[0]
-    trained, _ = ModelParameters.parted(config, frozen)
-    assert_equal(result.steps, one_process(config, trained.names, steps), 1e-10, 1e-10)
+    trained = trained_names(ModelParameters.from_config(config, frozen))
+    assert_equal(result.steps, one_process(config, trained, steps), 1e-10, 1e-10)
 
 
 # A bucket without gradients is ready while parameters behind it still arrive, in another order than they lie.
@@ -122,8 +125,8 @@ def test_where_the_models_end_is_frozen_gradients_do_not_leave_before_parameters
     batch = [np.arange(length) % config.vocab_size for length in (9, 23)]
     steps = [(strategy, batch) for strategy in ("2x<1>", "1x<tp2>", "2x<1>")]
     result: Frozen = run_ranks(2, train_frozen, config, OPTIMIZER, frozen, steps)[0]
-    trained, _ = ModelParameters.parted(config, frozen)
-    assert_equal(result.steps, one_process(config, trained.names, steps), 1e-10, 1e-10)
+    trained = trained_names(ModelParameters.from_config(config, frozen))
+    assert_equal(result.steps, one_process(config, trained, steps), 1e-10, 1e-10)
 
 
 def test_a_stage_without_anything_to_train_can_be_measured() -> None:
@@ -158,19 +161,19 @@ def test_what_a_measurement_overwrote_is_sent_again() -> None:
         for is_filled in (False, True):
             if is_filled:
                 bench.initialize_parameters()
-            losses.append(worker.accumulate(plan, lambda sequence: np.zeros(lengths[sequence], int)).loss)
+            losses.append(evaluate(worker, plan, lambda sequence: np.zeros(lengths[sequence], int)))
     assert losses[0] == losses[1]
 
 
-def test_every_parameter_is_in_one_part() -> None:
+def test_the_column_says_which_parameters_are_trained_and_these_come_first() -> None:
     config = small_config()
-    trained, frozen = ModelParameters.parted(config, ["model.layers.1.*", "lm_head.weight"])
-    assert frozen is not None
-    assert (trained.trained, frozen.trained) == (True, False)
-    assert sorted((*trained.names, *frozen.names)) == sorted(ModelParameters.of(config).names)
-    assert {name.split(".")[0] for name in frozen.names} == {"layers", "lm_head"}
-    assert len(frozen.names) == 10
-    assert ModelParameters.parted(config, [])[1] is None
+    parameters = ModelParameters.from_config(config, ["model.layers.1.*", "lm_head.weight"])
+    frozen = [name for name in parameters.names if not parameters.is_trained(name)]
+    assert sorted(parameters.names) == sorted(ModelParameters.from_config(config).names)
+    assert parameters.trained == tuple(sorted(parameters.trained, reverse=True))
+    assert {name.split(".")[0] for name in frozen} == {"layers", "lm_head"}
+    assert len(frozen) == 10
+    assert all(ModelParameters.from_config(config).trained)
 
 
 @pytest.mark.parametrize(
@@ -184,5 +187,5 @@ def test_every_parameter_is_in_one_part() -> None:
 )
 def test_patterns_that_freeze_nothing_or_all_are_refused(patterns: list[str], says: str) -> None:
     with pytest.raises(InvalidInputError, match=says.replace("*", r"\*").replace(".", r"\.")) as refusal:
-        ModelParameters.parted(small_config(tie_word_embeddings=True), patterns)
+        ModelParameters.from_config(small_config(tie_word_embeddings=True), patterns)
     assert refusal.value.code == "config_value"

@@ -22,7 +22,7 @@ def reports() -> dict[int, list[HomeReport]]:
 
 def initial_values() -> dict[str, Tensor]:
     config = small_config()
-    shapes = ModelParameters.of(config).shapes
+    shapes = ModelParameters.from_config(config).shapes
     return {name: initial_value(name, shape, config, SEED, torch.float64) for name, shape in shapes.items()}
 
 

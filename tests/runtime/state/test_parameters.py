@@ -19,7 +19,7 @@ def numbered(shape: torch.Size) -> torch.Tensor:
 @pytest.mark.parametrize("tied", [False, True])
 def test_every_parameter_of_the_decoder_is_in_the_table_once(*, tied: bool) -> None:
     config = small_config(tie_word_embeddings=tied)
-    parameters = ModelParameters.of(config)
+    parameters = ModelParameters.from_config(config)
     named = dict(build_decoder(config).named_parameters())
     assert sorted(parameters.names) == sorted(named) == sorted(parameters.shapes)
     assert ("lm_head.weight" in parameters.names) is not tied
@@ -36,13 +36,16 @@ def test_the_table_of_a_models_shape_is_the_models(family: str) -> None:
     fields = ("name", "rows", "row_elements", "units", "blocks")
     of_model, of_shape = (
         [[getattr(entry, field) for field in fields] for entry in at_least(20, table.parameters)]
-        for table in (ModelParameters.of(config).table, ParameterTable.from_model(build_model_shape(config)))
+        for table in (
+            ModelParameters.from_config(config).table,
+            ParameterTable.from_model(build_model_shape(config)),
+        )
     )
     assert of_shape == of_model
 
 
 def test_canonical_and_view_undo_each_other_for_every_parameter() -> None:
-    parameters = ModelParameters.of(small_config())
+    parameters = ModelParameters.from_config(small_config())
     split_along = set()
     for name in at_least(20, parameters.names):
         split_along.add(row_of(name, parameters.config).split_dim)
@@ -54,7 +57,7 @@ def test_canonical_and_view_undo_each_other_for_every_parameter() -> None:
 
 
 def test_a_tensor_ranks_slice_is_an_interval_of_whole_rows() -> None:
-    parameters = ModelParameters.of(small_config())
+    parameters = ModelParameters.from_config(small_config())
     for entry, name in zip(parameters.table.parameters, parameters.names, strict=True):
         dim = row_of(name, parameters.config).split_dim
         if dim is None:
@@ -70,7 +73,7 @@ def test_a_tensor_ranks_slice_is_an_interval_of_whole_rows() -> None:
 
 
 def test_a_view_shares_its_memory_with_the_flat_buffer() -> None:
-    parameters = ModelParameters.of(small_config())
+    parameters = ModelParameters.from_config(small_config())
     for name in parameters.names:
         flat = torch.zeros(parameters.shapes[name].numel())
         parameters.view(flat, name).fill_(1.0)
@@ -78,7 +81,9 @@ def test_a_view_shares_its_memory_with_the_flat_buffer() -> None:
 
 
 def test_blocks_are_the_embedding_the_layers_and_the_head() -> None:
-    blocks = {entry.name: entry.blocks for entry in ModelParameters.of(small_config()).table.parameters}
+    blocks = {
+        entry.name: entry.blocks for entry in ModelParameters.from_config(small_config()).table.parameters
+    }
     assert blocks.pop("embed_tokens.weight") == [0]
     assert blocks.pop("lm_head.weight") == [4]
     assert blocks.pop("norm.weight") == [4]
@@ -88,32 +93,33 @@ def test_blocks_are_the_embedding_the_layers_and_the_head() -> None:
 
 def test_a_tied_embedding_is_used_by_the_first_block_and_the_head() -> None:
     config = small_config(tie_word_embeddings=True)
-    blocks = {entry.name: entry.blocks for entry in ModelParameters.of(config).table.parameters}
+    blocks = {entry.name: entry.blocks for entry in ModelParameters.from_config(config).table.parameters}
     assert blocks["embed_tokens.weight"] == [0, 4]
     assert blocks["norm.weight"] == [4]
 
 
 def test_the_table_is_in_bucket_order() -> None:
-    buckets = [entry.blocks[0] for entry in ModelParameters.of(small_config()).table.parameters]
+    buckets = [entry.blocks[0] for entry in ModelParameters.from_config(small_config()).table.parameters]
     assert buckets == sorted(buckets)
 
 
 def test_stages_hold_the_layers_that_were_stated_and_home_does_not_know() -> None:
     config, cluster = small_config(tie_word_embeddings=True), Cluster(gpus=4, gpus_per_node=2)
-    by_cost = ModelParameters.of(config)
-    trained, frozen = ModelParameters.parted(config, ["model.layers.1.*"], [[1, 2], [1, 1, 1]])
-    assert frozen is not None
+    by_cost = ModelParameters.from_config(config)
+    stated = ModelParameters.from_config(config, ["model.layers.1.*"], [[1, 2], [1, 1, 1]])
 
-    def layers(parameters: ModelParameters, stage: int) -> set[str]:
+    def layers(parameters: ModelParameters, stage: int, *, trained: bool) -> set[str]:
         position = Position(Scheme("<tp2,pp2>"), stage=stage, context_rank=0, tensor_rank=0)
-        names = [parameters.names[held.parameter] for held in held_slices(parameters.table, position)]
+        slices = held_slices(parameters.table, position)
+        indices = [held.parameter for held in slices if parameters.trained[held.parameter] == trained]
+        names = [parameters.names[index] for index in indices]
         return {name.split(".")[1] for name in names if name.startswith("layers.")}
 
-    assert [layers(by_cost, stage) for stage in (0, 1)] == [{"0", "1"}, {"2"}]
-    assert [layers(trained, stage) for stage in (0, 1)] == [{"0"}, {"2"}]
-    assert [layers(frozen, stage) for stage in (0, 1)] == [set(), {"1"}]
+    assert [layers(by_cost, stage, trained=True) for stage in (0, 1)] == [{"0", "1"}, {"2"}]
+    assert [layers(stated, stage, trained=True) for stage in (0, 1)] == [{"0"}, {"2"}]
+    assert [layers(stated, stage, trained=False) for stage in (0, 1)] == [set(), {"1"}]
     # So a checkpoint serves under any split: it is home's shares.
-    stated = ModelParameters.of(config, [[1, 2]])
+    stated = ModelParameters.from_config(config, (), [[1, 2]])
     for rank in range(4):
         one, other = (
             [
@@ -130,7 +136,7 @@ def test_stages_hold_the_layers_that_were_stated_and_home_does_not_know() -> Non
 @pytest.mark.parametrize("text", ["<1>", "<pp3>", "<tp2,pp2>", "<cp2,pp2>"])
 def test_of_a_scheme_alone_what_a_stages_ranks_are_home_of_is_counted(text: str, *, tied: bool) -> None:
     scheme = Scheme(text)
-    parameters = ModelParameters.of(small_config(tie_word_embeddings=tied))
+    parameters = ModelParameters.from_config(small_config(tie_word_embeddings=tied))
     home = Home(parameters.table, Cluster(gpus=scheme.ranks, gpus_per_node=scheme.ranks), [scheme])
     of_ranks = [
         sum(held.end - held.start for held in home.slices(parameters.table, rank))
@@ -138,5 +144,6 @@ def test_of_a_scheme_alone_what_a_stages_ranks_are_home_of_is_counted(text: str,
     ]
     block = scheme.ranks // scheme.pp
     of_stages = [sum(of_ranks[stage * block : (stage + 1) * block]) for stage in range(scheme.pp)]
-    assert parameters.stage_elements(scheme) == of_stages
-    assert parameters.num_elements == sum(of_stages)
+    assert parameters.stage_elements(scheme, trained=True) == of_stages
+    assert parameters.num_elements(trained=True) == sum(of_stages)
+    assert parameters.num_elements(trained=False) == 0

@@ -79,7 +79,7 @@ def _memory(summary: RunSummary) -> str:
         return f"at most {summary.memory_bytes / MIB:,.0f} MiB on a rank"
     memory = summary.memory
     return (
-        f"at most {memory.held_bytes / MIB:,.0f} MiB on a rank, {memory.planned_bytes / MIB:,.0f} planned; "
+        f"at most {memory.peak_bytes / MIB:,.0f} MiB on a rank, {memory.planned_bytes / MIB:,.0f} planned; "
         f"median prediction error {format_percent(memory.median_error)}"
     )
 

@@ -23,7 +23,7 @@ from hydraulis.runtime.checkpoint.saver import CHECKPOINT_CONFIG
 from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.records.run_directory import CORPUS
-from hydraulis.runtime.state.optimizer_shard import HomeShare
+from hydraulis.runtime.state.optimizer_shard import OptimizerShard, elements_of
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.text.values import as_toml
 
@@ -177,26 +177,23 @@ def find_resumed(resume: str, directory: str) -> ResumedRun | None:
     return ResumedRun(run, checkpoint, Manifest.from_json(text, found))
 
 
-def restore_moments(reader: CheckpointReader, shares: Sequence[HomeShare]) -> None:
-    """Read AdamW's moments into this rank's optimizer shards.
+def restore_moments(reader: CheckpointReader, shard: OptimizerShard) -> None:
+    """Read AdamW's moments into this rank's optimizer shard.
 
-    The master parameters are read when a shard is built.
+    The master parameters are read when the shard is built.
 
     Args:
         reader: Reader of the checkpoint.
-        shares: This rank's optimizer shards; their trained parameters have moments in the checkpoint (see
+        shard: This rank's optimizer shard; its trained parameters have moments in the checkpoint (see
             `ResumedRun.check`).
 
     Raises:
-        HydraulisError: A shard is damaged (code `checkpoint_damaged`).
+        HydraulisError: A shard of the checkpoint is damaged (code `checkpoint_damaged`).
     """
-    for share in shares:
-        moments = {kind: flat for kind, flat in share.buffers().items() if kind != "master"}
-        for held in share.slices:
-            name = share.parameters.names[held.parameter]
-            for kind, flat in moments.items():
-                place = slice(held.offset, held.offset + held.end - held.start)
-                flat[place] = reader.read(name, held.start, held.end, kind)
+    for name, moment in shard.optimizer.moments.items():
+        for piece in shard.trained_slices:
+            parameter = shard.parameters.names[piece.parameter]
+            moment[elements_of(piece)] = reader.read(parameter, piece.start, piece.end, name)
 
 
 def newest_of(resume: str, directory: str) -> Path | None:
@@ -235,21 +232,21 @@ def _check_model(resumed: ResumedRun, config: RunConfig) -> None:
         before, now = getattr(manifest.model, field.name), getattr(model, field.name)
         if field.name != _NOT_OF_THE_MODEL and before != now:
             _refuse_model(resumed, f"model.{field.name}", before, now)
-    shapes = {name: tuple(shape) for name, shape in ModelParameters.of(model).shapes.items()}
+    shapes = {name: tuple(shape) for name, shape in ModelParameters.from_config(model).shapes.items()}
     if {record.name: record.shape for record in manifest.parameters} != shapes:
         raise torn(str(resumed.checkpoint), "its parameters are not those of its model")
     wide = wide_dtype(getattr(torch, config.train.dtype))
     dtype = str(wide).removeprefix("torch.")
     if manifest.dtype != dtype:
         _refuse_model(resumed, "the type of master parameters (by train.dtype)", manifest.dtype, dtype)
-    _check_thawed(manifest, ModelParameters.parted(model, config.train.frozen)[0])
+    _check_thawed(manifest, ModelParameters.from_config(model, config.train.frozen))
 
 
 def _check_thawed(manifest: Manifest, parameters: ModelParameters) -> None:
     """Check that every trained parameter has moments in the checkpoint."""
-    trained = {record.name for record in manifest.parameters if record.trained}
-    for name in parameters.names:
-        if name not in trained:
+    were_trained = {record.name for record in manifest.parameters if record.trained}
+    for name, trained in zip(parameters.names, parameters.trained, strict=True):
+        if trained and name not in were_trained:
             message = (
                 f"{checkpoint_name(name)} is trained and was frozen in the checkpoint, which has no "
                 "optimizer state of it; keep it in train.frozen, or start a new run from an exported model"

@@ -23,7 +23,7 @@ from hydraulis.runtime.checkpoint.shard import Snapshot, parameter_records, shar
 from hydraulis.runtime.ranks.every_rank import raise_everywhere
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.ranks.streams import SideStream
-from hydraulis.runtime.state.optimizer_shard import HomeShare
+from hydraulis.runtime.state.optimizer_shard import OptimizerShard
 
 CHECKPOINT_CONFIG = "config.json"
 
@@ -43,7 +43,7 @@ class CheckpointSaver:
     Args:
         folder: Folder of the run's checkpoints, visible to all ranks.
         config: Interval in steps, and number of checkpoints to keep.
-        shares: This rank's optimizer shards.
+        shard: This rank's optimizer shard.
         description: Builder of the manifests; used only on rank 0.
     """
 
@@ -51,14 +51,14 @@ class CheckpointSaver:
         self,
         folder: CheckpointFolder,
         config: CheckpointConfig,
-        shares: Sequence[HomeShare],
+        shard: OptimizerShard,
         description: Description,
     ) -> None:
         self._folder = folder
         self._config = config
-        self._shares = shares
+        self._shard = shard
         self._description = description
-        self._stream = SideStream(shares[0].master.device)
+        self._stream = SideStream(shard.master.device)
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: _Pending | None = None
         self._begun: int | None = None
@@ -104,7 +104,7 @@ class CheckpointSaver:
         """Copy the state, and start writing it."""
         self.finish()
         path = Path(from_rank_zero(lambda: str(self._make_folder(step))))
-        snapshot = Snapshot(self._shares, self._stream)
+        snapshot = Snapshot(self._shard, self._stream)
         file = path / shard_name(dist.get_rank(), dist.get_world_size())
         self._begun = step
         self._pending = _Pending(step, path, self._writer.submit(write_shard, file, snapshot))
@@ -129,7 +129,7 @@ class CheckpointSaver:
             ShardRecord(file=shard_name(rank, len(bytes_by_rank)), bytes=size)
             for rank, size in enumerate(bytes_by_rank)
         )
-        manifest = self._description.manifest(pending.step, shards, parameter_records(self._shares))
+        manifest = self._description.manifest(pending.step, shards, parameter_records(self._shard))
         write_durably(
             pending.path / CHECKPOINT_CONFIG, lambda path: path.write_text(self._description.config_json())
         )

@@ -1,6 +1,6 @@
 """One rank's shard of a checkpoint: its tensors, their names, and the intervals of each rank."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from operator import itemgetter
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from hydraulis.runtime.checkpoint.durable import write_durably
 from hydraulis.runtime.checkpoint.manifest import Interval, ParameterRecord
 from hydraulis.runtime.checkpoint.tensor_file import write_tensors
 from hydraulis.runtime.ranks.streams import Landmark, SideStream
-from hydraulis.runtime.state.optimizer_shard import HomeShare
+from hydraulis.runtime.state.optimizer_shard import OptimizerShard, elements_of
 
 
 def shard_name(rank: int, world_size: int) -> str:
@@ -26,58 +26,54 @@ def tensor_name(buffer: str, parameter: str) -> str:
 
 
 class Snapshot:
-    """A copy of this rank's optimizer shards in host memory.
+    """A copy of this rank's optimizer shard in host memory.
 
     On CUDA the copy runs on a side stream into pinned memory, which torch reuses for the next snapshot; the
     optimizer step waits for it. On the CPU the copy is complete at once.
 
     Args:
-        shares: This rank's optimizer shards.
+        shard: This rank's optimizer shard.
         stream: Side stream of the copy.
     """
 
-    def __init__(self, shares: Sequence[HomeShare], stream: SideStream) -> None:
+    def __init__(self, shard: OptimizerShard, stream: SideStream) -> None:
         self._tensors: dict[str, Tensor] = {}
         with stream.beside():
-            for share in shares:
-                self._copy(share)
-            self._made = Landmark(shares[0].master.device)
-        for share in shares:
-            share.read_until(self._made)
+            self._copy(shard)
+            self._made = Landmark(shard.master.device)
+        shard.read_until(self._made)
 
     def tensors(self) -> Mapping[str, Tensor]:
         """Wait for the copy, and return its tensors by their names in the shard; callable from any thread."""
         self._made.synchronize()
         return self._tensors
 
-    def _copy(self, share: HomeShare) -> None:
-        for buffer, flat in share.buffers().items():
+    def _copy(self, shard: OptimizerShard) -> None:
+        for buffer, (flat, slices) in shard.buffers().items():
             copy = torch.empty_like(flat, device="cpu", pin_memory=flat.is_cuda)
             copy.copy_(flat.detach(), non_blocking=True)
-            for held in share.slices:
-                name = tensor_name(buffer, share.parameters.names[held.parameter])
-                self._tensors[name] = copy[held.offset : held.offset + held.end - held.start]
+            for piece in slices:
+                name = tensor_name(buffer, shard.parameters.names[piece.parameter])
+                self._tensors[name] = copy[elements_of(piece)]
 
 
-def parameter_records(shares: Sequence[HomeShare]) -> tuple[ParameterRecord, ...]:
+def parameter_records(shard: OptimizerShard) -> tuple[ParameterRecord, ...]:
     """Return the intervals of each parameter by rank, computed from the layout without communication."""
-    records = []
-    for share in shares:
-        intervals: dict[str, list[Interval]] = {name: [] for name in share.parameters.names}
-        for rank in range(dist.get_world_size()):
-            for held in share.layout.slices(share.parameters.table, rank):
-                intervals[share.parameters.names[held.parameter]].append((rank, held.start, held.end))
-        records += [
-            ParameterRecord(
-                name=name,
-                shape=tuple(share.parameters.shapes[name]),
-                trained=share.parameters.trained,
-                # Optimizer shards alternate between nodes, so intervals do not ascend with the rank.
-                intervals=tuple(sorted(of_parameter, key=itemgetter(1))),
-            )
-            for name, of_parameter in intervals.items()
-        ]
-    return tuple(records)
+    parameters = shard.parameters
+    intervals: dict[str, list[Interval]] = {name: [] for name in parameters.names}
+    for rank in range(dist.get_world_size()):
+        for piece in shard.layout.slices(parameters.table, rank):
+            intervals[parameters.names[piece.parameter]].append((rank, piece.start, piece.end))
+    return tuple(
+        ParameterRecord(
+            name=name,
+            shape=tuple(parameters.shapes[name]),
+            trained=trained,
+            # Optimizer shards alternate between nodes, so intervals do not ascend with the rank.
+            intervals=tuple(sorted(intervals[name], key=itemgetter(1))),
+        )
+        for name, trained in zip(parameters.names, parameters.trained, strict=True)
+    )
 
 
 def write_shard(file: Path, snapshot: Snapshot) -> int:

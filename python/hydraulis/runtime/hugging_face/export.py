@@ -80,7 +80,7 @@ def _parameters(
     manifest: Manifest, reader: CheckpointReader, dtype: torch.dtype, progress: Callable[[float], None]
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield every whole parameter with its name in transformers."""
-    parameters = ModelParameters.of(manifest.model)
+    parameters = ModelParameters.from_config(manifest.model)
     total, done = sum(shape.numel() for shape in parameters.shapes.values()), 0
     for record in manifest.parameters:
         progress(done / total)

@@ -1,4 +1,4 @@
-"""Planned memory against what ranks held."""
+"""Predicted memory of ranks against their measured memory."""
 
 import statistics
 from collections.abc import Iterable
@@ -10,30 +10,30 @@ from hydraulis.runtime.records.metrics import StepMetrics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPrediction:
-    """How far predicted memory is off, over all ranks and iterations of which it is known.
+    """Error of predicted memory over all ranks and iterations with a measurement.
 
     Attributes:
-        planned_bytes: of the rank and iteration that held most.
-        held_bytes: there.
-        median_error: of the planned bytes relative to the held ones, whichever is more.
-        worst_error: planned over held, less 1, where that is least: below 0 if too little was planned there.
+        planned_bytes: Predicted bytes of the rank and iteration with the most measured bytes.
+        peak_bytes: Measured bytes of that rank and iteration.
+        median_error: Median of the absolute relative error.
+        worst_error: Least relative error: below 0 if a rank needed more than was predicted.
     """
 
     planned_bytes: int
-    held_bytes: int
+    peak_bytes: int
     median_error: float
     worst_error: float
 
     @classmethod
-    def of(cls, metrics: Iterable[StepMetrics]) -> Self | None:
-        """Sum iterations up; None if nothing is known of them."""
+    def from_metrics(cls, metrics: Iterable[StepMetrics]) -> Self | None:
+        """Compare the iterations' predictions with their measurements; None without measurements."""
         pairs = [pair for one in metrics for pair in one.rank_memory]
         if not pairs:
             return None
-        planned, held = max(pairs, key=lambda pair: pair[1])
+        planned, peak = max(pairs, key=lambda pair: pair[1])
         return cls(
             planned_bytes=planned,
-            held_bytes=held,
-            median_error=statistics.median(abs(planned / held - 1) for planned, held in pairs),
-            worst_error=min(planned / held - 1 for planned, held in pairs),
+            peak_bytes=peak,
+            median_error=statistics.median(abs(planned / peak - 1) for planned, peak in pairs),
+            worst_error=min(planned / peak - 1 for planned, peak in pairs),
         )

@@ -1,4 +1,4 @@
-"""Which memory tensors share, and which of it is still there."""
+"""Storages that tensors share, followed while operations run."""
 
 from typing import Any
 
@@ -9,18 +9,18 @@ from torch.utils._pytree import tree_leaves
 
 
 class Storages(TorchDispatchMode):
-    """Follows the storages of tensors while operations run; some 20 us of CPU time for each of them."""
+    """Follows the storages of tensors while operations run, at some 20 us of CPU time per operation."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's own, through super()
         self._made: dict[StorageWeakRef, int] = {}
 
-    def made_and_there(self) -> dict[StorageWeakRef, int]:
-        """Give the bytes of each storage that some operation gave and that is still in use."""
+    def made_and_in_use(self) -> dict[StorageWeakRef, int]:
+        """Return the bytes of each storage that an operation returned and that is still in use."""
         return {key: nbytes for key, nbytes in self._made.items() if not key.expired()}
 
     def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation, and remember what it gave."""
+        """Run an operation and remember the storages of its results."""
         result = func(*args, **(kwargs or {}))
         for tensor in (result,) if isinstance(result, Tensor) else tree_leaves(result):
             if isinstance(tensor, Tensor):
@@ -29,5 +29,5 @@ class Storages(TorchDispatchMode):
 
 
 def storage_key(tensor: Tensor) -> StorageWeakRef:
-    """Name a storage; while the name exists, no other storage gets the same."""
+    """Return a storage's key; while the key exists, no other storage gets the same one."""
     return StorageWeakRef(tensor.untyped_storage())

@@ -1,11 +1,10 @@
-"""Interprets an instruction list: the same list that the simulator ran to predict the iteration.
+"""Runs a rank's instruction list: the list by which the simulator predicts the iteration.
 
 Legend: t tokens of this rank, H hidden.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,75 +13,51 @@ from torch import Tensor
 
 from hydraulis._core import Backward, Exchange, Forward
 from hydraulis.data.collate import PackedMicroBatch
+from hydraulis.runtime.pipeline.rank_work import RankWork
 from hydraulis.runtime.pipeline.stage import Stage
-from hydraulis.runtime.pipeline.timers import IterationClock
+from hydraulis.runtime.pipeline.timers import StepTimers
 
 if TYPE_CHECKING:
-    from hydraulis.runtime.memory.saved_activations import KeptActivations
+    from hydraulis.runtime.memory.saved_activations import SavedActivations
 
 
-@dataclass(slots=True, eq=False)
-class Execution:
-    """What came of a list.
+def run_pipeline(
+    work: RankWork,
+    finish_parameter_gather: Callable[[], None],
+    timers: StepTimers,
+    saved: "SavedActivations | None" = None,
+) -> list[Tensor]:
+    """Run every forward, backward and exchange of a rank; gradients accumulate in the local shard.
 
-    Attributes:
-        losses: this rank's share of the batch's mean loss, of each micro-batch; none but on a last stage.
-    """
-
-    losses: list[Tensor] = field(default_factory=list)
-
-    def loss(self) -> float:
-        """Add the shares up. On CUDA it waits for the device, hence once, when all work is on its way."""
-        return sum((loss.item() for loss in self.losses), 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Gauges:
-    """What is measured while a list runs.
-
-    Attributes:
-        clock: takes the times of forwards and backwards.
-        kept: counts what micro-batches keep in between; None to leave that out.
-    """
-
-    clock: IterationClock
-    kept: "KeptActivations | None"
-
-
-def execute(
-    instructions: Sequence[Forward | Backward | Exchange],
-    stage: Stage,
-    micro_batches: Sequence[PackedMicroBatch | None],
-    denominator: int,
-    before_backward: Callable[[], None],
-    gauges: Gauges,
-) -> Execution:
-    """Run a rank's instruction list; gradients accumulate in the stage's buffers.
-
-    Of a micro-batch without sequences nothing is computed or sent, as both neighbours know from the plan. Its
-    place in the list keeps those around it apart in memory.
+    An empty micro-batch is neither computed nor sent, as both neighbours know from the plan.
 
     Args:
-        instructions: of this rank under the plan.
-        stage: of this rank's position, its parameters in place.
-        micro_batches: of this rank's replica, in the plan's order; None for one without sequences.
-        denominator: target tokens of the whole global batch.
-        before_backward: called once, before the first backward: from then on gradients are added up.
-        gauges: told each forward and backward, in running order.
+        work: This rank's part of the plan.
+        finish_parameter_gather: Called once, before the first backward; it zeroes the gradients.
+        timers: Timers of each forward and backward.
+        saved: Counter of the activations saved for backward; None to count none.
+
+    Returns:
+        The terms of the batch's mean loss on a last stage, one for each micro-batch; none on other ranks.
     """
-    run = _Run(stage, micro_batches, denominator, before_backward, gauges.kept)
-    for instruction in instructions:
+    if work.stage is None:
+        finish_parameter_gather()
+        return []
+    run = _Run(work.stage, work.collate(), work.denominator, saved)
+    for instruction in work.instructions:
         match instruction:
             case Forward(micro_batch):
-                with gauges.clock.computing():
+                with timers.computing():
                     run.forward(micro_batch)
             case Backward(micro_batch):
-                with gauges.clock.computing():
+                if not run.has_gone_back:
+                    finish_parameter_gather()
+                with timers.computing():
                     run.backward(micro_batch)
             case Exchange(peer, next=is_next, send=send, receive=receive):
                 run.exchange(peer, send, receive, towards_next=is_next)
     run.drain()
-    return run.result
+    return run.losses
 
 
 class _Run:
@@ -93,106 +68,102 @@ class _Run:
         stage: Stage,
         micro_batches: Sequence[PackedMicroBatch | None],
         denominator: int,
-        before_backward: Callable[[], None],
-        kept: "KeptActivations | None",
+        saved: "SavedActivations | None",
     ) -> None:
-        self._kept = kept
-        self.result = Execution()
+        self.losses: list[Tensor] = []
+        self.has_gone_back = False
         self._stage = stage
         self._micro_batches = micro_batches
         self._denominator = denominator
-        self._before_backward = before_backward
-        self._has_gone_back = False
+        self._saved = saved
         self._input: dict[int, Tensor] = {}
         self._output: dict[int, Tensor | None] = {}
         self._output_gradient: dict[int, Tensor] = {}
         self._input_gradient: dict[int, Tensor] = {}
-        # A send is done when its partner has received: its tensor must live until then.
-        self._parked: list[tuple[int, dist.Work, Tensor]] = []
+        # A send completes when its peer has received: its tensor must live until then.
+        self._unsent: list[tuple[int, dist.Work, Tensor]] = []
 
     def forward(self, micro_batch: int) -> None:
         packed = self._micro_batches[micro_batch]
         if packed is None:
             return
         input_tH = self._input.get(micro_batch)
-        with self._kept.forward(micro_batch, input_tH) if self._kept else nullcontext():
+        with self._saved.forward(micro_batch, input_tH) if self._saved else nullcontext():
             output = self._stage.forward(input_tH, packed, self._denominator)
         if self._stage.is_last:
-            self.result.losses.append(output.detach())
+            self.losses.append(output.detach())
         self._output[micro_batch] = output
 
     def backward(self, micro_batch: int) -> None:
-        if not self._has_gone_back:
-            self._has_gone_back = True
-            self._before_backward()
+        self.has_gone_back = True
         if self._micro_batches[micro_batch] is None:
             return
         output = self._output.pop(micro_batch)
         gradient = self._output_gradient.pop(micro_batch, None)
         if output is None:
             return
-        # Of a loss the gradient is 1, which backward() takes for granted.
+        # A loss has the gradient 1, which backward() assumes.
         torch.autograd.backward(output, gradient)
         input_tH = self._input.pop(micro_batch, None)
         if input_tH is not None and input_tH.grad is not None:
             self._input_gradient[micro_batch] = input_tH.grad
-        if self._kept:
-            self._kept.release(micro_batch)
+        if self._saved:
+            self._saved.release(micro_batch)
 
     def exchange(self, peer: int, send: int | None, receive: int | None, *, towards_next: bool) -> None:
-        """Trade with a neighbouring stage: activations go to the next one, gradients to the previous."""
-        send, receive = self._travelling(send), self._travelling(receive)
+        """Exchange with a neighbouring stage: activations go to the next one, gradients to the previous."""
+        send, receive = self._unless_empty(send), self._unless_empty(receive)
         if send is None and receive is None:
             return
         operations = []
         if receive is not None:
-            arriving_tH = self._empty(receive)
-            operations.append(dist.P2POp(dist.irecv, arriving_tH, peer))
+            received_tH = self._receive_buffer(receive)
+            operations.append(dist.P2POp(dist.irecv, received_tH, peer))
         if send is not None:
-            leaving_tH = self._passed_on(send) if towards_next else self._input_gradient.pop(send)
-            operations.append(dist.P2POp(dist.isend, leaving_tH, peer))
-        # One work for each operation on gloo, a single one for the batch on NCCL.
+            sent_tH = self._take_output(send) if towards_next else self._input_gradient.pop(send)
+            operations.append(dist.P2POp(dist.isend, sent_tH, peer))
+        # gloo returns one work for each operation, NCCL a single one for all.
         works = dist.batch_isend_irecv(operations)
         if receive is not None:
             works[0].wait()
-            self._keep(receive, arriving_tH, towards_next=towards_next)
-            # The peer received everything before it sent this: else v micro-batches would pile up here.
+            self._store(receive, received_tH, towards_next=towards_next)
+            # The peer received all earlier sends before it sent this. Without their release the outputs of
+            # all micro-batches would stay here.
             self._release(peer)
         if send is not None:
-            self._parked.append((peer, works[-1], leaving_tH))
+            self._unsent.append((peer, works[-1], sent_tH))
 
-    def _passed_on(self, micro_batch: int) -> Tensor:
-        """Give what goes to the next stage; it stays here if a backward will begin from it."""
+    def _take_output(self, micro_batch: int) -> Tensor:
+        """Return a micro-batch's output for the next stage; keep it if a backward will start from it."""
         output = self._output[micro_batch]
-        assert output is not None, "each is passed on once"
+        assert output is not None, "an output is sent once"
         if not output.requires_grad:
             # A first stage whose parameters are all frozen has no backward.
             self._output[micro_batch] = None
-            if self._kept:
-                self._kept.release(micro_batch)
+            if self._saved:
+                self._saved.release(micro_batch)
         return output.detach()
 
     def drain(self) -> None:
-        for peer in {peer for peer, _, _ in self._parked}:
+        for peer in {peer for peer, _, _ in self._unsent}:
             self._release(peer)
 
     def _release(self, peer: int) -> None:
-        for _, work, _ in (parked for parked in self._parked if parked[0] == peer):
+        for _, work, _ in (one for one in self._unsent if one[0] == peer):
             work.wait()
-        self._parked = [parked for parked in self._parked if parked[0] != peer]
+        self._unsent = [one for one in self._unsent if one[0] != peer]
 
-    def _travelling(self, micro_batch: int | None) -> int | None:
-        """Give the micro-batch unless it has no sequences."""
+    def _unless_empty(self, micro_batch: int | None) -> int | None:
         return None if micro_batch is None or self._micro_batches[micro_batch] is None else micro_batch
 
-    def _empty(self, micro_batch: int) -> Tensor:
+    def _receive_buffer(self, micro_batch: int) -> Tensor:
         packed = self._micro_batches[micro_batch]
-        assert packed is not None, "a micro-batch without sequences does not travel"
+        assert packed is not None, "an empty micro-batch is not sent"
         shape = self._stage.hidden_shape(packed)
         return torch.empty(shape, dtype=self._stage.dtype, device=self._stage.device)
 
-    def _keep(self, micro_batch: int, arrived_tH: Tensor, *, towards_next: bool) -> None:
+    def _store(self, micro_batch: int, received_tH: Tensor, *, towards_next: bool) -> None:
         if towards_next:
-            self._output_gradient[micro_batch] = arrived_tH
+            self._output_gradient[micro_batch] = received_tH
         else:
-            self._input[micro_batch] = arrived_tH.requires_grad_()
+            self._input[micro_batch] = received_tH.requires_grad_()

@@ -1,47 +1,41 @@
-"""Runs an instruction list without its backward half, for a loss that nothing is learnt from.
+"""Runs the forward half of a rank's instruction list, for a loss without an update.
 
 Legend: t tokens of this rank, H hidden.
 """
-
-from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis._core import Backward, Exchange, Forward
+from hydraulis._core import Exchange, Forward
 from hydraulis.data.collate import PackedMicroBatch
+from hydraulis.runtime.pipeline.rank_work import RankWork
 from hydraulis.runtime.pipeline.stage import Stage
 
 
-def execute_forward(
-    instructions: Sequence[Forward | Backward | Exchange],
-    stage: Stage,
-    micro_batches: Sequence[PackedMicroBatch | None],
-    denominator: int,
-) -> float:
-    """Run the forwards of a rank's list, and the exchanges as far as they carry activations.
+def run_forward(work: RankWork) -> list[Tensor]:
+    """Run the forwards of a rank, and the exchanges of activations.
 
-    In that order no rank waits for one that comes later in the pipeline but to take what it is sent, so the
-    lists finish as they did.
+    A rank then waits for a later stage only until that stage has received its activations, so the lists
+    finish as they do in training.
 
     Args:
-        instructions: of this rank.
-        stage: of this rank.
-        micro_batches: by their numbers in the list; None for one without sequences, of which nothing is done.
-        denominator: target tokens of the whole batch.
+        work: This rank's part of the plan.
 
     Returns:
-        This rank's share of the batch's mean loss; 0 but on a last stage.
+        The terms of the batch's mean loss on a last stage, one for each micro-batch; none on other ranks.
     """
+    if work.stage is None:
+        return []
+    stage, micro_batches = work.stage, work.collate()
     losses = []
     inputs: dict[int, Tensor] = {}
     outputs: dict[int, Tensor] = {}
     sent: tuple[dist.Work, Tensor] | None = None
-    for instruction in instructions:
+    for instruction in work.instructions:
         match instruction:
             case Forward(micro_batch) if (packed := micro_batches[micro_batch]) is not None:
-                output = _forward(stage, inputs.pop(micro_batch, None), packed, denominator)
+                output = _forward(stage, inputs.pop(micro_batch, None), packed, work.denominator)
                 if stage.is_last:
                     losses.append(output)
                 else:
@@ -51,12 +45,11 @@ def execute_forward(
             ) is not None:
                 inputs[received] = _receive(stage, packed, peer)
             case Exchange(peer, next=True, send=int(leaving)) if leaving in outputs:
-                # One at a time: a send is done when the peer has received.
+                # One at a time: a send completes when the peer has received.
                 _wait(sent)
                 sent = _send(outputs.pop(leaving), peer)
     _wait(sent)
-    # Only now: on CUDA it waits for the device.
-    return sum((loss.item() for loss in losses), 0.0)
+    return losses
 
 
 def _forward(stage: Stage, input_tH: Tensor | None, batch: PackedMicroBatch, denominator: int) -> Tensor:
@@ -65,13 +58,13 @@ def _forward(stage: Stage, input_tH: Tensor | None, batch: PackedMicroBatch, den
 
 
 def _receive(stage: Stage, batch: PackedMicroBatch, peer: int) -> Tensor:
-    arriving_tH = torch.empty(stage.hidden_shape(batch), dtype=stage.dtype, device=stage.device)
-    dist.batch_isend_irecv([dist.P2POp(dist.irecv, arriving_tH, peer)])[0].wait()
-    return arriving_tH
+    received_tH = torch.empty(stage.hidden_shape(batch), dtype=stage.dtype, device=stage.device)
+    dist.batch_isend_irecv([dist.P2POp(dist.irecv, received_tH, peer)])[0].wait()
+    return received_tH
 
 
-def _send(leaving_tH: Tensor, peer: int) -> tuple[dist.Work, Tensor]:
-    return dist.batch_isend_irecv([dist.P2POp(dist.isend, leaving_tH, peer)])[0], leaving_tH
+def _send(sent_tH: Tensor, peer: int) -> tuple[dist.Work, Tensor]:
+    return dist.batch_isend_irecv([dist.P2POp(dist.isend, sent_tH, peer)])[0], sent_tH
 
 
 def _wait(sent: tuple[dist.Work, Tensor] | None) -> None:

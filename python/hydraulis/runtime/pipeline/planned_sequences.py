@@ -1,7 +1,7 @@
-"""Reads the sequences that a plan gives this rank, and compares each with what the plan counts.
+"""Reads the sequences of this rank's micro-batches, and compares their lengths and targets with the plan's.
 
-A rank that stopped at a sequence it cannot read would leave the others in the middle of an iteration. So
-zeros stand in for it, the iteration goes on in step, and afterwards every rank raises the same error.
+A rank that stopped at an unreadable sequence would leave the other ranks waiting in the middle of a step. So
+zeros take the sequence's place, the step goes on, and afterwards every rank raises the same error.
 """
 
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from hydraulis.runtime.ranks.every_rank import raise_everywhere
 
 
 class PlannedSequences:
-    """The sequences of one plan, as this rank reads them.
+    """The sequences of one plan.
 
     Args:
-        plan: counts the tokens and the targets of each sequence.
-        read: gives the tokens of a sequence of the batch, by its id.
-        vocab_size: of the model; the tokens are below it.
+        plan: The plan, with the lengths and the number of targets of each sequence.
+        read: Reader of a sequence's tokens, by its id in the batch.
+        vocab_size: Vocabulary size of the model, above every token.
     """
 
     def __init__(self, plan: Plan, read: Callable[[int], SequenceTokens], vocab_size: int) -> None:
@@ -30,7 +30,7 @@ class PlannedSequences:
         self._error: HydraulisError | None = None
 
     def __call__(self, sequence: int) -> SequenceTokens:
-        """Read a sequence; give zeros in its place if that fails, or if it is not what the plan counts."""
+        """Read a sequence; return zeros if reading fails or the sequence does not match the plan."""
         try:
             tokens = self._read(sequence)
             self._check(sequence, tokens)
@@ -40,12 +40,12 @@ class PlannedSequences:
         return tokens
 
     def check(self) -> None:
-        """Refuse the batch if any rank could not read one of its sequences. Collective.
+        """Refuse the batch on every rank if one rank could not read one of its sequences. Collective.
 
         Raises:
-            InvalidInputError: A sequence has another number of tokens or targets than the plan counts (code
-                `plan_mismatch`), or a token outside the vocabulary (`token_out_of_range`); on every rank.
-            HydraulisError: what reading raised; on every rank.
+            InvalidInputError: A sequence's number of tokens or of targets differs from the plan's (code
+                `plan_mismatch`), or a token is outside the vocabulary (`token_out_of_range`).
+            HydraulisError: The reader's error.
         """
         raise_everywhere(self._error)
 
@@ -53,16 +53,15 @@ class PlannedSequences:
         if len(read) != self._lengths[sequence]:
             message = (
                 f"sequence {sequence} has {len(read)} tokens and the plan counts {self._lengths[sequence]}; "
-                "give Planner.plan the lengths of the sequences that are read"
+                "give Planner.plan the lengths of the same sequences"
             )
             raise InvalidInputError(message, code="plan_mismatch")
         targets = count_targets(read)
-        # Else the loss would be divided by another number than that of the targets that enter it.
+        # The plan's number of targets is the denominator of the loss.
         if targets != self._targets[sequence]:
             message = (
-                f"sequence {sequence} has {targets} targets among its {len(read)} tokens and the plan counts "
-                f"{self._targets[sequence]}; give Planner.plan the target counts of the sequences that are "
-                "read"
+                f"sequence {sequence} has {targets} targets among its {len(read)} tokens and the plan "
+                f"counts {self._targets[sequence]}; give Planner.plan the target counts of the same sequences"
             )
             raise InvalidInputError(message, code="plan_mismatch")
         tokens = plain_tokens(read)

@@ -1,4 +1,4 @@
-"""What a rank computes at one position: a cut and split decoder over the flat buffers.
+"""The module of one pipeline stage: a decoder cut to the stage, split over tensor ranks, on the local shard.
 
 Legend: T tokens of this context rank, t = T/tp tokens of this rank, H hidden, v vocabulary rows of this rank.
 """
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from hydraulis._core import HeldSlice, Position, held_slices
 from hydraulis.config.kinds import AttentionKind, ContextKind
-from hydraulis.config.model import ModelConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.model.decoder import Decoder
@@ -22,17 +21,16 @@ from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.pipeline import cut_stage
 from hydraulis.parallel.tensor import apply_tensor_parallel, split_range
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
-from hydraulis.runtime.state.buffers import StrategyBuffers
-from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.local_shard import LocalShard
 
 
 @dataclass(frozen=True, slots=True)
 class StageKinds:
-    """How a stage computes where its scheme leaves that open.
+    """Kinds of a stage that its scheme leaves open.
 
     Attributes:
-        context: the kind of the replica's context parallelism; None if it has none.
-        attention: the kernel.
+        context: Kind of the replica's context parallelism; None without context parallelism.
+        attention: Kind of the attention kernel.
     """
 
     context: ContextKind | None
@@ -42,57 +40,56 @@ class StageKinds:
 class Stage:
     """The module of one position on one rank.
 
-    Its parameters are views of the buffers, so it is built once and computes with whatever the buffers hold.
+    Its parameters are views of the local shard, so it is built once and computes with the shard's values.
 
     Attributes:
-        module: the part of a decoder that it is.
-        held: its parameters, by their index in the core's table.
+        module: The stage's part of the decoder.
+        trained: The stage's trained parameters, by their index in the core's table.
 
     Args:
-        parameters: of the model.
-        position: in a replica.
-        kinds: of context parallelism and of attention.
-        rank: of this process, which with the position fixes its tensor and its context group.
-        groups: where these have been ensured.
-        buffers: large enough for the position; those of frozen parameters, if any, stand last.
+        position: Position of this rank in a replica.
+        kinds: Kinds of context parallelism and of attention.
+        rank: This process's rank, which with the position decides its tensor and its context group.
+        groups: Process groups, among which those two were ensured.
+        local_shard: Local shard, large enough for the position.
     """
 
     def __init__(
         self,
-        parameters: ModelParameters,
         position: Position,
         kinds: StageKinds,
         rank: int,
         groups: ProcessGroups,
-        *buffers: StrategyBuffers,
+        local_shard: LocalShard,
     ) -> None:
+        parameters = local_shard.parameters
         scheme, config = position.scheme, parameters.config
-        slices = [(part, held) for part in buffers for held in held_slices(part.parameters.table, position)]
+        slices = held_slices(parameters.table, position)
         self.is_first = position.stage == 0
         self.is_last = position.stage == scheme.pp - 1
         self.hidden_size = config.hidden_size
-        self.dtype = buffers[0].parameter.dtype
-        self.device = buffers[0].parameter.device
+        self.dtype = local_shard.parameter.dtype
+        self.device = local_shard.parameter.device
         self._attention = kinds.attention
         self._tp, self._padding_multiple = scheme.tp, scheme.tp * scheme.cp
         group = groups.get(position.tensor_group(rank))
         context_group = groups.get(position.context_group(rank))
         self._context = None
         if context_group is not None:
-            assert kinds.context is not None  # profiles and plans are read only so
+            assert kinds.context is not None, "a profile states the kind of every scheme with context ranks"
             self._context = ContextParallel(kinds.context, context_group)
         rows = split_range(config.vocab_size, scheme.tp, position.tensor_slice)
         self._vocabulary = VocabularyShare(config.vocab_size, rows.start, group)
         with torch.device("meta"):
             self.module = Decoder(config)
-        layers = _layers([part.parameters.names[held.parameter] for part, held in slices])
+        layers = _layers([parameters.names[piece.parameter] for piece in slices])
         cut_stage(self.module, layers, first=self.is_first, last=self.is_last)
-        self.held = _bind(self.module, config, slices)
+        self.trained = _bind(self.module, local_shard, slices)
         apply_tensor_parallel(self.module, group, position.tensor_slice, scheme.tp)
         apply_checkpointing(self.module, scheme.checkpointing)
 
-    def blocks(self) -> Iterator[tuple[int, nn.Module]]:
-        """Give each block's number and the module that its forward begins with, in the order of forward."""
+    def layer_groups(self) -> Iterator[tuple[int, nn.Module]]:
+        """Yield each layer group's number and first module, in the order of forward."""
         if self.module.embed_tokens is not None:
             yield 0, self.module.embed_tokens
         for name, layer in self.module.layers.items():
@@ -100,13 +97,10 @@ class Stage:
         if self.module.norm is not None:
             yield self.module.config.num_hidden_layers + 1, self.module.norm
 
-    def collate(self, documents: Sequence[SequenceTokens]) -> PackedMicroBatch:
-        """Pack documents into a micro-batch that the scheme can share out, and take this rank's part.
-
-        It lies on the stage's device.
-        """
+    def collate(self, sequences: Sequence[SequenceTokens]) -> PackedMicroBatch:
+        """Pack sequences into a micro-batch padded for the scheme; return this rank's part on its device."""
         return collate(
-            documents,
+            sequences,
             multiple=self._padding_multiple,
             shared=self._context,
             device=self.device,
@@ -117,12 +111,12 @@ class Stage:
         """Run the stage on one micro-batch.
 
         Args:
-            input_tH: what the previous stage sent; None on the first.
-            micro_batch: as `collate` gives it.
-            denominator: target tokens of the whole global batch.
+            input_tH: Output of the previous stage; None on the first stage.
+            micro_batch: Micro-batch from `collate`.
+            denominator: Number of target tokens of the whole global batch.
 
         Returns:
-            hidden_tH for the next stage, or on the last one the micro-batch's share of the loss.
+            hidden_tH for the next stage; on the last stage the micro-batch's term of the batch's mean loss.
         """
         x = micro_batch.token_t if input_tH is None else input_tH
         hidden_tH: Tensor = self.module(x, micro_batch.sequences)
@@ -134,7 +128,7 @@ class Stage:
         )
 
     def hidden_shape(self, micro_batch: PackedMicroBatch) -> tuple[int, int]:
-        """Give the shape [t, H] of what enters or leaves this stage for a micro-batch."""
+        """Return the shape [t, H] of a micro-batch's input and output of this stage."""
         return len(micro_batch.token_t) // self._tp, self.hidden_size
 
 
@@ -143,23 +137,28 @@ def _layers(names: list[str]) -> range:
     return range(min(indices), max(indices) + 1)
 
 
-def _bind(
-    module: Decoder, config: ModelConfig, slices: list[tuple[StrategyBuffers, HeldSlice]]
-) -> dict[int, nn.Parameter]:
-    """Replace every parameter of the module by a view of the buffers; both ends of tied weights share one."""
-    bound = {}
-    for part, held in slices:
-        parameters = part.parameters
-        name = parameters.names[held.parameter]
-        place = slice(held.offset, held.offset + held.elements)
-        view = parameters.view(part.parameter[place], name)
-        parameter = nn.Parameter(view, requires_grad=parameters.trained)
-        if parameters.trained:
-            parameter.grad_dtype = part.gradient.dtype
-            parameter.grad = parameters.view(part.gradient[place], name)
-        bound[name] = parameter
+def _bind(module: Decoder, local_shard: LocalShard, slices: list[HeldSlice]) -> dict[int, nn.Parameter]:
+    """Replace the module's parameters by views of the local shard; return the trained ones by table index.
+
+    Both ends of tied embeddings share one parameter.
+    """
+    parameters = local_shard.parameters
+    bound = {piece.parameter: _view(local_shard, piece) for piece in slices}
+    by_name = {parameters.names[index]: parameter for index, parameter in bound.items()}
     for name, _ in list(module.named_parameters(remove_duplicate=False)):
         owner, _, leaf = name.rpartition(".")
-        setattr(module.get_submodule(owner), leaf, bound[master_parameter_name(name, config)])
-    trained = [(part, held) for part, held in slices if part.parameters.trained]
-    return {held.parameter: bound[part.parameters.names[held.parameter]] for part, held in trained}
+        setattr(module.get_submodule(owner), leaf, by_name[master_parameter_name(name, parameters.config)])
+    return {index: parameter for index, parameter in bound.items() if parameters.trained[index]}
+
+
+def _view(local_shard: LocalShard, piece: HeldSlice) -> nn.Parameter:
+    """Make a parameter over the local shard; the gradient of a trained one is a view too."""
+    parameters, name = local_shard.parameters, local_shard.parameters.names[piece.parameter]
+    elements = slice(piece.offset, piece.offset + piece.elements)
+    trained = parameters.trained[piece.parameter]
+    values = parameters.view(local_shard.parameter[elements], name)
+    parameter = nn.Parameter(values, requires_grad=trained)
+    if trained:
+        parameter.grad_dtype = local_shard.gradient.dtype
+        parameter.grad = parameters.view(local_shard.gradient[elements], name)
+    return parameter

@@ -1,11 +1,10 @@
-"""What an iteration's time goes to on one rank: computations one by one, and transfers.
+"""Timers of one rank: each computation of a step, and the time that goes to communication alone.
 
-On the CPU a computation's time is CPU time of its thread, less what that spends on transfers in between.
-Waiting for another rank takes none, so times hold when ranks share cores; what the threads take on which gloo
-exchanges with the tensor and context ranks is not in it (docs/cost-model.md, "The clock"). On CUDA the host
-runs ahead of the device, and events in the stream of computation say when the device came to them; what a
-computation waited for transfers is left out of its time, what it waited for the tensor and context ranks that
-it meets is not.
+On the CPU a computation's time is the CPU time of its thread, without the transfers that the thread runs in
+between. Waiting for another rank takes no CPU time, so times hold when ranks share cores; the threads on
+which gloo exchanges with tensor and context ranks are not included (docs/cost-model.md, "The clock"). On CUDA
+the host runs ahead of the device, so times are those between events in the stream of computation. They
+exclude the computation's waits for transfers, and include its waits for tensor and context ranks.
 """
 
 import time
@@ -18,56 +17,52 @@ import torch
 
 
 @dataclass(frozen=True, slots=True)
-class IterationTimes:
-    """The times of one rank in one iteration.
+class StepTimes:
+    """Times of one rank in one step.
 
     Attributes:
-        computed_ms: of each computation, in running order.
-        transferred_ms: that was nothing but transfers: on the CPU on the wall, waiting, packing and adding up
-            together; on CUDA what computation waited for them.
+        computed_ms: Time of each computation, in running order.
+        transferred_ms: Time in which the rank only transferred: on the CPU the wall time of waiting, packing
+            and adding up; on CUDA the time that computation waited for transfers.
     """
 
     computed_ms: list[float] = field(default_factory=list)
     transferred_ms: float = 0.0
 
 
-class IterationClock(ABC):
-    """Takes the times of one iteration after another."""
+class StepTimers(ABC):
+    """Takes the times of one step after another."""
 
     @abstractmethod
     def computing(self) -> AbstractContextManager[None]:
-        """Time a computation for as long as the context lasts."""
+        """Time a computation while the context lasts."""
 
     @abstractmethod
     def transferring(self) -> AbstractContextManager[None]:
-        """Time what is nothing but transfers for as long as the context lasts."""
+        """Time transfers while the context lasts."""
 
     @abstractmethod
-    def read(self) -> IterationTimes:
-        """Give the times since the last reading, and forget them; on CUDA it waits for the device."""
+    def read(self) -> StepTimes:
+        """Return the times since the last reading and reset the timers; on CUDA this waits for the device."""
 
 
-def iteration_clock(device: torch.device) -> IterationClock:
-    """Make the clock of a rank that computes on this device.
-
-    Args:
-        device: of the rank.
-    """
-    return CudaClock() if device.type == "cuda" else CpuClock()
+def step_timers(device: torch.device) -> StepTimers:
+    """Create the timers of a rank that computes on this device."""
+    return CudaTimers() if device.type == "cuda" else CpuTimers()
 
 
-class CpuClock(IterationClock):
-    """CPU time of computations, and the wall's time of transfers."""
+class CpuTimers(StepTimers):
+    """CPU time of computations, and wall time of transfers."""
 
     def __init__(self) -> None:
         self._computed_ms: list[float] = []
         self._transferred_s = 0.0
-        # Of the thread's CPU time: packing and adding up.
+        # CPU time of the thread for packing and adding up.
         self._transferring_s = 0.0
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Time a computation by CPU time of its thread, transfers in between left out."""
+        """Time a computation by the CPU time of its thread, without transfers in between."""
         start, transferring_s = time.thread_time(), self._transferring_s
         yield
         took_s = time.thread_time() - start - (self._transferring_s - transferring_s)
@@ -75,7 +70,7 @@ class CpuClock(IterationClock):
 
     @contextmanager
     def transferring(self) -> Iterator[None]:
-        """Time transfers on the wall."""
+        """Time transfers by the wall clock."""
         start, thread_start = time.perf_counter(), time.thread_time()
         try:
             yield
@@ -83,51 +78,51 @@ class CpuClock(IterationClock):
             self._transferred_s += time.perf_counter() - start
             self._transferring_s += time.thread_time() - thread_start
 
-    def read(self) -> IterationTimes:
-        """Give the times since the last reading, and forget them."""
-        times = IterationTimes(self._computed_ms, 1e3 * self._transferred_s)
+    def read(self) -> StepTimes:
+        """Return the times since the last reading and reset the timers."""
+        times = StepTimes(self._computed_ms, 1e3 * self._transferred_s)
         self._computed_ms, self._transferred_s = [], 0.0
         return times
 
 
-class CudaClock(IterationClock):
-    """Pairs of events in the stream of computation, as far apart as the device says once it is past them."""
+class CudaTimers(StepTimers):
+    """Pairs of events in the stream of computation, read once the device has passed them."""
 
     def __init__(self) -> None:
-        # A computation, and how many transfers there were before it and after it.
-        self._computed: list[tuple[_Lap, int, int]] = []
-        self._transferred: list[_Lap] = []
+        # A computation, and the number of transfers before it and after it.
+        self._computed: list[tuple[_EventPair, int, int]] = []
+        self._transferred: list[_EventPair] = []
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Time a computation by what the device does between its ends."""
-        before, lap = len(self._transferred), _Lap()
+        """Time a computation between two events on the device."""
+        before, pair = len(self._transferred), _EventPair()
         yield
-        lap.end()
-        self._computed.append((lap, before, len(self._transferred)))
+        pair.end()
+        self._computed.append((pair, before, len(self._transferred)))
 
     @contextmanager
     def transferring(self) -> Iterator[None]:
-        """Time what the stream of computation waits in between."""
-        lap = _Lap()
+        """Time the waits of the stream of computation."""
+        pair = _EventPair()
         try:
             yield
         finally:
-            lap.end()
-            self._transferred.append(lap)
+            pair.end()
+            self._transferred.append(pair)
 
-    def read(self) -> IterationTimes:
-        """Wait for the device, give the times since the last reading, and forget them."""
-        transferred = [lap.ms() for lap in self._transferred]
-        times = IterationTimes(
-            [lap.ms() - sum(transferred[first:last]) for lap, first, last in self._computed],
+    def read(self) -> StepTimes:
+        """Wait for the device, return the times since the last reading, and reset the timers."""
+        transferred = [pair.ms() for pair in self._transferred]
+        times = StepTimes(
+            [pair.ms() - sum(transferred[first:last]) for pair, first, last in self._computed],
             sum(transferred),
         )
         self._computed, self._transferred = [], []
         return times
 
 
-class _Lap:
+class _EventPair:
     """Two events in the current stream."""
 
     def __init__(self) -> None:

@@ -6,16 +6,18 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from hydraulis._core import Plan
+
 
 class PlannedStep(NamedTuple):
     """A batch's plan and its planning time.
 
     Attributes:
-        text: The plan as JSON.
+        plan: The plan.
         plan_ms: Wall time of planning, in milliseconds.
     """
 
-    text: str
+    plan: Plan
     plan_ms: float
 
 
@@ -32,6 +34,7 @@ class PlansAhead:
         steps: Steps that will be taken, in this order.
 
     Attributes:
+        plan_ms: Planning time of the last taken step, in milliseconds; 0 on ranks that take none.
         waited_ms: Wall time spent waiting for the plan of the last taken step, in milliseconds.
     """
 
@@ -40,7 +43,7 @@ class PlansAhead:
         self._steps = steps
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="planner")
         self._ahead: dict[int, Future[PlannedStep]] = {}
-        self.waited_ms = self._settled_ms = 0.0
+        self.plan_ms = self.waited_ms = self._settled_ms = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -57,7 +60,7 @@ class PlansAhead:
         wait(self._ahead.values())
         self._settled_ms = 1e3 * (time.perf_counter() - start)
 
-    def take(self, step: int) -> PlannedStep:
+    def take(self, step: int) -> Plan:
         """Return the plan of a step, and start planning the next one.
 
         Raises:
@@ -66,11 +69,11 @@ class PlansAhead:
         start = time.perf_counter()
         if step not in self._ahead:
             self._begin(step)
-        planned = self._ahead.pop(step).result()
+        plan, self.plan_ms = self._ahead.pop(step).result()
         self.waited_ms = 1e3 * (time.perf_counter() - start) + self._settled_ms
         if step + 1 in self._steps:
             self._begin(step + 1)
-        return planned
+        return plan
 
     def _begin(self, step: int) -> None:
         future: Future[PlannedStep] = Future()

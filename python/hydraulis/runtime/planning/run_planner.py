@@ -13,7 +13,7 @@ from hydraulis.errors import InfeasibleError
 from hydraulis.planner.compare import homogeneous_strategies
 from hydraulis.planner.profile import resolve_link_rates
 from hydraulis.runtime.planning.recalibration import Recalibration
-from hydraulis.runtime.state.buffers import StrategyBuffers
+from hydraulis.runtime.state.local_shard import LocalShard
 
 # A smaller relative change of a factor does not justify rebuilding the planner and its tables.
 _NOTED_CHANGE = 0.01
@@ -138,7 +138,7 @@ class RunPlanner:
 
 
 def run_link(
-    config: PlannerConfig, profile: CostProfile, cluster: Cluster, buffers: StrategyBuffers
+    config: PlannerConfig, profile: CostProfile, cluster: Cluster, local_shard: LocalShard
 ) -> Link | None:
     """Return the links used to predict a run's transfers; None if configuration and profile have none.
 
@@ -146,16 +146,16 @@ def run_link(
         config: The planner's configuration.
         profile: Cost profile, whose measured links are used if the configuration selects them.
         cluster: Cluster of the run's ranks.
-        buffers: Buffers of a rank; their types give the bytes of transferred elements.
+        local_shard: Local shard of a rank; its dtypes give the bytes of transferred elements.
     """
     rates = resolve_link_rates("planner.link", config.link, profile, cluster)
     if rates is None:
         return None
     return Link(
-        buffers.parameters.table,
+        local_shard.parameters.table,
         gigabytes_per_s=rates.gigabytes_per_s,
         gpu_gigabytes_per_s=rates.gpu_gigabytes_per_s,
         message_us=rates.message_us,
-        parameter_bytes=buffers.parameter.itemsize,
-        gradient_bytes=buffers.gradient.itemsize,
+        parameter_bytes=local_shard.parameter.itemsize,
+        gradient_bytes=local_shard.gradient.itemsize,
     )

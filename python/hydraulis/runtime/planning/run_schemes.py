@@ -8,7 +8,7 @@ from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.parallel.tensor import check_tensor_degree
-from hydraulis.runtime.memory.resident import held_memory
+from hydraulis.runtime.memory.resident import resident_memory
 
 # Maximum share of a rank's memory that a scheme's resident bytes may take, to be worth measuring.
 _HELD_SHARE = 0.8
@@ -100,7 +100,7 @@ def _all_schemes(config: RunConfig, cluster: Cluster) -> Iterator[Scheme]:
         degrees += [Scheme(f"<tp{tp},cp{cp}>") for cp in _powers(node // tp) if cp > 1]
         for scheme in degrees:
             fits = scheme.pp <= config.model.num_hidden_layers
-            if fits and held_memory(config, [scheme], cluster).bytes <= room:
+            if fits and resident_memory(config, [scheme], cluster).bytes <= room:
                 yield from (scheme.under(kind) for kind in config.planner.checkpointing)
 
 

@@ -100,8 +100,9 @@ def _checkpoint_bytes(config: RunConfig) -> int:
     """Count the bytes of one checkpoint: master parameters, and moments of trained parameters."""
     narrow: torch.dtype = getattr(torch, config.train.dtype)
     wide = wide_dtype(narrow).itemsize
-    parts = [one for one in ModelParameters.parted(config.model, config.train.frozen) if one is not None]
-    return sum(part.num_elements * wide * (1 + len(MOMENTS) if part.trained else 1) for part in parts)
+    parameters = ModelParameters.from_config(config.model, config.train.frozen)
+    trained, frozen = (parameters.num_elements(trained=trained) for trained in (True, False))
+    return wide * ((1 + len(MOMENTS)) * trained + frozen)
 
 
 def _is_counted(config: RunConfig) -> bool:

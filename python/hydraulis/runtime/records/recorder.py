@@ -13,7 +13,7 @@ import numpy as np
 from hydraulis._core import Plan
 from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.planner.static import StaticComparison, StaticTotal
-from hydraulis.runtime.loop import Iteration
+from hydraulis.runtime.iteration import Iteration
 from hydraulis.runtime.memory.prediction import MemoryPrediction
 from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.metrics import (
@@ -126,15 +126,15 @@ class Recorder:
         self.directory.append(METRICS, metrics.to_json())
         self.directory.append(PLANS, iteration.plan.to_json())
         # Counting memory takes time, so these times would distort a profile.
-        outcome = iteration.outcome
-        times = None if outcome.is_counted else micro_batch_times(iteration.plan, outcome.timelines)
+        measured = iteration.result.measured
+        times = None if measured.is_counted else micro_batch_times(iteration.plan, measured.timelines)
         self.directory.append(TIMES, json.dumps(times))
         for tracker in self.trackers:
             tracker.log(metrics.step, metrics.tracked())
         if metrics.step == self.trace_step:
             timelines = {
                 PLANNED: self.planner.timeline(iteration.plan),
-                MEASURED: iteration.outcome.timelines,
+                MEASURED: measured.timelines,
             }
             self.directory.write(TRACE, chrome_trace(iteration.plan, timelines, metrics.step))
 
@@ -210,7 +210,7 @@ class Recorder:
             transfer_share=sum(metrics.transfer_ms for metrics in self._metrics) / wall_ms,
             groups_ms=sum(metrics.groups_ms for metrics in self._metrics),
             memory_bytes=max(metrics.memory_bytes for metrics in self._metrics),
-            memory=MemoryPrediction.of(self._metrics),
+            memory=MemoryPrediction.from_metrics(self._metrics),
             static=self.static.best() if self.static else None,
             static_steps=len(compared),
             static_planned_ms=sum(metrics.planned_ms for metrics in compared),

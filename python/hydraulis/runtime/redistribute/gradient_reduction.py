@@ -1,4 +1,4 @@
-"""Gradients on their way home, while backward still runs."""
+"""Gradient reduction: bucket by bucket to the owners, while backward still runs."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -6,51 +6,52 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from hydraulis._core import BucketTransfer
-from hydraulis.runtime.redistribute.bucket_exchange import BucketExchange
-from hydraulis.runtime.redistribute.staging import Staging
-from hydraulis.runtime.redistribute.staging_sizes import StagingSizes
-from hydraulis.runtime.redistribute.sum_exchanges import NUM_STAGING, SumTrades
-from hydraulis.runtime.state.buffers import StrategyBuffers
-from hydraulis.runtime.state.optimizer_shard import HomeShare
+from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroups
+from hydraulis.runtime.redistribute.staging import Staging, StagingSizes
+from hydraulis.runtime.redistribute.summed_exchanges import NUM_STAGING, SummedExchanges
+from hydraulis.runtime.state.local_shard import LocalShard
+from hydraulis.runtime.state.optimizer_shard import OptimizerShard
 
 
-class GradientDeparture:
-    """All buckets' gradients, from the last to the first: the order of backward.
+class GradientReduction:
+    """Reduces every trained bucket's gradients to their owners, from the last bucket to the first.
 
-    A bucket is started when this rank's last backward has gone through its block, and those before it are
-    started; of a bucket that this rank holds nothing of, once those before it are and `advance` is called. It
-    leaves from the gradient buffer itself, put in the order of its homes there if it does not lie so. At home
-    contributions are added in rank order in the dtype of the sums, so a run is bit-reproducible. Where there
-    are several nodes, they are added inside each of them first, by the rank that relays them, and its sums go
-    on to home, where they are added in the order of nodes.
+    That is the order of backward. A bucket starts once this rank's last backward has passed its layer group
+    and the buckets behind it have started. A bucket outside this rank's stage starts once the buckets behind
+    it have started and `advance` is called. Gradients leave from the gradient buffer, where they are first
+    put in the order of their owners. The owner adds contributions in rank order in the gradient's dtype, so a
+    run is bit-reproducible. On several nodes the rank with the owner's place in its node adds up its node's
+    contributions, and sends the sums to the owner, which adds them in the order of nodes.
 
-    What comes in is staged: two buckets' contributions to what this rank adds up, and no bucket is started
-    before there is room for it. Computation never waits for room: another rank's start may depend on it. So
-    ranks start buckets at different moments, in one order. Beside computation, on CUDA, a bucket that is next
-    lands the one before the last first, and waits for it there.
+    Received contributions of two buckets are staged, and a bucket starts only if staging is free. Computation
+    never waits for staging, because another rank's start may depend on that computation; so ranks start
+    buckets at different moments, in one order. With a side stream the next bucket first completes the one
+    before the last, and waits there.
 
     Args:
-        exchange: of all ranks, each of which has started its parameters.
-        home: this rank's share.
-        buffers: this rank's strategy buffers.
+        groups: Groups of the exchanges; every rank starts its parameter gathers there before its reductions.
+        optimizer_shard: This rank's optimizer shard, whose `gradient` receives the sums.
+        local_shard: This rank's local shard, from whose `gradient` contributions leave.
     """
 
-    def __init__(self, exchange: BucketExchange, home: HomeShare, buffers: StrategyBuffers) -> None:
-        self._exchange = exchange
-        self._home = home
-        self._buffers = buffers
-        self._inside = SumTrades(exchange.inside, home.gradient)
-        self._between = SumTrades(exchange.between, home.gradient) if exchange.between else None
-        # Those that are added up, and those that are on their way on.
-        self._relays = deque(Staging(home.gradient[:0]) for _ in range(2 * NUM_STAGING))
-        self._arriving: deque[BucketTransfer] = deque()
+    def __init__(
+        self, groups: ExchangeGroups, optimizer_shard: OptimizerShard, local_shard: LocalShard
+    ) -> None:
+        self._groups = groups
+        self._sums = optimizer_shard.gradient
+        self._contributions = local_shard.gradient
+        self._inside = SummedExchanges(groups.inside, self._sums)
+        self._between = SummedExchanges(groups.between, self._sums) if groups.between else None
+        # Sums of the node's contributions: of the buckets inside the node, and of those between nodes.
+        self._relays = deque(Staging(self._sums[:0]) for _ in range(2 * NUM_STAGING))
+        self._in_node: deque[BucketTransfer] = deque()
         self._buckets: Sequence[BucketTransfer] = ()
-        # Of each bucket, how often a gradient of its parameters is still to be added to.
+        # For each bucket, the number of accumulations that are still to come.
         self._pending: dict[int, int] = {}
-        self._left = 0
+        self._num_unstarted = 0
 
     def reserve(self, sizes: StagingSizes) -> None:
-        """Have room at once for what any strategy stages."""
+        """Allocate the staging that any strategy needs."""
         self._inside.reserve(sizes.contributions)
         if self._between is not None:
             self._between.reserve(sizes.relayed)
@@ -59,90 +60,92 @@ class GradientDeparture:
 
     @property
     def staging(self) -> list[Tensor]:
-        """The staging buffers, relays among them."""
-        relayed = (
-            [] if self._between is None else [*self._between.staging, *(one.room for one in self._relays)]
-        )
-        return [*self._inside.staging, *relayed]
+        """The staging buffers, relays included."""
+        if self._between is None:
+            return self._inside.staging
+        relays = [relay.room for relay in self._relays]
+        return [*self._inside.staging, *self._between.staging, *relays]
 
     @property
-    def room(self) -> Staging:
-        """A staging buffer that is free while no gradients are on their way."""
-        assert not self._arriving, "gradients are on their way"
-        return self._inside.room
+    def free_staging(self) -> Staging:
+        """A staging buffer, free while no gradients are in flight."""
+        assert not self._in_node, "gradients are in flight"
+        return self._inside.next_staging
 
-    def begin(self, buckets: Sequence[BucketTransfer], accumulations: Mapping[int, int]) -> None:
-        """Expect the gradients of an iteration.
+    def expect(self, buckets: Sequence[BucketTransfer], accumulations: Mapping[int, int]) -> None:
+        """Zero the sums and expect the gradients of an iteration.
 
         Args:
-            buckets: what this rank trades in each.
-            accumulations: how often the gradients of a bucket's parameters will be added to in all
-                micro-batches together; none for buckets that this rank holds nothing of.
+            buckets: This rank's exchanges of each trained bucket.
+            accumulations: Number of accumulations into each bucket's gradients over all micro-batches; a
+                bucket outside this rank's stage has no entry.
         """
-        self._home.gradient.zero_()
+        self._sums.zero_()
         self._buckets = buckets
         self._pending = dict(accumulations)
-        self._left = len(buckets)
+        self._num_unstarted = len(buckets)
 
-    def accumulated(self, number: int) -> None:
-        """Note that the gradient of one of a bucket's parameters was added to."""
-        if number in self._pending:
-            self._pending[number] -= 1
-            if self._pending[number] == 0:
-                del self._pending[number]
+    def accumulated(self, bucket: int) -> None:
+        """Note one accumulation into a bucket's gradients; start the buckets that are complete by it."""
+        if bucket in self._pending:
+            self._pending[bucket] -= 1
+            if self._pending[bucket] == 0:
+                del self._pending[bucket]
                 self.advance()
 
     def advance(self) -> None:
-        """Start the buckets that are next and ready, as far as there is room."""
-        while self._left and self._left - 1 not in self._pending:
-            if self._inside.is_full and not self._make_room():
+        """Start the next buckets as far as they are complete and staging is free."""
+        while self._num_unstarted and self._num_unstarted - 1 not in self._pending:
+            if self._inside.is_full and not self._free_staging():
                 return
-            self._start()
+            self._start_next()
 
     def finish(self) -> None:
-        """Start what is left, and wait until all gradients are at home."""
+        """Start the remaining buckets, and wait until every sum is at its owner."""
         self._pending.clear()
-        while self._left:
+        while self._num_unstarted:
             if self._inside.is_full:
-                self._land()
-            self._start()
+                self._complete_in_node()
+            self._start_next()
         while len(self._inside):
-            self._land()
+            self._complete_in_node()
         while self._between is not None and len(self._between):
-            self._land_at_home()
-        self._exchange.join()
+            self._complete_at_owner()
+        self._groups.join()
 
-    def _start(self) -> None:
-        self._left -= 1
-        bucket = self._buckets[self._left]
-        with self._exchange.beside():
-            target = self._home.gradient
+    def _start_next(self) -> None:
+        self._num_unstarted -= 1
+        bucket = self._buckets[self._num_unstarted]
+        with self._groups.on_side_stream():
+            target = self._sums
             if self._between is not None:
                 self._relays.rotate(-1)
                 target = self._relays[-1].take(bucket.relayed).zero_()
-            self._inside.start(bucket.inside, self._buffers.gradient, target)
-        self._arriving.append(bucket)
+            self._inside.start(bucket.inside, self._contributions, target)
+        self._in_node.append(bucket)
 
-    def _make_room(self) -> bool:
-        """Land the bucket that has been on its way longest, if nobody has to wait for that."""
-        if not self._exchange.is_apart:
-            is_held_up = self._between is not None and self._between.is_full and not self._between.has_arrived
-            if is_held_up or not self._inside.has_arrived:
+    def _free_staging(self) -> bool:
+        """Complete the oldest bucket in the node if that holds up no computation; return whether it did."""
+        if not self._groups.has_side_stream:
+            waits_between = (
+                self._between is not None and self._between.is_full and not self._between.has_arrived
+            )
+            if waits_between or not self._inside.has_arrived:
                 return False
-        self._land()
+        self._complete_in_node()
         return True
 
-    def _land(self) -> None:
-        """Add up the bucket that has been on its way longest, and send it on if it is not at home."""
+    def _complete_in_node(self) -> None:
+        """Add up the oldest bucket inside the node, and send the sums on if another node owns them."""
         if self._between is not None and self._between.is_full:
-            self._land_at_home()
-        bucket = self._arriving.popleft()
-        with self._exchange.beside():
-            sums = self._inside.land()
+            self._complete_at_owner()
+        bucket = self._in_node.popleft()
+        with self._groups.on_side_stream():
+            sums = self._inside.complete()
             if self._between is not None and bucket.between is not None:
-                self._between.start(bucket.between, sums, self._home.gradient)
+                self._between.start(bucket.between, sums, self._sums)
 
-    def _land_at_home(self) -> None:
+    def _complete_at_owner(self) -> None:
         assert self._between is not None
-        with self._exchange.beside():
-            self._between.land()
+        with self._groups.on_side_stream():
+            self._between.complete()

@@ -1,190 +1,230 @@
-"""Parameters on their way from home to this iteration's layout."""
+"""Parameter gather: bucket by bucket from the owners to the local shard of this iteration."""
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 from torch import Tensor
 
 from hydraulis._core import BucketTransfer, Trade
-from hydraulis.runtime.redistribute.bucket_exchange import BucketExchange
-from hydraulis.runtime.redistribute.group_exchange import GroupExchange, StartedTrade
+from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup, ExchangeGroups, StartedExchange
 from hydraulis.runtime.redistribute.segments import are_in_order, pieces, put_back, region
-from hydraulis.runtime.redistribute.staging import Staging
-from hydraulis.runtime.redistribute.staging_sizes import StagingSizes
-from hydraulis.runtime.state.buffers import StrategyBuffers
-from hydraulis.runtime.state.optimizer_shard import HomeShare
+from hydraulis.runtime.redistribute.staging import Staging, StagingSizes
+from hydraulis.runtime.state.local_shard import LocalShard
+from hydraulis.runtime.state.optimizer_shard import OptimizerShard
+
+
+class GatheredBucket(NamedTuple):
+    """A bucket to gather.
+
+    Attributes:
+        layer_group: Layer group whose parameters the bucket has.
+        trained: Whether they are trained.
+        transfer: This rank's exchanges.
+    """
+
+    layer_group: int
+    trained: bool
+    transfer: BucketTransfer
 
 
 class _Flight(NamedTuple):
-    number: int
-    trade: Trade
-    started: StartedTrade
+    bucket: GatheredBucket
+    started: StartedExchange
 
 
-class ParameterArrival:
-    """All buckets' parameters, started before the first forward in its order, and waited for one by one.
+class _Outgoing(NamedTuple):
+    """A bucket on this rank's way out inside its node.
 
-    They arrive in the strategy's buffer itself, since what a rank holds of a bucket lies there in one piece:
-    in the order of its homes, and where that is not the one in which they stay, they are put there once they
-    are waited for. On their way out they lie in the gradient buffer, which has no other use before
-    the first backward and is about as large: a rank sends on average what it holds, and in no more bytes an
-    element. Buckets that have no room there together go as several loads, each once the one before has left
-    it; all ranks divide them alike, so that what they start is in one order over all groups. Only if a single
-    bucket has no room it takes memory of its own.
+    Attributes:
+        bucket: The bucket.
+        source: Buffer of its far segments: the master parameters, or a relay.
+        relayed: Exchange between nodes that fills the relay; None on one node.
+        staging: Memory for the packed elements.
+    """
 
-    Where there are several nodes, parameters come to each that needs them once, and are shared out inside.
-    This host waits for the first part, bucket by bucket: on the CPU that is before the first forward.
+    bucket: GatheredBucket
+    source: Tensor
+    relayed: StartedExchange | None
+    staging: Tensor
+
+
+class ParameterGather:
+    """Gathers buckets in the order of layer groups, all started before the first forward.
+
+    Parameters arrive in the local shard itself, where a bucket is one piece. They arrive in the order of
+    their owners; where that is not the order of the local shard, they are permuted once they are waited for.
+
+    Outgoing parameters are staged in the gradient buffer, which is free before the first backward and about
+    as large: a rank sends on average as many elements as it receives, of at most the gradient's width.
+    Buckets that do not fit there together go as several loads, each once the one before has left. All ranks
+    split the buckets alike, so every rank starts the same exchanges in the same order over all groups. A
+    single bucket that does not fit takes overflow memory.
+
+    On several nodes a parameter reaches each node once and is distributed inside it. This thread waits for
+    the first part, bucket by bucket: on the CPU before the first forward.
 
     Args:
-        exchange: of all ranks, used for nothing else until every parameter was started.
-        home: this rank's share.
-        buffers: this rank's strategy buffers.
-        room: gives memory to reorder parameters in, free while those are waited for that arrive in another
-            order.
+        groups: Groups of the exchanges.
+        optimizer_shard: This rank's optimizer shard, from whose `master` parameters leave.
+        local_shard: This rank's local shard, where parameters arrive.
+        free_staging: Returns memory to permute trained parameters in, free while they are waited for.
     """
 
     def __init__(
         self,
-        exchange: BucketExchange,
-        home: HomeShare,
-        buffers: StrategyBuffers,
-        room: Callable[[], Staging],
+        groups: ExchangeGroups,
+        optimizer_shard: OptimizerShard,
+        local_shard: LocalShard,
+        free_staging: Callable[[], Staging],
     ) -> None:
-        self._exchange = exchange
-        self._home = home
-        self._buffers = buffers
-        self._room = room
-        self._staging = buffers.gradient.view(buffers.parameter.dtype)
-        self._overflow = buffers.parameter.new_empty(0)
-        self._relaying: deque[tuple[int, StartedTrade]] = deque()
+        self._groups = groups
+        self._master = optimizer_shard.master
+        self._local_shard = local_shard
+        self._free_staging = free_staging
+        self._frozen_staging = Staging(local_shard.parameter[:0])
+        self._outgoing = local_shard.gradient.view(local_shard.parameter.dtype)
+        self._overflow = local_shard.parameter.new_empty(0)
         self._in_flight: deque[_Flight] = deque()
 
-    def reserve(self, sizes: StagingSizes) -> None:
-        """Have room at once for what any strategy sends and the gradient buffer does not hold.
+    def reserve(self, trained: StagingSizes, frozen: StagingSizes) -> None:
+        """Allocate the overflow and the staging that any strategy needs.
 
-        A rank shares out as many parameters in its node as gradients come back. Between nodes it sends its
-        share to each node at most, which is what lives on a rail, and relays as much. Of these the last that
-        finds no room in the gradient buffer leaves as much of it unused at most.
+        A rank sends as many parameters into its node as it receives gradients from there. Between nodes it
+        sends at most its shard to each node, which is what its rail owns, and relays as many. The last part
+        that does not fit into the gradient buffer leaves at most its own size unused there.
         """
-        leaving = sizes.contributions + 2 * sizes.relayed
-        missing = leaving - len(self._staging)
-        if missing > 0:
-            self._grow(min(leaving, missing + max(sizes.contributions, sizes.relayed)))
+        for sizes in (trained, frozen):
+            outgoing = sizes.contributions + 2 * sizes.relayed
+            missing = outgoing - len(self._outgoing)
+            if missing > 0:
+                self._grow_overflow(min(outgoing, missing + max(sizes.contributions, sizes.relayed)))
+        self._frozen_staging.take(min(frozen.bucket, len(self._local_shard.parameter)))
 
     @property
-    def overflow(self) -> Tensor:
-        """Room for what is on its way out and had none in the gradient buffer."""
-        return self._overflow
+    def staging(self) -> list[Tensor]:
+        """The overflow of outgoing parameters, and the memory to permute frozen ones in."""
+        return [self._overflow, self._frozen_staging.room]
 
-    def start(self, buckets: Sequence[BucketTransfer]) -> None:
-        """Start every bucket. Collective."""
-        with self._exchange.beside():
-            before: Sequence[StartedTrade] = ()
-            for load in loads([bucket.room for bucket in buckets], len(self._staging)):
-                for trade in before:
-                    trade.wait()
-                before = self._start({number: buckets[number] for number in load})
+    def start(self, buckets: Sequence[GatheredBucket]) -> None:
+        """Start every bucket, in the order of layer groups. Collective."""
+        with self._groups.on_side_stream():
+            previous: Sequence[StartedExchange] = ()
+            for load in loads([bucket.transfer.room for bucket in buckets], len(self._outgoing)):
+                for started in previous:
+                    started.wait()
+                previous = self._start_load(buckets[load.start : load.stop])
 
-    def _start(self, buckets: Mapping[int, BucketTransfer]) -> Sequence[StartedTrade]:
-        """Start a load; give the trades that bring it to where it stays."""
-        if self._exchange.between is None:
-            rooms = self._rooms([int(bucket.inside.far_counts.sum()) for bucket in buckets.values()])
-            sources = [self._home.master] * len(buckets)
-        else:
-            rooms, sources = self._relayed(self._exchange.between, buckets)
-        items = zip(buckets.items(), sources, rooms, strict=True)
-        return [
-            self._share_out(number, bucket.inside, source, room) for (number, bucket), source, room in items
-        ]
+    def is_awaited(self, layer_group: int) -> bool:
+        """Whether parameters of this layer group, or of one before it, are still to be waited for."""
+        return bool(self._in_flight) and self._in_flight[0].bucket.layer_group <= layer_group
 
-    def _share_out(self, number: int, trade: Trade, source: Tensor, room: Tensor) -> StartedTrade:
-        """Start a bucket on its way to the ranks of this node that hold it."""
-        while self._relaying and self._relaying[0][0] <= number:
-            self._relaying.popleft()[1].wait()
-        _pack(source, trade, room)
-        incoming = region(self._buffers.parameter, trade.near)
-        started = self._exchange.inside.start(room, incoming, trade.far_counts, trade.near_counts)
-        self._in_flight.append(_Flight(number, trade, started))
-        return started
-
-    def _relayed(
-        self, exchange: GroupExchange, buckets: Mapping[int, BucketTransfer]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Start buckets on their way to their relays; give the rooms of the second part, and the relays."""
-        trades = [bucket.between for bucket in buckets.values() if bucket.between is not None]
-        sizes = [int(trade.far_counts.sum()) for trade in trades]
-        relayed = [bucket.relayed for bucket in buckets.values()]
-        shared = [int(bucket.inside.far_counts.sum()) for bucket in buckets.values()]
-        rooms = self._rooms([*sizes, *relayed, *shared])
-        count = len(buckets)
-        outgoing, relays = rooms[:count], rooms[count : 2 * count]
-        for number, trade, room, relay in zip(buckets, trades, outgoing, relays, strict=True):
-            _pack(self._home.master, trade, room)
-            started = exchange.start(room, relay, trade.far_counts, trade.near_counts)
-            self._relaying.append((number, started))
-        return rooms[2 * count :], relays
-
-    def is_awaited(self, number: int) -> bool:
-        """Whether the parameters of a bucket, or of one before it, have not been waited for."""
-        return bool(self._in_flight) and self._in_flight[0].number <= number
-
-    def wait_for(self, number: int) -> None:
-        """Wait until the parameters of a bucket, and of all before it, are there."""
-        while self.is_awaited(number):
-            _, trade, started = self._in_flight.popleft()
+    def wait_for(self, layer_group: int) -> None:
+        """Wait for the parameters of this layer group and of all before it."""
+        while self.is_awaited(layer_group):
+            bucket, started = self._in_flight.popleft()
             started.wait()
-            if not are_in_order(trade.near):
-                # Not through the buffer itself: autograd would take blocks that have computed for changed.
-                put_back(self._buffers.parameter.data, trade.near, self._room())
+            segments = bucket.transfer.inside.near
+            if not are_in_order(segments):
+                staging = self._free_staging() if bucket.trained else self._frozen_staging
+                # Through `.data`: autograd would take the parameters of earlier layer groups for changed.
+                put_back(self._local_shard.parameter.data, segments, staging)
 
     def finish(self) -> None:
-        """Wait for all parameters, also those that this rank sends, and zero the gradient buffer."""
+        """Wait for all parameters, outgoing ones included, and zero the gradient buffer."""
         while self._in_flight:
-            self.wait_for(self._in_flight[-1].number)
-        self._buffers.gradient.zero_()
+            self.wait_for(self._in_flight[-1].bucket.layer_group)
+        self._local_shard.gradient.zero_()
 
-    def _rooms(self, sizes: Sequence[int]) -> list[Tensor]:
-        """Find room for so many elements of each bucket: in the gradient buffer, then in the overflow."""
+    def _start_load(self, buckets: Sequence[GatheredBucket]) -> Sequence[StartedExchange]:
+        """Start a load; return its exchanges inside the node."""
+        between = self._groups.between
+        leaving = self._from_master(buckets) if between is None else self._from_relays(between, buckets)
+        return [self._distribute(outgoing) for outgoing in leaving]
+
+    def _distribute(self, outgoing: _Outgoing) -> StartedExchange:
+        """Start a bucket from its source to the ranks of the node that need it."""
+        bucket, source, relayed, staging = outgoing
+        if relayed is not None:
+            relayed.wait()
+        exchange = bucket.transfer.inside
+        _pack(source, exchange, staging)
+        incoming = region(self._local_shard.parameter, exchange.near)
+        started = self._groups.inside.start(staging, incoming, exchange.far_counts, exchange.near_counts)
+        self._in_flight.append(_Flight(bucket, started))
+        return started
+
+    def _from_master(self, buckets: Sequence[GatheredBucket]) -> Iterator[_Outgoing]:
+        staging = self._split_staging([int(one.transfer.inside.far_counts.sum()) for one in buckets])
+        for bucket, room in zip(buckets, staging, strict=True):
+            yield _Outgoing(bucket, self._master, None, room)
+
+    def _from_relays(self, group: ExchangeGroup, buckets: Sequence[GatheredBucket]) -> list[_Outgoing]:
+        """Start every bucket of a load between nodes, from the owners to the relays."""
+        exchanges = [_between(bucket) for bucket in buckets]
+        staging = self._split_staging(
+            [
+                *(int(exchange.far_counts.sum()) for exchange in exchanges),
+                *(bucket.transfer.relayed for bucket in buckets),
+                *(int(bucket.transfer.inside.far_counts.sum()) for bucket in buckets),
+            ]
+        )
+        count = len(buckets)
+        leaving = []
+        for index, (bucket, exchange) in enumerate(zip(buckets, exchanges, strict=True)):
+            packed, relay, room = staging[index::count]
+            _pack(self._master, exchange, packed)
+            relayed = group.start(packed, relay, exchange.far_counts, exchange.near_counts)
+            leaving.append(_Outgoing(bucket, relay, relayed, room))
+        return leaving
+
+    def _split_staging(self, sizes: Sequence[int]) -> list[Tensor]:
+        """Split the gradient buffer, then the overflow, into pieces of these sizes."""
         ends = list(accumulate(sizes))
-        num_fitting = bisect_right(ends, len(self._staging))
+        num_fitting = bisect_right(ends, len(self._outgoing))
         fitting = ends[num_fitting - 1] if num_fitting else 0
         missing = sum(sizes) - fitting
-        self._grow(missing)
+        self._grow_overflow(missing)
         rest = [*sizes[num_fitting:], len(self._overflow) - missing]
         return [
-            *self._staging[:fitting].split(list(sizes[:num_fitting])),
+            *self._outgoing[:fitting].split(list(sizes[:num_fitting])),
             *self._overflow.split(rest)[:-1],
         ]
 
-    def _grow(self, elements: int) -> None:
+    def _grow_overflow(self, elements: int) -> None:
         if elements > len(self._overflow):
             self._overflow = self._overflow.new_empty(elements)
 
 
-def loads(rooms: Sequence[int], capacity: int) -> Iterator[range]:
-    """Divide buckets into runs that have room together, or are a single one.
+def loads(sizes: Sequence[int], capacity: int) -> Iterator[range]:
+    """Split buckets into loads that fit into the staging together, or are a single bucket.
 
     Args:
-        rooms: elements that each bucket takes.
-        capacity: elements that there is room for.
+        sizes: Elements that each bucket stages.
+        capacity: Elements that fit into the staging.
 
     Yields:
-        The numbers of the buckets of each run.
+        Indices of the buckets of each load.
     """
     start = taken = 0
-    for number, room in enumerate(rooms):
-        if number > start and taken + room > capacity:
-            yield range(start, number)
-            start, taken = number, 0
-        taken += room
-    if start < len(rooms):
-        yield range(start, len(rooms))
+    for index, size in enumerate(sizes):
+        if index > start and taken + size > capacity:
+            yield range(start, index)
+            start, taken = index, 0
+        taken += size
+    if start < len(sizes):
+        yield range(start, len(sizes))
 
 
-def _pack(source: Tensor, trade: Trade, room: Tensor) -> None:
-    """Copy what goes out of a buffer, by the peers that it goes to."""
-    for values, place in pieces(source, trade.far, room):
+def _between(bucket: GatheredBucket) -> Trade:
+    exchange = bucket.transfer.between
+    assert exchange is not None, "several nodes exchange between them"
+    return exchange
+
+
+def _pack(source: Tensor, exchange: Trade, staging: Tensor) -> None:
+    """Copy the outgoing elements of a buffer in the order of their receivers."""
+    for values, place in pieces(source, exchange.far, staging):
         place.copy_(values)

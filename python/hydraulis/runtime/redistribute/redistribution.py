@@ -1,142 +1,170 @@
-"""Moves parameters from home to this iteration's layout, and gradients back, while it computes.
+"""Moves parameters from their owners to the local shards, and gradients back, while the rank computes.
 
-One uneven all-to-all per bucket each way, in one order on all ranks: parameters of all buckets from the first
-to the last, then gradients from the last to the first. A rank sends only elements that the other one needs,
-the volume of a reduce-scatter and an all-gather. Parameters travel in the model's dtype, gradients in that of
-their sums.
+Each bucket is one uneven all-to-all each way. All ranks start them in one order: parameter gathers from the
+first bucket to the last, then gradient reductions from the last to the first. A rank sends an element only to
+ranks that need it, so the volume is that of a reduce-scatter and an all-gather. Parameters travel in the
+model's dtype, gradients in the dtype of their sums. Frozen parameters are gathered only when some rank's
+position changes, and have no gradients.
 
-What a stage computes waits for nothing but its own blocks: hooks on the modules of a block wait for its
-parameters before its first forward, and hooks on the parameters see when the last backward has gone through
-it. Trades of gradients start with the last forward at the earliest.
+A stage's computation waits only for its own layer groups. Two kinds of hooks see to that, and both are
+registered here (`register_hooks`): a forward pre-hook on the first module of each layer group waits for the
+group's parameters, and a hook on each trained parameter counts its gradient accumulations, so that the last
+backward through a layer group starts its gradient reduction.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from operator import attrgetter
 
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hydraulis._core import BucketTransfer, Plan, transfer
+from hydraulis._core import Cluster, Plan, Position, Scheme, transfer
 from hydraulis.runtime.pipeline.stage import Stage
-from hydraulis.runtime.pipeline.timers import IterationClock
-from hydraulis.runtime.redistribute.bucket_exchange import BucketExchange
-from hydraulis.runtime.redistribute.gradient_reduction import GradientDeparture
-from hydraulis.runtime.redistribute.parameter_gather import ParameterArrival
-from hydraulis.runtime.redistribute.staging_sizes import StagingSizes
-from hydraulis.runtime.state.buffers import StrategyBuffers
-from hydraulis.runtime.state.optimizer_shard import HomeShare
-from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.pipeline.timers import StepTimers
+from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroups
+from hydraulis.runtime.redistribute.gradient_reduction import GradientReduction
+from hydraulis.runtime.redistribute.parameter_gather import GatheredBucket, ParameterGather
+from hydraulis.runtime.redistribute.staging import StagingSizes
+from hydraulis.runtime.state.local_shard import LocalShard
+from hydraulis.runtime.state.optimizer_shard import OptimizerShard
 
 
-class Transfers:
-    """The transfers of one rank.
+class Redistribution:
+    """Parameter gathers and gradient reductions of one rank.
 
     Args:
-        parameters: of the model.
-        home: this rank's share.
-        buffers: this rank's strategy buffers.
-        exchange: of all ranks, used for these transfers alone.
-        clock: told what is nothing but transfers.
+        groups: Groups of the exchanges, used for nothing else.
+        optimizer_shard: This rank's optimizer shard.
+        local_shard: This rank's local shard.
+        timers: Timers of the time that goes to communication alone.
     """
 
     def __init__(
         self,
-        parameters: ModelParameters,
-        home: HomeShare,
-        buffers: StrategyBuffers,
-        exchange: BucketExchange,
-        clock: IterationClock,
+        groups: ExchangeGroups,
+        optimizer_shard: OptimizerShard,
+        local_shard: LocalShard,
+        timers: StepTimers,
     ) -> None:
-        self._parameters = parameters
-        self._home = home
-        self.departure = GradientDeparture(exchange, home, buffers)
-        self.arrival = ParameterArrival(exchange, home, buffers, lambda: self.departure.room)
-        self._is_apart = exchange.is_apart
-        self._clock = clock
+        self._parameters = optimizer_shard.parameters
+        self._layout = optimizer_shard.layout
+        self._reduction = GradientReduction(groups, optimizer_shard, local_shard)
+        self._gather = ParameterGather(
+            groups, optimizer_shard, local_shard, lambda: self._reduction.free_staging
+        )
+        self._has_side_stream = groups.has_side_stream
+        self._timers = timers
         self._num_micro_batches = 0
-        self._last_block = -1
-        # Of each block, since transfers began.
+        self._last_layer_group = -1
+        # Of each layer group, since the gather started.
         self._num_forwards: Counter[int] = Counter()
+        # Positions of all ranks for which the frozen parameters were gathered.
+        self._frozen_positions: list[Position | None] | None = None
 
-    def reserve(self, sizes: StagingSizes) -> None:
-        """Have room at once for what any strategy stages, so that none allocates."""
-        self.departure.reserve(sizes)
-        self.arrival.reserve(sizes)
+    def reserve(self, cluster: Cluster, schemes: Sequence[Scheme]) -> None:
+        """Allocate the staging that any strategy of these schemes needs, so that no strategy allocates."""
+        trained, frozen = (
+            StagingSizes.from_schemes(self._parameters, self._layout, cluster, schemes, trained=trained)
+            for trained in (True, False)
+        )
+        self._reduction.reserve(trained)
+        self._gather.reserve(trained, frozen)
 
     @property
     def staging(self) -> list[Tensor]:
-        """What transfers take beside the buffers."""
-        return [*self.departure.staging, self.arrival.overflow]
+        """All staging buffers."""
+        return [*self._reduction.staging, *self._gather.staging]
 
-    def prepare(self, plan: Plan) -> list[BucketTransfer]:
-        """Work out what this rank trades under a plan."""
-        return transfer(self._parameters.table, self._home.layout, plan, dist.get_rank())
-
-    def attach(self, stage: Stage) -> None:
-        """Let a stage wait for its parameters and report its gradients, whenever it computes from now on."""
-        for number, module in stage.blocks():
-            module.register_forward_pre_hook(partial(self._before_block, number))
-        for number, parameter in self._by_bucket(stage):
-            parameter.register_post_accumulate_grad_hook(partial(self._after_gradient, number))
-
-    def begin(
-        self, buckets: list[BucketTransfer], stage: Stage | None = None, num_micro_batches: int = 0
-    ) -> None:
-        """Start all parameters on their way, and expect the gradients of so many micro-batches. Collective.
+    def register_hooks(self, stage: Stage) -> None:
+        """Let a stage wait for its parameters and report its gradients whenever it computes.
 
         Args:
-            buckets: as `prepare` gives them.
-            stage: that this rank computes; None for a rank without work.
-            num_micro_batches: of its replica, those without sequences left out.
+            stage: Stage of this rank, built once.
         """
-        with self._clock.transferring():
-            self.arrival.start(buckets)
-            numbers = () if stage is None else (number for number, _ in self._by_bucket(stage))
-            accumulations = {number: count * num_micro_batches for number, count in Counter(numbers).items()}
-            self.departure.begin(buckets, accumulations)
+        for layer_group, module in stage.layer_groups():
+            module.register_forward_pre_hook(partial(self._before_forward, layer_group))
+        for layer_group, parameter in self._trained_parameters(stage):
+            parameter.register_post_accumulate_grad_hook(partial(self._after_accumulation, layer_group))
+
+    def start_parameter_gather(
+        self, plan: Plan, stage: Stage | None = None, num_micro_batches: int = 0
+    ) -> None:
+        """Start gathering all parameters, and expect the gradients of the micro-batches. Collective.
+
+        Args:
+            plan: The iteration's plan, the same on every rank.
+            stage: Stage of this rank; None for a rank without work.
+            num_micro_batches: Number of its replica's micro-batches that have sequences.
+        """
+        with self._timers.transferring():
+            buckets = self._buckets(plan)
+            self._gather.start(buckets)
+            groups = [] if stage is None else [number for number, _ in self._trained_parameters(stage)]
+            self._reduction.expect(
+                [bucket.transfer for bucket in buckets if bucket.trained],
+                {number: count * num_micro_batches for number, count in Counter(groups).items()},
+            )
         self._num_micro_batches = num_micro_batches
-        self._last_block = -1 if stage is None else max(number for number, _ in stage.blocks())
+        self._last_layer_group = -1 if stage is None else max(number for number, _ in stage.layer_groups())
         self._num_forwards.clear()
 
-    def fill(self, buckets: list[BucketTransfer]) -> None:
-        """Bring all parameters, and expect no gradients. Collective."""
-        self.arrival.start(buckets)
-        self.arrival.finish()
+    def gather_parameters(self, plan: Plan) -> None:
+        """Gather all parameters, and expect no gradients. Collective."""
+        self._gather.start(self._buckets(plan))
+        self._gather.finish()
 
-    def finish_parameters(self) -> None:
-        """Wait for every parameter of this iteration, and zero the gradients: before the first backward."""
-        with self._clock.transferring():
-            self.arrival.finish()
+    def finish_parameter_gather(self) -> None:
+        """Wait for all parameters, and zero the gradients: before the first backward."""
+        with self._timers.transferring():
+            self._gather.finish()
 
-    def finish_gradients(self) -> None:
-        """Wait until all gradients are at home. Collective; every parameter has been waited for."""
-        with self._clock.transferring():
-            self.departure.finish()
+    def finish_gradient_reduction(self) -> None:
+        """Wait until every gradient is at its owner. Collective; the parameter gather has finished."""
+        with self._timers.transferring():
+            self._reduction.finish()
 
-    def _by_bucket(self, stage: Stage) -> Iterator[tuple[int, nn.Parameter]]:
+    def forget_frozen(self) -> None:
+        """Gather frozen parameters again at the next step: the local shard was overwritten. Collective."""
+        self._frozen_positions = None
+
+    def _buckets(self, plan: Plan) -> list[GatheredBucket]:
+        """List the buckets to gather by layer group; frozen ones only if a rank has moved."""
+        transfers = transfer(self._parameters.table, self._layout, plan, dist.get_rank())
+        count = self._parameters.num_layer_groups
+        trained = [GatheredBucket(number, True, one) for number, one in enumerate(transfers[:count])]
+        positions = [plan.position(rank) for rank in range(dist.get_world_size())]
+        if positions == self._frozen_positions:
+            return trained
+        self._frozen_positions = positions
+        frozen = [GatheredBucket(number, False, one) for number, one in enumerate(transfers[count:])]
+        return sorted([*trained, *frozen], key=attrgetter("layer_group"))
+
+    def _trained_parameters(self, stage: Stage) -> Iterator[tuple[int, nn.Parameter]]:
+        """Yield each trained parameter of a stage with the number of its bucket, which is a layer group."""
         table = self._parameters.table.parameters
-        for index, parameter in stage.held.items():
+        for index, parameter in stage.trained.items():
             yield table[index].blocks[0], parameter
 
-    def _before_block(self, number: int, _module: nn.Module, _args: object) -> None:
-        if self.arrival.is_awaited(number):
-            with self._clock.transferring():
-                self.arrival.wait_for(number)
-        self._num_forwards[number] += 1
-        is_last = self._num_forwards[number] == self._num_micro_batches
-        if is_last and not self.arrival.is_awaited(self._last_block):
-            # Those that this rank has no gradients of. Not before: this rank's replica has some, whose last
-            # backward is behind this forward, and on CUDA a trade that waits takes computation's place; and
-            # parameters of blocks to come may be put in order in the room of gradients.
-            with self._departing():
-                self.departure.advance()
+    def _before_forward(self, layer_group: int, _module: nn.Module, _args: object) -> None:
+        if self._gather.is_awaited(layer_group):
+            with self._timers.transferring():
+                self._gather.wait_for(layer_group)
+        self._num_forwards[layer_group] += 1
+        is_last = self._num_forwards[layer_group] == self._num_micro_batches
+        if is_last and not self._gather.is_awaited(self._last_layer_group):
+            # Starts the buckets outside this rank's stage. Not earlier: other stages of the replica hold
+            # them, whose last backward comes after this forward, and on CUDA a waiting exchange takes
+            # multiprocessors from computation. Parameters still to be permuted may need the staging, too.
+            with self._reducing():
+                self._reduction.advance()
 
-    def _after_gradient(self, number: int, _parameter: object) -> None:
-        with self._departing():
-            self.departure.accumulated(number)
+    def _after_accumulation(self, layer_group: int, _parameter: object) -> None:
+        with self._reducing():
+            self._reduction.accumulated(layer_group)
 
-    def _departing(self) -> AbstractContextManager[None]:
-        """Time what departures hold this rank up for: beside computation, nothing."""
-        return nullcontext() if self._is_apart else self._clock.transferring()
+    def _reducing(self) -> AbstractContextManager[None]:
+        """Time the reductions that hold up this thread; on a side stream none does."""
+        return nullcontext() if self._has_side_stream else self._timers.transferring()

@@ -8,6 +8,8 @@ last gradient.
 that it may be under any scheme of the run. A stage's module is built once over views of them, so a change of
 strategy allocates nothing.
 
-**Frozen parameters** have a table, owners and buffers of their own, and no gradient. Trained parameters move
-as if the frozen ones did not exist; frozen ones move only when a rank changes its position.
+**Frozen parameters** are marked in the column `trained` of the one table. Their buckets follow the trained
+ones, so in every buffer the trained part comes first, and gradients and moments are as long as that part.
+Trained parameters move as if the frozen ones did not exist; frozen ones are gathered only when some rank
+changes its position.
 """

@@ -1,4 +1,4 @@
-"""Where the values of master parameters come from, slice by slice."""
+"""Sources of the master parameters' initial values."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,20 +11,20 @@ from hydraulis.runtime.state.parameters import ModelParameters
 
 
 class ParameterValues(Protocol):
-    """Values of every parameter of a model; a rank asks for its home share alone."""
+    """Values of every parameter of a model, of which a rank reads its optimizer shard only."""
 
     def read(self, name: str, start: int, end: int) -> Tensor:
-        """Give the canonical elements from `start` to `end` of a parameter, flat, in any float dtype."""
+        """Return the canonical elements from `start` to `end` of a parameter, flat, in any float dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class InitialValues:
-    """Values drawn by a seed: the same ones for any number of ranks.
+    """Values drawn by a seed, the same for any number of ranks.
 
     Attributes:
-        parameters: of the model.
-        seed: of the run.
-        dtype: in which they are given.
+        parameters: The model's parameters.
+        seed: Seed of the run.
+        dtype: Dtype of the values.
     """
 
     parameters: ModelParameters
@@ -32,7 +32,7 @@ class InitialValues:
     dtype: torch.dtype
 
     def read(self, name: str, start: int, end: int) -> Tensor:
-        """Draw the whole parameter, and give a part of it."""
+        """Draw the whole parameter and return a part of it."""
         shape, config = self.parameters.shapes[name], self.parameters.config
         value = initial_value(name, shape, config, self.seed, self.dtype)
         return self.parameters.canonical(value, name)[start:end]

@@ -1,4 +1,4 @@
-"""Master parameters and optimizer state: a share on every rank, which never moves."""
+"""The optimizer shard: the rank's part of master parameters, gradients and moments; it never moves."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,31 +8,41 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis._core import Cluster, Home, Scheme
+from hydraulis._core import Cluster, Home, HomeSlice, Scheme
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.model.parameters import checkpoint_name
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.ranks.streams import Landmark
-from hydraulis.runtime.state.adamw import MOMENTS, HomeAdamW, Run, Update
+from hydraulis.runtime.state.adamw import MOMENTS, DecaySpan, ShardedAdamW, Update
 from hydraulis.runtime.state.initial_values import ParameterValues
 from hydraulis.runtime.state.parameters import ModelParameters
 
+MASTER = "master"
 
-def num_home_buffers(parameters: ModelParameters) -> int:
-    """Count the buffers of a share: masters, gradients and moments; of frozen parameters masters alone."""
-    return 2 + len(MOMENTS) if parameters.trained else 1
+
+def optimizer_bytes(trained: int, frozen: int, itemsize: int) -> int:
+    """Return the bytes of an optimizer shard.
+
+    A trained element has a master parameter, a gradient and AdamW's moments; a frozen one a master parameter.
+
+    Args:
+        trained: Number of trained elements.
+        frozen: Number of frozen elements.
+        itemsize: Bytes of an element.
+    """
+    return itemsize * ((2 + len(MOMENTS)) * trained + frozen)
 
 
 @dataclass(frozen=True, slots=True)
-class HomePlace:
-    """Where home is.
+class ShardPlacement:
+    """Device of a shard, and the ranks among which the elements are distributed.
 
     Attributes:
-        device: of this rank's share.
-        cluster: of all ranks, whose nodes decide which elements live where; None for one node.
-        schemes: of the run; where what a rank holds by one of them is a part of
-            what it holds by each, its share is of that.
+        device: Device of this rank's shard.
+        cluster: All ranks, whose nodes decide which rank owns an element; None for one node.
+        schemes: Schemes of the run. Where one scheme's local shards are parts of every other scheme's, each
+            element's owner is a rank that has it in its local shard.
     """
 
     device: torch.device = CPU
@@ -40,109 +50,98 @@ class HomePlace:
     schemes: Sequence[Scheme] = ()
 
 
-class HomeShare:
-    """This rank's share of some master parameters.
+class OptimizerShard:
+    """The rank's part of the model's state, in at least float32 whatever dtype the model computes in.
 
-    Kept in at least float32 whatever the model computes in.
+    Each element has one owner. Trained parameters come first in every buffer; frozen parameters have a master
+    parameter, and neither gradient nor moments.
 
     Attributes:
-        parameters: all of them, of which every rank has a share.
-        layout: which elements of which parameter live on which rank.
-        slices: of this rank, in the order of its flat buffers.
-        master: flat master parameters.
-        gradient: flat, the sum of all contributions once they have arrived; empty if they are frozen.
+        parameters: The model's parameters.
+        layout: Owner of each element of each parameter.
+        slices: This rank's slices of the parameters, in the order of its buffers.
+        master: Flat master parameters.
+        gradient: Flat gradients of the trained parameters: the sum of all contributions once
+            `Redistribution.finish_gradient_reduction` returns.
+        optimizer: AdamW, which updates the trained master parameters from the gradient.
 
     Args:
-        parameters: to share out.
-        dtype: of the model.
-        values: gives the first ones; asked for this rank's share alone.
-        place: of the share; the CPU of one node if left out.
+        parameters: The model's parameters.
+        config: AdamW's settings.
+        dtype: Dtype of the model.
+        values: Initial values; only this rank's slices are read.
+        num_steps: Steps of the whole run, for the schedule of the learning rate.
+        placement: Device and ranks; the CPU of one node if left out.
     """
 
     def __init__(
         self,
         parameters: ModelParameters,
+        config: OptimizerConfig,
         dtype: torch.dtype,
         values: ParameterValues,
-        place: HomePlace | None = None,
+        num_steps: int,
+        placement: ShardPlacement | None = None,
     ) -> None:
+        placement = placement or ShardPlacement()
+        cluster = placement.cluster or Cluster(dist.get_world_size(), dist.get_world_size())
         self.parameters = parameters
-        place = place or HomePlace()
-        cluster = place.cluster or Cluster(dist.get_world_size(), dist.get_world_size())
-        self.layout = Home(parameters.table, cluster, place.schemes)
+        self.layout = Home(parameters.table, cluster, placement.schemes)
         self.slices = self.layout.slices(parameters.table, dist.get_rank())
-        wide = wide_dtype(dtype)
-        elements = sum(held.end - held.start for held in self.slices)
-        self.master = torch.empty(elements, dtype=wide, device=place.device)
-        for held in self.slices:
-            name = parameters.names[held.parameter]
-            own = slice(held.offset, held.offset + held.end - held.start)
-            self.master[own] = values.read(name, held.start, held.end)
-        self.gradient = torch.zeros_like(self.master if parameters.trained else self.master[:0])
+        trained, frozen = self.layout.shard_elements(parameters.table, dist.get_rank())
+        self.master = torch.empty(trained + frozen, dtype=wide_dtype(dtype), device=placement.device)
+        for piece in self.slices:
+            name = parameters.names[piece.parameter]
+            self.master[elements_of(piece)] = values.read(name, piece.start, piece.end)
+        self.gradient = torch.zeros_like(self.master[:trained])
+        spans = self._decay_spans(config.no_decay)
+        self.optimizer = ShardedAdamW(self.master[:trained], self.gradient, spans, config, num_steps)
         self._readers: list[Landmark] = []
 
-    def buffers(self) -> Mapping[str, Tensor]:
-        """Give the flat buffers that a checkpoint holds, by what they are."""
-        return {"master": self.master}
+    @property
+    def trained_slices(self) -> Sequence[HomeSlice]:
+        """The slices of trained parameters: those of the gradient and of each moment."""
+        return [piece for piece in self.slices if self.parameters.trained[piece.parameter]]
+
+    def step(self) -> Update:
+        """Update the master parameters from the gradient. Collective.
+
+        Raises:
+            HydraulisError: The gradient's norm is not finite (see `ShardedAdamW.step`).
+        """
+        self.wait_for_readers()
+        return self.optimizer.step()
+
+    def buffers(self) -> Mapping[str, tuple[Tensor, Sequence[HomeSlice]]]:
+        """Return the flat buffers of a checkpoint by name, each with the slices in it."""
+        trained = self.trained_slices
+        moments = {name: (moment, trained) for name, moment in self.optimizer.moments.items()}
+        return {MASTER: (self.master, self.slices), **moments}
 
     def read_until(self, end: Landmark) -> None:
-        """Let no step change the buffers before this point, up to which they are read beside computation."""
-        if self.parameters.trained:
-            self._readers.append(end)
+        """Keep steps from changing the buffers before this event: a side stream reads them until then."""
+        self._readers.append(end)
 
     def wait_for_readers(self) -> None:
-        """Wait for all who read the buffers beside computation: on CUDA the stream does, not the host."""
+        """Wait for every reader on a side stream: on CUDA the current stream waits, not the host."""
         for end in self._readers:
             end.wait()
         self._readers.clear()
 
-
-class HomeState(HomeShare):
-    """This rank's share of the parameters that are trained, with AdamW's moments.
-
-    Attributes:
-        optimizer: what updates the master parameters from the gradient.
-
-    Args:
-        parameters: that are trained.
-        optimizer: AdamW's settings.
-        dtype: of the model.
-        values: gives the first master parameters; asked for this rank's share alone.
-        steps: of the whole run, for the learning rate's schedule.
-        place: of the share; the CPU of one node if left out.
-    """
-
-    def __init__(
-        self,
-        parameters: ModelParameters,
-        optimizer: OptimizerConfig,
-        dtype: torch.dtype,
-        values: ParameterValues,
-        steps: int,
-        place: HomePlace | None = None,
-    ) -> None:
-        super().__init__(parameters, dtype, values, place)
-        runs = self._runs(optimizer.no_decay)
-        self.optimizer = HomeAdamW(self.master, self.gradient, runs, optimizer, steps)
-
-    def step(self) -> Update:
-        """Update the master parameters from the gradient. Collective; see `HomeAdamW.step`."""
-        self.wait_for_readers()
-        return self.optimizer.step()
-
-    def buffers(self) -> Mapping[str, Tensor]:
-        """Give the flat buffers that a checkpoint holds, by what they are."""
-        return {**super().buffers(), **self.optimizer.moments}
-
-    def _runs(self, no_decay: Sequence[str]) -> list[Run]:
-        """Join neighbouring slices that are decayed alike."""
-        runs: list[Run] = []
-        for held in self.slices:
-            name = checkpoint_name(self.parameters.names[held.parameter])
+    def _decay_spans(self, no_decay: Sequence[str]) -> list[DecaySpan]:
+        """Join neighbouring trained slices with the same weight decay."""
+        spans: list[DecaySpan] = []
+        for piece in self.trained_slices:
+            name = checkpoint_name(self.parameters.names[piece.parameter])
             decayed = not any(fnmatchcase(name, pattern) for pattern in no_decay)
-            end = held.offset + held.end - held.start
-            if runs and runs[-1].decayed == decayed:
-                runs[-1] = runs[-1]._replace(end=end)
+            end = elements_of(piece).stop
+            if spans and spans[-1].decayed == decayed:
+                spans[-1] = spans[-1]._replace(end=end)
             else:
-                runs.append(Run(held.offset, end, decayed))
-        return runs
+                spans.append(DecaySpan(piece.offset, end, decayed))
+        return spans
+
+
+def elements_of(piece: HomeSlice) -> slice:
+    """Return the elements of a slice in the shard's flat buffers."""
+    return slice(piece.offset, piece.offset + piece.end - piece.start)

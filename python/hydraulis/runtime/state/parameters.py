@@ -1,7 +1,7 @@
-"""The model's parameters as the core's layout sees them.
+"""The model's parameters as the core's layout describes them.
 
 A parameter's *canonical order* is row-major with the dim that tensor parallelism splits moved to the front,
-so that the slice of a tensor rank is an interval whatever the degree.
+so the slice of a tensor rank is an interval for every degree.
 """
 
 from bisect import bisect_left
@@ -14,7 +14,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from hydraulis._core import LayerSplit, Parameter, ParameterTable, Scheme
+from hydraulis._core import Parameter, ParameterTable, Scheme
 from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.parameters import checkpoint_name, named_rows, row_of
@@ -25,88 +25,83 @@ from hydraulis.planner.model_shape import build_layer_split
 class ModelParameters:
     """Master parameters of a model, with their shapes and their places in the core's table.
 
-    All of them, or either part where some are frozen: each part has a home, buffers and transfers of its own.
-
     Attributes:
-        config: of the model.
-        table: the parameters in bucket order; slices name them by their index in it.
-        names: by that index.
-        shapes: of the whole parameters, by name.
-        trained: whether they are; of frozen ones there is neither gradient nor optimizer state.
+        config: The model's shape.
+        table: The core's table in bucket order; slices name a parameter by its index in it.
+        names: Names of the parameters, by index.
+        trained: Whether each parameter is trained, by index; trained ones come first. A frozen parameter has
+            neither gradient nor moments.
+        shapes: Shapes of the whole parameters, by name.
     """
 
     config: ModelConfig
     table: ParameterTable
     names: tuple[str, ...]
+    trained: tuple[bool, ...]
     shapes: Mapping[str, torch.Size]
-    trained: bool
 
     @classmethod
-    def of(cls, config: ModelConfig, stage_layers: Sequence[Sequence[int]] = ()) -> Self:
-        """List the parameters of the model that `config` describes, without allocating any.
+    def from_config(
+        cls, config: ModelConfig, frozen: Sequence[str] = (), stage_layers: Sequence[Sequence[int]] = ()
+    ) -> Self:
+        """List the parameters of a model without allocating any.
 
         Args:
-            config: of the model.
-            stage_layers: as `train.stage_layers` states them.
-        """
-        return cls._of(config, _shapes_of(config), build_layer_split(config, stage_layers), trained=True)
-
-    @classmethod
-    def parted(
-        cls, config: ModelConfig, frozen: Sequence[str], stage_layers: Sequence[Sequence[int]] = ()
-    ) -> tuple[Self, Self | None]:
-        """List the parameters that are trained, and those that are frozen; None if none is.
-
-        Args:
-            config: of the model.
-            frozen: patterns of names as `model.safetensors` has them, such as `model.embed_tokens.*`; `*`
-                stands for anything.
-            stage_layers: as `train.stage_layers` states them; both parts are cut alike.
+            config: The model's shape.
+            frozen: Patterns of frozen parameters' names in `model.safetensors`, such as
+                `model.embed_tokens.*`; `*` stands for anything.
+            stage_layers: Layers of each stage, as in `train.stage_layers`.
 
         Raises:
-            InvalidInputError: a pattern names no parameter, or nothing is left to train (code
+            InvalidInputError: A pattern names no parameter, or the patterns name every parameter (code
                 `config_value`).
         """
-        whole = cls.of(config, stage_layers)
-        shapes, split = whole.shapes, whole.table.split
-        names = {name for pattern in frozen for name in _matching(pattern, shapes)}
-        if len(names) == len(shapes):
+        rows = named_rows(config)
+        frozen_names = {name for pattern in frozen for name in _matching(pattern, rows)}
+        if len(frozen_names) == len(rows):
             message = (
                 f"train.frozen = {list(frozen)} names every parameter: leave out the parameters to train"
             )
             raise InvalidInputError(message, code="config_value")
-        kept = {name: shape for name, shape in shapes.items() if name not in names}
-        rest = {name: shape for name, shape in shapes.items() if name in names}
-        trained = cls._of(config, kept, split, trained=True)
-        return trained, cls._of(config, rest, split, trained=False) if rest else None
-
-    @classmethod
-    def _of(
-        cls, config: ModelConfig, shapes: Mapping[str, torch.Size], split: LayerSplit, *, trained: bool
-    ) -> Self:
-        entries = [_entry(name, config) for name in shapes]
-        table = ParameterTable(entries, split)
-        return cls(config, table, tuple(entry.name for entry in table.parameters), shapes, trained)
+        entries = [_entry(name, config, trained=name not in frozen_names) for name in rows]
+        table = ParameterTable(entries, build_layer_split(config, stage_layers))
+        return cls(
+            config=config,
+            table=table,
+            names=tuple(entry.name for entry in table.parameters),
+            trained=tuple(entry.trained for entry in table.parameters),
+            shapes={name: torch.Size(row.shape) for name, row in rows.items()},
+        )
 
     @property
-    def num_elements(self) -> int:
-        """The elements of all of them."""
-        return sum(shape.numel() for shape in self.shapes.values())
+    def num_layer_groups(self) -> int:
+        """The number of layer groups: the embedding, each layer and the head."""
+        return self.config.num_hidden_layers + 2
 
-    def stage_elements(self, scheme: Scheme) -> list[int]:
-        """Count the elements of each stage's blocks; those of tied embeddings are the first one's."""
+    def is_trained(self, name: str) -> bool:
+        """Whether the parameter of this name is trained."""
+        return self.trained[self.names.index(name)]
+
+    def num_elements(self, *, trained: bool) -> int:
+        """Count the elements of all trained parameters, or of all frozen ones."""
+        columns = zip(self.names, self.trained, strict=True)
+        return sum(self.shapes[name].numel() for name, is_trained in columns if is_trained == trained)
+
+    def stage_elements(self, scheme: Scheme, *, trained: bool) -> list[int]:
+        """Count the trained or the frozen elements of each stage; tied embeddings count for the first."""
         ends = list(accumulate(self.table.split.stage_layers(scheme)))
         elements = [0] * scheme.pp
         for parameter in self.table.parameters:
-            stage = min(bisect_left(ends, parameter.blocks[0]), scheme.pp - 1)
-            elements[stage] += parameter.rows * parameter.row_elements
+            if parameter.trained == trained:
+                stage = min(bisect_left(ends, parameter.blocks[0]), scheme.pp - 1)
+                elements[stage] += parameter.rows * parameter.row_elements
         return elements
 
     def view(self, canonical: Tensor, name: str) -> Tensor:
-        """View canonical elements, of all or some whole rows, as the parameter or that slice of it.
+        """View canonical elements of whole rows as the parameter, or as a slice of it.
 
-        The result shares memory with `canonical`, so that it may be a module's parameter inside a flat
-        buffer; where the split dim is not the first, it is a transposed view.
+        The result shares memory with `canonical`, so it may be a module's parameter inside a flat buffer. It
+        is a transposed view where the split dim is not the first.
         """
         dim = row_of(name, self.config).split_dim or 0
         shape = self.shapes[name]
@@ -116,10 +111,6 @@ class ModelParameters:
     def canonical(self, value: Tensor, name: str) -> Tensor:
         """Flatten a whole parameter into its canonical order."""
         return value.movedim(row_of(name, self.config).split_dim or 0, 0).reshape(-1)
-
-
-def _shapes_of(config: ModelConfig) -> Mapping[str, torch.Size]:
-    return {name: torch.Size(row.shape) for name, row in named_rows(config).items()}
 
 
 def _matching(pattern: str, names: Iterable[str]) -> list[str]:
@@ -134,7 +125,7 @@ def _matching(pattern: str, names: Iterable[str]) -> list[str]:
     return matching
 
 
-def _entry(name: str, config: ModelConfig) -> Parameter:
+def _entry(name: str, config: ModelConfig, *, trained: bool) -> Parameter:
     row = row_of(name, config)
     return Parameter(
         name,
@@ -142,4 +133,5 @@ def _entry(name: str, config: ModelConfig) -> Parameter:
         row_elements=row.row_elements,
         units=row.split_units,
         blocks=row.layer_groups(config.num_hidden_layers),
+        trained=trained,
     )

@@ -1,23 +1,22 @@
-"""Whether what is to have no weight decay is there."""
+"""Check of the patterns that exclude parameters from weight decay."""
 
 from fnmatch import fnmatchcase
 
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.run import RunConfig
-from hydraulis.model.parameters import checkpoint_name
-from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.model.parameters import checkpoint_name, named_rows
 
 
 def no_decay_note(config: RunConfig) -> str:
-    """Name the patterns of `optimizer.no_decay` that match no parameter; else nothing.
+    """Name the patterns of `optimizer.no_decay` that match no parameter; return nothing if all match.
 
-    Of the default ones nothing is said: they are those of all families, and some have no biases.
+    Default patterns are not named: they serve all families, and some families have no biases.
     """
     default = OptimizerConfig().no_decay
     asked = [pattern for pattern in config.optimizer.no_decay if pattern not in default]
     if not asked:
         return ""
-    names = [checkpoint_name(name) for name in ModelParameters.of(config.model).names]
+    names = [checkpoint_name(name) for name in named_rows(config.model)]
     idle = [pattern for pattern in asked if not any(fnmatchcase(name, pattern) for name in names)]
     if not idle:
         return ""

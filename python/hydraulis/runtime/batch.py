@@ -1,0 +1,71 @@
+"""A global batch: its sequences, and its plan, which rank 0 makes for all ranks."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch.distributed as dist
+
+from hydraulis._core import Plan
+from hydraulis.data.dataset import SequenceSource
+from hydraulis.data.tokens import SequenceTokens
+from hydraulis.errors import HydraulisError
+from hydraulis.planner.batch_planner import BatchPlanner
+from hydraulis.runtime.planning.plans_ahead import PlannedStep
+from hydraulis.runtime.ranks.rank_zero import from_rank_zero
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Sequences of a data set; their ids in the batch are 0, 1, 2 and so on.
+
+    Attributes:
+        data: The data set.
+        indices: Index of each sequence in the data set, int64 [n].
+    """
+
+    data: SequenceSource
+    indices: npt.NDArray[np.int64]
+
+    def read(self, sequence: int) -> SequenceTokens:
+        """Return the tokens of a sequence, by its id in the batch."""
+        return self.data.read(int(self.indices[sequence]))
+
+    def plan(self, planner: BatchPlanner) -> PlannedStep:
+        """Plan the batch, time that, and check the plan.
+
+        Raises:
+            HydraulisError: The planner refuses the batch, or the plan breaks a promise (code `plan_broken`).
+        """
+        lengths, targets = self.data.lengths[self.indices], self.data.target_counts[self.indices]
+        start = time.perf_counter()
+        plan = planner.plan(lengths, targets)
+        plan_ms = 1e3 * (time.perf_counter() - start)
+        broken = planner.check(plan, lengths, targets)
+        if broken:
+            message = f"the plan breaks its promises, which is a defect of the planner: {'; '.join(broken)}"
+            raise HydraulisError(message, code="plan_broken")
+        return PlannedStep(plan, plan_ms)
+
+
+def plan_on_rank_zero(make: Callable[[], Plan]) -> Plan:
+    """Make a plan on rank 0, and return it on every rank. Collective.
+
+    Rank 0 keeps its plan; the other ranks parse the bytes that they receive.
+
+    Args:
+        make: Makes the plan; called on rank 0 only.
+
+    Raises:
+        HydraulisError: Making the plan failed; on every rank.
+    """
+    made: list[Plan] = []
+
+    def serialize() -> str:
+        made.append(make())
+        return made[0].to_json() if dist.get_world_size() > 1 else ""
+
+    received = from_rank_zero(serialize)
+    return made[0] if made else Plan.from_json(received)

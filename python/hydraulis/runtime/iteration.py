@@ -1,0 +1,102 @@
+"""The record of one iteration: its plan, its result and its metrics."""
+
+from dataclasses import dataclass
+
+from hydraulis._core import Plan
+from hydraulis.planner.batch_planner import BatchPlanner
+from hydraulis.runtime.records.metrics import StepMetrics
+from hydraulis.runtime.records.rank_balance import rank_balance
+from hydraulis.runtime.records.utilisation import Utilisation
+from hydraulis.runtime.step_result import StepResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iteration:
+    """One iteration of training.
+
+    Attributes:
+        plan: Plan of the batch.
+        result: Result of the step.
+        metrics: Metrics of the iteration.
+        num_dropped: Sequences without a batch, at the ends of the epochs before the next batch.
+    """
+
+    plan: Plan
+    result: StepResult
+    metrics: StepMetrics
+    num_dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WallTimes:
+    """Wall times of one iteration.
+
+    Attributes:
+        wall_ms: Time of the whole iteration.
+        plan_ms: Time of planning, on rank 0.
+        plan_wait_ms: Time that rank 0 waited for the plan.
+    """
+
+    wall_ms: float
+    plan_ms: float
+    plan_wait_ms: float
+
+
+def step_metrics(
+    step: int,
+    plan: Plan,
+    result: StepResult,
+    times: WallTimes,
+    planner: BatchPlanner,
+    utilisation: Utilisation,
+) -> StepMetrics:
+    """Compute the metrics of one iteration.
+
+    Args:
+        step: Number of the step, from 1.
+        plan: Plan of the batch.
+        result: Result of the step.
+        times: Wall times of the iteration.
+        planner: Planner that made the plan; asked on rank 0 only.
+        utilisation: Model FLOP utilisation of the run.
+    """
+    measured, balance = result.measured, rank_balance(plan, result.measured.timelines)
+    tokens, squares = int(plan.lengths.sum()), int((plan.lengths**2).sum())
+    # Only rank 0 has a planner, and measured peaks for its predictions to stand beside.
+    has_peaks = any(measured.peak_bytes)
+    return StepMetrics(
+        step=step,
+        loss=result.loss,
+        gradient_norm=result.update.gradient_norm,
+        learning_rate=result.update.learning_rate,
+        sequences=len(plan.lengths),
+        tokens=tokens,
+        longest=int(plan.lengths.max()),
+        squares=squares,
+        strategy=plan.strategy,
+        planned_ms=plan.iteration_ms,
+        lower_bound_ms=plan.lower_bound_ms,
+        measured_ms=measured.slowest_ms,
+        wall_ms=times.wall_ms,
+        plan_ms=times.plan_ms,
+        plan_wait_ms=times.plan_wait_ms,
+        transfer_ms=measured.transfer_ms,
+        groups_ms=measured.groups_ms,
+        memory_bytes=measured.memory_bytes,
+        rank_planned_bytes=(
+            planned_bytes(planner, plan) if has_peaks else (None,) * len(measured.peak_bytes)
+        ),
+        rank_peak_bytes=measured.peak_bytes,
+        tokens_per_s=1e3 * tokens / times.wall_ms,
+        mfu=utilisation.of(tokens, squares, times.wall_ms),
+        bubble=balance.bubble,
+        imbalance=balance.imbalance,
+        replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),
+        replica_measured_ms=measured.replica_ms,
+    )
+
+
+def planned_bytes(planner: BatchPlanner, plan: Plan) -> tuple[int | None, ...]:
+    """Return the predicted peak memory of each rank; None without work."""
+    by_rank = planner.rank_memory(plan)
+    return tuple(None if memory is None else round(memory.total_bytes) for memory in by_rank)

@@ -1,0 +1,55 @@
+"""A rank's part of a plan: its stage, its instructions and its micro-batches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch.distributed as dist
+
+from hydraulis._core import Backward, Exchange, Forward, Plan, Position, Replica
+from hydraulis.data.collate import PackedMicroBatch
+from hydraulis.runtime.pipeline.planned_sequences import PlannedSequences
+from hydraulis.runtime.pipeline.stage import Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankWork:
+    """The part of a plan that this rank carries out.
+
+    Attributes:
+        position: Position of this rank in its replica; None for a rank without work, as is the stage.
+        stage: Module of the position.
+        instructions: Forwards, backwards and exchanges of the rank, in order.
+        micro_batches: Sequences of each micro-batch of the replica. An empty one is neither computed nor
+            sent; its place keeps the ones around it apart in memory.
+        denominator: Number of target tokens of the whole global batch.
+        sequences: Reader of the sequences.
+    """
+
+    position: Position | None
+    stage: Stage | None
+    instructions: Sequence[Forward | Backward | Exchange]
+    micro_batches: Sequence[Sequence[int]]
+    denominator: int
+    sequences: PlannedSequences
+
+    @property
+    def num_micro_batches(self) -> int:
+        """The number of micro-batches that have sequences."""
+        return sum(map(bool, self.micro_batches))
+
+    def collate(self) -> list[PackedMicroBatch | None]:
+        """Read and pack the micro-batches; None in place of an empty one."""
+        if self.stage is None:
+            return []
+        return [
+            self.stage.collate([self.sequences(sequence) for sequence in sequences]) if sequences else None
+            for sequences in self.micro_batches
+        ]
+
+
+def own_replica(plan: Plan) -> Replica | None:
+    """Return the replica of this rank; None for a rank without work."""
+    rank = dist.get_rank()
+    if plan.position(rank) is None:
+        return None
+    return next(replica for replica in plan.replicas if rank in replica.ranks)

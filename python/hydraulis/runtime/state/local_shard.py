@@ -1,0 +1,85 @@
+"""The local shard: flat parameter and gradient buffers behind every stage that a rank may run."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from hydraulis._core import Position, Scheme, held_slices
+from hydraulis.model.tensors import wide_dtype
+from hydraulis.runtime.ranks.device import CPU
+from hydraulis.runtime.state.parameters import ModelParameters
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalShard:
+    """Parameters and gradients of the rank's stage in the current iteration.
+
+    The buffers are allocated once for the largest stage of the run, so a change of strategy allocates
+    nothing. Trained parameters come first, so a trained parameter and its gradient have the same offset.
+
+    Attributes:
+        parameters: The model's parameters.
+        parameter: Flat parameters, trained and frozen ones, in the model's dtype.
+        gradient: Flat gradients of the trained parameters, in at least float32, because bfloat16 would lose
+            small terms of long sums. Each `param.grad` of a stage is a view of it.
+    """
+
+    parameters: ModelParameters
+    parameter: Tensor
+    gradient: Tensor
+
+    @classmethod
+    def allocate(
+        cls,
+        parameters: ModelParameters,
+        schemes: Iterable[Scheme],
+        dtype: torch.dtype,
+        device: torch.device = CPU,
+    ) -> Self:
+        """Allocate the buffers for the largest stage of these schemes.
+
+        Raises:
+            InvalidInputError: A scheme has more stages than the model has layers (code
+                `scheme_model_mismatch`).
+        """
+        sizes = [largest_stage(parameters, scheme) for scheme in schemes]
+        elements, trained = (max(column) for column in zip(*sizes, strict=True))
+        return cls(
+            parameters,
+            torch.zeros(elements, dtype=dtype, device=device),
+            torch.zeros(trained, dtype=wide_dtype(dtype), device=device),
+        )
+
+
+class StageSize(NamedTuple):
+    """Size of a stage on one rank.
+
+    Attributes:
+        elements: Number of parameter elements, trained and frozen.
+        trained: Number of trained elements.
+    """
+
+    elements: int
+    trained: int
+
+
+def largest_stage(parameters: ModelParameters, scheme: Scheme) -> StageSize:
+    """Return the most elements, and the most trained elements, of any rank of a scheme.
+
+    Raises:
+        InvalidInputError: The scheme has more stages than the model has layers (code
+            `scheme_model_mismatch`).
+    """
+    # Context ranks hold the same parameters.
+    positions = [position for position in Position.all(scheme) if position.context_rank == 0]
+    sizes = [_stage_size(parameters, position) for position in positions]
+    return StageSize(*(max(column) for column in zip(*sizes, strict=True)))
+
+
+def _stage_size(parameters: ModelParameters, position: Position) -> StageSize:
+    slices = held_slices(parameters.table, position)
+    trained = sum(one.elements for one in slices if parameters.trained[one.parameter])
+    return StageSize(sum(one.elements for one in slices), trained)

@@ -1,0 +1,115 @@
+"""One training step, from plan to update. Read this file first.
+
+**A step**, in the order of `train_step`:
+
+1. `Worker.prepare` checks the plan and looks up this rank's stage, instructions and micro-batches.
+2. `Redistribution.start_parameter_gather` starts to gather the stage's parameters from their owners.
+3. `run_pipeline` runs the rank's forwards, backwards and exchanges of activations.
+4. `Redistribution.finish_gradient_reduction` waits until every gradient's sum is at its owner.
+5. `all_reduce_loss` adds up the loss, and `check_finite` refuses one that is not finite.
+6. `OptimizerShard.step` clips by the global norm and runs AdamW on this rank's shard.
+
+**The way of a gradient.** `run_pipeline` calls `torch.autograd.backward`, which accumulates into
+`param.grad`, a view of `LocalShard.gradient`. After the last backward through a layer group
+`GradientReduction.accumulated` starts the all-to-all of the group's bucket. `SummedExchanges.complete` adds
+the received contributions to `OptimizerShard.gradient`, which `ShardedAdamW.step` reads.
+
+**Hooks** exist only where communication overlaps computation. `Redistribution.register_hooks` registers both
+kinds on a stage when it is built: a forward pre-hook on each layer group waits for the group's parameters
+before its first forward, and a hook on each trained parameter notices the last backward through the group.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hydraulis._core import Plan
+from hydraulis.data.tokens import SequenceTokens
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.pipeline.executor import run_pipeline
+from hydraulis.runtime.pipeline.forward_only import run_forward
+from hydraulis.runtime.pipeline.rank_work import RankWork
+from hydraulis.runtime.ranks.every_rank import everywhere
+from hydraulis.runtime.step_result import StepResult
+from hydraulis.runtime.worker import Worker
+
+
+def train_step(worker: Worker, plan: Plan, read: Callable[[int], SequenceTokens]) -> StepResult:
+    """Gather parameters, run the pipeline, reduce gradients, and update. Collective.
+
+    Args:
+        worker: This rank's worker.
+        plan: Plan of the batch, the same on every rank.
+        read: Reader of a sequence's tokens, by its id in the batch; reads this rank's sequences only.
+
+    Raises:
+        InvalidInputError: The plan does not fit the worker (see `Worker.prepare`) or the sequences (see
+            `PlannedSequences.check`); on every rank.
+        HydraulisError: The loss or the gradient's norm is not finite (codes `loss_not_finite`,
+            `gradient_not_finite`); on every rank, without an update.
+    """
+    work = worker.prepare(plan, read)
+    worker.start_measuring(plan)
+    worker.redistribution.start_parameter_gather(plan, work.stage, work.num_micro_batches)
+    losses = run_pipeline(
+        work, worker.redistribution.finish_parameter_gather, worker.timers, worker.memory.saved
+    )
+    worker.redistribution.finish_gradient_reduction()
+    work.sequences.check()
+    loss = all_reduce_loss(work, losses)
+    measured = worker.measure(plan)
+    check_finite(loss, worker.optimizer_shard.optimizer.num_steps + 1)
+    update = worker.optimizer_shard.step()
+    return StepResult(loss, update, measured)
+
+
+def evaluate(worker: Worker, plan: Plan, read: Callable[[int], SequenceTokens]) -> float:
+    """Return the batch's mean loss over its target tokens, without a backward pass or an update. Collective.
+
+    Args:
+        worker: This rank's worker.
+        plan: Plan of the batch, the same on every rank; its backward passes are left out.
+        read: Reader of a sequence's tokens, by its id in the batch.
+
+    Raises:
+        InvalidInputError: As `train_step`.
+    """
+    work = worker.prepare(plan, read)
+    worker.redistribution.gather_parameters(plan)
+    losses = run_forward(work)
+    work.sequences.check()
+    return all_reduce_loss(work, losses)
+
+
+def all_reduce_loss(work: RankWork, losses: Sequence[Tensor]) -> float:
+    """Add up the terms of the mean loss on all ranks. Collective; on CUDA it waits for the device."""
+    # The tensor ranks of a last stage have the same terms: the first of them counts.
+    counts = work.position is not None and work.position.tensor_rank == 0
+    total = sum((loss.item() for loss in losses), 0.0) if counts else 0.0
+    loss = torch.tensor(total, dtype=torch.float64)
+    dist.all_reduce(loss)
+    return loss.item()
+
+
+def check_finite(loss: float, step: int) -> None:
+    """Refuse a loss that is not finite before it reaches the master parameters; every rank has the same loss.
+
+    Args:
+        loss: Mean loss of the batch.
+        step: Number of the step, from 1.
+
+    Raises:
+        HydraulisError: The loss is infinite or no number (code `loss_not_finite`).
+    """
+    if not math.isfinite(loss):
+        why = (
+            "before any update: initial parameters are not finite, or too large for train.dtype; correct the "
+            "files of model.path"
+            if step == 1
+            else "training diverged; lower optimizer.learning_rate"
+        )
+        message = f"the loss of step {step} is {loss}: {why}"
+        raise everywhere(HydraulisError(message, code="loss_not_finite"))
