@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
-from hydraulis.data.sampling.run_sampler import sampler_for
+from hydraulis.data.sampling.run_sampler import make_sampler
 from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.batch import Batch, plan_on_rank_zero
 from hydraulis.runtime.iteration import Iteration, WallTimes, step_metrics
