@@ -7,5 +7,5 @@ ranks of one stage that have the same parameters and split a micro-batch's token
 because the ranks of a stage are aligned. On `W` ranks a stage group of `b` ranks has `W / b` positions, each
 with `cp` tensor groups and `tp` context groups (`groups.most_groups`). On one node with powers of two these
 are at most `W log2 W - W + 1` groups, and `log2 W (log2 W + 1) / 2` for any rank. Transfers use one group per
-node and, on several nodes, one per rail. Frozen parameters use as many again.
+node and, on several nodes, one per rail.
 """

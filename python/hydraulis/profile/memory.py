@@ -46,5 +46,7 @@ def scheme_memory(worker: Worker, bench: SchemeBench) -> SchemeMemory:
     return SchemeMemory(
         resident_bytes=[buffers + math.ceil(stage.constant) for stage in by_stage],
         activation_bytes_per_token=[stage.per_token for stage in by_stage],
-        stage_optimizer_bytes=[optimizer_bytes(*counts, itemsize) for counts in zip(trained, frozen, strict=True)],
+        stage_optimizer_bytes=[
+            optimizer_bytes(*counts, itemsize) for counts in zip(trained, frozen, strict=True)
+        ],
     )
