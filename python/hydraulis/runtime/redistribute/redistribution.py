@@ -99,10 +99,10 @@ class Redistribution:
             stage: Stage of this rank; None for a rank without work.
             num_micro_batches: Number of its replica's micro-batches that have sequences.
         """
+        buckets = self._buckets(plan)
+        groups = [] if stage is None else [number for number, _ in self._trained_parameters(stage)]
         with self._timers.transferring():
-            buckets = self._buckets(plan)
             self._gather.start(buckets)
-            groups = [] if stage is None else [number for number, _ in self._trained_parameters(stage)]
             self._reduction.expect(
                 [bucket.transfer for bucket in buckets if bucket.trained],
                 {number: count * num_micro_batches for number, count in Counter(groups).items()},
