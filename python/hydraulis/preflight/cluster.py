@@ -91,8 +91,9 @@ class ClusterChecks:
         resident = resident_memory(self.config, self._schemes, self.cluster)
         memory, limit = self._memory_limit()
         parts = (
-            f"{resident.optimizer / MIB:,.0f} MiB of sharded optimizer state and {resident.local / MIB:,.0f} MiB of "
-            f"parameters and gradients (largest with scheme {resident.scheme})"
+            f"{resident.optimizer / MIB:,.0f} MiB of sharded optimizer state and "
+            f"{resident.local / MIB:,.0f} MiB of parameters and gradients (largest with scheme "
+            f"{resident.scheme})"
         )
         if resident.bytes >= memory:
             message = (
