@@ -1,4 +1,4 @@
-"""What the ranks of test_beginning.py do."""
+"""Workers of test_build.py."""
 
 import torch.distributed as dist
 from torch import Tensor, ones

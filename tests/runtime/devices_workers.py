@@ -1,4 +1,4 @@
-"""What the ranks of test_on_devices.py do."""
+"""Workers of test_on_devices.py."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

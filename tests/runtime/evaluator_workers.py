@@ -1,4 +1,4 @@
-"""What the ranks of test_evaluator.py do."""
+"""Workers of test_evaluator.py."""
 
 import dataclasses
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the ranks of test_loop.py do."""
+"""Workers of test_loop.py."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What the ranks of test_run_data.py do."""
+"""Workers of test_run_data.py."""
 
 import os
 from collections.abc import Callable

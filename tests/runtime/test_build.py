@@ -1,4 +1,4 @@
-"""What one rank cannot read, every rank refuses."""
+"""Every rank raises the error of a rank that cannot read its parameters."""
 
 from ranks import run_ranks
 from runtime.build_workers import read_torn_values

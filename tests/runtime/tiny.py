@@ -1,4 +1,4 @@
-"""What the runtime's tests train: a tiny decoder, a corpus of made-up documents, plans for any strategy."""
+"""A tiny decoder, a corpus of made-up documents and plans for any strategy, for the tests of the runtime."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the ranks of the runtime's tests do."""
+"""Workers of test_worker.py: training steps, compared with one process."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial

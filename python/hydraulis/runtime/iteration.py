@@ -62,7 +62,7 @@ def step_metrics(
     """
     measured, balance = result.measured, rank_balance(plan, result.measured.timelines)
     tokens, squares = int(plan.lengths.sum()), int((plan.lengths**2).sum())
-    # Only rank 0 has a planner, and measured peaks for its predictions to stand beside.
+    # Only rank 0 has a planner and the measured peaks.
     has_peaks = any(measured.peak_bytes)
     return StepMetrics(
         step=step,

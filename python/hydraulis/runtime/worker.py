@@ -190,7 +190,7 @@ class Worker:
         for replica in plan.replicas:
             check_context_degree(self.parameters.config, replica.scheme, replica.context)
             if replica.scheme not in self.schemes:
-                # Its stages may be larger than the local shard, or split what the model does not admit.
+                # Its stages may be larger than the local shard, or may not divide the model.
                 known = ", ".join(map(str, self.schemes))
                 message = (
                     f"the plan uses scheme {replica.scheme}, and the ranks hold memory for {known}; plan "

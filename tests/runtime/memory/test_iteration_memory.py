@@ -1,4 +1,4 @@
-"""What a rank's tensors take, counted on the CPU and asked of the allocator on CUDA."""
+"""Memory of a rank: counted on the CPU, read from the allocator on CUDA."""
 
 import sys
 from itertools import pairwise

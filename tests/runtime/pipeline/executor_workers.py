@@ -1,4 +1,4 @@
-"""What the ranks of test_executor.py do."""
+"""Workers of test_executor.py."""
 
 import gc
 import time

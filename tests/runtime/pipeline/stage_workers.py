@@ -1,4 +1,4 @@
-"""What the ranks of test_stage.py do."""
+"""Workers of test_stage.py."""
 
 import numpy as np
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""The executor runs a plan's lists as they are, keeps no more than 1F1B does, and leaves nothing behind."""
+"""The executor runs a plan's lists, saves as many micro-batches as 1F1B, and leaves nothing behind."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A stage is a decoder over the flat buffers: built once, it computes with whatever they hold."""
+"""A stage is a decoder over the local shard, built once."""
 
 import numpy as np
 import pytest

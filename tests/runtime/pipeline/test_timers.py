@@ -1,4 +1,4 @@
-"""What an iteration's time goes to: computations one by one, and transfers."""
+"""Timers of computations and of transfers."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""A trade with oneself, whose end the test decides; and what is traded."""
+"""An exchange of a rank with itself that completes when the test decides, and its buckets."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -1,4 +1,4 @@
-"""What the ranks of test_switching.py do: change the strategy every step, and count what that makes."""
+"""Workers of test_switching.py: change the strategy every step; count storages, modules, groups."""
 
 import gc
 import time

@@ -1,4 +1,4 @@
-"""When gradients leave, and how much of them is on its way at once."""
+"""When buckets of gradients start, and how many are in flight."""
 
 from typing import Any
 

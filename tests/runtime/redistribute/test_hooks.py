@@ -1,4 +1,4 @@
-"""When a stage's computations have transfers go on."""
+"""When the hooks of a stage wait for parameters and start gradient reductions."""
 
 from types import SimpleNamespace
 from typing import Any

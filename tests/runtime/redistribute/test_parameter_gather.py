@@ -1,4 +1,4 @@
-"""Where parameters wait on their way out, where they arrive, and who waits for them."""
+"""Staging of outgoing parameters, their place of arrival, and the waits for them."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Transfers: every holder gets its slice of the master, and home the sum over all holders."""
+"""Every local shard gets its slices of the master parameters, and every owner the sum of all gradients."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Runs of elements that follow each other, or do not."""
+"""Segments of flat buffers, in order and out of order."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What transfers stage at most; that it is enough is seen where they run."""
+"""Largest sizes of the staging; test_redistribution.py shows that they suffice."""
 
 import pytest
 

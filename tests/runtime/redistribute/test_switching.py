@@ -1,4 +1,4 @@
-"""A change of strategy costs its transfers: nothing is allocated, built or made for it but on first use."""
+"""A change of strategy allocates nothing; modules and process groups are made on first use only."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a rank hands to the collectives of transfers, and the least that it could."""
+"""Bytes that a rank sends in gathers and reductions, and the least possible."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

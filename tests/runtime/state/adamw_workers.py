@@ -1,4 +1,4 @@
-"""What the ranks of test_adamw.py do."""
+"""Workers of test_adamw.py."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What the ranks of test_frozen.py do."""
+"""Workers of test_frozen.py."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

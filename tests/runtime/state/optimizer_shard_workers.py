@@ -1,4 +1,4 @@
-"""What the ranks of test_home.py do."""
+"""Workers of test_optimizer_shard.py."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""AdamW on shares equals torch's on the whole model: groups, clipping, schedule."""
+"""AdamW on optimizer shards equals torch's on the whole model: groups, clipping, schedule."""
 
 import math
 from collections.abc import Sequence

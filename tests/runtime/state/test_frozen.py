@@ -1,4 +1,4 @@
-"""Frozen parameters: the others train as they would in one process, and nothing is kept or sent for them."""
+"""Frozen parameters: the others train as in one process; frozen ones have no state and rarely move."""
 
 from collections.abc import Sequence
 from typing import Any

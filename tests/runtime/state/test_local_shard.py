@@ -1,4 +1,4 @@
-"""The buffers hold the largest stage that any scheme has."""
+"""The local shard has room for the largest stage of any scheme."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Home: the same model on any number of ranks, and AdamW with its warm-up."""
+"""Optimizer shards: the same model on any number of ranks, and AdamW with its warm-up."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Patterns of what has no weight decay, and whether they match."""
+"""Patterns of parameters without weight decay, and whether they match."""
 
 import dataclasses
 

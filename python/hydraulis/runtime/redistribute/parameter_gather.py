@@ -93,8 +93,8 @@ class ParameterGather:
         """Allocate the overflow and the staging that any strategy needs.
 
         A rank sends as many parameters into its node as it receives gradients from there. Between nodes it
-        sends at most its shard to each node, which is what its rail owns, and relays as many. The last part
-        that does not fit into the gradient buffer leaves at most its own size unused there.
+        sends at most its shard to each node, in all as many elements as its rail owns, and relays as many.
+        The last part that does not fit into the gradient buffer leaves at most its own size unused there.
         """
         for sizes in (trained, frozen):
             outgoing = sizes.contributions + 2 * sizes.relayed
